@@ -1,0 +1,513 @@
+"""The Backfill resource: which history to run again, through which application, into which tables."""
+
+from enum import StrEnum
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, JsonValue, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from backfill.api.base import Model
+from backfill.api.conditions import Condition
+from backfill.api.quantities import ByteSize, Duration, Time, format_duration, format_time
+
+API_VERSION = "backfill.dev/v1alpha1"
+KIND = "Backfill"
+
+Name = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+InputName = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?$")]
+TableName = Annotated[str, Field(min_length=5, max_length=255, pattern=r"^[^.\s]+(\.[^.\s]+){2,}$")]
+ColumnName = Annotated[str, Field(min_length=1, max_length=255)]
+
+
+class TimestampUnit(StrEnum):
+    """What one unit of a ``long`` timestamp column is."""
+
+    SECONDS = "s"
+    MILLISECONDS = "ms"
+    MICROSECONDS = "us"
+    NANOSECONDS = "ns"
+
+
+class OrderingPolicy(StrEnum):
+    """How far rows may be read out of the order in which they arrived."""
+
+    WITHIN_LATENESS = "WithinLateness"
+    EXACT = "Exact"
+    STRICT = "Strict"
+    UNORDERED = "Unordered"
+
+
+class PublishMode(StrEnum):
+    """What becomes of the result."""
+
+    NONE = "None"
+    APPEND = "Append"
+    REPLACE = "Replace"
+
+
+class ApplicationRef(Model):
+    """The production SparkApplication that is run again."""
+
+    name: Annotated[str, Field(min_length=1, max_length=253)]
+    """Its name, in the Backfill's namespace."""
+    api_version: Annotated[str, Field(max_length=100)] = "sparkoperator.k8s.io/v1beta2"
+    """Its API group and version."""
+
+
+class Window(Model):
+    """The stretch of history whose output is wanted, and what is read around it."""
+
+    start: Time
+    """The first moment of the window (inclusive)."""
+    end: Time
+    """The end of the window (exclusive)."""
+    warm_up: Duration = Field(default="0s", validate_default=True)
+    """How much is read before ``start`` to build state. Its output is not published."""
+    drain: Duration = Field(default="0s", validate_default=True)
+    """How much is read after ``end`` so that what is open at ``end`` can close. Its output is not published."""
+
+    @model_validator(mode="after")
+    def _start_before_end(self) -> Self:
+        if self.start >= self.end:
+            raise PydanticCustomError(
+                "window_order",
+                "end {end} is not after start {start}; end is exclusive and must be later than start",
+                {"start": format_time(self.start), "end": format_time(self.end)},
+            )
+        return self
+
+
+class SnapshotRef(Model):
+    """Which state of the source table is read. Without ``id`` and ``asOf``: the current one, pinned when planned."""
+
+    id: Annotated[int, Field(ge=0)] | None = None
+    """A snapshot id of the table."""
+    as_of: Time | None = None
+    """The snapshot that was current at this moment."""
+    protect: bool = False
+    """Hold the snapshot with an Iceberg tag while the Backfill lives, so that expiration can not take it away.
+    Needs write permission on the source table."""
+
+    @model_validator(mode="after")
+    def _one_of(self) -> Self:
+        if self.id is not None and self.as_of is not None:
+            raise PydanticCustomError("snapshot_choice", "both id and asOf are given; keep one of them")
+        return self
+
+
+class Regions(Model):
+    """The short form of a filter: a column must have one of the given values."""
+
+    column: ColumnName
+    """The column to compare."""
+    in_: Annotated[tuple[str, ...], Field(alias="in", min_length=1, max_length=256)]
+    """The values that are read."""
+
+
+class KafkaColumns(Model):
+    """Columns of the source table that hold what Kafka knew of each row."""
+
+    partition_column: ColumnName | None = None
+    """The Kafka partition. ``Strict`` order and hand-off by offset need it."""
+    offset_column: ColumnName | None = None
+    """The Kafka offset. ``Strict`` order and hand-off by offset need it."""
+    key_column: ColumnName | None = None
+    """The record's key, given to unmodified Kafka applications as ``key``."""
+    timestamp_column: ColumnName | None = None
+    """The record's timestamp, given to unmodified Kafka applications as ``timestamp``; default: the source's timestampColumn."""
+
+
+class KafkaValue(Model):
+    """How a row becomes the ``value`` of a Kafka record for an unmodified application."""
+
+    format: Literal["json", "avro", "column"] = "json"
+    """``json``: the row as a JSON object. ``avro``: the row encoded with ``schema``. ``column``: the bytes of ``column`` as they are."""
+    column: ColumnName | None = None
+    """The column that holds the record's value, for format ``column``."""
+    avro_schema: Annotated[str | None, Field(alias="schema", max_length=65536)] = None
+    """The Avro schema (JSON) to encode rows with, for format ``avro``."""
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if (self.format == "column") != (self.column is not None):
+            raise PydanticCustomError("kafka_value_column", "column goes with format: column, and format: column needs it")
+        if (self.format == "avro") != (self.avro_schema is not None):
+            raise PydanticCustomError("kafka_value_schema", "schema goes with format: avro, and format: avro needs it")
+        return self
+
+
+class LiveKafka(Model):
+    """The Kafka topic that a source replaces when the application is run unmodified."""
+
+    topic: Annotated[str, Field(min_length=1, max_length=249)]
+    """The topic the application subscribes to."""
+    value: KafkaValue = KafkaValue()
+    """How rows become record values."""
+
+
+class Live(Model):
+    """What the source is in production."""
+
+    kafka: LiveKafka
+    """A Kafka topic."""
+
+
+class Source(Model):
+    """One input of the application, read from an Iceberg table."""
+
+    name: InputName
+    """The name the application knows the input by."""
+    table: TableName
+    """The Iceberg table as ``catalog.namespace.table``, the catalog as PyIceberg names it."""
+    timestamp_column: ColumnName
+    """When a row arrived: a timestamp, timestamptz or nanosecond timestamp column, or a long with ``timestampUnit``.
+    Nested columns are written with dots."""
+    timestamp_unit: TimestampUnit | None = None
+    """The unit of a long ``timestampColumn``."""
+    filter: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
+    """Only rows for which this PyIceberg expression holds are read, for example ``region == 'us-east-1'``."""
+    regions: Regions | None = None
+    """The short form of a filter on one column. Holds together with ``filter``."""
+    snapshot: SnapshotRef = SnapshotRef()
+    """Which state of the table is read."""
+    kafka: KafkaColumns = KafkaColumns()
+    """Columns with what Kafka knew of each row."""
+    live: Live | None = None
+    """What this source is in production."""
+
+
+class Ordering(Model):
+    """In which order history is read."""
+
+    policy: OrderingPolicy = OrderingPolicy.WITHIN_LATENESS
+    """``WithinLateness``: no row is read in a later step than a row that arrived more than ``allowedLateness`` after it.
+    ``Exact``: rows of different steps are never out of order. ``Strict``: as ``Exact``, and the rows of one Kafka
+    partition are read in offset order. ``Unordered``: any order, for stateless applications."""
+    allowed_lateness: Duration = Field(default="5m", validate_default=True)
+    """How far out of order the application tolerates its input, in arrival time; at most its watermark delay."""
+
+
+class Validate(Model):
+    """How the result is compared with production before it is published."""
+
+    against: Literal["Production"] = "Production"
+    """What the result is compared with."""
+    keys: Annotated[tuple[ColumnName, ...], Field(max_length=64)] = ()
+    """Columns that identify a row; without them rows are compared as a multiset."""
+    min_match: Annotated[str, Field(pattern=r"^(100(\.0+)?|\d{1,2}(\.\d+)?)$", max_length=16)] = "99.9"
+    """The percentage of rows that must match."""
+
+
+class Publish(Model):
+    """What becomes of the result."""
+
+    mode: PublishMode = PublishMode.NONE
+    """``None``: the result stays in its branch. ``Append``: it is added. ``Replace``: the window's rows are replaced by it."""
+    approval: Literal["Automatic", "Manual"] = "Automatic"
+    """``Manual`` waits for a person before publishing."""
+
+
+class Output(Model):
+    """One sink of the application and the table it writes."""
+
+    name: InputName
+    """The name of the sink or of the streaming query in the application."""
+    table: TableName
+    """The Iceberg table that production writes."""
+    timestamp_column: ColumnName | None = None
+    """The column that says whether a row belongs to the window. Without it every row written counts as the window's."""
+    timestamp_unit: TimestampUnit | None = None
+    """The unit of a long ``timestampColumn``."""
+    validate_: Annotated[Validate | None, Field(alias="validate")] = None
+    """How the result is compared with production; absent: not at all."""
+    publish: Publish = Publish()
+    """What becomes of the result."""
+
+
+class Scaling(Model):
+    """How many executors the run may use. Targets between the bounds follow the measured rate."""
+
+    min_executors: Annotated[int, Field(ge=1, le=10000)] = 1
+    """Never fewer than this."""
+    max_executors: Annotated[int, Field(ge=1, le=10000)] = 1
+    """Never more than this."""
+    complete_within: Duration | None = None
+    """How long the run should take."""
+
+    @model_validator(mode="after")
+    def _bounds(self) -> Self:
+        if self.min_executors > self.max_executors:
+            raise PydanticCustomError(
+                "scaling_bounds",
+                "minExecutors {low} is greater than maxExecutors {high}; raise maxExecutors or lower minExecutors",
+                {"low": self.min_executors, "high": self.max_executors},
+            )
+        return self
+
+
+class PodOverrides(Model):
+    """Fields of the production specification's driver or executor that the backfill sets otherwise."""
+
+    model_config = {"extra": "allow"}
+
+    cores: Annotated[int, Field(ge=1, le=1024)] | None = None
+    """CPU cores of each pod."""
+    memory: Annotated[str, Field(pattern=r"^\d+[kKmMgGtT]?$", max_length=20)] | None = None
+    """Memory of each pod, as Spark writes it (``4g``)."""
+
+
+class Overrides(Model):
+    """Tuning apart from production, merged over the production specification."""
+
+    driver: PodOverrides = PodOverrides()
+    """The driver."""
+    executor: PodOverrides = PodOverrides()
+    """The executors."""
+    spark_conf: Annotated[dict[str, str], Field(max_length=256)] = Field(default_factory=dict)
+    """Spark properties."""
+
+
+class SecretRef(Model):
+    """A Secret of the Backfill's namespace."""
+
+    name: Annotated[str, Field(min_length=1, max_length=253)]
+    """Its name."""
+
+
+class CatalogRef(Model):
+    """An Iceberg catalog and where its connection properties are."""
+
+    name: Annotated[str, Field(min_length=1, max_length=63)]
+    """The catalog's name, as the tables' names begin."""
+    secret_ref: SecretRef | None = None
+    """A Secret whose keys are PyIceberg catalog properties. Without it the pods' own identity is used."""
+
+
+class PlanningOptions(Model):
+    """Where and how the plan is made."""
+
+    run_in: Literal["Operator", "Pod"] = "Operator"
+    """``Operator``: a worker process of the operator. ``Pod``: a pod in the Backfill's namespace, with its service account."""
+    target_step_bytes: ByteSize | None = None
+    """The most bytes a step reads where data is dense; default: about ten seconds of work for the executors allowed."""
+
+
+class FailurePolicy(Model):
+    """What happens when the application fails."""
+
+    max_attempts: Annotated[int, Field(ge=1, le=100)] = 5
+    """How many times in a row the application may fail without committing a step."""
+    backoff: Duration = Field(default="30s", validate_default=True)
+    """The wait before the second attempt; it doubles with each further one without progress, to ten minutes at the most."""
+
+
+class BackfillSpec(Model):
+    """What is wanted."""
+
+    application_ref: ApplicationRef
+    """The production SparkApplication that is run again."""
+    window: Window
+    """The stretch of history."""
+    sources: Annotated[tuple[Source, ...], Field(min_length=1, max_length=64)]
+    """Every input the application reads."""
+    ordering: Ordering = Ordering()
+    """In which order history is read."""
+    max_misalignment: Duration = Field(default="15m", validate_default=True)
+    """How far, in arrival time, any source may be read ahead of the one that is furthest behind."""
+    outputs: Annotated[tuple[Output, ...], Field(max_length=64)] = ()
+    """Every sink of the application."""
+    execution: Literal["Auto", "Streaming", "Batch"] = "Auto"
+    """``Streaming``: micro-batches with state, in order. ``Auto`` chooses, and says what and why."""
+    scaling: Scaling = Scaling()
+    """How many executors the run may use."""
+    overrides: Overrides = Overrides()
+    """Tuning apart from production."""
+    workspace: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
+    """Where plans and checkpoints are kept: a directory or an object store's URI that all pods share."""
+    catalogs: Annotated[tuple[CatalogRef, ...], Field(max_length=16)] = ()
+    """The catalogs that the tables' names begin with."""
+    planning: PlanningOptions = PlanningOptions()
+    """Where and how the plan is made."""
+    failure_policy: FailurePolicy = FailurePolicy()
+    """What happens when the application fails."""
+    suspend: bool = False
+    """Stop the application after the step under way, and keep everything needed to go on."""
+    ttl_after_finished: Duration | None = None
+    """How long what the backfill made (branch, plan, checkpoints) is kept after it finished; default: until it is deleted."""
+
+    @field_validator("max_misalignment")
+    @classmethod
+    def _some_misalignment(cls, value: Any) -> Any:
+        if not value:
+            raise PydanticCustomError("misalignment", "must be longer than nothing; a step spans half of it")
+        return value
+
+
+class SourceStatus(Model):
+    """Where one source stands."""
+
+    name: str
+    """The source."""
+    files: int = 0
+    """Files of the plan."""
+    rows: int = 0
+    """Rows read by committed steps; before the run: rows expected by the plan."""
+    bytes: int = 0
+    """Bytes of the plan's splits."""
+    watermark: Time | None = None
+    """Everything of this source that arrived before it is read and committed."""
+
+
+class OutputStatus(Model):
+    """Where one output stands."""
+
+    name: str
+    """The output."""
+    table: str
+    """The table."""
+    branch: str | None = None
+    """The branch that holds the result until it is published, and as long as it is kept after."""
+    rows: int = 0
+    """Rows of the window in the branch."""
+    rows_outside_window: int = 0
+    """Rows the application wrote for warm-up and drain; left out."""
+    base_snapshot_id: int | None = None
+    """The table's snapshot when the backfill began; publishing checks for conflicts since."""
+    snapshot_id: int | None = None
+    """The snapshot that published the result."""
+    match: str | None = None
+    """The percentage of rows equal to production, when validated."""
+
+
+class Attempt(Model):
+    """One run of the application."""
+
+    number: int
+    """Counts from one."""
+    started_at: Time
+    """When it was decided on."""
+    finished_at: Time | None = None
+    """When it was seen to have ended."""
+    outcome: Literal["Running", "Succeeded", "Stopped", "Failed"] = "Running"
+    """How it ended."""
+    steps_at_start: int = 0
+    """Committed steps when it began; more of them later is progress."""
+    message: str = ""
+    """Why it ended."""
+
+
+class Progress(Model):
+    """How far the run is."""
+
+    steps: int = 0
+    """Steps of the plan."""
+    committed: int = 0
+    """Steps that every source of every query has committed."""
+    rows_read: int = 0
+    """Rows read by committed steps."""
+    rows_dropped_late: int = 0
+    """Rows the application's watermark dropped as too late."""
+    open_at_end: int | None = None
+    """Results of the window still open when the drain ended; null where it can not be told."""
+    rows_per_second: float | None = None
+    """Rows read per second of late."""
+    eta: Time | None = None
+    """When the run is expected to finish."""
+    executors: int = 0
+    """Executors at work."""
+    executor_target: int | None = None
+    """Executors wanted."""
+    executor_reason: str = ""
+    """Why that many, in one sentence."""
+    max_observed_misalignment_seconds: float | None = None
+    """The furthest any row really read was ahead of the global watermark at that moment."""
+
+
+class BackfillStatus(Model):
+    """What was observed and done."""
+
+    observed_generation: int = 0
+    """The generation of the spec that the rest of the status speaks of."""
+    plan_id: str | None = None
+    """The plan, once made."""
+    workspace: str | None = None
+    """Where this Backfill's plan and checkpoints are."""
+    started_at: Time | None = None
+    """When work began."""
+    finished_at: Time | None = None
+    """When it ended."""
+    next_attempt_at: Time | None = None
+    """When the next attempt may start, while backing off."""
+    attempts: tuple[Attempt, ...] = ()
+    """Every run of the application, the last 20."""
+    progress: Progress = Progress()
+    """How far the run is."""
+    watermark: Time | None = None
+    """The global watermark: the least of all sources'."""
+    sources: tuple[SourceStatus, ...] = ()
+    """Where each source stands."""
+    outputs: tuple[OutputStatus, ...] = ()
+    """Where each output stands."""
+    conditions: tuple[Condition, ...] = ()
+    """Planned, Running, Validated, Published, Succeeded."""
+
+
+class ObjectMeta(Model):
+    """The part of Kubernetes' object metadata that is used here; the rest is kept as it is."""
+
+    model_config = {"extra": "allow"}
+
+    name: Name
+    """Unique in its namespace."""
+    namespace: Name = "default"
+    """Where it lives."""
+    generation: int = 1
+    """Counts changes of the spec."""
+    deletion_timestamp: Time | None = None
+    """Set when deletion was asked for."""
+
+
+class Backfill(Model):
+    """Runs a streaming application again on its history: ordered, aligned, exactly once."""
+
+    api_version: Literal["backfill.dev/v1alpha1"] = API_VERSION
+    """The version of this resource."""
+    kind: Literal["Backfill"] = KIND
+    """The kind of this resource."""
+    metadata: ObjectMeta
+    """Name and namespace."""
+    spec: BackfillSpec
+    """What is wanted."""
+    status: BackfillStatus = BackfillStatus()
+    """What was observed and done."""
+
+
+class Application(Model):
+    """The part of a production SparkApplication that a local run uses; on a cluster the whole of it is the template."""
+
+    name: str
+    """Its name."""
+    namespace: str = "default"
+    """Its namespace."""
+    main_application_file: str
+    """The program."""
+    arguments: tuple[str, ...] = ()
+    """Its arguments."""
+    spark_conf: dict[str, str] = Field(default_factory=dict)
+    """Its Spark properties."""
+    py_files: tuple[str, ...] = ()
+    """Python files and archives it imports."""
+    jars: tuple[str, ...] = ()
+    """Jars it needs."""
+    env: dict[str, str] = Field(default_factory=dict)
+    """Environment of its driver."""
+    manifest: dict[str, JsonValue] = Field(default_factory=dict)
+    """The resource as it was given."""
+
+
+def describe_window(window: Window) -> str:
+    """The window in one phrase for people."""
+    around = "".join(
+        f", {format_duration(length)} {label}" for label, length in (("warm-up", window.warm_up), ("drain", window.drain)) if length
+    )
+    return f"{format_time(window.start)} to {format_time(window.end)}{around}"

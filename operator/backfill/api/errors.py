@@ -1,0 +1,74 @@
+"""Every error this project raises on purpose.
+
+BackfillError
+├── BadInput                 what the user gave can not work; carries one Problem per mistake (exit status 2)
+│   ├── InvalidManifest      the file or a resource in it (YAML, unknown field, a field's value)
+│   ├── InvalidPlanInput     the tables do not allow the plan (missing table, column, statistics, snapshot, rows)
+│   ├── SpecChanged          another Backfill of this name, with another spec, is there already
+│   └── UnsupportedProgram   the application does something a backfill can not redirect
+├── PlanCorrupt              a stored plan does not match its header
+├── PublishConflict          the output table changed inside the window since the backfill began
+└── RunFailed                the application failed more often than the failure policy allows
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One mistake: where it is, what stands there, and what to do about it.
+
+    ``field`` is a path as kubectl prints it (``spec.sources[0].table``), empty when no single field is to blame.
+    """
+
+    field: str
+    message: str
+    fix: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.field}: " if self.field else ""
+        return f"{where}{self.message}" + (f"; {self.fix}" if self.fix else "")
+
+
+class BackfillError(Exception):
+    """Base of all deliberate errors."""
+
+
+class BadInput(BackfillError):
+    """What was given can not work. ``problems`` holds every mistake found, not just the first."""
+
+    def __init__(self, problems: Sequence[Problem] | Problem):
+        self.problems: tuple[Problem, ...] = (problems,) if isinstance(problems, Problem) else tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+    def __reduce__(self) -> tuple[type["BadInput"], tuple[tuple[Problem, ...]]]:
+        return type(self), (self.problems,)  # survives the way back from a worker process
+
+
+class InvalidManifest(BadInput):
+    """The manifest file, or a resource in it, is not well formed."""
+
+
+class InvalidPlanInput(BadInput):
+    """The tables do not allow the plan that the resource asks for."""
+
+
+class SpecChanged(BadInput):
+    """A Backfill of this name exists with another spec."""
+
+
+class UnsupportedProgram(BadInput):
+    """The application does something that a backfill can not redirect."""
+
+
+class PlanCorrupt(BackfillError):
+    """A stored plan does not match its header."""
+
+
+class PublishConflict(BackfillError):
+    """The output table changed inside the window since the backfill began."""
+
+
+class RunFailed(BackfillError):
+    """The application failed more often than the failure policy allows."""

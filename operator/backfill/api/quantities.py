@@ -1,0 +1,121 @@
+"""Durations, times and byte sizes: parsed strictly, printed the way they are written.
+
+Inside the project a moment is an ``int`` of microseconds since 1970-01-01 UTC and a length of time an ``int`` of
+microseconds, named ``*_us``. These types stand only at the edge, in resources.
+"""
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+
+_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?")
+_DURATION_UNITS = (
+    ("d", timedelta(days=1)),
+    ("h", timedelta(hours=1)),
+    ("m", timedelta(minutes=1)),
+    ("s", timedelta(seconds=1)),
+    ("ms", timedelta(milliseconds=1)),
+)
+_TIME = re.compile(r"\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:\d{2}(?:\.\d{1,6})?(?:[Zz]|[+-]\d{2}:\d{2})")
+_BYTES = re.compile(r"(\d+)(Ki|Mi|Gi|Ti|k|M|G|T)?")
+_BYTE_UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, None: 1}
+_MICROSECOND = timedelta(microseconds=1)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def parse_duration(value: object) -> timedelta:
+    """A duration such as ``15m``, ``2h`` or ``1d12h``: units from large to small, no sign, no fractions.
+
+    Raises:
+        ValueError: it is written in another way, or longer than ten years.
+    """
+    if isinstance(value, timedelta):
+        return value
+    match = _DURATION.fullmatch(value) if isinstance(value, str) and value else None
+    if match is None:
+        raise ValueError("is not a duration; write it as 30s, 15m, 2h, 1d or 1h30m")
+    total = sum((unit * int(count) for (_, unit), count in zip(_DURATION_UNITS, match.groups(), strict=True) if count), timedelta())
+    if total > timedelta(days=3660):
+        raise ValueError("is longer than ten years; give a shorter duration")
+    return total
+
+
+def format_duration(value: timedelta) -> str:
+    """The shortest way to write a duration: ``1h30m``, ``0s``."""
+    parts = []
+    for name, unit in _DURATION_UNITS:
+        count, value = divmod(value, unit)
+        if count:
+            parts.append(f"{count}{name}")
+    return "".join(parts) or "0s"
+
+
+def parse_time(value: object) -> datetime:
+    """A moment in RFC 3339 with its offset from UTC, to the microsecond.
+
+    Raises:
+        ValueError: it is written in another way, lacks its offset, or is no date of the calendar.
+    """
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return value.astimezone(UTC)
+    if not isinstance(value, str) or _TIME.fullmatch(value) is None:
+        raise ValueError("is not a time in RFC 3339; write it as 2021-07-11T00:00:00Z")
+    try:
+        return datetime.fromisoformat(value.upper()).astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"is no date of the calendar ({error}); write it as 2021-07-11T00:00:00Z") from None
+
+
+def format_time(value: datetime) -> str:
+    """RFC 3339 in UTC, with a fraction only where there is one."""
+    return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def parse_bytes(value: object) -> int:
+    """A size such as ``256Mi`` or ``1G``, in bytes.
+
+    Raises:
+        ValueError: it is written in another way, or is zero.
+    """
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    match = _BYTES.fullmatch(value) if isinstance(value, str) else None
+    if match is None or int(match[1]) == 0:
+        raise ValueError("is not a size; write it as 64Mi, 1Gi or a number of bytes")
+    return int(match[1]) * _BYTE_UNITS[match[2]]
+
+
+def to_us(value: datetime | timedelta) -> int:
+    """Microseconds since the epoch of a moment, or of a length of time. Exact."""
+    return ((value - _EPOCH) if isinstance(value, datetime) else value) // _MICROSECOND
+
+
+def from_us(value: int) -> datetime:
+    """The moment of microseconds since the epoch, in UTC."""
+    return _EPOCH + value * _MICROSECOND
+
+
+Duration = Annotated[
+    timedelta,
+    BeforeValidator(parse_duration),
+    PlainSerializer(format_duration, when_used="json"),
+    WithJsonSchema({"type": "string", "pattern": r"^(\d+d)?(\d+h)?(\d+m)?(\d+s)?(\d+ms)?$", "minLength": 2, "maxLength": 32}),
+]
+"""A length of time as users write it."""
+
+Time = Annotated[
+    datetime,
+    BeforeValidator(parse_time),
+    PlainSerializer(format_time, when_used="json"),
+    WithJsonSchema({"type": "string", "format": "date-time", "maxLength": 40}),
+]
+"""A moment as users write it."""
+
+ByteSize = Annotated[
+    int,
+    BeforeValidator(parse_bytes),
+    WithJsonSchema({"type": "string", "pattern": r"^\d+(Ki|Mi|Gi|Ti|k|M|G|T)?$", "maxLength": 20}),
+]
+"""A number of bytes as users write it."""

@@ -1,0 +1,105 @@
+"""The SplitAssignment: what the controller has released to one driver, and what that driver has committed.
+
+The controller writes ``spec``, the driver writes ``status``; neither waits for the other and either may be read late,
+twice or not at all: both sides only ever move forward within one attempt.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from backfill.api.base import Model
+from backfill.api.quantities import Time
+
+
+class SplitAssignmentSpec(Model):
+    """What the driver may do. Written by the controller only."""
+
+    backfill: str
+    """The Backfill this belongs to."""
+    plan_id: str
+    """The plan whose steps are counted here."""
+    attempt: int
+    """The attempt that may act on it; a driver of another attempt must stop."""
+    steps: int
+    """Steps of the plan. Offset ``steps + 1`` is the flush: no rows, the watermark of the last step takes effect."""
+    released: Annotated[int, Field(ge=0)] = 0
+    """How many steps may be read. Never goes back."""
+    watermark: Time
+    """The global watermark this release was computed from."""
+    executor_target: int | None = None
+    """How many executors should be at work; null leaves it to the driver."""
+    stop: bool = False
+    """Commit the step under way and end."""
+
+
+class SourceProgress(Model):
+    """One source within one query."""
+
+    name: str
+    """The source."""
+    committed: int = 0
+    """Steps read and committed; ``steps + 1`` after the flush."""
+    rows: int = 0
+    """Rows read by committed steps."""
+
+
+class QueryProgress(Model):
+    """One streaming query of the application."""
+
+    name: str
+    """The query."""
+    output: str | None = None
+    """The output it writes."""
+    sources: tuple[SourceProgress, ...] = ()
+    """The sources it reads."""
+    late_rows: int = 0
+    """Rows dropped as late."""
+    rows_written: int = 0
+    """Rows of the window committed to the output's branch."""
+    rows_outside_window: int = 0
+    """Rows written by the application outside the window; left out."""
+    open_at_end: int | None = None
+    """Results of the window still in state after the flush; null where it can not be told."""
+    needed_drain_seconds: float | None = None
+    """The drain that would have closed them."""
+
+
+class SplitAssignmentStatus(Model):
+    """What the driver has done. Written by the driver only."""
+
+    attempt: int
+    """The attempt that writes this."""
+    phase: Literal["Starting", "Running", "Finished", "Stopped", "Failed"] = "Starting"
+    """``Finished``: every query has committed the flush. ``Stopped``: ended because it was told to."""
+    queries: tuple[QueryProgress, ...] = ()
+    """The queries of the application. Complete once ``phase`` is past ``Starting``."""
+    executors: int = 0
+    """Executors at work; a local run counts as one."""
+    heartbeat: Time
+    """When the driver last wrote."""
+    processing_seconds: float = 0.0
+    """Time this attempt spent in micro-batches, for the rate per executor."""
+    max_observed_misalignment_seconds: float | None = None
+    """The furthest any row really read was ahead of the global watermark at that moment."""
+    reason: str = ""
+    """One word for a failure: ``UnsupportedProgram`` must not be tried again."""
+    message: str = ""
+    """What failed, for people."""
+
+
+class SplitAssignment(Model):
+    """Internal: how a controller and one driver talk to each other."""
+
+    api_version: Literal["backfill.dev/v1alpha1"] = "backfill.dev/v1alpha1"
+    """The version of this resource."""
+    kind: Literal["SplitAssignment"] = "SplitAssignment"
+    """The kind of this resource."""
+    name: str
+    """The Backfill's name."""
+    namespace: str = "default"
+    """The Backfill's namespace."""
+    spec: SplitAssignmentSpec
+    """Written by the controller."""
+    status: SplitAssignmentStatus | None = None
+    """Written by the driver."""

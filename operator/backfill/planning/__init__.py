@@ -1,0 +1,1 @@
+"""From an Iceberg catalog to an immutable plan: files, splits, steps, and the proof that their order holds."""

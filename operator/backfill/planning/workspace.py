@@ -1,0 +1,79 @@
+"""The directory, or object store prefix, where one Backfill keeps its plan and checkpoints."""
+
+import os
+import posixpath
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from pyarrow import fs
+
+
+def _filesystem(uri: str) -> tuple[fs.FileSystem, str]:
+    """Splits a URI, or a plain path, into a file system and a path in it."""
+    if urlsplit(uri).scheme in ("", "file"):
+        path = uri.removeprefix("file://")
+        return fs.LocalFileSystem(), os.path.abspath(path)
+    filesystem, path = fs.FileSystem.from_uri(uri)
+    return filesystem, path
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """One Backfill's part of the workspace.
+
+    ``uri`` is a plain path or ``scheme://…``. Files are immutable once written: :meth:`write` replaces a whole file at
+    once, so a reader sees the old or the new one and never half of it.
+    """
+
+    uri: str
+
+    def child(self, *parts: str) -> "Workspace":
+        """A directory below this one."""
+        return Workspace(posixpath.join(self.uri, *parts))
+
+    def location(self, *parts: str) -> str:
+        """The URI of something below, as Spark takes it."""
+        return posixpath.join(self.uri, *parts)
+
+    def exists(self, name: str) -> bool:
+        """Whether a file or directory is there."""
+        filesystem, path = _filesystem(self.location(name))
+        return bool(filesystem.get_file_info(path).type != fs.FileType.NotFound)
+
+    def read(self, name: str) -> bytes:
+        """A file's content.
+
+        Raises:
+            FileNotFoundError: it is not there.
+        """
+        filesystem, path = _filesystem(self.location(name))
+        with filesystem.open_input_file(path) as file:
+            return bytes(file.read())
+
+    def write(self, name: str, content: bytes) -> None:
+        """Replaces a file at once (on a local disk also through a crash of the machine)."""
+        filesystem, path = _filesystem(self.location(name))
+        filesystem.create_dir(posixpath.dirname(path), recursive=True)
+        if not isinstance(filesystem, fs.LocalFileSystem):
+            with filesystem.open_output_stream(path) as stream:  # object stores show a file only when it is complete
+                stream.write(content)
+            return
+        temporary = Path(f"{path}.{uuid.uuid4().hex}.tmp")
+        with temporary.open("wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(path)
+
+    def remove(self) -> None:
+        """Removes everything below, if anything is there."""
+        filesystem, path = _filesystem(self.uri)
+        if filesystem.get_file_info(path).type != fs.FileType.NotFound:
+            filesystem.delete_dir(path)
+
+    def open_input(self, name: str) -> "fs.NativeFile":
+        """A file for random access."""
+        filesystem, path = _filesystem(self.location(name))
+        return filesystem.open_input_file(path)
