@@ -11,6 +11,11 @@ from pydantic import Field
 from backfill.api.base import Model
 from backfill.api.quantities import Time
 
+ASSIGNMENT_FILE = "assignment.json"
+"""Without a cluster: the file in the channel's directory that holds the spec."""
+STATUS_FILE = "status.json"
+"""Without a cluster: the file in the channel's directory that holds the status."""
+
 
 class SplitAssignmentSpec(Model):
     """What the driver may do. Written by the controller only."""

@@ -2,12 +2,13 @@
 
 import os
 import posixpath
-import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from pyarrow import fs
+
+from backfill.api.atomic import replace_file
 
 
 def _filesystem(uri: str) -> tuple[fs.FileSystem, str]:
@@ -60,12 +61,7 @@ class Workspace:
             with filesystem.open_output_stream(path) as stream:  # object stores show a file only when it is complete
                 stream.write(content)
             return
-        temporary = Path(f"{path}.{uuid.uuid4().hex}.tmp")
-        with temporary.open("wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
+        replace_file(Path(path), content)
 
     def remove(self) -> None:
         """Removes everything below, if anything is there."""

@@ -1,0 +1,23 @@
+"""Replacing a local file at once, for files that another process may be reading or that must survive a crash."""
+
+import os
+import uuid
+from pathlib import Path
+
+
+def replace_file(path: Path, content: bytes, *, durable: bool = True) -> None:
+    """Writes a file so that readers see the old content or the new one, never part of it.
+
+    ``durable`` also waits for the disk, so that the new content outlives a crash of the machine.
+    """
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        with temporary.open("wb") as stream:
+            stream.write(content)
+            stream.flush()
+            if durable:
+                os.fsync(stream.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
