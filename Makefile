@@ -1,0 +1,37 @@
+# `make` without a target lists the targets. Everything works offline after `make install`, and from any path.
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+PY := .venv/bin/python
+
+.PHONY: help install demo test lint format verify bench clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+install: ## Make the virtual environment in .venv and check for Java 17+
+	@sh scripts/install.sh
+
+demo: install ## Run a real backfill on real data, end to end (results in .demo/)
+	@$(PY) examples/demo/demo.py
+
+test: install ## Run the unit and Spark tests
+	@$(PY) -m pytest
+
+lint: install ## Check style, types and the direction of imports
+	@$(PY) -m ruff check operator tests examples scripts
+	@$(PY) -m ruff format --check operator tests examples scripts
+	@$(PY) -m mypy
+	@$(PY) -c "from importlinter.cli import lint_imports_command; lint_imports_command()" --no-cache
+
+format: install ## Rewrite the code in the house style
+	@$(PY) -m ruff check --fix operator tests examples scripts
+	@$(PY) -m ruff format operator tests examples scripts
+
+verify: install ## Regenerate what is generated and fail if anything changed
+	@$(PY) scripts/resource_reference.py --check
+
+bench: install ## Measure against what one would otherwise run (half an hour; results in .bench/)
+	@$(PY) tests/benchmarks/run.py
+
+clean: ## Remove what the targets above made
+	rm -rf .venv .demo .bench

@@ -1,0 +1,51 @@
+#!/bin/sh
+# Makes .venv with everything the project needs, and sees to it that a Java 17+ is there. Does nothing when all is done.
+set -eu
+cd "$(dirname "$0")/.."
+
+find_python() {
+    for candidate in "${PYTHON:-}" python3 python3.14 python3.13 python3.12 python3.11; do
+        [ -n "$candidate" ] || continue
+        "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$candidate"; return; }
+    done
+    echo "Python 3.11 or newer is needed: install it, or name it with PYTHON=/path/to/python3 make ..." >&2
+    exit 1
+}
+
+java_is_enough() {
+    java=${JAVA_HOME:+$JAVA_HOME/bin/}java
+    version=$("$java" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1)
+    [ "${version:-0}" -ge 17 ]
+}
+
+install_with_apt() {
+    [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 1
+    apt-get install -y -q "$@" >/dev/null 2>&1 || { apt-get update -q >/dev/null 2>&1 && apt-get install -y -q "$@" >/dev/null; }
+}
+
+if ! java_is_enough; then
+    echo "No Java 17 or newer found; installing one"
+    if ! install_with_apt openjdk-17-jre-headless || ! java_is_enough; then
+        echo "Spark needs Java 17 or newer: install it (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME" >&2
+        exit 1
+    fi
+fi
+
+python=$(find_python)
+wanted=$("$python" -c 'import hashlib, pathlib, sys
+text = sys.version.encode() + b"".join(pathlib.Path(name).read_bytes() for name in ("pyproject.toml", "constraints.txt"))
+print(hashlib.sha256(text + str(pathlib.Path.cwd()).encode()).hexdigest())')
+[ "$(cat .venv/installed 2>/dev/null)" = "$wanted" ] && exit 0
+
+echo "Making the virtual environment in .venv (about two minutes)"
+rm -rf .venv
+if ! "$python" -m venv .venv 2>/dev/null; then
+    version=$("$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')
+    rm -rf .venv
+    install_with_apt "$version" && "$python" -m venv .venv || {
+        echo "$python has no venv module: install it (Debian: apt-get install $version)" >&2
+        exit 1
+    }
+fi
+.venv/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[spark,cli,dev]'
+echo "$wanted" > .venv/installed
