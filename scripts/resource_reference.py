@@ -1,5 +1,6 @@
 """Writes docs/reference.md from the resource models, so that the two can not differ. ``--check`` only compares."""
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -42,15 +43,31 @@ def default_of(schema: dict[str, Any], required: bool) -> str:
     if required:
         return "required"
     default = schema.get("default")
-    return "" if default in (None, {}, [], "") or isinstance(default, dict) else f"`{default}`"
+    return "" if default in (None, {}, [], "") or isinstance(default, dict) else f"`{json.dumps(default)}`".replace('"', "")
+
+
+def meaning_of(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
+    """A field's description; pydantic leaves it out where it is the same as its type's."""
+    target = definitions.get(schema.get("$ref", "").rsplit("/", 1)[-1], {})
+    text = schema.get("description") or target.get("description", "")
+    return " ".join(text.split()).replace("|", "\\|").replace("``", "`")
 
 
 def section(name: str, schema: dict[str, Any], definitions: dict[str, Any]) -> str:
     """One table of fields."""
-    lines = [f"## {name}", "", " ".join(schema.get("description", "").split()), "", "| field | type | default | meaning |", "|---|---|---|---|"]
+    lines = [
+        f"## {name}",
+        "",
+        " ".join(schema.get("description", "").split()),
+        "",
+        "| field | type | default | meaning |",
+        "|---|---|---|---|",
+    ]
     for field, part in schema.get("properties", {}).items():
-        meaning = " ".join(part.get("description", "").split()).replace("|", "\\|").replace("``", "`")
-        lines.append(f"| `{field}` | {type_of(part, definitions)} | {default_of(part, field in schema.get('required', []))} | {meaning} |")
+        meaning = meaning_of(part, definitions)
+        lines.append(
+            f"| `{field}` | {type_of(part, definitions)} | {default_of(part, field in schema.get('required', []))} | {meaning} |"
+        )
     return "\n".join(lines) + "\n"
 
 

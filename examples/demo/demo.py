@@ -62,7 +62,9 @@ def between(rows: pd.DataFrame, column: str, start: str, end: str) -> pd.DataFra
 def as_landed(rows: pd.DataFrame, event_time: str, seed: int) -> pa.Table:
     """Adds what a Kafka sink adds: when a record arrived (mostly within seconds, at times minutes late) and where it was."""
     random = np.random.default_rng(seed)
-    delay = np.minimum(random.exponential(3, len(rows)) + (random.random(len(rows)) < 0.03) * random.uniform(0, 240, len(rows)), 280)
+    delay = np.minimum(
+        random.exponential(3, len(rows)) + (random.random(len(rows)) < 0.03) * random.uniform(0, 240, len(rows)), 280
+    )
     landed = rows.assign(ingested_at=rows[event_time] + pd.to_timedelta((delay * 1e6).astype("int64"), unit="us"))
     landed = landed.sort_values("ingested_at", kind="stable")
     partition = pd.util.hash_pandas_object(landed["origin"], index=False) % KAFKA_PARTITIONS
@@ -99,7 +101,12 @@ def compare(output: pa.Table, truth: pd.DataFrame) -> dict[str, int]:
         db.register("truth", in_window)
         db.register("output", rows)
         matching = db.execute("SELECT count(*) FROM (SELECT * FROM truth INTERSECT ALL SELECT * FROM output)").fetchone()[0]
-    return {"expected": len(in_window), "matching": matching, "missing": max(len(in_window) - len(rows), 0), "wrong": len(rows) - matching}
+    return {
+        "expected": len(in_window),
+        "matching": matching,
+        "missing": max(len(in_window) - len(rows), 0),
+        "wrong": len(rows) - matching,
+    }
 
 
 def say(text: str) -> None:

@@ -78,7 +78,14 @@ def as_arrived(random: np.random.Generator, events: Events) -> pa.Table:
     for each in range(8):
         mine = partition == each
         offset[mine] = np.arange(int(mine.sum()))
-    columns = [events.user[order], events.item[order], events.happened_us[order] + START_US, partition, offset, arrived[order] + START_US]
+    columns = [
+        events.user[order],
+        events.item[order],
+        events.happened_us[order] + START_US,
+        partition,
+        offset,
+        arrived[order] + START_US,
+    ]
     return pa.table([pa.array(column).cast(kind) for column, kind in zip(columns, SCHEMA.types, strict=True)], schema=SCHEMA)
 
 
