@@ -64,10 +64,8 @@ def section(name: str, schema: dict[str, Any], definitions: dict[str, Any]) -> s
         "|---|---|---|---|",
     ]
     for field, part in schema.get("properties", {}).items():
-        meaning = meaning_of(part, definitions)
-        lines.append(
-            f"| `{field}` | {type_of(part, definitions)} | {default_of(part, field in schema.get('required', []))} | {meaning} |"
-        )
+        default = default_of(part, field in schema.get("required", []))
+        lines.append(f"| `{field}` | {type_of(part, definitions)} | {default} | {meaning_of(part, definitions)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import duckdb
@@ -80,7 +81,7 @@ def land(catalog: Catalog, name: str, table: pa.Table, hours_per_file: int) -> i
     iceberg = catalog.create_table(f"raw.{name}", schema=table.schema)
     hour = table["ingested_at"].cast(pa.int64()).to_numpy() // (hours_per_file * 3_600_000_000)
     cuts = [0, *(np.flatnonzero(np.diff(hour)) + 1), len(hour)]
-    for start, end in zip(cuts[:-1], cuts[1:], strict=True):
+    for start, end in pairwise(cuts):
         iceberg.append(table.slice(start, end - start))
     return len(cuts) - 1
 

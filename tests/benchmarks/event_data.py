@@ -8,6 +8,7 @@ same files: as Iceberg (what a backfill reads) and as plain Parquet (what Spark'
 import os
 import shutil
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -78,14 +79,8 @@ def as_arrived(random: np.random.Generator, events: Events) -> pa.Table:
     for each in range(8):
         mine = partition == each
         offset[mine] = np.arange(int(mine.sum()))
-    columns = [
-        events.user[order],
-        events.item[order],
-        events.happened_us[order] + START_US,
-        partition,
-        offset,
-        arrived[order] + START_US,
-    ]
+    happened = events.happened_us[order] + START_US
+    columns = [events.user[order], events.item[order], happened, partition, offset, arrived[order] + START_US]
     return pa.table([pa.array(column).cast(kind) for column, kind in zip(columns, SCHEMA.types, strict=True)], schema=SCHEMA)
 
 
@@ -96,7 +91,7 @@ def write_both_ways(catalog: Catalog, plain: Path, name: str, rows: pa.Table) ->
     arrived = rows["ingestion_ts"].cast(pa.int64()).to_numpy() - START_US
     cuts = np.searchsorted(arrived, np.arange(FILES + 1) * (DAY_US // FILES))
     cuts[-1] = rows.num_rows
-    for number, (start, end) in enumerate(zip(cuts[:-1], cuts[1:], strict=True)):
+    for number, (start, end) in enumerate(pairwise(cuts)):
         part = rows.slice(start, end - start)
         table.append(part)
         path = plain / f"part-{number:04d}.parquet"
