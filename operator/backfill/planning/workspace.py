@@ -43,6 +43,11 @@ class Workspace:
         filesystem, path = _filesystem(self.location(name))
         return bool(filesystem.get_file_info(path).type != fs.FileType.NotFound)
 
+    def names(self, directory: str) -> list[str]:
+        """What is directly below a directory; nothing if it is not there."""
+        filesystem, path = _filesystem(self.location(directory))
+        return [entry.base_name for entry in filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))]
+
     def read(self, name: str) -> bytes:
         """A file's content.
 

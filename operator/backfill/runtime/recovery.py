@@ -1,0 +1,20 @@
+"""What an earlier attempt left: read from the checkpoints, which are the truth, and from its last report."""
+
+from urllib.parse import quote
+
+from backfill.planning.workspace import Workspace
+
+
+def checkpoint_location(checkpoints: str, query: str) -> str:
+    """Where a query keeps its checkpoint: the same place for every attempt, whatever characters its name has."""
+    return Workspace(checkpoints).location(quote(query, safe=""))
+
+
+def committed_steps(checkpoint: str) -> int:
+    """How many steps a query has committed, by its commit log.
+
+    Batch ``k`` of a query is step ``k``, because every offset a source gives is one step further and no batch is made
+    without one; so the number of the last committed batch tells it.
+    """
+    names = Workspace(checkpoint).names("commits")
+    return max((int(name) + 1 for name in names if name.isdigit()), default=0)

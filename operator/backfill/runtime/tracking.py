@@ -1,0 +1,179 @@
+"""What the queries of one driver have committed, and how far ahead of the global watermark they really read. No Spark here."""
+
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from backfill.api.split_assignment import QueryProgress, SourceProgress
+from backfill.planning.plan import PlanHeader
+
+RowCounter = Callable[[str, int], int]
+"""Counts the rows that one step of one source gives, by reading it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One committed micro-batch, as its query reported it."""
+
+    query: str
+    read_from_us: int
+    """When its offsets were known: it read nothing before."""
+    ended_us: int
+    ends: Mapping[str, int]
+    """For each source, the offset up to which it read."""
+    rows: Mapping[str, int]
+    """For each source, the rows really read."""
+    newest_us: int | None = None
+    """The greatest timestamp really read."""
+    late_rows: int = 0
+
+
+@dataclass(slots=True)
+class _Query:
+    name: str
+    output: str
+    sources: dict[str, SourceProgress]
+    late_rows: int
+    open_at_end: int | None = None
+    needed_drain_seconds: float | None = None
+
+    def progress(self) -> QueryProgress:
+        return QueryProgress(
+            name=self.name,
+            output=self.output,
+            sources=tuple(self.sources.values()),
+            late_rows=self.late_rows,
+            open_at_end=self.open_at_end,
+            needed_drain_seconds=self.needed_drain_seconds,
+        )
+
+
+@dataclass(slots=True)
+class _Watermarks:
+    """The global watermark over time, as far as this driver knew it."""
+
+    times_us: list[int] = field(default_factory=list)
+    values_us: list[int] = field(default_factory=list)
+
+    def set(self, at_us: int, value_us: int) -> None:
+        if not self.values_us or value_us != self.values_us[-1]:
+            self.times_us.append(at_us)
+            self.values_us.append(value_us)
+
+    def at(self, time_us: int) -> int:
+        return self.values_us[max(bisect_right(self.times_us, time_us) - 1, 0)] if self.values_us else time_us
+
+
+class Tracker:
+    """Counts committed batches. A batch reported twice counts once; steps whose report was lost are counted by reading."""
+
+    def __init__(
+        self,
+        header: PlanHeader,
+        sources: Iterable[str],
+        count_rows: RowCounter,
+        clock_us: Callable[[], int],
+        before: Iterable[QueryProgress] = (),
+    ):
+        """``before`` is what an earlier attempt on the same checkpoints reported last."""
+        self._header = header
+        self._unread = set(sources)
+        self._count_rows = count_rows
+        self._clock_us = clock_us
+        self._before = {query.name: query for query in before}
+        self._queries: dict[str, _Query] = {}
+        self._watermarks = _Watermarks()
+        self._note_watermark()
+        self._busy_until_us = 0
+        self._busy_us = 0
+        self._misalignment_us: int | None = None
+        self._lock = threading.Lock()
+
+    def add(self, name: str, output: str, committed: Mapping[str, int]) -> None:
+        """A query begins, ``committed`` steps into its sources by its checkpoint.
+
+        Rows that no earlier attempt has reported are counted by reading; late rows can not be.
+        """
+        before = self._before.pop(name, None)
+        known = {source.name: source for source in before.sources} if before else {}
+        sources = {source: self._recount(known.get(source), source, steps) for source, steps in committed.items()}
+        with self._lock:
+            self._queries[name] = _Query(name, output, sources, before.late_rows if before else 0)
+            self._unread -= set(committed)
+            self._note_watermark()
+
+    def commit(self, batch: Batch) -> None:
+        """A query committed a micro-batch."""
+        with self._lock:
+            query = self._queries.get(batch.query)
+            if query is None or all(batch.ends[name] <= source.committed for name, source in query.sources.items()):
+                return
+            if batch.newest_us is not None:
+                ahead_us = max(batch.newest_us - self._watermarks.at(batch.read_from_us), 0)
+                self._misalignment_us = max(self._misalignment_us or 0, ahead_us)
+            for name, source in query.sources.items():
+                query.sources[name] = self._advance(source, batch.ends[name], batch.rows.get(name, 0))
+            query.late_rows += batch.late_rows
+            self._busy_us += max(batch.ended_us - max(batch.read_from_us, self._busy_until_us), 0)
+            self._busy_until_us = max(self._busy_until_us, batch.ended_us)
+            self._note_watermark()
+
+    def record_open_results(self, query: str, count: int | None, needed_drain_seconds: float | None) -> None:
+        """What a query's state held after its flush."""
+        with self._lock:
+            self._queries[query].open_at_end = count
+            self._queries[query].needed_drain_seconds = needed_drain_seconds
+
+    def all_reached(self, step: int) -> bool:
+        """Whether every query has committed every source up to this offset."""
+        with self._lock:
+            return all(source.committed >= step for query in self._queries.values() for source in query.sources.values())
+
+    @property
+    def unread_sources(self) -> set[str]:
+        """Sources that no query reads yet."""
+        with self._lock:
+            return set(self._unread)
+
+    @property
+    def queries(self) -> tuple[QueryProgress, ...]:
+        """Every query, in the order in which they began."""
+        with self._lock:
+            return tuple(query.progress() for query in self._queries.values())
+
+    @property
+    def busy_seconds(self) -> float:
+        """Time in which at least one query was at work on a batch; waiting for a release is not work."""
+        with self._lock:
+            return self._busy_us / 1e6
+
+    @property
+    def misalignment_seconds(self) -> float | None:
+        """The furthest any row read was ahead of the global watermark when its batch began; null before the first row."""
+        with self._lock:
+            return None if self._misalignment_us is None else self._misalignment_us / 1e6
+
+    def _recount(self, known: SourceProgress | None, source: str, committed: int) -> SourceProgress:
+        """The checkpoint is the truth about steps; the report about rows, as long as it is not ahead of the checkpoint."""
+        start = known if known and known.committed <= committed else SourceProgress(name=source)
+        missing = range(start.committed, min(committed, self._header.steps))
+        rows = start.rows + sum(self._count_rows(source, step) for step in missing)
+        return SourceProgress(name=source, committed=committed, rows=rows)
+
+    def _advance(self, source: SourceProgress, end: int, rows: int) -> SourceProgress:
+        unreported = range(source.committed, min(end - 1, self._header.steps))
+        lost = sum(self._count_rows(source.name, step) for step in unreported)
+        return SourceProgress(name=source.name, committed=end, rows=source.rows + lost + rows)
+
+    def _note_watermark(self) -> None:
+        """Called with the lock held. A source that nobody reads yet holds the watermark; a finished one does not."""
+        starts = self._header.step_starts_us
+        running = (source for query in self._queries.values() for source in query.sources.values())
+        expected = [source for query in self._before.values() for source in query.sources]
+        committed = [source.committed for source in (*running, *expected)]
+        if self._unread - {source.name for source in expected}:
+            committed.append(0)
+        unfinished = [starts[step] for step in committed if step < len(starts)]
+        if unfinished:
+            self._watermarks.set(self._clock_us(), min(unfinished))
