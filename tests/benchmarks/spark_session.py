@@ -1,0 +1,28 @@
+"""The Spark session that both sides of a comparison use."""
+
+import os
+import sys
+
+from pyspark.sql import SparkSession
+
+
+def bench_session() -> SparkSession:
+    """``local[2]``, RocksDB state, four shuffle partitions, no user interface."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    settings = {
+        "spark.driver.memory": "6g",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.streaming.numRecentProgressUpdates": "1000",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+    }
+    builder = SparkSession.builder.master("local[2]").appName("benchmark")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
