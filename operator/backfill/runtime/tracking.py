@@ -62,7 +62,7 @@ class _Watermarks:
             self.values_us.append(value_us)
 
     def at(self, time_us: int) -> int:
-        return self.values_us[max(bisect_right(self.times_us, time_us) - 1, 0)] if self.values_us else time_us
+        return self.values_us[max(bisect_right(self.times_us, time_us) - 1, 0)]
 
 
 class Tracker:
@@ -81,7 +81,8 @@ class Tracker:
         self._unread = set(sources)
         self._count_rows = count_rows
         self._clock_us = clock_us
-        self._before = {query.name: query for query in before}
+        self.before = tuple(before)
+        self._before = {query.name: query for query in self.before}
         self._queries: dict[str, _Query] = {}
         self._watermarks = _Watermarks()
         self._note_watermark()
@@ -129,6 +130,11 @@ class Tracker:
         """Whether every query has committed every source up to this offset."""
         with self._lock:
             return all(source.committed >= step for query in self._queries.values() for source in query.sources.values())
+
+    @property
+    def steps(self) -> int:
+        """Steps of the plan."""
+        return self._header.steps
 
     @property
     def unread_sources(self) -> set[str]:

@@ -1,0 +1,142 @@
+"""Which source and which output of the resource a stream of the application is. Rules only, no Spark."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from backfill.api.backfill import Output, Source
+from backfill.api.errors import Problem, UnsupportedProgram
+
+_KAFKA_CHOICES = {
+    "subscribepattern": "subscribes by subscribePattern, so which topics it reads is not known",
+    "assign": "reads assigned partitions",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a ``writeStream`` of the application says about where it writes."""
+
+    format: str | None = None
+    query_name: str | None = None
+    table: str | None = None
+    """The table of ``toTable``, or the path or option that names one."""
+    output_mode: str = "append"
+    foreach: str | None = None
+    """``foreach`` or ``foreachBatch``, where the application writes by code of its own."""
+
+
+def kafka_sources(options: Mapping[str, str], sources: Sequence[Source]) -> list[Source]:
+    """The sources that replace what a Kafka reader subscribes to, in the order of its topics.
+
+    ``options`` are the reader's, with names in lower case.
+
+    Raises:
+        UnsupportedProgram: the subscription is not a list of topics that sources replace, or headers are wanted.
+    """
+    problems = [
+        Problem("", f"readStream of format kafka {what}", "subscribe to topics by name")
+        for option, what in _KAFKA_CHOICES.items()
+        if option in options
+    ]
+    if options.get("includeheaders", "false").lower() == "true":
+        problems.append(Problem("", "readStream of format kafka asks for includeHeaders", "headers are not kept; leave the option out"))
+    topics = [topic.strip() for topic in options.get("subscribe", "").split(",") if topic.strip()]
+    if not topics and not problems:
+        problems.append(Problem("", "readStream of format kafka has no option subscribe", "subscribe to topics by name"))
+    replaced = {topic: [source for source in sources if source.live and source.live.kafka.topic == topic] for topic in topics}
+    problems += [
+        Problem("spec.sources", f"no source replaces the Kafka topic {topic}", f"add a source with live.kafka.topic: {topic}")
+        for topic, found in replaced.items()
+        if not found
+    ]
+    if problems:
+        raise UnsupportedProgram(problems)
+    return [source for found in replaced.values() for source in found]
+
+
+def table_source(table: str, sources: Sequence[Source]) -> Source:
+    """The source that is a table the application streams from.
+
+    Raises:
+        UnsupportedProgram: there is none, or several are.
+    """
+    found = [source for source in sources if same_table(source.table, table)]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        problem = Problem("spec.sources", f"no source reads the table {table}", f"add a source with table: {table}")
+    else:
+        names = ", ".join(source.name for source in found)
+        problem = Problem("spec.sources", f"the table {table} is read by several sources ({names})", "read them by name with read_source")
+    raise UnsupportedProgram(problem)
+
+
+def named_source(name: str, sources: Sequence[Source]) -> Source:
+    """The source of a name.
+
+    Raises:
+        UnsupportedProgram: there is none.
+    """
+    for source in sources:
+        if source.name == name:
+            return source
+    raise UnsupportedProgram(Problem("spec.sources", f"the application reads the source {name}, which is not there", f"add {name}"))
+
+
+def same_table(full_name: str, written: str) -> bool:
+    """Whether the application's name for a table is a table of the resource; it may leave out the catalog."""
+    name = written.replace("`", "").lower()
+    return full_name.lower() == name or full_name.lower().split(".", 1)[1] == name
+
+
+def match_output(target: Target, outputs: Sequence[Output], taken: Iterable[str]) -> Output:
+    """The output that a query of the application writes.
+
+    In this order: the output of the query's name; the output whose table the query names; the only output that no
+    other query writes.
+
+    Raises:
+        UnsupportedProgram: none of the rules finds one, another query writes it, or the way it is written can not be redirected.
+    """
+    problems = _unsupported(target)
+    free = [output for output in outputs if output.name not in set(taken)]
+    found = _by_name(target, outputs) or (free[0] if len(free) == 1 else None)
+    if found is None:
+        problems.append(_unmatched(target, free))
+    elif found not in free:
+        fix = "each output is written by one query; give every query the name of its output"
+        problems.append(Problem("spec.outputs", f"two queries write the output {found.name}", fix))
+    if problems or found is None:
+        raise UnsupportedProgram(problems)
+    return found
+
+
+def _by_name(target: Target, outputs: Sequence[Output]) -> Output | None:
+    for output in outputs:
+        if output.name == target.query_name:
+            return output
+    for output in outputs:
+        if target.table and same_table(output.table, target.table):
+            return output
+    return None
+
+
+def _unmatched(target: Target, free: Sequence[Output]) -> Problem:
+    query = f"the query {target.query_name}" if target.query_name else "a query without a name"
+    where = f" to {target.table}" if target.table else ""
+    how = f" ({target.format})" if target.format else ""
+    if not free:
+        return Problem("spec.outputs", f"{query} writes{where}{how}, and no output is left for it", "add an output for it")
+    names = " or ".join(output.name for output in free)
+    return Problem("spec.outputs", f"{query} writes{where}{how}, and no output has that name or table", f"call queryName with {names}")
+
+
+def _unsupported(target: Target) -> list[Problem]:
+    problems = []
+    if target.foreach:
+        message = f"{target.foreach} runs the application's own code, whose effects can not be set apart from production"
+        problems.append(Problem("", message, "write with writeStream in append mode, or with backfill.runtime.write_output"))
+    if target.output_mode.lower() != "append":
+        message = f"output mode {target.output_mode} changes rows after they are written; a backfill writes final rows only"
+        problems.append(Problem("", message, "use append mode, with a watermark on the input"))
+    return problems

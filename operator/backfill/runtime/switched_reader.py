@@ -1,0 +1,140 @@
+"""``spark.readStream`` and ``spark.read`` in a backfill: what the application reads from Kafka comes from history."""
+
+from functools import reduce
+from typing import Any, NoReturn
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.readwriter import DataFrameReader
+from pyspark.sql.streaming.readwriter import DataStreamReader
+
+from backfill.api.errors import BadInput, Problem, UnsupportedProgram
+from backfill.runtime.kafka_rows import kafka_frame
+from backfill.runtime.matching import kafka_sources, named_source, table_source
+from backfill.runtime.run import Run
+from backfill.runtime.session import apply_settings
+from backfill.runtime.source import SOURCE_FORMAT, source_frame
+
+NAMED_FORMAT = "backfill_named"
+"""What the named-source library asks for; option ``source`` is the name, option ``shape`` is ``rows`` or ``kafka``."""
+
+
+class SwitchedReader(DataStreamReader):
+    """A stream reader that answers with the sources of the resource. It keeps options to itself: they may hold credentials."""
+
+    def __init__(self, spark: SparkSession, run: Run):
+        super().__init__(spark)
+        self._run = run
+        self._source_format: str | None = None
+        self._source_options: dict[str, str] = {}
+
+    def format(self, source: str) -> DataStreamReader:
+        """Remembers the format; only the backfill's own source is read by Spark as it stands."""
+        if source == SOURCE_FORMAT:
+            return DataStreamReader(self._spark).format(source)
+        self._source_format = source.lower()
+        return self
+
+    def schema(self, schema: Any) -> DataStreamReader:
+        """Left aside: sources bring their schema."""
+        return self
+
+    def name(self, source_name: str) -> DataStreamReader:
+        """Left aside: sources have the names of the resource."""
+        return self
+
+    def option(self, key: str, value: Any) -> DataStreamReader:
+        """Remembers an option."""
+        return self.options(**{key: value})
+
+    def options(self, **options: Any) -> DataStreamReader:
+        """Remembers options; as in Spark their names do not depend on case."""
+        self._source_options |= {key.lower(): str(value) for key, value in options.items() if value is not None}
+        return self
+
+    def load(self, path: str | None = None, format: str | None = None, schema: Any = None, **options: Any) -> DataFrame:
+        """The frame of the source that replaces what is asked for."""
+        if format is not None and self.format(format) is not self:
+            return DataStreamReader(self._spark).load(path, format, schema, **options)
+        self.options(**options)
+        if path is not None:
+            self.option("path", path)
+        try:
+            return self._load()
+        except BadInput as error:
+            raise self._run.refuse(error) from None
+
+    def table(self, tableName: str) -> DataFrame:
+        """The frame of the source that reads the table."""
+        return self.format("iceberg").load(tableName)
+
+    def json(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refused: files are not switched."""
+        self._refuse_format("json")
+
+    def orc(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refused: files are not switched."""
+        self._refuse_format("orc")
+
+    def parquet(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refused: files are not switched."""
+        self._refuse_format("parquet")
+
+    def text(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refused: files are not switched."""
+        self._refuse_format("text")
+
+    def csv(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refused: files are not switched."""
+        self._refuse_format("csv")
+
+    def xml(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refused: files are not switched."""
+        self._refuse_format("xml")
+
+    def changes(self, tableName: str) -> NoReturn:
+        """Refused: change feeds are not switched."""
+        self._refuse_format(f"changes of {tableName}")
+
+    def _load(self) -> DataFrame:
+        apply_settings(self._spark, self._run.settings)
+        sources, options = self._run.settings.sources, self._source_options
+        match self._source_format:
+            case "kafka":
+                return self._union([source.name for source in kafka_sources(options, sources)])
+            case "iceberg":
+                return self._rows(table_source(options.get("path", ""), sources).name)
+            case "backfill_named":
+                source = named_source(options["source"], sources)
+                return self._union([source.name]) if options.get("shape") == "kafka" else self._rows(source.name)
+        raise _not_switched(self._source_format)
+
+    def _rows(self, source: str) -> DataFrame:
+        return source_frame(self._spark, self._run.settings, source)
+
+    def _union(self, sources: list[str]) -> DataFrame:
+        frames = [kafka_frame(self._spark, self._run.settings, source) for source in sources]
+        return reduce(DataFrame.union, frames)
+
+    def _refuse_format(self, format: str) -> NoReturn:
+        raise self._run.refuse(_not_switched(format))
+
+
+class SwitchedBatchReader(DataFrameReader):
+    """A batch reader that does not read production's Kafka."""
+
+    def __init__(self, spark: SparkSession, run: Run):
+        super().__init__(spark)
+        self._run = run
+
+    def format(self, source: str) -> DataFrameReader:
+        """Refuses Kafka, passes everything else on."""
+        if source.lower() == "kafka":
+            problem = Problem("", "spark.read of format kafka reads what Kafka holds now", "read it with readStream, or from a table")
+            raise self._run.refuse(UnsupportedProgram(problem))
+        return super().format(source)
+
+
+def _not_switched(format: str | None) -> UnsupportedProgram:
+    what = f"readStream of format {format}" if format else "readStream without a format"
+    fix = "read Kafka topics, tables that are sources, or sources by name with backfill.runtime.read_source"
+    return UnsupportedProgram(Problem("", f"{what} can not be replaced by history", fix))

@@ -1,0 +1,114 @@
+"""``writeStream`` in a backfill: queries are matched to the outputs of the resource and write into their branches."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from backfill.api.errors import BadInput
+from backfill.runtime.matching import Target, match_output
+from backfill.runtime.plans import sources_read, watermark_delay_us
+from backfill.runtime.query import SwitchedQuery
+from backfill.runtime.recovery import checkpoint_location, committed_steps
+from backfill.runtime.run import Run, StartedQuery
+from backfill.runtime.session import apply_settings
+from backfill.runtime.sink import redirect
+
+
+class SwitchedWriter(DataStreamWriter):
+    """A stream writer that only remembers what it is told; the query it starts writes where the backfill wants it."""
+
+    def __init__(self, frame: DataFrame, run: Run, listen: Callable[[DataFrame], None]):
+        super().__init__(frame)
+        self._run = run
+        self._listen = listen
+        self._target = Target()
+
+    def outputMode(self, outputMode: str) -> DataStreamWriter:
+        """Remembers the output mode."""
+        return self._with(output_mode=outputMode)
+
+    def format(self, source: str) -> DataStreamWriter:
+        """Remembers the format, for messages."""
+        return self._with(format=source)
+
+    def option(self, key: str, value: Any) -> DataStreamWriter:
+        """Remembers the table or path; checkpoints, servers and credentials are production's and stay unused."""
+        return self._with(table=str(value)) if key.lower() in ("table", "path") else self
+
+    def options(self, **options: Any) -> DataStreamWriter:
+        """Remembers the table or path."""
+        for key, value in options.items():
+            self.option(key, value)
+        return self
+
+    def partitionBy(self, *cols: Any) -> DataStreamWriter:
+        """Left aside: the output table's own partitioning counts."""
+        return self
+
+    def clusterBy(self, *cols: Any) -> DataStreamWriter:
+        """Left aside: the output table's own layout counts."""
+        return self
+
+    def queryName(self, queryName: str) -> DataStreamWriter:
+        """Remembers the query's name."""
+        return self._with(query_name=queryName)
+
+    def trigger(self, **kwargs: Any) -> DataStreamWriter:
+        """Left aside: a batch starts when its step is released."""
+        return self
+
+    def foreach(self, f: Any) -> DataStreamWriter:
+        """Remembers that the application writes by its own code, which ``start`` refuses."""
+        return self._with(foreach="foreach")
+
+    def foreachBatch(self, func: Any) -> DataStreamWriter:
+        """Remembers that the application writes by its own code, which ``start`` refuses."""
+        return self._with(foreach="foreachBatch")
+
+    def start(
+        self,
+        path: str | None = None,
+        format: str | None = None,
+        outputMode: str | None = None,
+        partitionBy: Any = None,
+        queryName: str | None = None,
+        **options: Any,
+    ) -> StreamingQuery:
+        """Starts the query into the branch of the output it is matched to."""
+        self.options(**options)
+        given = {"table": path, "format": format, "output_mode": outputMode, "query_name": queryName}
+        self._with(**{field: value for field, value in given.items() if value is not None})
+        if self._run.stopping.is_set():
+            raise SystemExit(0)
+        try:
+            return self._start()
+        except BadInput as error:
+            raise self._run.refuse(error) from None
+
+    def toTable(self, tableName: str, *args: Any, **options: Any) -> StreamingQuery:
+        """Starts the query; the table's name helps to find the output."""
+        return self.start(tableName, *args, **options)
+
+    def _with(self, **changes: Any) -> DataStreamWriter:
+        self._target = replace(self._target, **changes)
+        return self
+
+    def _start(self) -> StreamingQuery:
+        run, frame = self._run, self._df
+        output = match_output(self._target, run.settings.outputs, [query.output for query in run.queries])
+        name = self._target.query_name or output.name
+        sources, delay_us = sources_read(frame), watermark_delay_us(frame)
+        checkpoint = checkpoint_location(run.settings.checkpoints, name)
+        committed = committed_steps(checkpoint)
+        apply_settings(frame.sparkSession, run.settings)
+        self._listen(frame)
+        plain = DataStreamWriter(frame).queryName(name).outputMode("append").option("checkpointLocation", checkpoint)
+        writer = redirect(plain, run.settings, output, name)
+        run.tracker.add(name, output.name, {source: committed for source in sorted(sources)})
+        handle = writer.start()
+        run.started(StartedQuery(name, output.name, checkpoint, delay_us, handle))
+        return SwitchedQuery(handle._jsq, run)
