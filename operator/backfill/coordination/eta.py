@@ -1,0 +1,19 @@
+"""When the run will be done."""
+
+from backfill.coordination.rate import Rate
+
+_MICROSECONDS = 1_000_000
+_FAR_SECONDS = 10 * 366 * 24 * 3600
+
+
+def eta(now_us: int, rows_left: int, rate: Rate) -> int | None:
+    """The moment at which nothing is left if rows go on being read at this rate, in microseconds UTC.
+
+    None where that can not be told: nothing was measured yet, or at this rate it would take more than ten years.
+    """
+    if rows_left <= 0:
+        return now_us
+    per_second = rate.per_second
+    if per_second is None or rows_left / per_second > _FAR_SECONDS:
+        return None
+    return now_us + round(rows_left / per_second * _MICROSECONDS)

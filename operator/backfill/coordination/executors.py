@@ -1,0 +1,97 @@
+"""How many executors should be at work.
+
+After DS2 (Kalavri et al., "Three steps is all you need: fast, accurate, automatic scaling decisions for distributed
+streaming dataflows", OSDI 2018): what decides is the true processing rate of one executor, measured over the time it
+was at work and not over the time it waited, so that a run held back by alignment is not taken for a slow one.
+"""
+
+import math
+from dataclasses import dataclass
+from datetime import timedelta
+
+from backfill.api.backfill import Scaling
+from backfill.api.quantities import format_duration
+
+_UTILISATION = 0.9
+"""The share of its time an executor is counted on to work; the rest is for steps that do not fill all of them."""
+_RAISE_FROM = 1.1
+_LOWER_FROM = 0.75
+_SETTLE_SECONDS = 60.0
+"""A rate measured sooner after a change still speaks of the executors before it."""
+_LAST_STEPS = 3
+"""Giving back executors with so few steps left saves nothing and risks the end of the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What is known of the run when the target is decided."""
+
+    rows_left: int
+    """Rows still to be read, as planned, by all queries."""
+    steps_left: int
+    """Steps that the slowest query has still to commit."""
+    rows_per_executor_second: float | None
+    """Rows one executor reads in a second in which it is at work; None while not measured."""
+    elapsed_seconds: float
+    """Time since the run began."""
+    seconds_since_change: float
+    """Time since the target last changed, or since the run began."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorTarget:
+    """How many executors there should be, and why, in one sentence."""
+
+    count: int
+    reason: str
+
+
+def executor_target(scaling: Scaling, load: Load, current: int | None) -> ExecutorTarget:
+    """The number of executors between the bounds that finishes in time; ``current`` is the last target, None at first.
+
+    Without ``completeWithin`` it is the most allowed: the same work costs the same, sooner. Small differences, a change
+    just made and the last steps leave it as it is; the bounds always hold.
+    """
+    wanted = _wanted(scaling, load)
+    if current is None or not scaling.min_executors <= current <= scaling.max_executors or wanted.count == current:
+        return wanted
+    obstacle = _obstacle(wanted.count, current, load)
+    return ExecutorTarget(current, f"{wanted.reason}; stays at {current}, {obstacle}") if obstacle else wanted
+
+
+def _wanted(scaling: Scaling, load: Load) -> ExecutorTarget:
+    low, high = scaling.min_executors, scaling.max_executors
+    if low == high:
+        return ExecutorTarget(low, f"minExecutors and maxExecutors are both {low}")
+    if scaling.complete_within is None:
+        return ExecutorTarget(high, f"without completeWithin all {high} are used")
+    goal = format_duration(scaling.complete_within)
+    seconds_left = scaling.complete_within.total_seconds() - load.elapsed_seconds
+    if seconds_left <= 0:
+        return ExecutorTarget(high, f"completeWithin {goal} has passed, all {high} are used")
+    if load.rows_per_executor_second is None:
+        return ExecutorTarget(low, f"minExecutors {low} until the rate of one executor is measured")
+    return _in_time(load.rows_left, load.rows_per_executor_second, seconds_left, low, high)
+
+
+def _in_time(rows_left: int, rate: float, seconds_left: float, low: int, high: int) -> ExecutorTarget:
+    needed = math.ceil(rows_left / (rate * _UTILISATION * seconds_left))
+    time_left = format_duration(timedelta(seconds=math.ceil(seconds_left)))
+    why = f"{rows_left:,} rows in {time_left} at {rate:,.0f} rows/s per executor need {needed}"
+    if needed > high:
+        late = timedelta(seconds=math.ceil(rows_left / (rate * _UTILISATION * high) - seconds_left))
+        return ExecutorTarget(high, f"{why}, maxExecutors is {high}: expect to be {format_duration(late)} late")
+    if needed < low:
+        return ExecutorTarget(low, f"{why}, minExecutors is {low}")
+    return ExecutorTarget(needed, why)
+
+
+def _obstacle(wanted: int, current: int, load: Load) -> str | None:
+    """Why the target is not moved from ``current`` to ``wanted``."""
+    if load.seconds_since_change < _SETTLE_SECONDS:
+        return f"changed {load.seconds_since_change:.0f} s ago"
+    if _LOWER_FROM * current < wanted < _RAISE_FROM * current:
+        return "the difference is small"
+    if wanted < current and load.steps_left <= _LAST_STEPS:
+        return "the run is about to end"
+    return None

@@ -1,0 +1,45 @@
+"""What a driver's report says about the plan: committed steps, and how much work is done and left."""
+
+from dataclasses import dataclass
+
+from backfill.api.split_assignment import SplitAssignmentStatus
+from backfill.coordination.timeline import Timeline
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Rows as planned, counted once for every query that reads them; steps of the query that is furthest behind."""
+
+    rows_done: int
+    rows_left: int
+    steps_left: int
+
+
+def committed_steps(timeline: Timeline, status: SplitAssignmentStatus | None) -> dict[str, int]:
+    """For each source the steps that all queries reading it have committed; ``steps + 1`` after the flush.
+
+    A source that no query reports has committed nothing. The same holds for all of them while the driver is starting:
+    a query it has not started yet may read any of them and be far behind.
+    """
+    reported: dict[str, int] = {}
+    if status is not None and status.phase != "Starting":
+        for query in status.queries:
+            for source in query.sources:
+                reported[source.name] = min(source.committed, reported.get(source.name, source.committed))
+    return {source.name: reported.get(source.name, 0) for source in timeline.sources}
+
+
+def work(timeline: Timeline, status: SplitAssignmentStatus | None) -> Work:
+    """How much is done and left. Before any query is reported, each source is taken to be read once.
+
+    A driver that is starting repeats what is known from before it, which is good enough for an estimate.
+    """
+    step_rows = {source.name: source.step_rows for source in timeline.sources}
+    reads = [source for query in (status.queries if status else ()) for source in query.sources if source.name in step_rows]
+    if not reads:
+        return Work(rows_done=0, rows_left=timeline.rows, steps_left=timeline.steps)
+    return Work(
+        rows_done=sum(sum(step_rows[read.name][: read.committed]) for read in reads),
+        rows_left=sum(sum(step_rows[read.name][read.committed :]) for read in reads),
+        steps_left=max(timeline.steps - min(read.committed for read in reads), 0),
+    )

@@ -1,0 +1,19 @@
+"""Which steps may be read."""
+
+from bisect import bisect_right
+
+from backfill.coordination.timeline import Timeline
+
+
+def release(timeline: Timeline, watermark_us: int, previous: int) -> int:
+    """How many steps may be read at this global watermark; ``previous`` is what was released before.
+
+    A step may be read once its end is at most ``max_misalignment_us`` after the watermark. The first uncommitted step
+    may always be read, however long it is: all others wait for it. What was released stays released, since it may have
+    been read already; an older watermark, from a report that came late, changes nothing.
+    """
+    if not timeline.aligned:
+        return timeline.steps
+    close_enough = bisect_right(timeline.ends_us, watermark_us + timeline.max_misalignment_us)
+    first_uncommitted = bisect_right(timeline.starts_us, watermark_us)
+    return max(close_enough, first_uncommitted, previous)
