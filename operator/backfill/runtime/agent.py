@@ -119,7 +119,8 @@ class Agent(threading.Thread):
             except (Py4JError, OSError) as gone:
                 self._run.end(failed(f"Spark is gone: {type(gone).__name__}", gone))
                 return True
-            message = f"the query {query.name} failed: {error}" if error else f"the query {query.name} was stopped from outside"
+            cause = str(error).partition("\n=== Streaming Query ===")[0]  # the plan follows, in pages
+            message = f"the query {query.name} failed: {cause}" if error else f"the query {query.name} was stopped from outside"
             self._run.end(failed(message, error))
             return True
         return False

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 from pyspark.sql.streaming.query import StreamingQueryManager
 
+from backfill.runtime.frames import SourceFrames
 from backfill.runtime.progress import ProgressListener
 from backfill.runtime.query import SwitchedQueryManager
 from backfill.runtime.run import Run, failed
@@ -28,9 +29,10 @@ def install(run: Run, context_started: Callable[[], None]) -> None:
     ``context_started`` is called after each start of a SparkContext, which takes the signal handlers for itself.
     """
     listeners = _Listeners(run)
+    frames = SourceFrames(run.settings)
 
     def read_stream(spark: SparkSession) -> SwitchedReader:
-        return SwitchedReader(spark, run)
+        return SwitchedReader(spark, run, frames)
 
     def read(spark: SparkSession) -> SwitchedBatchReader:
         return SwitchedBatchReader(spark, run)

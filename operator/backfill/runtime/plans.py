@@ -33,6 +33,14 @@ def watermark_delay_us(frame: DataFrame) -> int:
     return max((1_000 * to_ms(node.delay()) for node in _nodes(frame) if node.nodeName() == "EventTimeWatermark"), default=0)
 
 
+def has_outer_join(frame: DataFrame) -> bool:
+    """Whether it joins streams so that rows without a partner are given out once none can come any more."""
+    joins = (node for node in _nodes(frame) if node.nodeName() == "Join")
+    return any(
+        "Outer" in node.joinType().toString() and node.left().isStreaming() and node.right().isStreaming() for node in joins
+    )
+
+
 def _nodes(frame: DataFrame) -> Iterator[JavaObject]:
     pending = [frame._jdf.queryExecution().analyzed()]
     while pending:

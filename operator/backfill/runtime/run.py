@@ -5,6 +5,7 @@ import time
 from dataclasses import dataclass
 from typing import Literal
 
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from backfill.api.errors import BadInput, Problem, UnsupportedProgram
@@ -48,9 +49,9 @@ class StartedQuery:
     name: str
     output: str
     checkpoint: str
-    watermark_delay_us: int
-    """The longest delay of the watermarks in its plan."""
     handle: StreamingQuery
+    frame: DataFrame
+    """What it writes, as the application defined it."""
 
 
 class Run:

@@ -1,5 +1,6 @@
 """``spark.readStream`` and ``spark.read`` in a backfill: what the application reads from Kafka comes from history."""
 
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any, NoReturn
 
@@ -7,12 +8,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.readwriter import DataFrameReader
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
+from backfill.api.backfill import Source
 from backfill.api.errors import BadInput, Problem, UnsupportedProgram
-from backfill.runtime.kafka_rows import kafka_frame
+from backfill.runtime.frames import SourceFrames
 from backfill.runtime.matching import kafka_sources, named_source, table_source
 from backfill.runtime.run import Run
 from backfill.runtime.session import apply_settings
-from backfill.runtime.source import SOURCE_FORMAT, source_frame
+from backfill.runtime.source import SOURCE_FORMAT
 
 NAMED_FORMAT = "backfill_named"
 """What the named-source library asks for; option ``source`` is the name, option ``shape`` is ``rows`` or ``kafka``."""
@@ -21,9 +23,10 @@ NAMED_FORMAT = "backfill_named"
 class SwitchedReader(DataStreamReader):
     """A stream reader that answers with the sources of the resource. It keeps options to itself: they may hold credentials."""
 
-    def __init__(self, spark: SparkSession, run: Run):
+    def __init__(self, spark: SparkSession, run: Run, frames: SourceFrames):
         super().__init__(spark)
         self._run = run
+        self._frames = frames
         self._source_format: str | None = None
         self._source_options: dict[str, str] = {}
 
@@ -100,20 +103,19 @@ class SwitchedReader(DataStreamReader):
         sources, options = self._run.settings.sources, self._source_options
         match self._source_format:
             case "kafka":
-                return self._union([source.name for source in kafka_sources(options, sources)])
+                return self._kafka(kafka_sources(options, sources))
             case "iceberg":
                 return self._rows(table_source(options.get("path", ""), sources).name)
             case "backfill_named":
                 source = named_source(options["source"], sources)
-                return self._union([source.name]) if options.get("shape") == "kafka" else self._rows(source.name)
+                return self._kafka([source]) if options.get("shape") == "kafka" else self._rows(source.name)
         raise _not_switched(self._source_format)
 
     def _rows(self, source: str) -> DataFrame:
-        return source_frame(self._spark, self._run.settings, source)
+        return self._frames.rows(self._spark, source)
 
-    def _union(self, sources: list[str]) -> DataFrame:
-        frames = [kafka_frame(self._spark, self._run.settings, source) for source in sources]
-        return reduce(DataFrame.union, frames)
+    def _kafka(self, sources: Sequence[Source]) -> DataFrame:
+        return reduce(DataFrame.union, [self._frames.kafka(self._spark, source.name) for source in sources])
 
     def _refuse_format(self, format: str) -> NoReturn:
         raise self._run.refuse(_not_switched(format))

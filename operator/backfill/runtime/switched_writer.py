@@ -10,7 +10,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from backfill.api.errors import BadInput
 from backfill.runtime.matching import Target, match_output
-from backfill.runtime.plans import sources_read, watermark_delay_us
+from backfill.runtime.plans import sources_read
 from backfill.runtime.query import SwitchedQuery
 from backfill.runtime.recovery import checkpoint_location, committed_steps
 from backfill.runtime.run import Run, StartedQuery
@@ -101,7 +101,7 @@ class SwitchedWriter(DataStreamWriter):
         run, frame = self._run, self._df
         output = match_output(self._target, run.settings.outputs, [query.output for query in run.queries])
         name = self._target.query_name or output.name
-        sources, delay_us = sources_read(frame), watermark_delay_us(frame)
+        sources = sources_read(frame)
         checkpoint = checkpoint_location(run.settings.checkpoints, name)
         committed = committed_steps(checkpoint)
         apply_settings(frame.sparkSession, run.settings)
@@ -110,5 +110,5 @@ class SwitchedWriter(DataStreamWriter):
         writer = redirect(plain, run.settings, output, name)
         run.tracker.add(name, output.name, {source: committed for source in sorted(sources)})
         handle = writer.start()
-        run.started(StartedQuery(name, output.name, checkpoint, delay_us, handle))
+        run.started(StartedQuery(name, output.name, checkpoint, handle, frame))
         return SwitchedQuery(handle._jsq, run)

@@ -1,0 +1,28 @@
+"""The end of a query: it has committed its flush, so it is stopped, and what it leaves open is counted."""
+
+import logging
+
+from backfill.runtime.open_at_end import UNKNOWN, OpenResults, open_results
+from backfill.runtime.plans import has_outer_join, watermark_delay_us
+from backfill.runtime.run import Run, StartedQuery
+
+_log = logging.getLogger(__name__)
+
+
+def close_query(query: StartedQuery, run: Run) -> None:
+    """Stops a query that has committed everything and records the results its state still holds."""
+    query.handle.stop()
+    found = _open_results(query, run)
+    run.tracker.record_open_results(query.name, found.count, found.needed_drain_seconds)
+
+
+def _open_results(query: StartedQuery, run: Run) -> OpenResults:
+    """A result that can not be counted does not undo a run that has committed everything."""
+    try:
+        if has_outer_join(query.frame):
+            return UNKNOWN
+        delay_us = watermark_delay_us(query.frame)
+        return open_results(query.frame.sparkSession, query.checkpoint, run.settings.window, delay_us)
+    except Exception:
+        _log.exception("what the query %s leaves open could not be counted", query.name)
+        return UNKNOWN
