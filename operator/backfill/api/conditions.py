@@ -47,6 +47,9 @@ class Reason(StrEnum):
     PUBLISH_CONFLICT = "PublishConflict"
     PUBLISH_FAILED = "PublishFailed"
 
+    REMOVING = "Removing"
+    REMOVAL_FAILED = "RemovalFailed"
+
     IN_PROGRESS = "InProgress"
     FINISHED = "Finished"
 

@@ -15,6 +15,8 @@ ASSIGNMENT_FILE = "assignment.json"
 """Without a cluster: the file in the channel's directory that holds the spec."""
 STATUS_FILE = "status.json"
 """Without a cluster: the file in the channel's directory that holds the status."""
+LOCK_FILE = "controller.lock"
+"""Without a cluster: a controller that is alive holds a lock (``flock``) on this file of the channel's directory."""
 
 
 class SplitAssignmentSpec(Model):

@@ -1,0 +1,42 @@
+"""What a driver is told when it starts: everything but credentials, which come from the environment as PyIceberg reads it."""
+
+from pydantic import Field
+
+from backfill.api.backfill import Output, Source, Window
+from backfill.api.base import Model
+
+SETTINGS_VARIABLE = "BACKFILL_SETTINGS"
+"""The environment variable that holds the settings as JSON."""
+
+
+class DriverSettings(Model):
+    """One attempt's settings. A backend writes them, the runtime reads them."""
+
+    backfill: str
+    """The Backfill's name."""
+    namespace: str
+    """Its namespace."""
+    attempt: int
+    """This attempt. Messages of other attempts are not for this driver."""
+    plan_id: str
+    """The plan."""
+    plan: str
+    """The URI of the plan's directory."""
+    checkpoints: str
+    """The URI below which each query keeps its checkpoint, the same for all attempts."""
+    channel: str
+    """The directory through which controller and driver talk (:mod:`backfill.runtime.channel`)."""
+    scratch: str
+    """A directory on the driver's own disk; sources are told there what is released."""
+    window: Window
+    """The window; the sink leaves out rows that do not belong to it."""
+    sources: tuple[Source, ...]
+    """The sources as the resource names them."""
+    outputs: tuple[Output, ...]
+    """The outputs as the resource names them."""
+    main_file: str
+    """The application's main program."""
+    arguments: tuple[str, ...] = ()
+    """Its arguments."""
+    spark_conf: dict[str, str] = Field(default_factory=dict)
+    """Spark properties that hold even where the application sets others."""
