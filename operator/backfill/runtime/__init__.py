@@ -1,0 +1,5 @@
+"""What runs inside Spark: sources, sinks, the agent and the launcher; for applications, sources and outputs by name."""
+
+from backfill.runtime.named_sources import read_source, write_output
+
+__all__ = ["read_source", "write_output"]

@@ -153,9 +153,9 @@ class Agent(threading.Thread):
         now = datetime.now(UTC)
         status = self._status(now)
         old = self._reported
-        if old is not None and status.model_copy(update={"heartbeat": old.heartbeat}) == old:
-            if (now - old.heartbeat).total_seconds() < _HEARTBEAT_SECONDS:
-                return
+        news = old is None or status.model_copy(update={"heartbeat": old.heartbeat}) != old
+        if old is not None and not news and (now - old.heartbeat).total_seconds() < _HEARTBEAT_SECONDS:
+            return
         self._channel.report(status)
         self._reported = status
 

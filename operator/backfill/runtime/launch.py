@@ -11,8 +11,8 @@ from backfill.api.errors import BackfillError, BadInput
 from backfill.planning.plan import read_header
 from backfill.runtime.agent import Agent
 from backfill.runtime.channel import DirectoryChannel
-from backfill.runtime.interception import install
 from backfill.runtime.closing import close_query
+from backfill.runtime.interception import install
 from backfill.runtime.reading import count_rows
 from backfill.runtime.run import Run, failed, unsupported
 from backfill.runtime.settings import RuntimeSettings, settings_from_environment

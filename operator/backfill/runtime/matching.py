@@ -39,7 +39,7 @@ def kafka_sources(options: Mapping[str, str], sources: Sequence[Source]) -> list
         if option in options
     ]
     if options.get("includeheaders", "false").lower() == "true":
-        problems.append(Problem("", "readStream of format kafka asks for includeHeaders", "headers are not kept; leave the option out"))
+        problems.append(Problem("", "readStream of format kafka asks for includeHeaders", "leave it out: history has no headers"))
     topics = [topic.strip() for topic in options.get("subscribe", "").split(",") if topic.strip()]
     if not topics and not problems:
         problems.append(Problem("", "readStream of format kafka has no option subscribe", "subscribe to topics by name"))
@@ -67,7 +67,7 @@ def table_source(table: str, sources: Sequence[Source]) -> Source:
         problem = Problem("spec.sources", f"no source reads the table {table}", f"add a source with table: {table}")
     else:
         names = ", ".join(source.name for source in found)
-        problem = Problem("spec.sources", f"the table {table} is read by several sources ({names})", "read them by name with read_source")
+        problem = Problem("spec.sources", f"the table {table} is read by several sources ({names})", "read them by name")
     raise UnsupportedProgram(problem)
 
 
@@ -80,7 +80,7 @@ def named_source(name: str, sources: Sequence[Source]) -> Source:
     for source in sources:
         if source.name == name:
             return source
-    raise UnsupportedProgram(Problem("spec.sources", f"the application reads the source {name}, which is not there", f"add {name}"))
+    raise UnsupportedProgram(Problem("spec.sources", f"the application reads the source {name}, which is not there", "add it"))
 
 
 def same_table(full_name: str, written: str) -> bool:
@@ -128,7 +128,9 @@ def _unmatched(target: Target, free: Sequence[Output]) -> Problem:
     if not free:
         return Problem("spec.outputs", f"{query} writes{where}{how}, and no output is left for it", "add an output for it")
     names = " or ".join(output.name for output in free)
-    return Problem("spec.outputs", f"{query} writes{where}{how}, and no output has that name or table", f"call queryName with {names}")
+    return Problem(
+        "spec.outputs", f"{query} writes{where}{how}, and no output has that name or table", f"set queryName to {names}"
+    )
 
 
 def _unsupported(target: Target) -> list[Problem]:

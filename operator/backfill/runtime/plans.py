@@ -6,7 +6,7 @@ from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame
 
 from backfill.api.errors import Problem, UnsupportedProgram
-from backfill.runtime.source import SOURCE_FORMAT
+from backfill.runtime.source import FORMAT as SOURCE_FORMAT
 
 
 def sources_read(frame: DataFrame) -> set[str]:
@@ -29,8 +29,8 @@ def sources_read(frame: DataFrame) -> set[str]:
 
 def watermark_delay_us(frame: DataFrame) -> int:
     """The longest delay of the frame's watermarks, in microseconds; 0 without a watermark."""
-    to_ms = frame.sparkSession._jvm.org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark.getDelayMs
-    return max((1_000 * to_ms(node.delay()) for node in _nodes(frame) if node.nodeName() == "EventTimeWatermark"), default=0)
+    watermarks = [node for node in _nodes(frame) if node.nodeName() == "EventTimeWatermark"]
+    return max((1_000 * int(node.getDelayMs(node.delay())) for node in watermarks), default=0)
 
 
 def has_outer_join(frame: DataFrame) -> bool:

@@ -123,12 +123,12 @@ class Run:
         with self._lock:
             written = set(self._queries)
         outputs = [
-            Problem("spec.outputs", f"no query of the application writes the output {output.name}", "name a query so, or remove it")
+            Problem("spec.outputs", f"no query of the application writes the output {output.name}", "name a query so")
             for output in self.settings.outputs
             if output.name not in written
         ]
         sources = [
-            Problem("spec.sources", f"no query of the application reads the source {name}", "correct its topic or table, or remove it")
+            Problem("spec.sources", f"no query of the application reads the source {name}", "correct its topic or table")
             for name in sorted(self.tracker.unread_sources)
         ]
         return outputs + sources

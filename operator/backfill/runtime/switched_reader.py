@@ -10,14 +10,12 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from backfill.api.backfill import Source
 from backfill.api.errors import BadInput, Problem, UnsupportedProgram
+from backfill.runtime import named_sources
 from backfill.runtime.frames import SourceFrames
 from backfill.runtime.matching import kafka_sources, named_source, table_source
 from backfill.runtime.run import Run
 from backfill.runtime.session import apply_settings
-from backfill.runtime.source import SOURCE_FORMAT
-
-NAMED_FORMAT = "backfill_named"
-"""What the named-source library asks for; option ``source`` is the name, option ``shape`` is ``rows`` or ``kafka``."""
+from backfill.runtime.source import FORMAT as SOURCE_FORMAT
 
 
 class SwitchedReader(DataStreamReader):
@@ -106,7 +104,7 @@ class SwitchedReader(DataStreamReader):
                 return self._kafka(kafka_sources(options, sources))
             case "iceberg":
                 return self._rows(table_source(options.get("path", ""), sources).name)
-            case "backfill_named":
+            case named_sources.NAMED_FORMAT:
                 source = named_source(options["source"], sources)
                 return self._kafka([source]) if options.get("shape") == "kafka" else self._rows(source.name)
         raise _not_switched(self._source_format)
@@ -117,8 +115,8 @@ class SwitchedReader(DataStreamReader):
     def _kafka(self, sources: Sequence[Source]) -> DataFrame:
         return reduce(DataFrame.union, [self._frames.kafka(self._spark, source.name) for source in sources])
 
-    def _refuse_format(self, format: str) -> NoReturn:
-        raise self._run.refuse(_not_switched(format))
+    def _refuse_format(self, what: str) -> NoReturn:
+        raise self._run.refuse(_not_switched(what))
 
 
 class SwitchedBatchReader(DataFrameReader):
@@ -131,7 +129,7 @@ class SwitchedBatchReader(DataFrameReader):
     def format(self, source: str) -> DataFrameReader:
         """Refuses Kafka, passes everything else on."""
         if source.lower() == "kafka":
-            problem = Problem("", "spark.read of format kafka reads what Kafka holds now", "read it with readStream, or from a table")
+            problem = Problem("", "spark.read of format kafka reads what Kafka holds now", "use readStream, or read a table")
             raise self._run.refuse(UnsupportedProgram(problem))
         return super().format(source)
 

@@ -108,7 +108,7 @@ class SwitchedWriter(DataStreamWriter):
         self._listen(frame)
         plain = DataStreamWriter(frame).queryName(name).outputMode("append").option("checkpointLocation", checkpoint)
         writer = redirect(plain, run.settings, output, name)
-        run.tracker.add(name, output.name, {source: committed for source in sorted(sources)})
+        run.tracker.add(name, output.name, dict.fromkeys(sorted(sources), committed))
         handle = writer.start()
         run.started(StartedQuery(name, output.name, checkpoint, handle, frame))
         return SwitchedQuery(handle._jsq, run)
