@@ -1,7 +1,7 @@
 """The Backfill resource: which history to run again, through which application, into which tables."""
 
 from enum import StrEnum
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, JsonValue, field_validator, model_validator
 from pydantic_core import PydanticCustomError
@@ -10,8 +10,8 @@ from backfill.api.base import Model
 from backfill.api.conditions import Condition
 from backfill.api.quantities import ByteSize, Duration, Time, format_duration, format_time
 
-API_VERSION = "backfill.dev/v1alpha1"
-KIND = "Backfill"
+API_VERSION: Final = "backfill.dev/v1alpha1"
+KIND: Final = "Backfill"
 
 Name = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
 InputName = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?$")]
@@ -384,6 +384,8 @@ class Attempt(Model):
 
     number: int
     """Counts from one."""
+    generation: int = 1
+    """The generation of the spec when it was decided on."""
     started_at: Time
     """When it was decided on."""
     finished_at: Time | None = None
