@@ -1,0 +1,95 @@
+"""Between which moments the rows of each file lie, where its manifest entry does not say.
+
+The order of evidence: the manifest's bounds, the Parquet footer's row-group statistics, the partition's value.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from backfill.api.errors import InvalidPlanInput, Problem
+from backfill.planning.files import UNKNOWN, SourceFiles
+from backfill.planning.footers import RowGroup, Unreadable, read_footers
+
+
+@dataclass
+class _Missing:
+    """What could not be found out."""
+
+    unreadable: list[str] = field(default_factory=list)
+    without_statistics: list[str] = field(default_factory=list)
+
+
+def fill_bounds(files: SourceFiles, where: str, start_us: int, end_us: int) -> tuple[int, int]:
+    """Completes the bounds of a source's files and leaves out those without a row in [start, end).
+
+    Args:
+        files: the source's files, changed in place.
+        where: the source's path in the resource.
+
+    Returns:
+        How many files had no bounds in the manifest, and how many rows of files left out have no timestamp.
+
+    Raises:
+        InvalidPlanInput: files that can not be read, or of which nothing tells the timestamps.
+    """
+    unbounded = np.flatnonzero(~files.bounded)
+    paths = (files.path[row].as_py() for row in unbounded)
+    keep = np.ones(len(files), np.bool_)
+    missing = _Missing()
+    without_timestamp = 0
+    for row, footer in zip(unbounded.tolist(), read_footers(files.open, paths, files.column), strict=True):
+        if isinstance(footer, Unreadable):
+            missing.unreadable.append(footer.reason)
+        elif all(group.empty for group in footer):
+            keep[row] = False
+            without_timestamp += sum(group.rows for group in footer)
+        elif not _take(files, row, footer):
+            missing.without_statistics.append(files.path[row].as_py())
+    _refuse(files, where, missing)
+    keep &= (files.lower_us < end_us) & (files.upper_us >= start_us)
+    files.keep(keep)
+    return len(unbounded), without_timestamp
+
+
+def unreadable_files(files: SourceFiles, where: str, reasons: Sequence[str]) -> InvalidPlanInput:
+    """The error for data files that can not be opened."""
+    return InvalidPlanInput(
+        Problem(
+            f"{where}.table",
+            f"{len(reasons)} data files of {files.source.table} can not be read; the first: {reasons[0]}",
+            "check the store's credentials and the file; if it is lost, remove it from the table or choose another snapshot",
+        )
+    )
+
+
+def _take(files: SourceFiles, row: int, footer: Sequence[RowGroup]) -> bool:
+    """Sets one file's bounds from its footer or its partition; False if neither tells."""
+    groups = [group for group in footer if not group.empty]
+    lowers = [group.lower_us for group in groups if group.lower_us is not None]
+    uppers = [group.upper_us for group in groups if group.upper_us is not None]
+    files.nulls[row] = UNKNOWN if any(group.nulls == UNKNOWN for group in footer) else sum(group.nulls for group in footer)
+    if len(lowers) == len(uppers) == len(groups):
+        files.lower_us[row], files.upper_us[row] = min(lowers), max(uppers)
+        return True
+    span = files.partitions[files.partition[row]].range_us
+    if span is None:
+        return False
+    files.lower_us[row], files.upper_us[row] = span
+    return True
+
+
+def _refuse(files: SourceFiles, where: str, missing: _Missing) -> None:
+    if missing.unreadable:
+        raise unreadable_files(files, where, missing.unreadable)
+    if missing.without_statistics:
+        count, column, table = len(missing.without_statistics), files.column.name, files.source.table
+        raise InvalidPlanInput(
+            Problem(
+                f"{where}.timestampColumn",
+                f"{count} data files of {table} have no statistics of column {column}, neither in the manifest nor in their "
+                f"footer; the first: {missing.without_statistics[0]}",
+                f"set the table property write.metadata.metrics.column.{column}=full and rewrite these files",
+            )
+        )

@@ -1,0 +1,238 @@
+"""Opens source tables and pins what is read of them: snapshot, schema, timestamp column, filter."""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.types import IntegerType, LongType, NestedField
+
+from backfill.api.backfill import Source
+from backfill.api.errors import InvalidPlanInput, Problem
+from backfill.api.quantities import format_time, to_us
+from backfill.planning.iceberg.filters import parse_filter
+from backfill.planning.plan import SourceInput
+from backfill.planning.timestamps import describe_us
+
+TIMESTAMP_TYPES = ("timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns")
+
+
+@dataclass(frozen=True)
+class PinnedTable:
+    """A source table and exactly what is read of it."""
+
+    field: str
+    """The source's path in the resource."""
+    table: Table
+    snapshot: Snapshot
+    schema: Schema
+    timestamp: NestedField
+    row_filter: BooleanExpression
+    source: SourceInput
+
+
+class Catalogs:
+    """The catalogs of one planning, each opened once. Connection properties come from PyIceberg's configuration."""
+
+    def __init__(self) -> None:
+        self._opened: dict[str, Catalog] = {}
+
+    def load_table(self, name: str, field: str) -> Table:
+        """The table of a name ``catalog.namespace.table``.
+
+        Raises:
+            InvalidPlanInput: catalog unknown or not reachable, table missing, or planned by its server.
+        """
+        catalog_name, _, identifier = name.partition(".")
+        catalog = self._catalog(catalog_name, field)
+        try:
+            table = catalog.load_table(identifier)
+        except (NoSuchTableError, NoSuchNamespaceError):
+            raise InvalidPlanInput(_missing_table(catalog, name, identifier, field)) from None
+        except Exception as error:  # catalogs raise whatever their client library raises
+            raise InvalidPlanInput(
+                Problem(field, f"table {name} can not be loaded: {_first_line(error)}", "check the catalog and its credentials")
+            ) from error
+        if catalog.supports_server_side_planning():
+            raise InvalidPlanInput(
+                Problem(
+                    field,
+                    f"catalog {catalog_name} plans scans on its server, which gives no bounds of {name}'s files",
+                    "set scan-planning-mode: client in the catalog's properties",
+                )
+            )
+        return table
+
+    def _catalog(self, name: str, field: str) -> Catalog:
+        if name not in self._opened:
+            try:
+                self._opened[name] = load_catalog(name)
+            except Exception as error:
+                raise InvalidPlanInput(
+                    Problem(
+                        field,
+                        f"catalog {name} can not be opened: {_first_line(error)}",
+                        f"configure it for PyIceberg, as catalog.{name} in .pyiceberg.yaml or PYICEBERG_CATALOG__"
+                        f"{name.upper()}__URI in the environment",
+                    )
+                ) from error
+        return self._opened[name]
+
+
+def pin(catalogs: Catalogs, source: Source, field: str) -> PinnedTable:
+    """Opens a source's table and pins its snapshot.
+
+    Raises:
+        InvalidPlanInput: with every mistake found in this source.
+    """
+    table = catalogs.load_table(source.table, f"{field}.table")
+    snapshot = _pin_snapshot(table, source, field)
+    schema = _schema_of(table, snapshot)
+    problems: list[Problem] = []
+    timestamp = _timestamp_field(schema, source, field, problems)
+    text, expression = parse_filter(source, schema, field, problems)
+    _check_kafka_columns(schema, source, field, problems)
+    if timestamp is None or problems:
+        raise InvalidPlanInput(problems)
+    pinned = SourceInput(
+        name=source.name,
+        table=source.table,
+        table_uuid=str(table.metadata.table_uuid),
+        snapshot_id=snapshot.snapshot_id,
+        schema_id=schema.schema_id,
+        timestamp_column=source.timestamp_column,
+        timestamp_field_id=timestamp.field_id,
+        timestamp_type="long" if isinstance(timestamp.field_type, IntegerType) else str(timestamp.field_type),
+        timestamp_unit=source.timestamp_unit,
+        row_filter=text,
+        kafka_partition_column=source.kafka.partition_column,
+        kafka_offset_column=source.kafka.offset_column,
+    )
+    return PinnedTable(field, table, snapshot, schema, timestamp, expression, pinned)
+
+
+def check_pinned(catalogs: Catalogs, source: SourceInput, field: str) -> None:
+    """Checks that a plan's table and snapshot still exist.
+
+    Raises:
+        InvalidPlanInput: the table is gone or another one, or the snapshot has expired.
+    """
+    table = catalogs.load_table(source.table, f"{field}.table")
+    if str(table.metadata.table_uuid) != source.table_uuid:
+        raise InvalidPlanInput(
+            Problem(
+                f"{field}.table",
+                f"table {source.table} was dropped and made again since the plan was made",
+                "start a new Backfill on the new table",
+            )
+        )
+    if table.snapshot_by_id(source.snapshot_id) is None:
+        raise InvalidPlanInput(
+            Problem(
+                f"{field}.snapshot",
+                f"snapshot {source.snapshot_id} of {source.table}, which the plan reads, has expired",
+                "start a new Backfill, with snapshot.protect: true to hold its snapshot",
+            )
+        )
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _near(wrong: str, names: Mapping[str, object] | list[str]) -> str:
+    """A fix that names what was probably meant."""
+    matches = difflib.get_close_matches(wrong, list(names), n=3, cutoff=0.5)
+    if matches:
+        return f"did you mean {' or '.join(matches)}?"
+    return f"there are: {', '.join(sorted(names)[:20])}" if names else ""
+
+
+def _missing_table(catalog: Catalog, name: str, identifier: str, field: str) -> Problem:
+    namespace = identifier.rpartition(".")[0]
+    try:
+        known = [".".join((catalog.name, *parts)) for parts in catalog.list_tables(namespace)]
+    except Exception:  # only a hint is lost
+        known = []
+    return Problem(field, f"table {name} does not exist", _near(name, known) or f"namespace {namespace} has no tables")
+
+
+def _pin_snapshot(table: Table, source: Source, field: str) -> Snapshot:
+    wish = source.snapshot
+    current = table.current_snapshot()
+    if current is None:
+        raise InvalidPlanInput(Problem(f"{field}.table", f"table {source.table} has no snapshot: nothing was ever written to it"))
+    if wish.id is not None:
+        found = table.snapshot_by_id(wish.id)
+        return found or _no_snapshot(table, source, field, f"snapshot {wish.id} of {source.table} is not there")
+    if wish.as_of is None:
+        return current
+    log = table.history()
+    entry = next((entry for entry in reversed(log) if entry.timestamp_ms * 1000 <= to_us(wish.as_of)), None)
+    if entry is None:
+        return _no_snapshot(table, source, field, f"{source.table} has no snapshot as old as {format_time(wish.as_of)}")
+    return table.snapshot_by_id(entry.snapshot_id) or _no_snapshot(
+        table, source, field, f"snapshot {entry.snapshot_id}, current in {source.table} at {format_time(wish.as_of)}, has expired"
+    )
+
+
+def _no_snapshot(table: Table, source: Source, field: str, message: str) -> Snapshot:
+    kept = sorted(table.snapshots(), key=lambda snapshot: snapshot.timestamp_ms)
+    oldest, newest = kept[0], kept[-1]
+    fix = (
+        f"choose one of the {len(kept)} that are kept, from {describe_us(oldest.timestamp_ms * 1000)} (id {oldest.snapshot_id}) "
+        f"to {describe_us(newest.timestamp_ms * 1000)} (id {newest.snapshot_id}), or leave snapshot out for the current one"
+    )
+    key = "id" if source.snapshot.id is not None else "asOf"
+    raise InvalidPlanInput(Problem(f"{field}.snapshot.{key}", message, fix))
+
+
+def _schema_of(table: Table, snapshot: Snapshot) -> Schema:
+    schema_id = snapshot.schema_id
+    return table.schema() if schema_id is None else table.schemas().get(schema_id, table.schema())
+
+
+def _find(schema: Schema, name: str) -> NestedField | None:
+    try:
+        return schema.find_field(name)
+    except ValueError:
+        return None
+
+
+def _timestamp_field(schema: Schema, source: Source, field: str, problems: list[Problem]) -> NestedField | None:
+    column, unit = source.timestamp_column, source.timestamp_unit
+    found = _find(schema, column)
+    where = f"{field}.timestampColumn"
+    if found is None:
+        problems.append(Problem(where, f"table {source.table} has no column {column}", _near(column, schema._name_to_id)))
+        return None
+    kind = str(found.field_type)
+    is_a = f"column {column} of {source.table} is a {kind}"
+    if isinstance(found.field_type, (LongType, IntegerType)):
+        if unit is None:
+            fix = "set timestampUnit to s, ms, us or ns"
+            problems.append(Problem(f"{field}.timestampUnit", f"{is_a}; its unit is missing", fix))
+    elif kind not in TIMESTAMP_TYPES:
+        problems.append(Problem(where, is_a, "use a timestamp column, or a long with timestampUnit"))
+    elif unit is not None:
+        problems.append(Problem(f"{field}.timestampUnit", f"{is_a}, which has its own unit", "leave timestampUnit out"))
+    return found
+
+
+def _check_kafka_columns(schema: Schema, source: Source, field: str, problems: list[Problem]) -> None:
+    kafka = source.kafka
+    for key, column in (("partitionColumn", kafka.partition_column), ("offsetColumn", kafka.offset_column)):
+        if column is None:
+            continue
+        found = _find(schema, column)
+        where = f"{field}.kafka.{key}"
+        if found is None:
+            problems.append(Problem(where, f"table {source.table} has no column {column}", _near(column, schema._name_to_id)))
+        elif not isinstance(found.field_type, (LongType, IntegerType)):
+            is_a = f"column {column} of {source.table} is a {found.field_type}"
+            problems.append(Problem(where, is_a, "use an int or long column"))

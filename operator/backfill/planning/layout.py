@@ -1,0 +1,135 @@
+"""Lays steps over files: pieces, boundaries, splits, totals and proof. Reads footers, but nothing else."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from backfill.api.backfill import OrderingPolicy
+from backfill.api.errors import BackfillError, InvalidPlanInput, Problem
+from backfill.api.quantities import format_duration, from_us
+from backfill.planning.files import SourceFiles
+from backfill.planning.pieces import Pieces, ReadRange, join, row_groups, whole_files, worth_opening
+from backfill.planning.plan import PlanHeader, PlanInputs, Proof, SourceTotals
+from backfill.planning.proof import prove
+from backfill.planning.reading import ReadSources
+from backfill.planning.splits import Opener, Parts, Steps, build_splits, place, share_between_tasks, without_empty_steps
+from backfill.planning.steps import ANY_REACH_US, MAX_STEPS, StepLimits, TooManyStepsError, make_steps
+
+
+def lay_out(read: ReadSources, inputs: PlanInputs) -> tuple[PlanHeader, pa.Table]:
+    """The plan over the files read: its header, and its splits as :data:`backfill.planning.plan.SPLITS_SCHEMA` has them.
+
+    Raises:
+        InvalidPlanInput: a file can not be read, or the range needs too many steps.
+        BackfillError: the plan does not keep its promises; it is not used.
+    """
+    span = ReadRange(inputs.read_start_us, inputs.read_end_us)
+    opener = Opener(read.files, read.fields, span)
+    limits = step_limits(inputs)
+    pieces = _pieces(opener, limits)
+    steps = _steps(pieces, limits)
+    parts, steps = without_empty_steps(place(opener.open_astride(pieces, steps), steps), steps)
+    del pieces
+    parts, share = share_between_tasks(parts, opener, inputs.parallelism)
+    totals = _totals(parts, len(steps.starts), read)
+    splits = build_splits(parts, share, steps, span, read.files)
+    starts, ends = tuple(steps.starts.tolist()), tuple(steps.ends.tolist())
+    proof = prove(splits, starts, ends, inputs.max_misalignment_us)
+    check_promises(proof, inputs)
+    header = PlanHeader(
+        plan_id=inputs.plan_id(),
+        inputs=inputs,
+        step_starts_us=starts,
+        step_ends_us=ends,
+        sources=_with_splits(totals, splits),
+        proof=proof,
+        warnings=tuple(read.warnings),
+    )
+    return header, splits
+
+
+def step_limits(inputs: PlanInputs) -> StepLimits:
+    """What bounds the steps of a plan."""
+    reach = {
+        OrderingPolicy.WITHIN_LATENESS: inputs.allowed_lateness_us,
+        OrderingPolicy.EXACT: -1,
+        OrderingPolicy.STRICT: -1,
+        OrderingPolicy.UNORDERED: ANY_REACH_US,
+    }[inputs.policy]
+    return StepLimits(max(inputs.max_misalignment_us // 2, 1), inputs.target_step_bytes, reach, inputs.read_end_us)
+
+
+def check_promises(proof: Proof, inputs: PlanInputs) -> None:
+    """Refuses a plan that breaks a promise; this never happens unless planning itself is wrong.
+
+    Raises:
+        BackfillError: with the numbers.
+    """
+    if inputs.policy is OrderingPolicy.UNORDERED:
+        return
+    lateness = 0 if inputs.policy is OrderingPolicy.EXACT else inputs.allowed_lateness_us
+    if proof.greatest_disorder_us > lateness:
+        raise BackfillError(f"the plan is wrong: disorder {proof.greatest_disorder_us} µs, allowed {lateness} µs")
+    limit = inputs.max_misalignment_us + lateness
+    if proof.greatest_misalignment_us > limit:
+        raise BackfillError(f"the plan is wrong: misalignment {proof.greatest_misalignment_us} µs, allowed {limit} µs")
+
+
+def _pieces(opener: Opener, limits: StepLimits) -> Pieces:
+    """Files as pieces; those that are cut wherever steps end, or at the edges of the range, as their row groups."""
+    parts = []
+    for number, files in enumerate(opener.sources):
+        opened = worth_opening(files, opener.span, limits.span_us + limits.reach_us)
+        parts.append(whole_files(files, number, opener.span).take(~opened))
+        if opened.any():
+            parts.append(row_groups(files, number, opener.span, np.flatnonzero(opened), opener.fields[number]))
+    return join(parts)
+
+
+def _steps(pieces: Pieces, limits: StepLimits) -> Steps:
+    try:
+        starts, ends = make_steps(pieces, limits)
+    except TooManyStepsError:
+        raise InvalidPlanInput(
+            Problem(
+                "spec.maxMisalignment",
+                f"steps of {format_duration(from_us(limits.span_us) - from_us(0))}, half of it, and of "
+                f"{limits.target_bytes} bytes make more than {MAX_STEPS} of them",
+                "give a longer maxMisalignment, more planning.targetStepBytes, or a shorter window",
+            )
+        ) from None
+    return Steps(starts, ends, limits.reach_us)
+
+
+def _totals(parts: Parts, steps: int, read: ReadSources) -> list[SourceTotals]:
+    return [_source_totals(parts, steps, number, files, read) for number, files in enumerate(read.files)]
+
+
+def _source_totals(parts: Parts, steps: int, number: int, files: SourceFiles, read: ReadSources) -> SourceTotals:
+    mine = parts.pieces.source == number
+    pieces, step = parts.pieces.take(mine), parts.step[mine]
+    placed = np.unique(np.stack([pieces.file, step]), axis=1)
+    files_read, steps_of_file = np.unique(placed[0], return_counts=True)
+    return SourceTotals(
+        name=files.source.name,
+        files=len(files_read),
+        splits=0,
+        rows=int(pieces.rows.sum()),
+        bytes=int(pieces.bytes.sum()),
+        wide_files=int((steps_of_file > 1).sum()),
+        files_without_bounds=read.files_without_bounds[number],
+        lower_us=int(pieces.lower_us.min()) if len(pieces) else None,
+        upper_us=int(pieces.upper_us.max()) if len(pieces) else None,
+        step_rows=_per_step(step, pieces.rows, steps),
+        step_bytes=_per_step(step, pieces.bytes, steps),
+    )
+
+
+def _per_step(step: np.ndarray, amounts: np.ndarray, steps: int) -> tuple[int, ...]:
+    return tuple(np.bincount(step, weights=amounts, minlength=steps).astype(np.int64).tolist())
+
+
+def _with_splits(totals: Sequence[SourceTotals], splits: pa.Table) -> tuple[SourceTotals, ...]:
+    counts = {row["values"]: row["counts"] for row in splits["source"].cast(pa.string()).value_counts().to_pylist()}
+    return tuple(total.model_copy(update={"splits": counts.get(total.name, 0)}) for total in totals)

@@ -1,0 +1,137 @@
+"""Pieces: what a step can take as one, a file or a row group of it, with the timestamps in it. Columns, not objects."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.compute as pc
+
+from backfill.planning.bounds import unreadable_files
+from backfill.planning.files import Bools, Int64s, SourceFiles
+from backfill.planning.footers import RowGroup, Unreadable, read_footers
+
+WHOLE = -1
+"""The row group of a piece that is a whole file."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRange:
+    """Rows with a timestamp in [start, end) are read."""
+
+    start_us: int
+    end_us: int
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Pieces of all sources. ``lower_us`` and ``upper_us`` are cut to what is read of them."""
+
+    source: Int64s
+    file: Int64s
+    """Index among the source's files."""
+    group: Int64s
+    """Row group, or :data:`WHOLE`."""
+    lower_us: Int64s
+    upper_us: Int64s
+    rows: Int64s
+    """Exact for what is read whole; else an estimate, as if rows were spread evenly between the bounds."""
+    bytes: Int64s
+    careful: Int64s
+    """1 where rows must be looked at one by one: some lie outside of the range, or may have no timestamp."""
+
+    def __len__(self) -> int:
+        """How many pieces there are."""
+        return len(self.source)
+
+    def take(self, chosen: Bools | Int64s) -> "Pieces":
+        """Some of them."""
+        return Pieces(**{column.name: getattr(self, column.name)[chosen] for column in fields(self)})
+
+
+def join(parts: Sequence[Pieces]) -> Pieces:
+    """All pieces of several parts; at least one part."""
+    return Pieces(**{column.name: np.concatenate([getattr(part, column.name) for part in parts]) for column in fields(Pieces)})
+
+
+def whole_files(files: SourceFiles, source: int, span: ReadRange) -> Pieces:
+    """Each file of a source as one piece."""
+    groups = np.stack(
+        [
+            np.arange(len(files), dtype=np.int64),
+            np.full(len(files), WHOLE, np.int64),
+            files.lower_us,
+            files.upper_us,
+            files.rows,
+            files.file_bytes,
+            files.nulls,
+        ]
+    )
+    return _cut_to_range(files, source, span, groups)
+
+
+def worth_opening(files: SourceFiles, span: ReadRange, limit_us: int) -> Bools:
+    """Files of several row groups that are longer than a limit or reach out of the range: not all groups are read alike."""
+    outside = (files.lower_us < span.start_us) | (files.upper_us >= span.end_us)
+    return several_groups(files) & (outside | (files.upper_us - files.lower_us > limit_us))
+
+
+def last_moment(files: SourceFiles, span: ReadRange) -> int:
+    """The greatest upper bound a row of the range can have: bounds of nanoseconds are rounded up."""
+    return span.end_us if files.column.ticks.unit == "ns" else span.end_us - 1
+
+
+def several_groups(files: SourceFiles) -> Bools:
+    """Files that may have more than one row group: by the manifest, which for some does not say."""
+    lengths = pc.fill_null(pc.list_value_length(files.group_starts), 0)
+    return np.asarray(lengths.to_numpy(zero_copy_only=False) != 1)
+
+
+def row_groups(files: SourceFiles, source: int, span: ReadRange, chosen: Int64s, where: str) -> Pieces:
+    """The row groups of chosen files that can hold rows of the range, from the files' footers.
+
+    Raises:
+        InvalidPlanInput: a file can not be read.
+    """
+    paths = (files.path[row].as_py() for row in chosen)
+    found: list[tuple[int, ...]] = []
+    unreadable: list[str] = []
+    for row, footer in zip(chosen.tolist(), read_footers(files.open, paths, files.column), strict=True):
+        if isinstance(footer, Unreadable):
+            unreadable.append(footer.reason)
+            continue
+        for number, group in enumerate(footer):
+            bounds = _within(files, row, group)
+            if bounds is not None and bounds[0] < span.end_us and bounds[1] >= span.start_us:
+                found.append((row, number, *bounds, group.rows, group.bytes, group.nulls))
+    if unreadable:
+        raise unreadable_files(files, where, unreadable)
+    return _cut_to_range(files, source, span, np.array(found, np.int64).reshape(-1, 7).T)
+
+
+def _within(files: SourceFiles, row: int, group: RowGroup) -> tuple[int, int] | None:
+    """A row group's bounds, never wider than its file's; None if no row of it has a timestamp."""
+    if group.empty:
+        return None
+    lower, upper = int(files.lower_us[row]), int(files.upper_us[row])
+    if group.lower_us is None or group.upper_us is None:
+        return lower, upper
+    return max(lower, group.lower_us), min(upper, group.upper_us)
+
+
+def _cut_to_range(files: SourceFiles, source: int, span: ReadRange, found: npt.NDArray[np.int64]) -> Pieces:
+    """Pieces of file, row group, lower, upper, rows, bytes and rows without timestamp, one row of ``found`` each."""
+    file, group, lower, upper, rows, size, nulls = found
+    outside = (lower < span.start_us) | (upper >= span.end_us)
+    inside_lower, inside_upper = np.maximum(lower, span.start_us), np.minimum(upper, last_moment(files, span))
+    share = (inside_upper - inside_lower + 1) / (upper - lower + 1).astype(np.float64)
+    return Pieces(
+        source=np.full(len(file), source, np.int64),
+        file=file,
+        group=group,
+        lower_us=inside_lower,
+        upper_us=inside_upper,
+        rows=np.where(outside, np.ceil(rows * share), rows).astype(np.int64),
+        bytes=size,
+        careful=(outside | (nulls != 0)).astype(np.int64),
+    )

@@ -1,0 +1,95 @@
+"""Makes a plan: pins the tables, reads their metadata, lays steps over their files and writes the result."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from backfill.api.backfill import BackfillSpec
+from backfill.api.errors import InvalidPlanInput, Problem
+from backfill.api.quantities import to_us
+from backfill.planning.iceberg.tables import Catalogs, PinnedTable, check_pinned, pin
+from backfill.planning.layout import lay_out
+from backfill.planning.plan import HEADER_FILE, PlanHeader, PlanInputs, plan_directory, read_header, write_plan
+from backfill.planning.reading import PlanningProgress, read_sources
+from backfill.planning.workspace import Workspace
+
+TASK_BYTES_PER_SECOND = 8 * 2**20
+"""What a task is assumed to read and process of compressed Parquet, until there is a rate observed."""
+STEP_SECONDS = 10
+"""How long a step should take where data is dense: long against the tenths of a second a micro-batch costs by itself,
+short enough that a step lost to a failure is soon read again."""
+
+
+Result = TypeVar("Result")
+
+
+def make_plan(
+    spec: BackfillSpec,
+    workspace: Workspace,
+    *,
+    parallelism: int,
+    on_progress: Callable[[PlanningProgress], None] | None = None,
+) -> PlanHeader:
+    """Plans a Backfill, writes the plan's files below ``workspace`` and returns the header.
+
+    The same tables and wishes give the same plan, byte for byte; if it is there already, it is returned as it is.
+
+    Args:
+        parallelism: tasks that a step should have work for.
+        on_progress: called after each manifest.
+
+    Raises:
+        InvalidPlanInput: with the mistakes of all sources together.
+    """
+    pinned = _collect(lambda catalogs, number: pin(catalogs, spec.sources[number], _field(number)), len(spec.sources))
+    inputs = plan_inputs(spec, pinned, parallelism)
+    directory = plan_directory(workspace, inputs.plan_id())
+    if directory.exists(HEADER_FILE):
+        return read_header(directory)
+    header, splits = lay_out(read_sources(inputs, pinned, on_progress or (lambda progress: None)), inputs)
+    write_plan(workspace, header, [splits])
+    return header
+
+
+def verify_snapshots(header: PlanHeader) -> None:
+    """Checks that every table and snapshot of a plan still exists, as each attempt must before it starts.
+
+    Raises:
+        InvalidPlanInput: naming each table or snapshot that is gone and what to do.
+    """
+    sources = header.inputs.sources
+    _collect(lambda catalogs, number: check_pinned(catalogs, sources[number], _field(number)), len(sources))
+
+
+def plan_inputs(spec: BackfillSpec, pinned: Sequence[PinnedTable], parallelism: int) -> PlanInputs:
+    """Everything that decides what the plan looks like."""
+    return PlanInputs(
+        start_us=to_us(spec.window.start),
+        end_us=to_us(spec.window.end),
+        warm_up_us=to_us(spec.window.warm_up),
+        drain_us=to_us(spec.window.drain),
+        policy=spec.ordering.policy,
+        allowed_lateness_us=to_us(spec.ordering.allowed_lateness),
+        max_misalignment_us=to_us(spec.max_misalignment),
+        target_step_bytes=spec.planning.target_step_bytes or STEP_SECONDS * TASK_BYTES_PER_SECOND * parallelism,
+        parallelism=parallelism,
+        sources=tuple(table.source for table in pinned),
+    )
+
+
+def _field(number: int) -> str:
+    return f"spec.sources[{number}]"
+
+
+def _collect(work: Callable[[Catalogs, int], Result], count: int) -> list[Result]:
+    """Does the same for each source and raises the problems of all of them together."""
+    catalogs = Catalogs()
+    results: list[Result] = []
+    problems: list[Problem] = []
+    for number in range(count):
+        try:
+            results.append(work(catalogs, number))
+        except InvalidPlanInput as error:
+            problems += error.problems
+    if problems:
+        raise InvalidPlanInput(list(dict.fromkeys(problems)))
+    return results

@@ -1,0 +1,105 @@
+"""Reads the metadata of all sources: which files can hold rows of the range, and between which moments their rows lie."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from backfill.api.errors import InvalidPlanInput, Problem
+from backfill.planning.bounds import fill_bounds
+from backfill.planning.files import UNKNOWN, SourceFiles
+from backfill.planning.iceberg.manifests import ManifestScan
+from backfill.planning.iceberg.tables import PinnedTable
+from backfill.planning.plan import PlanInputs
+from backfill.planning.timestamps import describe_us
+
+_CALENDAR_US = 9_200_000_000_000_000
+"""All moments that nanoseconds since 1970 can tell, on either side of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanningProgress:
+    """How far the reading of one source's metadata is."""
+
+    source: str
+    manifests_done: int
+    manifests: int
+    files: int
+    """Data files met so far that may hold rows of the range."""
+
+
+@dataclass
+class ReadSources:
+    """Files of all sources, in the order of the resource, with what a person should know about them."""
+
+    files: list[SourceFiles]
+    fields: list[str]
+    """Each source's path in the resource."""
+    files_without_bounds: list[int]
+    warnings: list[str]
+
+
+def read_sources(
+    inputs: PlanInputs, pinned: Sequence[PinnedTable], on_progress: Callable[[PlanningProgress], None]
+) -> ReadSources:
+    """Reads the metadata of all sources.
+
+    Raises:
+        InvalidPlanInput: with the problems of all sources, or if none of them has rows in the range.
+    """
+    read = ReadSources([], [], [], [])
+    problems: list[Problem] = []
+    for table in pinned:
+        try:
+            _read_source(inputs, table, read, on_progress)
+        except InvalidPlanInput as error:
+            problems += error.problems
+    if not problems and not any(len(files) for files in read.files):
+        problems = [_nothing_to_read(table, inputs) for table in pinned]
+    if problems:
+        raise InvalidPlanInput(problems)
+    return read
+
+
+def _read_source(
+    inputs: PlanInputs, table: PinnedTable, read: ReadSources, on_progress: Callable[[PlanningProgress], None]
+) -> None:
+    name, start, end = table.source.name, inputs.read_start_us, inputs.read_end_us
+    scan = ManifestScan(table, start, end, lambda done, all_, files: on_progress(PlanningProgress(name, done, all_, files)))
+    files = scan.read()
+    unbounded, without_timestamp = fill_bounds(files, table.field, start, end)
+    read.files.append(files)
+    read.fields.append(table.field)
+    read.files_without_bounds.append(unbounded)
+    without_timestamp += scan.without_timestamp + int(files.nulls[files.nulls != UNKNOWN].sum())
+    read.warnings += _warnings(files, inputs, unbounded, without_timestamp)
+
+
+def _warnings(files: SourceFiles, inputs: PlanInputs, unbounded: int, without_timestamp: int) -> list[str]:
+    name, table, column = files.source.name, files.source.table, files.column.name
+    warnings = []
+    if not len(files):
+        warnings.append(
+            f"source {name}: {table} has no rows from {describe_us(inputs.read_start_us)} to {describe_us(inputs.read_end_us)}"
+        )
+    if without_timestamp:
+        warnings.append(f"source {name}: {without_timestamp} rows in the files met have no {column} and are not read")
+    if unbounded:
+        warnings.append(
+            f"source {name}: {unbounded} files have no bounds of {column} in their manifests, so their footers were read; "
+            f"planning is faster with the table property write.metadata.metrics.column.{column}=full"
+        )
+    return warnings
+
+
+def _nothing_to_read(table: PinnedTable, inputs: PlanInputs) -> Problem:
+    everything = ManifestScan(table, -_CALENDAR_US, _CALENDAR_US).read()
+    source = table.source
+    message = (
+        f"{source.table} has no rows with {source.timestamp_column} from {describe_us(inputs.read_start_us)} "
+        f"to {describe_us(inputs.read_end_us)}" + (f" and {source.row_filter}" if source.row_filter else "")
+    )
+    known = everything.bounded
+    if not len(everything) or not known.any():
+        return Problem(f"{table.field}.table", message, "check window, filter and snapshot")
+    lower, upper = int(everything.lower_us[known].min()), int(everything.upper_us[known].max())
+    has = f"its snapshot holds rows from {describe_us(lower)} to {describe_us(upper)}"
+    return Problem(f"{table.field}.table", message, f"{has}: check window, filter, snapshot and timestampUnit")

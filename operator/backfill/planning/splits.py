@@ -1,0 +1,280 @@
+"""From pieces and steps to splits: what is read whole, what is cut into time slices, what is read by several tasks.
+
+A piece goes whole into the step of its lower bound if it ends within that step's reach; otherwise each step it overlaps gets
+a slice of it. Files bigger than a task's share of their step are cut between row groups.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from backfill.planning.files import Bools, Int64s, SourceFiles
+from backfill.planning.pieces import WHOLE, Pieces, ReadRange, join, row_groups, several_groups
+from backfill.planning.plan import SPLITS_SCHEMA
+
+MIN_SPLIT_BYTES = 4 * 2**20
+"""Less is not worth a task of its own."""
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Boundaries of the steps, and how far past its end each may read."""
+
+    starts: Int64s
+    ends: Int64s
+    reach_us: int
+
+    def of(self, moment_us: Int64s) -> Int64s:
+        """The step each moment lies in."""
+        return np.asarray(np.searchsorted(self.starts, moment_us, "right") - 1, np.int64)
+
+    def astride(self, pieces: Pieces) -> Bools:
+        """Which pieces reach too far past the end of their step to be read whole."""
+        return np.asarray(pieces.upper_us > self.ends[self.of(pieces.lower_us)] + self.reach_us)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Pieces in their steps: a piece that is cut is here once for each step it overlaps."""
+
+    pieces: Pieces
+    step: Int64s
+    sliced: Bools
+
+
+@dataclass(frozen=True)
+class Opener:
+    """Replaces files by their row groups, reading footers."""
+
+    sources: Sequence[SourceFiles]
+    fields: Sequence[str]
+    """The sources' paths in the resource."""
+    span: ReadRange
+
+    def open_astride(self, pieces: Pieces, steps: Steps) -> Pieces:
+        """Opens files that have to be cut, so that each slice reads only the row groups it overlaps."""
+        chosen = steps.astride(pieces) & (pieces.group == WHOLE)
+        for number, files in enumerate(self.sources):
+            mine = chosen & (pieces.source == number)
+            chosen[mine] = several_groups(files)[pieces.file[mine]]
+        return self.open(pieces, chosen) if chosen.any() else pieces
+
+    def open(self, pieces: Pieces, chosen: Bools) -> Pieces:
+        """The pieces with the chosen files opened.
+
+        Raises:
+            InvalidPlanInput: a file can not be read.
+        """
+        parts = [pieces.take(~chosen)]
+        for number, files in enumerate(self.sources):
+            rows = pieces.file[chosen & (pieces.source == number)]
+            if rows.size:
+                parts.append(row_groups(files, number, self.span, rows, self.fields[number]))
+        return join(parts)
+
+
+def place(pieces: Pieces, steps: Steps) -> Parts:
+    """Puts each piece into its step, or its slices into theirs."""
+    first, sliced = steps.of(pieces.lower_us), steps.astride(pieces)
+    last = np.where(sliced, steps.of(pieces.upper_us), first)
+    counts = last - first + 1
+    origin = np.repeat(np.arange(len(pieces)), counts)
+    step = np.arange(len(origin)) - np.repeat(np.cumsum(counts) - counts, counts) + first[origin]
+    cut = sliced[origin]
+    placed = pieces.take(origin)
+    if cut.any():
+        placed = replace(placed, rows=np.where(cut, _rows_of_slices(placed, steps, step), placed.rows))
+    return Parts(placed, step, cut)
+
+
+def _rows_of_slices(pieces: Pieces, steps: Steps, step: Int64s) -> Int64s:
+    """An estimate: rows spread evenly between a piece's bounds. The slices of one piece add up to its rows."""
+    length = (pieces.upper_us - pieces.lower_us + 1).astype(np.float64)
+    begin, end = np.maximum(steps.starts[step], pieces.lower_us), np.minimum(steps.ends[step], pieces.upper_us + 1)
+    until = np.floor(pieces.rows * ((end - pieces.lower_us) / length))
+    return np.asarray(until - np.floor(pieces.rows * ((begin - pieces.lower_us) / length)), np.int64)
+
+
+def without_empty_steps(parts: Parts, steps: Steps) -> tuple[Parts, Steps]:
+    """Leaves out steps in which nothing is read, and begins the others at the first row they can hold."""
+    used, step = np.unique(parts.step, return_inverse=True)
+    starts, ends = steps.starts[used], steps.ends[used]
+    first = np.full(len(used), np.iinfo(np.int64).max)
+    np.minimum.at(first, step, np.maximum(parts.pieces.lower_us, starts[step]))
+    return Parts(parts.pieces, step.astype(np.int64), parts.sliced), Steps(first, ends, steps.reach_us)
+
+
+def share_between_tasks(parts: Parts, opener: Opener, parallelism: int) -> tuple[Parts, Int64s]:
+    """Cuts files that are more than a task's share of their step between their row groups.
+
+    Returns:
+        The parts, and the most bytes a split of each step should have.
+    """
+    step_bytes = np.bincount(parts.step, weights=parts.pieces.bytes).astype(np.int64)
+    share = np.maximum(step_bytes // parallelism, MIN_SPLIT_BYTES)
+    pieces = parts.pieces
+    big = (pieces.group == WHOLE) & ~parts.sliced & (pieces.bytes > share[parts.step])
+    cut: list[Parts] = []
+    unknown = np.zeros(len(pieces), np.bool_)
+    for row in np.flatnonzero(big).tolist():
+        starts = opener.sources[pieces.source[row]].group_starts[int(pieces.file[row])].as_py()
+        unknown[row] = starts is None
+        big[row] = starts is None or len(starts) > 1
+        if starts is not None and len(starts) > 1:
+            cut.append(_by_starts(parts, row, np.array(starts, np.int64)))
+    cut += _by_footers(parts, unknown, opener)
+    whole = Parts(pieces.take(~big), parts.step[~big], parts.sliced[~big])
+    return _join_parts([whole, *cut]), share
+
+
+def _by_footers(parts: Parts, chosen: Bools, opener: Opener) -> list[Parts]:
+    """The row groups of whole files, all in their file's step."""
+    cut = []
+    for row in np.flatnonzero(chosen).tolist():
+        one = np.zeros(len(chosen), np.bool_)
+        one[row] = True
+        opened = opener.open(parts.pieces.take(one), np.ones(1, np.bool_))
+        cut.append(Parts(opened, np.full(len(opened), parts.step[row]), np.zeros(len(opened), np.bool_)))
+    return cut
+
+
+def _by_starts(parts: Parts, row: int, starts: Int64s) -> Parts:
+    """One part per row group of a whole file; rows in proportion to bytes, adding up to the file's."""
+    piece = parts.pieces.take(np.full(len(starts), row))
+    size = int(piece.bytes[0])
+    ends = np.append(starts[1:], size)
+    begun = np.append(0, ends * int(piece.rows[0]) // size)
+    sizes = ends - np.append(0, starts[1:])
+    divided = Pieces(
+        piece.source, piece.file, np.arange(len(starts)), piece.lower_us, piece.upper_us, np.diff(begun), sizes, piece.careful
+    )
+    return Parts(divided, np.full(len(starts), parts.step[row]), np.full(len(starts), parts.sliced[row]))
+
+
+def _join_parts(parts: Sequence[Parts]) -> Parts:
+    if len(parts) == 1:
+        return parts[0]
+    return Parts(
+        join([part.pieces for part in parts]),
+        np.concatenate([part.step for part in parts]),
+        np.concatenate([part.sliced for part in parts]),
+    )
+
+
+def build_splits(parts: Parts, share: Int64s, steps: Steps, span: ReadRange, sources: Sequence[SourceFiles]) -> pa.Table:
+    """The plan's splits, sorted by step, source (in the resource's order), path, row group."""
+    ranks = [_ranks(files.path) for files in sources]
+    pieces = parts.pieces
+    rank = np.empty(len(pieces), np.int64)
+    for number, ranked in enumerate(ranks):
+        mine = pieces.source == number
+        rank[mine] = ranked[pieces.file[mine]]
+    order = np.lexsort((pieces.group, parts.sliced, rank, pieces.source, parts.step))
+    parts = Parts(pieces.take(order), parts.step[order], parts.sliced[order])
+    begins = _split_begins(parts, share)
+    return _table(parts, begins, steps, span, sources)
+
+
+def _ranks(paths: pa.StringArray) -> Int64s:
+    """The place of each path among all, sorted."""
+    order = pc.sort_indices(paths).to_numpy()
+    ranks = np.empty(len(order), np.int64)
+    ranks[order] = np.arange(len(order))
+    return ranks
+
+
+def _split_begins(parts: Parts, share: Int64s) -> Int64s:
+    """Where splits begin among sorted parts: row groups of one file that are read alike share a split up to its bytes."""
+    pieces = parts.pieces
+    careful = pieces.careful.astype(np.bool_) | parts.sliced
+    kind = np.stack([parts.step, pieces.source, pieces.file, parts.sliced, careful])
+    fresh = np.append(True, (np.diff(kind) != 0).any(axis=0)) if len(pieces) else np.empty(0, np.bool_)
+    run = np.cumsum(fresh) - 1
+    before = np.cumsum(pieces.bytes) - pieces.bytes
+    within = before - before[np.flatnonzero(fresh)][run]
+    bucket = within // share[parts.step] if len(pieces) else within
+    fresh[1:] |= (np.diff(bucket) != 0)[: max(len(pieces) - 1, 0)]
+    return np.asarray(np.flatnonzero(fresh), np.int64)
+
+
+def _table(parts: Parts, begins: Int64s, steps: Steps, span: ReadRange, sources: Sequence[SourceFiles]) -> pa.Table:
+    pieces = parts.pieces
+    head = pieces.take(begins)
+    step, sliced = parts.step[begins], parts.sliced[begins]
+    start, end = steps.starts[step], steps.ends[step]
+    lower, upper = (np.minimum, np.maximum)
+    lower_us = lower.reduceat(pieces.lower_us, begins)
+    upper_us = upper.reduceat(pieces.upper_us, begins)
+    slice_start = np.where(sliced, start, lower_us)
+    slice_end = np.where(sliced, end, np.minimum(upper_us + 1, span.end_us))
+    exact_end = np.array([files.column.ticks.unit == "ns" for files in sources])[head.source]
+    unsliced = ~(sliced | head.careful.astype(np.bool_))
+    columns = {
+        "step": step,
+        "source": _dictionary(head.source, [files.source.name for files in sources], pa.int16()),
+        "path": _gather(head, [files.path for files in sources]),
+        "format": _dictionary(np.zeros(len(head), np.int64), ["parquet"], pa.int16()),
+        "file_bytes": _numbers(head, [files.file_bytes for files in sources]),
+        "row_groups": _row_groups(pieces.group, begins),
+        "slice_start_us": pa.array(slice_start, mask=unsliced),
+        "slice_end_us": pa.array(slice_end, mask=unsliced),
+        "lower_us": np.where(sliced, np.maximum(lower_us, start), lower_us),
+        "upper_us": np.where(sliced, np.minimum(upper_us, np.where(exact_end, end, end - 1)), upper_us),
+        "rows": np.add.reduceat(pieces.rows, begins),
+        "bytes": np.add.reduceat(pieces.bytes, begins),
+        "spec_id": _numbers(head, [files.spec_id for files in sources]),
+        "partition": _partitions(head, sources),
+        "deletes": _deletes(head, sources),
+        "offsets": pa.nulls(len(head), SPLITS_SCHEMA.field("offsets").type),
+    }
+    return pa.table({name: columns[name] for name in SPLITS_SCHEMA.names}).cast(SPLITS_SCHEMA)
+
+
+def _row_groups(groups: Int64s, begins: Int64s) -> pa.ListArray:
+    """The row groups of each split; null for whole files."""
+    whole = groups[begins] == WHOLE
+    offsets = np.append(begins, len(groups)).astype(np.int32)
+    lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(groups.astype(np.int32)))
+    return pc.if_else(pa.array(whole), pa.scalar(None, lists.type), lists)
+
+
+def _gather(head: Pieces, columns: Sequence[pa.Array]) -> pa.Array | pa.ChunkedArray:
+    """The element of its own source's column for each split."""
+    if len(columns) == 1:
+        return columns[0].take(pa.array(head.file))
+    lengths = np.array([len(column) for column in columns])
+    first = np.cumsum(lengths) - lengths
+    return pa.chunked_array(columns).take(pa.array(head.file + first[head.source]))
+
+
+def _numbers(head: Pieces, columns: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    lengths = np.array([len(column) for column in columns])
+    first = np.cumsum(lengths) - lengths
+    return np.asarray(np.concatenate(columns)[head.file + first[head.source]])
+
+
+def _dictionary(indices: Int64s, values: list[str], kind: pa.DataType) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(pa.array(indices, kind), pa.array(values, pa.string()))
+
+
+def _partitions(head: Pieces, sources: Sequence[SourceFiles]) -> pa.DictionaryArray:
+    texts = sorted({values.identity for files in sources for values in files.partitions})
+    place_of = {text: number for number, text in enumerate(texts)}
+    codes = [np.array([place_of[values.identity] for values in files.partitions], np.int64)[files.partition] for files in sources]
+    return _dictionary(_numbers(head, codes), texts, pa.int32())
+
+
+def _deletes(head: Pieces, sources: Sequence[SourceFiles]) -> pa.Array:
+    kind = SPLITS_SCHEMA.field("deletes").type
+    if all(len(files.delete_sets) == 1 for files in sources):
+        return pa.nulls(len(head), kind)
+    sets = [deletes for files in sources for deletes in files.delete_sets]
+    first = np.cumsum([0, *(len(files.delete_sets) for files in sources)])
+    numbers = _numbers(head, [files.deletes + first[number] for number, files in enumerate(sources)])
+    as_lists = [[{"path": file.path, "format": file.format} for file in deletes] or None for deletes in sets]
+    return pa.array(as_lists, kind).take(pa.array(numbers))

@@ -1,0 +1,169 @@
+"""Iceberg tables with metadata that PyIceberg's own writer can not make: files that do not exist, deletes, format v3.
+
+Everything is written through PyIceberg's manifest writers and committed through the catalog, so readers see a real table.
+"""
+
+import struct
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyiceberg.avro.file import AvroOutputFile
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.io import OutputFile
+from pyiceberg.manifest import (
+    DATA_FILE_TYPE,
+    MANIFEST_ENTRY_SCHEMAS_STRUCT,
+    MANIFEST_LIST_FILE_SCHEMAS,
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    ManifestWriterV2,
+    data_file_with_partition,
+    manifest_entry_schema_with_data_file,
+)
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate
+from pyiceberg.typedef import Record
+
+ENTRIES_PER_BLOCK = 100
+"""As in the 16 kB Avro blocks that Iceberg's Java library writes."""
+
+
+def sqlite_catalog(directory: Path, name: str = "lake") -> Catalog:
+    """A catalog of its own in a directory."""
+    return load_catalog(name, **catalog_properties(directory))
+
+
+def catalog_properties(directory: Path) -> dict[str, str]:
+    """The properties of :func:`sqlite_catalog`, for PyIceberg's configuration."""
+    return {"type": "sql", "uri": f"sqlite:///{directory}/catalog.db", "warehouse": f"{directory}/warehouse"}
+
+
+def data_file(version: int, **values: object) -> DataFile:
+    """A data or delete file entry; what is not given is empty."""
+    defaults: dict[str, object] = {
+        "content": DataFileContent.DATA,
+        "file_format": FileFormat.PARQUET,
+        "partition": Record(),
+        "column_sizes": None,
+        "value_counts": None,
+        "null_value_counts": None,
+        "nan_value_counts": None,
+        "lower_bounds": None,
+        "upper_bounds": None,
+        "key_metadata": None,
+        "split_offsets": None,
+        "equality_ids": None,
+        "sort_order_id": None,
+    }
+    return DataFile._bind(DATA_FILE_TYPE[version], **{**defaults, **values})
+
+
+class _Writer(ManifestWriterV2):
+    """PyIceberg's writer, for format v2 and v3, data and deletes, and with more than one entry in an Avro block."""
+
+    def __init__(self, spec: PartitionSpec, schema: Schema, file: OutputFile, snapshot: int, *, version: int, deletes: bool):
+        super().__init__(spec, schema, file, snapshot, "deflate")
+        self._format = version
+        self._deletes = deletes
+
+    def content(self) -> ManifestContent:
+        return ManifestContent.DELETES if self._deletes else ManifestContent.DATA
+
+    @property
+    def version(self) -> int:
+        return self._format
+
+    @property
+    def _meta(self) -> dict[str, str]:
+        return {**super()._meta, "content": "deletes" if self._deletes else "data"}
+
+    def new_writer(self) -> AvroOutputFile[ManifestEntry]:
+        partition = self._spec.partition_type(self._schema)
+        schema = manifest_entry_schema_with_data_file(self._format, data_file_with_partition(partition, self._format))
+        return AvroOutputFile(self._output_file, schema, "manifest_entry", schema, self._meta)
+
+    def add_all(self, files: Sequence[DataFile], sequence: int | None) -> None:
+        entry = MANIFEST_ENTRY_SCHEMAS_STRUCT[self._format]
+        status = ManifestEntryStatus.ADDED
+        for start in range(0, len(files), ENTRIES_PER_BLOCK):
+            block = [
+                ManifestEntry._bind(entry, status=status, snapshot_id=self._snapshot_id, sequence_number=sequence, data_file=file)
+                for file in files[start : start + ENTRIES_PER_BLOCK]
+            ]
+            self._writer.write_block(block)
+        self._added_files += len(files)
+        self._added_rows += sum(file.record_count for file in files)
+        self._partitions.extend(file.partition for file in files)
+        if sequence is not None:
+            self._min_sequence_number = sequence
+
+
+def write_manifest(
+    table: Table, path: str, files: Sequence[DataFile], snapshot: int, *, deletes: bool = False, sequence: int | None = None
+) -> ManifestFile:
+    """One manifest of added files, in the table's format and current partition spec."""
+    writer = _Writer(
+        table.spec(), table.schema(), table.io.new_output(path), snapshot, version=table.format_version, deletes=deletes
+    )
+    with writer:
+        writer.add_all(files, sequence)
+    return writer.to_manifest_file()
+
+
+def commit_manifests(
+    catalog: Catalog, table: Table, manifests: Iterable[ManifestFile], snapshot: int, timestamp_ms: int | None = None
+) -> Table:
+    """Commits a snapshot of exactly these manifests and returns the table with it."""
+    version, sequence = table.format_version, table.last_sequence_number + 1
+    path = f"{table.location()}/metadata/snap-{snapshot}.avro"
+    with _manifest_list(table, path, snapshot, sequence) as block:
+        for manifest in manifests:
+            if manifest.sequence_number < 0:
+                manifest.sequence_number = sequence
+            if manifest.min_sequence_number < 0:
+                manifest.min_sequence_number = sequence
+            block.append(manifest)
+    made = Snapshot(
+        snapshot_id=snapshot,
+        parent_snapshot_id=table.metadata.current_snapshot_id,
+        sequence_number=sequence,
+        timestamp_ms=timestamp_ms or max(int(time.time() * 1000), table.metadata.last_updated_ms + 1),
+        manifest_list=path,
+        summary=Summary(operation=Operation.APPEND),
+        schema_id=table.schema().schema_id,
+        **({"first_row_id": 0, "added_rows": 0} if version == 3 else {}),
+    )
+    head = SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=snapshot)
+    catalog.commit_table(table, (), (AddSnapshotUpdate(snapshot=made), head))
+    return catalog.load_table(table.name())
+
+
+@contextmanager
+def _manifest_list(table: Table, path: str, snapshot: int, sequence: int) -> Iterator[list[ManifestFile]]:
+    block: list[ManifestFile] = []
+    yield block
+    meta = {"snapshot-id": str(snapshot), "sequence-number": str(sequence), "format-version": str(table.format_version)}
+    schema = MANIFEST_LIST_FILE_SCHEMAS[table.format_version]
+    output = AvroOutputFile(table.io.new_output(path), schema, "manifest_file", MANIFEST_LIST_FILE_SCHEMAS[2], meta)
+    with output as writer:
+        writer.write_block(block)
+
+
+def long_bytes(value: int) -> bytes:
+    """A long or timestamp as Iceberg keeps it in bounds."""
+    return struct.pack("<q", value)
+
+
+def partition_of(*values: object) -> Record:
+    """A partition tuple."""
+    return Record(*values)
