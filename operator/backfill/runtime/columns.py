@@ -1,0 +1,34 @@
+"""Columns of a source's frame: found by name, and timestamps taken as what they mean in history."""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, StructType, TimestampNTZType, TimestampType
+
+from backfill.api.errors import InvalidPlanInput, Problem
+
+
+def column_of(frame: DataFrame, name: str) -> tuple[Column, DataType]:
+    """A column by its name, nested ones with dots, and its type.
+
+    Raises:
+        InvalidPlanInput: there is no such column.
+    """
+    kind: DataType = frame.schema
+    for part in name.split("."):
+        if not isinstance(kind, StructType) or part not in kind.names:
+            message = f"there is no column {name} in what is read; it has {', '.join(frame.columns)}"
+            raise InvalidPlanInput(Problem("spec.sources", message, "correct the column's name"))
+        kind = kind[part].dataType
+    return F.col(".".join(f"`{part}`" for part in name.split("."))), kind
+
+
+def microseconds(value: Column, kind: DataType, unit: str | None = None) -> Column:
+    """A timestamp in microseconds since the epoch, whatever the session's time zone is. ``unit`` is that of a number."""
+    if isinstance(kind, TimestampType):
+        return F.unix_micros(value)
+    if isinstance(kind, TimestampNTZType):
+        since_epoch = value - F.lit("1970-01-01").cast("timestamp_ntz")
+        return (since_epoch.cast("decimal(20, 6)") * 1_000_000).cast("bigint")
+    if unit == "ns":
+        return F.floor(value / 1_000).cast("bigint")
+    return value.cast("bigint") * {"s": 1_000_000, "ms": 1_000, "us": 1}[unit or "us"]

@@ -1,0 +1,90 @@
+"""The columns an application sees: a table's schema in Spark's types."""
+
+from collections.abc import Callable
+
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampNanoType,
+    TimestamptzNanoType,
+    TimestamptzType,
+    TimestampType,
+    TimeType,
+    UUIDType,
+)
+from pyspark.sql import types as spark
+
+from backfill.api.errors import InvalidPlanInput, Problem
+
+_PRIMITIVES: dict[type[IcebergType], Callable[[], spark.DataType]] = {
+    BooleanType: spark.BooleanType,
+    IntegerType: spark.IntegerType,
+    LongType: spark.LongType,
+    FloatType: spark.FloatType,
+    DoubleType: spark.DoubleType,
+    DateType: spark.DateType,
+    TimeType: spark.TimeType,
+    TimestampType: spark.TimestampNTZType,
+    TimestamptzType: spark.TimestampType,
+    TimestampNanoType: spark.TimestampNTZType,
+    TimestamptzNanoType: spark.TimestampType,
+    StringType: spark.StringType,
+    UUIDType: spark.StringType,
+    BinaryType: spark.BinaryType,
+    FixedType: spark.BinaryType,
+}
+
+
+def spark_schema(schema: Schema, table: str) -> spark.StructType:
+    """A table's columns as Spark's Iceberg reader would give them: nanoseconds become microseconds, UUIDs strings.
+
+    Everything is nullable, as in Spark's streaming sources.
+
+    Raises:
+        InvalidPlanInput: columns of types that Spark does not have; all of them are named.
+    """
+    problems: list[Problem] = []
+    fields = _fields(schema.fields, "", table, problems)
+    if problems:
+        raise InvalidPlanInput(problems)
+    return spark.StructType(fields)
+
+
+def _fields(fields: tuple[NestedField, ...], parent: str, table: str, problems: list[Problem]) -> list[spark.StructField]:
+    return [
+        spark.StructField(field.name, _type(field.field_type, f"{parent}{field.name}", table, problems), nullable=True)
+        for field in fields
+    ]
+
+
+def _type(kind: IcebergType, column: str, table: str, problems: list[Problem]) -> spark.DataType:
+    match kind:
+        case StructType():
+            return spark.StructType(_fields(kind.fields, f"{column}.", table, problems))
+        case ListType():
+            return spark.ArrayType(_type(kind.element_type, f"{column}.element", table, problems))
+        case MapType():
+            key = _type(kind.key_type, f"{column}.key", table, problems)
+            return spark.MapType(key, _type(kind.value_type, f"{column}.value", table, problems))
+        case DecimalType():
+            return spark.DecimalType(kind.precision, kind.scale)
+    made = _PRIMITIVES.get(type(kind))
+    if made is None:
+        message = f"column {column} of {table} has the type {kind}, which Spark does not have"
+        problems.append(Problem("spec.sources", message, "read a snapshot or a table without this column"))
+        return spark.NullType()
+    return made()

@@ -1,0 +1,213 @@
+"""The Iceberg source: a Python data source of Spark whose offset is the number of steps read.
+
+A micro-batch is exactly one step, so a batch that is run again reads the same rows. What may be read is in the release
+file that the agent keeps; tables, splits and bounds are in the plan. The driver plans each source in a process of its own.
+"""
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadLimit
+from pyspark.sql.types import StructField, StructType
+
+from backfill.api.backfill import OrderingPolicy
+from backfill.api.errors import PlanCorrupt
+from backfill.planning.plan import PlanHeader, SourceInput, Split, read_header, read_splits
+from backfill.planning.workspace import Workspace
+from backfill.runtime.columns import column_of, microseconds
+from backfill.runtime.packing import pack_by_bytes, pack_by_kafka_partition
+from backfill.runtime.progress import OBSERVED_PREFIX
+from backfill.runtime.record_columns import RECORD_COLUMNS, RecordColumns
+from backfill.runtime.release import read_release, release_path
+from backfill.runtime.settings import RuntimeSettings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from backfill.runtime.source_table import SourceTable
+
+FORMAT = "backfill_source"
+_POLL_SECONDS = 0.02
+
+
+class BackfillSource(DataSource):
+    """One source of a plan. Options: ``source`` (its name), ``plan`` (the URI of the plan's directory), ``release_file``, and
+    ``topic`` where rows are to have what Kafka adds (:mod:`backfill.runtime.record_columns`)."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return FORMAT
+
+    def streamReader(self, schema: StructType) -> "StepReader":
+        """Reads the plan's steps. ``schema`` is the table's, as :func:`source_frame` gives it."""
+        options = self.options
+        plan, release_file = Workspace(options["plan"]), Path(options["release_file"])
+        return StepReader(options["source"], plan, release_file, schema, options.get("topic"))
+
+
+@dataclass(frozen=True)
+class StepPartition(InputPartition):
+    """What one task reads of a step."""
+
+    table: "SourceTable"
+    splits: tuple[Split, ...]
+    target: "pa.Schema"
+    by_offset: bool
+    """Sort rows by Kafka partition and offset."""
+    record: RecordColumns | None = None
+    """What Kafka would have added, if it is asked for."""
+
+
+class StepReader(DataSourceStreamReader):
+    """Gives one step after the other as they are released, and after the last one an empty one, the flush, in which the
+    last step's watermark takes effect."""
+
+    def __init__(self, source: str, plan: Workspace, release_file: Path, schema: StructType, topic: str | None):
+        self._source = source
+        self._plan = plan
+        self._release_file = release_file
+        self._schema = schema
+        self._topic = topic
+
+    def initialOffset(self) -> dict[str, Any]:
+        """No step is read."""
+        return self._offset(0)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """The offset after the next step as soon as it is released; ``start`` when nothing more will be.
+
+        It waits here instead of answering that there is no news: else a release could arrive between the questions to two
+        sources of one query, and its batch would have them at different steps.
+        """
+        step, steps = self._step(start), self._header.steps
+        while step <= steps:
+            release = read_release(self._release_file)
+            if release.released >= min(step + 1, steps):
+                return self._offset(step + 1)
+            if release.stop:
+                break
+            time.sleep(_POLL_SECONDS)
+        return start
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The tasks of the step between two offsets; none for the flush and for steps without rows of this source."""
+        step, next_step = self._step(start), self._step(end)
+        if next_step == step or step == self._header.steps:
+            return []
+        if next_step != step + 1:
+            raise PlanCorrupt(f"a batch of {self._source} from step {step} to {next_step}: a batch is one step, never more")
+        splits, tasks = read_splits(self._plan, step, self._source), self._header.inputs.parallelism
+        strict = self._header.inputs.policy is OrderingPolicy.STRICT
+        packed = pack_by_kafka_partition(splits, tasks) if strict else pack_by_bytes(splits, tasks)
+        return [
+            StepPartition(self._table, part, self._target, strict, self._topic and RecordColumns.of(self._topic, step, task))
+            for task, part in enumerate(packed)
+        ]
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":  # type: ignore[override]
+        """The rows of a task, as Arrow batches."""
+        from backfill.runtime.reading import read_in_offset_order, read_split
+
+        assert isinstance(partition, StepPartition)
+        table, splits, target = partition.table, partition.splits, partition.target
+        if partition.by_offset:
+            rows = read_in_offset_order(table, splits, target)
+        else:
+            rows = (batch for split in splits for batch in read_split(table, split, target))
+        return rows if partition.record is None else partition.record.added_to(rows)
+
+    def _offset(self, step: int) -> dict[str, Any]:
+        return {"source": self._source, "step": step}
+
+    def _step(self, offset: dict[str, Any]) -> int:
+        if offset["source"] != self._source:
+            raise PlanCorrupt(
+                f"the checkpoint has the source {offset['source']} where the application now reads {self._source}: "
+                "its sources were in another order before"
+            )
+        return int(offset["step"])
+
+    @cached_property
+    def _header(self) -> PlanHeader:
+        return read_header(self._plan)
+
+    @cached_property
+    def _table(self) -> "SourceTable":
+        from backfill.runtime.source_table import load_source_table
+
+        return load_source_table(source_input(self._header, self._source))
+
+    @cached_property
+    def _target(self) -> "pa.Schema":
+        columns = [field for field in self._schema if self._topic is None or field.name not in RECORD_COLUMNS]
+        return to_arrow_schema(StructType(columns), timezone="UTC")
+
+
+def register_source(spark: SparkSession) -> None:
+    """Makes the format known to a session."""
+    spark.dataSource.register(BackfillSource)
+
+
+def source_frame(spark: SparkSession, settings: RuntimeSettings, source: str, topic: str | None = None) -> DataFrame:
+    """A source of the plan as a streaming DataFrame with all columns of its table; with ``topic``, also what Kafka adds.
+
+    What a batch really read of it comes with the query's progress, as the observed metrics ``rows``, ``min_us`` and
+    ``max_us`` (arrival time).
+
+    Raises:
+        InvalidPlanInput: the table is gone, is another one, has lost the snapshot, or has columns Spark can not represent.
+    """
+    described = source_input(_header(settings.plan), source)
+    register_source(spark)
+    schema = _schema(described)
+    options = {"source": source, "plan": settings.plan, "release_file": str(release_path(settings.scratch))}
+    if topic is not None:
+        options["topic"] = topic
+        schema = StructType([*schema, *(StructField(name, kind) for name, kind in RECORD_COLUMNS.items())])
+    frame = spark.readStream.format(FORMAT).schema(schema).options(**options).load()
+    return frame.observe(f"{OBSERVED_PREFIX}{source}", F.count(F.lit(1)).alias("rows"), *_observed_times(frame, described))
+
+
+@cache
+def _header(plan: str) -> PlanHeader:
+    return read_header(Workspace(plan))
+
+
+@cache
+def _schema(source: SourceInput) -> StructType:
+    from pyiceberg.schema import Schema
+
+    from backfill.runtime.schemas import spark_schema
+    from backfill.runtime.source_table import load_source_table
+
+    return spark_schema(Schema.model_validate_json(load_source_table(source).schema_json), source.table)
+
+
+def source_input(header: PlanHeader, name: str) -> SourceInput:
+    """A source of a plan.
+
+    Raises:
+        PlanCorrupt: the plan does not have it.
+    """
+    found = next((source for source in header.inputs.sources if source.name == name), None)
+    if found is None:
+        raise PlanCorrupt(f"plan {header.plan_id} does not have the source {name}")
+    return found
+
+
+def _observed_times(frame: DataFrame, source: SourceInput) -> list[Column]:
+    arrived, kind = column_of(frame, source.timestamp_column)
+    return [
+        microseconds(F.min(arrived), kind, source.timestamp_unit).alias("min_us"),
+        microseconds(F.max(arrived), kind, source.timestamp_unit).alias("max_us"),
+    ]

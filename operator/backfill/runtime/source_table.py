@@ -1,0 +1,84 @@
+"""A source's table as its plan pinned it: opened in the driver, handed to tasks, opened again there without a catalog."""
+
+from dataclasses import dataclass, field
+from functools import cache
+
+import pyarrow as pa
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions.parser import parse
+from pyiceberg.expressions.visitors import bind, rewrite_not
+from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.schema import Schema
+from pyiceberg.table.name_mapping import NameMapping, parse_mapping_from_json
+
+from backfill.planning.iceberg.tables import Catalogs, check_pinned
+from backfill.planning.plan import SourceInput
+
+
+@dataclass(frozen=True)
+class SourceTable:
+    """What a task needs to read files of a table; small, hashable and picklable."""
+
+    source: SourceInput
+    """The source as planned."""
+    schema_json: str
+    """The schema rows are read in: the pinned snapshot's."""
+    name_mapping_json: str | None
+    """Names of columns for files without field ids."""
+    format_version: int
+    """The table's; it decides what nanoseconds in a file mean."""
+    location: str
+    """The table's location."""
+    io_properties: tuple[tuple[str, str], ...] = field(repr=False)
+    """How its files are opened. May hold credentials, so it is only ever handed to tasks and never printed."""
+
+    def open(self) -> "OpenTable":
+        """Opens it for reading files; within a process only once."""
+        return _open(self)
+
+
+@dataclass(frozen=True, eq=False)
+class OpenTable:
+    """A table whose files can be read in this process."""
+
+    source: SourceInput
+    schema: Schema
+    name_mapping: NameMapping | None
+    format_version: int
+    io: FileIO
+    row_filter: BooleanExpression
+    """The source's filter, bound to the schema."""
+
+
+def load_source_table(source: SourceInput) -> SourceTable:
+    """Loads a source's table from its catalog, which PyIceberg's own configuration names.
+
+    Raises:
+        InvalidPlanInput: the catalog or table can not be loaded, or is no longer what was planned.
+    """
+    catalogs = Catalogs()
+    check_pinned(catalogs, source, "spec.sources")
+    table = catalogs.load_table(source.table, "spec.sources")
+    return SourceTable(
+        source=source,
+        schema_json=table.schemas()[source.schema_id].model_dump_json(),
+        name_mapping_json=table.properties.get("schema.name-mapping.default"),
+        format_version=table.format_version,
+        location=table.location(),
+        io_properties=tuple(sorted((key, str(value)) for key, value in table.io.properties.items())),
+    )
+
+
+@cache
+def _open(table: SourceTable) -> OpenTable:
+    pa.set_cpu_count(1)  # a task has one core; Spark runs the others
+    schema = Schema.model_validate_json(table.schema_json)
+    condition = parse(table.source.row_filter) if table.source.row_filter else AlwaysTrue()
+    return OpenTable(
+        source=table.source,
+        schema=schema,
+        name_mapping=parse_mapping_from_json(table.name_mapping_json) if table.name_mapping_json else None,
+        format_version=table.format_version,
+        io=load_file_io(dict(table.io_properties), table.location),
+        row_filter=bind(schema, rewrite_not(condition), case_sensitive=True),
+    )
