@@ -54,14 +54,13 @@ def _prepare(settings: RuntimeSettings) -> tuple[Run, Agent]:
     plan = settings.plan_workspace
     header = read_header(plan)
     channel = DirectoryChannel(Path(settings.channel))
-    before = channel.last_status()
     Path(settings.scratch).mkdir(parents=True, exist_ok=True)
     tracker = Tracker(
         header,
         sources=[source.name for source in settings.sources],
         count_rows=lambda source, step: count_rows(plan, source, step),
         clock_us=lambda: time.time_ns() // 1_000,
-        before=before.queries if before else (),
+        before=channel.last_status(),
     )
     run = Run(settings, tracker)
     return run, Agent(run, channel, lambda query: close_query(query, run))

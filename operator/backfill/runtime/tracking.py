@@ -5,7 +5,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from backfill.api.split_assignment import QueryProgress, SourceProgress
+from backfill.api.split_assignment import QueryProgress, SourceProgress, SplitAssignmentStatus
 from backfill.planning.plan import PlanHeader
 
 RowCounter = Callable[[str, int], int]
@@ -74,21 +74,21 @@ class Tracker:
         sources: Iterable[str],
         count_rows: RowCounter,
         clock_us: Callable[[], int],
-        before: Iterable[QueryProgress] = (),
+        before: SplitAssignmentStatus | None = None,
     ):
         """``before`` is what an earlier attempt on the same checkpoints reported last."""
         self._header = header
         self._unread = set(sources)
         self._count_rows = count_rows
         self._clock_us = clock_us
-        self.before = tuple(before)
+        self.before = before.queries if before else ()
         self._before = {query.name: query for query in self.before}
         self._queries: dict[str, _Query] = {}
         self._watermarks = _Watermarks()
         self._note_watermark()
         self._busy_until_us = 0
         self._busy_us = 0
-        self._misalignment_us: int | None = None
+        self._misalignment_seconds = before.max_observed_misalignment_seconds if before else None
         self._lock = threading.Lock()
 
     def add(self, name: str, output: str, committed: Mapping[str, int]) -> None:
@@ -111,8 +111,8 @@ class Tracker:
             if query is None or all(batch.ends[name] <= source.committed for name, source in query.sources.items()):
                 return
             if batch.newest_us is not None:
-                ahead_us = max(batch.newest_us - self._watermarks.at(batch.read_from_us), 0)
-                self._misalignment_us = max(self._misalignment_us or 0, ahead_us)
+                ahead_us = batch.newest_us - self._watermarks.at(batch.read_from_us)
+                self._misalignment_seconds = max(self._misalignment_seconds or 0.0, ahead_us / 1e6)
             for name, source in query.sources.items():
                 query.sources[name] = self._advance(source, batch.ends[name], batch.rows.get(name, 0))
             query.late_rows += batch.late_rows
@@ -156,9 +156,10 @@ class Tracker:
 
     @property
     def misalignment_seconds(self) -> float | None:
-        """The furthest any row read was ahead of the global watermark when its batch began; null before the first row."""
+        """The furthest any row read was ahead of the global watermark when its batch began, in this attempt and those
+        before it; null before the first row."""
         with self._lock:
-            return None if self._misalignment_us is None else self._misalignment_us / 1e6
+            return self._misalignment_seconds
 
     def _recount(self, known: SourceProgress | None, source: str, committed: int) -> SourceProgress:
         """The checkpoint is the truth about steps; the report about rows, as long as it is not ahead of the checkpoint."""

@@ -1,0 +1,92 @@
+"""Which source or output of the resource a stream of the application is."""
+
+import pytest
+
+from backfill.api.backfill import Live, LiveKafka, Output, Source
+from backfill.api.errors import UnsupportedProgram
+from backfill.runtime.matching import Target, kafka_sources, match_output, same_table, table_source
+
+
+def _source(name: str, topic: str | None, table: str | None = None) -> Source:
+    live = Live(kafka=LiveKafka(topic=topic)) if topic else None
+    return Source(name=name, table=table or f"lake.default.{name}", timestamp_column="at", live=live)
+
+
+SOURCES = (_source("impressions", "raw-impressions"), _source("playbacks", "raw-playbacks"), _source("devices", None))
+OUTPUTS = (Output(name="summary", table="lake.default.play_summary"), Output(name="errors", table="lake.default.play_errors"))
+
+
+def test_a_subscription_is_the_source_of_that_topic() -> None:
+    assert [source.name for source in kafka_sources({"subscribe": "raw-playbacks"}, SOURCES)] == ["playbacks"]
+
+
+def test_a_subscription_to_several_topics_is_their_sources_in_that_order() -> None:
+    found = kafka_sources({"subscribe": "raw-playbacks, raw-impressions"}, SOURCES)
+    assert [source.name for source in found] == ["playbacks", "impressions"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"subscribe": "other"}, ["topic other", "live.kafka.topic: other"]),
+        ({"subscribe": "raw-playbacks,a,b"}, ["topic a", "topic b"]),
+        ({"subscribepattern": "raw-.*"}, ["subscribePattern"]),
+        ({"assign": '{"raw-playbacks":[0]}'}, ["assigned partitions"]),
+        ({"subscribe": "raw-playbacks", "includeheaders": "true"}, ["includeHeaders"]),
+        ({}, ["no option subscribe"]),
+    ],
+)
+def test_a_subscription_that_can_not_be_replaced_is_refused_by_name(options: dict[str, str], words: list[str]) -> None:
+    with pytest.raises(UnsupportedProgram) as error:
+        kafka_sources(options, SOURCES)
+    assert all(word in str(error.value) for word in words)
+
+
+@pytest.mark.parametrize("written", ["lake.default.devices", "default.devices", "`lake`.default.devices", "LAKE.Default.Devices"])
+def test_a_table_is_found_with_or_without_its_catalog(written: str) -> None:
+    assert table_source(written, SOURCES).name == "devices"
+
+
+def test_a_table_that_is_no_source_or_more_than_one_is_refused() -> None:
+    with pytest.raises(UnsupportedProgram, match="no source reads the table"):
+        table_source("default.other", SOURCES)
+    with pytest.raises(UnsupportedProgram, match="several sources"):
+        table_source("default.devices", (*SOURCES, _source("other_devices", None, "lake.default.devices")))
+
+
+def test_a_name_without_its_namespace_is_not_the_table() -> None:
+    assert not same_table("lake.default.devices", "devices")
+
+
+@pytest.mark.parametrize(
+    ("case", "target", "taken", "output"),
+    [
+        ("its name comes first", Target(query_name="errors", table="lake.default.play_summary"), [], "errors"),
+        ("then its table", Target(query_name="other", table="default.play_errors"), [], "errors"),
+        ("then what nobody else writes", Target(query_name="other"), ["errors"], "summary"),
+        ("mode is not case-sensitive", Target(query_name="errors", output_mode="Append"), [], "errors"),
+    ],
+)
+def test_a_query_finds_its_output(case: str, target: Target, taken: list[str], output: str) -> None:
+    assert match_output(target, OUTPUTS, taken).name == output, case
+
+
+@pytest.mark.parametrize(
+    ("target", "taken", "words"),
+    [
+        (Target(format="console"), [], ["a query without a name writes (console)", "summary or errors"]),
+        (Target(query_name="debug"), ["summary", "errors"], ["the query debug", "no output is left"]),
+        (Target(query_name="summary"), ["summary"], ["two queries write the output summary"]),
+        (Target(query_name="summary", output_mode="update"), [], ["output mode update", "append mode"]),
+        (Target(query_name="summary", foreach="foreachBatch"), [], ["foreachBatch", "write_output"]),
+        (
+            Target(query_name="x", output_mode="complete", foreach="foreach"),
+            [],
+            ["complete", "foreach ", "no output has"],
+        ),
+    ],
+)
+def test_a_query_that_can_not_be_redirected_is_told_every_reason(target: Target, taken: list[str], words: list[str]) -> None:
+    with pytest.raises(UnsupportedProgram) as error:
+        match_output(target, OUTPUTS, taken)
+    assert all(word in str(error.value) for word in words)

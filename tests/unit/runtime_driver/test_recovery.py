@@ -1,0 +1,40 @@
+"""How far a query has come is in its checkpoint's commit log."""
+
+from pathlib import Path
+
+import pytest
+
+from backfill.runtime.recovery import checkpoint_location, committed_steps
+from backfill.runtime.release import Release, read_release, release_path, write_release
+
+
+@pytest.mark.parametrize(
+    ("case", "files", "steps"),
+    [
+        ("no checkpoint yet", None, 0),
+        ("nothing committed yet", [], 0),
+        ("three batches", ["0", "1", "2", ".2.crc"], 3),
+        ("old entries were removed, and numbers do not sort as text", ["9", "10", "11"], 12),
+        ("an entry is being written", ["0", "1", ".2.tmp"], 2),
+    ],
+)
+def test_the_last_committed_batch_tells_how_many_steps_are_read(
+    tmp_path: Path, case: str, files: list[str] | None, steps: int
+) -> None:
+    if files is not None:
+        (tmp_path / "commits").mkdir()
+        for name in files:
+            (tmp_path / "commits" / name).write_text("v1")
+    assert committed_steps(str(tmp_path)) == steps, case
+
+
+def test_a_query_name_can_not_lead_out_of_the_checkpoints_directory() -> None:
+    assert checkpoint_location("s3://lake/b/checkpoints", "summary") == "s3://lake/b/checkpoints/summary"
+    assert checkpoint_location("/checkpoints", "../a b") == "/checkpoints/..%2Fa%20b"
+
+
+def test_sources_see_nothing_released_until_the_agent_says_so(tmp_path: Path) -> None:
+    path = release_path(str(tmp_path))
+    assert read_release(path) == Release(0, stop=False)
+    write_release(path, Release(3, stop=True))
+    assert read_release(path) == Release(3, stop=True)

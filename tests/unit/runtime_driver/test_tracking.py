@@ -1,0 +1,154 @@
+"""Committed steps and rows count once, and the distance ahead of the watermark is never understated."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from backfill.api.quantities import from_us
+from backfill.api.split_assignment import QueryProgress, SourceProgress, SplitAssignmentStatus
+from backfill.planning.plan import PlanHeader
+from backfill.runtime.tracking import Batch, Tracker
+
+SOURCES = ("impressions", "playbacks")
+
+
+class Clock:
+    """Moves by a second each time it is asked."""
+
+    now_us = 0
+
+    def __call__(self) -> int:
+        self.now_us += 1_000_000
+        return self.now_us
+
+
+def _tracker(header: PlanHeader, before: SplitAssignmentStatus | None = None) -> tuple[Tracker, Clock, list[tuple[str, int]]]:
+    clock = Clock()
+    counted: list[tuple[str, int]] = []
+
+    def count_rows(source: str, step: int) -> int:
+        counted.append((source, step))
+        return 10
+
+    return Tracker(header, SOURCES, count_rows, clock, before), clock, counted
+
+
+def _batch(clock: Clock, ends: Mapping[str, int], rows: int = 10, newest_us: int | None = None, query: str = "q") -> Batch:
+    return Batch(query, clock.now_us, clock.now_us + 500_000, ends, dict.fromkeys(ends, rows), newest_us, late_rows=1)
+
+
+def _sources(tracker: Tracker, query: int = 0) -> list[tuple[str, int, int]]:
+    return [(source.name, source.committed, source.rows) for source in tracker.queries[query].sources]
+
+
+def _status(header: PlanHeader, *queries: QueryProgress) -> SplitAssignmentStatus:
+    return SplitAssignmentStatus(attempt=1, queries=queries, heartbeat=from_us(0), max_observed_misalignment_seconds=7.0)
+
+
+def _reported(name: str, committed: int, rows: int, source: str = "impressions") -> QueryProgress:
+    progress = SourceProgress(name=source, committed=committed, rows=rows)
+    return QueryProgress(name=name, output=name, sources=(progress,), late_rows=3)
+
+
+def test_a_batch_reported_twice_counts_once(header: PlanHeader) -> None:
+    tracker, clock, counted = _tracker(header)
+    tracker.add("q", "o", dict.fromkeys(SOURCES, 0))
+    for _ in range(2):
+        tracker.commit(_batch(clock, dict.fromkeys(SOURCES, 1)))
+    assert _sources(tracker) == [("impressions", 1, 10), ("playbacks", 1, 10)]
+    assert (tracker.queries[0].late_rows, tracker.busy_seconds, counted) == (1, 0.5, [])
+
+
+def test_a_step_whose_report_was_lost_is_counted_by_reading(header: PlanHeader) -> None:
+    tracker, clock, counted = _tracker(header)
+    tracker.add("q", "o", {"impressions": 0})
+    tracker.commit(_batch(clock, {"impressions": 3}))
+    assert _sources(tracker) == [("impressions", 3, 30)]
+    assert counted == [("impressions", 0), ("impressions", 1)]
+
+
+def test_the_flush_reads_nothing_and_a_lost_report_of_it_is_not_read(header: PlanHeader) -> None:
+    tracker, _, counted = _tracker(header, _status(header, _reported("q", header.steps, 60)))
+    tracker.add("q", "o", {"impressions": header.steps + 1})
+    assert _sources(tracker) == [("impressions", header.steps + 1, 60)]
+    assert counted == []
+    assert tracker.all_reached(header.steps + 1)
+
+
+@pytest.mark.parametrize(
+    ("reported", "committed", "rows", "read"),
+    [
+        pytest.param(2, 2, 25, [], id="the report is complete"),
+        pytest.param(2, 4, 45, [2, 3], id="a batch was committed after the report"),
+        pytest.param(2, 0, 0, [], id="the checkpoint begins anew"),
+        pytest.param(4, 2, 20, [0, 1], id="the report is ahead of the checkpoint"),
+    ],
+)
+def test_after_a_restart_the_checkpoint_is_the_truth(
+    header: PlanHeader, reported: int, committed: int, rows: int, read: list[int]
+) -> None:
+    tracker, _, counted = _tracker(header, _status(header, _reported("q", reported, 25)))
+    tracker.add("q", "o", {"impressions": committed})
+    assert _sources(tracker) == [("impressions", committed, rows)]
+    assert [step for _, step in counted] == read
+    assert tracker.queries[0].late_rows == 3
+
+
+def test_rows_are_measured_against_the_slowest_query(header: PlanHeader) -> None:
+    tracker, clock, _ = _tracker(header)
+    tracker.add("fast", "a", {"impressions": 0})
+    tracker.add("slow", "b", {"playbacks": 0})
+    starts = header.step_starts_us
+    tracker.commit(_batch(clock, {"impressions": 1}, newest_us=starts[0] + 5, query="fast"))
+    tracker.commit(_batch(clock, {"impressions": 2}, newest_us=starts[1] + 7, query="fast"))
+    assert tracker.misalignment_seconds == (starts[1] + 7 - starts[0]) / 1e6
+
+
+def test_a_commit_that_comes_while_a_batch_runs_does_not_excuse_it(header: PlanHeader) -> None:
+    tracker, clock, _ = _tracker(header)
+    tracker.add("fast", "a", {"impressions": 0})
+    tracker.add("slow", "b", {"playbacks": 0})
+    began = _batch(clock, {"impressions": 1}, newest_us=header.step_starts_us[1], query="fast")
+    tracker.commit(_batch(clock, {"playbacks": 1}, query="slow"))
+    tracker.commit(began)
+    assert tracker.misalignment_seconds == 600.0
+
+
+def test_a_source_that_nobody_reads_yet_holds_the_watermark(header: PlanHeader) -> None:
+    tracker, clock, _ = _tracker(header)
+    tracker.add("fast", "a", {"impressions": 0})
+    tracker.commit(_batch(clock, {"impressions": 1}, query="fast"))
+    tracker.commit(_batch(clock, {"impressions": 2}, newest_us=header.step_starts_us[1], query="fast"))
+    assert tracker.misalignment_seconds == 600.0
+    assert tracker.unread_sources == {"playbacks"}
+
+
+def test_a_finished_source_does_not_hold_the_watermark(header: PlanHeader) -> None:
+    tracker, clock, _ = _tracker(header)
+    tracker.add("done", "a", {"playbacks": header.steps})
+    tracker.add("q", "b", {"impressions": 2})
+    tracker.commit(_batch(clock, {"impressions": 3}, newest_us=header.step_starts_us[2] + 1_000_000))
+    assert tracker.misalignment_seconds == 1.0
+
+
+def test_after_a_restart_the_watermark_goes_on_where_all_queries_were(header: PlanHeader) -> None:
+    before = _status(header, _reported("fast", 3, 30), _reported("slow", 2, 20, source="playbacks"))
+    tracker, clock, _ = _tracker(header, before)
+    tracker.add("fast", "a", {"impressions": 3})
+    tracker.commit(_batch(clock, {"impressions": 4}, newest_us=header.step_starts_us[3], query="fast"))
+    assert tracker.misalignment_seconds == 600.0  # the slow one had not begun again: it counts from its last report
+
+
+def test_the_greatest_distance_of_earlier_attempts_is_kept(header: PlanHeader) -> None:
+    tracker, _, _ = _tracker(header, _status(header))
+    assert tracker.misalignment_seconds == 7.0
+
+
+def test_time_that_two_queries_share_is_spent_once(header: PlanHeader) -> None:
+    tracker, clock, _ = _tracker(header)
+    tracker.add("fast", "a", {"impressions": 0})
+    tracker.add("slow", "b", {"playbacks": 0})
+    start = clock.now_us
+    tracker.commit(Batch("fast", start, start + 1_000_000, {"impressions": 1}, {}))
+    tracker.commit(Batch("slow", start + 500_000, start + 2_000_000, {"playbacks": 1}, {}))
+    assert tracker.busy_seconds == 2.0
