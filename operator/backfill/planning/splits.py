@@ -196,8 +196,8 @@ def _split_begins(parts: Parts, share: Int64s) -> Int64s:
     fresh = np.append(True, (np.diff(kind) != 0).any(axis=0)) if len(pieces) else np.empty(0, np.bool_)
     run = np.cumsum(fresh) - 1
     before = np.cumsum(pieces.bytes) - pieces.bytes
-    within = before - before[np.flatnonzero(fresh)][run]
-    bucket = within // share[parts.step] if len(pieces) else within
+    middle = before - before[np.flatnonzero(fresh)][run] + pieces.bytes // 2
+    bucket = middle // share[parts.step] if len(pieces) else middle
     fresh[1:] |= (np.diff(bucket) != 0)[: max(len(pieces) - 1, 0)]
     return np.asarray(np.flatnonzero(fresh), np.int64)
 

@@ -1,0 +1,20 @@
+"""Fixtures that tests of several topics use."""
+
+from pathlib import Path
+
+import pytest
+from iceberg_tables import catalog_properties, sqlite_catalog
+from pyiceberg.catalog import Catalog
+from pyiceberg.utils.config import Config
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Catalog:
+    """An empty catalog ``lake`` with a namespace ``raw``, configured where PyIceberg looks, here and in child processes."""
+    for key, value in catalog_properties(tmp_path).items():
+        monkeypatch.setenv(f"PYICEBERG_CATALOG__LAKE__{key.upper()}", value)
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # read once, when PyIceberg was imported
+    (tmp_path / "warehouse").mkdir()
+    catalog = sqlite_catalog(tmp_path)
+    catalog.create_namespace("raw")
+    return catalog
