@@ -1,0 +1,112 @@
+"""Fits the rows an application writes to its output table: columns by name, types widened without loss."""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.schema import Schema
+
+from backfill.api.errors import BackfillError, Problem
+
+
+def mismatches(given: pa.Schema, table: Schema, table_name: str) -> list[Problem]:
+    """Why rows of an Arrow schema can not be written into a table: every column that is missing, unknown or of another type."""
+    return list(_fields(list(given), list(schema_to_pyarrow(table)), "", table_name))
+
+
+def fit(rows: pa.RecordBatch, table: Schema) -> pa.RecordBatch:
+    """The rows with the table's columns, in its order and with its types. Columns that are not given are null.
+
+    Raises:
+        BackfillError: a required column has a null, or a value does not fit.
+    """
+    target = schema_to_pyarrow(table, include_field_ids=False)
+    columns = [_column(rows, field) for field in target]
+    return pa.RecordBatch.from_arrays(columns, schema=target)
+
+
+def _fields(given: list[pa.Field], wanted: list[pa.Field], path: str, table: str) -> Iterator[Problem]:
+    names = [field.name.lower() for field in given]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        yield Problem("", f"the rows for {table} have several columns named {path}{name}", "give them different names")
+    known = {field.name.lower() for field in wanted}
+    for field in given:
+        if field.name.lower() not in known:
+            message = f"the rows have a column {path}{field.name} that table {table} does not have"
+            yield Problem("", message, "leave it out with select, or add it to the table")
+    by_name = {field.name.lower(): field for field in given}
+    for field in wanted:
+        found = by_name.get(field.name.lower())
+        if found is not None:
+            yield from _types(found.type, field.type, f"{path}{field.name}", table)
+        elif not field.nullable:
+            message = f"column {path}{field.name} of {table} is required, and the rows do not have it"
+            yield Problem("", message, "add it with select, or make it optional in the table")
+
+
+def _types(given: pa.DataType, wanted: pa.DataType, path: str, table: str) -> Iterator[Problem]:
+    if pa.types.is_struct(given) and pa.types.is_struct(wanted):
+        yield from _fields(list(given.fields), list(wanted.fields), f"{path}.", table)
+    elif not _widens(given, wanted):
+        message = f"column {path} of {table} is a {wanted}, and the rows have a {given}"
+        yield Problem("", message, "cast it in the application")
+
+
+def _widens(given: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether every value of one type is a value of another."""
+    types = pa.types
+    if given.equals(wanted) or types.is_null(given):
+        return True
+    if types.is_list(wanted) or types.is_large_list(wanted):
+        return (types.is_list(given) or types.is_large_list(given)) and _widens_inside(given.value_type, wanted.value_type)
+    if types.is_map(wanted):
+        same_shape = types.is_map(given)
+        return (
+            same_shape and _widens_inside(given.key_type, wanted.key_type) and _widens_inside(given.item_type, wanted.item_type)
+        )
+    if types.is_integer(given) and types.is_integer(wanted) or types.is_floating(given) and types.is_floating(wanted):
+        return bool(given.bit_width <= wanted.bit_width)
+    if types.is_decimal(given) and types.is_decimal(wanted):
+        return bool(given.scale == wanted.scale and given.precision <= wanted.precision)
+    if types.is_timestamp(given) and types.is_timestamp(wanted):
+        return {"s": 0, "ms": 3, "us": 6, "ns": 9}[given.unit] <= {"s": 0, "ms": 3, "us": 6, "ns": 9}[wanted.unit]
+    text, binary = (types.is_string, types.is_large_string), (types.is_binary, types.is_large_binary)
+    return any(any(kind(given) for kind in kinds) and any(kind(wanted) for kind in kinds) for kinds in (text, binary))
+
+
+def _widens_inside(given: pa.DataType, wanted: pa.DataType) -> bool:
+    """Elements of lists and maps are cast by Arrow, which takes fields of structs by their order."""
+    if not pa.types.is_struct(given) or not pa.types.is_struct(wanted):
+        return _widens(given, wanted)
+    fields = list(zip(given.fields, wanted.fields, strict=False))
+    same_names = given.num_fields == wanted.num_fields and all(one.name == other.name for one, other in fields)
+    return same_names and all(_widens_inside(one.type, other.type) for one, other in fields)
+
+
+def _column(rows: pa.RecordBatch, field: pa.Field) -> pa.Array:
+    index = _position([name.lower() for name in rows.schema.names], field)
+    array = pa.nulls(rows.num_rows, field.type) if index is None else _cast(rows.column(index), field)
+    if not field.nullable and array.null_count:
+        raise BackfillError(f"{array.null_count} rows have no {field.name}, which the output table requires")
+    return array
+
+
+def _cast(array: pa.Array, field: pa.Field) -> pa.Array:
+    if pa.types.is_struct(array.type) and pa.types.is_struct(field.type):
+        names = [inner.name.lower() for inner in array.type.fields]
+        children = [_child(array, names, inner) for inner in field.type.fields]
+        return pa.StructArray.from_arrays(children, fields=list(field.type.fields), mask=array.is_null())
+    try:
+        return array if array.type.equals(field.type) else array.cast(field.type)
+    except pa.ArrowInvalid as error:
+        raise BackfillError(f"a value of column {field.name} does not fit {field.type}: {error}") from error
+
+
+def _child(array: pa.StructArray, names: list[str], field: pa.Field) -> pa.Array:
+    index = _position(names, field)
+    return pa.nulls(len(array), field.type) if index is None else _cast(pc.struct_field(array, [index]), field)
+
+
+def _position(names: list[str], field: pa.Field) -> int | None:
+    return names.index(field.name.lower()) if field.name.lower() in names else None

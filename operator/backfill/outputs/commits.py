@@ -1,0 +1,80 @@
+"""Committing to a table that others commit to, without ever doing the same thing twice.
+
+PyIceberg's transactions build a rejected commit anew without asking whether somebody else has done it in the meantime.
+So commits are made here one level lower, and every try begins by looking.
+"""
+
+import random
+import time
+from collections.abc import Callable
+
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, TableUpdate
+
+from backfill.api.errors import BackfillError
+
+_GIVE_UP_AFTER_SECONDS = 300.0
+_FIRST_WAIT_SECONDS = 0.05
+_LONGEST_WAIT_SECONDS = 2.0
+
+
+def commit_once(table: Table, try_commit: Callable[[], None], done: Callable[[TableMetadata], bool]) -> bool:
+    """Brings a table to a state, whoever else commits to it. True if this call did it, False if it was done already.
+
+    ``try_commit`` commits to the table as it is now; it is called again, on the refreshed table, when another commit
+    came first. ``done`` tells by the table's metadata whether the state is reached. It is asked before every try and
+    after every try that failed, since a commit whose answer was lost may have been made.
+
+    Raises:
+        BackfillError: others commit so often that there was no getting through.
+        Exception: what ``try_commit`` raises for another reason than a changed table.
+    """
+    give_up_at, wait = time.monotonic() + _GIVE_UP_AFTER_SECONDS, _FIRST_WAIT_SECONDS
+    while not done(table.metadata):
+        seen = table.metadata_location
+        try:
+            try_commit()
+            return True
+        except Exception as error:
+            table.refresh()
+            changed = isinstance(error, CommitFailedException) or table.metadata_location != seen
+            if not changed and not done(table.metadata):
+                raise
+            if time.monotonic() > give_up_at and not done(table.metadata):
+                raise BackfillError(f"table {'.'.join(table.name())} changed before every commit to it: {error}") from error
+        time.sleep(wait * random.uniform(0.5, 1.0))
+        wait = min(wait * 2, _LONGEST_WAIT_SECONDS)
+    return False
+
+
+def commit(table: Table, updates: tuple[TableUpdate, ...], *new_branches: str) -> None:
+    """Commits on condition that every branch and tag is where ``table`` has it, and that ``new_branches`` do not exist.
+
+    The condition holds for branches that are not changed, too: sequence numbers are given by the one who commits, and
+    a snapshot made before another one but added after it would carry the same number.
+
+    Raises:
+        CommitFailedException: the condition does not hold, or the table changed while it was committed to.
+    """
+    seen = {name: ref.snapshot_id for name, ref in table.metadata.refs.items()}
+    expected = {MAIN_BRANCH: None, **dict.fromkeys(new_branches), **seen}
+    conditions = (_AssertRef(ref=name, snapshot_id=snapshot_id) for name, snapshot_id in expected.items())
+    table._do_commit(updates, (AssertTableUUID(uuid=table.metadata.table_uuid), *conditions))
+
+
+def with_partition_spec(table: Table, spec_id: int) -> Table:
+    """The table as a writer sees it whose files were partitioned by an older spec than the current one."""
+    metadata = table.metadata.model_copy(update={"default_spec_id": spec_id})
+    return Table(table.name(), metadata, table.metadata_location, table.io, table.catalog, table.config)
+
+
+class _AssertRef(AssertRefSnapshotId):
+    """Also lets a table without snapshots get its first one on a branch, as the specification does."""
+
+    def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]
+        if base_metadata is not None and self.snapshot_id is None and self.ref not in base_metadata.refs:
+            return
+        super().validate(base_metadata)

@@ -1,0 +1,72 @@
+"""Writes rows into Parquet data files of an Iceberg table, partitioned and tuned as the table asks, in bounded memory.
+
+The one place that uses PyIceberg's own writer of data files, which is not part of its public interface.
+"""
+
+import pyarrow as pa
+from pyiceberg.io import FileIO
+from pyiceberg.io.pyarrow import _dataframe_to_data_files
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import TableProperties
+from pyiceberg.table.metadata import TableMetadata
+
+from backfill.outputs.files import remove_file
+
+_FLUSH_BYTES = 128 * 1024 * 1024
+"""Rows in memory, uncompressed, before they are written to files."""
+
+
+def layout(metadata: TableMetadata, schema_id: int, spec_id: int, directory: str) -> TableMetadata:
+    """What a writer has to know of a table to write below a directory: small enough to be sent to every task."""
+    without = (TableProperties.OBJECT_STORE_ENABLED, TableProperties.WRITE_PY_LOCATION_PROVIDER_IMPL)
+    properties = {key: value for key, value in metadata.properties.items() if key not in without}
+    nothing = {"snapshots": [], "snapshot_log": [], "metadata_log": [], "refs": {}, "current_snapshot_id": None, "statistics": []}
+    return metadata.model_copy(
+        update={
+            **nothing,
+            "current_schema_id": schema_id,
+            "default_spec_id": spec_id,
+            "properties": {
+                **properties,
+                TableProperties.WRITE_DATA_PATH: directory,
+                TableProperties.WRITE_FILE_FORMAT: "parquet",
+            },
+        }
+    )
+
+
+class DataFileWriter:
+    """Collects rows that have the table's columns and types, and writes them to files with names of their own."""
+
+    def __init__(self, table: TableMetadata, io: FileIO):
+        """``table`` is a :func:`layout`."""
+        self._table = table
+        self._io = io
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_bytes = 0
+        self._files: list[DataFile] = []
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Adds rows."""
+        if rows.num_rows == 0:
+            return
+        self._pending.append(rows)
+        self._pending_bytes += rows.nbytes
+        if self._pending_bytes >= _FLUSH_BYTES:
+            self._flush()
+
+    def close(self) -> list[DataFile]:
+        """Writes what is left and returns all files."""
+        self._flush()
+        return self._files
+
+    def discard(self) -> None:
+        """Removes what was written."""
+        for file in self._files:
+            remove_file(self._io, file.file_path)
+
+    def _flush(self) -> None:
+        if self._pending:
+            rows = pa.Table.from_batches(self._pending)
+            self._files.extend(_dataframe_to_data_files(self._table, rows, self._io))
+        self._pending, self._pending_bytes = [], 0

@@ -1,0 +1,56 @@
+"""What a result is called: its branch, the directory of its files, and how its snapshots say whose they are."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from pyiceberg.table import TableProperties
+from pyiceberg.table.metadata import TableMetadata
+
+NAME = "backfill.name"
+NAMESPACE = "backfill.namespace"
+PLAN_ID = "backfill.plan-id"
+OUTPUT = "backfill.output"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one plan of one Backfill gives for one output."""
+
+    namespace: str
+    """The Backfill's namespace."""
+    backfill: str
+    """The Backfill's name."""
+    plan_id: str
+    output: str
+    """The output's name."""
+
+    @property
+    def branch(self) -> str:
+        """The branch of the output table that holds the result; the outputs of one table share it."""
+        return f"backfill/{self.backfill}"
+
+    @property
+    def summary(self) -> dict[str, str]:
+        """What every snapshot of this result says in its summary."""
+        return {NAME: self.backfill, NAMESPACE: self.namespace, PLAN_ID: self.plan_id, OUTPUT: self.output}
+
+    def owns(self, summary: Mapping[str, str]) -> bool:
+        """Whether a snapshot was made by the same plan of the same Backfill, for whatever output."""
+        return all(summary.get(key) == value for key, value in self.summary.items() if key != OUTPUT)
+
+    def is_named_by(self, summary: Mapping[str, str]) -> bool:
+        """Whether a snapshot says that it is of this very result."""
+        return all(summary.get(key) == value for key, value in self.summary.items())
+
+    def staging_directory(self, metadata: TableMetadata) -> str:
+        """Where the files of this result are written; nothing else is."""
+        return f"{self._directory(metadata)}/{quote(self.output, safe='')}/result"
+
+    def kept_directory(self, metadata: TableMetadata) -> str:
+        """Where rows of production are written that shared a file with replaced ones."""
+        return f"{self._directory(metadata)}/{quote(self.output, safe='')}/kept"
+
+    def _directory(self, metadata: TableMetadata) -> str:
+        data = metadata.properties.get(TableProperties.WRITE_DATA_PATH, f"{metadata.location.rstrip('/')}/data")
+        return f"{data.rstrip('/')}/backfill/{self.namespace}-{self.backfill}-{self.plan_id}"

@@ -1,0 +1,181 @@
+"""The result of a backfill before it is published: one branch of the output table, one commit for each micro-batch.
+
+The branch does not start from the table's rows: its first snapshot has no parent. Only its newest snapshot is kept. It
+refers to all staged files, and its summary says how far each output has come, so that nothing depends on snapshots that
+an expiration may have removed, and the table's metadata does not grow with the number of batches.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.update import RemoveSnapshotsUpdate, TableUpdate
+
+from backfill.api.errors import BackfillError, BadInput, Problem
+from backfill.outputs.commits import commit, commit_once, with_partition_spec
+from backfill.outputs.files import remove_file
+from backfill.outputs.result import NAME, NAMESPACE, PLAN_ID, Result
+
+QUERY = "backfill.query"
+BATCH_ID = "backfill.batch-id"
+ROWS = "backfill.rows"
+ROWS_OUTSIDE_WINDOW = "backfill.rows-outside-window"
+STAGED = "backfill.staged"
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """How far a result has come."""
+
+    query: str
+    """The query that writes it."""
+    batch_id: int
+    """The last batch."""
+    rows: int
+    """Rows of the window in the branch."""
+    rows_outside_window: int
+    """Rows left out because they do not belong to the window."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one micro-batch adds."""
+
+    query: str
+    batch_id: int
+    """Counts the query's batches from zero; every one of them is staged, whether it has rows or not."""
+    files: Sequence[DataFile]
+    spec_id: int
+    """The partition spec the files were written with; descriptions of files lose it on their way from a task."""
+    rows_outside_window: int
+
+
+def stage_batch(table: Table, result: Result, batch: Batch) -> bool:
+    """Adds a batch to the branch. True if this call added it, False if it was there already.
+
+    Raises:
+        BadInput: the branch holds something else.
+        BackfillError: the branch or a part of it is gone.
+    """
+
+    def there(metadata: TableMetadata) -> bool:
+        staged = read_staged(metadata, result)
+        if staged is None and batch.batch_id > 0:
+            raise BackfillError(
+                f"branch {result.branch} of {'.'.join(table.name())} has nothing of the {batch.batch_id} batches staged for "
+                f"{result.output} so far: it was dropped or expired; cancel this Backfill and start it again"
+            )
+        return staged is not None and staged.batch_id >= batch.batch_id
+
+    return commit_once(table, lambda: _append(table, result, batch), there)
+
+
+def read_staged(metadata: TableMetadata, result: Result) -> Staged | None:
+    """How far a result has come; None when nothing of it was staged.
+
+    Raises:
+        BadInput: the branch holds something else.
+    """
+    head = branch_head(metadata, result)
+    found = json.loads(_summary(head).get(STAGED, "{}")).get(result.output) if head else None
+    return Staged(**found) if found else None
+
+
+def branch_head(metadata: TableMetadata, result: Result) -> Snapshot | None:
+    """The newest snapshot of the result's branch; None when there is no branch.
+
+    Raises:
+        BadInput: the branch holds something else.
+    """
+    head = metadata.snapshot_by_name(result.branch) if result.branch in metadata.refs else None
+    if head is not None and not result.owns(_summary(head)):
+        raise BadInput(taken(result, head))
+    return head
+
+
+def taken(result: Result, head: Snapshot) -> Problem:
+    """What is wrong when a result's branch exists and is not the result's."""
+    summary = _summary(head)
+    owner = (
+        f"plan {summary.get(PLAN_ID)} of Backfill {summary.get(NAMESPACE)}/{summary.get(NAME)}"
+        if NAME in summary
+        else "something that no backfill has made"
+    )
+    fix = f"remove that Backfill or drop the branch, or give the Backfill another name than {result.backfill}"
+    return Problem("metadata.name", f"branch {result.branch} of the output's table already holds {owner}", fix)
+
+
+def staged_files(table: Table, result: Result) -> list[DataFile]:
+    """Every file of a result in its branch.
+
+    Raises:
+        BadInput: the branch holds something else.
+    """
+    head = branch_head(table.metadata, result)
+    directory = result.staging_directory(table.metadata) + "/"
+    return [file for file in files_of(table, head) if file.file_path.startswith(directory)] if head else []
+
+
+def files_of(table: Table, snapshot: Snapshot) -> Iterable[DataFile]:
+    """The live files of a snapshot."""
+    for manifest in snapshot.manifests(table.io):
+        for entry in manifest.fetch_manifest_entry(table.io):
+            entry.data_file.spec_id = manifest.partition_spec_id
+            yield entry.data_file
+
+
+def _append(table: Table, result: Result, batch: Batch) -> None:
+    before = branch_head(table.metadata, result)
+    writer = with_partition_spec(table, batch.spec_id)
+    updates = writer.transaction().update_snapshot(_new_summary(before, result, batch), result.branch).merge_append()
+    for file in batch.files:
+        updates.append_data_file(file)
+    made, _ = updates._commit()
+    try:
+        commit(table, (*made, *_drop(table.metadata, before, result)), result.branch)
+    except CommitFailedException:
+        updates._clean_all_uncommitted()
+        raise
+    if before is not None:
+        _remove_unused(table, before, branch_head(table.metadata, result))
+
+
+def _new_summary(before: Snapshot | None, result: Result, batch: Batch) -> dict[str, str]:
+    rows = sum(file.record_count for file in batch.files)
+    staged = json.loads(_summary(before).get(STAGED, "{}")) if before else {}
+    old = staged.get(result.output, {"rows": 0, "rows_outside_window": 0})
+    outside = batch.rows_outside_window
+    staged[result.output] = asdict(Staged(batch.query, batch.batch_id, old["rows"] + rows, old["rows_outside_window"] + outside))
+    return {
+        **result.summary,
+        QUERY: batch.query,
+        BATCH_ID: str(batch.batch_id),
+        ROWS: str(rows),
+        ROWS_OUTSIDE_WINDOW: str(outside),
+        STAGED: json.dumps(staged, sort_keys=True),
+    }
+
+
+def _drop(metadata: TableMetadata, snapshot: Snapshot | None, result: Result) -> tuple[TableUpdate, ...]:
+    """Removes a snapshot together with the branch's move away from it, unless somebody else holds it by a name."""
+    held = {ref.snapshot_id for name, ref in metadata.refs.items() if name != result.branch}
+    return (RemoveSnapshotsUpdate(snapshot_ids=[snapshot.snapshot_id]),) if snapshot and snapshot.snapshot_id not in held else ()
+
+
+def _remove_unused(table: Table, old: Snapshot, new: Snapshot | None) -> None:
+    """Removes the metadata files that only a dropped snapshot needed. One that stays costs a few kilobytes, not a result."""
+    if table.metadata.snapshot_by_id(old.snapshot_id) is not None:
+        return
+    used = {manifest.manifest_path for manifest in new.manifests(table.io)} if new else set()
+    unused = {manifest.manifest_path for manifest in old.manifests(table.io)} - used
+    for path in (*unused, old.manifest_list):
+        remove_file(table.io, path)
+
+
+def _summary(snapshot: Snapshot) -> dict[str, str]:
+    return snapshot.summary.additional_properties if snapshot.summary else {}

@@ -1,0 +1,140 @@
+"""Which rows of an output belong to the window: by its timestampColumn, row by row or by a file's statistics."""
+
+import difflib
+from dataclasses import dataclass
+from enum import Enum
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import And, BooleanExpression, GreaterThanOrEqual, LessThan
+from pyiceberg.manifest import DataFile
+from pyiceberg.schema import Schema
+from pyiceberg.types import DateType, IntegerType, LongType, NestedField, StructType
+
+from backfill.api.backfill import Output, Window
+from backfill.api.errors import BadInput, Problem
+from backfill.api.quantities import to_us
+from backfill.planning.timestamps import Ticks, ticks_of
+
+_DAY_US = 86_400_000_000
+_TIMESTAMPS = ("timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns")
+
+
+class Share(Enum):
+    """How many of a file's rows belong to the window."""
+
+    NONE = "none"
+    SOME = "some"
+    ALL = "all"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRows:
+    """The rows of the window: those with a value of the column in [first, end). A row without a value is not one."""
+
+    column: str
+    """The column's name in expressions, with dots."""
+    path: tuple[str, ...]
+    """The column's names from the outside in."""
+    field_id: int
+    first: int
+    """The least value in the window, in the column's own unit."""
+    end: int
+    """The least value after the window."""
+
+    def mask(self, rows: pa.RecordBatch) -> pa.BooleanArray:
+        """For each row whether it belongs to the window."""
+        values = rows.column(self.path[0])
+        for name in self.path[1:]:
+            values = pc.struct_field(values, name)
+        if pa.types.is_date32(values.type):
+            values = values.cast(pa.int32())
+        numbers = values.cast(pa.int64())
+        inside = pc.and_(pc.greater_equal(numbers, self.first), pc.less(numbers, self.end))
+        return pc.fill_null(inside, False)
+
+    def expression(self) -> BooleanExpression:
+        """The same for PyIceberg's scans."""
+        return And(GreaterThanOrEqual(self.column, value=self.first), LessThan(self.column, value=self.end))
+
+    def share(self, file: DataFile) -> Share:
+        """How many rows of a data file belong to the window, by the statistics in its manifest."""
+        nulls = (file.null_value_counts or {}).get(self.field_id)
+        if nulls is not None and nulls == file.record_count:
+            return Share.NONE
+        lower, upper = (file.lower_bounds or {}).get(self.field_id), (file.upper_bounds or {}).get(self.field_id)
+        if lower is None or upper is None:
+            return Share.UNKNOWN
+        least, greatest = _number(lower), _number(upper)
+        if greatest < self.first or least >= self.end:
+            return Share.NONE
+        return Share.ALL if self.first <= least and greatest < self.end and nulls == 0 else Share.SOME
+
+
+def window_rows(schema: Schema, output: Output, window: Window, field: str = "spec.outputs") -> WindowRows | None:
+    """The window's rows of an output; None when it names no column, so that every row counts as the window's.
+
+    Raises:
+        BadInput: the column is not there, is no moment in time, or has no unit.
+    """
+    if output.timestamp_column is None:
+        return None
+    found = _find(schema, output, field)
+    if isinstance(found.field_type, DateType):
+        first, end = (-(-to_us(moment) // _DAY_US) for moment in (window.start, window.end))
+    else:
+        kind = "long" if isinstance(found.field_type, LongType | IntegerType) else str(found.field_type)
+        ticks: Ticks = ticks_of(kind, output.timestamp_unit)
+        first, end = ticks.first_at(to_us(window.start)), ticks.first_at(to_us(window.end))
+    return WindowRows(output.timestamp_column, _path(schema.as_struct(), found.field_id), found.field_id, first, end)
+
+
+def _find(schema: Schema, output: Output, field: str) -> NestedField:
+    column, where = output.timestamp_column or "", f"{field}.timestampColumn"
+    try:
+        found = schema.find_field(column)
+    except ValueError:
+        near = difflib.get_close_matches(column, schema.column_names, n=3, cutoff=0.5)
+        fix = f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(schema.column_names[:20])}"
+        raise BadInput(Problem(where, f"table {output.table} has no column {column}", fix)) from None
+    problem = _unfit(found, schema, output, field)
+    if problem is not None:
+        raise BadInput(problem)
+    return found
+
+
+def _unfit(found: NestedField, schema: Schema, output: Output, field: str) -> Problem | None:
+    where, kind = f"{field}.timestampColumn", str(found.field_type)
+    what = f"column {output.timestamp_column} of {output.table} is a {kind}"
+    if not _path(schema.as_struct(), found.field_id):
+        return Problem(
+            where, f"column {output.timestamp_column} of {output.table} is in a list or map", "use a column of the row"
+        )
+    if isinstance(found.field_type, LongType | IntegerType):
+        missing = output.timestamp_unit is None
+        return (
+            Problem(f"{field}.timestampUnit", f"{what}; its unit is missing", "set timestampUnit to s, ms, us or ns")
+            if missing
+            else None
+        )
+    if kind not in _TIMESTAMPS and not isinstance(found.field_type, DateType):
+        return Problem(where, what, "use a timestamp or date column, or a long with timestampUnit")
+    if output.timestamp_unit is not None:
+        return Problem(f"{field}.timestampUnit", f"{what}, which has its unit", "leave timestampUnit out")
+    return None
+
+
+def _path(struct: StructType, field_id: int) -> tuple[str, ...]:
+    """The names from the outside in; empty for a field in a list or map."""
+    for field in struct.fields:
+        if field.field_id == field_id:
+            return (field.name,)
+        if isinstance(field.field_type, StructType) and (below := _path(field.field_type, field_id)):
+            return (field.name, *below)
+    return ()
+
+
+def _number(bound: bytes) -> int:
+    """A bound of an integer, timestamp or date column; older files may have it in fewer bytes."""
+    return int.from_bytes(bound, "little", signed=True)

@@ -1,0 +1,170 @@
+"""The streaming sink ``backfill_iceberg``: rows of the window into the result's branch, each micro-batch exactly once.
+
+Tasks write data files and hand their descriptions to the driver, which commits those of one batch together. Spark calls
+the commit again with the same batch id when it does not know whether it happened; a batch that is there is left alone.
+Files of failed tasks and aborted batches are not removed at once, since a commit whose answer was lost may refer to
+them: what nothing refers to is removed when the run is over.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.catalog import load_catalog
+from pyiceberg.manifest import DataFile
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql.types import StructType
+
+from backfill.api.backfill import Output, Window
+from backfill.api.base import Model
+from backfill.api.errors import UnsupportedProgram
+from backfill.outputs.columns import fit, mismatches
+from backfill.outputs.data_files import DataFileWriter, layout
+from backfill.outputs.result import Result
+from backfill.outputs.staging import Batch, stage_batch
+from backfill.outputs.window import WindowRows, window_rows
+from backfill.planning.iceberg.tables import Catalogs
+from backfill.runtime.settings import RuntimeSettings
+
+FORMAT = "backfill_iceberg"
+_OPTION = "settings"
+
+
+class SinkSettings(Model):
+    """All that a sink has to know, without credentials; those come from PyIceberg's own configuration."""
+
+    backfill: str
+    """The Backfill's name."""
+    namespace: str
+    """Its namespace."""
+    plan_id: str
+    """The plan."""
+    query: str
+    """The query that writes."""
+    output: Output
+    """The output it writes."""
+    window: Window
+    """The window; rows outside are left out."""
+    schema_id: int
+    """The table's schema when the query started. It is written with until the query ends."""
+    spec_id: int
+    """The table's partitioning when the query started."""
+
+    @property
+    def result(self) -> Result:
+        """What is written."""
+        return Result(self.namespace, self.backfill, self.plan_id, self.output.name)
+
+
+def redirect(writer: DataStreamWriter, settings: RuntimeSettings, output: Output, query_name: str) -> DataStreamWriter:
+    """Makes a stream writer write to an output's branch.
+
+    Raises:
+        BadInput: the table is not there, or the rows do not fit it.
+    """
+    table = Catalogs().load_table(output.table, "spec.outputs")
+    frame = writer._df
+    check_schema(frame.schema, table, output.table)
+    frame.sparkSession.dataSource.register(BackfillIceberg)
+    sink = SinkSettings(
+        backfill=settings.backfill,
+        namespace=settings.namespace,
+        plan_id=settings.plan_id,
+        query=query_name,
+        output=output,
+        window=settings.window,
+        schema_id=table.schema().schema_id,
+        spec_id=table.spec().spec_id,
+    )
+    return writer.format(FORMAT).option(_OPTION, sink.model_dump_json(by_alias=True))
+
+
+def check_schema(rows: StructType, table: Table, table_name: str) -> None:
+    """Checks that rows of a DataFrame can be written into a table.
+
+    Raises:
+        UnsupportedProgram: with every column that is missing, unknown or of another type.
+    """
+    problems = mismatches(to_arrow_schema(rows, timezone="UTC"), table.schema(), table_name)
+    if problems:
+        raise UnsupportedProgram(problems)
+
+
+class BackfillIceberg(DataSource):
+    """The data source behind the format ``backfill_iceberg``; it can only be written to, and only by a stream."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return FORMAT
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> "SinkWriter":
+        """The writer of one micro-batch."""
+        return SinkWriter(SinkSettings.model_validate_json(self.options[_OPTION]))
+
+
+@dataclass(frozen=True, slots=True)
+class Written(WriterCommitMessage):
+    """What one task has written."""
+
+    files: list[DataFile]
+    rows_outside_window: int
+
+
+class SinkWriter(DataSourceStreamArrowWriter):
+    """Writes one micro-batch: made in the driver, sent to its tasks, and asked in the driver to commit."""
+
+    def __init__(self, settings: SinkSettings):
+        self._settings = settings
+        table = _open(settings.output.table)
+        directory = settings.result.staging_directory(table.metadata)
+        self._layout: TableMetadata = layout(table.metadata, settings.schema_id, settings.spec_id, directory)
+        self._schema: Schema = self._layout.schema()
+        self._window: WindowRows | None = window_rows(self._schema, settings.output, settings.window)
+
+    def write(self, iterator: Iterator[Any]) -> Written:
+        """Writes the rows of one task."""
+        files = DataFileWriter(self._layout, _open(self._settings.output.table).io)
+        outside = 0
+        try:
+            for rows in iterator:
+                inside = self._cut(fit(rows, self._schema))
+                outside += rows.num_rows - inside.num_rows
+                files.add(inside)
+            return Written(files.close(), outside)
+        except BaseException:
+            files.discard()
+            raise
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Adds the batch to the branch, unless it is there."""
+        written = [message for message in messages if isinstance(message, Written)]
+        files = [file for message in written for file in message.files]
+        outside = sum(message.rows_outside_window for message in written)
+        table = _open(self._settings.output.table).refresh()
+        batch = Batch(self._settings.query, batchId, files, self._settings.spec_id, outside)
+        stage_batch(table, self._settings.result, batch)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Leaves everything as it is; see the module's description."""
+
+    def _cut(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        if self._window is None:
+            return rows
+        mask = self._window.mask(rows)
+        return rows if pc.all(mask).as_py() else rows.filter(mask)
+
+
+@lru_cache(maxsize=16)
+def _open(name: str) -> Table:
+    """A table, once in a process: Spark's Python workers live on from one task and batch to the next."""
+    catalog, _, identifier = name.partition(".")
+    return load_catalog(catalog).load_table(identifier)
