@@ -13,9 +13,15 @@ from backfill.api.quantities import ByteSize, Duration, Time, format_duration, f
 API_VERSION: Final = "backfill.dev/v1alpha1"
 KIND: Final = "Backfill"
 
-Name = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
-InputName = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?$")]
-TableName = Annotated[str, Field(min_length=5, max_length=255, pattern=r"^[^.\s]+(\.[^.\s]+){2,}$")]
+NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+INPUT_NAME_PATTERN = r"^[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?$"
+TABLE_NAME_PATTERN = r"^[^.\s]+(\.[^.\s]+){2,}$"
+PERCENTAGE_PATTERN = r"^(100(\.0+)?|\d{1,2}(\.\d+)?)$"
+MEMORY_PATTERN = r"^\d+[kKmMgGtT]?$"
+
+Name = Annotated[str, Field(max_length=63, pattern=NAME_PATTERN)]
+InputName = Annotated[str, Field(max_length=63, pattern=INPUT_NAME_PATTERN)]
+TableName = Annotated[str, Field(max_length=255, pattern=TABLE_NAME_PATTERN)]
 ColumnName = Annotated[str, Field(min_length=1, max_length=255)]
 
 
@@ -121,7 +127,8 @@ class KafkaValue(Model):
     """How a row becomes the ``value`` of a Kafka record for an unmodified application."""
 
     format: Literal["json", "avro", "column"] = "json"
-    """``json``: the row as a JSON object. ``avro``: the row encoded with ``schema``. ``column``: the bytes of ``column`` as they are."""
+    """``json``: the row as a JSON object. ``avro``: the row encoded with ``schema``. ``column``: the bytes of ``column`` as
+    they are."""
     column: ColumnName | None = None
     """The column that holds the record's value, for format ``column``."""
     avro_schema: Annotated[str | None, Field(alias="schema", max_length=65536)] = None
@@ -194,7 +201,7 @@ class Validate(Model):
     """What the result is compared with."""
     keys: Annotated[tuple[ColumnName, ...], Field(max_length=64)] = ()
     """Columns that identify a row; without them rows are compared as a multiset."""
-    min_match: Annotated[str, Field(pattern=r"^(100(\.0+)?|\d{1,2}(\.\d+)?)$", max_length=16)] = "99.9"
+    min_match: Annotated[str, Field(pattern=PERCENTAGE_PATTERN, max_length=16)] = "99.9"
     """The percentage of rows that must match."""
 
 
@@ -252,7 +259,7 @@ class PodOverrides(Model):
 
     cores: Annotated[int, Field(ge=1, le=1024)] | None = None
     """CPU cores of each pod."""
-    memory: Annotated[str, Field(pattern=r"^\d+[kKmMgGtT]?$", max_length=20)] | None = None
+    memory: Annotated[str, Field(pattern=MEMORY_PATTERN, max_length=20)] | None = None
     """Memory of each pod, as Spark writes it (``4g``)."""
 
 
@@ -509,7 +516,6 @@ class Application(Model):
 
 def describe_window(window: Window) -> str:
     """The window in one phrase for people."""
-    around = "".join(
-        f", {format_duration(length)} {label}" for label, length in (("warm-up", window.warm_up), ("drain", window.drain)) if length
-    )
+    lengths = (("warm-up", window.warm_up), ("drain", window.drain))
+    around = "".join(f", {format_duration(length)} {label}" for label, length in lengths if length)
     return f"{format_time(window.start)} to {format_time(window.end)}{around}"

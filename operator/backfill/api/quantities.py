@@ -21,6 +21,7 @@ _DURATION_UNITS = (
 _TIME = re.compile(r"\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:\d{2}(?:\.\d{1,6})?(?:[Zz]|[+-]\d{2}:\d{2})")
 _BYTES = re.compile(r"(\d+)(Ki|Mi|Gi|Ti|k|M|G|T)?")
 _BYTE_UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, None: 1}
+_LONGEST = timedelta(days=3660)
 _MICROSECOND = timedelta(microseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -36,8 +37,12 @@ def parse_duration(value: object) -> timedelta:
     match = _DURATION.fullmatch(value) if isinstance(value, str) and value else None
     if match is None:
         raise ValueError("is not a duration; write it as 30s, 15m, 2h, 1d or 1h30m")
-    total = sum((unit * int(count) for (_, unit), count in zip(_DURATION_UNITS, match.groups(), strict=True) if count), timedelta())
-    if total > timedelta(days=3660):
+    parts = zip(_DURATION_UNITS, match.groups(), strict=True)
+    try:
+        total = sum((unit * int(count) for (_, unit), count in parts if count), timedelta())
+    except OverflowError:
+        total = timedelta.max
+    if total > _LONGEST:
         raise ValueError("is longer than ten years; give a shorter duration")
     return total
 

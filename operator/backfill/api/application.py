@@ -1,0 +1,114 @@
+"""Reads the part of a SparkApplication that a run on this machine uses."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field, JsonValue, ValidationError
+
+from backfill.api.backfill import Application
+from backfill.api.base import Model
+from backfill.api.documents import Document
+from backfill.api.errors import InvalidManifest, Problem
+from backfill.api.problems import field_path, problems_of, read_json
+
+
+class _Open(Model):
+    """A part of somebody else's resource: most of its fields do not matter here."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class _Metadata(_Open):
+    name: Annotated[str, Field(min_length=1)]
+    namespace: str | None = None
+
+
+class _Variable(_Open):
+    name: str
+    value: str | None = None
+
+
+class _Driver(_Open):
+    env: tuple[_Variable, ...] = ()
+    env_vars: dict[str, str] = {}
+
+
+class _Dependencies(_Open):
+    py_files: tuple[str, ...] = ()
+    jars: tuple[str, ...] = ()
+
+
+class _Spec(_Open):
+    type: Literal["Python"] = "Python"
+    main_application_file: Annotated[str, Field(min_length=1)]
+    arguments: tuple[str, ...] = ()
+    spark_conf: dict[str, str] = {}
+    deps: _Dependencies = _Dependencies()
+    driver: _Driver = _Driver()
+
+
+class _SparkApplication(_Open):
+    api_version: Literal["sparkoperator.k8s.io/v1beta2"]
+    metadata: _Metadata
+    spec: _Spec
+
+
+def read_application(document: Document, base: Path, namespace: str) -> Application:
+    """The application a SparkApplication describes, with its files found on this machine.
+
+    Paths are relative to ``base``, the manifest's directory; ``local:///…`` is a path in the image and taken as one of
+    this machine. Environment variables that come from elsewhere than the manifest are left to the caller's environment.
+
+    Raises:
+        InvalidManifest: a field is wrong, or the main program is not on this machine. Its fields begin with
+            ``SparkApplication/<name>``.
+    """
+    where = f"SparkApplication/{application_name(document)}"
+    try:
+        resource = read_json(_SparkApplication, document)
+    except ValidationError as error:
+        raise InvalidManifest(_named(where, problems_of(error, _SparkApplication))) from None
+    spec, driver = resource.spec, resource.spec.driver
+    main = _located(spec.main_application_file, base)
+    if not Path(main).is_file():
+        raise InvalidManifest(_named(where, [_absent(spec.main_application_file, main)]))
+    return Application(
+        name=resource.metadata.name,
+        namespace=resource.metadata.namespace or namespace,
+        main_application_file=main,
+        arguments=spec.arguments,
+        spark_conf=spec.spark_conf,
+        py_files=tuple(_located(file, base) for file in spec.deps.py_files),
+        jars=tuple(_located(file, base) for file in spec.deps.jars),
+        env=driver.env_vars | {variable.name: variable.value for variable in driver.env if variable.value is not None},
+        manifest=document,
+    )
+
+
+def application_name(document: Document) -> str:
+    """The name of a resource as far as it has one."""
+    return str(metadata_of(document).get("name", ""))
+
+
+def metadata_of(document: Document) -> dict[str, JsonValue]:
+    """The metadata of a resource, empty where it has none that is a mapping."""
+    metadata = document.get("metadata")
+    return metadata if isinstance(metadata, dict) else {}
+
+
+def _located(file: str, base: Path) -> str:
+    for scheme in ("local://", "file://"):
+        if file.startswith(scheme):
+            return file.removeprefix(scheme)
+    return file if "://" in file else str((base / file).resolve())
+
+
+def _absent(given: str, path: str) -> Problem:
+    field = field_path(("spec", "mainApplicationFile"))
+    if "://" in path:
+        return Problem(field, f'"{given}" is not on this machine', "give a path relative to the manifest")
+    return Problem(field, f'"{given}": there is no file {path}', "give a path relative to the manifest")
+
+
+def _named(where: str, problems: list[Problem]) -> list[Problem]:
+    return [Problem(f"{where}: {problem.field}", problem.message, problem.fix) for problem in problems]

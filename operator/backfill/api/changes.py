@@ -1,0 +1,37 @@
+"""What differs between two specifications of one Backfill and may not."""
+
+import re
+from collections.abc import Iterator
+
+from backfill.api.backfill import BackfillSpec
+from backfill.api.errors import Problem
+from backfill.api.problems import Location, field_path, shown
+
+_MUTABLE = re.compile(r"spec\.(suspend|scaling|failurePolicy|ttlAfterFinished|outputs\[\d+\]\.publish\.approval)\b.*")
+_UNSET = object()
+
+
+def spec_difference(old: BackfillSpec, new: BackfillSpec) -> list[Problem]:
+    """Every field that differs and may not change once the plan is made: "was X, is Y".
+
+    ``suspend``, ``scaling``, ``failurePolicy``, ``ttlAfterFinished`` and the approval of outputs may change at any time.
+    """
+    changed = _differences(old.to_manifest(), new.to_manifest(), ("spec",))
+    return [problem for problem in changed if not _MUTABLE.fullmatch(problem.field)]
+
+
+def _differences(old: object, new: object, place: Location) -> Iterator[Problem]:
+    if old == new:
+        return
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in [*old, *(key for key in new if key not in old)]:
+            yield from _differences(old.get(key, _UNSET), new.get(key, _UNSET), (*place, key))
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for number, (before, after) in enumerate(zip(old, new, strict=True)):
+            yield from _differences(before, after, (*place, number))
+    else:
+        yield Problem(field_path(place), f"was {_in_words(old)}, is {_in_words(new)}")
+
+
+def _in_words(value: object) -> str:
+    return "not set" if value is _UNSET else shown(value)

@@ -1,0 +1,81 @@
+"""Reads the documents of a manifest file as JSON values, strictly.
+
+YAML as Kubernetes understands it, with two differences for people's sake: a key given twice is an error with its place
+instead of the last one winning, and times stay the text that was written.
+"""
+
+import json
+from collections.abc import Hashable
+from typing import Any
+
+import yaml
+from pydantic import JsonValue
+
+from backfill.api.errors import InvalidManifest, Problem
+
+Document = dict[str, JsonValue]
+
+
+class _Loader(yaml.SafeLoader):
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[object] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if isinstance(key, Hashable) and key in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} is given twice", key_node.start_mark)
+            seen.add(repr(key) if not isinstance(key, Hashable) else key)
+        return super().construct_mapping(node, deep)
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def read_documents(text: str, name: str) -> list[Document]:
+    """The non-empty documents of a YAML or JSON text; ``name`` is how problems call it.
+
+    Raises:
+        InvalidManifest: it is not well formed, or a document is not a mapping.
+    """
+    values = _json(text, name) or _yaml(text, name)
+    strangers = [number for number, value in enumerate(values, 1) if value is not None and not isinstance(value, dict)]
+    if strangers:
+        raise InvalidManifest(
+            [
+                Problem("", f"{name}: document {number} is not a resource", "give apiVersion, kind and metadata")
+                for number in strangers
+            ]
+        )
+    return [value for value in values if isinstance(value, dict)]
+
+
+def _json(text: str, name: str) -> list[JsonValue] | None:
+    """The document of a JSON text; None if it is not one. JSON is not quite YAML: it may be indented with tabs."""
+    if not text.lstrip().startswith("{"):
+        return None
+
+    try:
+        return [json.loads(text, object_pairs_hook=_unique)]
+    except ValueError:
+        return None  # the YAML reader can say what is wrong and where
+
+
+def _unique(pairs: list[tuple[str, JsonValue]]) -> JsonValue:
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError
+    return dict(pairs)
+
+
+def _yaml(text: str, name: str) -> list[JsonValue]:
+    try:
+        values = list(yaml.load_all(text, Loader=_Loader))
+        return [json.loads(json.dumps(value, allow_nan=False)) for value in values]
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f"{name}, line {mark.line + 1}, column {mark.column + 1}" if mark else name
+        raise InvalidManifest(Problem("", f"{place}: {error.problem or error.context}", "mend the YAML there")) from None
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+        reason = " ".join(str(error).split())
+        raise InvalidManifest(Problem("", f"{name}: {reason}", "write it with the types of JSON only")) from None

@@ -1,0 +1,158 @@
+"""Turns what pydantic found wrong into problems that say where, what stands there, and what to do."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Annotated, Any, TypeVar, get_args, get_origin
+
+from pydantic import BaseModel, JsonValue, ValidationError
+from pydantic_core import ErrorDetails
+
+from backfill.api.backfill import INPUT_NAME_PATTERN, MEMORY_PATTERN, NAME_PATTERN, PERCENTAGE_PATTERN, TABLE_NAME_PATTERN
+from backfill.api.errors import Problem
+
+Location = Sequence[int | str]
+_Model = TypeVar("_Model", bound=BaseModel)
+
+_FORMS = {
+    NAME_PATTERN: "use lower-case letters, digits and '-', at most 63",
+    INPUT_NAME_PATTERN: "use letters, digits, '-', '_' and '.', at most 63",
+    TABLE_NAME_PATTERN: "write it as catalog.namespace.table",
+    MEMORY_PATTERN: "write it as Spark does, for example 4g",
+    PERCENTAGE_PATTERN: 'write a percentage from 0 to 100, for example "99.9"',
+}
+_SHOWN_CHARACTERS = 60
+
+
+def read_json(model: type[_Model], value: JsonValue) -> _Model:
+    """A model from JSON values as strictly as Kubernetes reads them: no text for numbers, only the manifest's field names.
+
+    Raises:
+        ValidationError: it does not fit; :func:`problems_of` says it in words.
+    """
+    return model.model_validate_json(json.dumps(value), strict=True, by_alias=True, by_name=False)
+
+
+def problems_of(error: ValidationError, model: type[BaseModel], prefix: Location = ()) -> list[Problem]:
+    """Every mistake pydantic found in data for ``model``, in its order; ``prefix`` is where that data stands."""
+    return [_problem(detail, model, prefix) for detail in error.errors(include_url=False) if not _is_consequence(detail)]
+
+
+def field_path(location: Location) -> str:
+    """A place as kubectl prints it: ``spec.sources[0].table``, ``spec.overrides.sparkConf[spark.sql.ansi.enabled]``."""
+    path = ""
+    for part in location:
+        if isinstance(part, int) or "." in part:
+            path += f"[{part}]"
+        else:
+            path += f".{part}" if path else part
+    return path
+
+
+def shown(value: object) -> str:
+    """A value as it would be written in JSON, cut where it is long."""
+    text = json.dumps(value, default=str, ensure_ascii=False)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…"
+
+
+def did_you_mean(word: str, choices: Iterable[str]) -> str:
+    """The choice that was probably meant, as advice; empty if none is near."""
+    by_lower_case = {choice.lower(): choice for choice in choices}
+    near = get_close_matches(word.lower().replace("_", ""), by_lower_case, n=1, cutoff=0.6)
+    return f"did you mean {by_lower_case[near[0]]}?" if near else ""
+
+
+def _is_consequence(detail: ErrorDetails) -> bool:
+    """Whether a list is called too short only because items of it are wrong."""
+    given = detail["input"]
+    return detail["type"] == "too_short" and isinstance(given, Sequence) and len(given) >= detail["ctx"]["min_length"]
+
+
+def _problem(detail: ErrorDetails, model: type[BaseModel], prefix: Location) -> Problem:
+    location = detail["loc"]
+    explain = _EXPLANATIONS.get(detail["type"])
+    message, fix = explain(detail, model) if explain else _as_pydantic_says(detail)
+    return Problem(field_path((*prefix, *location)), message, fix)
+
+
+def _as_pydantic_says(detail: ErrorDetails) -> tuple[str, str]:
+    text = detail["msg"].removeprefix("Value error, ")
+    message, _, fix = text.partition(" after validation")[0].partition("; ")
+    for subject in ("Input ", "String ", "Tuple ", "Dictionary "):
+        message = message.removeprefix(subject)
+    given = detail["input"]
+    return (f"{shown(given)} {message}" if not isinstance(given, Mapping) else message), fix
+
+
+def _missing(detail: ErrorDetails, _model: type[BaseModel]) -> tuple[str, str]:
+    return "is missing", f"add {detail['loc'][-1]}" if detail["loc"] else ""
+
+
+def _unknown(detail: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
+    fields = _fields_at(model, detail["loc"][:-1])
+    advice = did_you_mean(str(detail["loc"][-1]), fields)
+    return "is not a field", advice or (f"the fields here are {', '.join(fields)}" if fields else "remove it")
+
+
+def _not_a_choice(detail: ErrorDetails, _model: type[BaseModel]) -> tuple[str, str]:
+    given, expected = detail["input"], detail["ctx"]["expected"].replace("'", "")
+    advice = did_you_mean(given, expected.replace(" or ", ", ").split(", ")) if isinstance(given, str) else ""
+    return f"{shown(given)} is not {'one of ' if ' or ' in expected else ''}{expected}", advice or f"write {expected}"
+
+
+def _not_text(detail: ErrorDetails, _model: type[BaseModel]) -> tuple[str, str]:
+    given = detail["input"]
+    if isinstance(given, bool):
+        return f"{shown(given)} is a truth value, text is wanted", "put what is written there in quotes"
+    if isinstance(given, int | float):
+        return f"{shown(given)} is a number, text is wanted", f'put it in quotes: "{given}"'
+    return f"{shown(given)} is not text", "give text"
+
+
+def _other_type(wanted: str) -> Callable[[ErrorDetails, type[BaseModel]], tuple[str, str]]:
+    def explain(detail: ErrorDetails, _model: type[BaseModel]) -> tuple[str, str]:
+        given = detail["input"]
+        if given is None:
+            return f"is empty, {wanted} is wanted", f"give {wanted}, or leave the field out if it is optional"
+        return f"{shown(given)} is not {wanted}", "remove the quotes" if isinstance(given, str) else f"give {wanted}"
+
+    return explain
+
+
+def _wrong_form(detail: ErrorDetails, _model: type[BaseModel]) -> tuple[str, str]:
+    pattern = detail["ctx"]["pattern"]
+    return f"{shown(detail['input'])} does not have the form that is wanted", _FORMS.get(pattern, f"match {pattern}")
+
+
+_EXPLANATIONS: dict[str, Callable[[ErrorDetails, type[BaseModel]], tuple[str, str]]] = {
+    "missing": _missing,
+    "extra_forbidden": _unknown,
+    "literal_error": _not_a_choice,
+    "enum": _not_a_choice,
+    "string_type": _not_text,
+    "int_type": _other_type("a whole number"),
+    "float_type": _other_type("a number"),
+    "bool_type": _other_type("true or false"),
+    "tuple_type": _other_type("a list"),
+    "dict_type": _other_type("a mapping"),
+    "model_type": _other_type("a mapping"),
+    "string_pattern_mismatch": _wrong_form,
+}
+
+
+def _fields_at(model: type[BaseModel], location: Location) -> list[str]:
+    """The names of the fields that may stand at a place below a model, as manifests write them."""
+    here: type[BaseModel] | None = model
+    for part in location:
+        if isinstance(part, str) and here is not None:
+            annotations = {field.alias or name: field.annotation for name, field in here.model_fields.items()}
+            here = _model_in(annotations.get(part))
+    return [field.alias or name for name, field in here.model_fields.items()] if here else []
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """The model within an annotation such as ``tuple[Source, ...]`` or ``Live | None``."""
+    if isinstance(annotation, type) and not get_origin(annotation) and issubclass(annotation, BaseModel):
+        return annotation
+    arguments = get_args(annotation)[:1] if get_origin(annotation) is Annotated else get_args(annotation)
+    return next((found for argument in arguments if (found := _model_in(argument))), None)

@@ -1,0 +1,154 @@
+"""Rules between the fields of a Backfill: what a schema of single fields can not say."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from backfill.api.backfill import BackfillSpec, CatalogRef, Ordering, OrderingPolicy, Output, PublishMode, Source, Window
+from backfill.api.errors import Problem
+from backfill.api.quantities import format_duration, to_us
+
+_MOST_STEPS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts of a specification that the rules look at, as far as each could be read; None where it could not."""
+
+    window: Window | None
+    sources: tuple[Source | None, ...]
+    ordering: Ordering | None
+    max_misalignment_us: int | None
+    outputs: tuple[Output | None, ...]
+    execution: str | None
+    catalogs: tuple[CatalogRef | None, ...]
+
+
+def check_spec(spec: BackfillSpec) -> list[Problem]:
+    """Every rule between fields that a specification breaks."""
+    return check_parts(
+        Parts(
+            window=spec.window,
+            sources=spec.sources,
+            ordering=spec.ordering,
+            max_misalignment_us=to_us(spec.max_misalignment),
+            outputs=spec.outputs,
+            execution=spec.execution,
+            catalogs=spec.catalogs,
+        )
+    )
+
+
+def check_parts(parts: Parts) -> list[Problem]:
+    """The same for the parts of a specification that could be read."""
+    return [problem for rule in _RULES for problem in rule(parts)]
+
+
+def _unique_names(parts: Parts) -> Iterator[Problem]:
+    sources = [(f"spec.sources[{n}].name", source.name) for n, source in enumerate(parts.sources) if source]
+    outputs = [(f"spec.outputs[{n}].name", output.name) for n, output in enumerate(parts.outputs) if output]
+    catalogs = [(f"spec.catalogs[{n}].name", catalog.name) for n, catalog in enumerate(parts.catalogs) if catalog]
+    yield from _repeated(sources, "the name of another source", "give every source its own name")
+    yield from _repeated(outputs, "the name of another output", "give every output its own name")
+    yield from _repeated(catalogs, "the name of another catalog", "name every catalog once")
+
+
+def _unique_topics(parts: Parts) -> Iterator[Problem]:
+    topics = [
+        (f"spec.sources[{n}].live.kafka.topic", source.live.kafka.topic)
+        for n, source in enumerate(parts.sources)
+        if source and source.live
+    ]
+    yield from _repeated(topics, "the topic of another source", "name a topic once; the application may read it several times")
+
+
+def _unique_output_tables(parts: Parts) -> Iterator[Problem]:
+    tables = [(f"spec.outputs[{n}].table", output.table) for n, output in enumerate(parts.outputs) if output]
+    yield from _repeated(tables, "the table of another output", "publish one output per table; run one Backfill for each of them")
+
+
+def _repeated(named: Iterable[tuple[str, str]], what: str, fix: str) -> Iterator[Problem]:
+    named = list(named)
+    counts = Counter(name for _, name in named)
+    first: set[str] = set()
+    for field, name in named:
+        if counts[name] > 1 and name in first:
+            yield Problem(field, f'"{name}" is already {what}', fix)
+        first.add(name)
+
+
+def _known_catalogs(parts: Parts) -> Iterator[Problem]:
+    known = [catalog.name for catalog in parts.catalogs if catalog]
+    if not known or len(known) < len(parts.catalogs):
+        return
+    tables = [(f"spec.sources[{n}].table", source.table) for n, source in enumerate(parts.sources) if source]
+    tables += [(f"spec.outputs[{n}].table", output.table) for n, output in enumerate(parts.outputs) if output]
+    for field, table in tables:
+        catalog = table.split(".")[0]
+        if catalog not in known:
+            yield Problem(field, f'"{table}" is in a catalog that spec.catalogs does not list', f"add {catalog} to spec.catalogs")
+
+
+def _strict_order_has_offsets(parts: Parts) -> Iterator[Problem]:
+    if parts.ordering is None or parts.ordering.policy is not OrderingPolicy.STRICT:
+        return
+    for n, source in enumerate(parts.sources):
+        for column in ("partition", "offset"):
+            if source and getattr(source.kafka, f"{column}_column") is None:
+                yield Problem(
+                    f"spec.sources[{n}].kafka.{column}Column",
+                    "is missing, Strict order needs it",
+                    f"name the column that holds the Kafka {column}, or choose another ordering.policy",
+                )
+
+
+def _outputs_know_the_window(parts: Parts) -> Iterator[Problem]:
+    """Without a timestamp an output can not be cut to the window, nor the window be replaced in its table."""
+    around = parts.window is not None and (parts.window.warm_up or parts.window.drain)
+    for n, output in enumerate(parts.outputs):
+        if output is None or output.timestamp_column is not None:
+            continue
+        field, fix = f"spec.outputs[{n}].timestampColumn", "name the column that says to which time a row belongs"
+        if output.publish.mode is PublishMode.REPLACE:
+            yield Problem(field, "is missing, publish mode Replace needs it to know which rows to replace", fix)
+        elif around:
+            yield Problem(field, "is missing, without it the output of warmUp and drain can not be left out", fix)
+
+
+def _units_have_columns(parts: Parts) -> Iterator[Problem]:
+    for n, output in enumerate(parts.outputs):
+        if output and output.timestamp_unit is not None and output.timestamp_column is None:
+            yield Problem(f"spec.outputs[{n}].timestampUnit", "is the unit of no column", "name timestampColumn, or remove it")
+
+
+def _available_execution(parts: Parts) -> Iterator[Problem]:
+    if parts.execution == "Batch":
+        yield Problem("spec.execution", '"Batch" is not available yet', "write Auto or Streaming")
+
+
+def _not_too_many_steps(parts: Parts) -> Iterator[Problem]:
+    """A step spans at most half of the allowed misalignment."""
+    if parts.window is None or not parts.max_misalignment_us:
+        return
+    read_us = to_us(parts.window.end - parts.window.start + parts.window.warm_up + parts.window.drain)
+    steps = 2 * read_us // parts.max_misalignment_us
+    if steps > _MOST_STEPS:
+        length = format_duration(parts.window.end - parts.window.start)
+        yield Problem(
+            "spec.maxMisalignment",
+            f"would cut a window of {length} into up to {steps:,} steps, more than {_MOST_STEPS:,}",
+            "allow a greater misalignment, or split the window",
+        )
+
+
+_RULES = (
+    _unique_names,
+    _unique_topics,
+    _unique_output_tables,
+    _known_catalogs,
+    _strict_order_has_offsets,
+    _outputs_know_the_window,
+    _units_have_columns,
+    _available_execution,
+    _not_too_many_steps,
+)
