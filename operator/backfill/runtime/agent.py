@@ -24,8 +24,6 @@ _HEARTBEAT_SECONDS = 2.0
 _CONTROLLER_CHECK_SECONDS = 5.0
 CONTROLLER_GRACE_SECONDS = 30.0
 """How long a driver goes on without a controller."""
-_END_GRACE_SECONDS = 30.0
-"""How long the application's main program may take to end after its queries have."""
 
 _log = logging.getLogger(__name__)
 
@@ -62,9 +60,6 @@ class Agent(threading.Thread):
                 self._run.end(failed(f"the agent failed: {error}"))
         self._report()
         self.reported.set()
-        time.sleep(_END_GRACE_SECONDS)
-        _log.warning("the application's main program has not ended %s s after its queries; ending it", _END_GRACE_SECONDS)
-        os._exit(self._run.outcome.exit_status if self._run.outcome else 1)
 
     def _turn(self) -> None:
         spec = self._assignment()

@@ -1,8 +1,10 @@
 """Runs the application's unmodified main program as a backfill: what ``python -m backfill.runtime`` does."""
 
 import logging
+import os
 import runpy
 import sys
+import threading
 import time
 import traceback
 from pathlib import Path
@@ -14,30 +16,42 @@ from backfill.runtime.channel import DirectoryChannel
 from backfill.runtime.closing import close_query
 from backfill.runtime.interception import install
 from backfill.runtime.reading import count_rows
-from backfill.runtime.run import Run, failed, unsupported
+from backfill.runtime.run import Outcome, Run, failed, unsupported
 from backfill.runtime.settings import RuntimeSettings, settings_from_environment
 from backfill.runtime.signals import GracefulSignals
 from backfill.runtime.tracking import Tracker
+
+_END_GRACE_SECONDS = 30.0
+
+_log = logging.getLogger(__name__)
 
 
 def main() -> int:
     """The driver's program. Returns its exit status: 0 finished or stopped, 1 failed, 2 the program is not supported."""
     _log_to_stderr()
     try:
-        settings = settings_from_environment()
-        run, agent = _prepare(settings)
+        run, agent = prepare(settings_from_environment())
     except BackfillError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201
         return 1
+    threading.Thread(target=_end_process, args=(agent, run), name="backfill-end", daemon=True).start()
+    outcome = drive(run, agent)
+    if outcome.exit_status:
+        print(f"error: {outcome.message}", file=sys.stderr)  # noqa: T201
+    return outcome.exit_status
+
+
+def drive(run: Run, agent: Agent) -> Outcome:
+    """Runs the application to the end of its history, or until it is stopped or fails, and tells how it ended."""
     signals = GracefulSignals(run.stopping)
     signals.install()
     install(run, signals.install)
     agent.start()
-    _run_application(settings, run)
+    _run_application(run)
     run.application_waits()
     run.over.wait()
     agent.reported.wait()
-    return _exit_status(run)
+    return run.outcome or failed("the run ended without an outcome")
 
 
 def _log_to_stderr() -> None:
@@ -50,7 +64,12 @@ def _log_to_stderr() -> None:
     logger.propagate = False
 
 
-def _prepare(settings: RuntimeSettings) -> tuple[Run, Agent]:
+def prepare(settings: RuntimeSettings) -> tuple[Run, Agent]:
+    """The run and its agent, which has not begun, taking up what earlier attempts left.
+
+    Raises:
+        BackfillError: the plan can not be read.
+    """
     plan = settings.plan_workspace
     header = read_header(plan)
     channel = DirectoryChannel(Path(settings.channel))
@@ -66,8 +85,9 @@ def _prepare(settings: RuntimeSettings) -> tuple[Run, Agent]:
     return run, Agent(run, channel, lambda query: close_query(query, run))
 
 
-def _run_application(settings: RuntimeSettings, run: Run) -> None:
+def _run_application(run: Run) -> None:
     """Runs the main program to its end, as ``spark-submit`` would. Its queries may go on after that."""
+    settings = run.settings
     sys.argv = [settings.main_file, *settings.arguments]
     sys.path[0] = str(Path(settings.main_file).resolve().parent)
     try:
@@ -82,10 +102,9 @@ def _run_application(settings: RuntimeSettings, run: Run) -> None:
         run.end(failed(f"{type(error).__name__}: {error}"))
 
 
-def _exit_status(run: Run) -> int:
-    outcome = run.outcome
-    if outcome is None:
-        raise AssertionError("the run is over without an outcome")
-    if outcome.exit_status:
-        print(f"error: {outcome.message}", file=sys.stderr)  # noqa: T201
-    return outcome.exit_status
+def _end_process(agent: Agent, run: Run) -> None:
+    """Some main programs never end by themselves, for in production nothing ends them."""
+    agent.reported.wait()
+    time.sleep(_END_GRACE_SECONDS)
+    _log.warning("the main program goes on %s s after its queries ended; it is ended", _END_GRACE_SECONDS)
+    os._exit(run.outcome.exit_status if run.outcome else 1)

@@ -1,0 +1,165 @@
+"""Real drivers on a small lake: a table of events, its plan, and a controller reduced to what a test says."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+
+import backfill
+from backfill.api.atomic import replace_file
+from backfill.api.backfill import BackfillSpec
+from backfill.api.quantities import from_us
+from backfill.api.split_assignment import ASSIGNMENT_FILE, SplitAssignmentSpec, SplitAssignmentStatus
+from backfill.planning.plan import PlanHeader, plan_directory
+from backfill.planning.planner import make_plan
+from backfill.planning.workspace import Workspace
+from backfill.runtime.channel import DirectoryChannel
+from backfill.runtime.settings import RuntimeSettings
+
+START = datetime(2021, 7, 11, tzinfo=UTC)
+ROWS_PER_STEP = 60
+STEP = timedelta(minutes=10)
+DEADLINE_SECONDS = 120.0
+EVENTS = pa.schema([("id", pa.int64()), ("user", pa.int64()), ("at", pa.timestamp("us", tz="UTC"))])
+COUNTS = pa.schema([("start", pa.timestamp("us", tz="UTC")), ("user", pa.int64()), ("n", pa.int64())])
+
+
+class Lake:
+    """Tables ``lake.default.events`` (one file for each step), ``copies`` and ``counts``, and the plan that reads the events."""
+
+    def __init__(self, directory: Path, catalog: Catalog, steps: int):
+        self.directory = directory
+        self._catalog = catalog
+        self._catalog.create_namespace("default")
+        events = self._catalog.create_table("default.events", schema=EVENTS)
+        for step in range(steps):
+            events.append(_events(step))
+        self._catalog.create_table("default.copies", schema=EVENTS)
+        self._catalog.create_table("default.counts", schema=COUNTS)
+        self.spec = BackfillSpec.model_validate(
+            {
+                "applicationRef": {"name": "app"},
+                "window": {"start": START, "end": START + steps * STEP},
+                "sources": [
+                    {
+                        "name": "events",
+                        "table": "lake.default.events",
+                        "timestampColumn": "at",
+                        "live": {"kafka": {"topic": "raw-events"}},
+                    }
+                ],
+                "ordering": {"policy": "Exact"},
+                "maxMisalignment": "20m",
+            }
+        )
+        self.workspace = Workspace(str(directory / "workspace"))
+        self.header = make_plan(self.spec, self.workspace, parallelism=1)
+
+    def settings(self, name: str, main_file: Path, attempt: int = 1, outputs: tuple[str, ...] = ("copies",)) -> RuntimeSettings:
+        """The settings of an attempt to run a program as the backfill ``name``."""
+        home = self.directory / name
+        (home / "channel").mkdir(parents=True, exist_ok=True)
+        columns = {"copies": "at", "counts": "start"}
+        return RuntimeSettings.model_validate(
+            {
+                "backfill": name,
+                "namespace": "default",
+                "attempt": attempt,
+                "planId": self.header.plan_id,
+                "plan": plan_directory(self.workspace, self.header.plan_id).uri,
+                "checkpoints": str(home / "checkpoints"),
+                "channel": str(home / "channel"),
+                "scratch": str(home / f"scratch-{attempt}"),
+                "window": self.spec.window.to_manifest(),
+                "sources": [source.to_manifest() for source in self.spec.sources],
+                "outputs": [
+                    {"name": output, "table": f"lake.default.{output}", "timestampColumn": columns.get(output, "at")}
+                    for output in outputs
+                ],
+                "mainFile": str(main_file),
+                "sparkConf": {
+                    "spark.master": "local[2,4]",
+                    "spark.sql.shuffle.partitions": "2",
+                    "spark.ui.enabled": "false",
+                    "spark.sql.session.timeZone": "UTC",
+                },
+            }
+        )
+
+    def result(self, backfill: str, table: str) -> list[dict[str, object]]:
+        """The rows in the backfill's branch of a table."""
+        loaded = self._catalog.load_table(f"default.{table}")
+        snapshot = loaded.snapshot_by_name(f"backfill/{backfill}")
+        return [] if snapshot is None else loaded.scan(snapshot_id=snapshot.snapshot_id).to_arrow().to_pylist()
+
+
+def _events(step: int) -> pa.Table:
+    rows = [
+        {"id": step * ROWS_PER_STEP + row, "user": row % 3, "at": START + step * STEP + row * timedelta(seconds=10)}
+        for row in range(ROWS_PER_STEP)
+    ]
+    return pa.Table.from_pylist(rows, schema=EVENTS)
+
+
+def assign(
+    settings: RuntimeSettings, header: PlanHeader, released: int, *, stop: bool = False, attempt: int | None = None
+) -> None:
+    """Writes the assignment as a controller would."""
+    spec = SplitAssignmentSpec(
+        backfill=settings.backfill,
+        plan_id=header.plan_id,
+        attempt=attempt or settings.attempt,
+        steps=header.steps,
+        released=released,
+        watermark=from_us(header.step_starts_us[0]),
+        stop=stop,
+    )
+    replace_file(Path(settings.channel) / ASSIGNMENT_FILE, spec.model_dump_json(by_alias=True).encode(), durable=False)
+
+
+def status(settings: RuntimeSettings) -> SplitAssignmentStatus:
+    """What the driver reported last."""
+    found = DirectoryChannel(Path(settings.channel)).last_status()
+    assert found is not None
+    return found
+
+
+def committed(settings: RuntimeSettings) -> int:
+    """Steps that this attempt reports as committed by every query; -1 before it knows its queries."""
+    found = DirectoryChannel(Path(settings.channel)).last_status()
+    if found is None or found.attempt != settings.attempt or found.phase == "Starting":
+        return -1
+    return min(source.committed for query in found.queries for source in query.sources)
+
+
+@contextmanager
+def driver(settings: RuntimeSettings) -> Iterator["subprocess.Popen[bytes]"]:
+    """A driver process, as a controller starts it. It is killed at the end if it is still there."""
+    log = Path(settings.channel).parent / "driver.log"
+    environment = os.environ | {"BACKFILL_SETTINGS": settings.model_dump_json(by_alias=True)}
+    environment |= {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(Path(backfill.__file__).parents[1])}
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "backfill.runtime"], env=environment, cwd=log.parent, stdout=output, stderr=output
+        )
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+
+def wait_until(condition: Callable[[], bool], process: "subprocess.Popen[bytes]") -> None:
+    """Polls until a condition holds; fails when the process ends before, or after the deadline."""
+    end = time.monotonic() + DEADLINE_SECONDS
+    while not condition():
+        assert process.poll() is None, f"the driver ended with status {process.returncode}"
+        assert time.monotonic() < end, "the deadline passed"
+        time.sleep(0.05)

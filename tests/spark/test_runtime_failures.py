@@ -1,0 +1,77 @@
+"""Drivers that are stopped and killed: the next attempt goes on, and no row is lost, doubled or counted twice."""
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+from drivers import DEADLINE_SECONDS, ROWS_PER_STEP, START, STEP, Lake, assign, committed, driver, status, wait_until
+from pyiceberg.catalog import Catalog
+
+STEPS = 10
+APPLICATION = """
+from pyspark.sql import SparkSession, functions as F
+
+spark = SparkSession.builder.config("spark.sql.shuffle.partitions", "7").getOrCreate()
+records = spark.readStream.format("kafka").option("subscribe", "raw-events").load()
+events = records.select(F.from_json(F.col("value").cast("string"), "id long, user long, at timestamp").alias("e")).select("e.*")
+counts = events.withWatermark("at", "1 minute").groupBy(F.window("at", "10 minutes"), "user").agg(F.count("*").alias("n"))
+query = (
+    counts.select("window.start", "user", "n")
+    .writeStream.queryName("counts")
+    .option("checkpointLocation", "/production/checkpoint")
+    .trigger(processingTime="1 minute")
+    .toTable("default.counts")
+)
+query.awaitTermination()
+print("the application ended normally")
+spark.stop()
+"""
+
+
+def test_whatever_ends_a_driver_the_next_one_goes_on_and_every_row_counts_once(tmp_path: Path, lake: Catalog) -> None:
+    history = Lake(tmp_path, lake, STEPS)
+    program = tmp_path / "app.py"
+    program.write_text(APPLICATION)
+
+    first = history.settings("counts", program, 1, ("counts",))
+    assign(first, history.header, 3)
+    with driver(first) as process:
+        wait_until(lambda: committed(first) >= 1, process)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(DEADLINE_SECONDS) == 0
+    assert (status(first).phase, committed(first)) == ("Stopped", 3), "what was released is committed before it stops"
+
+    second = history.settings("counts", program, 2, ("counts",))
+    assign(second, history.header, STEPS)
+    with driver(second) as process:
+        wait_until(lambda: committed(second) >= 5, process)
+        assign(second, history.header, STEPS, attempt=3)
+        assert process.wait(DEADLINE_SECONDS) == 1
+    assert status(second).phase == "Running", "a driver that another attempt replaces writes nothing more"
+
+    third = history.settings("counts", program, 3, ("counts",))
+    with driver(third) as process:
+        wait_until(lambda: committed(third) >= 7, process)
+        os.kill(_jvm_of(process.pid), signal.SIGKILL)
+        assert process.wait(DEADLINE_SECONDS) == 1
+    assert (status(third).phase, status(third).reason) == ("Failed", "ApplicationFailed")
+
+    fourth = history.settings("counts", program, 4, ("counts",))
+    assign(fourth, history.header, STEPS)
+    with driver(fourth) as process:
+        assert process.wait(DEADLINE_SECONDS) == 0
+    end = status(fourth)
+    query = end.queries[0]
+    assert (end.phase, committed(fourth)) == ("Finished", STEPS + 1)
+    assert [source.rows for source in query.sources] == [STEPS * ROWS_PER_STEP]
+    assert (query.open_at_end, query.needed_drain_seconds) == (3, 60.0), "the last window was not closed by any event"
+    assert "the application ended normally" in (tmp_path / "counts" / "driver.log").read_text()
+
+    expected = [(START + step * STEP, user, ROWS_PER_STEP // 3) for step in range(STEPS - 1) for user in range(3)]
+    assert sorted((row["start"], row["user"], row["n"]) for row in history.result("counts", "counts")) == expected  # type: ignore[type-var]
+
+
+def _jvm_of(driver_process: int) -> int:
+    found = subprocess.run(["pgrep", "-P", str(driver_process), "java"], capture_output=True, text=True, check=True)
+    return int(found.stdout)
