@@ -61,11 +61,9 @@ def _widens(given: pa.DataType, wanted: pa.DataType) -> bool:
     if types.is_list(wanted) or types.is_large_list(wanted):
         return (types.is_list(given) or types.is_large_list(given)) and _widens_inside(given.value_type, wanted.value_type)
     if types.is_map(wanted):
-        same_shape = types.is_map(given)
-        return (
-            same_shape and _widens_inside(given.key_type, wanted.key_type) and _widens_inside(given.item_type, wanted.item_type)
-        )
-    if types.is_integer(given) and types.is_integer(wanted) or types.is_floating(given) and types.is_floating(wanted):
+        pairs = [(given.key_type, wanted.key_type), (given.item_type, wanted.item_type)] if types.is_map(given) else []
+        return bool(pairs) and all(_widens_inside(one, other) for one, other in pairs)
+    if any(kind(given) and kind(wanted) for kind in (types.is_signed_integer, types.is_floating)):
         return bool(given.bit_width <= wanted.bit_width)
     if types.is_decimal(given) and types.is_decimal(wanted):
         return bool(given.scale == wanted.scale and given.precision <= wanted.precision)

@@ -20,19 +20,10 @@ def layout(metadata: TableMetadata, schema_id: int, spec_id: int, directory: str
     """What a writer has to know of a table to write below a directory: small enough to be sent to every task."""
     without = (TableProperties.OBJECT_STORE_ENABLED, TableProperties.WRITE_PY_LOCATION_PROVIDER_IMPL)
     properties = {key: value for key, value in metadata.properties.items() if key not in without}
-    nothing = {"snapshots": [], "snapshot_log": [], "metadata_log": [], "refs": {}, "current_snapshot_id": None, "statistics": []}
-    return metadata.model_copy(
-        update={
-            **nothing,
-            "current_schema_id": schema_id,
-            "default_spec_id": spec_id,
-            "properties": {
-                **properties,
-                TableProperties.WRITE_DATA_PATH: directory,
-                TableProperties.WRITE_FILE_FORMAT: "parquet",
-            },
-        }
-    )
+    properties |= {TableProperties.WRITE_DATA_PATH: directory, TableProperties.WRITE_FILE_FORMAT: "parquet"}
+    written_with = {"current_schema_id": schema_id, "default_spec_id": spec_id, "properties": properties}
+    history: dict[str, object] = {"snapshots": [], "snapshot_log": [], "metadata_log": [], "refs": {}, "statistics": []}
+    return metadata.model_copy(update={**history, "current_snapshot_id": None, **written_with})
 
 
 class DataFileWriter:

@@ -54,9 +54,8 @@ def _format(table: Table, output: Output, field: str) -> list[Problem]:
     file_format = table.properties.get(TableProperties.WRITE_FILE_FORMAT, "parquet").lower()
     if file_format != "parquet":
         message = f"table {output.table} is written as {file_format}, and a backfill writes Parquet"
-        problems.append(
-            Problem(f"{field}.table", message, f"set the table property {TableProperties.WRITE_FILE_FORMAT} to parquet")
-        )
+        fix = f"set the table property {TableProperties.WRITE_FILE_FORMAT} to parquet"
+        problems.append(Problem(f"{field}.table", message, fix))
     return problems
 
 

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from pyiceberg.expressions import And, BooleanExpression, GreaterThanOrEqual, LessThan
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
-from pyiceberg.types import DateType, IntegerType, LongType, NestedField, StructType
+from pyiceberg.types import DateType, IntegerType, LongType, NestedField, StructType, TimestampType, TimestamptzType
 
 from backfill.api.backfill import Output, Window
 from backfill.api.errors import BadInput, Problem
@@ -17,7 +17,7 @@ from backfill.api.quantities import to_us
 from backfill.planning.timestamps import Ticks, ticks_of
 
 _DAY_US = 86_400_000_000
-_TIMESTAMPS = ("timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns")
+_MOMENTS = (TimestampType, TimestamptzType, DateType)
 
 
 class Share(Enum):
@@ -56,7 +56,7 @@ class WindowRows:
 
     def expression(self) -> BooleanExpression:
         """The same for PyIceberg's scans."""
-        return And(GreaterThanOrEqual(self.column, value=self.first), LessThan(self.column, value=self.end))
+        return And(GreaterThanOrEqual(term=self.column, value=self.first), LessThan(term=self.column, value=self.end))
 
     def share(self, file: DataFile) -> Share:
         """How many rows of a data file belong to the window, by the statistics in its manifest."""
@@ -105,23 +105,17 @@ def _find(schema: Schema, output: Output, field: str) -> NestedField:
 
 
 def _unfit(found: NestedField, schema: Schema, output: Output, field: str) -> Problem | None:
-    where, kind = f"{field}.timestampColumn", str(found.field_type)
-    what = f"column {output.timestamp_column} of {output.table} is a {kind}"
+    column, unit = f"{field}.timestampColumn", f"{field}.timestampUnit"
+    what = f"column {output.timestamp_column} of {output.table} is a {found.field_type}"
     if not _path(schema.as_struct(), found.field_id):
-        return Problem(
-            where, f"column {output.timestamp_column} of {output.table} is in a list or map", "use a column of the row"
-        )
+        return Problem(column, f"{what} in a list or map", "use a column of the row itself")
     if isinstance(found.field_type, LongType | IntegerType):
-        missing = output.timestamp_unit is None
-        return (
-            Problem(f"{field}.timestampUnit", f"{what}; its unit is missing", "set timestampUnit to s, ms, us or ns")
-            if missing
-            else None
-        )
-    if kind not in _TIMESTAMPS and not isinstance(found.field_type, DateType):
-        return Problem(where, what, "use a timestamp or date column, or a long with timestampUnit")
+        fix = "set timestampUnit to s, ms, us or ns"
+        return Problem(unit, f"{what}; its unit is missing", fix) if output.timestamp_unit is None else None
+    if not isinstance(found.field_type, _MOMENTS):
+        return Problem(column, what, "use a timestamp or date column, or a long with timestampUnit")
     if output.timestamp_unit is not None:
-        return Problem(f"{field}.timestampUnit", f"{what}, which has its unit", "leave timestampUnit out")
+        return Problem(unit, f"{what}, which has its unit", "leave timestampUnit out")
     return None
 
 
