@@ -6,10 +6,13 @@ BackfillError
 │   ├── InvalidPlanInput     the tables do not allow the plan (missing table, column, statistics, snapshot, rows)
 │   ├── SpecChanged          another Backfill of this name, with another spec, is there already
 │   └── UnsupportedProgram   the application does something a backfill can not redirect
+├── ControllerRunning        another process works on this Backfill
 ├── PlanCorrupt              a stored plan does not match its header
 ├── PublishConflict          the output table changed inside the window since the backfill began
 └── RunFailed                the application failed more often than the failure policy allows
 """
+
+# ruff: noqa: N818 - the names say what is wrong; that they are errors is said by raising them
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,6 +30,7 @@ class Problem:
     fix: str = ""
 
     def __str__(self) -> str:
+        """The problem in one line."""
         where = f"{self.field}: " if self.field else ""
         return f"{where}{self.message}" + (f"; {self.fix}" if self.fix else "")
 
@@ -43,7 +47,8 @@ class BadInput(BackfillError):
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
     def __reduce__(self) -> tuple[type["BadInput"], tuple[tuple[Problem, ...]]]:
-        return type(self), (self.problems,)  # survives the way back from a worker process
+        """By its problems, so that it survives the way back from a worker process."""
+        return type(self), (self.problems,)
 
 
 class InvalidManifest(BadInput):
@@ -60,6 +65,10 @@ class SpecChanged(BadInput):
 
 class UnsupportedProgram(BadInput):
     """The application does something that a backfill can not redirect."""
+
+
+class ControllerRunning(BackfillError):
+    """Another process works on this Backfill."""
 
 
 class PlanCorrupt(BackfillError):

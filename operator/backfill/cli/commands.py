@@ -1,0 +1,159 @@
+"""What the commands do that change a Backfill."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from backfill.api.backfill import Application, Backfill
+from backfill.api.changes import spec_difference
+from backfill.api.conditions import ConditionType, Reason, find_condition
+from backfill.api.errors import BackfillError, Problem, SpecChanged
+from backfill.cli.ending import SUCCEEDED, exit_status, tell_end
+from backfill.cli.foreground import control
+from backfill.cli.result import result_line
+from backfill.cli.target import DEFAULT_STATE, find, read_file
+from backfill.controller.lock import ControllerLock, controller_alive
+from backfill.controller.store import LocalStore
+
+_POLL_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The options all commands have."""
+
+    state: Path
+    namespace: str | None = None
+    as_json: bool = False
+
+    @property
+    def out(self) -> Console:
+        """Where progress goes; with JSON, standard output is the document's."""
+        return Console(stderr=self.as_json)
+
+    @property
+    def options(self) -> str:
+        """What a next command needs to find the same Backfill."""
+        state = "" if self.state == DEFAULT_STATE else f" --state-dir {self.state}"
+        return state if self.namespace is None else f"{state} -n {self.namespace}"
+
+
+def run_file(context: Context, file: Path) -> int:
+    """Runs the Backfill of a file, or goes on with it. One that has succeeded is left as it is."""
+    manifests = read_file(file, context.namespace, require_application=True)
+    backfill, application = manifests.backfill, manifests.application
+    if application is None:
+        raise AssertionError("the application was required")
+    store = LocalStore(context.state, backfill.metadata.namespace, backfill.metadata.name)
+    with ControllerLock(store.channel):
+        stored = store.load()
+        if stored is None:
+            store.create(backfill, application)
+        else:
+            _refuse_changes(stored, backfill, context)
+            if exit_status(stored) == SUCCEEDED:
+                return _say_finished(context, stored)
+            _apply(store, stored, backfill, application)
+        return _control(context, store)
+
+
+def resume_one(context: Context, target: str) -> int:
+    """Goes on with a Backfill in the foreground."""
+    store, stored = find(target, context.namespace, context.state)
+    with ControllerLock(store.channel):
+        if exit_status(stored) == SUCCEEDED:
+            return _say_finished(context, stored)
+        store.resume()
+        return _control(context, store)
+
+
+def approve_one(context: Context, target: str) -> int:
+    """Lets a Backfill's result be published, and publishes it if that is what it waits for."""
+    store, stored = find(target, context.namespace, context.state)
+    with ControllerLock(store.channel):
+        if exit_status(stored) == SUCCEEDED:
+            return _say_finished(context, stored)
+        store.approve()
+        return _control(context, store)
+
+
+def suspend_one(context: Context, target: str) -> int:
+    """Asks for a stop and waits for it, if somebody works on the Backfill."""
+    store, stored = find(target, context.namespace, context.state)
+    if exit_status(stored) == SUCCEEDED:
+        return _say_finished(context, stored)
+    store.suspend()
+    _wait_for_controller(store, _is_suspended)
+    context.out.print(
+        f"{store.name}: suspended; go on with: backfill resume {store.name}{context.options}", highlight=False, soft_wrap=True
+    )
+    return SUCCEEDED
+
+
+def cancel_one(context: Context, target: str) -> int:
+    """Has everything removed: by the process that works on the Backfill, or by this one."""
+    store, _ = find(target, context.namespace, context.state)
+    store.request_deletion()
+    _wait_for_controller(store, lambda backfill: backfill is None)
+    left = store.load()
+    if left is not None:
+        with ControllerLock(store.channel):
+            left = control(store, left, context.out)
+    if left is not None:
+        outcome = find_condition(left.status.conditions, ConditionType.SUCCEEDED)
+        raise BackfillError(outcome.message if outcome else f"{store.name} is still there")
+    context.out.print(f"{store.name}: removed", highlight=False)
+    return SUCCEEDED
+
+
+def _control(context: Context, store: LocalStore) -> int:
+    backfill = store.load()
+    ended = control(store, backfill, context.out) if backfill else None
+    if ended is None:
+        context.out.print(f"{store.name}: removed", highlight=False)
+        return SUCCEEDED
+    tell_end(ended, store, context.out, Console(stderr=True), context.options)
+    return _end(context, ended)
+
+
+def _say_finished(context: Context, backfill: Backfill) -> int:
+    name = backfill.metadata.name
+    text = f"{name} has succeeded already; nothing is done. To run it again, cancel it first or give it another name."
+    context.out.print(text, highlight=False, soft_wrap=True)
+    return _end(context, backfill)
+
+
+def _end(context: Context, backfill: Backfill) -> int:
+    if context.as_json:
+        print(result_line(backfill), flush=True)  # noqa: T201
+    return exit_status(backfill)
+
+
+def _refuse_changes(stored: Backfill, wanted: Backfill, context: Context) -> None:
+    name = stored.metadata.name
+    if stored.metadata.deletion_timestamp is not None:
+        raise BackfillError(f"{name} is being removed; finish that first with: backfill cancel {name}{context.options}")
+    changes = spec_difference(stored.spec, wanted.spec) if stored.status.plan_id else []
+    if changes:
+        fix = f"start over with: backfill cancel {name}{context.options}, or give it another metadata.name"
+        raise SpecChanged([*changes, Problem("", f"{name} is planned already and its input can not change", fix)])
+
+
+def _apply(store: LocalStore, stored: Backfill, wanted: Backfill, application: Application) -> None:
+    """A Backfill that was suspended by command stays so until it is resumed, whatever the file says."""
+    suspend = stored.spec.suspend or wanted.spec.suspend
+    store.apply(wanted.spec.model_copy(update={"suspend": suspend}), application)
+
+
+def _is_suspended(backfill: Backfill | None) -> bool:
+    running = find_condition(backfill.status.conditions, ConditionType.RUNNING) if backfill else None
+    return running is not None and running.reason == Reason.SUSPENDED
+
+
+def _wait_for_controller(store: LocalStore, done: Callable[[Backfill | None], bool]) -> None:
+    """Until the process that works on the Backfill, if there is one, has done what it was asked for, or is gone."""
+    while not done(store.load()) and controller_alive(store.channel):
+        time.sleep(_POLL_SECONDS)

@@ -1,0 +1,92 @@
+"""What is said when a run has ended, and with which exit status."""
+
+from pathlib import Path
+
+from rich.console import Console
+
+from backfill.api.backfill import Backfill, OutputStatus
+from backfill.api.conditions import ConditionType, Reason, find_condition
+from backfill.cli.text import count, seconds
+from backfill.controller.store import LocalStore
+
+SUCCEEDED, FAILED, BAD_INPUT, WAITS = 0, 1, 2, 3
+_BAD_INPUT = {Reason.INVALID_INPUT, Reason.UNSUPPORTED_PROGRAM}
+_LOG_REASONS = {Reason.ATTEMPTS_EXHAUSTED, Reason.UNSUPPORTED_PROGRAM}
+
+
+def exit_status(backfill: Backfill) -> int:
+    """0 succeeded, 1 failed, 2 bad input, 3 waits for a person."""
+    outcome = find_condition(backfill.status.conditions, ConditionType.SUCCEEDED)
+    if outcome is None or outcome.status == "Unknown":
+        return WAITS
+    if outcome.status == "True":
+        return SUCCEEDED
+    return BAD_INPUT if outcome.reason in _BAD_INPUT else FAILED
+
+
+def tell_end(backfill: Backfill, store: LocalStore, out: Console, err: Console, options: str) -> None:
+    """Says how it ended and what to do next; ``options`` are those that a next command needs to find it."""
+    status = exit_status(backfill)
+    if status == SUCCEEDED:
+        _tell_success(backfill, out)
+    elif status == WAITS:
+        _say(out, f"{backfill.metadata.name}: {waiting_for(backfill, options)}")
+    else:
+        _tell_failure(backfill, store, err, options)
+
+
+def waiting_for(backfill: Backfill, options: str) -> str:
+    """What a Backfill at rest needs a person for, with the command."""
+    name, progress = backfill.metadata.name, backfill.status.progress
+    published = find_condition(backfill.status.conditions, ConditionType.PUBLISHED)
+    if published is not None and published.reason == Reason.WAITING_FOR_APPROVAL:
+        return f"{published.message}; publish with: backfill approve {name}{options}"
+    why = "suspended" if backfill.spec.suspend else "interrupted"
+    where = f" after {progress.committed:,} of {count(progress.steps, 'step')}" if progress.steps else ""
+    return f"{why}{where}; go on with: backfill resume {name}{options}"
+
+
+def _tell_success(backfill: Backfill, out: Console) -> None:
+    status, progress = backfill.status, backfill.status.progress
+    duration = ""
+    if status.started_at and status.finished_at:
+        duration = f" in {seconds((status.finished_at - status.started_at).total_seconds())}"
+    read = f"{count(progress.steps, 'step')}, {count(progress.rows_read, 'row')} read"
+    _say(out, f"{backfill.metadata.name}: succeeded{duration}: {read}, {progress.rows_dropped_late:,} dropped as late")
+    for output in status.outputs:
+        _say(out, f"  {output.name}: {_where(output)}")
+    if progress.open_at_end:
+        results = count(progress.open_at_end, "result")
+        _say(out, f"  {results} of the window had not closed when the input ended; a longer window.drain closes them")
+
+
+def _where(output: OutputStatus) -> str:
+    rows = count(output.rows, "row")
+    if output.snapshot_id is not None:
+        return f"{rows} published to {output.table}, snapshot {output.snapshot_id}"
+    return f"{rows} in branch {output.branch} of {output.table}" if output.branch else "no rows"
+
+
+def _tell_failure(backfill: Backfill, store: LocalStore, err: Console, options: str) -> None:
+    outcome = find_condition(backfill.status.conditions, ConditionType.SUCCEEDED)
+    if outcome is None:
+        return
+    lines = outcome.message.splitlines() or [str(outcome.reason)]
+    told = lines if outcome.reason in _BAD_INPUT else lines[:1]
+    for line in told:
+        _say(err, f"error: {line}")
+    for line in lines[len(told) :]:
+        _say(err, f"  {line}")
+    if outcome.reason in _LOG_REASONS and backfill.status.attempts:
+        log = store.attempts / str(backfill.status.attempts[-1].number) / "driver.log"
+        _say(err, f"the driver's log: {_short(log)}")
+    _say(err, f"try again with: backfill resume {backfill.metadata.name}{options}")
+
+
+def _short(path: Path) -> str:
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, highlight=False, markup=False, soft_wrap=True)

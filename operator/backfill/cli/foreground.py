@@ -1,0 +1,63 @@
+"""Being the controller of one Backfill in the foreground, until nothing more happens by itself."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from rich.console import Console
+
+from backfill.api.backfill import Backfill
+from backfill.cli.screen import Display, display
+from backfill.cli.view import view_of
+from backfill.controller.backends.local import LocalBackend
+from backfill.controller.channel import ControllerChannel
+from backfill.controller.loop import Loop
+from backfill.controller.reconcile import Reconciler
+from backfill.controller.store import LocalStore
+from backfill.controller.worker import Worker
+
+_WORKER_LOG = "worker.log"
+
+
+class Killed(Exception):  # noqa: N818
+    """Asked to end for the second time."""
+
+
+def control(store: LocalStore, backfill: Backfill, console: Console) -> Backfill | None:
+    """Runs the Backfill, shows how it goes, and gives it as it is in the end; None when it was removed."""
+    backend = LocalBackend(store.attempts, store.channel, application=store.application(), overrides=backfill.spec.overrides)
+    worker = Worker(store.directory / _WORKER_LOG)
+    loop = Loop(store, backend, ControllerChannel(store.channel), worker)
+    try:
+        with display(console) as shown, _signals(loop.reconciler, shown, store.name):
+            _last = loop.run(lambda turn: shown.show(view_of(turn)))
+    except Killed:
+        _kill_driver(store, backend)
+    finally:
+        worker.close()
+    return store.load()
+
+
+def _kill_driver(store: LocalStore, backend: LocalBackend) -> None:
+    backfill = store.load()
+    for attempt in backfill.status.attempts[-1:] if backfill else ():
+        backend.kill(attempt.number)
+
+
+@contextmanager
+def _signals(reconciler: Reconciler, shown: Display, name: str) -> Iterator[None]:
+    """The first Ctrl-C (or SIGTERM) lets the step under way be committed; the second one kills."""
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        if reconciler.shutting_down:
+            raise Killed
+        reconciler.shutting_down = True
+        shown.say(f"{name}: stops after the step under way; press Ctrl-C again to kill it")
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,126 @@
+"""The ``backfill`` command, which is also ``kubectl backfill``."""
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from backfill import __version__
+from backfill.api.errors import BackfillError, BadInput
+from backfill.cli.ending import BAD_INPUT, FAILED
+from backfill.cli.target import DEFAULT_STATE
+
+
+class Output(StrEnum):
+    """What standard output is for."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="Manifests: the Backfill and the SparkApplication it refers to.")]
+Target = Annotated[str, typer.Argument(metavar="NAME|FILE", help="A backfill's name, or the file it was run from.")]
+StateDir = Annotated[Path, typer.Option("--state-dir", help="Where backfills are kept on this machine.")]
+Namespace = Annotated[str | None, typer.Option("--namespace", "-n", help="The namespace; default: the file's, or default.")]
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="json: the result as one JSON line at the end.")]
+
+app = typer.Typer(
+    name="backfill",
+    help="Run a streaming application again on its history: in order, aligned, exactly once.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.command()
+def run(file: File, state_dir: StateDir = DEFAULT_STATE, output: OutputOption = Output.TEXT, namespace: Namespace = None) -> None:
+    """Run a backfill on this machine, or go on with one.
+
+    Exit status: 0 succeeded, 1 failed, 2 bad input, 3 waits for a person.
+    """
+    from backfill.cli.commands import Context, run_file
+
+    raise typer.Exit(run_file(Context(state_dir, namespace, output == Output.JSON), file))
+
+
+@app.command()
+def plan(file: File, output: OutputOption = Output.TEXT, namespace: Namespace = None) -> None:
+    """Show what a backfill would read, in which steps, and what is in the way. Nothing is run, nothing is kept."""
+    from backfill.cli.dry_run import show_plan
+
+    raise typer.Exit(show_plan(file, namespace, as_json=output == Output.JSON))
+
+
+@app.command()
+def status(
+    target: Annotated[str | None, typer.Argument(metavar="[NAME|FILE]", help="Without it all are listed.")] = None,
+    state_dir: StateDir = DEFAULT_STATE,
+    output: OutputOption = Output.TEXT,
+    namespace: Namespace = None,
+) -> None:
+    """Show how far backfills are."""
+    from backfill.cli.commands import Context
+    from backfill.cli.status import show_all, show_one
+
+    context = Context(state_dir, namespace, output == Output.JSON)
+    raise typer.Exit(show_all(context) if target is None else show_one(context, target))
+
+
+@app.command()
+def suspend(target: Target, state_dir: StateDir = DEFAULT_STATE, namespace: Namespace = None) -> None:
+    """Stop a backfill after the step under way. What was committed is kept."""
+    from backfill.cli.commands import Context, suspend_one
+
+    raise typer.Exit(suspend_one(Context(state_dir, namespace), target))
+
+
+@app.command()
+def resume(
+    target: Target, state_dir: StateDir = DEFAULT_STATE, output: OutputOption = Output.TEXT, namespace: Namespace = None
+) -> None:
+    """Go on with a backfill that was suspended, interrupted or has failed."""
+    from backfill.cli.commands import Context, resume_one
+
+    raise typer.Exit(resume_one(Context(state_dir, namespace, output == Output.JSON), target))
+
+
+@app.command()
+def approve(
+    target: Target, state_dir: StateDir = DEFAULT_STATE, output: OutputOption = Output.TEXT, namespace: Namespace = None
+) -> None:
+    """Publish a result that waits for approval."""
+    from backfill.cli.commands import Context, approve_one
+
+    raise typer.Exit(approve_one(Context(state_dir, namespace, output == Output.JSON), target))
+
+
+@app.command()
+def cancel(target: Target, state_dir: StateDir = DEFAULT_STATE, namespace: Namespace = None) -> None:
+    """End a backfill and remove all it made, except what it has published."""
+    from backfill.cli.commands import Context, cancel_one
+
+    raise typer.Exit(cancel_one(Context(state_dir, namespace), target))
+
+
+@app.command()
+def version() -> None:
+    """Show the version."""
+    typer.echo(__version__)
+
+
+def main() -> None:
+    """The program. Mistakes in the input are a short list on standard error, and exit status 2."""
+    err = Console(stderr=True)
+    try:
+        app()
+    except BadInput as error:
+        for problem in error.problems:
+            err.print(f"error: {problem}", highlight=False, markup=False, soft_wrap=True)
+        sys.exit(BAD_INPUT)
+    except BackfillError as error:
+        err.print(f"error: {error}", highlight=False, markup=False, soft_wrap=True)
+        sys.exit(FAILED)

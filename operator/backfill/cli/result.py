@@ -1,0 +1,35 @@
+"""The end of a run for programs: one JSON document, on one line."""
+
+import json
+
+from backfill.api.backfill import Backfill
+
+
+def result(backfill: Backfill) -> dict[str, object]:
+    """What became of a Backfill, as far as it has come. Fields are there even where their value is not known."""
+    status, progress = backfill.status, backfill.status.progress
+    ended = status.finished_at or max((a.finished_at for a in status.attempts if a.finished_at), default=None)
+    return {
+        "name": backfill.metadata.name,
+        "planId": status.plan_id,
+        "steps": progress.steps,
+        "rowsRead": progress.rows_read,
+        "rowsDroppedLate": progress.rows_dropped_late,
+        "openAtEnd": progress.open_at_end,
+        "durationSeconds": round((ended - status.started_at).total_seconds(), 3) if ended and status.started_at else None,
+        "sources": [
+            source.model_dump(mode="json", by_alias=True, include={"name", "files", "rows", "bytes", "watermark"})
+            for source in status.sources
+        ],
+        "outputs": [
+            output.model_dump(mode="json", by_alias=True, include={"name", "table", "branch", "rows", "snapshot_id", "match"})
+            for output in status.outputs
+        ],
+        "conditions": [condition.to_manifest() for condition in status.conditions],
+        "maxObservedMisalignmentSeconds": progress.max_observed_misalignment_seconds,
+    }
+
+
+def result_line(backfill: Backfill) -> str:
+    """The document as it is printed."""
+    return json.dumps(result(backfill), separators=(",", ":"))

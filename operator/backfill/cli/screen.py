@@ -1,0 +1,179 @@
+"""The live screen of a run, and the same in lines where there is no terminal."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from backfill.api.backfill import SourceStatus
+from backfill.api.conditions import Condition, Reason
+from backfill.cli.text import count, moment, seconds
+from backfill.cli.view import View, planning_in_words
+
+_REFRESH_SECONDS = 0.1
+_LINE_SECONDS = 5.0
+_TROUBLE = {Reason.BACKING_OFF, Reason.ATTEMPTS_EXHAUSTED, Reason.PUBLISH_CONFLICT, Reason.PUBLISH_FAILED}
+
+
+class Display(Protocol):
+    """Shows a run while it goes on."""
+
+    def show(self, view: View) -> None:
+        """Called after every turn, which may be many times a second."""
+
+    def say(self, text: str) -> None:
+        """Tells something that stays."""
+
+
+class LiveScreen:
+    """Redraws a few lines of a terminal in place."""
+
+    def __init__(self, live: Live):
+        self._live = live
+        self._shown_at = 0.0
+
+    def show(self, view: View) -> None:
+        """Redraws, at most ten times a second."""
+        if time.monotonic() - self._shown_at >= _REFRESH_SECONDS:
+            self._live.update(render(view), refresh=True)
+            self._shown_at = time.monotonic()
+
+    def say(self, text: str) -> None:
+        """Prints above the screen."""
+        self._live.console.print(text, highlight=False, markup=False)
+
+
+class Lines:
+    """Prints a line when something happened, and one every few seconds while steps are committed."""
+
+    def __init__(self, console: Console):
+        self._console = console
+        self._stage: tuple[object, ...] = ()
+        self._line = ""
+        self._printed_at = 0.0
+
+    def show(self, view: View) -> None:
+        """Prints what is new."""
+        condition = view.stage
+        stage = (condition.type, condition.status, condition.reason, condition.message) if condition else ()
+        line = progress_line(view)
+        if stage != self._stage and condition is not None:
+            self._stage = stage
+            self.say(f"{view.name}: {in_words(condition)}")
+        elif line != self._line and time.monotonic() - self._printed_at >= _LINE_SECONDS:
+            self.say(f"{view.name}: {line}")
+        else:
+            return
+        self._line, self._printed_at = line, time.monotonic()
+
+    def say(self, text: str) -> None:
+        """Prints a line."""
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+@contextmanager
+def display(console: Console) -> Iterator[Display]:
+    """A live screen on a terminal, lines elsewhere. The screen's last state stays when it ends."""
+    if not console.is_terminal:
+        yield Lines(console)
+        return
+    with Live(console=console, auto_refresh=False) as live:
+        yield LiveScreen(live)
+
+
+def progress_line(view: View) -> str:
+    """How far it is, in one line."""
+    progress = view.status.progress
+    if view.header is None:
+        return planning_in_words(view.planning)
+    parts = [f"{progress.committed:,} of {count(progress.steps, 'step')}", count(progress.rows_read, "row")]
+    if view.status.watermark is not None:
+        parts.append(f"watermark {moment(view.status.watermark)}")
+    if progress.rows_per_second is not None:
+        parts.append(f"{progress.rows_per_second:,.0f} rows/s")
+    if progress.eta is not None and progress.committed < progress.steps:
+        parts.append(f"done in about {seconds(max((progress.eta - view.now).total_seconds(), 0))}")
+    return ", ".join(parts)
+
+
+def in_words(condition: Condition) -> str:
+    """A condition in a line: what it is, and why."""
+    first = condition.message.splitlines()[0] if condition.message else ""
+    return f"{condition.reason}: {first}" if first else str(condition.reason)
+
+
+def render(view: View) -> RenderableType:
+    """The whole screen."""
+    parts: list[RenderableType] = [_title(view)]
+    if view.header is None:
+        parts.append(Text(f"  planning: {planning_in_words(view.planning)}"))
+        return Group(*parts)
+    parts += [_steps(view), _lanes(view), _numbers(view)]
+    if view.stage is not None:
+        style = "yellow" if view.stage.reason in _TROUBLE else "dim"
+        parts.append(Text(f"  {in_words(view.stage)}", style=style, overflow="ellipsis", no_wrap=True))
+    return Group(*parts)
+
+
+def _title(view: View) -> RenderableType:
+    grid = Table.grid(expand=True)
+    grid.add_column(no_wrap=True)
+    grid.add_column(justify="right", no_wrap=True)
+    attempt = f"  attempt {view.attempt.number}" if view.attempt else ""
+    plan = f"  plan {view.status.plan_id}" if view.status.plan_id else ""
+    grid.add_row(Text.assemble((view.name, "bold"), (plan + attempt, "dim")), Text(seconds(view.elapsed_seconds)))
+    return grid
+
+
+def _bars() -> Table:
+    grid = Table.grid(expand=True, padding=(0, 1, 0, 1))
+    grid.add_column(no_wrap=True)
+    grid.add_column(ratio=1)
+    grid.add_column(no_wrap=True, min_width=24)
+    return grid
+
+
+def _steps(view: View) -> RenderableType:
+    progress = view.status.progress
+    grid = _bars()
+    share = f"{100 * progress.committed / progress.steps:3.0f} %" if progress.steps else ""
+    bar = ProgressBar(total=max(progress.steps, 1), completed=progress.committed, complete_style="green", finished_style="green")
+    grid.add_row("steps", bar, f"{progress.committed:,} of {progress.steps:,}  {share}")
+    return grid
+
+
+def _lanes(view: View) -> RenderableType:
+    """How far each source is read, on one scale: bars that end at the same place are aligned."""
+    grid = _bars()
+    for source in view.status.sources:
+        grid.add_row(source.name, _lane(view, source), moment(source.watermark) if source.watermark else "")
+    return grid
+
+
+def _lane(view: View, source: SourceStatus) -> ProgressBar:
+    bounds = view.read_range
+    if bounds is None or source.watermark is None:
+        return ProgressBar(total=1, completed=0)
+    start, end = bounds
+    done = (source.watermark - start).total_seconds()
+    return ProgressBar(total=(end - start).total_seconds(), completed=done, complete_style="cyan", finished_style="cyan")
+
+
+def _numbers(view: View) -> RenderableType:
+    progress = view.status.progress
+    parts = [count(progress.rows_read, "row")]
+    if progress.rows_per_second is not None:
+        parts.append(f"{progress.rows_per_second:,.0f} rows/s")
+    if progress.rows_dropped_late:
+        parts.append(f"{progress.rows_dropped_late:,} dropped as late")
+    if progress.executors:
+        parts.append(count(progress.executors, "executor"))
+    if progress.eta is not None and progress.committed < progress.steps:
+        parts.append(f"done in about {seconds(max((progress.eta - view.now).total_seconds(), 0))}")
+    return Text("  " + "  ·  ".join(parts))

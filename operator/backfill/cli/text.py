@@ -1,0 +1,36 @@
+"""Numbers, moments and lengths of time the way people read them."""
+
+from datetime import UTC, datetime
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+_KIBI = 1024
+
+
+def moment(value: datetime) -> str:
+    """A moment in UTC, to the second."""
+    return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def seconds(value: float) -> str:
+    """A length of time, coarser the longer it is."""
+    if value < 60:
+        return f"{value:.0f} s"
+    minutes, rest = divmod(round(value), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+
+
+def size(value: float) -> str:
+    """A number of bytes with three digits or so."""
+    for unit in _UNITS[:-1]:
+        if value < _KIBI:
+            return f"{value:.0f} {unit}" if value >= 100 or unit == "B" else f"{value:.1f} {unit}"
+        value /= _KIBI
+    return f"{value:.1f} {_UNITS[-1]}"
+
+
+def count(number: int, noun: str) -> str:
+    """A number and what it counts."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

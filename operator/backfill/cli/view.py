@@ -1,0 +1,78 @@
+"""What there is to show of a Backfill at one moment, whatever shows it."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from backfill.api.backfill import Attempt, Backfill, BackfillStatus
+from backfill.api.conditions import Condition, ConditionType, find_condition
+from backfill.api.quantities import from_us
+from backfill.cli.text import count
+from backfill.controller.jobs import PlanJob
+from backfill.controller.reconcile import Turn
+from backfill.planning.plan import PlanHeader
+from backfill.planning.reading import PlanningProgress
+
+_STAGES = (ConditionType.PUBLISHED, ConditionType.RUNNING, ConditionType.PLANNED)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A Backfill as it stands after a turn."""
+
+    backfill: Backfill
+    now: datetime
+    header: PlanHeader | None = None
+    planning: PlanningProgress | None = None
+
+    @property
+    def status(self) -> BackfillStatus:
+        """Its status."""
+        return self.backfill.status
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.backfill.metadata.name
+
+    @property
+    def stage(self) -> Condition | None:
+        """The condition that tells most about the moment: that of the last stage which has begun."""
+        found = (find_condition(self.status.conditions, kind) for kind in _STAGES)
+        return next((condition for condition in found if condition is not None), None)
+
+    @property
+    def attempt(self) -> Attempt | None:
+        """The last attempt."""
+        return self.status.attempts[-1] if self.status.attempts else None
+
+    @property
+    def read_range(self) -> tuple[datetime, datetime] | None:
+        """From the first moment read to the end of what is read."""
+        if self.header is None:
+            return None
+        return from_us(self.header.inputs.read_start_us), from_us(self.header.inputs.read_end_us)
+
+    @property
+    def elapsed_seconds(self) -> float:
+        """Since work began."""
+        return ((self.status.finished_at or self.now) - (self.status.started_at or self.now)).total_seconds()
+
+
+def view_of(turn: Turn) -> View:
+    """What a turn leaves to show."""
+    job = turn.observed.job
+    progress = job.progress if job is not None and isinstance(job.job, PlanJob) else None
+    return View(
+        backfill=turn.observed.backfill.model_copy(update={"status": turn.decision.status}),
+        now=turn.observed.now,
+        header=turn.observed.header,
+        planning=progress if isinstance(progress, PlanningProgress) else None,
+    )
+
+
+def planning_in_words(progress: PlanningProgress | None) -> str:
+    """How far planning is."""
+    if progress is None:
+        return "reads the metadata of the tables"
+    manifests = f"{progress.manifests_done:,} of {count(progress.manifests, 'manifest')}"
+    return f"{progress.source}: {manifests}, {count(progress.files, 'file')}"

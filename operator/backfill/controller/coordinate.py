@@ -1,0 +1,99 @@
+"""From a driver's report to its next assignment and to the progress people see. Pure."""
+
+from collections.abc import Iterable
+
+from backfill.api.backfill import OrderingPolicy, Progress
+from backfill.api.quantities import from_us, to_us
+from backfill.api.split_assignment import QueryProgress, SplitAssignmentSpec, SplitAssignmentStatus
+from backfill.controller.draft import Draft
+from backfill.controller.observed import Observed
+from backfill.coordination.eta import eta
+from backfill.coordination.progress import committed_steps, work
+from backfill.coordination.release import release
+from backfill.coordination.timeline import SourceTimeline, Timeline
+from backfill.coordination.watermarks import watermarks
+from backfill.planning.plan import PlanHeader
+
+
+def timeline_of(header: PlanHeader) -> Timeline:
+    """What coordination needs of a plan."""
+    return Timeline(
+        starts_us=header.step_starts_us,
+        ends_us=header.step_ends_us,
+        read_end_us=header.inputs.read_end_us,
+        sources=tuple(SourceTimeline(source.name, source.step_rows) for source in header.sources),
+        max_misalignment_us=header.inputs.max_misalignment_us,
+        aligned=header.inputs.policy != OrderingPolicy.UNORDERED,
+    )
+
+
+def assignment(observed: Observed, attempt: int, report: SplitAssignmentStatus | None) -> SplitAssignmentSpec:
+    """What an attempt may do now. A stop that was said stays said: the driver is on its way out."""
+    header, last = observed.plan, _last_word(observed, attempt)
+    if last is not None and last.stop:
+        return last
+    timeline = timeline_of(header)
+    watermark_us = watermarks(timeline, report).global_us
+    return SplitAssignmentSpec(
+        backfill=observed.backfill.metadata.name,
+        plan_id=header.plan_id,
+        attempt=attempt,
+        steps=header.steps,
+        released=release(timeline, watermark_us, last.released if last else 0),
+        watermark=from_us(watermark_us),
+    )
+
+
+def stop_assignment(observed: Observed, attempt: int) -> SplitAssignmentSpec:
+    """The last assignment with the word to stop."""
+    last = _last_word(observed, attempt) or assignment(observed, attempt, report=None)
+    return last.model_copy(update={"stop": True})
+
+
+def _last_word(observed: Observed, attempt: int) -> SplitAssignmentSpec | None:
+    last = observed.assignment
+    return last if last is not None and last.attempt == attempt and last.plan_id == observed.plan.plan_id else None
+
+
+def record_progress(observed: Observed, draft: Draft) -> None:
+    """Puts what the current attempt reported into the status. One that is starting has nothing to say yet."""
+    report = observed.report
+    if report is None or not report.queries or report.phase == "Starting":
+        return
+    timeline = timeline_of(observed.plan)
+    marks = watermarks(timeline, report)
+    rows = rows_by_source(report.queries)
+    sources = tuple(
+        source.model_copy(update={"rows": rows.get(source.name, 0), "watermark": from_us(marks.sources[source.name])})
+        for source in draft.status.sources
+    )
+    draft.set(progress=_progress(observed, timeline, report), sources=sources, watermark=from_us(marks.global_us))
+
+
+def rows_by_source(queries: Iterable[QueryProgress]) -> dict[str, int]:
+    """Rows read of each source, counted once however many queries read them."""
+    rows: dict[str, int] = {}
+    for query in queries:
+        for source in query.sources:
+            rows[source.name] = max(source.rows, rows.get(source.name, 0))
+    return rows
+
+
+def _progress(observed: Observed, timeline: Timeline, report: SplitAssignmentStatus) -> Progress:
+    old = observed.backfill.status.progress
+    left = work(timeline, report).rows_left
+    done_at_us = eta(to_us(observed.now), left, observed.rate) if left else None
+    misalignments = (old.max_observed_misalignment_seconds, report.max_observed_misalignment_seconds)
+    open_results = [query.open_at_end for query in report.queries if query.open_at_end is not None]
+    known = report.phase == "Finished" and len(open_results) == len(report.queries)
+    return Progress(
+        steps=timeline.steps,
+        committed=min(timeline.steps, *committed_steps(timeline, report).values()),
+        rows_read=sum(rows_by_source(report.queries).values()),
+        rows_dropped_late=sum(query.late_rows for query in report.queries),
+        open_at_end=sum(open_results) if known else None,
+        rows_per_second=observed.rate.per_second,
+        eta=None if done_at_us is None else from_us(done_at_us),
+        executors=report.executors,
+        max_observed_misalignment_seconds=max((value for value in misalignments if value is not None), default=None),
+    )

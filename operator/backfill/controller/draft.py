@@ -1,0 +1,56 @@
+"""A status in the making: starts as what is recorded and collects what a decision changes."""
+
+from typing import Any, Literal
+
+from backfill.api.backfill import Attempt, BackfillStatus
+from backfill.api.conditions import Condition, ConditionType, Reason, find_condition, set_condition
+from backfill.api.errors import Problem
+from backfill.controller.observed import Observed
+
+_MOST_ATTEMPTS = 20
+_MOST_MESSAGE = 8_000
+
+
+class Draft:
+    """Owned by one decision; ``status`` is its result."""
+
+    def __init__(self, observed: Observed):
+        self.status: BackfillStatus = observed.backfill.status
+        self._now = observed.now
+        self._generation = observed.backfill.metadata.generation
+
+    def set(self, **fields: Any) -> None:
+        """Replaces fields of the status."""
+        self.status = self.status.model_copy(update=fields)
+
+    def condition(
+        self, kind: ConditionType, value: Literal["True", "False", "Unknown"], reason: Reason, message: str = ""
+    ) -> None:
+        """Sets one condition, now and for this generation."""
+        conditions = set_condition(
+            self.status.conditions, kind, value, reason, message[:_MOST_MESSAGE], self._now, self._generation
+        )
+        self.set(conditions=conditions)
+
+    def fail(self, kind: ConditionType, reason: Reason, message: str) -> None:
+        """This generation of the Backfill has failed for good, because of the condition ``kind``."""
+        self.condition(kind, "False", reason, message)
+        self.condition(ConditionType.SUCCEEDED, "False", reason, message)
+        self.set(finished_at=self._now, next_attempt_at=None)
+
+    def fail_input(self, kind: ConditionType, problems: tuple[Problem, ...]) -> None:
+        """What was given can not work."""
+        self.fail(kind, Reason.INVALID_INPUT, "\n".join(str(problem) for problem in problems))
+
+    def add_attempt(self, attempt: Attempt) -> None:
+        """Records an attempt; only the last ones are kept."""
+        self.set(attempts=(*self.status.attempts, attempt)[-_MOST_ATTEMPTS:])
+
+    def change_attempt(self, **fields: Any) -> None:
+        """Replaces fields of the last attempt."""
+        *earlier, last = self.status.attempts
+        self.set(attempts=(*earlier, last.model_copy(update=fields)))
+
+    def find(self, kind: ConditionType) -> Condition | None:
+        """A condition as it stands now."""
+        return find_condition(self.status.conditions, kind)

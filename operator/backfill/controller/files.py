@@ -1,0 +1,43 @@
+"""Resources kept in files that other processes replace."""
+
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from backfill.api.base import Model
+
+M = TypeVar("M", bound=Model)
+Version = tuple[int, int, int] | None
+"""Tells one content of a file from the next; None where there is no file."""
+
+
+def version_of(path: Path) -> Version:
+    """The version of a file that is only ever replaced."""
+    try:
+        stat = path.stat()
+    except FileNotFoundError:
+        return None
+    return stat.st_ino, stat.st_mtime_ns, stat.st_size
+
+
+class CachedModel(Generic[M]):
+    """A model in a file, parsed again only when the file has been replaced."""
+
+    def __init__(self, path: Path, model: type[M]):
+        self._path = path
+        self._model = model
+        self._version: Version = None
+        self._value: M | None = None
+
+    def read(self) -> M | None:
+        """The content; None where there is no file.
+
+        Raises:
+            pydantic.ValidationError: it is not what it should be.
+        """
+        version = version_of(self._path)
+        if version is None:
+            self._version = self._value = None
+        elif version != self._version:
+            self._value = self._model.model_validate_json(self._path.read_bytes())
+            self._version = version
+        return self._value

@@ -1,0 +1,42 @@
+"""When the driver was last heard of, and how fast it commits: the two things a controller measures itself."""
+
+from backfill.api.split_assignment import SplitAssignmentStatus
+from backfill.controller.coordinate import timeline_of
+from backfill.coordination.progress import work
+from backfill.coordination.rate import Rate
+from backfill.planning.plan import PlanHeader
+
+
+class Meter:
+    """Uses the controller's monotonic clock only: clocks that are set, or a machine that slept, do not count as silence."""
+
+    def __init__(self) -> None:
+        self.rate = Rate()
+        """Planned rows committed per second of late."""
+        self._attempt: int | None = None
+        self._report: SplitAssignmentStatus | None = None
+        self._heard_at = 0.0
+        self._measured_at = 0.0
+        self._rows_done: int | None = None
+
+    def note(self, attempt: int, header: PlanHeader | None, report: SplitAssignmentStatus | None, now: float) -> None:
+        """Takes the newest report of an attempt, and when it was seen."""
+        if attempt != self._attempt:
+            self._attempt, self._report, self._rows_done = attempt, None, None
+            self._heard_at = now
+        if report is None or report is self._report:
+            return
+        self._report, self._heard_at = report, now
+        if header is not None and report.queries and report.phase != "Starting":
+            self._measure(work(timeline_of(header), report).rows_done, now)
+
+    def silence(self, now: float) -> float:
+        """Seconds since the driver was last heard of, or since this controller began to listen."""
+        return now - self._heard_at
+
+    def _measure(self, rows_done: int, now: float) -> None:
+        if self._rows_done is None:
+            self._rows_done, self._measured_at = rows_done, now
+        elif rows_done > self._rows_done:
+            self.rate = self.rate.after(rows_done - self._rows_done, now - self._measured_at)
+            self._rows_done, self._measured_at = rows_done, now

@@ -1,0 +1,70 @@
+"""From a staged result to a published one, one output after another."""
+
+from backfill.api.backfill import Output, OutputStatus, PublishMode
+from backfill.api.conditions import ConditionType, Reason
+from backfill.api.errors import PublishConflict
+from backfill.controller.decision import CancelJob, Next, StartJob
+from backfill.controller.draft import Draft
+from backfill.controller.jobs import PublishJob, PublishResult
+from backfill.controller.observed import Observed
+
+_PUBLISHED = ConditionType.PUBLISHED
+
+
+def publish(observed: Observed, draft: Draft) -> Next:
+    """Publishes what may be published without a person, then waits for approval of the rest."""
+    _record_result(observed, draft)
+    waiting = _to_publish(observed, draft)
+    approved = [output for output in waiting if output.publish.approval == "Automatic"]
+    if approved:
+        return _publish_one(observed, draft, approved[0])
+    if waiting:
+        names = ", ".join(output.name for output in waiting)
+        draft.condition(_PUBLISHED, "Unknown", Reason.WAITING_FOR_APPROVAL, f"waits for approval to publish {names}")
+        return Next(at_rest=True)
+    _succeed(observed, draft)
+    return Next(at_rest=True)
+
+
+def _to_publish(observed: Observed, draft: Draft) -> list[Output]:
+    done = {output.name for output in draft.status.outputs if output.snapshot_id is not None}
+    return [
+        output for output in observed.backfill.spec.outputs if output.publish.mode != PublishMode.NONE and output.name not in done
+    ]
+
+
+def _publish_one(observed: Observed, draft: Draft, output: Output) -> Next:
+    draft.condition(_PUBLISHED, "Unknown", Reason.PUBLISHING, f"publishes {output.name} to {output.table}")
+    job = PublishJob.of(observed.backfill, output)
+    state = observed.job
+    if state is None or state.job != job:
+        return Next(actions=(StartJob(job),))
+    if state.phase == "Failed":
+        conflict = isinstance(state.error, PublishConflict)
+        reason = Reason.PUBLISH_CONFLICT if conflict else Reason.PUBLISH_FAILED
+        draft.fail(_PUBLISHED, reason, f"{output.name}: {state.error}")
+        return Next(actions=(CancelJob(),), at_rest=True)
+    return Next()
+
+
+def _record_result(observed: Observed, draft: Draft) -> None:
+    state = observed.job
+    if state is None or state.phase != "Done" or not isinstance(state.result, PublishResult):
+        return
+    draft.set(outputs=tuple(_published(output, state.result) for output in draft.status.outputs))
+
+
+def _published(output: OutputStatus, result: PublishResult) -> OutputStatus:
+    return output.model_copy(update={"snapshot_id": result.snapshot_id}) if output.name == result.output else output
+
+
+def _succeed(observed: Observed, draft: Draft) -> None:
+    published = [output for output in draft.status.outputs if output.snapshot_id is not None]
+    if published:
+        message = ", ".join(f"{output.rows:,} rows to {output.table}" for output in published)
+        draft.condition(_PUBLISHED, "True", Reason.PUBLISHED, message)
+    else:
+        branches = ", ".join(f"{output.table} branch {output.branch}" for output in draft.status.outputs if output.branch)
+        draft.condition(_PUBLISHED, "False", Reason.NOT_PUBLISHED, f"the result stays in {branches or 'no branch: it is empty'}")
+    draft.condition(ConditionType.SUCCEEDED, "True", Reason.FINISHED)
+    draft.set(finished_at=observed.now)

@@ -1,0 +1,157 @@
+"""One turn of the controller: observe, decide, record, act. A controller may be killed between any two lines of it."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from backfill.api.backfill import Backfill, BackfillStatus
+from backfill.api.errors import BackfillError
+from backfill.api.split_assignment import SplitAssignmentStatus
+from backfill.controller.backends.base import Backend, Launch
+from backfill.controller.channel import ControllerChannel
+from backfill.controller.decide import decide
+from backfill.controller.decision import (
+    Action,
+    CancelJob,
+    Decision,
+    KillDriver,
+    RemoveResource,
+    StartDriver,
+    StartJob,
+    WriteAssignment,
+)
+from backfill.controller.jobs import checkpoints
+from backfill.controller.meter import Meter
+from backfill.controller.observed import DriverState, Observed
+from backfill.controller.store import LocalStore
+from backfill.controller.worker import Worker
+from backfill.planning.plan import PlanHeader, plan_directory, read_header
+from backfill.planning.workspace import Workspace
+
+_PROGRESS_EVERY_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What a turn saw and decided."""
+
+    observed: Observed
+    decision: Decision
+
+
+class Reconciler:
+    """Moves one Backfill on. Keeps nothing that it could not find out again, except when it last heard of the driver."""
+
+    def __init__(
+        self,
+        store: LocalStore,
+        backend: Backend,
+        channel: ControllerChannel,
+        worker: Worker,
+        monotonic: Callable[[], float] = time.monotonic,
+    ):
+        self._store = store
+        self._backend = backend
+        self._channel = channel
+        self._worker = worker
+        self._monotonic = monotonic
+        self._status: BackfillStatus | None = None
+        self._recorded_at = -_PROGRESS_EVERY_SECONDS
+        self._header: PlanHeader | None = None
+        self._meter = Meter()
+        self.shutting_down = False
+        """Set to end in good order: the driver stops after the step under way."""
+
+    def turn(self) -> Turn | None:
+        """Observes, decides, records and acts. None when the resource is gone."""
+        backfill = self._store.load()
+        if backfill is None:
+            return None
+        observed = self._observe(backfill if self._status is None else backfill.model_copy(update={"status": self._status}))
+        decision = decide(observed)
+        self._record(backfill.status, decision)
+        for action in decision.next.actions:
+            self._act(action, observed, decision.status)
+        return Turn(observed, decision)
+
+    def _observe(self, backfill: Backfill) -> Observed:
+        header, plan_error = self._plan(backfill.status)
+        observed = Observed(
+            backfill=backfill,
+            now=datetime.now(UTC),
+            workspace=backfill.status.workspace or self._store.workspace(backfill.spec).uri,
+            parallelism=self._backend.parallelism,
+            shutting_down=self.shutting_down,
+            obstacles=() if backfill.status.plan_id else tuple(self._backend.obstacles()),
+            header=header,
+            plan_error=plan_error,
+            job=self._worker.state,
+            assignment=self._channel.assignment(),
+        )
+        attempt = observed.attempt
+        if attempt is None:
+            return observed
+        report = self._report(attempt.number)
+        self._meter.note(attempt.number, header, report, self._monotonic())
+        return replace(
+            observed,
+            driver=self._driver(attempt.number),
+            report=report,
+            report_age_seconds=self._meter.silence(self._monotonic()),
+            rate=self._meter.rate,
+        )
+
+    def _plan(self, status: BackfillStatus) -> tuple[PlanHeader | None, str]:
+        if status.plan_id is None or status.workspace is None:
+            return None, ""
+        if self._header is None or self._header.plan_id != status.plan_id:
+            try:
+                self._header = read_header(plan_directory(Workspace(status.workspace), status.plan_id))
+            except (OSError, ValueError, BackfillError) as error:
+                return None, f"plan {status.plan_id} can not be read from {status.workspace}: {error}"
+        return self._header, ""
+
+    def _report(self, attempt: int) -> SplitAssignmentStatus | None:
+        report = self._channel.report()
+        return report if report is not None and report.attempt == attempt else None
+
+    def _driver(self, attempt: int) -> DriverState:
+        state = self._backend.observe(attempt)
+        return replace(state, log_tail=self._backend.log_tail(attempt)) if state.phase == "Exited" else state
+
+    def _record(self, recorded: BackfillStatus, decision: Decision) -> None:
+        """Progress alone is written now and then; everything else at once, before it is acted on."""
+        status, now = decision.status, self._monotonic()
+        self._status = status
+        if status == recorded:
+            return
+        due = now - self._recorded_at >= _PROGRESS_EVERY_SECONDS or decision.next.at_rest
+        if due or _without_progress(status) != _without_progress(recorded):
+            self._store.write_status(status)
+            self._recorded_at = now
+
+    def _act(self, action: Action, observed: Observed, status: BackfillStatus) -> None:
+        match action:
+            case StartJob(job):
+                self._worker.start(job)
+            case CancelJob():
+                self._worker.cancel()
+            case WriteAssignment(assignment):
+                self._channel.write(assignment)
+            case StartDriver(attempt):
+                self._backend.start(self._launch(attempt, observed, status))
+            case KillDriver(attempt):
+                self._backend.kill(attempt)
+            case RemoveResource():
+                self._worker.close()
+                self._store.delete()
+
+    def _launch(self, attempt: int, observed: Observed, status: BackfillStatus) -> Launch:
+        workspace, plan_id = Workspace(observed.workspace), observed.plan.plan_id
+        backfill = observed.backfill.model_copy(update={"status": status})
+        return Launch(attempt, backfill, plan_id, plan_directory(workspace, plan_id), checkpoints(workspace, plan_id))
+
+
+def _without_progress(status: BackfillStatus) -> BackfillStatus:
+    return status.model_copy(update={"progress": None, "sources": (), "watermark": None})
