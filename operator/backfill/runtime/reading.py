@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.conversions import from_json
-from pyiceberg.expressions import literal
+from pyiceberg.expressions.literals import literal
 from pyiceberg.io.pyarrow import _read_deletes, pyarrow_to_schema
 from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.schema import Schema
-from pyiceberg.types import NestedField
+from pyiceberg.types import NestedField, PrimitiveType
 
 from backfill.planning.plan import DeleteFile, Split, read_header, read_splits
 from backfill.planning.workspace import Workspace
@@ -26,6 +26,7 @@ from backfill.runtime.source_table import OpenTable, SourceTable, load_source_ta
 _BATCH_ROWS = 65_536
 _BATCH_BYTES = 32 << 20
 _DELETE_FILES_KEPT = 8
+_FIELD_ID = b"PARQUET:field_id"
 
 
 def read_split(table: SourceTable, split: Split, target: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -63,9 +64,9 @@ def count_rows(plan: Workspace, source: str, step: int) -> int:
 def _count_split(table: OpenTable, split: Split) -> int:
     with _open_file(table, split) as file:
         if file.selection.takes_all:
-            return sum(file.group_rows[group] for group in file.row_groups)
+            return sum(int(file.group_rows[group]) for group in file.row_groups)
         columns = top_level_names(file.written.as_struct(), file.selection.field_ids)
-        return sum(batch.num_rows for batch in file.selected_batches(columns))
+        return sum(int(batch.num_rows) for batch in file.selected_batches(columns))
 
 
 @dataclass(frozen=True)
@@ -116,17 +117,24 @@ class _SplitFile:
 def _open_file(table: OpenTable, split: Split) -> Iterator[_SplitFile]:
     with table.io.new_input(split.path).open() as stream:
         parquet = pq.ParquetFile(stream, pre_buffer=True, coerce_int96_timestamp_unit="us")
-        written = pyarrow_to_schema(
-            parquet.schema_arrow,
-            table.name_mapping,
-            downcast_ns_timestamp_to_us=table.format_version <= 2,
-            format_version=table.format_version,
-        )
+        written = _written_schema(table, parquet.schema_arrow)
         constants = _constants(table.schema, written, split)
         deleted = _deleted_positions(table, split)
         groups = split.row_groups if split.row_groups is not None else tuple(range(parquet.num_row_groups))
         selection = RowSelection(table, split, written, constants, deleted)
         yield _SplitFile(parquet, written, constants, selection, groups)
+
+
+def _written_schema(table: OpenTable, file: pa.Schema) -> Schema:
+    """A file's schema by field id. Columns that have no id, by themselves or by the name mapping, are not the table's."""
+    mapped = {name for field in table.name_mapping or () for name in field.names}
+    identified = [field for field in file if field.name in mapped or _FIELD_ID in (field.metadata or {})]
+    return pyarrow_to_schema(
+        pa.schema(identified),
+        table.name_mapping,
+        downcast_ns_timestamp_to_us=table.format_version <= 2,
+        format_version=table.format_version,
+    )
 
 
 def _constants(wanted: Schema, written: Schema, split: Split) -> dict[int, Any]:
@@ -139,8 +147,10 @@ def _constants(wanted: Schema, written: Schema, split: Split) -> dict[int, Any]:
 
 def _constant(field: NestedField, partition: Mapping[str, Any]) -> Any:
     stored = partition.get(str(field.field_id))
-    value = field.initial_default if stored is None else from_json(field.field_type, stored)
-    return None if value is None else literal(value).to(field.field_type).value
+    kind = field.field_type
+    if stored is not None and isinstance(kind, PrimitiveType):
+        return literal(from_json(kind, stored)).to(kind).value
+    return None if field.initial_default is None else literal(field.initial_default).to(kind).value
 
 
 def _deleted_positions(table: OpenTable, split: Split) -> Positions | None:

@@ -20,9 +20,9 @@ from pyiceberg.types import (
     StringType,
     StructType,
     TimestampNanoType,
+    TimestampType,
     TimestamptzNanoType,
     TimestamptzType,
-    TimestampType,
     TimeType,
     UUIDType,
 )

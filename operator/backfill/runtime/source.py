@@ -4,7 +4,6 @@ A micro-batch is exactly one step, so a batch that is run again reads the same r
 file that the agent keeps; tables, splits and bounds are in the plan. The driver plans each source in a process of its own.
 """
 
-import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -102,7 +101,7 @@ class StepReader(DataSourceStreamReader):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of the step between two offsets; none for the flush and for steps without rows of this source."""
         step, next_step = self._step(start), self._step(end)
-        if next_step == step or step == self._header.steps:
+        if step in (next_step, self._header.steps):
             return []
         if next_step != step + 1:
             raise PlanCorrupt(f"a batch of {self._source} from step {step} to {next_step}: a batch is one step, never more")
@@ -110,11 +109,11 @@ class StepReader(DataSourceStreamReader):
         strict = self._header.inputs.policy is OrderingPolicy.STRICT
         packed = pack_by_kafka_partition(splits, tasks) if strict else pack_by_bytes(splits, tasks)
         return [
-            StepPartition(self._table, part, self._target, strict, self._topic and RecordColumns.of(self._topic, step, task))
+            StepPartition(self._table, part, self._target, strict, self._record_columns(step, task))
             for task, part in enumerate(packed)
         ]
 
-    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":  # type: ignore[override]
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         """The rows of a task, as Arrow batches."""
         from backfill.runtime.reading import read_in_offset_order, read_split
 
@@ -125,6 +124,9 @@ class StepReader(DataSourceStreamReader):
         else:
             rows = (batch for split in splits for batch in read_split(table, split, target))
         return rows if partition.record is None else partition.record.added_to(rows)
+
+    def _record_columns(self, step: int, task: int) -> RecordColumns | None:
+        return None if self._topic is None else RecordColumns.of(self._topic, step, task)
 
     def _offset(self, step: int) -> dict[str, Any]:
         return {"source": self._source, "step": step}

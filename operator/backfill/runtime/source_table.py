@@ -10,6 +10,7 @@ from pyiceberg.expressions.visitors import bind, rewrite_not
 from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import NameMapping, parse_mapping_from_json
+from pyiceberg.typedef import TableVersion
 
 from backfill.planning.iceberg.tables import Catalogs, check_pinned
 from backfill.planning.plan import SourceInput
@@ -25,7 +26,7 @@ class SourceTable:
     """The schema rows are read in: the pinned snapshot's."""
     name_mapping_json: str | None
     """Names of columns for files without field ids."""
-    format_version: int
+    format_version: TableVersion
     """The table's; it decides what nanoseconds in a file mean."""
     location: str
     """The table's location."""
@@ -44,7 +45,7 @@ class OpenTable:
     source: SourceInput
     schema: Schema
     name_mapping: NameMapping | None
-    format_version: int
+    format_version: TableVersion
     io: FileIO
     row_filter: BooleanExpression
     """The source's filter, bound to the schema."""
