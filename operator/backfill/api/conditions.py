@@ -71,7 +71,7 @@ class Condition(Model):
     """The generation of the spec this was computed from."""
 
 
-def set_condition(
+def set_condition(  # noqa: PLR0917 - one caller, and no two neighbours of one type
     conditions: tuple[Condition, ...],
     kind: ConditionType,
     status: Literal["True", "False", "Unknown"],
