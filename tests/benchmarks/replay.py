@@ -1,0 +1,128 @@
+"""The same work as in ``spark_reference.py``, read through a backfill plan: source and micro-batches alone, no controller.
+
+Usage: ``replay.py DIRECTORY pass-through|counts|sessions --steps 24``; prints one JSON line with the job's seconds.
+The catalog ``bench`` must be in PyIceberg's configuration, as ``run.py`` sees to.
+"""
+
+import argparse
+import json
+import shutil
+import time
+from datetime import timedelta
+from pathlib import Path
+
+from event_data import START_US
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from spark_reference import sessions_of
+from spark_session import bench_session
+
+from backfill.api.backfill import ApplicationRef, BackfillSpec, Source, Window
+from backfill.api.quantities import from_us
+from backfill.planning.plan import plan_directory
+from backfill.planning.planner import make_plan
+from backfill.planning.workspace import Workspace
+from backfill.runtime.release import Release, release_path, write_release
+from backfill.runtime.settings import RuntimeSettings
+from backfill.runtime.source import source_frame
+
+
+def bench_spec(steps: int) -> BackfillSpec:
+    """Both tables, the whole day, in so many steps of equal length."""
+    day = timedelta(days=1)
+    return BackfillSpec(
+        application_ref=ApplicationRef(name="bench"),
+        window=Window(start=from_us(START_US), end=from_us(START_US) + day),
+        sources=tuple(
+            Source(name=name, table=f"bench.events.{name}", timestamp_column="ingestion_ts") for name in ("impressions", "playbacks")
+        ),
+        max_misalignment=2 * day / steps,
+    )
+
+
+class Replay:
+    """A plan over the generated tables of which everything is released."""
+
+    def __init__(self, spark: SparkSession, directory: Path, steps: int):
+        self._spark = spark
+        self._scratch = directory / f"replay-{steps}"
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        self._scratch.mkdir()
+        spec = bench_spec(steps)
+        self.header = make_plan(spec, Workspace(str(self._scratch)), parallelism=2)
+        plan = plan_directory(Workspace(str(self._scratch)), self.header.plan_id)
+        write_release(release_path(str(self._scratch)), Release(self.header.steps, stop=False))
+        self._settings = RuntimeSettings(
+            backfill="bench",
+            namespace="default",
+            attempt=1,
+            plan_id=self.header.plan_id,
+            plan=plan.uri,
+            checkpoints=str(self._scratch / "checkpoints"),
+            channel=str(self._scratch),
+            scratch=str(self._scratch),
+            window=spec.window,
+            sources=spec.sources,
+            outputs=(),
+            main_file="",
+        )
+
+    def frame(self, source: str) -> DataFrame:
+        """A source."""
+        return source_frame(self._spark, self._settings, source)
+
+    def run(self, frames: dict[str, DataFrame]) -> dict[str, float]:
+        """Runs queries into nothing until each has committed the flush."""
+        started = time.monotonic()
+        queries = [
+            frame.writeStream.format("noop")
+            .queryName(name)
+            .option("checkpointLocation", str(self._scratch / "checkpoints" / name))
+            .start()
+            for name, frame in frames.items()
+        ]
+        while not all(query.lastProgress and query.lastProgress.batchId == self.header.steps for query in queries):
+            for query in queries:
+                if query.exception() is not None:
+                    raise query.exception()
+            time.sleep(0.02)
+        seconds = time.monotonic() - started
+        rows = sum(batch.numInputRows for query in queries for batch in query.recentProgress)
+        for query in queries:
+            query.stop()
+        return {"seconds": seconds, "rows": rows, "steps": self.header.steps}
+
+
+def pass_through(replay: Replay) -> dict[str, float]:
+    """Both sources into nothing."""
+    return replay.run({name: replay.frame(name) for name in ("impressions", "playbacks")})
+
+
+def counts(replay: Replay) -> dict[str, float]:
+    """Impressions per item and ten minutes."""
+    events = replay.frame("impressions").withColumn("event_ts", F.col("event_ts").cast("timestamp"))
+    windows = events.withWatermark("event_ts", "10 minutes").groupBy(F.window("event_ts", "10 minutes"), F.col("item_id") % 100)
+    return replay.run({"counts": windows.count()})
+
+
+def sessions(replay: Replay) -> dict[str, float]:
+    """All sessions of the day."""
+    events = replay.frame("impressions").withColumn("event_ts", F.col("event_ts").cast("timestamp"))
+    return replay.run({"sessions": sessions_of(events.withWatermark("event_ts", "10 minutes"))})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("job", choices=["pass-through", "counts", "sessions"])
+    parser.add_argument("--steps", type=int, default=24)
+    arguments = parser.parse_args()
+    spark = bench_session()
+    spark.range(1).count()
+    job = {"pass-through": pass_through, "counts": counts, "sessions": sessions}[arguments.job]
+    print(json.dumps(job(Replay(spark, arguments.directory, arguments.steps))))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
