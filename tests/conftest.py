@@ -3,9 +3,12 @@
 from pathlib import Path
 
 import pytest
-from iceberg_tables import catalog_properties, sqlite_catalog
 from pyiceberg.catalog import Catalog
+from pyiceberg.table.metadata import TableMetadataV3
+from pyiceberg.typedef import IcebergBaseModel
 from pyiceberg.utils.config import Config
+
+from iceberg_tables import catalog_properties, sqlite_catalog
 
 
 @pytest.fixture
@@ -18,3 +21,9 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Catalog:
     catalog = sqlite_catalog(tmp_path)
     catalog.create_namespace("raw")
     return catalog
+
+
+@pytest.fixture
+def format_v3(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets PyIceberg write metadata of format v3, which it reads but refuses to write."""
+    monkeypatch.setattr(TableMetadataV3, "model_dump_json", IcebergBaseModel.model_dump_json)

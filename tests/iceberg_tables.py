@@ -9,9 +9,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyiceberg.avro.file import AvroOutputFile
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.io import OutputFile
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import (
     DATA_FILE_TYPE,
     MANIFEST_ENTRY_SCHEMAS_STRUCT,
@@ -167,3 +170,37 @@ def long_bytes(value: int) -> bytes:
 def partition_of(*values: object) -> Record:
     """A partition tuple."""
     return Record(*values)
+
+
+def parquet_file(table: Table, path: str, rows: pa.Table, row_group_size: int | None = None, **entry: object) -> DataFile:
+    """Writes rows as a data file of a table, with field ids as its schema has them, and returns its entry without metrics."""
+    location = f"{table.location()}/data/{path}"
+    schema = schema_to_pyarrow(table.schema())
+    Path(location).parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(rows.cast(schema), location, row_group_size=row_group_size)
+    size = Path(location).stat().st_size
+    return data_file(table.format_version, file_path=location, record_count=rows.num_rows, file_size_in_bytes=size, **entry)
+
+
+def metrics(column: int, lower: int, upper: int, nulls: int = 0) -> dict[str, object]:
+    """The metrics of a long or timestamp column, for an entry."""
+    return {
+        "lower_bounds": {column: long_bytes(lower)},
+        "upper_bounds": {column: long_bytes(upper)},
+        "null_value_counts": {column: nulls},
+    }
+
+
+def commit_files(
+    catalog: Catalog, table: Table, snapshot: int, files: Sequence[DataFile], deletes: Sequence[DataFile] = ()
+) -> Table:
+    """Commits a snapshot of what the current one holds and these files."""
+    current = table.current_snapshot()
+    manifests = current.manifests(table.io) if current else []
+    made = [(files, False), (deletes, True)]
+    fresh = [
+        write_manifest(table, f"{table.location()}/metadata/{snapshot}-{kind}.avro", some, snapshot, deletes=kind)
+        for some, kind in made
+        if some
+    ]
+    return commit_manifests(catalog, table, [*manifests, *fresh], snapshot)

@@ -104,7 +104,7 @@ def _with_column(group: pq.RowGroupMetaData, position: int, ticks: Ticks | None)
     nulls = statistics.null_count if statistics is not None and statistics.has_null_count else UNKNOWN
     if statistics is None or ticks is None or not statistics.has_min_max:
         return RowGroup(group.num_rows, _compressed(group), None, None, nulls)
-    lower, upper = ticks.floor_us(statistics.min_raw), ticks.ceil_us(statistics.max_raw)
+    lower, upper = ticks.floor_us(statistics.min_raw), ticks.floor_us(statistics.max_raw)
     return RowGroup(group.num_rows, _compressed(group), lower, upper, nulls)
 
 

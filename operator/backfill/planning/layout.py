@@ -15,6 +15,7 @@ from backfill.planning.proof import prove
 from backfill.planning.reading import ReadSources
 from backfill.planning.splits import Opener, Parts, Steps, build_splits, place, share_between_tasks, without_empty_steps
 from backfill.planning.steps import ANY_REACH_US, MAX_STEPS, StepLimits, TooManyStepsError, make_steps
+from backfill.planning.timestamps import ticks_of
 
 
 def lay_out(read: ReadSources, inputs: PlanInputs) -> tuple[PlanHeader, pa.Table]:
@@ -51,8 +52,9 @@ def lay_out(read: ReadSources, inputs: PlanInputs) -> tuple[PlanHeader, pa.Table
 
 def step_limits(inputs: PlanInputs) -> StepLimits:
     """What bounds the steps of a plan."""
+    finer = any(ticks_of(source.timestamp_type, source.timestamp_unit).finer_than_us for source in inputs.sources)
     reach = {
-        OrderingPolicy.WITHIN_LATENESS: inputs.allowed_lateness_us,
+        OrderingPolicy.WITHIN_LATENESS: inputs.allowed_lateness_us - finer,
         OrderingPolicy.EXACT: -1,
         OrderingPolicy.STRICT: -1,
         OrderingPolicy.UNORDERED: ANY_REACH_US,

@@ -76,11 +76,6 @@ def worth_opening(files: SourceFiles, span: ReadRange, limit_us: int) -> Bools:
     return several_groups(files) & (outside | (files.upper_us - files.lower_us > limit_us))
 
 
-def last_moment(files: SourceFiles, span: ReadRange) -> int:
-    """The greatest upper bound a row of the range can have: bounds of nanoseconds are rounded up."""
-    return span.end_us if files.column.ticks.unit == "ns" else span.end_us - 1
-
-
 def several_groups(files: SourceFiles) -> Bools:
     """Files that may have more than one row group: by the manifest, which for some does not say."""
     lengths = pc.fill_null(pc.list_value_length(files.group_starts), 0)
@@ -123,7 +118,7 @@ def _cut_to_range(files: SourceFiles, source: int, span: ReadRange, found: npt.N
     """Pieces of file, row group, lower, upper, rows, bytes and rows without timestamp, one row of ``found`` each."""
     file, group, lower, upper, rows, size, nulls = found
     outside = (lower < span.start_us) | (upper >= span.end_us)
-    inside_lower, inside_upper = np.maximum(lower, span.start_us), np.minimum(upper, last_moment(files, span))
+    inside_lower, inside_upper = np.maximum(lower, span.start_us), np.minimum(upper, span.end_us - 1)
     share = (inside_upper - inside_lower + 1) / (upper - lower + 1).astype(np.float64)
     return Pieces(
         source=np.full(len(file), source, np.int64),

@@ -9,7 +9,7 @@ from backfill.api.quantities import to_us
 from backfill.planning.iceberg.tables import Catalogs, PinnedTable, check_pinned, pin
 from backfill.planning.layout import lay_out
 from backfill.planning.plan import HEADER_FILE, PlanHeader, PlanInputs, plan_directory, read_header, write_plan
-from backfill.planning.reading import PlanningProgress, read_sources
+from backfill.planning.reading import PlanningProgress, problems_of_files, read_sources
 from backfill.planning.workspace import Workspace
 
 TASK_BYTES_PER_SECOND = 8 * 2**20
@@ -40,12 +40,15 @@ def make_plan(
     Raises:
         InvalidPlanInput: with the mistakes of all sources together.
     """
-    pinned = _collect(lambda catalogs, number: pin(catalogs, spec.sources[number], _field(number)), len(spec.sources))
+    pinned, problems = _each(lambda catalogs, number: pin(catalogs, spec.sources[number], _field(number)), len(spec.sources))
     inputs = plan_inputs(spec, pinned, parallelism)
+    report = on_progress or (lambda progress: None)
+    if problems:
+        raise InvalidPlanInput([*problems, *problems_of_files(inputs, pinned, report)])
     directory = plan_directory(workspace, inputs.plan_id())
     if directory.exists(HEADER_FILE):
         return read_header(directory)
-    header, splits = lay_out(read_sources(inputs, pinned, on_progress or (lambda progress: None)), inputs)
+    header, splits = lay_out(read_sources(inputs, pinned, report), inputs)
     write_plan(workspace, header, [splits])
     return header
 
@@ -57,7 +60,9 @@ def verify_snapshots(header: PlanHeader) -> None:
         InvalidPlanInput: naming each table or snapshot that is gone and what to do.
     """
     sources = header.inputs.sources
-    _collect(lambda catalogs, number: check_pinned(catalogs, sources[number], _field(number)), len(sources))
+    _, problems = _each(lambda catalogs, number: check_pinned(catalogs, sources[number], _field(number)), len(sources))
+    if problems:
+        raise InvalidPlanInput(problems)
 
 
 def plan_inputs(spec: BackfillSpec, pinned: Sequence[PinnedTable], parallelism: int) -> PlanInputs:
@@ -80,8 +85,8 @@ def _field(number: int) -> str:
     return f"spec.sources[{number}]"
 
 
-def _collect(work: Callable[[Catalogs, int], Result], count: int) -> list[Result]:
-    """Does the same for each source and raises the problems of all of them together."""
+def _each(work: Callable[[Catalogs, int], Result], count: int) -> tuple[list[Result], list[Problem]]:
+    """Does the same for each source: the results, and the problems of all of them together."""
     catalogs = Catalogs()
     results: list[Result] = []
     problems: list[Problem] = []
@@ -90,6 +95,4 @@ def _collect(work: Callable[[Catalogs, int], Result], count: int) -> list[Result
             results.append(work(catalogs, number))
         except InvalidPlanInput as error:
             problems += error.problems
-    if problems:
-        raise InvalidPlanInput(list(dict.fromkeys(problems)))
-    return results
+    return results, problems

@@ -45,6 +45,24 @@ def read_sources(
     Raises:
         InvalidPlanInput: with the problems of all sources, or if none of them has rows in the range.
     """
+    read, problems = _read_each(inputs, pinned, on_progress)
+    if not problems and not any(len(files) for files in read.files):
+        problems = [_nothing_to_read(table, inputs) for table in pinned]
+    if problems:
+        raise InvalidPlanInput(problems)
+    return read
+
+
+def problems_of_files(
+    inputs: PlanInputs, pinned: Sequence[PinnedTable], on_progress: Callable[[PlanningProgress], None]
+) -> list[Problem]:
+    """What is wrong with the files of these sources, for a plan that can not be made because of others."""
+    return _read_each(inputs, pinned, on_progress)[1]
+
+
+def _read_each(
+    inputs: PlanInputs, pinned: Sequence[PinnedTable], on_progress: Callable[[PlanningProgress], None]
+) -> tuple[ReadSources, list[Problem]]:
     read = ReadSources([], [], [], [])
     problems: list[Problem] = []
     for table in pinned:
@@ -52,11 +70,7 @@ def read_sources(
             _read_source(inputs, table, read, on_progress)
         except InvalidPlanInput as error:
             problems += error.problems
-    if not problems and not any(len(files) for files in read.files):
-        problems = [_nothing_to_read(table, inputs) for table in pinned]
-    if problems:
-        raise InvalidPlanInput(problems)
-    return read
+    return read, problems
 
 
 def _read_source(

@@ -212,7 +212,7 @@ def _table(parts: Parts, begins: Int64s, steps: Steps, span: ReadRange, sources:
     upper_us = upper.reduceat(pieces.upper_us, begins)
     slice_start = np.where(sliced, start, lower_us)
     slice_end = np.where(sliced, end, np.minimum(upper_us + 1, span.end_us))
-    exact_end = np.array([files.column.ticks.unit == "ns" for files in sources])[head.source]
+    finer = np.array([files.column.ticks.finer_than_us for files in sources], np.int64)[head.source]
     unsliced = ~(sliced | head.careful.astype(np.bool_))
     columns = {
         "step": step,
@@ -224,7 +224,7 @@ def _table(parts: Parts, begins: Int64s, steps: Steps, span: ReadRange, sources:
         "slice_start_us": pa.array(slice_start, mask=unsliced),
         "slice_end_us": pa.array(slice_end, mask=unsliced),
         "lower_us": np.where(sliced, np.maximum(lower_us, start), lower_us),
-        "upper_us": np.where(sliced, np.minimum(upper_us, np.where(exact_end, end, end - 1)), upper_us),
+        "upper_us": np.where(sliced, np.minimum(upper_us, end - 1), upper_us) + finer,
         "rows": np.add.reduceat(pieces.rows, begins),
         "bytes": np.add.reduceat(pieces.bytes, begins),
         "spec_id": _numbers(head, [files.spec_id for files in sources]),

@@ -19,12 +19,14 @@ class Ticks:
     unit: str
 
     def floor_us(self, value: int) -> int:
-        """The last microsecond not after a value of the column."""
+        """The microsecond a value of the column lies in. Planning keeps all its bounds like this: it compares only whole
+        microseconds, and a value lies in a slice [start, end) of them exactly if its microsecond does."""
         return _bounded(value * _US_PER_SECOND // _TICKS_PER_SECOND[self.unit])
 
-    def ceil_us(self, value: int) -> int:
-        """The first microsecond not before a value of the column."""
-        return _bounded(-(-value * _US_PER_SECOND // _TICKS_PER_SECOND[self.unit]))
+    @property
+    def finer_than_us(self) -> bool:
+        """Whether a value can be newer than the microsecond it lies in."""
+        return self.unit == "ns"
 
     def first_at(self, moment_us: int) -> int:
         """The least value of the column that is not before a moment: ``value >= first_at(t)`` is exactly ``t <= time``."""

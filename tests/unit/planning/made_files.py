@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+
 from backfill.api.backfill import OrderingPolicy
-from backfill.planning.files import SourceFiles, PartitionValues, timestamp_column
+from backfill.planning.files import PartitionValues, SourceFiles, timestamp_column
 from backfill.planning.plan import PlanInputs, SourceInput
 from backfill.planning.reading import ReadSources
 
@@ -119,7 +120,9 @@ def _row_groups(data: bytes) -> list[list[tuple[int | None, int]]]:
     return [list(zip(t["ts"].cast(pa.int64()).to_pylist(), t["id"].to_pylist(), strict=True)) for t in tables]
 
 
-def rows_wanted(sources: Sequence[Sequence[Groups]], names: Sequence[str], start_us: int, end_us: int) -> Counter[tuple[str, int]]:
+def rows_wanted(
+    sources: Sequence[Sequence[Groups]], names: Sequence[str], start_us: int, end_us: int
+) -> Counter[tuple[str, int]]:
     """The rows with a timestamp in [start, end): path and row id."""
     wanted: Counter[tuple[str, int]] = Counter()
     for name, files in zip(names, sources, strict=True):

@@ -6,13 +6,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_files import Groups, made_inputs, made_source, read_sources, rows_of, rows_wanted
+
 from backfill.api.backfill import OrderingPolicy
 from backfill.api.errors import BackfillError, InvalidPlanInput
 from backfill.planning.layout import check_promises, lay_out
 from backfill.planning.plan import PlanHeader, Proof
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from made_files import Groups, made_inputs, made_source, read_sources, rows_of, rows_wanted
 
 START, END = 1_000, 2_000
 NAMES = ("a", "b")
@@ -38,7 +39,9 @@ wishes = st.fixed_dictionaries(
 )
 
 
-def plan(made: Sequence[Sequence[Groups]], known_groups: bool = True, **asked: Any) -> tuple[PlanHeader, pa.Table, dict[str, bytes]]:
+def plan(
+    made: Sequence[Sequence[Groups]], known_groups: bool = True, **asked: Any
+) -> tuple[PlanHeader, pa.Table, dict[str, bytes]]:
     pairs = [made_source(name, files, known_groups=known_groups) for name, files in zip(NAMES, made, strict=False)]
     all_files = [files for files, _ in pairs]
     header, splits = lay_out(read_sources(all_files), made_inputs(START, END, all_files, **asked))
@@ -104,7 +107,7 @@ def test_stretches_without_data_belong_to_no_step() -> None:
 def test_a_step_takes_no_more_than_its_bytes_where_data_is_dense() -> None:
     made = [[[moment, moment + 1]] for moment in range(START, START + 40, 2)]
     size = made_source("a", made)[0].file_bytes
-    header, splits, _ = plan([made], target_step_bytes=int(size[0]) * 5)
+    header, _, _ = plan([made], target_step_bytes=int(size[0]) * 5)
     assert header.steps == 4
     assert header.sources[0].step_bytes == tuple(int(size[first : first + 5].sum()) for first in range(0, 20, 5))
 
@@ -134,7 +137,7 @@ def test_a_file_that_ends_later_is_cut_into_one_slice_a_step() -> None:
 
 def test_a_wide_file_gives_each_step_only_the_row_groups_it_overlaps() -> None:
     wide = [[moment, moment + 20] for moment in range(1_000, 1_400, 100)]
-    header, splits, _ = plan([[wide]], allowed_lateness_us=0)
+    _, splits, _ = plan([[wide]], allowed_lateness_us=0)
     assert splits["row_groups"].to_pylist() == [[0], [1], [2], [3]]
     assert splits["slice_start_us"].null_count == 4
 

@@ -3,9 +3,11 @@
 import difflib
 
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, GreaterThanOrEqual, LessThan
+from pyiceberg.expressions.literals import Literal, LongLiteral
 from pyiceberg.expressions.parser import parse
 from pyiceberg.expressions.visitors import bind, rewrite_not
 from pyiceberg.schema import Schema
+from pyiceberg.types import IcebergType
 from pyparsing import ParseException
 
 from backfill.api.backfill import Source
@@ -30,8 +32,16 @@ def parse_filter(source: Source, schema: Schema, field: str, problems: list[Prob
 
 def in_range(column: str, ticks: Ticks, start_us: int, end_us: int) -> BooleanExpression:
     """Rows with a timestamp in [start, end), exact in the column's own unit."""
-    from_start = GreaterThanOrEqual(term=column, value=ticks.first_at(start_us))
-    return And(from_start, LessThan(term=column, value=ticks.first_at(end_us)))
+    literal = _Nanoseconds if ticks.unit == "ns" else LongLiteral
+    from_start = GreaterThanOrEqual(term=column, value=literal(ticks.first_at(start_us)))
+    return And(from_start, LessThan(term=column, value=literal(ticks.first_at(end_us))))
+
+
+class _Nanoseconds(LongLiteral):
+    """A literal for nanosecond timestamps, to which PyIceberg converts no other."""
+
+    def to(self, type_var: IcebergType) -> Literal[int]:
+        return self
 
 
 def _quoted(value: str) -> str:

@@ -176,7 +176,7 @@ class ManifestScan:
             return
         bounded = lower is not None and upper is not None
         lower_us = self.column.ticks.floor_us(lower) if lower is not None else LEAST_US
-        upper_us = self.column.ticks.ceil_us(upper) if upper is not None else GREATEST_US
+        upper_us = self.column.ticks.floor_us(upper) if upper is not None else GREATEST_US
         if lower_us >= self._range[1] or upper_us < self._range[0] or not self._metrics_may_match(entry):
             return
         if str(values[2]).upper() != "PARQUET":

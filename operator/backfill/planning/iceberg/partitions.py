@@ -79,7 +79,7 @@ def _span_us(field: PartitionField, value: Any, column: TimestampColumn) -> tupl
         return None
     match field.transform:
         case IdentityTransform():
-            return column.ticks.floor_us(value), column.ticks.ceil_us(value)
+            return column.ticks.floor_us(value), column.ticks.floor_us(value)
         case HourTransform():
             return value * _HOUR_US, (value + 1) * _HOUR_US - 1
         case DayTransform():

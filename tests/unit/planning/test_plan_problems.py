@@ -1,0 +1,172 @@
+"""Input that can not be planned: each mistake is one clear problem, and all of them are told together."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from planned import DAY_US, HOUR_US, hourly, plan, source
+from pyiceberg.catalog import Catalog
+from pyiceberg.manifest import FileFormat
+from pyiceberg.table import Table
+
+from backfill.api.errors import InvalidPlanInput, Problem
+from backfill.api.quantities import format_time, from_us
+from backfill.planning.planner import verify_snapshots
+from iceberg_tables import commit_files, parquet_file
+
+TS = pa.timestamp("us", "UTC")
+
+
+@pytest.fixture
+def events(lake: Catalog) -> Table:
+    """A day of events in one file."""
+    rows = pa.table({"ts": pa.array(hourly(), TS), "number": pa.array(range(144), pa.int64()), "region": ["eu"] * 144})
+    table = lake.create_table("raw.events", schema=rows.schema)
+    table.append(rows)
+    return table
+
+
+def problems(tmp_path: Path, *sources: dict[str, Any], **fields: Any) -> list[Problem]:
+    with pytest.raises(InvalidPlanInput) as raised:
+        plan(tmp_path / "w", *sources, **fields)
+    assert not list((tmp_path / "w").rglob("*.*"))
+    return list(raised.value.problems)
+
+
+@pytest.mark.usefixtures("events")
+@pytest.mark.parametrize(
+    ("fields", "field", "message", "fix"),
+    [
+        ({"table": "sea.raw.events"}, "table", "catalog sea can not be opened", "PYICEBERG_CATALOG__SEA__URI"),
+        ({"table": "lake.raw.event"}, "table", "table lake.raw.event does not exist", "did you mean lake.raw.events?"),
+        ({"table": "lake.row.events"}, "table", "table lake.row.events does not exist", "namespace row"),
+        ({"timestampColumn": "tss"}, "timestampColumn", "has no column tss", "did you mean ts?"),
+        ({"timestampColumn": "region"}, "timestampColumn", "column region of lake.raw.events is a string", "a timestamp column"),
+        (
+            {"timestampColumn": "number"},
+            "timestampUnit",
+            "is a long; its unit is missing",
+            "set timestampUnit to s, ms, us or ns",
+        ),
+        ({"timestampUnit": "ms"}, "timestampUnit", "is a timestamptz, which has its own unit", "leave timestampUnit out"),
+        ({"filter": "region = = 'eu'"}, "filter", "is not a filter PyIceberg can parse", "region == 'us-east-1'"),
+        ({"filter": "regio == 'eu'"}, "filter", "does not fit table lake.raw.events", "its columns are: region"),
+        ({"filter": "number == 'eu'"}, "filter", "does not fit table lake.raw.events", "number"),
+        ({"regions": {"column": "zone", "in": ["eu"]}}, "regions", "does not fit table", "its columns are"),
+        ({"kafka": {"offsetColumn": "offset"}}, "kafka.offsetColumn", "has no column offset", "there are: number, region, ts"),
+        ({"kafka": {"partitionColumn": "region"}}, "kafka.partitionColumn", "is a string", "use an int or long column"),
+        (
+            {"snapshot": {"id": 77}},
+            "snapshot.id",
+            "snapshot 77 of lake.raw.events is not there",
+            "choose one of the 1 that are kept",
+        ),
+        ({"snapshot": {"asOf": "2020-01-01T00:00:00Z"}}, "snapshot.asOf", "no snapshot as old as 2020", "or leave snapshot out"),
+    ],
+)
+def test_a_mistake_is_named_with_what_to_do(tmp_path: Path, fields: dict[str, Any], field: str, message: str, fix: str) -> None:
+    (problem,) = problems(tmp_path, source("events", **fields))
+    assert problem.field == f"spec.sources[0].{field}"
+    assert message in problem.message
+    assert fix in problem.fix
+
+
+@pytest.mark.usefixtures("events")
+def test_the_mistakes_of_all_sources_are_told_together(tmp_path: Path) -> None:
+    found = problems(
+        tmp_path,
+        source("events", timestampColumn="when", filter="a b"),
+        source("plays"),
+        source("more", table="lake.raw.events", snapshot={"id": 1}),
+    )
+    assert [problem.field for problem in found] == [
+        "spec.sources[0].timestampColumn",
+        "spec.sources[0].filter",
+        "spec.sources[1].table",
+        "spec.sources[2].snapshot.id",
+    ]
+
+
+def test_a_table_nothing_was_written_to_is_named(lake: Catalog, tmp_path: Path) -> None:
+    lake.create_table("raw.events", schema=pa.schema([("ts", TS)]))
+    assert "has no snapshot: nothing was ever written" in problems(tmp_path, source("events"))[0].message
+
+
+@pytest.mark.usefixtures("events")
+def test_a_window_without_rows_is_told_what_the_table_has(tmp_path: Path) -> None:
+    window = {"start": "2026-04-01T00:00:00Z", "end": "2026-04-02T00:00:00Z"}
+    (problem,) = problems(tmp_path, source("events"), window=window)
+    assert "no rows with ts from 2026-04-01T00:00:00Z to 2026-04-02T00:00:00Z" in problem.message
+    assert "rows from 2026-03-01T00:00:00Z to 2026-03-01T23:50:00Z" in problem.fix
+
+
+def test_files_without_statistics_are_refused_naming_the_property_to_set(lake: Catalog, tmp_path: Path) -> None:
+    rows = pa.table({"ts": pa.array(hourly(), TS)})
+    table = lake.create_table("raw.events", schema=rows.schema)
+    file = parquet_file(table, "a.parquet", rows)
+    pq.write_table(pq.read_table(file.file_path), file.file_path, write_statistics=False)
+    commit_files(lake, table, 1, [file])
+    (problem,) = problems(tmp_path, source("events"))
+    assert problem.field == "spec.sources[0].timestampColumn"
+    assert "1 data files of lake.raw.events have no statistics of column ts" in problem.message
+    assert file.file_path in problem.message
+    assert "write.metadata.metrics.column.ts=full" in problem.fix
+
+
+@pytest.mark.parametrize("damage", ["missing", "corrupt"])
+def test_a_data_file_whose_footer_is_needed_but_can_not_be_read_is_named(lake: Catalog, tmp_path: Path, damage: str) -> None:
+    rows = pa.table({"ts": pa.array(hourly(), TS)})
+    table = lake.create_table("raw.events", schema=rows.schema)
+    file = parquet_file(table, "a.parquet", rows)
+    commit_files(lake, table, 1, [file])
+    if damage == "missing":
+        Path(file.file_path).unlink()
+    else:
+        Path(file.file_path).write_bytes(b"no parquet at all")
+    (problem,) = problems(tmp_path, source("events"))
+    assert f"1 data files of lake.raw.events can not be read; the first: {file.file_path}" in problem.message
+
+
+def test_files_in_another_format_are_refused(lake: Catalog, tmp_path: Path) -> None:
+    rows = pa.table({"ts": pa.array(hourly(), TS)})
+    table = lake.create_table("raw.events", schema=rows.schema)
+    commit_files(lake, table, 1, [parquet_file(table, "a.orc", rows, file_format=FileFormat.ORC)])
+    assert "1 files in the range that are not Parquet" in problems(tmp_path, source("events"))[0].message
+
+
+def test_a_manifest_that_is_gone_is_named(events: Table, tmp_path: Path) -> None:
+    (manifest,) = events.current_snapshot().manifests(events.io)
+    Path(manifest.manifest_path).unlink()
+    assert manifest.manifest_path in problems(tmp_path, source("events"))[0].message
+
+
+def test_the_snapshot_of_a_moment_is_the_one_that_was_current(events: Table, tmp_path: Path) -> None:
+    first = events.current_snapshot()
+    events.append(pa.table({"ts": pa.array([DAY_US + 7 * HOUR_US], TS), "number": pa.array([1], pa.int64()), "region": ["eu"]}))
+    second = events.current_snapshot()
+    for snapshot, moment_ms in ((first, second.timestamp_ms - 1), (second, second.timestamp_ms)):
+        as_of = format_time(from_us(moment_ms * 1000))
+        planned = plan(tmp_path / "w", source("events", snapshot={"asOf": as_of}))
+        assert planned.header.inputs.sources[0].snapshot_id == snapshot.snapshot_id
+
+
+def test_an_attempt_is_refused_once_the_pinned_snapshot_has_expired(lake: Catalog, events: Table, tmp_path: Path) -> None:
+    header = plan(tmp_path / "w", source("events")).header
+    verify_snapshots(header)
+    events.append(pa.table({"ts": pa.array([DAY_US], TS), "number": pa.array([1], pa.int64()), "region": ["eu"]}))
+    events.maintenance.expire_snapshots().older_than(datetime.now(UTC) + timedelta(days=1)).commit()
+    with pytest.raises(
+        InvalidPlanInput, match=r"spec.sources\[0\].snapshot: snapshot \d+ of lake.raw.events, which the plan reads, has expired"
+    ):
+        verify_snapshots(header)
+
+
+def test_an_attempt_is_refused_once_the_table_was_made_again(lake: Catalog, events: Table, tmp_path: Path) -> None:
+    header = plan(tmp_path / "w", source("events")).header
+    lake.drop_table("raw.events")
+    lake.create_table("raw.events", schema=events.schema())
+    with pytest.raises(InvalidPlanInput, match="dropped and made again"):
+        verify_snapshots(header)
