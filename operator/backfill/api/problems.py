@@ -1,6 +1,7 @@
 """Turns what pydantic found wrong into problems that say where, what stands there, and what to do."""
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Annotated, Any, TypeVar, get_args, get_origin
@@ -22,6 +23,7 @@ _FORMS = {
     PERCENTAGE_PATTERN: 'write a percentage from 0 to 100, for example "99.9"',
 }
 _SHOWN_CHARACTERS = 60
+_PLAIN_KEY = re.compile(r"[\w-]+", re.ASCII)
 
 
 def read_json(model: type[_Model], value: JsonValue) -> _Model:
@@ -42,8 +44,8 @@ def field_path(location: Location) -> str:
     """A place as kubectl prints it: ``spec.sources[0].table``, ``spec.overrides.sparkConf[spark.sql.ansi.enabled]``."""
     path = ""
     for part in location:
-        if isinstance(part, int) or "." in part:
-            path += f"[{part}]"
+        if isinstance(part, int) or not _PLAIN_KEY.fullmatch(part):
+            path += f"[{part}]" if str(part).isprintable() else f"[{json.dumps(part)}]"
         else:
             path += f".{part}" if path else part
     return path

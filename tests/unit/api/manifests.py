@@ -32,7 +32,7 @@ def changed(document: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]
     result = copy.deepcopy(document)
     for place, value in changes.items():
         *path, last = [int(part) if part.isdigit() else part for part in place.split(".")]
-        here = result
+        here: Any = result
         for part in path:
             here = here[part] if isinstance(part, int) else here.setdefault(part, {})
         if value is None:

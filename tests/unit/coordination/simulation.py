@@ -182,9 +182,9 @@ class Driver:
 class Cluster:
     """Everything, with one method for each thing that can happen next."""
 
-    def __init__(self, history: History, rules: Rules | None = None):
+    def __init__(self, history: History, rules: Rules = Rules()):
         self.history = history
-        self.rules = rules or Rules()
+        self.rules = rules
         self.checkpoints = {name: Checkpoint() for name in history.queries}
         self.spec = SplitAssignmentSpec(
             backfill="b", plan_id="p", attempt=0, steps=history.timeline.steps, watermark=from_us(history.timeline.starts_us[0])

@@ -1,6 +1,5 @@
 """The promises on order, alignment and determinism, as invariants of a simulated cluster in which anything may fail."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -22,13 +21,11 @@ ANY_QUERY = st.integers(0, 2)
 class AnythingMayHappen(RuleBasedStateMachine):
     """Every step is one thing that can happen next; the end is that nothing fails any more."""
 
-    def __init__(self, rules: Rules | None = None) -> None:
-        super().__init__()
-        self.rules = rules
+    coordination = Rules()
 
     @initialize(history=histories())
     def start(self, history: History) -> None:
-        self.cluster = Cluster(history, self.rules)
+        self.cluster = Cluster(history, self.coordination)
 
     @rule()
     def the_controller_decides(self) -> None:
@@ -137,7 +134,7 @@ WRONG: dict[str, tuple[Rules, str]] = {
 @pytest.mark.parametrize("wrong", WRONG)
 def test_the_simulation_notices_when(wrong: str) -> None:
     rules, consequence = WRONG[wrong]
-    machine: Callable[[], AnythingMayHappen] = lambda: AnythingMayHappen(rules)  # noqa: E731
+    machine = type("WrongRules", (AnythingMayHappen,), {"coordination": rules})
     search = settings(
         max_examples=2000,
         stateful_step_count=40,
