@@ -1,11 +1,15 @@
-"""Work that takes longer than a turn: it runs in the worker process, one job at a time, and can be repeated at will."""
+"""Work that takes longer than a turn: it runs in the worker process, one job at a time, and can be repeated at will.
 
-from collections.abc import Callable, Mapping
+The modules that do the work are imported where it is done: the controller itself never opens a table.
+"""
+
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol, Self
 
-from backfill.api.backfill import Backfill, BackfillSpec, Output, Window
+from backfill.api.backfill import Backfill, BackfillSpec, Output, OutputStatus, Window
 from backfill.api.errors import BadInput
+from backfill.outputs.result import Result
 from backfill.planning.plan import PlanHeader
 from backfill.planning.workspace import Workspace
 
@@ -38,14 +42,15 @@ class PlanResult:
     """A plan, and where the output tables stood before anything was done."""
 
     header: PlanHeader
-    base_snapshots: Mapping[str, int | None]
-    """By output; None for a table without a snapshot."""
+    outputs: tuple[OutputStatus, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PlanJob:
     """Checks the outputs and makes the plan."""
 
+    namespace: str
+    name: str
     spec: BackfillSpec
     workspace: Workspace
     parallelism: int
@@ -56,17 +61,25 @@ class PlanJob:
         Raises:
             BadInput: the tables do not allow it.
         """
-        from backfill.outputs.publish import base_snapshot, check_output
+        from backfill.outputs.publish import output_state
+        from backfill.outputs.tables import check_outputs
         from backfill.planning.planner import make_plan
 
-        problems = [problem for output in self.spec.outputs for problem in check_output(output, self.spec.window)]
+        outputs = self.spec.outputs
+        results = [Result(self.namespace, self.name, plan_id="", output=output.name) for output in outputs]
+        problems = check_outputs(outputs, results, self.spec.window)
         try:
             header = make_plan(self.spec, self.workspace, parallelism=self.parallelism, on_progress=on_progress)
         except BadInput as error:
             raise BadInput([*error.problems, *problems]) from error
         if problems:
             raise BadInput(problems)
-        return PlanResult(header, {output.name: base_snapshot(output) for output in self.spec.outputs})
+        bases = [output_state(output, result).snapshot_id for output, result in zip(outputs, results, strict=True)]
+        statuses = (
+            OutputStatus(name=output.name, table=output.table, base_snapshot_id=base)
+            for output, base in zip(outputs, bases, strict=True)
+        )
+        return PlanResult(header, tuple(statuses))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +101,30 @@ class VerifyJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
-    """What a branch holds."""
+class StagedOutput:
+    """An output and the result of one plan for it."""
+
+    output: Output
+    result: Result
+    base_snapshot_id: int | None
+    """The table's snapshot before the run."""
+
+
+def staged_outputs(backfill: Backfill) -> tuple[StagedOutput, ...]:
+    """The outputs of a Backfill, in the order of its spec; nothing is staged before there is a plan."""
+    plan_id, metadata = backfill.status.plan_id, backfill.metadata
+    bases = {status.name: status.base_snapshot_id for status in backfill.status.outputs}
+    if plan_id is None:
+        return ()
+    return tuple(
+        StagedOutput(output, Result(metadata.namespace, metadata.name, plan_id, output.name), bases[output.name])
+        for output in backfill.spec.outputs
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What a branch holds of an output."""
 
     branch: str | None
     rows: int
@@ -98,28 +133,29 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class SettleResult:
-    """What the branches hold, by output."""
+    """What is staged, by output."""
 
-    staged: Mapping[str, Staged]
+    totals: dict[str, Totals]
 
 
 @dataclass(frozen=True, slots=True)
 class SettleJob:
     """Counts what is staged and removes the files of failed tasks."""
 
-    name: str
-    namespace: str
-    plan_id: str
-    outputs: tuple[Output, ...]
-
-    @classmethod
-    def of(cls, backfill: Backfill) -> Self:
-        """The job for a Backfill that has a plan."""
-        return cls(backfill.metadata.name, backfill.metadata.namespace, required_plan_id(backfill), backfill.spec.outputs)
+    staged: tuple[StagedOutput, ...]
 
     def run(self, on_progress: OnProgress) -> SettleResult:
         """The totals of every output."""
-        raise NotImplementedError
+        return SettleResult({staged.output.name: _settle(staged) for staged in self.staged})
+
+
+def _settle(staged: StagedOutput) -> Totals:
+    from backfill.outputs.cleanup import remove_orphans
+    from backfill.outputs.publish import output_state
+
+    state = output_state(staged.output, staged.result)
+    remove_orphans(staged.output, staged.result)
+    return Totals(state.branch, state.rows, state.rows_outside_window)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,27 +164,14 @@ class PublishResult:
 
     output: str
     snapshot_id: int
-    rows: int
 
 
 @dataclass(frozen=True, slots=True)
 class PublishJob:
     """Publishes one output. One that is published already is left as it is."""
 
-    name: str
-    namespace: str
-    plan_id: str
-    output: Output
+    staged: StagedOutput
     window: Window
-    base_snapshot_id: int | None
-
-    @classmethod
-    def of(cls, backfill: Backfill, output: Output) -> Self:
-        """The job for one output of a Backfill that has a plan."""
-        bases = {status.name: status.base_snapshot_id for status in backfill.status.outputs}
-        metadata = backfill.metadata
-        plan_id = required_plan_id(backfill)
-        return cls(metadata.name, metadata.namespace, plan_id, output, backfill.spec.window, bases[output.name])
 
     def run(self, on_progress: OnProgress) -> PublishResult:
         """The snapshot that holds the result.
@@ -156,38 +179,37 @@ class PublishJob:
         Raises:
             PublishConflict: production changed the window meanwhile.
         """
-        raise NotImplementedError
+        from backfill.outputs.publish import publish
+
+        staged = self.staged
+        published = publish(staged.output, staged.result, self.window, staged.base_snapshot_id)
+        return PublishResult(staged.output.name, published.snapshot_id)
 
 
 @dataclass(frozen=True, slots=True)
 class DiscardJob:
     """Removes everything a Backfill made: branches, staged files, plan, checkpoints."""
 
-    name: str
-    namespace: str
-    plan_id: str | None
+    staged: tuple[StagedOutput, ...]
     workspace: Workspace | None
-    outputs: tuple[Output, ...]
 
     @classmethod
     def of(cls, backfill: Backfill) -> Self:
         """The job for a Backfill, planned or not."""
-        status, metadata = backfill.status, backfill.metadata
-        workspace = Workspace(status.workspace) if status.workspace else None
-        return cls(metadata.name, metadata.namespace, status.plan_id, workspace, backfill.spec.outputs)
+        location = backfill.status.workspace
+        return cls(staged_outputs(backfill), Workspace(location) if location else None)
 
     def run(self, on_progress: OnProgress) -> None:
         """Can be repeated: what is gone already is no error."""
-        raise NotImplementedError
+        from backfill.outputs.cleanup import discard
+
+        for staged in self.staged:
+            discard(staged.output, staged.result, staged.base_snapshot_id)
+        if self.workspace is not None:
+            self.workspace.child("plans").remove()
+            checkpoints(self.workspace).remove()
 
 
-def required_plan_id(backfill: Backfill) -> str:
-    """The plan of a Backfill that is past planning."""
-    if backfill.status.plan_id is None:
-        raise AssertionError("there is no plan yet")
-    return backfill.status.plan_id
-
-
-def checkpoints(workspace: Workspace, plan_id: str) -> Workspace:
-    """Where the checkpoints of a plan's queries are; another plan has others."""
-    return workspace.child("checkpoints", plan_id)
+def checkpoints(workspace: Workspace) -> Workspace:
+    """Where the checkpoints of all plans' queries are."""
+    return workspace.child("checkpoints")

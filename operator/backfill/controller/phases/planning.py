@@ -1,6 +1,6 @@
 """From a new resource to a recorded plan."""
 
-from backfill.api.backfill import OutputStatus, Progress, SourceStatus
+from backfill.api.backfill import Progress, SourceStatus
 from backfill.api.conditions import ConditionType, Reason
 from backfill.api.errors import BadInput
 from backfill.controller.decision import CancelJob, Next, StartJob
@@ -23,7 +23,8 @@ def plan(observed: Observed, draft: Draft) -> Next:
         return Next(at_rest=True)
     draft.condition(_PLANNED, "Unknown", Reason.PLANNING, "reads the metadata of the tables")
     draft.set(workspace=observed.workspace)
-    job = PlanJob(observed.backfill.spec, Workspace(observed.workspace), observed.parallelism)
+    metadata, spec = observed.backfill.metadata, observed.backfill.spec
+    job = PlanJob(metadata.namespace, metadata.name, spec, Workspace(observed.workspace), observed.parallelism)
     state = observed.job
     if state is None or state.job != job:
         return Next(actions=(StartJob(job),))
@@ -32,7 +33,7 @@ def plan(observed: Observed, draft: Draft) -> Next:
     if state.phase == "Failed":
         _record_failure(draft, state.error)
         return Next(actions=(CancelJob(),), at_rest=True)
-    _record(draft, observed, state.result)
+    _record(draft, state.result)
     return Next(requeue_seconds=0)
 
 
@@ -43,7 +44,7 @@ def _record_failure(draft: Draft, error: Exception | None) -> None:
         draft.fail(_PLANNED, Reason.PLANNING_FAILED, str(error))
 
 
-def _record(draft: Draft, observed: Observed, result: object) -> None:
+def _record(draft: Draft, result: object) -> None:
     if not isinstance(result, PlanResult):
         raise TypeError(f"a plan job gave {type(result).__name__}")
     header = result.header
@@ -51,10 +52,7 @@ def _record(draft: Draft, observed: Observed, result: object) -> None:
         plan_id=header.plan_id,
         progress=Progress(steps=header.steps),
         sources=expected(header),
-        outputs=tuple(
-            OutputStatus(name=output.name, table=output.table, base_snapshot_id=result.base_snapshots[output.name])
-            for output in observed.backfill.spec.outputs
-        ),
+        outputs=result.outputs,
     )
     message = f"{header.steps:,} steps, {header.rows:,} rows in {sum(source.files for source in header.sources):,} files"
     draft.condition(_PLANNED, "True", Reason.PLAN_READY, "\n".join((message, *header.warnings)))

@@ -5,7 +5,7 @@ from backfill.api.conditions import ConditionType, Reason
 from backfill.api.errors import PublishConflict
 from backfill.controller.decision import CancelJob, Next, StartJob
 from backfill.controller.draft import Draft
-from backfill.controller.jobs import PublishJob, PublishResult
+from backfill.controller.jobs import PublishJob, PublishResult, staged_outputs
 from backfill.controller.observed import Observed
 
 _PUBLISHED = ConditionType.PUBLISHED
@@ -35,7 +35,8 @@ def _to_publish(observed: Observed, draft: Draft) -> list[Output]:
 
 def _publish_one(observed: Observed, draft: Draft, output: Output) -> Next:
     draft.condition(_PUBLISHED, "Unknown", Reason.PUBLISHING, f"publishes {output.name} to {output.table}")
-    job = PublishJob.of(observed.backfill, output)
+    staged = next(staged for staged in staged_outputs(observed.backfill) if staged.output == output)
+    job = PublishJob(staged, observed.backfill.spec.window)
     state = observed.job
     if state is None or state.job != job:
         return Next(actions=(StartJob(job),))

@@ -1,9 +1,10 @@
 """After the last step: count what the branches hold and remove what failed tasks left behind."""
 
+from backfill.api.backfill import OutputStatus
 from backfill.api.conditions import ConditionType, Reason
 from backfill.controller.decision import CancelJob, Next, StartJob
 from backfill.controller.draft import Draft
-from backfill.controller.jobs import SettleJob, SettleResult
+from backfill.controller.jobs import SettleJob, SettleResult, Totals, staged_outputs
 from backfill.controller.observed import Observed
 
 _RUNNING = ConditionType.RUNNING
@@ -12,7 +13,7 @@ _RUNNING = ConditionType.RUNNING
 def settle(observed: Observed, draft: Draft) -> Next:
     """Has the staged result counted, and records it."""
     draft.condition(_RUNNING, "True", Reason.REPLAYING, "all steps are committed; counts the result")
-    job = SettleJob.of(observed.backfill)
+    job = SettleJob(staged_outputs(observed.backfill))
     state = observed.job
     if state is None or state.job != job:
         return Next(actions=(StartJob(job),))
@@ -28,16 +29,10 @@ def settle(observed: Observed, draft: Draft) -> Next:
 def _record(draft: Draft, result: object) -> None:
     if not isinstance(result, SettleResult):
         raise TypeError(f"a settle job gave {type(result).__name__}")
-    draft.set(
-        outputs=tuple(
-            output.model_copy(
-                update={
-                    "branch": result.staged[output.name].branch,
-                    "rows": result.staged[output.name].rows,
-                    "rows_outside_window": result.staged[output.name].rows_outside_window,
-                }
-            )
-            for output in draft.status.outputs
-        )
-    )
+    draft.set(outputs=tuple(_counted(output, result.totals[output.name]) for output in draft.status.outputs))
     draft.condition(_RUNNING, "False", Reason.ALL_STEPS_COMMITTED, "every source of every query is committed to its end")
+
+
+def _counted(output: OutputStatus, totals: Totals) -> OutputStatus:
+    fields = {"branch": totals.branch, "rows": totals.rows, "rows_outside_window": totals.rows_outside_window}
+    return output.model_copy(update=fields)

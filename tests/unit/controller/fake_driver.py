@@ -1,0 +1,148 @@
+"""Plays a driver through the channel, without Spark: reads steps as they are released, and fails as the test wants it.
+
+What it "commits" goes to a file under the checkpoints, so that a later attempt goes on from there, and every step it
+reads is written to a log next to it: that is what tests look at. Two drivers at once, or a step that was not released,
+are written there too.
+
+``FAKE_DRIVER`` in the environment is a JSON object:
+``step_seconds`` how long a step takes; ``crash_at`` and ``hang_at``: before that step, the first time it is reached;
+``crash_always_at``: every time; ``unsupported``: the program can not be redirected; ``start_seconds``: how long it takes
+before anything is reported.
+"""
+
+import fcntl
+import json
+import os
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+from backfill.api.atomic import replace_file
+from backfill.api.settings import SETTINGS_VARIABLE, DriverSettings
+from backfill.api.split_assignment import (
+    ASSIGNMENT_FILE,
+    LOCK_FILE,
+    STATUS_FILE,
+    QueryProgress,
+    SourceProgress,
+    SplitAssignmentSpec,
+    SplitAssignmentStatus,
+)
+from backfill.planning.plan import read_header
+from backfill.planning.workspace import Workspace
+
+CONTROLLER_GRACE_SECONDS = 1.0
+
+
+class FakeDriver:
+    def __init__(self, settings: DriverSettings, wishes: dict[str, float]):
+        self.settings = settings
+        self.wishes = wishes
+        self.header = read_header(Workspace(settings.plan))
+        self.channel = Path(settings.channel)
+        self.checkpoints = Path(settings.checkpoints)
+        self.checkpoints.mkdir(parents=True, exist_ok=True)
+        self.committed_file = self.checkpoints / "committed"
+        self.controller_seen = time.monotonic()
+
+    def log(self, event: str, **details: object) -> None:
+        with (self.checkpoints / "events.jsonl").open("a") as log:
+            log.write(json.dumps({"event": event, "attempt": self.settings.attempt, **details}) + "\n")
+
+    @property
+    def committed(self) -> int:
+        return int(self.committed_file.read_text()) if self.committed_file.exists() else 0
+
+    def assignment(self) -> SplitAssignmentSpec:
+        spec = SplitAssignmentSpec.model_validate_json((self.channel / ASSIGNMENT_FILE).read_bytes())
+        if spec.attempt > self.settings.attempt:
+            self.log("fenced")
+            sys.exit(1)
+        return spec
+
+    def report(self, phase: str, **fields: object) -> None:
+        starting = phase == "Starting"
+        rows = {total.name: sum(total.step_rows[: self.committed]) for total in self.header.sources}
+        sources = tuple(SourceProgress(name=name, committed=self.committed, rows=count) for name, count in rows.items())
+        status = SplitAssignmentStatus.model_validate(
+            {
+                "attempt": self.settings.attempt,
+                "phase": phase,
+                "queries": () if starting else (QueryProgress(name="query", sources=sources, open_at_end=0),),
+                "executors": 1,
+                "heartbeat": datetime.now(UTC),
+                "max_observed_misalignment_seconds": 0.5,
+                **fields,
+            }
+        )
+        replace_file(self.channel / STATUS_FILE, status.model_dump_json(by_alias=True).encode(), durable=False)
+
+    def first_time(self, wish: str) -> bool:
+        """Whether a wish is for this step and was not granted before."""
+        if self.wishes.get(wish) != self.committed:
+            return False
+        mark = self.checkpoints / wish
+        new = not mark.exists()
+        mark.touch()
+        return new
+
+    def controller_is_there(self) -> bool:
+        with (self.channel / LOCK_FILE).open("rb") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self.controller_seen = time.monotonic()
+        return time.monotonic() - self.controller_seen < CONTROLLER_GRACE_SECONDS
+
+    def read_step(self) -> None:
+        step = self.committed
+        if self.wishes.get("crash_always_at") == step or self.first_time("crash_at"):
+            print("the fake driver crashes", flush=True)
+            os._exit(17)
+        if self.first_time("hang_at"):
+            time.sleep(3600)
+        time.sleep(self.wishes.get("step_seconds", 0.01))
+        self.log("step", step=step)
+        replace_file(self.committed_file, str(step + 1).encode())
+
+    def run(self) -> int:
+        with (self.checkpoints / "driver.lock").open("a") as alone:
+            try:
+                fcntl.flock(alone, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self.log("two drivers")
+            self.log("started", committed=self.committed)
+            time.sleep(self.wishes.get("start_seconds", 0.0))
+            if self.wishes.get("unsupported"):
+                self.report("Failed", reason="UnsupportedProgram", message="foreachBatch can not be redirected")
+                return 2
+            return self.run_steps()
+
+    def run_steps(self) -> int:
+        self.report("Starting")
+        self.report("Running")
+        beat = time.monotonic()
+        while self.committed <= self.header.steps:
+            spec = self.assignment()
+            if spec.stop or not self.controller_is_there():
+                self.report("Stopped")
+                self.log("stopped")
+                return 0
+            flush = self.committed == self.header.steps and spec.released >= self.header.steps
+            if spec.released > self.committed or flush:
+                self.read_step()
+                self.report("Running")
+            elif time.monotonic() - beat > 0.2:
+                self.report("Running")
+                beat = time.monotonic()
+            else:
+                time.sleep(0.005)
+        self.report("Finished")
+        self.log("finished")
+        return 0
+
+
+if __name__ == "__main__":
+    settings = DriverSettings.model_validate_json(os.environ[SETTINGS_VARIABLE])
+    sys.exit(FakeDriver(settings, json.loads(os.environ.get("FAKE_DRIVER", "{}"))).run())
