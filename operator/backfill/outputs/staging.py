@@ -98,6 +98,14 @@ def branch_head(metadata: TableMetadata, result: Result) -> Snapshot | None:
     return head
 
 
+def own_head(metadata: TableMetadata, result: Result) -> Snapshot | None:
+    """The newest snapshot of the result's branch; None when there is no branch or it holds something else."""
+    try:
+        return branch_head(metadata, result)
+    except BadInput:
+        return None
+
+
 def taken(result: Result, head: Snapshot) -> Problem:
     """What is wrong when a result's branch exists and is not the result's."""
     summary = _summary(head)
@@ -125,7 +133,6 @@ def files_of(table: Table, snapshot: Snapshot) -> Iterable[DataFile]:
     """The live files of a snapshot."""
     for manifest in snapshot.manifests(table.io):
         for entry in manifest.fetch_manifest_entry(table.io):
-            entry.data_file.spec_id = manifest.partition_spec_id
             yield entry.data_file
 
 
@@ -137,12 +144,12 @@ def _append(table: Table, result: Result, batch: Batch) -> None:
         updates.append_data_file(file)
     made, _ = updates._commit()
     try:
-        commit(table, (*made, *_drop(table.metadata, before, result)), result.branch)
+        commit(table, (*made, *drop_snapshot(table.metadata, before, result)), result.branch)
     except CommitFailedException:
         updates._clean_all_uncommitted()
         raise
     if before is not None:
-        _remove_unused(table, before, branch_head(table.metadata, result))
+        remove_unused_metadata(table, before, branch_head(table.metadata, result))
 
 
 def _new_summary(before: Snapshot | None, result: Result, batch: Batch) -> dict[str, str]:
@@ -161,13 +168,13 @@ def _new_summary(before: Snapshot | None, result: Result, batch: Batch) -> dict[
     }
 
 
-def _drop(metadata: TableMetadata, snapshot: Snapshot | None, result: Result) -> tuple[TableUpdate, ...]:
+def drop_snapshot(metadata: TableMetadata, snapshot: Snapshot | None, result: Result) -> tuple[TableUpdate, ...]:
     """Removes a snapshot together with the branch's move away from it, unless somebody else holds it by a name."""
     held = {ref.snapshot_id for name, ref in metadata.refs.items() if name != result.branch}
     return (RemoveSnapshotsUpdate(snapshot_ids=[snapshot.snapshot_id]),) if snapshot and snapshot.snapshot_id not in held else ()
 
 
-def _remove_unused(table: Table, old: Snapshot, new: Snapshot | None) -> None:
+def remove_unused_metadata(table: Table, old: Snapshot, new: Snapshot | None) -> None:
     """Removes the metadata files that only a dropped snapshot needed. One that stays costs a few kilobytes, not a result."""
     if table.metadata.snapshot_by_id(old.snapshot_id) is not None:
         return

@@ -1,0 +1,187 @@
+"""Brings a result from its branch into the table: one commit, checked against everything that happened meanwhile."""
+
+from dataclasses import dataclass
+
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
+
+from backfill.api.backfill import Output, PublishMode, Window
+from backfill.api.errors import BackfillError
+from backfill.outputs.commits import commit, commit_once, with_partition_spec
+from backfill.outputs.conflicts import check_conflicts
+from backfill.outputs.replaced import Removal, Replacement
+from backfill.outputs.result import Result
+from backfill.outputs.staging import ROWS, read_staged, staged_files
+from backfill.outputs.window import WindowRows, window_rows
+from backfill.planning.iceberg.tables import Catalogs
+
+PUBLISHED_FROM = "backfill.published-from"
+"""In the summary of the snapshot that published a result: the snapshot of the branch that held it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A result that is in the table."""
+
+    snapshot_id: int
+    """The snapshot that brought it there."""
+    rows: int
+    """Rows it brought."""
+    already: bool
+    """It was there before this call."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputState:
+    """What a table says of a result."""
+
+    snapshot_id: int | None
+    """The table's current snapshot; None when it has none."""
+    branch: str | None
+    """The branch that holds the result, when it exists."""
+    rows: int
+    """Rows of the window staged so far."""
+    rows_outside_window: int
+    """Rows left out so far."""
+    batch_id: int | None
+    """The last batch staged."""
+    published_snapshot_id: int | None
+    """The snapshot of the table's history that published the result."""
+
+
+def output_state(output: Output, result: Result) -> OutputState:
+    """Where a result stands, by its table. What the controller records before a run is its ``snapshot_id``.
+
+    Raises:
+        BadInput: the table can not be opened, or the branch holds something else.
+    """
+    metadata = _open(output).metadata
+    staged, published = read_staged(metadata, result), find_published(metadata, result)
+    return OutputState(
+        snapshot_id=metadata.current_snapshot_id,
+        branch=result.branch if result.branch in metadata.refs else None,
+        rows=staged.rows if staged else 0,
+        rows_outside_window=staged.rows_outside_window if staged else 0,
+        batch_id=staged.batch_id if staged else None,
+        published_snapshot_id=published.snapshot_id if published else None,
+    )
+
+
+def publish(output: Output, result: Result, window: Window, base_snapshot_id: int | None) -> Published:
+    """Adds a result to its table, or replaces the window's rows by it, as the output says. In one commit, and only once.
+
+    ``base_snapshot_id`` is the table's snapshot from before the run, None if it had none.
+
+    Raises:
+        PublishConflict: the window was changed since then by something else.
+        BadInput: the table can not be opened, or the branch holds something else.
+        BackfillError: there is no result to publish, or it does not fit the table any more.
+    """
+    table = _open(output)
+    before = find_published(table.metadata, result)
+    if before is not None:
+        return Published(before.snapshot_id, _rows(before), already=True)
+    rows = window_rows(table.schema(), output, window)
+    publication = _publication(table, output, result, rows, base_snapshot_id)
+    did = publication.replace() if output.publish.mode is PublishMode.REPLACE else publication.append()
+    published = find_published(table.metadata, result)
+    if published is None:
+        raise BackfillError(f"{output.table} was rolled back to before the snapshot that published {output.name}")
+    return Published(published.snapshot_id, _rows(published), already=not did)
+
+
+def find_published(metadata: TableMetadata, result: Result) -> Snapshot | None:
+    """The snapshot in the history of the main branch that published a result."""
+    history = ancestors_of(metadata.current_snapshot(), metadata)
+    return next((snapshot for snapshot in history if publishes(snapshot, result)), None)
+
+
+def publishes(snapshot: Snapshot, result: Result) -> bool:
+    """Whether a snapshot of the main branch published a result."""
+    summary = snapshot.summary.additional_properties if snapshot.summary else {}
+    return PUBLISHED_FROM in summary and result.is_named_by(summary)
+
+
+@dataclass(frozen=True)
+class _Publication:
+    """One result on its way into its table."""
+
+    table: Table
+    result: Result
+    files: list[DataFile]
+    rows: WindowRows | None
+    base_snapshot_id: int | None
+    source: int
+    """The branch's snapshot that refers to the files."""
+    spec_id: int
+    """The partition spec of the files."""
+
+    def append(self) -> bool:
+        """Adds the files. Without a column that tells the window, conflicts can not be seen and are not looked for."""
+        return commit_once(self.table, lambda: self._try(Removal((), ())), self._done)
+
+    def replace(self) -> bool:
+        """Replaces the window's rows by the files."""
+        if self.rows is None:
+            raise BackfillError(f"output {self.result.output} has no timestampColumn, so there are no rows to replace")
+        replacement = Replacement(self.result, self.rows, self.spec_id)
+        replacement.plan(self.table)  # the long part, before the short one between a look at the table and the commit
+        self.table.refresh()
+        did = commit_once(self.table, lambda: self._try(replacement.plan(self.table)), self._done)
+        replacement.remove_unused(self.table, did)  # not after an error: a commit whose answer was lost may refer to them
+        return did
+
+    def _done(self, metadata: TableMetadata) -> bool:
+        return find_published(metadata, self.result) is not None
+
+    def _try(self, removal: Removal) -> None:
+        if self.rows is not None:
+            check_conflicts(self.table, self.base_snapshot_id, self.rows)
+        writer = with_partition_spec(self.table, self.spec_id)
+        rows = sum(file.record_count for file in self.files)
+        summary = {**self.result.summary, PUBLISHED_FROM: str(self.source), ROWS: str(rows)}
+        update = writer.transaction().update_snapshot(summary)
+        producer = update.overwrite() if removal.removed else update.fast_append()
+        for file in (*self.files, *removal.kept):
+            producer.append_data_file(file)
+        for file in removal.removed:
+            producer.delete_data_file(file)
+        updates, _ = producer._commit()
+        try:
+            commit(self.table, updates, MAIN_BRANCH)
+        except CommitFailedException:
+            producer._clean_all_uncommitted()
+            raise
+
+
+def _publication(
+    table: Table, output: Output, result: Result, rows: WindowRows | None, base_snapshot_id: int | None
+) -> _Publication:
+    if read_staged(table.metadata, result) is None:
+        raise BackfillError(f"there is nothing of output {output.name} in branch {result.branch} of {output.table}")
+    files = staged_files(table, result)
+    specs = {file.spec_id for file in files} or {table.spec().spec_id}
+    if not files and output.publish.mode is PublishMode.REPLACE:
+        raise BackfillError(
+            f"the result for {output.table} has no rows in the window, so that replacing would only delete; "
+            "delete the window's rows by hand if that is wanted"
+        )
+    if len(specs) > 1:
+        raise BackfillError(
+            f"the partitioning of {output.table} was changed between two attempts, and files of both kinds can not be "
+            "published in one commit; run the backfill again"
+        )
+    source = table.metadata.refs[result.branch].snapshot_id
+    return _Publication(table, result, files, rows, base_snapshot_id, source, specs.pop())
+
+
+def _rows(snapshot: Snapshot) -> int:
+    return int(snapshot.summary.additional_properties.get(ROWS, "0")) if snapshot.summary else 0
+
+
+def _open(output: Output) -> Table:
+    return Catalogs().load_table(output.table, "spec.outputs")

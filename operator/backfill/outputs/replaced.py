@@ -1,0 +1,109 @@
+"""What Replace takes away: files wholly in the window are dropped, files partly in it are written anew without its rows."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import FileScanTask, Table
+
+from backfill.api.errors import BackfillError
+from backfill.outputs.columns import fit
+from backfill.outputs.data_files import DataFileWriter, layout
+from backfill.outputs.files import remove_file
+from backfill.outputs.result import Result
+from backfill.outputs.window import Share, WindowRows
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What is to be removed from a table, and what stays of it."""
+
+    removed: tuple[DataFile, ...]
+    kept: tuple[DataFile, ...]
+    """New files with the rows of removed ones that do not belong to the window."""
+
+
+class Replacement:
+    """Works out what to remove, again for each state of the table that is committed to.
+
+    Files once written anew are used again, so that a table which others append to all the time does not have to be
+    read all the time.
+    """
+
+    def __init__(self, result: Result, rows: WindowRows, spec_id: int):
+        self._result = result
+        self._rows = rows
+        self._spec_id = spec_id
+        self._kept: dict[frozenset[str], tuple[DataFile, ...] | None] = {}
+        """By file and its delete files: what stays of it. None: the file has no row of the window."""
+        self._used: set[str] = set()
+
+    def plan(self, table: Table) -> Removal:
+        """What to remove from the main branch as ``table`` has it.
+
+        Raises:
+            BackfillError: rows of the window may be in files with equality deletes.
+        """
+        removed: list[DataFile] = []
+        kept: list[DataFile] = []
+        for task in self._candidates(table):
+            share = self._rows.share(task.file)
+            stays = () if share is Share.ALL else None if share is Share.NONE else self._rest(table, task)
+            if stays is not None:
+                removed.append(task.file)
+                kept.extend(stays)
+        self._used = {file.file_path for file in kept}
+        return Removal(tuple(removed), tuple(kept))
+
+    def remove_unused(self, table: Table, committed: bool) -> None:
+        """Removes files written anew that the last plan does not use; all of them when somebody else has published."""
+        for files in self._kept.values():
+            for file in files or ():
+                if not committed or file.file_path not in self._used:
+                    remove_file(table.io, file.file_path)
+
+    def _candidates(self, table: Table) -> Iterable[FileScanTask]:
+        if table.metadata.current_snapshot_id is None:
+            return ()
+        try:
+            return table.scan(row_filter=self._rows.expression(), snapshot_id=table.metadata.current_snapshot_id).plan_files()
+        except ValueError as error:
+            if "equality deletes" not in str(error):
+                raise
+            raise BackfillError(
+                f"table {'.'.join(table.name())} has equality deletes in the window, which can not be applied when files are "
+                "written anew; compact the table and publish again"
+            ) from error
+
+    def _rest(self, table: Table, task: FileScanTask) -> tuple[DataFile, ...] | None:
+        key = frozenset({task.file.file_path, *(delete.file_path for delete in task.delete_files)})
+        if key not in self._kept:
+            self._kept[key] = self._write_rest(table, task) if any_inside(table, task, self._rows) else None
+        return self._kept[key]
+
+    def _write_rest(self, table: Table, task: FileScanTask) -> tuple[DataFile, ...]:
+        schema, directory = table.schema(), self._result.kept_directory(table.metadata)
+        writer = DataFileWriter(layout(table.metadata, schema.schema_id, self._spec_id, directory), table.io)
+        try:
+            for rows in read_rows(table, task):
+                writer.add(fit(rows.filter(pc.invert(self._rows.mask(rows))), schema))
+            return tuple(writer.close())
+        except BaseException:
+            writer.discard()
+            raise
+
+
+def read_rows(table: Table, task: FileScanTask, *columns: str) -> Iterator[pa.RecordBatch]:
+    """The live rows of a file, batch by batch, with the table's present columns or only some of them."""
+    schema = table.schema().select(*columns) if columns else table.schema()
+    scan = ArrowScan(table.metadata, table.io, schema, AlwaysTrue())
+    return scan._record_batches_from_scan_tasks_and_deletes([task], _read_all_delete_files(table.io, [task]))
+
+
+def any_inside(table: Table, task: FileScanTask, rows: WindowRows) -> bool:
+    """Whether a live row of a file belongs to the window, by reading the column that tells."""
+    return any(pc.any(rows.mask(batch)).as_py() for batch in read_rows(table, task, rows.column))
