@@ -1,0 +1,131 @@
+"""What a person wants to know of a plan before anything runs: how much, how skewed, how long."""
+
+from backfill.api.base import Model
+from backfill.api.quantities import Time, from_us
+from backfill.planning.plan import PlanHeader, SourceTotals
+from backfill.planning.planner import TASK_BYTES_PER_SECOND
+
+STEP_OVERHEAD_SECONDS = 0.3
+"""What a micro-batch costs besides reading its rows: planning, log, state and commit."""
+_US_PER_SECOND = 1_000_000
+
+
+class SourceSummary(Model):
+    """What the plan reads of one source."""
+
+    name: str
+    """The source."""
+    table: str
+    """Its table."""
+    snapshot_id: int
+    """The snapshot that is read."""
+    files: int
+    """Distinct files."""
+    rows: int
+    """Rows, by the files' metadata."""
+    bytes: int
+    """Compressed bytes."""
+    first: Time | None
+    """The least timestamp that is read, by the bounds; null for a source without rows."""
+    last: Time | None
+    """The greatest."""
+    wide_files: int
+    """Files that several steps read a part of."""
+    files_without_bounds: int
+    """Files whose footers had to be read."""
+
+
+class StepsSummary(Model):
+    """The steps."""
+
+    count: int
+    """How many."""
+    longest_seconds: float
+    """The longest stretch of time a step spans."""
+    most_rows: int
+    """Rows of the step with the most."""
+    most_bytes: int
+    """Bytes of the step with the most."""
+
+
+class PlanSummary(Model):
+    """A plan in a few figures."""
+
+    plan_id: str
+    """The plan."""
+    read_from: Time
+    """The first moment that is read."""
+    read_to: Time
+    """The end of what is read (exclusive)."""
+    rows: int
+    """Rows of all sources."""
+    bytes: int
+    """Compressed bytes of all sources."""
+    sources: tuple[SourceSummary, ...]
+    """The sources, in the order of the resource."""
+    rows_skew: float
+    """Rows of the source with the most, to rows of the one with the fewest, of those that have any."""
+    bytes_skew: float
+    """The same of bytes."""
+    steps: StepsSummary
+    """The steps."""
+    estimated_seconds: float
+    """How long the run should take, as far as reading decides it."""
+    greatest_disorder_seconds: float
+    """Proved: by how much a row can be older than one of an earlier step."""
+    greatest_misalignment_seconds: float
+    """Proved: by how much a row can be ahead of the global watermark when it is read."""
+    warnings: tuple[str, ...]
+    """What a person should know."""
+
+
+def summarize(header: PlanHeader, *, bytes_per_second_per_task: float = TASK_BYTES_PER_SECOND) -> PlanSummary:
+    """The summary of a plan, for a run with as many tasks as it was planned for."""
+    rate = bytes_per_second_per_task * header.inputs.parallelism
+    step_bytes = _per_step([source.step_bytes for source in header.sources])
+    spans = [end - start for start, end in zip(header.step_starts_us, header.step_ends_us, strict=True)]
+    return PlanSummary(
+        plan_id=header.plan_id,
+        read_from=from_us(header.inputs.read_start_us),
+        read_to=from_us(header.inputs.read_end_us),
+        rows=header.rows,
+        bytes=header.bytes,
+        sources=tuple(_source(header, number, totals) for number, totals in enumerate(header.sources)),
+        rows_skew=_skew([source.rows for source in header.sources]),
+        bytes_skew=_skew([source.bytes for source in header.sources]),
+        steps=StepsSummary(
+            count=header.steps,
+            longest_seconds=max(spans, default=0) / _US_PER_SECOND,
+            most_rows=max(_per_step([source.step_rows for source in header.sources]), default=0),
+            most_bytes=max(step_bytes, default=0),
+        ),
+        estimated_seconds=round(sum(STEP_OVERHEAD_SECONDS + size / rate for size in step_bytes), 1),
+        greatest_disorder_seconds=header.proof.greatest_disorder_us / _US_PER_SECOND,
+        greatest_misalignment_seconds=header.proof.greatest_misalignment_us / _US_PER_SECOND,
+        warnings=header.warnings,
+    )
+
+
+def _source(header: PlanHeader, number: int, totals: SourceTotals) -> SourceSummary:
+    pinned = header.inputs.sources[number]
+    return SourceSummary(
+        name=totals.name,
+        table=pinned.table,
+        snapshot_id=pinned.snapshot_id,
+        files=totals.files,
+        rows=totals.rows,
+        bytes=totals.bytes,
+        first=None if totals.lower_us is None else from_us(totals.lower_us),
+        last=None if totals.upper_us is None else from_us(totals.upper_us),
+        wide_files=totals.wide_files,
+        files_without_bounds=totals.files_without_bounds,
+    )
+
+
+def _per_step(of_sources: list[tuple[int, ...]]) -> list[int]:
+    return [sum(amounts) for amounts in zip(*of_sources, strict=True)]
+
+
+def _skew(amounts: list[int]) -> float:
+    present = [amount for amount in amounts if amount]
+    return round(max(present) / min(present), 1) if present else 1.0

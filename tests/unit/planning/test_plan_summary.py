@@ -1,0 +1,26 @@
+"""The summary of a plan, figure by figure."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from backfill.planning.summary import STEP_OVERHEAD_SECONDS, summarize
+from planned import hourly, plan, source
+from pyiceberg.catalog import Catalog
+
+
+def test_a_summary_tells_totals_skew_steps_and_time(lake: Catalog, tmp_path: Path) -> None:
+    for name, every in (("events", 1), ("plays", 6)):
+        rows = pa.table({"ts": pa.array(hourly()[::every], pa.timestamp("us", "UTC"))})
+        lake.create_table(f"raw.{name}", schema=rows.schema).append(rows)
+    header = plan(tmp_path / "w", source("events"), source("plays"), maxMisalignment="2h").header
+    summary = summarize(header, bytes_per_second_per_task=100)
+    assert summary.steps.count == 6
+    assert summary.steps.longest_seconds == 3600
+    assert summary.rows_skew == pytest.approx(6, abs=0.5)
+    assert summary.rows == sum(each.rows for each in summary.sources) == header.rows
+    assert [each.wide_files for each in summary.sources] == [1, 1]
+    assert summary.estimated_seconds == pytest.approx(6 * STEP_OVERHEAD_SECONDS + header.bytes / 200, abs=0.1)
+    assert summary.greatest_misalignment_seconds <= 2 * 3600
+    assert json.loads(json.dumps(summary.to_manifest()))["sources"][1]["first"] == "2026-03-01T06:00:00Z"
