@@ -139,15 +139,26 @@ def committed(settings: RuntimeSettings) -> int:
     return min(source.committed for query in found.queries for source in query.sources)
 
 
+def environment(settings: RuntimeSettings) -> dict[str, str]:
+    """What a controller sets in a driver's environment."""
+    return {
+        "BACKFILL_SETTINGS": settings.model_dump_json(by_alias=True),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": str(Path(backfill.__file__).parents[1]),
+    }
+
+
 @contextmanager
 def driver(settings: RuntimeSettings) -> Iterator["subprocess.Popen[bytes]"]:
     """A driver process, as a controller starts it. It is killed at the end if it is still there."""
     log = Path(settings.channel).parent / "driver.log"
-    environment = os.environ | {"BACKFILL_SETTINGS": settings.model_dump_json(by_alias=True)}
-    environment |= {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(Path(backfill.__file__).parents[1])}
     with log.open("ab") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "backfill.runtime"], env=environment, cwd=log.parent, stdout=output, stderr=output
+            [sys.executable, "-m", "backfill.runtime"],
+            env=os.environ | environment(settings),
+            cwd=log.parent,
+            stdout=output,
+            stderr=output,
         )
         try:
             yield process

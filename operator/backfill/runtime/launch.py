@@ -9,6 +9,8 @@ import time
 import traceback
 from pathlib import Path
 
+from pyspark import SparkContext
+
 from backfill.api.errors import BackfillError, BadInput
 from backfill.planning.plan import read_header
 from backfill.runtime.agent import Agent
@@ -36,6 +38,8 @@ def main() -> int:
         return 1
     threading.Thread(target=_end_process, args=(agent, run), name="backfill-end", daemon=True).start()
     outcome = drive(run, agent)
+    if outcome.exit_status == 0 and SparkContext._active_spark_context is not None:
+        SparkContext._active_spark_context.stop()  # else its listeners call into a process that is gone
     if outcome.exit_status:
         print(f"error: {outcome.message}", file=sys.stderr)  # noqa: T201
     return outcome.exit_status

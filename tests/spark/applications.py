@@ -1,0 +1,160 @@
+"""Applications as people write them. Each reads the Kafka topic ``raw-events`` and writes copies of its events."""
+
+PREAMBLE = """
+import argparse, sys, time
+from pyspark import SparkConf, SparkContext
+from pyspark.sql import SparkSession, functions as F
+from pyspark.sql.streaming import StreamingQueryListener
+
+def decoded(records):
+    return records.select(F.from_json(F.col("value").cast("string"), "id long, user long, at timestamp").alias("e")).select("e.*")
+
+def kafka(spark):
+    return decoded(spark.readStream.format("kafka").option("subscribe", "raw-events").load())
+"""
+
+CONFIGURED = """
+import json, os
+from pathlib import Path
+from backfill.runtime import read_source, write_output
+
+def configured(schema):
+    sources = {
+        "events": {"type": "dynamic", "selected": "live-events", "candidates": ["live-events", "old-events"]},
+        "live-events": {"type": "kafka", "topic": "raw-events", "schema": schema},
+        "old-events": {"type": "iceberg", "table": "lake.default.events", "max_misalignment_threshold": "15min"},
+    }
+    Path("sources.json").write_text(json.dumps({"sources": sources}))
+    os.environ["BACKFILL_SOURCES"] = "sources.json"
+    return read_source(SparkSession.builder.getOrCreate(), "events")
+"""
+
+FINISHING = {
+    "functions, arguments, a temporary view and SQL": """
+def main(arguments):
+    user = argparse.ArgumentParser()
+    user.add_argument("--least", type=int, default=0)
+    spark = SparkSession.builder.appName("views").getOrCreate()
+    kafka(spark).createOrReplaceTempView("events")
+    rows = spark.sql(f"select * from events where id >= {user.parse_args(arguments).least}")
+    rows.writeStream.queryName("copies").start().awaitTermination()
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
+""",
+    "a loop that asks whether the query is active": """
+query = kafka(SparkSession.builder.getOrCreate()).writeStream.format("parquet").start("/production/copies")
+while query.isActive:
+    time.sleep(0.1)
+""",
+    "a main program that returns without waiting": """
+kafka(SparkSession.builder.getOrCreate()).writeStream.queryName("copies").start()
+""",
+    "a wait with a time limit, then stop": """
+query = kafka(SparkSession.builder.getOrCreate()).writeStream.queryName("copies").start()
+assert query.awaitTermination(0.2) is False
+query.stop()
+assert not query.isActive
+""",
+    "a function of the user, options in load, toTable": """
+spark = SparkSession.builder.getOrCreate()
+same = F.udf(lambda value: value, "long")
+records = spark.readStream.load(format="kafka", **{"subscribe": "raw-events", "kafka.bootstrap.servers": "kafka:9092"})
+rows = decoded(records).withColumn("user", same("user"))
+rows.writeStream.toTable("default.copies", outputMode="append", checkpointLocation="/production/x").awaitTermination()
+""",
+    "one topic read twice and joined": """
+spark = SparkSession.builder.getOrCreate()
+left = kafka(spark).withWatermark("at", "1 minute")
+right = kafka(spark).select(F.col("id").alias("other"), F.col("at").alias("then")).withWatermark("then", "1 minute")
+rows = left.join(right, F.expr("id = other and then between at and at + interval 1 minute"))
+rows.select("id", "user", "at").writeStream.queryName("copies").start().awaitTermination()
+""",
+    "a table read as a stream": """
+spark = SparkSession.builder.getOrCreate()
+spark.readStream.table("lake.default.events").writeStream.queryName("copies").start().awaitTermination()
+""",
+    "a context made by hand, a listener, sys.exit": """
+class Listener(StreamingQueryListener):
+    def onQueryStarted(self, event): pass
+    def onQueryProgress(self, event): seen.append(event.progress.batchId)
+    def onQueryTerminated(self, event): pass
+
+seen = []
+spark = SparkSession(SparkContext.getOrCreate(SparkConf().setMaster("local[1]").setAppName("by hand")))
+spark.streams.addListener(Listener())
+kafka(spark).writeStream.queryName("copies").start()
+spark.streams.awaitAnyTermination()
+sys.exit(0 if seen else 3)
+""",
+    "sources and outputs by name": """
+from backfill.runtime import read_source, write_output
+
+query = write_output(read_source(SparkSession.builder.getOrCreate(), "events"), "copies")
+query.awaitTermination()
+""",
+    "columns and types as the live source declares them": CONFIGURED
+    + """
+rows = configured("at timestamp, ID int, user long")
+assert rows.dtypes == [("at", "timestamp"), ("ID", "int"), ("user", "bigint")], rows.dtypes
+write_output(rows, "copies").awaitTermination()
+""",
+}
+
+REFUSED = {
+    "foreachBatch": (
+        "kafka(SparkSession.builder.getOrCreate()).writeStream.foreachBatch(lambda rows, batch: None).start()",
+        "foreachBatch runs the application's own code",
+    ),
+    "update mode": (
+        'kafka(SparkSession.builder.getOrCreate()).writeStream.queryName("copies").outputMode("update").start()',
+        "output mode update",
+    ),
+    "a topic that no source replaces": (
+        'SparkSession.builder.getOrCreate().readStream.format("kafka").option("subscribe", "other").load()',
+        "add a source with live.kafka.topic: other",
+    ),
+    "an error that the application catches": (
+        'try:\n    SparkSession.builder.getOrCreate().readStream.format("rate").load()\nexcept Exception:\n    sys.exit(0)',
+        "readStream of format rate can not be replaced",
+    ),
+    "files as a stream": (
+        'SparkSession.builder.getOrCreate().readStream.schema("a int").json("/data")',
+        "readStream of format json can not be replaced",
+    ),
+    "Kafka read as a batch": (
+        'SparkSession.builder.getOrCreate().read.format("kafka").option("subscribe", "raw-events").load()',
+        "spark.read of format kafka",
+    ),
+    "one output written twice": (
+        "rows = kafka(SparkSession.builder.getOrCreate())\n"
+        'rows.writeStream.queryName("copies").start()\n'
+        'rows.writeStream.toTable("lake.default.copies")',
+        "two queries write the output copies",
+    ),
+    "rows that do not fit the table": (
+        'kafka(SparkSession.builder.getOrCreate()).drop("id").selectExpr("*", "1 as extra")'
+        '.writeStream.queryName("copies").start()',
+        "extra",
+    ),
+    "a column that history does not have": (
+        CONFIGURED + 'configured("id long, country string")',
+        "sources.events: the table lacks country, which the live source declares; it has id, user, at",
+    ),
+    "no query at all": ("SparkSession.builder.getOrCreate()", "no query of the application writes the output copies"),
+}
+
+FAILED = {
+    "an exception in the main program": ('raise ValueError("out of coffee")', "ValueError: out of coffee"),
+    "an exception while a query runs": (
+        'query = kafka(SparkSession.builder.getOrCreate()).writeStream.queryName("copies").start()\nint("x")',
+        "ValueError: invalid literal",
+    ),
+    "a function of the user that fails": (
+        'broken = F.udf(lambda value: 1 // 0, "long")\n'
+        'rows = kafka(SparkSession.builder.getOrCreate()).withColumn("user", broken("user"))\n'
+        'rows.writeStream.queryName("copies").start().awaitTermination()',
+        "ZeroDivisionError",
+    ),
+    "an exit status": ("sys.exit(7)", "ended with status 7"),
+}

@@ -1,0 +1,60 @@
+"""Unmodified applications: what runs gives every row once, and what can not be redirected is refused with the reason."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from applications import FAILED, FINISHING, PREAMBLE, REFUSED
+from drivers import ROWS_PER_STEP, Lake, assign, environment, status
+from pyiceberg.catalog import Catalog
+
+from backfill.runtime.settings import RuntimeSettings
+
+STEPS = 2
+
+
+def test_applications_run_unmodified_or_are_refused_with_the_reason(tmp_path: Path, lake: Catalog) -> None:
+    history = Lake(tmp_path, lake, STEPS)
+    programs = FINISHING | {name: program for name, (program, _) in (REFUSED | FAILED).items()}
+    settings = {name: _settings(history, number, program) for number, (name, program) in enumerate(programs.items())}
+    outcomes = dict(zip(programs, _run(tmp_path, list(settings.values())), strict=True))
+
+    assert {name: outcomes[name][0] for name in FINISHING} == dict.fromkeys(FINISHING, "Finished"), outcomes
+    for name in FINISHING:
+        rows = history.result(settings[name].backfill, "copies")
+        assert {row["id"] for row in rows} == set(range(STEPS * ROWS_PER_STEP)), name
+        assert len(rows) == status(settings[name]).queries[0].sources[0].rows == STEPS * ROWS_PER_STEP, name
+    for reason, cases in (("UnsupportedProgram", REFUSED), ("ApplicationFailed", FAILED)):
+        for name, (_, words) in cases.items():
+            assert outcomes[name][:2] == ["Failed", reason], (name, outcomes[name])
+            assert words in outcomes[name][2], (name, outcomes[name])
+
+
+def _settings(history: Lake, number: int, program: str) -> RuntimeSettings:
+    main_file = history.directory / f"application_{number}.py"
+    main_file.write_text(PREAMBLE + program)
+    settings = history.settings(f"case-{number}", main_file)
+    assign(settings, history.header, STEPS)
+    return settings
+
+
+def _run(directory: Path, settings: list[RuntimeSettings]) -> list[list[str]]:
+    files = []
+    for number, one in enumerate(settings):
+        files.append(directory / f"settings_{number}.json")
+        files[-1].write_text(one.model_dump_json(by_alias=True))
+    program = Path(__file__).with_name("run_applications.py")
+    with (directory / "driver.log").open("wb") as log:
+        done = subprocess.run(
+            [sys.executable, program, *files],
+            env=os.environ | environment(settings[0]),
+            cwd=directory,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            check=False,
+        )
+    lines = [line for line in done.stdout.decode().splitlines() if line.startswith('["')]
+    assert len(lines) == len(settings), (directory / "driver.log").read_text()[-3000:]
+    return [json.loads(line) for line in lines]

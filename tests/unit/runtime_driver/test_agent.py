@@ -1,0 +1,224 @@
+"""The agent between a controller and queries that are told by the test what they have committed."""
+
+import fcntl
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import IO, Any
+
+import pytest
+
+from backfill.api.atomic import replace_file
+from backfill.api.quantities import from_us
+from backfill.api.split_assignment import ASSIGNMENT_FILE, SplitAssignmentSpec, SplitAssignmentStatus
+from backfill.planning.plan import PlanHeader
+from backfill.runtime.agent import Agent
+from backfill.runtime.channel import LOCK_FILE, DirectoryChannel
+from backfill.runtime.release import Release, read_release, release_path
+from backfill.runtime.run import Run, StartedQuery
+from backfill.runtime.settings import RuntimeSettings
+from backfill.runtime.tracking import Batch, Tracker
+
+DEADLINE_SECONDS = 10.0
+
+
+class Handle:
+    """A query that runs until it is stopped, or fails."""
+
+    def __init__(self) -> None:
+        self.isActive = True
+        self.error: Exception | None = None
+
+    def exception(self) -> Exception | None:
+        return self.error
+
+    def stop(self) -> None:
+        self.isActive = False
+
+
+class Driver:
+    """A run and its agent in a directory, with the controller's lock held."""
+
+    def __init__(self, directory: Path, header: PlanHeader, controller_grace_seconds: float):
+        sources = [{"name": source.name, "table": source.table, "timestampColumn": "at"} for source in header.inputs.sources]
+        self.settings = RuntimeSettings.model_validate(
+            {
+                "backfill": "b",
+                "namespace": "n",
+                "attempt": 2,
+                "planId": header.plan_id,
+                "plan": str(directory),
+                "checkpoints": str(directory),
+                "channel": str(directory),
+                "scratch": str(directory),
+                "window": {"start": "2021-07-11T00:00:00Z", "end": "2021-07-11T01:00:00Z"},
+                "sources": sources,
+                "outputs": [{"name": "summary", "table": "lake.default.summary"}],
+                "mainFile": "app.py",
+            }
+        )
+        self.header = header
+        self.tracker = Tracker(header, [source.name for source in header.inputs.sources], lambda _s, _k: 0, time.monotonic_ns)
+        self.run = Run(self.settings, self.tracker)
+        self.channel = DirectoryChannel(directory)
+        self.agent = Agent(self.run, self.channel, lambda query: query.handle.stop(), controller_grace_seconds)
+        self.lock: IO[bytes] = (directory / LOCK_FILE).open("wb")
+        fcntl.flock(self.lock, fcntl.LOCK_EX)
+        self.handle = Handle()
+
+    def start_query(self, sources: tuple[str, ...] = ("impressions", "playbacks")) -> None:
+        self.tracker.add("q", "summary", dict.fromkeys(sources, 0))
+        handle: Any = self.handle
+        self.run.started(StartedQuery("q", "summary", "", handle, SimpleNamespace()))  # type: ignore[arg-type]
+
+    def commit(self, step: int) -> None:
+        self.tracker.commit(Batch("q", 0, 1, {source.name: step for source in self.header.inputs.sources}, {}))
+
+    def assign(self, released: int, *, stop: bool = False, attempt: int = 2, plan_id: str | None = None) -> None:
+        spec = SplitAssignmentSpec(
+            backfill="b",
+            plan_id=plan_id or self.header.plan_id,
+            attempt=attempt,
+            steps=self.header.steps,
+            released=released,
+            watermark=from_us(0),
+            stop=stop,
+        )
+        path = Path(self.settings.channel) / ASSIGNMENT_FILE
+        replace_file(path, spec.model_dump_json(by_alias=True).encode(), durable=False)
+
+    @property
+    def release(self) -> Release:
+        return read_release(release_path(self.settings.scratch))
+
+    @property
+    def phase(self) -> str | None:
+        status = self.channel.last_status()
+        return status.phase if status else None
+
+    @property
+    def status(self) -> SplitAssignmentStatus:
+        status = self.channel.last_status()
+        assert status is not None
+        return status
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        end = time.monotonic() + DEADLINE_SECONDS
+        while not condition():
+            assert time.monotonic() < end, "the deadline passed"
+            time.sleep(0.01)
+
+    def ended(self) -> SplitAssignmentStatus:
+        assert self.agent.reported.wait(DEADLINE_SECONDS)
+        return self.status
+
+
+@contextmanager
+def _driver(directory: Path, header: PlanHeader, controller_grace_seconds: float = 60.0) -> Iterator[Driver]:
+    driver = Driver(directory, header, controller_grace_seconds)
+    driver.agent.start()
+    try:
+        yield driver
+    finally:
+        driver.run.over.set()
+        driver.agent.join(DEADLINE_SECONDS)
+        driver.lock.close()
+
+
+@pytest.fixture
+def driver(tmp_path: Path, header: PlanHeader) -> Iterator[Driver]:
+    with _driver(tmp_path, header) as driver:
+        yield driver
+
+
+def test_what_the_controller_releases_is_what_the_sources_see(driver: Driver) -> None:
+    for released in (1, 3):
+        driver.assign(released)
+        driver.until(lambda released=released: driver.release == Release(released))  # type: ignore[misc]
+
+
+def test_a_release_never_goes_back(driver: Driver) -> None:
+    driver.assign(3)
+    driver.until(lambda: driver.release.released == 3)
+    driver.assign(2, stop=True)
+    driver.until(lambda: driver.release == Release(3, stop=True))
+
+
+def test_assignments_of_another_plan_and_of_older_attempts_are_not_for_this_driver(driver: Driver) -> None:
+    driver.assign(5, plan_id="other")
+    driver.assign(5, attempt=1)
+    driver.assign(1)
+    driver.until(lambda: driver.release.released > 0)
+    assert driver.release.released == 1
+
+
+def test_queries_are_reported_only_when_all_sources_and_outputs_are_known(driver: Driver) -> None:
+    driver.start_query(("impressions",))
+    driver.until(lambda: driver.channel.last_status() is not None)
+    first = driver.status.heartbeat
+    driver.until(lambda: driver.status.heartbeat > first)
+    assert (driver.status.phase, driver.status.queries) == ("Starting", ())
+    driver.tracker.add("r", "other", {"playbacks": 0})
+    driver.until(lambda: driver.phase == "Running")
+    assert [query.name for query in driver.status.queries] == ["q", "r"]
+
+
+def test_when_every_query_has_committed_the_flush_they_are_closed_and_the_run_is_finished(driver: Driver) -> None:
+    driver.start_query()
+    driver.commit(driver.header.steps)
+    driver.until(lambda: driver.phase == "Running")
+    assert driver.handle.isActive
+    driver.commit(driver.header.steps + 1)
+    assert driver.ended().phase == "Finished"
+    assert not driver.handle.isActive
+
+
+def test_a_stop_lets_what_is_released_be_committed_and_then_stops_the_queries(driver: Driver) -> None:
+    driver.start_query()
+    driver.assign(2)
+    driver.until(lambda: driver.release.released == 2)
+    driver.commit(1)
+    driver.assign(2, stop=True)
+    driver.until(lambda: driver.release.stop)
+    assert driver.handle.isActive
+    driver.assign(4, stop=True)
+    driver.commit(2)
+    assert driver.ended().phase == "Stopped"
+    assert driver.release == Release(2, stop=True)
+    assert not driver.handle.isActive
+
+
+def test_a_driver_that_is_stopped_before_it_has_queries_ends(driver: Driver) -> None:
+    driver.assign(1, stop=True)
+    assert driver.ended().phase == "Stopped"
+
+
+def test_a_query_that_fails_ends_the_run_with_its_message_without_the_plan(driver: Driver) -> None:
+    driver.start_query()
+    driver.handle.error = RuntimeError("division by zero\n=== Streaming Query ===\npages of plan")
+    driver.handle.isActive = False
+    end = driver.ended()
+    assert (end.phase, end.reason, end.message) == ("Failed", "ApplicationFailed", "the query q failed: division by zero")
+    with pytest.raises(RuntimeError, match="division by zero"):
+        driver.run.wait()
+
+
+def test_an_application_that_waits_without_reading_a_source_is_not_supported(driver: Driver) -> None:
+    driver.start_query(("impressions",))
+    driver.run.application_waits()
+    end = driver.ended()
+    assert (end.phase, end.reason) == ("Failed", "UnsupportedProgram")
+    assert "no query of the application reads the source playbacks" in end.message
+
+
+def test_a_driver_without_a_controller_stops_by_itself(tmp_path: Path, header: PlanHeader) -> None:
+    with _driver(tmp_path, header, controller_grace_seconds=0.3) as driver:
+        driver.start_query()
+        driver.assign(1)
+        driver.until(lambda: driver.release == Release(1))
+        driver.lock.close()
+        driver.until(lambda: driver.release.stop)
+        driver.commit(1)
+        assert driver.ended().phase == "Stopped"
