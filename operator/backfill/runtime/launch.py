@@ -33,7 +33,7 @@ def main() -> int:
     _log_to_stderr()
     try:
         run, agent = prepare(settings_from_environment())
-    except BackfillError as error:
+    except (BackfillError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201
         return 1
     threading.Thread(target=_end_process, args=(agent, run), name="backfill-end", daemon=True).start()
