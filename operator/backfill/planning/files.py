@@ -30,6 +30,14 @@ class PartitionValues:
 
 
 @dataclass(frozen=True, slots=True)
+class ColumnRef:
+    """A column by its name in the pinned schema and its field id, which is the same in all files."""
+
+    name: str
+    field_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class TimestampColumn:
     """The arrival column of a source."""
 
@@ -49,6 +57,8 @@ class SourceFiles:
 
     source: SourceInput
     column: TimestampColumn
+    kafka_columns: tuple[ColumnRef, ...]
+    """Kafka partition and offset, as far as the source names them."""
     open: Callable[[str], BinaryIO]
     path: pa.StringArray
     file_bytes: Int64s

@@ -15,6 +15,7 @@ from backfill.planning.proof import prove
 from backfill.planning.reading import ReadSources
 from backfill.planning.splits import Opener, Parts, Steps, build_splits, place, share_between_tasks, without_empty_steps
 from backfill.planning.steps import ANY_REACH_US, MAX_STEPS, StepLimits, TooManyStepsError, make_steps
+from backfill.planning.strict import check_disorder, place_strictly, with_offsets
 from backfill.planning.timestamps import ticks_of
 
 
@@ -30,13 +31,22 @@ def lay_out(read: ReadSources, inputs: PlanInputs) -> tuple[PlanHeader, pa.Table
     limits = step_limits(inputs)
     pieces = _pieces(opener, limits)
     steps = _steps(pieces, limits)
-    parts, steps = without_empty_steps(place(opener.open_astride(pieces, steps), steps), steps)
+    if inputs.policy is OrderingPolicy.STRICT:
+        strict = place_strictly(read.files, read.fields, steps, span)
+        parts = strict.parts
+    else:
+        strict, parts = None, place(opener.open_astride(pieces, steps), steps)
     del pieces
+    parts, steps, used = without_empty_steps(parts, steps)
     parts, share = share_between_tasks(parts, opener, inputs.parallelism)
     totals = _totals(parts, len(steps.starts), read)
     splits = build_splits(parts, share, steps, span, read.files)
+    if strict is not None:
+        splits = with_offsets(splits, strict, read.files, used)
     starts, ends = tuple(steps.starts.tolist()), tuple(steps.ends.tolist())
     proof = prove(splits, starts, ends, inputs.max_misalignment_us)
+    if strict is not None:
+        check_disorder(proof, inputs)
     check_promises(proof, inputs)
     header = PlanHeader(
         plan_id=inputs.plan_id(),

@@ -3,13 +3,14 @@
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from backfill.api.backfill import BackfillSpec
+from backfill.api.backfill import BackfillSpec, OrderingPolicy
 from backfill.api.errors import InvalidPlanInput, Problem
 from backfill.api.quantities import to_us
 from backfill.planning.iceberg.tables import Catalogs, PinnedTable, check_pinned, pin
 from backfill.planning.layout import lay_out
 from backfill.planning.plan import HEADER_FILE, PlanHeader, PlanInputs, plan_directory, read_header, write_plan
 from backfill.planning.reading import PlanningProgress, problems_of_files, read_sources
+from backfill.planning.strict import missing_columns
 from backfill.planning.workspace import Workspace
 
 TASK_BYTES_PER_SECOND = 8 * 2**20
@@ -43,6 +44,8 @@ def make_plan(
     pinned, problems = _each(lambda catalogs, number: pin(catalogs, spec.sources[number], _field(number)), len(spec.sources))
     inputs = plan_inputs(spec, pinned, parallelism)
     report = on_progress or (lambda progress: None)
+    if inputs.policy is OrderingPolicy.STRICT:
+        problems += missing_columns(inputs.sources)
     if problems:
         raise InvalidPlanInput([*problems, *problems_of_files(inputs, pinned, report)])
     directory = plan_directory(workspace, inputs.plan_id())

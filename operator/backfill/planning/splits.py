@@ -100,13 +100,17 @@ def _rows_of_slices(pieces: Pieces, steps: Steps, step: Int64s) -> Int64s:
     return np.asarray(until - np.floor(pieces.rows * ((begin - pieces.lower_us) / length)), np.int64)
 
 
-def without_empty_steps(parts: Parts, steps: Steps) -> tuple[Parts, Steps]:
-    """Leaves out steps in which nothing is read, and begins the others at the first row they can hold."""
+def without_empty_steps(parts: Parts, steps: Steps) -> tuple[Parts, Steps, Int64s]:
+    """Leaves out steps in which nothing is read, and begins the others at the first row they can hold.
+
+    Returns:
+        The parts, the steps, and the numbers the steps had before.
+    """
     used, step = np.unique(parts.step, return_inverse=True)
     starts, ends = steps.starts[used], steps.ends[used]
     first = np.full(len(used), np.iinfo(np.int64).max)
     np.minimum.at(first, step, np.maximum(parts.pieces.lower_us, starts[step]))
-    return Parts(parts.pieces, step.astype(np.int64), parts.sliced), Steps(first, ends, steps.reach_us)
+    return Parts(parts.pieces, step.astype(np.int64), parts.sliced), Steps(first, ends, steps.reach_us), used
 
 
 def share_between_tasks(parts: Parts, opener: Opener, parallelism: int) -> tuple[Parts, Int64s]:

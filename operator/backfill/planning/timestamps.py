@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from backfill.api.quantities import format_time, from_us
 
 LEAST_US = -(2**62)
@@ -22,6 +25,13 @@ class Ticks:
         """The microsecond a value of the column lies in. Planning keeps all its bounds like this: it compares only whole
         microseconds, and a value lies in a slice [start, end) of them exactly if its microsecond does."""
         return _bounded(value * _US_PER_SECOND // _TICKS_PER_SECOND[self.unit])
+
+    def floor_all_us(self, values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """:meth:`floor_us` of many values, all within the calendar."""
+        ticks = _TICKS_PER_SECOND[self.unit]
+        if ticks > _US_PER_SECOND:
+            return values // (ticks // _US_PER_SECOND)
+        return values * (_US_PER_SECOND // ticks)
 
     @property
     def finer_than_us(self) -> bool:

@@ -61,6 +61,7 @@ def made_source(name: str, files: Sequence[Groups], *, known_groups: bool = True
     made = SourceFiles(
         source=source,
         column=timestamp_column(source, None),
+        kafka_columns=(),
         open=lambda path: io.BytesIO(content[path]),
         path=pa.array(list(content), pa.string()),
         file_bytes=np.array([len(data) for data in content.values()], np.int64),

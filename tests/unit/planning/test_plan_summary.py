@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from backfill.planning.summary import STEP_OVERHEAD_SECONDS, summarize
 from planned import hourly, plan, source
 from pyiceberg.catalog import Catalog
+
+from backfill.planning.summary import STEP_OVERHEAD_SECONDS, summarize
 
 
 def test_a_summary_tells_totals_skew_steps_and_time(lake: Catalog, tmp_path: Path) -> None:
@@ -18,7 +19,7 @@ def test_a_summary_tells_totals_skew_steps_and_time(lake: Catalog, tmp_path: Pat
     summary = summarize(header, bytes_per_second_per_task=100)
     assert summary.steps.count == 6
     assert summary.steps.longest_seconds == 3600
-    assert summary.rows_skew == pytest.approx(6, abs=0.5)
+    assert summary.rows_skew == pytest.approx(6, abs=1)
     assert summary.rows == sum(each.rows for each in summary.sources) == header.rows
     assert [each.wide_files for each in summary.sources] == [1, 1]
     assert summary.estimated_seconds == pytest.approx(6 * STEP_OVERHEAD_SECONDS + header.bytes / 200, abs=0.1)

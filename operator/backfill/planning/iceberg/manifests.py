@@ -29,7 +29,7 @@ from pyiceberg.manifest import (
 from pyiceberg.typedef import Record
 
 from backfill.api.errors import InvalidPlanInput, Problem
-from backfill.planning.files import UNKNOWN, PartitionValues, SourceFiles, timestamp_column
+from backfill.planning.files import UNKNOWN, ColumnRef, PartitionValues, SourceFiles, timestamp_column
 from backfill.planning.iceberg.deletes import DeleteIndex
 from backfill.planning.iceberg.filters import in_range
 from backfill.planning.iceberg.partitions import SpecReader, spec_reader
@@ -215,6 +215,7 @@ class ManifestScan:
         return SourceFiles(
             source=self._pinned.source,
             column=self.column,
+            kafka_columns=_kafka_columns(self._pinned),
             open=partial(_open, self._pinned.table.io),
             path=path,
             file_bytes=numbers[:, 0].copy(),
@@ -262,6 +263,11 @@ class ManifestScan:
                 "check the store's credentials; if the file is gone, choose a newer snapshot",
             )
         )
+
+
+def _kafka_columns(pinned: PinnedTable) -> tuple[ColumnRef, ...]:
+    names = (pinned.source.kafka_partition_column, pinned.source.kafka_offset_column)
+    return tuple(ColumnRef(name, pinned.schema.find_field(name).field_id) for name in names if name is not None)
 
 
 def _metrics_evaluator(pinned: PinnedTable) -> Callable[[DataFile], bool]:

@@ -1,0 +1,233 @@
+"""``Strict`` order: the rows of one Kafka partition are read in offset order, across steps.
+
+The effective time of a row is the running maximum of the timestamp by offset within its Kafka partition, and a row belongs to
+the step of its effective time. So a step reads one range of offsets of each partition: it begins at the least offset of any
+row whose timestamp lies in this step or a later one. Finding these offsets takes one pass over three columns of the files,
+and no memory; a second pass tells what each row group gives to each step, exactly.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from backfill.api.errors import InvalidPlanInput, Problem
+from backfill.planning.files import Bools, ColumnRef, Int64s, SourceFiles
+from backfill.planning.footers import column_path
+from backfill.planning.pieces import Pieces, ReadRange, join
+from backfill.planning.plan import SPLITS_SCHEMA, PlanInputs, Proof, SourceInput
+from backfill.planning.splits import Parts, Steps
+from backfill.planning.timestamps import Ticks
+
+_NEVER = np.iinfo(np.int64).max
+
+Boundaries = dict[int, Int64s]
+"""Of each Kafka partition the offset at which each step begins, and the end of the last one."""
+
+PartitionsFound = dict[tuple[int, int, int, int], tuple[int, ...]]
+"""The Kafka partitions of the rows of a source, file, row group and step."""
+
+
+@dataclass(frozen=True)
+class StrictParts:
+    """What each step reads, and which offsets of each Kafka partition."""
+
+    parts: Parts
+    boundaries: list[Boundaries]
+    """Of each source."""
+    partitions: PartitionsFound
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The rows of one row group that have a timestamp in the range."""
+
+    file: int
+    group: int
+    bytes: int
+    others: bool
+    """Whether the row group has other rows too."""
+    partition: Int64s
+    offset: Int64s
+    moment_us: Int64s
+
+
+def missing_columns(sources: Sequence[SourceInput]) -> list[Problem]:
+    """What ``Strict`` order needs and sources do not name."""
+    named = {"partitionColumn": "kafka_partition_column", "offsetColumn": "kafka_offset_column"}
+    return [
+        Problem(
+            f"spec.sources[{number}].kafka.{key}",
+            f"ordering Strict reads {source.table} in offset order, and the column of the Kafka {key.removesuffix('Column')} "
+            "is not given",
+            "name the column, or choose ordering.policy Exact",
+        )
+        for number, source in enumerate(sources)
+        for key, attribute in named.items()
+        if getattr(source, attribute) is None
+    ]
+
+
+def place_strictly(sources: Sequence[SourceFiles], fields: Sequence[str], steps: Steps, span: ReadRange) -> StrictParts:
+    """Puts the rows of all files into steps by effective time.
+
+    Raises:
+        InvalidPlanInput: a file lacks one of the columns, can not be read, or has rows without partition or offset.
+    """
+    boundaries: list[Boundaries] = []
+    parts: list[Parts] = []
+    partitions: PartitionsFound = {}
+    for number, (files, field) in enumerate(zip(sources, fields, strict=True)):
+        reader = _Reader(files, field, span)
+        boundaries.append(_boundaries(reader, steps))
+        parts.append(_place(reader, number, boundaries[-1], partitions))
+    pieces = join([part.pieces for part in parts])
+    step = np.concatenate([part.step for part in parts])
+    return StrictParts(Parts(pieces, step, np.zeros(len(step), np.bool_)), boundaries, partitions)
+
+
+def with_offsets(splits: pa.Table, strict: StrictParts, sources: Sequence[SourceFiles], used_steps: Int64s) -> pa.Table:
+    """The splits with the ranges of offsets they read; ``used_steps`` are the numbers steps had before empty ones went."""
+    source_of = {files.source.name: number for number, files in enumerate(sources)}
+    file_of = [{path: row for row, path in enumerate(files.path.to_pylist())} for files in sources]
+    ranges = []
+    for split in splits.select(["step", "source", "path", "row_groups"]).to_pylist():
+        source, step = source_of[split["source"]], int(used_steps[split["step"]])
+        file = file_of[source][split["path"]]
+        present = {p for group in split["row_groups"] for p in strict.partitions[source, file, group, step]}
+        begins = strict.boundaries[source]
+        ranges.append([{"partition": p, "start": int(begins[p][step]), "end": int(begins[p][step + 1])} for p in sorted(present)])
+    column = SPLITS_SCHEMA.get_field_index("offsets")
+    return splits.set_column(column, SPLITS_SCHEMA.field(column), pa.array(ranges, SPLITS_SCHEMA.field(column).type))
+
+
+def check_disorder(proof: Proof, inputs: PlanInputs) -> None:
+    """Refuses a history in which offset order is too far from the order of arrival.
+
+    Raises:
+        InvalidPlanInput: with the numbers.
+    """
+    if proof.greatest_disorder_us > inputs.allowed_lateness_us:
+        raise InvalidPlanInput(
+            Problem(
+                "spec.ordering.allowedLateness",
+                f"reading each Kafka partition in offset order reads rows {proof.greatest_disorder_us / 1e6:g} seconds after rows "
+                f"that arrived later; allowed are {inputs.allowed_lateness_us / 1e6:g}",
+                "give a longer allowedLateness, or choose ordering.policy WithinLateness",
+            )
+        )
+
+
+class _Reader:
+    """Reads timestamp, Kafka partition and offset of one source's files."""
+
+    def __init__(self, files: SourceFiles, field: str, span: ReadRange) -> None:
+        self._files = files
+        self._field = field
+        self._span = span
+        self._columns = (ColumnRef(files.column.name, files.column.field_id), *files.kafka_columns)
+
+    def rows(self) -> Iterator[_Rows]:
+        """The rows of the range, one row group after the other."""
+        for number in range(len(self._files)):
+            path = self._files.path[number].as_py()
+            try:
+                with self._files.open(path) as stream:
+                    yield from self._rows_of_file(number, path, pq.ParquetFile(stream))
+            except (OSError, pa.ArrowException) as error:
+                message = f"{path} of {self._files.source.table} can not be read: {str(error).splitlines()[0]}"
+                raise InvalidPlanInput(Problem(f"{self._field}.table", message)) from error
+
+    def _rows_of_file(self, number: int, path: str, file: pq.ParquetFile) -> Iterator[_Rows]:
+        paths = [column_path(file.schema_arrow, column.name, column.field_id) for column in self._columns]
+        known = [each for each in paths if each is not None]
+        if len(known) < len(paths):
+            raise self._without_order(path)
+        for group in range(file.num_row_groups):
+            metadata = file.metadata.row_group(group)
+            table = file.read_row_group(group, columns=known)
+            moments, partitions, offsets = (_column(table, each) for each in known)
+            ticks = Ticks(moments.type.unit) if pa.types.is_timestamp(moments.type) else self._files.column.ticks
+            inside, values = self._inside(moments, ticks)
+            partitions, offsets = partitions.filter(pa.array(inside)), offsets.filter(pa.array(inside))
+            if partitions.null_count or offsets.null_count:
+                raise self._without_order(path)
+            yield _Rows(
+                file=number,
+                group=group,
+                bytes=sum(metadata.column(i).total_compressed_size for i in range(metadata.num_columns)),
+                others=not bool(inside.all()),
+                partition=partitions.cast(pa.int64()).to_numpy(),
+                offset=offsets.cast(pa.int64()).to_numpy(),
+                moment_us=ticks.floor_all_us(values),
+            )
+
+    def _inside(self, moments: pa.Array, ticks: Ticks) -> tuple[Bools, Int64s]:
+        """Which rows lie in the range, and their values."""
+        values = moments.cast(pa.int64()).fill_null(0).to_numpy()
+        low, high = ticks.first_at(self._span.start_us), ticks.first_at(self._span.end_us)
+        inside = (values >= low) & (values < high) & moments.is_valid().to_numpy(zero_copy_only=False)
+        return inside, values[inside]
+
+    def _without_order(self, path: str) -> InvalidPlanInput:
+        return InvalidPlanInput(
+            Problem(
+                f"{self._field}.kafka",
+                f"{path} of {self._files.source.table} has rows in the range without a Kafka partition or offset",
+                "choose ordering.policy Exact, or fill these columns",
+            )
+        )
+
+
+def _boundaries(reader: _Reader, steps: Steps) -> Boundaries:
+    count = len(steps.starts)
+    least: dict[int, Int64s] = defaultdict(lambda: np.full(count + 1, _NEVER))
+    end: dict[int, int] = defaultdict(int)
+    for rows in reader.rows():
+        step = steps.of(rows.moment_us)
+        for partition in np.unique(rows.partition).tolist():
+            mine = rows.partition == partition
+            np.minimum.at(least[partition], step[mine], rows.offset[mine])
+            end[partition] = max(end[partition], int(rows.offset[mine].max()) + 1)
+    for partition, offsets in least.items():
+        offsets[count] = end[partition]
+        least[partition] = np.minimum.accumulate(offsets[::-1])[::-1]
+    return dict(least)
+
+
+def _place(reader: _Reader, source: int, boundaries: Boundaries, partitions: PartitionsFound) -> Parts:
+    found: list[tuple[int, ...]] = []
+    for rows in reader.rows():
+        step = _steps_of(rows, boundaries)
+        for number in np.unique(step).tolist():
+            chosen = step == number
+            moments = rows.moment_us[chosen]
+            bounds = (int(moments.min()), int(moments.max()))
+            found.append((rows.file, rows.group, *bounds, int(chosen.sum()), rows.bytes, int(rows.others), number))
+            partitions[source, rows.file, rows.group, number] = tuple(np.unique(rows.partition[chosen]).tolist())
+    columns = np.array(found, np.int64).reshape(-1, 8).T
+    pieces = Pieces(np.full(columns.shape[1], source, np.int64), *columns[:7])
+    return Parts(pieces, columns[7], np.zeros(columns.shape[1], np.bool_))
+
+
+def _steps_of(rows: _Rows, boundaries: Boundaries) -> Int64s:
+    """The step of each row, by its offset."""
+    step = np.empty(len(rows.offset), np.int64)
+    for partition in np.unique(rows.partition).tolist():
+        mine = rows.partition == partition
+        step[mine] = np.searchsorted(boundaries[partition][:-1], rows.offset[mine], "right") - 1
+    return step
+
+
+def _column(table: pa.Table, path: str) -> pa.Array:
+    """A column of a row group, nested ones with dots."""
+    first, *rest = path.split(".")
+    column: Any = table[first].combine_chunks()
+    for name in rest:
+        column = pc.struct_field(column, name)
+    return column
