@@ -108,9 +108,9 @@ class _SplitFile:
     @cached_property
     def _batch_rows(self) -> int:
         groups = [self.parquet.metadata.row_group(group) for group in self.row_groups]
-        rows = sum(group.num_rows for group in groups)
-        bytes_each = sum(group.total_byte_size for group in groups) // max(rows, 1)
-        return max(1, min(_BATCH_ROWS, _BATCH_BYTES // max(bytes_each, 1)))
+        rows: int = sum(group.num_rows for group in groups)
+        size: int = sum(group.total_byte_size for group in groups)
+        return max(1, min(_BATCH_ROWS, _BATCH_BYTES * rows // max(size, 1)))
 
 
 @contextmanager

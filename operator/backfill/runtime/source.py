@@ -5,11 +5,11 @@ file that the agent keeps; tables, splits and bounds are in the plan. The driver
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -28,11 +28,10 @@ from backfill.runtime.progress import OBSERVED_PREFIX
 from backfill.runtime.record_columns import RECORD_COLUMNS, RecordColumns
 from backfill.runtime.release import read_release, release_path
 from backfill.runtime.settings import RuntimeSettings
+from backfill.runtime.source_table import SourceTable, load_source_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from backfill.runtime.source_table import SourceTable
 
 FORMAT = "backfill_source"
 _POLL_SECONDS = 0.02
@@ -41,6 +40,9 @@ _POLL_SECONDS = 0.02
 class BackfillSource(DataSource):
     """One source of a plan. Options: ``source`` (its name), ``plan`` (the URI of the plan's directory), ``release_file``, and
     ``topic`` where rows are to have what Kafka adds (:mod:`backfill.runtime.record_columns`)."""
+
+    tables: ClassVar[Mapping[str, SourceTable]] = {}
+    """The plan's tables by source, in the class that :func:`register_source` makes."""
 
     @classmethod
     def name(cls) -> str:
@@ -51,14 +53,14 @@ class BackfillSource(DataSource):
         """Reads the plan's steps. ``schema`` is the table's, as :func:`source_frame` gives it."""
         options = self.options
         plan, release_file = Workspace(options["plan"]), Path(options["release_file"])
-        return StepReader(options["source"], plan, release_file, schema, options.get("topic"))
+        return StepReader(self.tables[options["source"]], plan, release_file, schema, options.get("topic"))
 
 
 @dataclass(frozen=True)
 class StepPartition(InputPartition):
     """What one task reads of a step."""
 
-    table: "SourceTable"
+    table: SourceTable
     splits: tuple[Split, ...]
     target: "pa.Schema"
     by_offset: bool
@@ -71,8 +73,9 @@ class StepReader(DataSourceStreamReader):
     """Gives one step after the other as they are released, and after the last one an empty one, the flush, in which the
     last step's watermark takes effect."""
 
-    def __init__(self, source: str, plan: Workspace, release_file: Path, schema: StructType, topic: str | None):
-        self._source = source
+    def __init__(self, table: SourceTable, plan: Workspace, release_file: Path, schema: StructType, topic: str | None):
+        self._table = table
+        self._source = table.source.name
         self._plan = plan
         self._release_file = release_file
         self._schema = schema
@@ -144,20 +147,20 @@ class StepReader(DataSourceStreamReader):
         return read_header(self._plan)
 
     @cached_property
-    def _table(self) -> "SourceTable":
-        from backfill.runtime.source_table import load_source_table
-
-        return load_source_table(source_input(self._header, self._source))
-
-    @cached_property
     def _target(self) -> "pa.Schema":
         columns = [field for field in self._schema if self._topic is None or field.name not in RECORD_COLUMNS]
         return to_arrow_schema(StructType(columns), timezone="UTC")
 
 
-def register_source(spark: SparkSession) -> None:
-    """Makes the format known to a session."""
-    spark.dataSource.register(BackfillSource)
+def register_source(spark: SparkSession, settings: RuntimeSettings) -> None:
+    """Makes the format known to a session, for the plan of these settings.
+
+    Raises:
+        InvalidPlanInput: a table is gone, is another one, or has lost the snapshot.
+    """
+    # Spark pickles a class that is in no module with all it has. Options would be printed in query plans, and how to open a
+    # table's files may hold credentials; and so the sources' processes need neither PyIceberg nor its catalogs.
+    spark.dataSource.register(type("PlannedSource", (BackfillSource,), {"tables": _tables(settings.plan)}))
 
 
 def source_frame(spark: SparkSession, settings: RuntimeSettings, source: str, topic: str | None = None) -> DataFrame:
@@ -169,42 +172,28 @@ def source_frame(spark: SparkSession, settings: RuntimeSettings, source: str, to
     Raises:
         InvalidPlanInput: the table is gone, is another one, has lost the snapshot, or has columns Spark can not represent.
     """
-    described = source_input(_header(settings.plan), source)
-    register_source(spark)
-    schema = _schema(described)
+    register_source(spark, settings)
+    table = _tables(settings.plan)[source]
+    schema = _schema(table)
     options = {"source": source, "plan": settings.plan, "release_file": str(release_path(settings.scratch))}
     if topic is not None:
         options["topic"] = topic
         schema = StructType([*schema, *(StructField(name, kind) for name, kind in RECORD_COLUMNS.items())])
     frame = spark.readStream.format(FORMAT).schema(schema).options(**options).load()
-    return frame.observe(f"{OBSERVED_PREFIX}{source}", F.count(F.lit(1)).alias("rows"), *_observed_times(frame, described))
+    return frame.observe(f"{OBSERVED_PREFIX}{source}", F.count(F.lit(1)).alias("rows"), *_observed_times(frame, table.source))
 
 
 @cache
-def _header(plan: str) -> PlanHeader:
-    return read_header(Workspace(plan))
+def _tables(plan: str) -> dict[str, SourceTable]:
+    return {source.name: load_source_table(source) for source in read_header(Workspace(plan)).inputs.sources}
 
 
-@cache
-def _schema(source: SourceInput) -> StructType:
+def _schema(table: SourceTable) -> StructType:
     from pyiceberg.schema import Schema
 
     from backfill.runtime.schemas import spark_schema
-    from backfill.runtime.source_table import load_source_table
 
-    return spark_schema(Schema.model_validate_json(load_source_table(source).schema_json), source.table)
-
-
-def source_input(header: PlanHeader, name: str) -> SourceInput:
-    """A source of a plan.
-
-    Raises:
-        PlanCorrupt: the plan does not have it.
-    """
-    found = next((source for source in header.inputs.sources if source.name == name), None)
-    if found is None:
-        raise PlanCorrupt(f"plan {header.plan_id} does not have the source {name}")
-    return found
+    return spark_schema(Schema.model_validate_json(table.schema_json), table.source.table)
 
 
 def _observed_times(frame: DataFrame, source: SourceInput) -> list[Column]:

@@ -1,19 +1,20 @@
-"""A source's table as its plan pinned it: opened in the driver, handed to tasks, opened again there without a catalog."""
+"""A source's table as its plan pinned it: loaded in the driver, handed to tasks, opened there without a catalog.
+
+Loading PyIceberg takes half a second; only those who load or open a table do.
+"""
 
 from dataclasses import dataclass, field
 from functools import cache
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.expressions.parser import parse
-from pyiceberg.expressions.visitors import bind, rewrite_not
-from pyiceberg.io import FileIO, load_file_io
-from pyiceberg.schema import Schema
-from pyiceberg.table.name_mapping import NameMapping, parse_mapping_from_json
-from pyiceberg.typedef import TableVersion
-
-from backfill.planning.iceberg.tables import Catalogs, check_pinned
 from backfill.planning.plan import SourceInput
+
+if TYPE_CHECKING:
+    from pyiceberg.expressions import BooleanExpression
+    from pyiceberg.io import FileIO
+    from pyiceberg.schema import Schema
+    from pyiceberg.table.name_mapping import NameMapping
+    from pyiceberg.typedef import TableVersion
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class SourceTable:
     """The schema rows are read in: the pinned snapshot's."""
     name_mapping_json: str | None
     """Names of columns for files without field ids."""
-    format_version: TableVersion
+    format_version: "TableVersion"
     """The table's; it decides what nanoseconds in a file mean."""
     location: str
     """The table's location."""
@@ -43,11 +44,11 @@ class OpenTable:
     """A table whose files can be read in this process."""
 
     source: SourceInput
-    schema: Schema
-    name_mapping: NameMapping | None
-    format_version: TableVersion
-    io: FileIO
-    row_filter: BooleanExpression
+    schema: "Schema"
+    name_mapping: "NameMapping | None"
+    format_version: "TableVersion"
+    io: "FileIO"
+    row_filter: "BooleanExpression"
     """The source's filter, bound to the schema."""
 
 
@@ -57,6 +58,8 @@ def load_source_table(source: SourceInput) -> SourceTable:
     Raises:
         InvalidPlanInput: the catalog or table can not be loaded, or is no longer what was planned.
     """
+    from backfill.planning.iceberg.tables import Catalogs, check_pinned
+
     catalogs = Catalogs()
     check_pinned(catalogs, source, "spec.sources")
     table = catalogs.load_table(source.table, "spec.sources")
@@ -72,7 +75,13 @@ def load_source_table(source: SourceInput) -> SourceTable:
 
 @cache
 def _open(table: SourceTable) -> OpenTable:
-    pa.set_cpu_count(1)  # a task has one core; Spark runs the others
+    from pyiceberg.expressions import AlwaysTrue
+    from pyiceberg.expressions.parser import parse
+    from pyiceberg.expressions.visitors import bind, rewrite_not
+    from pyiceberg.io import load_file_io
+    from pyiceberg.schema import Schema
+    from pyiceberg.table.name_mapping import parse_mapping_from_json
+
     schema = Schema.model_validate_json(table.schema_json)
     condition = parse(table.source.row_filter) if table.source.row_filter else AlwaysTrue()
     return OpenTable(

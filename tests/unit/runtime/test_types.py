@@ -44,6 +44,7 @@ from backfill.runtime.schemas import spark_schema
 
 IDS = [UUID("6f9619ff-8b86-d011-b42d-00c04fc964ff"), None, UUID(int=0), UUID(int=2**128 - 1)]
 MOMENT = datetime(2021, 7, 11, 12, 30, 15, 123456)
+IN_UTC = MOMENT.replace(tzinfo=UTC)
 
 
 def stored_and_given(path: Path, kind: IcebergType, values: pa.Array) -> pa.ChunkedArray:
@@ -63,8 +64,8 @@ def stored_and_given(path: Path, kind: IcebergType, values: pa.Array) -> pa.Chun
         (FixedType(3), pa.array([b"abc", None], pa.binary(3)), pa.binary(), [b"abc", None]),
         (TimeType(), pa.array([time(23, 59, 59, 999999)]), pa.time64("ns"), [time(23, 59, 59, 999999)]),
         (TimestampType(), pa.array([MOMENT]), pa.timestamp("us"), [MOMENT]),
-        (TimestamptzType(), pa.array([MOMENT], pa.timestamp("us", "UTC")), pa.timestamp("us", "UTC"), [MOMENT.replace(tzinfo=UTC)]),
-        (UUIDType(), pa.array([each and each.bytes for each in IDS], pa.uuid()), pa.string(), [each and str(each) for each in IDS]),
+        (TimestamptzType(), pa.array([MOMENT], pa.timestamp("us", "UTC")), pa.timestamp("us", "UTC"), [IN_UTC]),
+        (UUIDType(), pa.array([i and i.bytes for i in IDS], pa.uuid()), pa.string(), [i and str(i) for i in IDS]),
     ],
     ids=lambda value: str(value) if isinstance(value, IcebergType) else "",
 )  # fmt: skip
@@ -86,7 +87,7 @@ def test_values_arrive_as_they_are_stored(
         (DateType(), "2021-07-11", date(2021, 7, 11)),
         (TimeType(), "12:30:15.123456", MOMENT.time()),
         (TimestampType(), "2021-07-11T12:30:15.123456", MOMENT),
-        (TimestamptzType(), "2021-07-11T12:30:15.123456+00:00", MOMENT.replace(tzinfo=UTC)),
+        (TimestamptzType(), "2021-07-11T12:30:15.123456+00:00", IN_UTC),
         (DecimalType(9, 2), "14.20", Decimal("14.20")),
         (UUIDType(), str(IDS[0]), str(IDS[0])),
         (BinaryType(), "00ff", b"\x00\xff"),
