@@ -80,7 +80,8 @@ def _tell_failure(backfill: Backfill, store: LocalStore, err: Console, options: 
     if outcome.reason in _LOG_REASONS and backfill.status.attempts:
         log = store.attempts / str(backfill.status.attempts[-1].number) / "driver.log"
         _say(err, f"the driver's log: {_short(log)}")
-    _say(err, f"try again with: backfill resume {backfill.metadata.name}{options}")
+    if outcome.reason != Reason.INVALID_INPUT:
+        _say(err, f"try again with: backfill resume {backfill.metadata.name}{options}")
 
 
 def _short(path: Path) -> str:

@@ -59,7 +59,9 @@ class Lines:
         self._printed_at = 0.0
 
     def show(self, view: View) -> None:
-        """Prints what is new."""
+        """Prints what is new. A failure is told in full when the run has ended."""
+        if view.failed:
+            return
         condition = view.stage
         stage = (condition.type, condition.status, condition.reason, condition.message) if condition else ()
         line = progress_line(view)
@@ -114,7 +116,7 @@ def render(view: View) -> RenderableType:
     if view.header is None:
         parts.append(Text(f"  planning: {planning_in_words(view.planning)}"))
         return Group(*parts)
-    parts += [_steps(view), _lanes(view), _numbers(view)]
+    parts += [_bars(view), _numbers(view)]
     if view.stage is not None:
         style = "yellow" if view.stage.reason in _TROUBLE else "dim"
         parts.append(Text(f"  {in_words(view.stage)}", style=style, overflow="ellipsis", no_wrap=True))
@@ -131,26 +133,16 @@ def _title(view: View) -> RenderableType:
     return grid
 
 
-def _bars() -> Table:
+def _bars(view: View) -> RenderableType:
+    """Steps, and how far each source is read on one scale of time: bars that end at the same place are aligned."""
+    progress = view.status.progress
     grid = Table.grid(expand=True, padding=(0, 1, 0, 1))
     grid.add_column(no_wrap=True)
     grid.add_column(ratio=1)
-    grid.add_column(no_wrap=True, min_width=24)
-    return grid
-
-
-def _steps(view: View) -> RenderableType:
-    progress = view.status.progress
-    grid = _bars()
+    grid.add_column(no_wrap=True, min_width=19)
     share = f"{100 * progress.committed / progress.steps:3.0f} %" if progress.steps else ""
     bar = ProgressBar(total=max(progress.steps, 1), completed=progress.committed, complete_style="green", finished_style="green")
-    grid.add_row("steps", bar, f"{progress.committed:,} of {progress.steps:,}  {share}")
-    return grid
-
-
-def _lanes(view: View) -> RenderableType:
-    """How far each source is read, on one scale: bars that end at the same place are aligned."""
-    grid = _bars()
+    grid.add_row("steps", bar, f"{progress.committed:,} of {progress.steps:,} {share}")
     for source in view.status.sources:
         grid.add_row(source.name, _lane(view, source), moment(source.watermark) if source.watermark else "")
     return grid

@@ -7,8 +7,9 @@ _KIBI = 1024
 
 
 def moment(value: datetime) -> str:
-    """A moment in UTC, to the second."""
-    return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+    """A moment in UTC, with seconds only where there are some."""
+    value = value.astimezone(UTC)
+    return value.strftime("%Y-%m-%d %H:%M:%S" if value.second else "%Y-%m-%d %H:%M")
 
 
 def seconds(value: float) -> str:

@@ -41,6 +41,12 @@ class View:
         return next((condition for condition in found if condition is not None), None)
 
     @property
+    def failed(self) -> bool:
+        """Whether it has failed for good."""
+        outcome = find_condition(self.status.conditions, ConditionType.SUCCEEDED)
+        return outcome is not None and outcome.status == "False"
+
+    @property
     def attempt(self) -> Attempt | None:
         """The last attempt."""
         return self.status.attempts[-1] if self.status.attempts else None

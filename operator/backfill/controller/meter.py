@@ -17,13 +17,14 @@ class Meter:
         self._report: SplitAssignmentStatus | None = None
         self._heard_at = 0.0
         self._measured_at = 0.0
+        self._begun_with: int | None = None
         self._rows_done: int | None = None
 
     def note(self, attempt: int, header: PlanHeader | None, report: SplitAssignmentStatus | None, now: float) -> None:
         """Takes the newest report of an attempt, and when it was seen."""
         if attempt != self._attempt:
-            self._attempt, self._report, self._rows_done = attempt, None, None
-            self._heard_at = now
+            self._attempt, self._heard_at = attempt, now
+            self._report = self._begun_with = self._rows_done = None
         if report is None or report is self._report:
             return
         self._report, self._heard_at = report, now
@@ -35,8 +36,10 @@ class Meter:
         return now - self._heard_at
 
     def _measure(self, rows_done: int, now: float) -> None:
-        if self._rows_done is None:
-            self._rows_done, self._measured_at = rows_done, now
-        elif rows_done > self._rows_done:
+        if self._begun_with is None:
+            self._begun_with = rows_done
+        elif self._rows_done is None and rows_done > self._begun_with:
+            self._rows_done, self._measured_at = rows_done, now  # the first batch of a driver waits for much to start
+        elif self._rows_done is not None and rows_done > self._rows_done:
             self.rate = self.rate.after(rows_done - self._rows_done, now - self._measured_at)
             self._rows_done, self._measured_at = rows_done, now

@@ -6,6 +6,7 @@ import signal
 import sys
 import traceback
 from dataclasses import replace
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -65,6 +66,7 @@ class Worker:
         self._connection, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, self._log), name="backfill-worker", daemon=True)
         # Ctrl-C goes to every process of the terminal; it is the controller's to answer, even while this one starts.
+        resource_tracker.ensure_running()  # would unblock signals on its own start
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             self._process.start()

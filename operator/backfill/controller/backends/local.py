@@ -156,9 +156,11 @@ class LocalBackend:
         inherited = {key: value for key, value in self._environment.items() if key != "SPARK_HOME"}  # may be another Spark
         paths = [str(_PACKAGE_PARENT), *self._application.py_files, *filter(None, [inherited.get("PYTHONPATH")])]
         java = find_java(self._environment)
-        return inherited | {
+        return {
+            **inherited,
             "TZ": "UTC",  # as in a pod: programs that use local time give what they give there
             "SPARK_LOCAL_DIRS": str(temporary),
+            "SPARK_LOCAL_IP": "127.0.0.1",  # the machine's own name may lead anywhere, as with a VPN
             "PYTHONUNBUFFERED": "1",
             **({"JAVA_HOME": str(java)} if isinstance(java, Path) else {}),
             **self._application.env,

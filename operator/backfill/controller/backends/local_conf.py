@@ -22,8 +22,6 @@ def local_conf(application: Application, overrides: Overrides) -> dict[str, str]
         "spark.app.name": application.name,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.host": "localhost",
-        "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": f"{_quarter_of_memory() // _MEBIBYTE}m",
         "spark.sql.session.timeZone": "UTC",
     }

@@ -107,6 +107,7 @@ def end_attempt(observed: Observed, draft: Draft, attempt: Attempt) -> None:
     ended = observed.now if seen else min(report.heartbeat if report else attempt.started_at, observed.now)
     message = "" if outcome != "Failed" else attempt.message or _why(observed)
     draft.change_attempt(outcome=outcome, finished_at=ended, message=message)
+    draft.set(progress=draft.status.progress.model_copy(update={"eta": None, "rows_per_second": None, "executors": 0}))
 
 
 def _why(observed: Observed) -> str:
