@@ -65,7 +65,7 @@ def _drop_branch(table: Table, result: Result) -> None:
         commit(table, (RemoveSnapshotRefUpdate(ref_name=result.branch), *updates))
 
     if commit_once(table, drop, lambda metadata: own_head(metadata, result) is None) and head is not None:
-        remove_unused_metadata(table, head, None)
+        remove_unused_metadata(table, head)
 
 
 def _remove(table: Table, directory: str, used: Iterable[str]) -> int:

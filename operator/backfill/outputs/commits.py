@@ -6,7 +6,7 @@ So commits are made here one level lower, and every try begins by looking.
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
@@ -65,9 +65,11 @@ def commit(table: Table, updates: tuple[TableUpdate, ...], *new_branches: str) -
     table._do_commit(updates, (AssertTableUUID(uuid=table.metadata.table_uuid), *conditions))
 
 
-def with_partition_spec(table: Table, spec_id: int) -> Table:
-    """The table as a writer sees it whose files were partitioned by an older spec than the current one."""
-    metadata = table.metadata.model_copy(update={"default_spec_id": spec_id})
+def as_writer(table: Table, spec_id: int, properties: Mapping[str, str] | None = None) -> Table:
+    """The table as the writer of a snapshot is to see it: the partition spec of the files that are added, and properties
+    that hold for this snapshot only. Nothing of it is committed."""
+    changed = {"default_spec_id": spec_id, "properties": {**table.metadata.properties, **(properties or {})}}
+    metadata = table.metadata.model_copy(update=changed)
     return Table(table.name(), metadata, table.metadata_location, table.io, table.catalog, table.config)
 
 

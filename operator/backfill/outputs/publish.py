@@ -11,7 +11,7 @@ from pyiceberg.table.snapshots import Snapshot, ancestors_of
 
 from backfill.api.backfill import Output, PublishMode, Window
 from backfill.api.errors import BackfillError
-from backfill.outputs.commits import commit, commit_once, with_partition_spec
+from backfill.outputs.commits import as_writer, commit, commit_once
 from backfill.outputs.conflicts import check_conflicts
 from backfill.outputs.replaced import Removal, Replacement
 from backfill.outputs.result import Result
@@ -141,7 +141,7 @@ class _Publication:
     def _try(self, removal: Removal) -> None:
         if self.rows is not None:
             check_conflicts(self.table, self.base_snapshot_id, self.rows)
-        writer = with_partition_spec(self.table, self.spec_id)
+        writer = as_writer(self.table, self.spec_id)
         rows = sum(file.record_count for file in self.files)
         summary = {**self.result.summary, PUBLISHED_FROM: str(self.source), ROWS: str(rows)}
         update = writer.transaction().update_snapshot(summary)

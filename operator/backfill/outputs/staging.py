@@ -11,13 +11,13 @@ from dataclasses import asdict, dataclass
 
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import DataFile
-from pyiceberg.table import Table
+from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import RemoveSnapshotsUpdate, TableUpdate
 
 from backfill.api.errors import BackfillError, BadInput, Problem
-from backfill.outputs.commits import commit, commit_once, with_partition_spec
+from backfill.outputs.commits import as_writer, commit, commit_once
 from backfill.outputs.files import remove_file
 from backfill.outputs.result import NAME, NAMESPACE, PLAN_ID, Result
 
@@ -26,6 +26,14 @@ BATCH_ID = "backfill.batch-id"
 ROWS = "backfill.rows"
 ROWS_OUTSIDE_WINDOW = "backfill.rows-outside-window"
 STAGED = "backfill.staged"
+
+_MANY_SMALL_COMMITS = {
+    TableProperties.MANIFEST_MERGE_ENABLED: "true",
+    TableProperties.MANIFEST_MIN_MERGE_COUNT: "100",
+    TableProperties.MANIFEST_TARGET_SIZE_BYTES: str(512 * 1024),
+}
+"""A manifest for each batch, all of them listed by each commit, would make commits slower and slower; a large target would
+make every hundredth one rewrite everything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +146,7 @@ def files_of(table: Table, snapshot: Snapshot) -> Iterable[DataFile]:
 
 def _append(table: Table, result: Result, batch: Batch) -> None:
     before = branch_head(table.metadata, result)
-    writer = with_partition_spec(table, batch.spec_id)
+    writer = as_writer(table, batch.spec_id, _MANY_SMALL_COMMITS)
     updates = writer.transaction().update_snapshot(_new_summary(before, result, batch), result.branch).merge_append()
     for file in batch.files:
         updates.append_data_file(file)
@@ -149,7 +157,7 @@ def _append(table: Table, result: Result, batch: Batch) -> None:
         updates._clean_all_uncommitted()
         raise
     if before is not None:
-        remove_unused_metadata(table, before, branch_head(table.metadata, result))
+        remove_unused_metadata(table, before, updates._written_manifests, branch_head(table.metadata, result))
 
 
 def _new_summary(before: Snapshot | None, result: Result, batch: Batch) -> dict[str, str]:
@@ -174,13 +182,15 @@ def drop_snapshot(metadata: TableMetadata, snapshot: Snapshot | None, result: Re
     return (RemoveSnapshotsUpdate(snapshot_ids=[snapshot.snapshot_id]),) if snapshot and snapshot.snapshot_id not in held else ()
 
 
-def remove_unused_metadata(table: Table, old: Snapshot, new: Snapshot | None) -> None:
-    """Removes the metadata files that only a dropped snapshot needed. One that stays costs a few kilobytes, not a result."""
-    if table.metadata.snapshot_by_id(old.snapshot_id) is not None:
-        return
-    used = {manifest.manifest_path for manifest in new.manifests(table.io)} if new else set()
-    unused = {manifest.manifest_path for manifest in old.manifests(table.io)} - used
-    for path in (*unused, old.manifest_list):
+def remove_unused_metadata(table: Table, dropped: Snapshot, written: Iterable[str] = (), head: Snapshot | None = None) -> None:
+    """Removes metadata files that only a dropped snapshot needed, and those ``written`` for the branch's head that it does
+    not list after all. One that stays costs a few kilobytes, not a result."""
+    used = {manifest.manifest_path for manifest in head.manifests(table.io)} if head else set()
+    unused = set(written) - used
+    if table.metadata.snapshot_by_id(dropped.snapshot_id) is None:
+        unused |= {manifest.manifest_path for manifest in dropped.manifests(table.io)} - used
+        unused.add(dropped.manifest_list)
+    for path in unused:
         remove_file(table.io, path)
 
 

@@ -1,0 +1,85 @@
+"""Results staged the way the sink stages them, without Spark."""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.manifest import DataFile
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.transforms import parse_transform
+from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType
+
+from backfill.api.backfill import Output, Publish, PublishMode, Window
+from backfill.outputs.data_files import DataFileWriter, layout
+from backfill.outputs.result import Result
+from backfill.outputs.staging import Batch, stage_batch
+
+RESULT = Result(namespace="streaming", backfill="rmi", plan_id="0123456789abcdef", output="summary")
+HOUR_US = 3_600_000_000
+DAY_US = 24 * HOUR_US
+DAY_START_US = 1_625_961_600_000_000
+"""2021-07-11T00:00:00Z."""
+WINDOW = Window(start="2021-07-11T00:00:00Z", end="2021-07-12T00:00:00Z")
+COLUMNS = Schema(
+    NestedField(1, "id", LongType(), required=True),
+    NestedField(2, "ts", TimestamptzType()),
+    NestedField(3, "who", StringType()),
+)
+
+Row = tuple[int, int | None]
+"""An id, and a time in µs after the start of the window's day."""
+
+
+def output(mode: PublishMode = PublishMode.REPLACE, **changes: object) -> Output:
+    given = {"name": "summary", "table": "lake.raw.out", "timestamp_column": "ts", "publish": Publish(mode=mode)}
+    return Output.model_validate({**given, **changes})
+
+
+def make_table(lake: Catalog, partition: str | None = None, columns: Schema = COLUMNS, **properties: str) -> Table:
+    table = lake.create_table("raw.out", schema=columns, properties=properties)
+    if partition is not None:
+        with table.update_spec() as update:
+            update.add_field("ts", parse_transform(partition), "part")
+    return table
+
+
+def rows_of(rows: Sequence[Row], who: str) -> pa.Table:
+    times = [None if offset is None else DAY_START_US + offset for _, offset in rows]
+    columns = {"id": [number for number, _ in rows], "ts": times, "who": [who] * len(rows)}
+    return pa.table(columns, schema=pa.schema([("id", pa.int64()), ("ts", pa.int64()), ("who", pa.string())])).cast(
+        schema_to_pyarrow(COLUMNS, include_field_ids=False)
+    )
+
+
+def write_files(table: Table, rows: pa.Table, result: Result = RESULT) -> list[DataFile]:
+    """Files as a task of the sink leaves them, not committed."""
+    directory = result.staging_directory(table.metadata)
+    writer = DataFileWriter(layout(table.metadata, table.schema().schema_id, table.spec().spec_id, directory), table.io)
+    for batch in rows.to_batches():
+        writer.add(batch)
+    return writer.close()
+
+
+def stage(
+    table: Table, batch_id: int, rows: Sequence[Row], *, outside: int = 0, result: Result = RESULT, who: str = "backfill"
+) -> bool:
+    """Stages one batch of new files."""
+    files = write_files(table, rows_of(rows, who), result)
+    return stage_batch(table, result, Batch("query", batch_id, files, table.spec().spec_id, outside))
+
+
+def content(table: Table, ref: str | None = None) -> list[tuple[object, object, object]]:
+    """All rows of the main branch, or of another one, sorted, with times in µs after the start of the window's day."""
+    table.refresh()
+    snapshot = table.metadata.snapshot_by_name(ref or "main")
+    if snapshot is None:
+        return []
+    found = table.scan(snapshot_id=snapshot.snapshot_id).to_arrow()
+    offsets = [None if time is None else time - DAY_START_US for time in found["ts"].cast(pa.int64()).to_pylist()]
+    return sorted(zip(found["id"].to_pylist(), offsets, found["who"].to_pylist(), strict=True), key=str)
+
+
+def expected(rows: Sequence[Row], who: str) -> list[tuple[object, object, object]]:
+    return [(number, offset, who) for number, offset in rows]

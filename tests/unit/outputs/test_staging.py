@@ -1,0 +1,246 @@
+"""Each micro-batch is in the branch exactly once, whoever commits it and whatever else is committed meanwhile."""
+
+import multiprocessing
+from collections.abc import Callable
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
+from pyiceberg.table import Table
+from staged import HOUR_US, RESULT, content, expected, make_table, rows_of, stage, write_files
+
+from backfill.api.errors import BackfillError, BadInput
+from backfill.outputs import staging
+from backfill.outputs.result import Result
+from backfill.outputs.staging import Batch, Staged, read_staged, stage_batch, staged_files
+
+FIRST, SECOND = [(1, 0), (2, HOUR_US)], [(3, 2 * HOUR_US)]
+
+
+def test_the_branch_holds_only_the_result_and_production_stays_as_it_was(lake: Catalog) -> None:
+    table = make_table(lake)
+    table.append(rows_of([(9, 0)], "production"))
+    stage(table, 0, FIRST, outside=5)
+    stage(table, 1, SECOND, outside=1)
+    assert content(table, RESULT.branch) == expected(FIRST + SECOND, "backfill")
+    assert content(table) == expected([(9, 0)], "production")
+    assert read_staged(table.metadata, RESULT) == Staged("query", 1, rows=3, rows_outside_window=6)
+
+
+def test_a_table_without_any_snapshot_can_be_staged_to(lake: Catalog) -> None:
+    table = make_table(lake)
+    stage(table, 0, FIRST)
+    assert content(table) == []
+    assert content(table, RESULT.branch) == expected(FIRST, "backfill")
+
+
+def test_a_batch_that_is_committed_again_changes_nothing(lake: Catalog) -> None:
+    table = make_table(lake)
+    assert stage(table, 0, FIRST)
+    assert stage(table, 1, SECOND, outside=2)
+    before = read_staged(table.metadata, RESULT)
+    assert not stage(table, 1, SECOND, outside=2)
+    assert not stage(table, 0, FIRST)
+    assert content(table, RESULT.branch) == expected(FIRST + SECOND, "backfill")
+    assert read_staged(table.metadata, RESULT) == before
+
+
+def test_batches_without_rows_keep_the_counts_right(lake: Catalog) -> None:
+    table = make_table(lake)
+    for batch in range(3):
+        stage(table, batch, [], outside=batch)
+    stage(table, 3, FIRST)
+    stage(table, 4, [], outside=4)
+    assert read_staged(table.metadata, RESULT) == Staged("query", 4, rows=2, rows_outside_window=7)
+    assert content(table, RESULT.branch) == expected(FIRST, "backfill")
+
+
+def test_two_outputs_of_one_table_share_the_branch_and_count_apart(lake: Catalog) -> None:
+    table, other = make_table(lake), Result(RESULT.namespace, RESULT.backfill, RESULT.plan_id, "other")
+    stage(table, 0, FIRST)
+    stage(table, 0, SECOND, result=other, who="other")
+    stage(table, 1, [])
+    assert content(table, RESULT.branch) == expected(FIRST, "backfill") + expected(SECOND, "other")
+    assert [read_staged(table.metadata, result) for result in (RESULT, other)] == [
+        Staged("query", 1, 2, 0),
+        Staged("query", 0, 1, 0),
+    ]
+    assert [sum(file.record_count for file in staged_files(table, result)) for result in (RESULT, other)] == [2, 1]
+
+
+def test_metadata_does_not_grow_with_the_number_of_batches(
+    lake: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(staging._MANY_SMALL_COMMITS, "commit.manifest.min-count-to-merge", "5")
+    table = make_table(lake)
+    for batch in range(12):
+        stage(table, batch, [(batch, 0)])
+    assert len(table.metadata.snapshots) == 1
+    assert len(content(table, RESULT.branch)) == 12
+    head = table.metadata.snapshot_by_name(RESULT.branch)
+    assert head is not None
+    needed = {Path(manifest.manifest_path).name for manifest in head.manifests(table.io)} | {Path(head.manifest_list).name}
+    assert {path.name for path in (tmp_path / "warehouse").rglob("*.avro")} == needed
+    assert len(needed) < 8
+
+
+def test_a_snapshot_that_somebody_tagged_stays(lake: Catalog) -> None:
+    table = make_table(lake)
+    stage(table, 0, FIRST)
+    table.manage_snapshots().create_tag(table.metadata.refs[RESULT.branch].snapshot_id, "look").commit()
+    stage(table, 1, SECOND)
+    assert content(table, "look") == expected(FIRST, "backfill")
+    assert content(table, RESULT.branch) == expected(FIRST + SECOND, "backfill")
+
+
+def test_a_branch_of_another_plan_is_refused_with_its_owner(lake: Catalog) -> None:
+    table = make_table(lake)
+    stage(table, 0, FIRST)
+    with pytest.raises(BadInput, match="already holds plan 0123456789abcdef of Backfill streaming/rmi; remove that Backfill"):
+        stage(table, 0, FIRST, result=Result("streaming", "rmi", "another plan", "summary"))
+
+
+def test_a_branch_that_no_backfill_made_is_refused(lake: Catalog) -> None:
+    table = make_table(lake)
+    table.append(rows_of(FIRST, "production"))
+    table.manage_snapshots().create_branch(table.metadata.current_snapshot_id, RESULT.branch).commit()
+    with pytest.raises(BadInput, match="something that no backfill has made"):
+        stage(table, 0, FIRST)
+
+
+def test_a_branch_that_is_gone_is_not_begun_again_in_the_middle(lake: Catalog) -> None:
+    table = make_table(lake)
+    table.append(rows_of([(9, 0)], "production"))
+    stage(table, 0, FIRST)
+    table.manage_snapshots().remove_branch(RESULT.branch).commit()
+    with pytest.raises(BackfillError, match="dropped or expired; cancel this Backfill and start it again"):
+        stage(table, 1, SECOND)
+
+
+def test_a_commit_whose_answer_was_lost_is_not_made_again(lake: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = make_table(lake)
+    stage(table, 0, FIRST)
+    _after_commit(monkeypatch, table, CommitStateUnknownException("the connection was closed"))
+    stage(table, 1, SECOND)
+    assert content(table, RESULT.branch) == expected(FIRST + SECOND, "backfill")
+
+
+def test_a_commit_that_was_refused_is_made_again(lake: Catalog, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    table = make_table(lake)
+    stage(table, 0, FIRST)
+    _before_commit(monkeypatch, table, lambda: _raise(CommitFailedException("somebody was faster")))
+    assert stage(table, 1, SECOND)
+    assert content(table, RESULT.branch) == expected(FIRST + SECOND, "backfill")
+    assert len(list((tmp_path / "warehouse").rglob("*.avro"))) == 3, "what the refused commit had written is removed"
+
+
+def test_a_commit_that_can_not_work_is_not_tried_for_ever(lake: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = make_table(lake)
+    _before_commit(monkeypatch, table, lambda: _raise(PermissionError("not yours")))
+    with pytest.raises(PermissionError):
+        stage(table, 0, FIRST)
+
+
+def test_an_append_of_production_between_look_and_commit_is_kept(lake: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = make_table(lake)
+    stage(table, 0, FIRST)
+    other = load_catalog("lake").load_table("raw.out")
+    _before_commit(monkeypatch, table, lambda: other.append(rows_of([(9, 0)], "production")))
+    assert stage(table, 1, SECOND)
+    assert content(table) == expected([(9, 0)], "production")
+    assert content(table, RESULT.branch) == expected(FIRST + SECOND, "backfill")
+    numbers = [snapshot.sequence_number for snapshot in table.metadata.snapshots]
+    assert len(set(numbers)) == len(numbers) and max(numbers) == table.metadata.last_sequence_number
+
+
+def test_another_driver_that_commits_the_same_batch_between_look_and_commit_wins(
+    lake: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, zombie = make_table(lake), load_catalog("lake").load_table("raw.out")
+    stage(table, 0, FIRST)
+    zombie.refresh()
+    _before_commit(monkeypatch, table, lambda: stage(zombie, 1, SECOND, who="zombie"))
+    assert not stage(table, 1, SECOND)
+    assert content(table, RESULT.branch) == expected(FIRST, "backfill") + expected(SECOND, "zombie")
+    assert read_staged(table.metadata, RESULT) == Staged("query", 1, rows=3, rows_outside_window=0)
+
+
+def test_two_processes_that_commit_the_same_batches_at_once_give_each_batch_once(lake: Catalog) -> None:
+    table = make_table(lake)
+    table.append(rows_of([(9, 0)], "production"))
+    context = multiprocessing.get_context("spawn")
+    start, batches = context.Barrier(3), 5
+    drivers = [context.Process(target=_drive, args=(start, batches, f"driver {number}")) for number in range(2)]
+    production = context.Process(target=_produce, args=(start, 4))
+    for process in (*drivers, production):
+        process.start()
+    for process in (*drivers, production):
+        process.join(120)
+    assert [process.exitcode for process in (*drivers, production)] == [0, 0, 0]
+    assert [row[:2] for row in content(table, RESULT.branch)] == [(batch, 0) for batch in range(batches)]
+    assert len(content(table)) == 5
+    assert read_staged(table.metadata, RESULT) == Staged("query", batches - 1, rows=batches, rows_outside_window=batches)
+
+
+def test_files_of_an_older_partitioning_are_staged_as_such(lake: Catalog) -> None:
+    table = make_table(lake, "day")
+    files, spec_id = write_files(table, rows_of(FIRST, "backfill")), table.spec().spec_id
+    with table.update_spec() as update:
+        update.remove_field("part")
+    stage_batch(table, RESULT, Batch("query", 0, files, spec_id, 0))
+    assert content(table, RESULT.branch) == expected(FIRST, "backfill")
+    assert {file.spec_id for file in staged_files(table, RESULT)} == {spec_id}
+
+
+def _drive(start: Barrier, batches: int, who: str) -> None:
+    table = load_catalog("lake").load_table("raw.out")
+    start.wait(60)
+    for batch in range(batches):
+        stage(table.refresh(), batch, [(batch, 0)], outside=1, who=who)
+
+
+def _produce(start: Barrier, commits: int) -> None:
+    start.wait(60)
+    for number in range(commits):
+        while not _appended(rows_of([(100 + number, 0)], "production")):
+            pass
+
+
+def _appended(rows: pa.Table) -> bool:
+    try:
+        load_catalog("lake").load_table("raw.out").append(rows)
+    except (CommitFailedException, ValueError):  # PyIceberg says with a ValueError that a sequence number was taken meanwhile
+        return False
+    return True
+
+
+def _before_commit(monkeypatch: pytest.MonkeyPatch, table: Table, happens: Callable[[], object]) -> None:
+    """Lets something happen between the first look at the table and the commit that follows."""
+    commit = table.catalog.commit_table
+
+    def commit_after(*args: Any) -> Any:
+        monkeypatch.setattr(table.catalog, "commit_table", commit)
+        happens()
+        return commit(*args)
+
+    monkeypatch.setattr(table.catalog, "commit_table", commit_after)
+
+
+def _after_commit(monkeypatch: pytest.MonkeyPatch, table: Table, error: Exception) -> None:
+    """Lets the next commit succeed and its answer be lost."""
+    commit = table.catalog.commit_table
+
+    def commit_and_fail(*args: Any) -> Any:
+        monkeypatch.setattr(table.catalog, "commit_table", commit)
+        commit(*args)
+        raise error
+
+    monkeypatch.setattr(table.catalog, "commit_table", commit_and_fail)
+
+
+def _raise(error: Exception) -> None:
+    raise error
