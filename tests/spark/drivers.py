@@ -1,5 +1,6 @@
 """Real drivers on a small lake: a table of events, its plan, and a controller reduced to what a test says."""
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from backfill.api.split_assignment import ASSIGNMENT_FILE, SplitAssignmentSpec, 
 from backfill.planning.plan import PlanHeader, plan_directory
 from backfill.planning.planner import make_plan
 from backfill.planning.workspace import Workspace
-from backfill.runtime.channel import DirectoryChannel
+from backfill.runtime.channel import LOCK_FILE, DirectoryChannel
 from backfill.runtime.settings import RuntimeSettings
 
 START = datetime(2021, 7, 11, tzinfo=UTC)
@@ -150,9 +151,10 @@ def environment(settings: RuntimeSettings) -> dict[str, str]:
 
 @contextmanager
 def driver(settings: RuntimeSettings) -> Iterator["subprocess.Popen[bytes]"]:
-    """A driver process, as a controller starts it. It is killed at the end if it is still there."""
+    """A driver process and the controller's lock, held. It is killed at the end if it is still there."""
     log = Path(settings.channel).parent / "driver.log"
-    with log.open("ab") as output:
+    with log.open("ab") as output, (Path(settings.channel) / LOCK_FILE).open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         process = subprocess.Popen(
             [sys.executable, "-m", "backfill.runtime"],
             env=os.environ | environment(settings),

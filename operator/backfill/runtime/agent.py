@@ -63,7 +63,7 @@ class Agent(threading.Thread):
 
     def _turn(self) -> None:
         spec = self._assignment()
-        if self._controller.gone():
+        if not self._run.stopping.is_set() and self._controller.gone():
             _log.warning("no controller holds the channel's lock: stopping after what is released")
             self._run.stopping.set()
         if spec is not None:
