@@ -1,6 +1,6 @@
 """Measures planning: ``python tests/benchmarks/planning.py --files N`` prints one line of JSON.
 
-The table has an hour of history partitioned by hour, twenty columns with bounds and manifests of 2,500 entries, as a
+The table has a week of history partitioned by hour, twenty columns with bounds and manifests of 2,500 entries, as a
 streaming writer leaves them after its manifests were rewritten. Its data files do not exist: planning must not open them.
 """
 
@@ -16,7 +16,13 @@ import time
 from multiprocessing import Pool
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "operator")]
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from pyiceberg.manifest import DataFile, ManifestFile
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import HourTransform
+from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType
 
 from iceberg_tables import (
     catalog_properties,
@@ -27,11 +33,6 @@ from iceberg_tables import (
     sqlite_catalog,
     write_manifest,
 )
-from pyiceberg.manifest import DataFile, ManifestFile
-from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import Schema
-from pyiceberg.transforms import HourTransform
-from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType
 
 START_US = 1_772_323_200_000_000  # 2026-03-01T00:00:00Z
 HOUR_US = 3_600_000_000

@@ -16,7 +16,7 @@ from backfill.planning.reading import ReadSources
 from backfill.planning.splits import Opener, Parts, Steps, build_splits, place, share_between_tasks, without_empty_steps
 from backfill.planning.steps import ANY_REACH_US, MAX_STEPS, StepLimits, TooManyStepsError, make_steps
 from backfill.planning.strict import check_disorder, place_strictly, with_offsets
-from backfill.planning.timestamps import ticks_of
+from backfill.planning.timestamps import describe_us, ticks_of
 
 
 def lay_out(read: ReadSources, inputs: PlanInputs) -> tuple[PlanHeader, pa.Table]:
@@ -37,6 +37,8 @@ def lay_out(read: ReadSources, inputs: PlanInputs) -> tuple[PlanHeader, pa.Table
     else:
         strict, parts = None, place(opener.open_astride(pieces, steps), steps)
     del pieces
+    if not len(parts.pieces):
+        raise _nothing_in_row_groups(read, inputs)
     parts, steps, used = without_empty_steps(parts, steps)
     parts, share = share_between_tasks(parts, opener, inputs.parallelism)
     totals = _totals(parts, len(steps.starts), read)
@@ -112,6 +114,15 @@ def _steps(pieces: Pieces, limits: StepLimits) -> Steps:
             )
         ) from None
     return Steps(starts, ends, limits.reach_us)
+
+
+def _nothing_in_row_groups(read: ReadSources, inputs: PlanInputs) -> InvalidPlanInput:
+    tables = ", ".join(files.source.table for files in read.files)
+    message = (
+        f"no rows of {tables} lie from {describe_us(inputs.read_start_us)} to {describe_us(inputs.read_end_us)}, "
+        "though some of their files have older and newer ones"
+    )
+    return InvalidPlanInput(Problem("spec.window", message, "check window and timestampUnit"))
 
 
 def _totals(parts: Parts, steps: int, read: ReadSources) -> list[SourceTotals]:

@@ -81,15 +81,15 @@ class Opener:
 def place(pieces: Pieces, steps: Steps) -> Parts:
     """Puts each piece into its step, or its slices into theirs."""
     first, sliced = steps.of(pieces.lower_us), steps.astride(pieces)
+    if not sliced.any():
+        return Parts(pieces, first, sliced)
     last = np.where(sliced, steps.of(pieces.upper_us), first)
     counts = last - first + 1
     origin = np.repeat(np.arange(len(pieces)), counts)
     step = np.arange(len(origin)) - np.repeat(np.cumsum(counts) - counts, counts) + first[origin]
     cut = sliced[origin]
     placed = pieces.take(origin)
-    if cut.any():
-        placed = replace(placed, rows=np.where(cut, _rows_of_slices(placed, steps, step), placed.rows))
-    return Parts(placed, step, cut)
+    return Parts(replace(placed, rows=np.where(cut, _rows_of_slices(placed, steps, step), placed.rows)), step, cut)
 
 
 def _rows_of_slices(pieces: Pieces, steps: Steps, step: Int64s) -> Int64s:
@@ -123,6 +123,8 @@ def share_between_tasks(parts: Parts, opener: Opener, parallelism: int) -> tuple
     share = np.maximum(step_bytes // parallelism, MIN_SPLIT_BYTES)
     pieces = parts.pieces
     big = (pieces.group == WHOLE) & ~parts.sliced & (pieces.bytes > share[parts.step])
+    if not big.any():
+        return parts, share
     cut: list[Parts] = []
     unknown = np.zeros(len(pieces), np.bool_)
     for row in np.flatnonzero(big).tolist():

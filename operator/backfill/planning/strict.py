@@ -116,8 +116,8 @@ def check_disorder(proof: Proof, inputs: PlanInputs) -> None:
         raise InvalidPlanInput(
             Problem(
                 "spec.ordering.allowedLateness",
-                f"reading each Kafka partition in offset order reads rows {proof.greatest_disorder_us / 1e6:g} seconds after rows "
-                f"that arrived later; allowed are {inputs.allowed_lateness_us / 1e6:g}",
+                f"reading each Kafka partition in offset order reads rows {proof.greatest_disorder_us / 1e6:g} seconds "
+                f"after rows that arrived later; allowed are {inputs.allowed_lateness_us / 1e6:g}",
                 "give a longer allowedLateness, or choose ordering.policy WithinLateness",
             )
         )

@@ -157,6 +157,12 @@ def test_a_range_that_needs_too_many_steps_is_refused() -> None:
         lay_out(read_sources([files]), made_inputs(START, 400_000_000, [files]))
 
 
+def test_files_that_only_reach_around_the_range_leave_nothing_to_read() -> None:
+    files, _ = made_source("a", [[[START - 1], [END]]])
+    with pytest.raises(InvalidPlanInput, match="some of their files have older and newer ones"):
+        lay_out(read_sources([files]), made_inputs(START, END, [files]))
+
+
 def test_a_plan_that_breaks_its_promises_is_never_used() -> None:
     inputs = made_inputs(START, END, [])
     with pytest.raises(BackfillError, match="disorder 11 µs, allowed 10 µs"):

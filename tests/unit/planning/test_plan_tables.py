@@ -33,8 +33,9 @@ def write_hourly(lake: Catalog, name: str, moments: pa.Array, files: int = 24, *
     return table
 
 
-def test_exactly_the_rows_of_the_window_are_read(lake: Catalog, tmp_path: Path) -> None:
-    write_hourly(lake, "events", pa.array(hourly(), UTC))
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_exactly_the_rows_of_the_window_are_read(lake: Catalog, tmp_path: Path, version: str) -> None:
+    write_hourly(lake, "events", pa.array(hourly(), UTC), properties={"format-version": version})
     planned = plan(tmp_path / "w", source("events"))
     assert moments_read(planned.splits, "ts") == WANTED
     assert len(planned.files) == 6
