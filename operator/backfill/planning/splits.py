@@ -93,11 +93,11 @@ def place(pieces: Pieces, steps: Steps) -> Parts:
 
 
 def _rows_of_slices(pieces: Pieces, steps: Steps, step: Int64s) -> Int64s:
-    """An estimate: rows spread evenly between a piece's bounds. The slices of one piece add up to its rows."""
+    """An estimate: rows spread evenly between a piece's bounds, and at least one, because zero would mean that there is none."""
     length = (pieces.upper_us - pieces.lower_us + 1).astype(np.float64)
     begin, end = np.maximum(steps.starts[step], pieces.lower_us), np.minimum(steps.ends[step], pieces.upper_us + 1)
     until = np.floor(pieces.rows * ((end - pieces.lower_us) / length))
-    return np.asarray(until - np.floor(pieces.rows * ((begin - pieces.lower_us) / length)), np.int64)
+    return np.asarray(np.maximum(until - np.floor(pieces.rows * ((begin - pieces.lower_us) / length)), 1), np.int64)
 
 
 def without_empty_steps(parts: Parts, steps: Steps) -> tuple[Parts, Steps, Int64s]:

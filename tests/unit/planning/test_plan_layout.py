@@ -65,6 +65,8 @@ def test_every_row_of_the_range_is_read_once_and_within_the_promises(
     assert all(moment >= starts[step] for step, _, _, moment in read)
     assert [total.splits for total in header.sources] == [splits["source"].to_pylist().count(t.name) for t in header.sources]
     assert [sum(total.step_bytes) for total in header.sources] == [total.bytes for total in header.sources]
+    for total in header.sources:
+        assert all(total.step_rows[step] > 0 for step, path, *_ in read if path.startswith(total.name))
     if asked["policy"] is not OrderingPolicy.UNORDERED:
         check_order(read, starts, ends, asked)
 
