@@ -3,28 +3,21 @@
 import json
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from planned_sources import Backfill, committed, planned, wait
 from pyiceberg.catalog import Catalog
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
 from backfill.api.backfill import BackfillSpec
 from backfill.api.errors import InvalidPlanInput
-from backfill.planning.plan import PlanHeader, plan_directory
-from backfill.planning.planner import make_plan
-from backfill.planning.workspace import Workspace
-from backfill.runtime.kafka_rows import kafka_frame
 from backfill.runtime.reading import count_rows
-from backfill.runtime.release import Release, release_path, write_release
-from backfill.runtime.settings import RuntimeSettings
 from backfill.runtime.source import source_frame
 
 START = datetime(2021, 7, 11, tzinfo=UTC)
@@ -44,41 +37,6 @@ def rows_of(name: str, step: int) -> pa.Table:
     zone = UTC if name == "plays" else None
     at = [(START + step * STEP + timedelta(seconds=5, microseconds=each)).replace(tzinfo=zone) for each in ids]
     return pa.table({"id": ids, "user": [f"u{each % 3}" for each in ids], "at": at}, TYPES[name])
-
-
-@dataclass
-class Backfill:
-    """A plan over ``events`` and ``plays``, and queries on it."""
-
-    settings: RuntimeSettings
-    header: PlanHeader
-    queries: list[StreamingQuery] = field(default_factory=list)
-
-    def release(self, steps: int, stop: bool = False) -> None:
-        write_release(release_path(self.settings.scratch), Release(steps, stop))
-
-    def start(self, frame: DataFrame, name: str = "q") -> StreamingQuery:
-        checkpoint, result = (f"{self.settings.checkpoints}/{name}{kind}" for kind in ("", "-result"))
-        query = frame.writeStream.queryName(name).format("parquet").option("checkpointLocation", checkpoint).start(result)
-        self.queries.append(query)
-        return query
-
-    def results(self, spark: SparkSession, name: str = "q") -> DataFrame:
-        return spark.read.parquet(f"{self.settings.checkpoints}/{name}-result")
-
-
-def wait(until: Callable[[], bool], query: StreamingQuery, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not until():
-        assert query.exception() is None, query.exception()
-        assert time.monotonic() < deadline, query.lastProgress
-        time.sleep(0.02)
-
-
-def committed(query: StreamingQuery) -> int:
-    """The number of batches that are committed."""
-    progress = query.lastProgress
-    return -1 if progress is None else int(progress.batchId) + 1
 
 
 def stop_when_idle(backfill: Backfill, query: StreamingQuery, released: int) -> None:
@@ -107,29 +65,7 @@ def backfill(lake: Catalog, tmp_path: Path) -> Iterator[Backfill]:
     )
     made = planned(spec, tmp_path)
     yield made
-    made.release(STEPS, stop=True)
-    for query in made.queries:
-        query.stop()
-
-
-def planned(spec: BackfillSpec, directory: Path) -> Backfill:
-    header = make_plan(spec, Workspace(str(directory / "work")), parallelism=2)
-    (directory / "scratch").mkdir()
-    settings = RuntimeSettings(
-        backfill="test",
-        namespace="default",
-        attempt=1,
-        plan_id=header.plan_id,
-        plan=plan_directory(Workspace(str(directory / "work")), header.plan_id).uri,
-        checkpoints=str(directory / "checkpoints"),
-        channel=str(directory / "channel"),
-        scratch=str(directory / "scratch"),
-        window=spec.window,
-        sources=spec.sources,
-        outputs=(),
-        main_file="app.py",
-    )
-    return Backfill(settings, header)
+    made.stop()
 
 
 def test_a_batch_is_one_step_and_nothing_is_read_before_it_is_released(spark: SparkSession, backfill: Backfill) -> None:
@@ -222,22 +158,3 @@ def test_a_snapshot_that_is_gone_is_named_before_anything_is_read(spark: SparkSe
     lake.drop_table("raw.events")
     with pytest.raises(InvalidPlanInput, match=r"lake\.raw\.events"):
         source_frame(spark, backfill.settings, "events")
-
-
-def test_rows_come_in_the_shape_of_kafka_records(spark: SparkSession, backfill: Backfill) -> None:
-    frame = kafka_frame(spark, backfill.settings, "events")
-    assert frame.schema.simpleString() == (
-        "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int>"
-    )
-    assert all(column.nullable for column in frame.schema)
-    query = backfill.start(frame)
-    backfill.release(STEPS)
-    wait(lambda: committed(query) >= STEPS + 1, query)
-    records = backfill.results(spark).orderBy("offset").collect()
-    assert len({record.offset for record in records}) == ROWS * STEPS
-    values = [json.loads(bytes(record.value)) for record in records]
-    assert sorted(value["id"] for value in values[:ROWS]) == list(range(ROWS))
-    seventh = next(record for record in records if json.loads(bytes(record.value))["id"] == 7)
-    assert json.loads(bytes(seventh.value)) == {"id": 7, "user": "u1", "at": "2021-07-11T00:00:05.000007"}
-    assert (seventh.key, seventh.topic, seventh.partition, seventh.timestampType) == (None, "raw-events", 0, 0)
-    assert seventh.timestamp == datetime(2021, 7, 11, 0, 0, 5, 7)

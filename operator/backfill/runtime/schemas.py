@@ -37,7 +37,7 @@ _PRIMITIVES: dict[type[IcebergType], Callable[[], spark.DataType]] = {
     FloatType: spark.FloatType,
     DoubleType: spark.DoubleType,
     DateType: spark.DateType,
-    TimeType: spark.TimeType,
+    TimeType: spark.StringType,  # Spark has a type for it, but refuses to use it
     TimestampType: spark.TimestampNTZType,
     TimestamptzType: spark.TimestampType,
     TimestampNanoType: spark.TimestampNTZType,
@@ -50,7 +50,8 @@ _PRIMITIVES: dict[type[IcebergType], Callable[[], spark.DataType]] = {
 
 
 def spark_schema(schema: Schema, table: str) -> spark.StructType:
-    """A table's columns as Spark's Iceberg reader would give them: nanoseconds become microseconds, UUIDs strings.
+    """A table's columns as Spark's Iceberg reader would give them: nanoseconds become microseconds, UUIDs
+    and times of day strings.
 
     Everything is nullable, as in Spark's streaming sources.
 
