@@ -147,7 +147,8 @@ class PlanHeader(Model):
     inputs: PlanInputs
     """What the plan was made from."""
     step_starts_us: tuple[int, ...]
-    """Start of each step: no row of the step, of whatever source, is older. Strictly increasing."""
+    """Start of each step: no row of the step, of whatever source, is older (under ``Strict``: by more than
+    ``allowedLateness``). Strictly increasing."""
     step_ends_us: tuple[int, ...]
     """End of each step (exclusive): at most half of ``maxMisalignment`` after its start, and not after the next start.
     A row of a file that was not cut may be up to ``allowedLateness`` past it."""
@@ -277,7 +278,9 @@ def read_header(directory: Workspace) -> PlanHeader:
     """
     header = PlanHeader.model_validate_json(directory.read(HEADER_FILE))
     if header.plan_id != header.inputs.plan_id():
-        raise PlanCorrupt(f"{directory.location(HEADER_FILE)} says plan {header.plan_id}, its inputs give {header.inputs.plan_id()}")
+        raise PlanCorrupt(
+            f"{directory.location(HEADER_FILE)} says plan {header.plan_id}, its inputs give {header.inputs.plan_id()}"
+        )
     return header
 
 
