@@ -11,7 +11,7 @@ from backfill.outputs.conflicts import snapshots_since
 from backfill.outputs.files import list_files, remove_file
 from backfill.outputs.publish import publishes
 from backfill.outputs.result import Result
-from backfill.outputs.staging import drop_snapshot, own_head, remove_unused_metadata, staged_files
+from backfill.outputs.staging import drop_snapshot, files_added, own_head, remove_unused_metadata, staged_files
 from backfill.planning.iceberg.tables import Catalogs
 
 
@@ -48,13 +48,7 @@ def _files_of_table(table: Table, result: Result, base_snapshot_id: int | None) 
     published = [snapshot for snapshot in table.metadata.snapshots if publishes(snapshot, result)]
     if not published:
         return set() if snapshots_since(table.metadata, base_snapshot_id) is not None else None
-    return {
-        entry.data_file.file_path
-        for snapshot in published
-        for manifest in snapshot.manifests(table.io)
-        if manifest.added_snapshot_id == snapshot.snapshot_id
-        for entry in manifest.fetch_manifest_entry(table.io)
-    }
+    return {path for snapshot in published for path in files_added(table, snapshot)}
 
 
 def _drop_branch(table: Table, result: Result) -> None:

@@ -15,7 +15,7 @@ from backfill.outputs.commits import as_writer, commit, commit_once
 from backfill.outputs.conflicts import check_conflicts
 from backfill.outputs.replaced import Removal, Replacement
 from backfill.outputs.result import Result
-from backfill.outputs.staging import ROWS, read_staged, staged_files
+from backfill.outputs.staging import ROWS, files_added, read_staged, staged_files
 from backfill.outputs.window import WindowRows, window_rows
 from backfill.planning.iceberg.tables import Catalogs
 
@@ -132,7 +132,9 @@ class _Publication:
         replacement.plan(self.table)  # the long part, before the short one between a look at the table and the commit
         self.table.refresh()
         did = commit_once(self.table, lambda: self._try(replacement.plan(self.table)), self._done)
-        replacement.remove_unused(self.table, did)  # not after an error: a commit whose answer was lost may refer to them
+        published = find_published(self.table.metadata, self.result)
+        if published is not None:  # after an error nothing is removed: a commit whose answer was lost may refer to it
+            replacement.remove_unused(self.table, files_added(self.table, published))
         return did
 
     def _done(self, metadata: TableMetadata) -> bool:

@@ -1,6 +1,6 @@
 """What Replace takes away: files wholly in the window are dropped, files partly in it are written anew without its rows."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -40,7 +40,6 @@ class Replacement:
         self._spec_id = spec_id
         self._kept: dict[frozenset[str], tuple[DataFile, ...] | None] = {}
         """By file and its delete files: what stays of it. None: the file has no row of the window."""
-        self._used: set[str] = set()
 
     def plan(self, table: Table) -> Removal:
         """What to remove from the main branch as ``table`` has it.
@@ -56,14 +55,13 @@ class Replacement:
             if stays is not None:
                 removed.append(task.file)
                 kept.extend(stays)
-        self._used = {file.file_path for file in kept}
         return Removal(tuple(removed), tuple(kept))
 
-    def remove_unused(self, table: Table, committed: bool) -> None:
-        """Removes files written anew that the last plan does not use; all of them when somebody else has published."""
+    def remove_unused(self, table: Table, used: Set[str]) -> None:
+        """Removes files written anew, other than the used ones."""
         for files in self._kept.values():
             for file in files or ():
-                if not committed or file.file_path not in self._used:
+                if file.file_path not in used:
                     remove_file(table.io, file.file_path)
 
     def _candidates(self, table: Table) -> Iterable[FileScanTask]:

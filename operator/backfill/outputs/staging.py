@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.manifest import DataFile
+from pyiceberg.manifest import DataFile, ManifestEntryStatus
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
@@ -134,14 +134,20 @@ def staged_files(table: Table, result: Result) -> list[DataFile]:
     """
     head = branch_head(table.metadata, result)
     directory = result.staging_directory(table.metadata) + "/"
-    return [file for file in files_of(table, head) if file.file_path.startswith(directory)] if head else []
+    manifests = head.manifests(table.io) if head else []
+    entries = (entry for manifest in manifests for entry in manifest.fetch_manifest_entry(table.io))
+    return [entry.data_file for entry in entries if entry.data_file.file_path.startswith(directory)]
 
 
-def files_of(table: Table, snapshot: Snapshot) -> Iterable[DataFile]:
-    """The live files of a snapshot."""
-    for manifest in snapshot.manifests(table.io):
-        for entry in manifest.fetch_manifest_entry(table.io):
-            yield entry.data_file
+def files_added(table: Table, snapshot: Snapshot) -> set[str]:
+    """Where the files are that a snapshot has added."""
+    return {
+        entry.data_file.file_path
+        for manifest in snapshot.manifests(table.io)
+        if manifest.added_snapshot_id == snapshot.snapshot_id
+        for entry in manifest.fetch_manifest_entry(table.io)
+        if entry.status is ManifestEntryStatus.ADDED
+    }
 
 
 def _append(table: Table, result: Result, batch: Batch) -> None:

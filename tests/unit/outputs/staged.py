@@ -66,19 +66,25 @@ def stage(
     table: Table, batch_id: int, rows: Sequence[Row], *, outside: int = 0, result: Result = RESULT, who: str = "backfill"
 ) -> bool:
     """Stages one batch of new files."""
-    files = write_files(table, rows_of(rows, who), result)
+    return stage_rows(table, batch_id, rows_of(rows, who), outside=outside, result=result)
+
+
+def stage_rows(table: Table, batch_id: int, rows: pa.Table, *, outside: int = 0, result: Result = RESULT) -> bool:
+    """Stages one batch of rows that have the table's columns."""
+    files = write_files(table, rows, result)
     return stage_batch(table, result, Batch("query", batch_id, files, table.spec().spec_id, outside))
 
 
 def content(table: Table, ref: str | None = None) -> list[tuple[object, object, object]]:
-    """All rows of the main branch, or of another one, sorted, with times in µs after the start of the window's day."""
+    """All rows of the main branch, or of another one, sorted by id, with times in µs after the start of the window's day."""
     table.refresh()
     snapshot = table.metadata.snapshot_by_name(ref or "main")
     if snapshot is None:
         return []
     found = table.scan(snapshot_id=snapshot.snapshot_id).to_arrow()
     offsets = [None if time is None else time - DAY_START_US for time in found["ts"].cast(pa.int64()).to_pylist()]
-    return sorted(zip(found["id"].to_pylist(), offsets, found["who"].to_pylist(), strict=True), key=str)
+    rows = zip(found["id"].to_pylist(), offsets, found["who"].to_pylist(), strict=True)
+    return sorted(rows, key=lambda row: int(row[0]))
 
 
 def expected(rows: Sequence[Row], who: str) -> list[tuple[object, object, object]]:

@@ -1,0 +1,291 @@
+"""A result comes into its table in one commit, once, and never over something it was not checked against."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.manifest import DataFileContent
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.types import NestedField, StringType, StructType, TimestampType
+from staged import (
+    DAY_START_US,
+    DAY_US,
+    HOUR_US,
+    RESULT,
+    WINDOW,
+    content,
+    expected,
+    make_table,
+    output,
+    rows_of,
+    stage,
+    stage_rows,
+)
+
+from backfill.api.backfill import PublishMode
+from backfill.api.errors import BackfillError, PublishConflict
+from backfill.outputs.publish import OutputState, output_state, publish
+from iceberg_tables import commit_files, data_file
+
+OLD = [(1, -HOUR_US), (2, 0), (3, DAY_US - 1), (4, DAY_US), (5, None)]
+"""Of production: before, first and last moment of, after, and not in the window."""
+STAY = [(1, -HOUR_US), (4, DAY_US), (5, None)]
+NEW = [(12, 0), (13, HOUR_US)]
+
+
+def test_replace_takes_the_window_and_nothing_else_in_one_snapshot(lake: Catalog) -> None:
+    table, base = _production(lake, OLD)
+    stage(table, 0, NEW)
+    published = publish(output(), RESULT, WINDOW, base)
+    assert content(table) == expected(STAY, "production") + expected(NEW, "backfill")
+    assert (published.rows, published.already) == (2, False)
+    assert [entry.snapshot_id for entry in table.history()] == [base, published.snapshot_id]
+
+
+@pytest.mark.parametrize("partition", ["hour", "day", "month", "identity", "bucket[4]"])
+def test_replace_works_on_tables_partitioned(lake: Catalog, partition: str) -> None:
+    table, base = _production(lake, OLD, partition)
+    stage(table, 0, NEW)
+    publish(output(), RESULT, WINDOW, base)
+    assert content(table) == expected(STAY, "production") + expected(NEW, "backfill")
+
+
+def test_append_adds_to_what_is_there(lake: Catalog) -> None:
+    table, base = _production(lake, STAY)
+    stage(table, 0, NEW)
+    published = publish(output(PublishMode.APPEND), RESULT, WINDOW, base)
+    assert content(table) == expected(STAY, "production") + expected(NEW, "backfill")
+    assert published.rows == 2
+
+
+@pytest.mark.parametrize("mode", [PublishMode.APPEND, PublishMode.REPLACE])
+def test_a_table_that_had_no_snapshot_gets_its_first(lake: Catalog, mode: PublishMode) -> None:
+    table = make_table(lake, "day")
+    stage(table, 0, NEW)
+    publish(output(mode), RESULT, WINDOW, None)
+    assert content(table) == expected(NEW, "backfill")
+
+
+@pytest.mark.parametrize("mode", [PublishMode.APPEND, PublishMode.REPLACE])
+def test_publishing_again_finds_what_was_published(lake: Catalog, mode: PublishMode) -> None:
+    table, base = _production(lake, STAY)
+    stage(table, 0, NEW)
+    first = publish(output(mode), RESULT, WINDOW, base)
+    table.refresh().append(rows_of([(20, HOUR_US)], "production"))
+    again = publish(output(mode), RESULT, WINDOW, base)
+    assert (again.snapshot_id, again.rows, again.already) == (first.snapshot_id, 2, True)
+    assert len(content(table)) == 6
+
+
+def test_a_commit_whose_answer_was_lost_is_not_made_again(lake: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, base = _production(lake, OLD)
+    stage(table, 0, NEW)
+    _around_commit(monkeypatch, table, after=lambda: _raise(ConnectionError("reset by peer")))
+    publish(output(), RESULT, WINDOW, base)
+    assert content(table) == expected(STAY, "production") + expected(NEW, "backfill")
+    assert len(table.history()) == 2
+
+
+def test_production_may_append_live_rows_during_the_run_and_the_commit(lake: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, base = _production(lake, OLD)
+    stage(table, 0, NEW)
+    other = load_catalog("lake").load_table("raw.out")
+    other.append(rows_of([(30, 3 * DAY_US)], "production"))
+    _around_commit(monkeypatch, table, before=lambda: other.append(rows_of([(31, 4 * DAY_US)], "production")))
+    publish(output(), RESULT, WINDOW, base)
+    live = expected([(30, 3 * DAY_US), (31, 4 * DAY_US)], "production")
+    assert content(table) == expected(STAY, "production") + expected(NEW, "backfill") + live
+
+
+@pytest.mark.parametrize("mode", [PublishMode.APPEND, PublishMode.REPLACE])
+def test_rows_appended_to_the_window_are_a_conflict_that_names_the_snapshot(lake: Catalog, mode: PublishMode) -> None:
+    table, base = _production(lake, OLD)
+    stage(table, 0, NEW)
+    table.append(rows_of([(30, 3 * DAY_US)], "production"))
+    table.append(rows_of([(31, HOUR_US)], "production"))
+    with pytest.raises(
+        PublishConflict, match=rf"changed in the window .* snapshot {table.metadata.current_snapshot_id} \(append at"
+    ):
+        publish(output(mode), RESULT, WINDOW, base)
+    assert len(table.refresh().history()) == 3
+
+
+def test_a_conflict_between_look_and_commit_is_seen(lake: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, base = _production(lake, OLD)
+    stage(table, 0, NEW)
+    other = load_catalog("lake").load_table("raw.out")
+    _around_commit(monkeypatch, table, before=lambda: other.append(rows_of([(31, HOUR_US)], "production")))
+    with pytest.raises(PublishConflict):
+        publish(output(), RESULT, WINDOW, base)
+    assert content(table) == expected([*OLD, (31, HOUR_US)], "production")
+
+
+def test_rows_deleted_from_the_window_are_a_conflict(lake: Catalog) -> None:
+    table, base = _production(lake, OLD)
+    stage(table, 0, NEW)
+    table.delete("id == 2")
+    with pytest.raises(PublishConflict, match="overwrite at"):
+        publish(output(), RESULT, WINDOW, base)
+
+
+def test_rows_deleted_outside_the_window_are_none(lake: Catalog) -> None:
+    table, base = _production(lake, OLD, "day")
+    stage(table, 0, NEW)
+    table.delete("id == 4")
+    publish(output(), RESULT, WINDOW, base)
+    assert content(table) == expected([(1, -HOUR_US), (5, None)], "production") + expected(NEW, "backfill")
+
+
+def test_a_base_that_has_expired_is_a_conflict_that_says_so(lake: Catalog) -> None:
+    table, base = _production(lake, OLD)
+    stage(table, 0, NEW)
+    table.append(rows_of([(30, 3 * DAY_US)], "production"))
+    table.maintenance.expire_snapshots().by_id(base).commit()
+    with pytest.raises(PublishConflict, match=f"snapshot {base}, .* is not in its history any more"):
+        publish(output(), RESULT, WINDOW, base)
+
+
+def test_two_backfills_of_different_days_publish_one_after_the_other(lake: Catalog) -> None:
+    table, base = _production(lake, OLD, "day")
+    stage(table, 0, NEW)
+    table.append(rows_of([(40, -5 * HOUR_US)], "another backfill"))
+    publish(output(), RESULT, WINDOW, base)
+    assert len(content(table)) == 6
+
+
+def test_an_empty_result_does_not_empty_the_window(lake: Catalog) -> None:
+    table, base = _production(lake, OLD)
+    stage(table, 0, [], outside=9)
+    with pytest.raises(BackfillError, match="has no rows in the window"):
+        publish(output(), RESULT, WINDOW, base)
+    assert content(table) == expected(OLD, "production")
+
+
+def test_without_a_branch_nothing_is_published(lake: Catalog) -> None:
+    _, base = _production(lake, OLD)
+    with pytest.raises(BackfillError, match="there is nothing of output summary in branch backfill/rmi"):
+        publish(output(), RESULT, WINDOW, base)
+
+
+def test_a_partitioning_changed_after_staging_keeps_the_files_of_the_old_one(lake: Catalog) -> None:
+    table, base = _production(lake, OLD, "day")
+    stage(table, 0, NEW)
+    with table.update_spec() as update:
+        update.remove_field("part")
+    publish(output(), RESULT, WINDOW, base)
+    assert content(table) == expected(STAY, "production") + expected(NEW, "backfill")
+    assert {row["part"] for row in table.inspect.files()["partition"].to_pylist()} != {None}
+
+
+def test_a_partitioning_changed_between_attempts_is_refused(lake: Catalog) -> None:
+    table, base = _production(lake, OLD)
+    stage(table, 0, NEW)
+    with table.update_spec() as update:
+        update.add_identity("who")
+    stage(table, 1, [(14, 0)])
+    with pytest.raises(BackfillError, match=r"partitioning of lake\.raw\.out was changed between two attempts"):
+        publish(output(), RESULT, WINDOW, base)
+
+
+def test_columns_added_and_renamed_after_staging_are_no_obstacle(lake: Catalog) -> None:
+    table, base = _production(lake, OLD)
+    stage(table, 0, NEW)
+    with table.update_schema() as update:
+        update.add_column("more", StringType())
+        update.rename_column("who", "whose")
+    publish(output(), RESULT, WINDOW, base)
+    rows = table.refresh().scan().to_arrow()
+    assert sorted(zip(rows["id"].to_pylist(), rows["whose"].to_pylist(), strict=True)) == [
+        (1, "production"), (4, "production"), (5, "production"), (12, "backfill"), (13, "backfill")
+    ]  # fmt: skip
+
+
+def test_rows_that_were_deleted_by_position_do_not_come_back(lake: Catalog) -> None:
+    table, _ = _production(lake, [*OLD, (6, 2 * DAY_US)])
+    base = _delete(table, DataFileContent.POSITION_DELETES)
+    stage(table, 0, NEW)
+    publish(output(), RESULT, WINDOW, base)
+    assert content(table) == expected([(4, DAY_US), (5, None), (6, 2 * DAY_US)], "production") + expected(NEW, "backfill")
+
+
+def test_equality_deletes_in_the_window_are_refused(lake: Catalog) -> None:
+    table, _ = _production(lake, OLD)
+    base = _delete(table, DataFileContent.EQUALITY_DELETES)
+    stage(table, 0, NEW)
+    with pytest.raises(BackfillError, match="has equality deletes in the window"):
+        publish(output(), RESULT, WINDOW, base)
+
+
+def test_a_nested_column_without_statistics_is_read(lake: Catalog) -> None:
+    meta = StructType(NestedField(11, "at", TimestampType()))
+    table = make_table(lake, columns=Schema(NestedField(1, "id", StringType()), NestedField(2, "meta", meta)))
+    for number, offset in enumerate((-HOUR_US, HOUR_US, DAY_US)):
+        table.append(_nested(f"old {number}", offset))
+    base = table.metadata.current_snapshot_id
+    table.append(_nested("live", 2 * DAY_US))
+    nested = output(timestamp_column="meta.at")
+    stage_rows(table, 0, _nested("new", HOUR_US))
+    publish(nested, RESULT, WINDOW, base)
+    assert sorted(table.refresh().scan().to_arrow()["id"].to_pylist()) == ["live", "new", "old 0", "old 2"]
+
+
+def test_the_state_tells_how_far_an_output_is(lake: Catalog) -> None:
+    table, base = _production(lake, OLD)
+    assert output_state(output(), RESULT) == OutputState(base, None, 0, 0, None, None)
+    stage(table, 0, NEW, outside=3)
+    assert output_state(output(), RESULT) == OutputState(base, "backfill/rmi", 2, 3, 0, None)
+    snapshot = publish(output(), RESULT, WINDOW, base).snapshot_id
+    assert output_state(output(), RESULT) == OutputState(snapshot, "backfill/rmi", 2, 3, 0, snapshot)
+
+
+def _production(lake: Catalog, rows: list[tuple[int, int | None]], partition: str | None = None) -> tuple[Table, int]:
+    table = make_table(lake, partition)
+    table.append(rows_of(rows, "production"))
+    assert table.metadata.current_snapshot_id is not None
+    return table, table.metadata.current_snapshot_id
+
+
+def _delete(table: Table, kind: DataFileContent) -> int:
+    """Deletes the first row of the table's only file by a delete file, as engines with merge-on-read do."""
+    (file,) = (task.file for task in table.scan().plan_files())
+    path = Path(f"{table.location()}/data/{kind.name}.parquet")
+    rows = pa.table({"file_path": [file.file_path], "pos": pa.array([0], pa.int64())})
+    pq.write_table(rows, path)
+    made = {"content": kind, "file_path": str(path), "record_count": 1, "file_size_in_bytes": path.stat().st_size}
+    commit_files(table.catalog, table, 77, [], [data_file(2, **made, equality_ids=[1])])
+    table.refresh()
+    return 77
+
+
+def _nested(name: str, offset: int) -> pa.Table:
+    at = pa.array([DAY_START_US + offset]).cast(pa.timestamp("us"))
+    return pa.table({"id": pa.array([name], pa.large_string()), "meta": pa.StructArray.from_arrays([at], ["at"])})
+
+
+def _around_commit(
+    monkeypatch: pytest.MonkeyPatch,
+    table: Table,
+    before: Callable[[], object] = lambda: None,
+    after: Callable[[], object] = lambda: None,
+) -> None:
+    """Lets something happen right before or after the next commit to any table of the catalog's kind."""
+    kind = type(table.catalog)
+    commit = kind.commit_table
+
+    def commit_between(self: Catalog, *args: Any) -> Any:
+        monkeypatch.setattr(kind, "commit_table", commit)
+        before()
+        answer = commit(self, *args)
+        after()
+        return answer
+
+    monkeypatch.setattr(kind, "commit_table", commit_between)
+
+
+def _raise(error: Exception) -> None:
+    raise error
