@@ -34,7 +34,8 @@ def bench_spec(steps: int) -> BackfillSpec:
         application_ref=ApplicationRef(name="bench"),
         window=Window(start=from_us(START_US), end=from_us(START_US) + day),
         sources=tuple(
-            Source(name=name, table=f"bench.events.{name}", timestamp_column="ingestion_ts") for name in ("impressions", "playbacks")
+            Source(name=name, table=f"bench.events.{name}", timestamp_column="ingestion_ts")
+            for name in ("impressions", "playbacks")
         ),
         max_misalignment=2 * day / steps,
     )

@@ -5,6 +5,8 @@ import sys
 
 from pyspark.sql import SparkSession
 
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
 
 def bench_session() -> SparkSession:
     """``local[2]``, RocksDB state, four shuffle partitions, no user interface."""
@@ -18,7 +20,7 @@ def bench_session() -> SparkSession:
         "spark.sql.streaming.numRecentProgressUpdates": "1000",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
-        "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+        "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
     }
     builder = SparkSession.builder.master("local[2]").appName("benchmark")
     for key, value in settings.items():
