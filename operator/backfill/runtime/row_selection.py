@@ -81,7 +81,7 @@ class RowSelection:
         return [inside]
 
     def _row_filter(self, table: OpenTable) -> pc.Expression | None:
-        translated = translate_column_names(table.row_filter, self._written, projected_field_values=self._constants)
+        translated = translate_column_names(table.row_filter, self._written, projected_field_values=dict(self._constants))
         bound = bind(self._written, translated, case_sensitive=True)
         if bound == AlwaysTrue():
             return None

@@ -4,6 +4,7 @@ A micro-batch is exactly one step, so a batch that is run again reads the same r
 file that the agent keeps; tables, splits and bounds are in the plan. The driver plans each source in a process of its own.
 """
 
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructField, StructType
 
 from backfill.api.backfill import OrderingPolicy
-from backfill.api.errors import PlanCorrupt
+from backfill.api.errors import PlanCorrupt, RunFailed
 from backfill.planning.plan import PlanHeader, SourceInput, Split, read_header, read_splits
 from backfill.planning.workspace import Workspace
 from backfill.runtime.columns import column_of, microseconds
@@ -90,7 +91,11 @@ class StepReader(DataSourceStreamReader):
 
         It waits here instead of answering that there is no news: else a release could arrive between the questions to two
         sources of one query, and its batch would have them at different steps.
+
+        Raises:
+            RunFailed: the driver that asked is gone; nobody else would end this process.
         """
+        driver = os.getppid()
         step, steps = self._step(start), self._header.steps
         while step <= steps:
             release = read_release(self._release_file)
@@ -98,6 +103,8 @@ class StepReader(DataSourceStreamReader):
                 return self._offset(step + 1)
             if release.stop:
                 break
+            if os.getppid() != driver:
+                raise RunFailed(f"the driver has gone while {self._source} waited for a release")
             time.sleep(_POLL_SECONDS)
         return start
 
