@@ -83,13 +83,13 @@ def approve_one(context: Context, target: str) -> int:
 def suspend_one(context: Context, target: str) -> int:
     """Asks for a stop and waits for it, if somebody works on the Backfill."""
     store, stored = find(target, context.namespace, context.state)
+    if exit_status(stored) != SUCCEEDED:
+        store.suspend()
+        _wait_for_controller(store, _is_suspended)
+        stored = store.load() or stored
     if exit_status(stored) == SUCCEEDED:
         return _say_finished(context, stored)
-    store.suspend()
-    _wait_for_controller(store, _is_suspended)
-    context.out.print(
-        f"{store.name}: suspended; go on with: backfill resume {store.name}{context.options}", highlight=False, soft_wrap=True
-    )
+    _say(context, f"{store.name}: suspended; go on with: backfill resume {store.name}{context.options}")
     return SUCCEEDED
 
 
@@ -105,7 +105,7 @@ def cancel_one(context: Context, target: str) -> int:
     if left is not None:
         outcome = find_condition(left.status.conditions, ConditionType.SUCCEEDED)
         raise BackfillError(outcome.message if outcome else f"{store.name} is still there")
-    context.out.print(f"{store.name}: removed", highlight=False)
+    _say(context, f"{store.name}: removed")
     return SUCCEEDED
 
 
@@ -113,7 +113,7 @@ def _control(context: Context, store: LocalStore) -> int:
     backfill = store.load()
     ended = control(store, backfill, context.out) if backfill else None
     if ended is None:
-        context.out.print(f"{store.name}: removed", highlight=False)
+        _say(context, f"{store.name}: removed")
         return SUCCEEDED
     tell_end(ended, store, context.out, Console(stderr=True), context.options)
     return _end(context, ended)
@@ -121,9 +121,12 @@ def _control(context: Context, store: LocalStore) -> int:
 
 def _say_finished(context: Context, backfill: Backfill) -> int:
     name = backfill.metadata.name
-    text = f"{name} has succeeded already; nothing is done. To run it again, cancel it first or give it another name."
-    context.out.print(text, highlight=False, soft_wrap=True)
+    _say(context, f"{name} has succeeded already; nothing is done. To run it again, cancel it first or give it another name.")
     return _end(context, backfill)
+
+
+def _say(context: Context, text: str) -> None:
+    context.out.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def _end(context: Context, backfill: Backfill) -> int:

@@ -17,7 +17,6 @@ from backfill.cli.view import planning_in_words
 from backfill.controller.backends.local_conf import cores
 from backfill.controller.jobs import JobState, PlanJob, PlanResult
 from backfill.controller.worker import Worker
-from backfill.planning.reading import PlanningProgress
 from backfill.planning.summary import PlanSummary, SourceSummary, summarize
 from backfill.planning.workspace import Workspace
 
@@ -47,8 +46,7 @@ def _planned(backfill: Backfill, err: Console) -> PlanSummary:
         worker.start(PlanJob(metadata.namespace, metadata.name, spec, Workspace(directory), parallelism))
         try:
             while (state := worker.state) is not None and state.phase == "Running":
-                if isinstance(state.progress, PlanningProgress):
-                    spinner.update(planning_in_words(state.progress))
+                spinner.update(planning_in_words(state.progress))
                 time.sleep(_POLL_SECONDS)
         finally:
             worker.close()

@@ -2,15 +2,17 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from backfill.api.backfill import Attempt, Backfill, BackfillStatus
 from backfill.api.conditions import Condition, ConditionType, find_condition
 from backfill.api.quantities import from_us
 from backfill.cli.text import count
-from backfill.controller.jobs import PlanJob
 from backfill.controller.reconcile import Turn
 from backfill.planning.plan import PlanHeader
-from backfill.planning.reading import PlanningProgress
+
+if TYPE_CHECKING:
+    from backfill.planning.reading import PlanningProgress
 
 _STAGES = (ConditionType.PUBLISHED, ConditionType.RUNNING, ConditionType.PLANNED)
 
@@ -22,7 +24,7 @@ class View:
     backfill: Backfill
     now: datetime
     header: PlanHeader | None = None
-    planning: PlanningProgress | None = None
+    planning: "PlanningProgress | None" = None
 
     @property
     def status(self) -> BackfillStatus:
@@ -67,16 +69,15 @@ class View:
 def view_of(turn: Turn) -> View:
     """What a turn leaves to show."""
     job = turn.observed.job
-    progress = job.progress if job is not None and isinstance(job.job, PlanJob) else None
     return View(
         backfill=turn.observed.backfill.model_copy(update={"status": turn.decision.status}),
         now=turn.observed.now,
         header=turn.observed.header,
-        planning=progress if isinstance(progress, PlanningProgress) else None,
+        planning=job.progress if job else None,
     )
 
 
-def planning_in_words(progress: PlanningProgress | None) -> str:
+def planning_in_words(progress: "PlanningProgress | None") -> str:
     """How far planning is."""
     if progress is None:
         return "reads the metadata of the tables"

@@ -5,15 +5,18 @@ The modules that do the work are imported where it is done: the controller itsel
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol, Self
+from typing import TYPE_CHECKING, Literal, Protocol, Self
 
 from backfill.api.backfill import Backfill, BackfillSpec, Output, OutputStatus, Window
 from backfill.api.errors import BadInput
-from backfill.outputs.result import Result
 from backfill.planning.plan import PlanHeader
 from backfill.planning.workspace import Workspace
 
-OnProgress = Callable[[object], None]
+if TYPE_CHECKING:
+    from backfill.outputs.result import Result
+    from backfill.planning.reading import PlanningProgress
+
+OnProgress = Callable[["PlanningProgress"], None]
 
 
 class Job(Protocol):
@@ -29,8 +32,8 @@ class JobState:
 
     job: Job
     phase: Literal["Running", "Done", "Failed"]
-    progress: object = None
-    """The last progress it told of."""
+    progress: "PlanningProgress | None" = None
+    """The last progress a plan job told of."""
     result: object = None
     """Of a job that is done."""
     error: Exception | None = None
@@ -62,6 +65,7 @@ class PlanJob:
             BadInput: the tables do not allow it.
         """
         from backfill.outputs.publish import output_state
+        from backfill.outputs.result import Result
         from backfill.outputs.tables import check_outputs
         from backfill.planning.planner import make_plan
 
@@ -102,12 +106,21 @@ class VerifyJob:
 
 @dataclass(frozen=True, slots=True)
 class StagedOutput:
-    """An output and the result of one plan for it."""
+    """An output, and what the result of one plan for it is known by."""
 
+    namespace: str
+    name: str
+    plan_id: str
     output: Output
-    result: Result
     base_snapshot_id: int | None
     """The table's snapshot before the run."""
+
+    @property
+    def result(self) -> "Result":
+        """The result."""
+        from backfill.outputs.result import Result
+
+        return Result(self.namespace, self.name, self.plan_id, self.output.name)
 
 
 def staged_outputs(backfill: Backfill) -> tuple[StagedOutput, ...]:
@@ -117,8 +130,7 @@ def staged_outputs(backfill: Backfill) -> tuple[StagedOutput, ...]:
     if plan_id is None:
         return ()
     return tuple(
-        StagedOutput(output, Result(metadata.namespace, metadata.name, plan_id, output.name), bases[output.name])
-        for output in backfill.spec.outputs
+        StagedOutput(metadata.namespace, metadata.name, plan_id, output, bases[output.name]) for output in backfill.spec.outputs
     )
 
 

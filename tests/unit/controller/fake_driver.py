@@ -7,7 +7,7 @@ are written there too.
 ``FAKE_DRIVER`` in the environment is a JSON object:
 ``step_seconds`` how long a step takes; ``crash_at`` and ``hang_at``: before that step, the first time it is reached;
 ``crash_always_at``: every time; ``unsupported``: the program can not be redirected; ``start_seconds``: how long it takes
-before anything is reported.
+before anything is reported; ``grace_seconds``: how long it goes on without a controller.
 """
 
 import fcntl
@@ -31,8 +31,6 @@ from backfill.api.split_assignment import (
 )
 from backfill.planning.plan import read_header
 from backfill.planning.workspace import Workspace
-
-CONTROLLER_GRACE_SECONDS = 1.0
 
 
 class FakeDriver:
@@ -93,7 +91,7 @@ class FakeDriver:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
                 self.controller_seen = time.monotonic()
-        return time.monotonic() - self.controller_seen < CONTROLLER_GRACE_SECONDS
+        return time.monotonic() - self.controller_seen < self.wishes.get("grace_seconds", 30.0)
 
     def read_step(self) -> None:
         step = self.committed
@@ -101,6 +99,7 @@ class FakeDriver:
             print("the fake driver crashes", flush=True)
             os._exit(17)
         if self.first_time("hang_at"):
+            self.log("hangs")
             time.sleep(3600)
         time.sleep(self.wishes.get("step_seconds", 0.01))
         self.log("step", step=step)

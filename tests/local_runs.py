@@ -1,0 +1,148 @@
+"""Runs of the real command line as a child process, with a driver that plays the protocol in the place of Spark."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import yaml
+from pyiceberg.catalog import Catalog
+
+from backfill.api.backfill import Backfill
+from backfill.api.conditions import ConditionType, Reason, find_condition
+from backfill.controller.store import LocalStore
+
+FAKE_CLI = Path(__file__).parent / "unit" / "controller" / "fake_cli.py"
+START = datetime(2024, 1, 1, tzinfo=UTC)
+HOURS = 6
+STEPS = 2 * HOURS
+EVENTS = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
+DEADLINE_SECONDS = 60.0
+
+
+@dataclass
+class Ended:
+    """What a command left."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The JSON document on the last line of standard output."""
+        return json.loads(self.out.splitlines()[-1])  # type: ignore[no-any-return]
+
+
+class LocalRuns:
+    """A directory with a manifest and its state, and commands run in it."""
+
+    def __init__(self, directory: Path, catalog: Catalog):
+        self.directory = directory
+        self.state = directory / "state"
+        for name in ("clicks", "views"):
+            table = catalog.create_table(f"raw.{name}", schema=EVENTS)
+            for hour in range(HOURS):
+                times = [START + timedelta(hours=hour, minutes=minute) for minute in range(60)]
+                table.append(pa.table({"id": range(60), "at": times}, schema=EVENTS))
+        (directory / "app.py").write_text("raise SystemExit('never run here')\n")
+        self.write()
+
+    @property
+    def file(self) -> Path:
+        return self.directory / "backfill.yaml"
+
+    @property
+    def store(self) -> LocalStore:
+        return LocalStore(self.state, "default", "january")
+
+    @property
+    def backfill(self) -> Backfill:
+        found = self.store.load()
+        assert found is not None
+        return found
+
+    def write(self, **spec: Any) -> None:
+        """Writes the manifest."""
+        sources = [{"name": name, "table": f"lake.raw.{name}", "timestampColumn": "at"} for name in ("clicks", "views")]
+        backfill = {
+            "apiVersion": "backfill.dev/v1alpha1",
+            "kind": "Backfill",
+            "metadata": {"name": "january"},
+            "spec": {
+                "applicationRef": {"name": "app"},
+                "window": {"start": "2024-01-01T00:00:00Z", "end": f"2024-01-01T{HOURS:02}:00:00Z"},
+                "maxMisalignment": "1h",
+                "failurePolicy": {"maxAttempts": 3, "backoff": "0s"},
+                "sources": sources,
+                **spec,
+            },
+        }
+        application = {
+            "apiVersion": "sparkoperator.k8s.io/v1beta2",
+            "kind": "SparkApplication",
+            "metadata": {"name": "app"},
+            "spec": {"type": "Python", "mainApplicationFile": "app.py"},
+        }
+        self.file.write_text(yaml.safe_dump_all([application, backfill]))
+
+    def start(self, *arguments: str, **wishes: Any) -> "subprocess.Popen[str]":
+        """Starts a command; ``wishes`` are the fake driver's."""
+        command = [sys.executable, str(FAKE_CLI), *arguments, "--state-dir", str(self.state)]
+        environment = {**os.environ, "FAKE_DRIVER": json.dumps(wishes)}
+        return subprocess.Popen(
+            command, env=environment, cwd=self.directory, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    def command(self, *arguments: str, **wishes: Any) -> Ended:
+        """Runs a command to its end."""
+        return self.end(self.start(*arguments, **wishes))
+
+    def run(self, *arguments: str, **wishes: Any) -> Ended:
+        """``backfill run`` of the manifest."""
+        return self.command("run", str(self.file), *arguments, **wishes)
+
+    def end(self, process: "subprocess.Popen[str]") -> Ended:
+        """Waits for a command."""
+        out, err = process.communicate(timeout=DEADLINE_SECONDS)
+        return Ended(process.returncode, out, err)
+
+    def kill(self, process: "subprocess.Popen[str]") -> None:
+        """kill -9."""
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+
+    def events(self, kind: str | None = None) -> list[dict[str, Any]]:
+        """What drivers did, of all attempts."""
+        logs = self.state.glob("default/january/checkpoints/*/events.jsonl")
+        events = [json.loads(line) for log in logs for line in log.read_text().splitlines()]
+        return [event for event in events if kind in (None, event["event"])]
+
+    def stage(self) -> Reason | None:
+        """The reason of the condition Running, as it is recorded."""
+        running = find_condition(self.backfill.status.conditions, ConditionType.RUNNING)
+        return running.reason if running else None
+
+    def wait_for(self, condition: Callable[[], bool], what: str) -> None:
+        """Until it holds, or the test fails."""
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while not condition():
+            assert time.monotonic() < deadline, f"waited in vain for {what}: {self.events()}"
+            time.sleep(0.01)
+
+    def wait_for_steps(self, count: int) -> None:
+        """Until so many steps have been committed."""
+        self.wait_for(lambda: len(self.events("step")) >= count, f"{count} steps")
+
+    def assert_every_step_was_committed_once_and_in_order(self) -> None:
+        assert [event["step"] for event in self.events("step")] == list(range(STEPS + 1))
+        assert Counter(event["event"] for event in self.events())["two drivers"] == 0
