@@ -6,6 +6,7 @@ Files of failed tasks and aborted batches are not removed at once, since a commi
 them: what nothing refers to is removed when the run is over.
 """
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -36,6 +37,8 @@ from backfill.runtime.settings import RuntimeSettings
 
 FORMAT = "backfill_iceberg"
 _OPTION = "settings"
+_REOPEN_SECONDS = 600.0
+"""Catalogs may give out credentials with a table that last an hour or less."""
 
 
 class SinkSettings(Model):
@@ -125,6 +128,8 @@ class SinkWriter(DataSourceStreamArrowWriter):
     def __init__(self, settings: SinkSettings):
         self._settings = settings
         table = _open(settings.output.table)
+        if settings.schema_id not in table.schemas() or settings.spec_id not in table.specs():
+            table.refresh()
         directory = settings.result.staging_directory(table.metadata)
         self._layout: TableMetadata = layout(table.metadata, settings.schema_id, settings.spec_id, directory)
         self._schema: Schema = self._layout.schema()
@@ -163,8 +168,12 @@ class SinkWriter(DataSourceStreamArrowWriter):
         return rows if pc.all(mask).as_py() else rows.filter(mask)
 
 
-@lru_cache(maxsize=16)
 def _open(name: str) -> Table:
-    """A table, once in a process: Spark's Python workers live on from one task and batch to the next."""
+    """A table, for some minutes the same one: Spark's Python workers live on from one task and batch to the next."""
+    return _opened(name, int(time.monotonic() // _REOPEN_SECONDS))
+
+
+@lru_cache(maxsize=16)
+def _opened(name: str, period: int) -> Table:
     catalog, _, identifier = name.partition(".")
     return load_catalog(catalog).load_table(identifier)

@@ -9,7 +9,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import parse_transform
-from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType
+from pyiceberg.types import ListType, LongType, NestedField, StringType, StructType, TimestamptzType
 
 from backfill.api.backfill import Output, Publish, PublishMode, Window
 from backfill.outputs.data_files import DataFileWriter, layout
@@ -26,6 +26,11 @@ COLUMNS = Schema(
     NestedField(1, "id", LongType(), required=True),
     NestedField(2, "ts", TimestamptzType()),
     NestedField(3, "who", StringType()),
+)
+NESTED = Schema(
+    *COLUMNS.fields,
+    NestedField(4, "many", ListType(5, LongType())),
+    NestedField(6, "meta", StructType(NestedField(7, "at", TimestamptzType()))),
 )
 
 Row = tuple[int, int | None]

@@ -1,0 +1,205 @@
+"""Streaming queries write into the branch exactly once, through failing tasks, failing batches and lost commits."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+from pyiceberg.transforms import HourTransform
+from pyiceberg.types import StringType
+from pyiceberg.utils.config import Config
+from pyspark import TaskContext
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQueryException
+
+from backfill.api.backfill import Output
+from backfill.api.errors import UnsupportedProgram
+from backfill.outputs.cleanup import remove_orphans
+from backfill.outputs.result import Result
+from backfill.outputs.staging import Staged, read_staged, staged_files
+from backfill.runtime.settings import RuntimeSettings
+from backfill.runtime.sink import redirect
+from iceberg_tables import catalog_properties, sqlite_catalog
+
+ROWS, BATCHES = 40, 4
+"""Rows of a batch, a minute apart; batch k begins k hours after the start."""
+START_US = 1_625_961_600_000_000
+COLUMNS = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", tz="UTC")), ("who", pa.string())])
+RESULT = Result("streaming", "rmi", "0123456789abcdef", "copies")
+
+
+class Stream:
+    """A directory of files, read one file a batch, and written by the query ``copy`` into an output's branch."""
+
+    def __init__(self, spark: SparkSession, table: Table, directory: Path):
+        self.spark = spark
+        self.table = table
+        self.output = Output(name="copies", table=f"lake.{'.'.join(table.name())}", timestamp_column="at")
+        self.checkpoint = directory / "checkpoint"
+        self._input = directory / "input"
+        self._input.mkdir()
+        for batch in range(BATCHES):
+            self.add(batch)
+
+    def add(self, batch: int) -> None:
+        """The rows of one more batch."""
+        offsets = [60_000_000 * (60 * batch + row) for row in range(ROWS)]
+        at = pa.array([START_US + offset for offset in offsets]).cast(pa.timestamp("us", tz="UTC"))
+        path = self._input / f"{batch}.parquet"
+        pq.write_table(pa.table({"id": pa.array(range(ROWS * batch, ROWS * (batch + 1)), pa.int32()), "at": at}), path)
+        os.utime(path, (batch, batch))
+
+    def read(self) -> DataFrame:
+        """The rows, with columns in another order and case than the table's."""
+        options = {"maxFilesPerTrigger": "1", "path": str(self._input)}
+        frame = self.spark.readStream.schema("id int, at timestamp").format("parquet").options(**options).load()
+        return frame.select(F.lit("me").alias("WHO"), "at", "id")
+
+    def run(self, change: Callable[[DataFrame], DataFrame] = lambda frame: frame) -> None:
+        """Runs the query until it has read all files."""
+        writer = change(self.read()).writeStream.option("checkpointLocation", str(self.checkpoint))
+        query = redirect(writer, _settings(self.output), self.output, "copy").trigger(availableNow=True).start()
+        query.awaitTermination()
+
+    def written(self) -> list[int]:
+        """The ids in the branch, sorted."""
+        self.table.refresh()
+        head = self.table.metadata.refs[RESULT.branch].snapshot_id
+        return sorted(self.table.scan(snapshot_id=head).to_arrow()["id"].to_pylist())
+
+
+@pytest.fixture(scope="module")
+def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Catalog]:
+    """One catalog for all tests here, so that Spark's Python workers live on from one to the next."""
+    directory = tmp_path_factory.mktemp("lake")
+    catalog = sqlite_catalog(directory)
+    catalog.create_namespace("raw")
+    with pytest.MonkeyPatch.context() as patch:
+        for key, value in catalog_properties(directory).items():
+            patch.setenv(f"PYICEBERG_CATALOG__LAKE__{key.upper()}", value)
+            patch.setitem(spark.sparkContext.environment, f"PYICEBERG_CATALOG__LAKE__{key.upper()}", value)
+        patch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # read once, when PyIceberg was imported
+        yield catalog
+
+
+@pytest.fixture
+def stream(spark: SparkSession, lake: Catalog, tmp_path: Path) -> Stream:
+    table = lake.create_table(f"raw.copies_{len(lake.list_tables('raw'))}", schema=COLUMNS)
+    with table.update_spec() as update:
+        update.add_field("at", HourTransform(), "hour")
+    return Stream(spark, table, tmp_path)
+
+
+def _settings(output: Output) -> RuntimeSettings:
+    return RuntimeSettings.model_validate(
+        {
+            "backfill": RESULT.backfill,
+            "namespace": RESULT.namespace,
+            "attempt": 1,
+            "planId": RESULT.plan_id,
+            "plan": "unused",
+            "checkpoints": "unused",
+            "channel": "unused",
+            "scratch": "unused",
+            "window": {"start": "2021-07-11T01:00:00Z", "end": "2021-07-11T03:00:00Z", "warmUp": "1h"},
+            "sources": [],
+            "outputs": [output.to_manifest()],
+            "mainFile": "unused",
+        }
+    )
+
+
+def test_the_window_s_rows_of_every_batch_are_in_the_branch_and_main_is_untouched(stream: Stream) -> None:
+    stream.run()
+    assert stream.written() == list(range(ROWS, 3 * ROWS))
+    assert read_staged(stream.table.metadata, RESULT) == Staged("copy", BATCHES - 1, rows=2 * ROWS, rows_outside_window=2 * ROWS)
+    assert stream.table.current_snapshot() is None
+    assert {len(file.partition) for file in staged_files(stream.table, RESULT)} == {1}
+    assert len(staged_files(stream.table, RESULT)) == 2, "one file for each hour"
+
+
+def test_times_are_the_same_moments_in_whatever_zone_the_session_is(stream: Stream) -> None:
+    stream.spark.conf.set("spark.sql.session.timeZone", "Asia/Kolkata")
+    try:
+        stream.run()
+    finally:
+        stream.spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert stream.written() == list(range(ROWS, 3 * ROWS))
+
+
+def test_tasks_that_fail_are_tried_again_without_doubling(stream: Stream) -> None:
+    stream.run(lambda frame: frame.repartition(2).withColumn("id", _failing_at_first("id")))
+    assert stream.written() == list(range(ROWS, 3 * ROWS))
+    remove_orphans(stream.output, RESULT)
+    assert stream.written() == list(range(ROWS, 3 * ROWS))
+
+
+def test_a_batch_that_failed_leaves_nothing_and_is_run_again(stream: Stream) -> None:
+    with pytest.raises(StreamingQueryException, match="this row can not be"):
+        stream.run(lambda frame: frame.withColumn("id", _failing_for("id", 2 * ROWS)))
+    assert stream.written() == list(range(ROWS, 2 * ROWS))
+    stream.run()
+    assert stream.written() == list(range(ROWS, 3 * ROWS))
+    remove_orphans(stream.output, RESULT)
+    on_disk = {path.name for path in Path(stream.table.location()).rglob("*.parquet")}
+    assert on_disk == {Path(file.file_path).name for file in staged_files(stream.table, RESULT)}
+
+
+def test_a_batch_committed_to_the_branch_but_not_by_spark_is_not_doubled(stream: Stream) -> None:
+    stream.run()
+    before = read_staged(stream.table.refresh().metadata, RESULT)
+    for name in (f"{BATCHES - 1}", f".{BATCHES - 1}.crc"):
+        (stream.checkpoint / "commits" / name).unlink()
+    stream.add(BATCHES)
+    stream.run()
+    assert stream.written() == list(range(ROWS, 3 * ROWS))
+    after = read_staged(stream.table.metadata, RESULT)
+    assert before and after
+    assert (after.batch_id, after.rows, after.rows_outside_window) == (BATCHES, before.rows, before.rows_outside_window + ROWS)
+
+
+def test_a_column_added_to_the_table_between_attempts_is_null(stream: Stream) -> None:
+    stream.run()
+    with stream.table.refresh().update_schema() as update:
+        update.add_column("more", StringType())
+    stream.add(BATCHES)
+    stream.run()
+    assert stream.written() == list(range(ROWS, 3 * ROWS))
+
+
+def test_rows_that_do_not_fit_are_refused_before_the_query_starts(stream: Stream) -> None:
+    with pytest.raises(UnsupportedProgram) as refusal:
+        stream.run(lambda frame: frame.withColumn("id", F.col("id").cast("string")).withColumn("extra", F.lit(1)))
+    assert [problem.message for problem in refusal.value.problems] == [
+        f"the rows have a column extra that table {stream.output.table} does not have",
+        f"column id of {stream.output.table} is a int64, and the rows have a string",
+    ]
+    assert not stream.checkpoint.exists()
+
+
+def _failing_at_first(column: str) -> Column:
+    """The column; but the first try of a task fails at the last row of a batch."""
+
+    @F.udf(returnType="int")
+    def fail(value: int) -> int:
+        context = TaskContext.get()
+        if context is not None and context.attemptNumber() == 0 and value % ROWS == ROWS - 1:
+            raise RuntimeError("the machine is gone")
+        return value
+
+    return fail(column)
+
+
+def _failing_for(column: str, bad: int) -> Column:
+    @F.udf(returnType="int")
+    def fail(value: int) -> int:
+        if value == bad:
+            raise RuntimeError("this row can not be")
+        return value
+
+    return fail(column)
