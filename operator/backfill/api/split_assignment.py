@@ -62,10 +62,6 @@ class QueryProgress(Model):
     """The sources it reads."""
     late_rows: int = 0
     """Rows dropped as late."""
-    rows_written: int = 0
-    """Rows of the window committed to the output's branch."""
-    rows_outside_window: int = 0
-    """Rows written by the application outside the window; left out."""
     open_at_end: int | None = None
     """Results of the window still in state after the flush; null where it can not be told."""
     needed_drain_seconds: float | None = None

@@ -22,6 +22,8 @@ from backfill.runtime.run import FINISHED, STOPPED, Run, StartedQuery, failed, u
 _PERIOD_SECONDS = 0.05
 _HEARTBEAT_SECONDS = 2.0
 _CONTROLLER_CHECK_SECONDS = 5.0
+_STEPS_TOLD_AHEAD = 4
+"""Enough that no query waits for the agent's next turn, and what has still to be read when the run is to stop."""
 CONTROLLER_GRACE_SECONDS = 30.0
 """How long a driver goes on without a controller."""
 
@@ -83,11 +85,16 @@ class Agent(threading.Thread):
         return spec
 
     def _pass_on(self, released: int) -> None:
-        """Replaces the release file where there is something new. After a stop nothing is."""
+        """Replaces the release file where there is something new. After a stop nothing is.
+
+        All sources of a query must agree on where to stop, so whatever they were told of is read to its end. That is why
+        they are told of a few steps at a time, however much is released.
+        """
         old = self._release or Release()
         if old.stop:
             return
-        new = Release(max(released, old.released), self._run.stopping.is_set())
+        near = min(released, self._run.tracker.slowest + _STEPS_TOLD_AHEAD)
+        new = Release(max(near, old.released), self._run.stopping.is_set())
         if new != self._release:
             write_release(self._release_path, new)
             self._release = new

@@ -132,6 +132,13 @@ class Tracker:
             return all(source.committed >= step for query in self._queries.values() for source in query.sources.values())
 
     @property
+    def slowest(self) -> int:
+        """The steps that every query has committed of every source; zero before the first query."""
+        with self._lock:
+            committed = (source.committed for query in self._queries.values() for source in query.sources.values())
+            return min(committed, default=0)
+
+    @property
     def steps(self) -> int:
         """Steps of the plan."""
         return self._header.steps

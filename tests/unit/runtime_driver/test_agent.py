@@ -133,6 +133,18 @@ def driver(tmp_path: Path, header: PlanHeader) -> Iterator[Driver]:
         yield driver
 
 
+def test_sources_are_told_of_a_few_steps_at_a_time_so_that_a_stop_need_not_read_all_that_is_released(driver: Driver) -> None:
+    driver.start_query()
+    driver.assign(6)
+    driver.until(lambda: driver.release == Release(4))
+    driver.commit(1)
+    driver.until(lambda: driver.release == Release(5))
+    driver.assign(6, stop=True)
+    driver.until(lambda: driver.release == Release(5, stop=True))
+    driver.commit(5)
+    assert driver.ended().phase == "Stopped"
+
+
 def test_what_the_controller_releases_is_what_the_sources_see(driver: Driver) -> None:
     for released in (1, 3):
         driver.assign(released)

@@ -1,0 +1,169 @@
+"""Measures everything in docs/benchmarks.md, side by side, and prints it as a table: ``make bench``.
+
+Data and results are kept in ``.bench/``. Every comparison runs its two sides in turn, so that a machine that gets slower
+slows both; the ratio is of the medians.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+import yaml
+from event_data import catalog_properties, generate
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import NoSuchTableError
+
+HERE = Path(__file__).parent
+BENCH = HERE.parents[1] / ".bench"
+COUNTS = pa.schema([("start", pa.timestamp("us", "UTC")), ("part", pa.int64()), ("count", pa.int64())])
+
+Figures = dict[str, float]
+
+
+def script(name: str, *arguments: str) -> Figures:
+    """Runs one of the scripts beside this one and returns the JSON of its last line."""
+    command = [sys.executable, str(HERE / name), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(command)} failed:\n{done.stderr[-3000:]}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def in_turn(repeats: int, *sides: tuple[str, ...]) -> list[float]:
+    """The median seconds of each side, all sides run after each other ``repeats`` times."""
+    seconds: list[list[float]] = [[] for _ in sides]
+    for _ in range(repeats):
+        for side, taken in zip(sides, seconds, strict=True):
+            taken.append(script(*side)["seconds"])
+    return [statistics.median(taken) for taken in seconds]
+
+
+def against_reference(data: Path, job: str, repeats: int) -> Figures:
+    """A replay in 24 steps against the reference job."""
+    ours, reference = in_turn(repeats, ("replay.py", str(data), job), ("spark_reference.py", str(data), job))
+    return {"seconds": ours, "reference_seconds": reference, "ratio": ours / reference}
+
+
+def cost_of_a_step(data: Path, job: str, repeats: int) -> Figures:
+    """The same rows in 192 steps and in 24: what a step costs by itself."""
+    many, few = in_turn(repeats, *(("replay.py", str(data), job, "--steps", steps) for steps in ("192", "24")))
+    return {"seconds_192_steps": many, "seconds_24_steps": few, "seconds_per_step": (many - few) / (192 - 24)}
+
+
+def whole_run(data: Path, catalog: Catalog, policy: str, number: int) -> Figures:
+    """``backfill run`` of the application beside this file, from the command to the last published row."""
+    name = f"{policy.lower()}-{number}"
+    for source in ("impressions", "playbacks"):
+        with suppress(NoSuchTableError):
+            catalog.drop_table(f"events.{source}_counts")
+        catalog.create_table(f"events.{source}_counts", schema=COUNTS)
+    manifest = BENCH / f"{name}.yaml"
+    manifest.write_text(yaml.safe_dump_all([application_manifest(), backfill_manifest(name, policy)]))
+    state = ["--state-dir", str(BENCH / "state")]
+    subprocess.run([sys.executable, "-m", "backfill", "cancel", name, *state], capture_output=True, check=False)
+    command = [sys.executable, "-m", "backfill", "run", str(manifest), *state, "--output", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(command)} failed:\n{done.stderr[-3000:]}")
+    result = json.loads(done.stdout.splitlines()[-1])
+    return {"seconds": result["durationSeconds"], "steps": result["steps"], "rows": result["rowsRead"]}
+
+
+def application_manifest() -> dict[str, object]:
+    """The SparkApplication that is run again."""
+    spec = {"type": "Python", "mode": "cluster", "mainApplicationFile": str(HERE / "application.py")}
+    return {
+        "apiVersion": "sparkoperator.k8s.io/v1beta2",
+        "kind": "SparkApplication",
+        "metadata": {"name": "counts"},
+        "spec": spec,
+    }
+
+
+def backfill_manifest(name: str, policy: str) -> dict[str, object]:
+    """The whole day of both sources in 48 steps."""
+    window = {"start": "2026-03-01T00:00:00Z", "end": "2026-03-02T00:00:00Z"}
+    sources = [
+        {"name": source, "table": f"bench.events.{source}", "timestampColumn": "ingestion_ts"}
+        for source in ("impressions", "playbacks")
+    ]
+    outputs = [
+        {
+            "name": f"{source}_counts",
+            "table": f"bench.events.{source}_counts",
+            "timestampColumn": "start",
+            "publish": {"mode": "Append"},
+        }
+        for source in ("impressions", "playbacks")
+    ]
+    spec = {
+        "applicationRef": {"name": "counts"},
+        "window": window,
+        "sources": sources,
+        "ordering": {"policy": policy},
+        "maxMisalignment": "1h",
+        "outputs": outputs,
+        "overrides": {"driver": {"memory": "6g"}, "sparkConf": {"spark.master": "local[2,4]"}},
+    }
+    return {"apiVersion": "backfill.dev/v1alpha1", "kind": "Backfill", "metadata": {"name": name}, "spec": spec}
+
+
+def cost_of_alignment(data: Path, catalog: Catalog, repeats: int) -> Figures:
+    """Whole runs with sources held together, and with everything released at once."""
+    aligned, unordered = [], []
+    for number in range(repeats):
+        aligned.append(whole_run(data, catalog, "WithinLateness", number))
+        unordered.append(whole_run(data, catalog, "Unordered", number))
+    ours, other = (statistics.median(run["seconds"] for run in runs) for runs in (aligned, unordered))
+    steps = {run["steps"] for run in aligned + unordered}
+    return {
+        "seconds": ours,
+        "unordered_seconds": other,
+        "ratio": ours / other,
+        "steps": max(steps),
+        "same_steps": len(steps) == 1,
+    }
+
+
+def planning(files: int) -> Figures:
+    """Planning over generated manifests."""
+    return script("planning.py", "--files", str(files))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=3, help="how often each side of a comparison runs")
+    parser.add_argument("--only", help="only the measurement with this name")
+    arguments = parser.parse_args()
+    data, repeats = BENCH / "data", arguments.repeats
+    generate(data)
+    for key, value in catalog_properties(data).items():
+        os.environ[f"PYICEBERG_CATALOG__BENCH__{key.upper()}"] = value
+    catalog = load_catalog("bench", **catalog_properties(data))
+    measurements = {
+        "pass-through": lambda: against_reference(data, "pass-through", repeats),
+        "sessions": lambda: against_reference(data, "sessions", repeats),
+        "step-stateless": lambda: cost_of_a_step(data, "pass-through", repeats),
+        "step-windowed": lambda: cost_of_a_step(data, "counts", repeats),
+        "alignment": lambda: cost_of_alignment(data, catalog, repeats),
+        "planning-100000": lambda: planning(100_000),
+        "planning-1000000": lambda: planning(1_000_000),
+    }
+    results: dict[str, Figures] = {}
+    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}", flush=True)
+    for name, measure in measurements.items():
+        if arguments.only in (None, name):
+            results[name] = measure()
+            print(f"{name:18}", ", ".join(f"{key} {value:,.2f}" for key, value in results[name].items()), flush=True)
+    (BENCH / "results.json").write_text(json.dumps(results, indent=2))
+
+
+if __name__ == "__main__":
+    main()
