@@ -43,6 +43,10 @@ class Ended:
         return json.loads(self.out.splitlines()[-1])  # type: ignore[no-any-return]
 
 
+Command = Callable[..., Ended]
+"""The program with its arguments."""
+
+
 class LocalRuns:
     """A directory with a manifest and its state, and commands run in it."""
 

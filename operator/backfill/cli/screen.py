@@ -7,6 +7,7 @@ from typing import Protocol
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.padding import Padding
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -136,7 +137,7 @@ def _title(view: View) -> RenderableType:
 def _bars(view: View) -> RenderableType:
     """Steps, and how far each source is read on one scale of time: bars that end at the same place are aligned."""
     progress = view.status.progress
-    grid = Table.grid(expand=True, padding=(0, 1, 0, 1))
+    grid = Table.grid(expand=True, padding=(0, 2))
     grid.add_column(no_wrap=True)
     grid.add_column(ratio=1)
     grid.add_column(no_wrap=True, min_width=19)
@@ -145,7 +146,7 @@ def _bars(view: View) -> RenderableType:
     grid.add_row("steps", bar, f"{progress.committed:,} of {progress.steps:,} {share}")
     for source in view.status.sources:
         grid.add_row(source.name, _lane(view, source), moment(source.watermark) if source.watermark else "")
-    return grid
+    return Padding(grid, (0, 0, 0, 2))
 
 
 def _lane(view: View, source: SourceStatus) -> ProgressBar:
@@ -168,4 +169,4 @@ def _numbers(view: View) -> RenderableType:
         parts.append(count(progress.executors, "executor"))
     if progress.eta is not None and progress.committed < progress.steps:
         parts.append(f"done in about {seconds(max((progress.eta - view.now).total_seconds(), 0))}")
-    return Text("  " + "  ·  ".join(parts))
+    return Padding(Text("  ·  ".join(parts)), (0, 0, 0, 2))

@@ -29,6 +29,9 @@ from backfill.api.split_assignment import (
     SplitAssignmentSpec,
     SplitAssignmentStatus,
 )
+from backfill.outputs.result import Result
+from backfill.outputs.staging import Batch, stage_batch
+from backfill.planning.iceberg.tables import Catalogs
 from backfill.planning.plan import read_header
 from backfill.planning.workspace import Workspace
 
@@ -137,9 +140,18 @@ class FakeDriver:
                 beat = time.monotonic()
             else:
                 time.sleep(0.005)
+        self.stage()
         self.report("Finished")
         self.log("finished")
         return 0
+
+    def stage(self) -> None:
+        """An empty result for every output."""
+        settings = self.settings
+        for output in settings.outputs:
+            table = Catalogs().load_table(output.table, "spec.outputs")
+            result = Result(settings.namespace, settings.backfill, settings.plan_id, output.name)
+            stage_batch(table, result, Batch("query", 0, (), table.spec().spec_id, rows_outside_window=0))
 
 
 if __name__ == "__main__":

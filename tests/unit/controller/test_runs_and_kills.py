@@ -1,7 +1,6 @@
 """Whole runs on this machine: what fails, is killed, stopped and asked for again, with real processes and files."""
 
 import json
-import os
 import random
 import signal
 import time
@@ -10,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from backfill.api.conditions import Reason
+from backfill.controller.backends.processes import group_members
 from local_runs import HOURS, STEPS, LocalRuns
 
 
@@ -107,12 +107,13 @@ def test_ctrl_c_stops_after_the_step_under_way_and_running_again_goes_on(runs: L
 def test_a_second_ctrl_c_kills_the_driver(runs: LocalRuns) -> None:
     process = runs.start("run", str(runs.file), hang_at=2)
     runs.wait_for(lambda: bool(runs.events("hangs")), "the driver to hang")
+    gone = _driver_is_gone(runs)
     process.send_signal(signal.SIGINT)
     runs.wait_for(lambda: runs.stage() == Reason.SUSPENDING, "the first to be heard")
     process.send_signal(signal.SIGINT)
     ended = runs.end(process)
     assert ended.status == 3, ended.err
-    assert _driver_is_gone(runs)()
+    assert gone()
 
 
 def test_suspend_and_resume_from_another_terminal(runs: LocalRuns) -> None:
@@ -162,14 +163,7 @@ def test_what_may_change_is_taken_over_while_the_backfill_goes_on(runs: LocalRun
 
 
 def _driver_is_gone(runs: LocalRuns) -> Callable[[], bool]:
-    identity = runs.store.attempts / "1" / "driver.json"
-    pid = json.loads(identity.read_bytes())["pid"]
-
-    def gone() -> bool:
-        try:
-            os.killpg(pid, 0)
-        except ProcessLookupError:
-            return True
-        return False
-
-    return gone
+    """Asked for while the driver runs, answers after it has been ended."""
+    group = json.loads((runs.store.attempts / "1" / "driver.json").read_bytes())["group"]
+    assert group_members(group)
+    return lambda: group_members(group) == []

@@ -1,0 +1,160 @@
+"""What people see when they make a mistake, and what the commands that run nothing show."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from backfill.api.backfill import BackfillStatus
+from backfill.api.errors import Problem
+from backfill.controller.jobs import Job
+from backfill.controller.worker import Worker
+from local_runs import STEPS, Command, LocalRuns
+
+
+def test_a_file_that_is_not_there(backfill: Command) -> None:
+    ended = backfill("run", "nowhere.yaml")
+    assert (ended.status, ended.out) == (2, "")
+    assert ended.err == "error: there is no file nowhere.yaml; check the path\n"
+
+
+def test_text_that_is_not_yaml_is_told_with_its_line(backfill: Command, tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text("kind: Backfill\nspec: {\n")
+    ended = backfill("run", "bad.yaml")
+    assert ended.status == 2
+    assert ended.err.startswith("error: ")
+    assert "line" in ended.err
+
+
+def test_all_mistakes_are_told_together_and_nothing_is_kept(backfill: Command, runs: LocalRuns, tmp_path: Path) -> None:
+    runs.write(maxMisalignment="15 minutes", windoww={}, ordering={"policy": "Sorted"})
+    ended = backfill("run", str(runs.file))
+    assert ended.status == 2
+    lines = ended.err.splitlines()
+    assert all(line.startswith("error: spec.") for line in lines)
+    assert {line.split(":")[1].strip() for line in lines} >= {"spec.maxMisalignment", "spec.windoww", "spec.ordering.policy"}
+    assert not (tmp_path / ".backfill").exists()
+
+
+@pytest.mark.parametrize("command", ["run", "plan"])
+def test_what_the_tables_do_not_allow_is_told_together(backfill: Command, runs: LocalRuns, command: str) -> None:
+    sources = [
+        {"name": "clicks", "table": "lake.raw.click", "timestampColumn": "at"},
+        {"name": "views", "table": "lake.raw.views", "timestampColumn": "time"},
+    ]
+    runs.write(sources=sources, outputs=[{"name": "counts", "table": "lake.raw.counts"}])
+    ended = backfill(command, str(runs.file))
+    assert ended.status == 2
+    lines = [line for line in ended.err.splitlines() if line.startswith("error: ")]
+    assert [line.split(": ")[1] for line in lines] == [
+        "spec.sources[0].table",
+        "spec.sources[1].timestampColumn",
+        "spec.outputs[0].table",
+    ]
+
+
+def test_an_input_that_was_refused_can_be_corrected_in_place(backfill: Command, runs: LocalRuns) -> None:
+    runs.write(sources=[{"name": "clicks", "table": "lake.raw.click", "timestampColumn": "at"}])
+    assert backfill("run", str(runs.file), "--state-dir", str(runs.state)).status == 2
+    runs.write()
+    assert runs.run().status == 0
+
+
+def test_without_java_nothing_is_planned(backfill: Command, runs: LocalRuns, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Job] = []
+    monkeypatch.setattr(Worker, "start", lambda _self, job: started.append(job))
+    nothing = Problem("", "Spark needs Java 17 or newer, and none was found", "install one")
+    monkeypatch.setattr("backfill.controller.backends.local.find_java", lambda _environment: nothing)
+    ended = backfill("run", str(runs.file))
+    assert ended.status == 2
+    assert ended.err == "error: Spark needs Java 17 or newer, and none was found; install one\n"
+    assert started == []
+
+
+@pytest.mark.parametrize("command", ["status", "suspend", "resume", "approve", "cancel"])
+def test_a_name_that_is_not_known_is_told_with_those_that_are(backfill: Command, runs: LocalRuns, command: str) -> None:
+    manifests_state = ("--state-dir", str(runs.state))
+    backfill("run", str(_suspended(runs)), *manifests_state)
+    ended = backfill(command, "januray", *manifests_state)
+    assert ended.status == 2
+    assert 'there is no backfill "januray"' in ended.err
+    assert "january" in ended.err
+
+
+def test_an_option_that_is_not_known_is_bad_input(backfill: Command) -> None:
+    assert backfill("run", "--fast").status == 2
+
+
+def test_a_backfill_that_begins_suspended_waits_for_a_person(backfill: Command, runs: LocalRuns) -> None:
+    ended = backfill("run", str(_suspended(runs)), "--state-dir", str(runs.state))
+    assert ended.status == 3
+    assert ended.out.endswith(f"january: suspended; go on with: backfill resume january --state-dir {runs.state}\n")
+
+
+def test_status_takes_a_name_or_the_file(backfill: Command, runs: LocalRuns) -> None:
+    backfill("run", str(_suspended(runs)), "--state-dir", str(runs.state))
+    by_name = backfill("status", "january", "--state-dir", str(runs.state))
+    assert by_name.status == 0
+    assert "go on with: backfill resume january" in by_name.out
+    assert backfill("status", str(runs.file), "--state-dir", str(runs.state)).status == 0
+    listed = backfill("status", "--state-dir", str(runs.state))
+    assert "Suspended" in listed.out
+    document = backfill("status", "january", "--output", "json", "--state-dir", str(runs.state)).document
+    assert (document["name"], document["planId"], document["steps"]) == ("january", None, 0)
+
+
+def test_namespaces_are_kept_apart(backfill: Command, runs: LocalRuns) -> None:
+    file, state = str(_suspended(runs)), ("--state-dir", str(runs.state))
+    backfill("run", file, "-n", "streaming", *state)
+    assert backfill("status", "january", *state).status == 2
+    assert backfill("status", "january", "-n", "streaming", *state).status == 0
+
+
+def test_a_plan_is_shown_and_nothing_is_kept(backfill: Command, runs: LocalRuns, tmp_path: Path) -> None:
+    before = set(tmp_path.iterdir())
+    shown = backfill("plan", str(runs.file))
+    assert shown.status == 0
+    assert f"{STEPS} steps of up to 30 min" in shown.out
+    assert "clicks" in shown.out
+    document = json.loads(backfill("plan", str(runs.file), "--output", "json").out)
+    assert (document["rows"], document["steps"]["count"]) == (720, STEPS)
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_a_cancelled_backfill_that_was_never_planned_is_gone(backfill: Command, runs: LocalRuns) -> None:
+    backfill("run", str(_suspended(runs)), "--state-dir", str(runs.state))
+    assert backfill("cancel", "january", "--state-dir", str(runs.state)).status == 0
+    assert not runs.store.directory.exists()
+
+
+def test_a_relative_workspace_is_beside_the_file(backfill: Command, runs: LocalRuns, tmp_path: Path) -> None:
+    runs.write(workspace="shared/work")
+    assert runs.run().status == 0
+    assert runs.backfill.status.workspace == str(tmp_path / "shared" / "work" / "default" / "january")
+    assert runs.command("cancel", "january").status == 0
+    assert list((tmp_path / "shared" / "work").rglob("*.parquet")) == []
+
+
+def test_a_result_is_published_when_a_person_approves_it(runs: LocalRuns) -> None:
+    output = {"name": "counts", "table": "lake.raw.views", "publish": {"mode": "Append", "approval": "Manual"}}
+    runs.write(outputs=[output])
+    ended = runs.run("--output", "json")
+    assert ended.status == 3, ended.err
+    assert "publish with: backfill approve january" in ended.err
+    assert ended.document["outputs"][0]["branch"] == "backfill/january"
+    assert ended.document["outputs"][0]["snapshotId"] is None
+    approved = runs.command("approve", "january", "--output", "json")
+    assert approved.status == 0, approved.err
+    assert approved.document["outputs"][0]["snapshotId"] is not None
+
+
+def _suspended(runs: LocalRuns) -> Path:
+    runs.write(suspend=True)
+    return runs.file
+
+
+def test_a_status_that_was_never_written_is_shown_as_it_is(backfill: Command, runs: LocalRuns) -> None:
+    backfill("run", str(_suspended(runs)), "--state-dir", str(runs.state))
+    runs.store.write_status(BackfillStatus())
+    assert backfill("status", "january", "--state-dir", str(runs.state)).status == 0
+    assert "New" in backfill("status", "--state-dir", str(runs.state)).out

@@ -1,0 +1,127 @@
+"""What the screen shows, at a fixed width."""
+
+import io
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from rich.console import Console
+
+from backfill.api.backfill import Attempt, Backfill, BackfillStatus, OrderingPolicy, Progress, SourceStatus
+from backfill.api.conditions import ConditionType, Reason, set_condition
+from backfill.api.quantities import to_us
+from backfill.cli.screen import Lines, render
+from backfill.cli.status import listing
+from backfill.cli.text import count, seconds, size
+from backfill.cli.view import View
+from backfill.planning.plan import PlanHeader, PlanInputs, Proof
+from backfill.planning.reading import PlanningProgress
+
+START = datetime(2024, 1, 1, tzinfo=UTC)
+NOW = datetime(2024, 3, 1, 12, tzinfo=UTC)
+
+
+def header() -> PlanHeader:
+    inputs = PlanInputs(
+        start_us=to_us(START),
+        end_us=to_us(START + timedelta(hours=24)),
+        policy=OrderingPolicy.WITHIN_LATENESS,
+        allowed_lateness_us=0,
+        max_misalignment_us=7_200_000_000,
+        target_step_bytes=1,
+        parallelism=1,
+        sources=(),
+    )
+    proof = Proof(greatest_disorder_us=0, greatest_misalignment_us=0)
+    return PlanHeader(plan_id="3fa2", inputs=inputs, step_starts_us=(), step_ends_us=(), sources=(), proof=proof)
+
+
+def view(committed: int, *, reason: Reason = Reason.REPLAYING, message: str = "attempt 1 is reading", **progress: Any) -> View:
+    conditions = set_condition((), ConditionType.RUNNING, "True", reason, message, NOW, 1)
+    marks = {"clicks": START + timedelta(hours=committed), "views": START + timedelta(hours=committed + 2)}
+    status = BackfillStatus(
+        plan_id="3fa2",
+        started_at=NOW - timedelta(seconds=75),
+        attempts=(Attempt(number=1, started_at=NOW),),
+        progress=Progress(steps=24, committed=committed, rows_read=12_345_678, **progress),
+        sources=tuple(SourceStatus(name=name, watermark=mark) for name, mark in marks.items()),
+        watermark=marks["clicks"],
+        conditions=conditions,
+    )
+    return View(_backfill(status), NOW, header())
+
+
+def _backfill(status: BackfillStatus) -> Backfill:
+    spec = {
+        "applicationRef": {"name": "app"},
+        "window": {"start": "2024-01-01T00:00:00Z", "end": "2024-01-02T00:00:00Z"},
+        "sources": [{"name": "clicks", "table": "lake.raw.clicks", "timestampColumn": "at"}],
+    }
+    return Backfill.model_validate({"metadata": {"name": "january"}, "spec": spec, "status": status})
+
+
+def shown(what: Any, width: int = 80) -> list[str]:
+    console = Console(width=width, file=io.StringIO(), force_terminal=False, color_system=None)
+    console.print(what)
+    assert isinstance(console.file, io.StringIO)
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+def test_the_screen_of_a_run() -> None:
+    running = view(12, rows_per_second=310_000.0, executors=1, rows_dropped_late=3, eta=NOW + timedelta(seconds=95))
+    assert shown(render(running)) == [
+        "january  plan 3fa2  attempt 1                                         1 min 15 s",
+        "  steps   ━━━━━━━━━━━━━━━━━━━━━━━━╸                          12 of 24  50 %",
+        "  clicks  ━━━━━━━━━━━━━━━━━━━━━━━━╸                          2024-01-01 12:00",
+        "  views   ━━━━━━━━━━━━━━━━━━━━━━━━━━━━╸                      2024-01-01 14:00",
+        "  12,345,678 rows  ·  310,000 rows/s  ·  3 dropped as late  ·  1 executor  ·",
+        "  done in about 1 min 35 s",
+        "  Replaying: attempt 1 is reading",
+    ]
+
+
+def test_the_screen_fits_a_narrow_terminal() -> None:
+    long = view(3, reason=Reason.BACKING_OFF, message="attempt 1 failed: its driver exited with status 17 before the end")
+    assert max(len(line) for line in shown(render(long), width=50)) <= 50
+
+
+def test_the_screen_while_planning() -> None:
+    planning = PlanningProgress(source="clicks", manifests_done=7, manifests=20, files=35_000)
+    status = BackfillStatus(started_at=NOW - timedelta(seconds=4))
+    assert shown(render(View(_backfill(status), NOW, planning=planning))) == [
+        f"january{'4 s':>73}",
+        "  planning: clicks: 7 of 20 manifests, 35,000 files",
+    ]
+
+
+def test_lines_tell_what_happened_and_progress_now_and_then() -> None:
+    console = Console(width=200, file=io.StringIO(), color_system=None)
+    lines = Lines(console)
+    lines.show(view(1))
+    lines.show(view(2))
+    lines.show(view(2, reason=Reason.BACKING_OFF, message="attempt 1 failed: killed by signal 9\nlast line"))
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue().splitlines() == [
+        "january: Replaying: attempt 1 is reading",
+        "january: BackingOff: attempt 1 failed: killed by signal 9",
+    ], "progress comes at most every few seconds"
+
+
+def test_the_list_of_backfills() -> None:
+    assert shown(listing([view(12).backfill]))[1].split() == ["default", "january", "12/24", "2024-01-01", "12:00", "Replaying"]
+
+
+def test_lengths_of_time_are_coarser_the_longer_they_are() -> None:
+    assert [seconds(value) for value in (0, 59.4, 60, 3599, 3600, 90_000, 200_000)] == [
+        "0 s",
+        "59 s",
+        "1 min 00 s",
+        "59 min 59 s",
+        "1 h 00 min",
+        "25 h 00 min",
+        "2 d 7 h",
+    ]
+
+
+def test_sizes_and_counts() -> None:
+    assert [size(value) for value in (0, 900, 2048, 300 * 1024, 5 * 2**30)] == ["0 B", "900 B", "2.0 KiB", "300 KiB", "5.0 GiB"]
+    assert [count(number, "row") for number in (0, 1, 2_000)] == ["0 rows", "1 row", "2,000 rows"]
