@@ -71,7 +71,7 @@ def backfill(lake: Catalog, tmp_path: Path) -> Iterator[Backfill]:
 def test_a_batch_is_one_step_and_nothing_is_read_before_it_is_released(spark: SparkSession, backfill: Backfill) -> None:
     assert backfill.header.steps == STEPS
     frame = source_frame(spark, backfill.settings, "events")
-    assert frame.schema.simpleString() == "struct<id:bigint,user:string,at:timestamp_ntz>"
+    assert frame.schema.simpleString() == "struct<id:bigint,user:string,at:timestamp>"
     query = backfill.start(frame)
     wait(lambda: query.status["isTriggerActive"], query)
     backfill.release(2)

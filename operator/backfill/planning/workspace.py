@@ -1,6 +1,5 @@
 """The directory, or object store prefix, where one Backfill keeps its plan and checkpoints."""
 
-import os
 import posixpath
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ def _filesystem(uri: str) -> tuple[fs.FileSystem, str]:
     """Splits a URI, or a plain path, into a file system and a path in it."""
     if urlsplit(uri).scheme in ("", "file"):
         path = uri.removeprefix("file://")
-        return fs.LocalFileSystem(), os.path.abspath(path)
+        return fs.LocalFileSystem(), str(Path(path).absolute())
     filesystem, path = fs.FileSystem.from_uri(uri)
     return filesystem, path
 

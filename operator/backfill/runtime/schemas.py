@@ -65,6 +65,24 @@ def spark_schema(schema: Schema, table: str) -> spark.StructType:
     return spark.StructType(fields)
 
 
+def with_moments(schema: spark.StructType) -> spark.StructType:
+    """A schema in which timestamps without a time zone are moments in UTC: Spark takes no others as event time."""
+    return spark.StructType([spark.StructField(field.name, _moment(field.dataType), field.nullable) for field in schema])
+
+
+def _moment(kind: spark.DataType) -> spark.DataType:
+    match kind:
+        case spark.TimestampNTZType():
+            return spark.TimestampType()
+        case spark.StructType():
+            return with_moments(kind)
+        case spark.ArrayType():
+            return spark.ArrayType(_moment(kind.elementType), kind.containsNull)
+        case spark.MapType():
+            return spark.MapType(_moment(kind.keyType), _moment(kind.valueType), kind.valueContainsNull)
+    return kind
+
+
 def _fields(fields: tuple[NestedField, ...], parent: str, table: str, problems: list[Problem]) -> list[spark.StructField]:
     return [
         spark.StructField(field.name, _type(field.field_type, f"{parent}{field.name}", table, problems), nullable=True)

@@ -173,6 +173,9 @@ def register_source(spark: SparkSession, settings: RuntimeSettings) -> None:
 def source_frame(spark: SparkSession, settings: RuntimeSettings, source: str, topic: str | None = None) -> DataFrame:
     """A source of the plan as a streaming DataFrame with all columns of its table; with ``topic``, also what Kafka adds.
 
+    Timestamps without a time zone are moments in UTC, so that they can be event times; with ``topic`` they stay as they
+    are, since a record's text does not say a zone that the table does not have.
+
     What a batch really read of it comes with the query's progress, as the observed metrics ``rows``, ``min_us`` and
     ``max_us`` (arrival time).
 
@@ -181,7 +184,7 @@ def source_frame(spark: SparkSession, settings: RuntimeSettings, source: str, to
     """
     register_source(spark, settings)
     table = _tables(settings.plan)[source]
-    schema = _schema(table)
+    schema = _schema(table, moments=topic is None)
     options = {"source": source, "plan": settings.plan, "release_file": str(release_path(settings.scratch))}
     if topic is not None:
         options["topic"] = topic
@@ -195,12 +198,13 @@ def _tables(plan: str) -> dict[str, SourceTable]:
     return {source.name: load_source_table(source) for source in read_header(Workspace(plan)).inputs.sources}
 
 
-def _schema(table: SourceTable) -> StructType:
+def _schema(table: SourceTable, *, moments: bool) -> StructType:
     from pyiceberg.schema import Schema
 
-    from backfill.runtime.schemas import spark_schema
+    from backfill.runtime.schemas import spark_schema, with_moments
 
-    return spark_schema(Schema.model_validate_json(table.schema_json), table.source.table)
+    schema = spark_schema(Schema.model_validate_json(table.schema_json), table.source.table)
+    return with_moments(schema) if moments else schema
 
 
 def _observed_times(frame: DataFrame, source: SourceInput) -> list[Column]:
