@@ -1,6 +1,7 @@
 """What has happened to a table's main branch since a backfill began, and whether it touches the window."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 from pyiceberg.expressions.visitors import expression_evaluator, inclusive_projection
 from pyiceberg.manifest import DataFile, DataFileContent, ManifestEntryStatus
@@ -13,6 +14,8 @@ from backfill.api.errors import PublishConflict
 from backfill.api.quantities import format_time, from_us
 from backfill.outputs.replaced import any_inside
 from backfill.outputs.window import Share, WindowRows
+
+_READERS = 8
 
 
 def snapshots_since(metadata: TableMetadata, base_snapshot_id: int | None) -> list[Snapshot] | None:
@@ -29,29 +32,46 @@ def snapshots_since(metadata: TableMetadata, base_snapshot_id: int | None) -> li
     return since if base_snapshot_id is None and reached_root else None
 
 
-def check_conflicts(table: Table, base_snapshot_id: int | None, rows: WindowRows) -> None:
-    """Checks that nothing but this backfill can have changed the window's rows since it began.
+class ConflictCheck:
+    """Checks that nothing but one backfill can have changed the window's rows since it began.
 
-    Rewriting files without changing rows (compaction) is no change.
-
-    Raises:
-        PublishConflict: something else may have, or it can not be told any more.
+    It is repeated for every try to commit; a snapshot is looked at once.
     """
-    name = ".".join(table.name())
-    since = snapshots_since(table.metadata, base_snapshot_id)
-    if since is None:
-        raise PublishConflict(
-            f"snapshot {base_snapshot_id}, which table {name} had when the backfill began, is not in its history any more, "
-            "so that changes since then can not be seen; compare the branch with the table and publish it by hand, "
-            "or run the backfill again"
-        )
-    guilty = [snapshot for snapshot in since if _touches(table, snapshot, rows)]
-    if guilty:
-        what = ", ".join(_describe(snapshot) for snapshot in guilty)
-        raise PublishConflict(
-            f"table {name} was changed in the window since the backfill began: {what}; check what wrote there, "
-            "and run the backfill again to publish over it"
-        )
+
+    def __init__(self, base_snapshot_id: int | None, rows: WindowRows):
+        """``base_snapshot_id`` is the table's snapshot from before the run, None if it had none."""
+        self._base_snapshot_id = base_snapshot_id
+        self._rows = rows
+        self._known: dict[int, bool] = {}
+        """By snapshot, whether it touches the window."""
+
+    def check(self, table: Table) -> None:
+        """Checks the history of the main branch. Rewriting files without changing rows (compaction) is no change.
+
+        Raises:
+            PublishConflict: something else may have changed the window, or it can not be told any more.
+        """
+        name = ".".join(table.name())
+        since = snapshots_since(table.metadata, self._base_snapshot_id)
+        if since is None:
+            raise PublishConflict(
+                f"snapshot {self._base_snapshot_id}, which table {name} had when the backfill began, is not in its history any "
+                "more, so that changes since then can not be seen; compare the branch with the table and publish it by hand, "
+                "or run the backfill again"
+            )
+        self._look_at(table, [snapshot for snapshot in since if snapshot.snapshot_id not in self._known])
+        guilty = [snapshot for snapshot in since if self._known[snapshot.snapshot_id]]
+        if guilty:
+            what = ", ".join(_describe(snapshot) for snapshot in guilty)
+            raise PublishConflict(
+                f"table {name} was changed in the window since the backfill began: {what}; check what wrote there, "
+                "and run the backfill again to publish over it"
+            )
+
+    def _look_at(self, table: Table, snapshots: list[Snapshot]) -> None:
+        with ThreadPoolExecutor(_READERS) as readers:  # a busy table has thousands of snapshots, each with a list to fetch
+            touches = readers.map(lambda snapshot: _touches(table, snapshot, self._rows), snapshots)
+            self._known.update(zip((snapshot.snapshot_id for snapshot in snapshots), touches, strict=True))
 
 
 def _describe(snapshot: Snapshot) -> str:

@@ -12,7 +12,7 @@ from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from backfill.api.backfill import Output, PublishMode, Window
 from backfill.api.errors import BackfillError
 from backfill.outputs.commits import as_writer, commit, commit_once
-from backfill.outputs.conflicts import check_conflicts
+from backfill.outputs.conflicts import ConflictCheck
 from backfill.outputs.replaced import Removal, Replacement
 from backfill.outputs.result import Result
 from backfill.outputs.staging import ROWS, files_added, read_staged, staged_files
@@ -85,9 +85,12 @@ def publish(output: Output, result: Result, window: Window, base_snapshot_id: in
     before = find_published(table.metadata, result)
     if before is not None:
         return Published(before.snapshot_id, _rows(before), already=True)
+    files = _checked_files(table, output, result)
+    spec_id = files[0].spec_id if files else table.spec().spec_id
     rows = window_rows(table.schema(), output, window)
-    publication = _publication(table, output, result, rows, base_snapshot_id)
-    did = publication.replace() if output.publish.mode is PublishMode.REPLACE else publication.append()
+    conflicts = ConflictCheck(base_snapshot_id, rows) if rows else None
+    publication = _Publication(table, result, files, spec_id, conflicts)
+    did = publication.replace(rows) if output.publish.mode is PublishMode.REPLACE else publication.append()
     published = find_published(table.metadata, result)
     if published is None:
         raise BackfillError(f"{output.table} was rolled back to before the snapshot that published {output.name}")
@@ -106,79 +109,77 @@ def publishes(snapshot: Snapshot, result: Result) -> bool:
     return PUBLISHED_FROM in summary and result.is_named_by(summary)
 
 
-@dataclass(frozen=True)
 class _Publication:
     """One result on its way into its table."""
 
-    table: Table
-    result: Result
-    files: list[DataFile]
-    rows: WindowRows | None
-    base_snapshot_id: int | None
-    source: int
-    """The branch's snapshot that refers to the files."""
-    spec_id: int
-    """The partition spec of the files."""
+    def __init__(self, table: Table, result: Result, files: list[DataFile], spec_id: int, conflicts: ConflictCheck | None):
+        """Without a column that tells the window, conflicts can not be seen and are not looked for."""
+        self._table = table
+        self._result = result
+        self._files = files
+        self._spec_id = spec_id
+        self._conflicts = conflicts
+        self._source = table.metadata.refs[result.branch].snapshot_id
 
     def append(self) -> bool:
-        """Adds the files. Without a column that tells the window, conflicts can not be seen and are not looked for."""
-        return commit_once(self.table, lambda: self._try(Removal((), ())), self._done)
+        """Adds the files."""
+        return commit_once(self._table, lambda: self._try(Removal((), ())), self._done)
 
-    def replace(self) -> bool:
+    def replace(self, rows: WindowRows | None) -> bool:
         """Replaces the window's rows by the files."""
-        if self.rows is None:
-            raise BackfillError(f"output {self.result.output} has no timestampColumn, so there are no rows to replace")
-        replacement = Replacement(self.result, self.rows, self.spec_id)
-        replacement.plan(self.table)  # the long part, before the short one between a look at the table and the commit
-        self.table.refresh()
-        did = commit_once(self.table, lambda: self._try(replacement.plan(self.table)), self._done)
-        published = find_published(self.table.metadata, self.result)
+        if rows is None:
+            raise BackfillError(f"output {self._result.output} has no timestampColumn that tells which rows to replace")
+        replacement = Replacement(self._result, rows, self._spec_id)
+        self._check_conflicts()
+        replacement.plan(self._table)  # the long part, before the short one between a look at the table and the commit
+        self._table.refresh()
+        did = commit_once(self._table, lambda: self._try(replacement.plan(self._table)), self._done)
+        published = find_published(self._table.metadata, self._result)
         if published is not None:  # after an error nothing is removed: a commit whose answer was lost may refer to it
-            replacement.remove_unused(self.table, files_added(self.table, published))
+            replacement.remove_unused(self._table, files_added(self._table, published))
         return did
 
     def _done(self, metadata: TableMetadata) -> bool:
-        return find_published(metadata, self.result) is not None
+        return find_published(metadata, self._result) is not None
 
     def _try(self, removal: Removal) -> None:
-        if self.rows is not None:
-            check_conflicts(self.table, self.base_snapshot_id, self.rows)
-        writer = as_writer(self.table, self.spec_id)
-        rows = sum(file.record_count for file in self.files)
-        summary = {**self.result.summary, PUBLISHED_FROM: str(self.source), ROWS: str(rows)}
+        self._check_conflicts()
+        writer = as_writer(self._table, self._spec_id)
+        rows = sum(file.record_count for file in self._files)
+        summary = {**self._result.summary, PUBLISHED_FROM: str(self._source), ROWS: str(rows)}
         update = writer.transaction().update_snapshot(summary)
         producer = update.overwrite() if removal.removed else update.fast_append()
-        for file in (*self.files, *removal.kept):
+        for file in (*self._files, *removal.kept):
             producer.append_data_file(file)
         for file in removal.removed:
             producer.delete_data_file(file)
         updates, _ = producer._commit()
         try:
-            commit(self.table, updates, MAIN_BRANCH)
+            commit(self._table, updates, MAIN_BRANCH)
         except CommitFailedException:
             producer._clean_all_uncommitted()
             raise
 
+    def _check_conflicts(self) -> None:
+        if self._conflicts is not None:
+            self._conflicts.check(self._table)
 
-def _publication(
-    table: Table, output: Output, result: Result, rows: WindowRows | None, base_snapshot_id: int | None
-) -> _Publication:
+
+def _checked_files(table: Table, output: Output, result: Result) -> list[DataFile]:
     if read_staged(table.metadata, result) is None:
         raise BackfillError(f"there is nothing of output {output.name} in branch {result.branch} of {output.table}")
     files = staged_files(table, result)
-    specs = {file.spec_id for file in files} or {table.spec().spec_id}
     if not files and output.publish.mode is PublishMode.REPLACE:
         raise BackfillError(
             f"the result for {output.table} has no rows in the window, so that replacing would only delete; "
             "delete the window's rows by hand if that is wanted"
         )
-    if len(specs) > 1:
+    if len({file.spec_id for file in files}) > 1:
         raise BackfillError(
             f"the partitioning of {output.table} was changed between two attempts, and files of both kinds can not be "
             "published in one commit; run the backfill again"
         )
-    source = table.metadata.refs[result.branch].snapshot_id
-    return _Publication(table, result, files, rows, base_snapshot_id, source, specs.pop())
+    return files
 
 
 def _rows(snapshot: Snapshot) -> int:

@@ -11,6 +11,8 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.manifest import DataFileContent
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation, Summary
+from pyiceberg.table.update import AddSnapshotUpdate
 from pyiceberg.types import NestedField, StringType, StructType, TimestampType
 from staged import (
     DAY_START_US,
@@ -25,11 +27,14 @@ from staged import (
     rows_of,
     stage,
     stage_rows,
+    write_files,
 )
 
 from backfill.api.backfill import PublishMode
 from backfill.api.errors import BackfillError, PublishConflict
+from backfill.outputs.commits import commit
 from backfill.outputs.publish import OutputState, output_state, publish
+from backfill.outputs.result import Result
 from iceberg_tables import commit_files, data_file
 
 OLD = [(1, -HOUR_US), (2, 0), (3, DAY_US - 1), (4, DAY_US), (5, None)]
@@ -166,6 +171,41 @@ def test_an_empty_result_does_not_empty_the_window(lake: Catalog) -> None:
     assert content(table) == expected(OLD, "production")
 
 
+def test_replace_without_a_column_that_tells_the_window_changes_nothing(lake: Catalog) -> None:
+    table, base = _production(lake, OLD)
+    stage(table, 0, NEW)
+    with pytest.raises(BackfillError, match="has no timestampColumn that tells which rows to replace"):
+        publish(output(timestamp_column=None), RESULT, WINDOW, base)
+    assert content(table) == expected(OLD, "production")
+
+
+def test_append_without_a_column_that_tells_the_window_adds_the_result(lake: Catalog) -> None:
+    table, base = _production(lake, STAY)
+    stage(table, 0, NEW)
+    table.append(rows_of([(30, HOUR_US)], "production"))
+    publish(output(PublishMode.APPEND, timestamp_column=None), RESULT, WINDOW, base)
+    assert content(table) == expected(STAY, "production") + expected(NEW, "backfill") + expected([(30, HOUR_US)], "production")
+
+
+def test_a_compaction_is_no_conflict_and_its_files_are_replaced(lake: Catalog) -> None:
+    table, base = _production(lake, OLD)
+    stage(table, 0, NEW)
+    _compact(table)
+    publish(output(), RESULT, WINDOW, base)
+    assert content(table) == expected(STAY, "production") + expected(NEW, "backfill")
+
+
+def test_tables_of_format_version_1_are_staged_to_and_published(lake: Catalog) -> None:
+    table = make_table(lake, "day", **{"format-version": "1"})
+    table.append(rows_of(OLD, "production"))
+    base = table.metadata.current_snapshot_id
+    stage(table, 0, NEW[:1])
+    stage(table, 1, NEW[1:])
+    publish(output(), RESULT, WINDOW, base)
+    assert table.format_version == 1
+    assert content(table) == expected(STAY, "production") + expected(NEW, "backfill")
+
+
 def test_without_a_branch_nothing_is_published(lake: Catalog) -> None:
     _, base = _production(lake, OLD)
     with pytest.raises(BackfillError, match="there is nothing of output summary in branch backfill/rmi"):
@@ -248,6 +288,19 @@ def _production(lake: Catalog, rows: list[tuple[int, int | None]], partition: st
     table.append(rows_of(rows, "production"))
     assert table.metadata.current_snapshot_id is not None
     return table, table.metadata.current_snapshot_id
+
+
+def _compact(table: Table) -> None:
+    """Rewrites all rows into a new file by a snapshot that says it changed none, as engines do."""
+    (old,) = (task.file for task in table.scan().plan_files())
+    new = write_files(table, table.scan().to_arrow(), Result("production", "compaction", "1", "out"))
+    rewrite = table.transaction().update_snapshot().overwrite()
+    rewrite.delete_data_file(old)
+    for file in new:
+        rewrite.append_data_file(file)
+    (add, move), _ = rewrite._commit()
+    made = add.snapshot.model_copy(update={"summary": Summary(Operation.REPLACE)})
+    commit(table, (AddSnapshotUpdate(snapshot=made), move))
 
 
 def _delete(table: Table, kind: DataFileContent) -> int:
