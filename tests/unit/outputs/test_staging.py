@@ -11,10 +11,11 @@ import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyiceberg.table import Table
-from staged import HOUR_US, RESULT, content, expected, make_table, rows_of, stage, write_files
+from staged import HOUR_US, RESULT, content, expected, make_table, output, rows_of, stage, write_files
 
 from backfill.api.errors import BackfillError, BadInput
 from backfill.outputs import staging
+from backfill.outputs.cleanup import remove_orphans
 from backfill.outputs.result import Result
 from backfill.outputs.staging import Batch, Staged, read_staged, stage_batch, staged_files
 
@@ -194,6 +195,17 @@ def test_files_of_an_older_partitioning_are_staged_as_such(lake: Catalog) -> Non
     stage_batch(table, RESULT, Batch("query", 0, files, spec_id, 0))
     assert content(table, RESULT.branch) == expected(FIRST, "backfill")
     assert {file.spec_id for file in staged_files(table, RESULT)} == {spec_id}
+
+
+def test_files_are_written_where_the_table_wants_its_data_whatever_spreads_them(lake: Catalog, tmp_path: Path) -> None:
+    data = f"file://{tmp_path}/elsewhere"
+    table = make_table(lake, "day", **{"write.data.path": data, "write.object-storage.enabled": "true"})
+    stage(table, 0, FIRST)
+    (file,) = staged_files(table, RESULT)
+    assert file.file_path.startswith(f"{data}/backfill/streaming-rmi-0123456789abcdef/summary/result/part=2021-07-11/")
+    write_files(table, rows_of(SECOND, "a killed task"))
+    assert remove_orphans(output(), RESULT) == 1
+    assert content(table, RESULT.branch) == expected(FIRST, "backfill")
 
 
 def _drive(start: Barrier, batches: int, who: str) -> None:
