@@ -67,7 +67,7 @@ class PlanJob:
         from backfill.outputs.publish import output_state
         from backfill.outputs.result import Result
         from backfill.outputs.tables import check_outputs
-        from backfill.planning.planner import make_plan
+        from backfill.planning.planner import make_plan, protect_snapshots
 
         outputs = self.spec.outputs
         results = [Result(self.namespace, self.name, plan_id="", output=output.name) for output in outputs]
@@ -78,6 +78,7 @@ class PlanJob:
             raise BadInput([*error.problems, *problems]) from error
         if problems:
             raise BadInput(problems)
+        protect_snapshots(self.spec, header, f"{self.namespace}/{self.name}")
         bases = [output_state(output, result).snapshot_id for output, result in zip(outputs, results, strict=True)]
         statuses = (
             OutputStatus(name=output.name, table=output.table, base_snapshot_id=base)
@@ -200,8 +201,11 @@ class PublishJob:
 
 @dataclass(frozen=True, slots=True)
 class DiscardJob:
-    """Removes everything a Backfill made: branches, staged files, plan, checkpoints."""
+    """Removes everything a Backfill made: branches, staged files, tags, plan, checkpoints."""
 
+    namespace: str
+    name: str
+    spec: BackfillSpec
     staged: tuple[StagedOutput, ...]
     workspace: Workspace | None
 
@@ -209,12 +213,15 @@ class DiscardJob:
     def of(cls, backfill: Backfill) -> Self:
         """The job for a Backfill, planned or not."""
         location = backfill.status.workspace
-        return cls(staged_outputs(backfill), Workspace(location) if location else None)
+        metadata, workspace = backfill.metadata, Workspace(location) if location else None
+        return cls(metadata.namespace, metadata.name, backfill.spec, staged_outputs(backfill), workspace)
 
     def run(self, on_progress: OnProgress) -> None:
         """Can be repeated: what is gone already is no error."""
         from backfill.outputs.cleanup import discard
+        from backfill.planning.planner import release_snapshots
 
+        release_snapshots(self.spec, f"{self.namespace}/{self.name}")
         for staged in self.staged:
             discard(staged.output, staged.result, staged.base_snapshot_id)
         if self.workspace is not None:

@@ -6,6 +6,7 @@ from typing import TypeVar
 from backfill.api.backfill import BackfillSpec, OrderingPolicy
 from backfill.api.errors import InvalidPlanInput, Problem
 from backfill.api.quantities import to_us
+from backfill.planning.iceberg.protection import protect, unprotect
 from backfill.planning.iceberg.tables import Catalogs, PinnedTable, check_pinned, pin
 from backfill.planning.layout import lay_out
 from backfill.planning.plan import HEADER_FILE, PlanHeader, PlanInputs, plan_directory, read_header, write_plan
@@ -66,6 +67,28 @@ def verify_snapshots(header: PlanHeader) -> None:
     _, problems = _each(lambda catalogs, number: check_pinned(catalogs, sources[number], _field(number)), len(sources))
     if problems:
         raise InvalidPlanInput(problems)
+
+
+def protect_snapshots(spec: BackfillSpec, header: PlanHeader, owner: str) -> None:
+    """Holds the snapshots of the sources that ask for it with tags, until :func:`release_snapshots`.
+
+    ``owner`` names the Backfill, with its namespace.
+
+    Raises:
+        InvalidPlanInput: a table can not be written to.
+    """
+    for number, (wish, pinned) in enumerate(zip(spec.sources, header.inputs.sources, strict=True)):
+        if wish.snapshot.protect:
+            protect(pinned, f"{_tags_of(owner)}{wish.name}", _field(number))
+
+
+def release_snapshots(spec: BackfillSpec, owner: str) -> None:
+    """Removes the tags of a Backfill, if there are any."""
+    unprotect((source.table for source in spec.sources if source.snapshot.protect), _tags_of(owner))
+
+
+def _tags_of(owner: str) -> str:
+    return f"backfill/{owner}/"
 
 
 def plan_inputs(spec: BackfillSpec, pinned: Sequence[PinnedTable], parallelism: int) -> PlanInputs:
