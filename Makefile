@@ -15,7 +15,7 @@ demo: install ## Run a real backfill on real data, end to end (results in .demo/
 	@$(PY) examples/demo/demo.py
 
 test: install ## Run the unit and Spark tests
-	@$(PY) -m pytest
+	@$(PY) -m pytest -n 2 --dist loadfile
 
 lint: install ## Check style, types and the direction of imports
 	@$(PY) -m ruff check operator tests examples scripts
