@@ -31,7 +31,7 @@ def control(store: LocalStore, backfill: Backfill, console: Console) -> Backfill
     loop = Loop(store, backend, ControllerChannel(store.channel), worker)
     try:
         with display(console) as shown, _signals(loop.reconciler, shown, store.name):
-            _last = loop.run(lambda turn: shown.show(view_of(turn)))
+            loop.run(lambda turn: shown.show(view_of(turn)))
     except Killed:
         _kill_driver(store, backend)
     finally:

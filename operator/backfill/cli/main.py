@@ -13,6 +13,9 @@ from backfill.api.errors import BackfillError, BadInput
 from backfill.cli.ending import BAD_INPUT, FAILED
 from backfill.cli.target import DEFAULT_STATE
 
+INTERRUPTED = 130
+"""What shells give a program that was ended by Ctrl-C."""
+
 
 class Output(StrEnum):
     """What standard output is for."""
@@ -121,6 +124,8 @@ def main() -> None:
         for problem in error.problems:
             err.print(f"error: {problem}", highlight=False, markup=False, soft_wrap=True)
         sys.exit(BAD_INPUT)
-    except BackfillError as error:
+    except (BackfillError, OSError) as error:
         err.print(f"error: {error}", highlight=False, markup=False, soft_wrap=True)
         sys.exit(FAILED)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)

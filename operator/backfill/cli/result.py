@@ -3,6 +3,7 @@
 import json
 
 from backfill.api.backfill import Backfill
+from backfill.cli.view import in_order
 
 
 def result(backfill: Backfill) -> dict[str, object]:
@@ -25,7 +26,7 @@ def result(backfill: Backfill) -> dict[str, object]:
             output.model_dump(mode="json", by_alias=True, include={"name", "table", "branch", "rows", "snapshot_id", "match"})
             for output in status.outputs
         ],
-        "conditions": [condition.to_manifest() for condition in status.conditions],
+        "conditions": [condition.to_manifest() for condition in in_order(status.conditions)],
         "maxObservedMisalignmentSeconds": progress.max_observed_misalignment_seconds,
     }
 

@@ -12,8 +12,9 @@ from backfill.cli.commands import Context
 from backfill.cli.ending import SUCCEEDED, WAITS, exit_status, waiting_for
 from backfill.cli.result import result_line
 from backfill.cli.screen import in_words, render
+from backfill.cli.target import find
 from backfill.cli.text import moment, seconds
-from backfill.cli.view import View
+from backfill.cli.view import View, in_order
 from backfill.controller.lock import controller_alive
 from backfill.controller.store import stored
 from backfill.planning.plan import PlanHeader, plan_directory, read_header
@@ -22,8 +23,6 @@ from backfill.planning.workspace import Workspace
 
 def show_one(context: Context, target: str) -> int:
     """One Backfill in full."""
-    from backfill.cli.target import find
-
     store, backfill = find(target, context.namespace, context.state)
     if context.as_json:
         print(result_line(backfill))  # noqa: T201
@@ -96,7 +95,9 @@ def _outputs(view: View) -> list[RenderableType]:
 
 
 def _conditions(view: View) -> list[RenderableType]:
-    return [Text(f"  {condition.type}={condition.status}  {in_words(condition)}") for condition in view.status.conditions]
+    return [
+        Text(f"  {condition.type}={condition.status}  {in_words(condition)}") for condition in in_order(view.status.conditions)
+    ]
 
 
 def _header(backfill: Backfill) -> PlanHeader | None:

@@ -77,6 +77,11 @@ def view_of(turn: Turn) -> View:
     )
 
 
+def in_order(conditions: tuple[Condition, ...]) -> list[Condition]:
+    """Conditions in the order in which their stages follow each other."""
+    return sorted(conditions, key=lambda condition: list(ConditionType).index(condition.type))
+
+
 def planning_in_words(progress: "PlanningProgress | None") -> str:
     """How far planning is."""
     if progress is None:

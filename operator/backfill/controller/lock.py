@@ -27,7 +27,7 @@ class ControllerLock:
         """
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._file = self._path.open("ab")
-        deadline = time.monotonic() + _PATIENCE_SECONDS  # a driver holds it for an instant whenever it looks
+        deadline = time.monotonic() + _PATIENCE_SECONDS  # others hold it for an instant when they look
         while not self._try():
             if time.monotonic() > deadline:
                 self._file.close()
@@ -48,9 +48,12 @@ class ControllerLock:
 
 
 def controller_alive(channel: Path) -> bool:
-    """Whether some controller works on the Backfill of this channel."""
+    """Whether some controller works on the Backfill of this channel. A look does not disturb others who look."""
     try:
-        with ControllerLock(channel):
-            return False
-    except ControllerRunning:
+        with (channel / LOCK_FILE).open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
         return True
+    return False

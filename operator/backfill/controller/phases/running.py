@@ -34,7 +34,7 @@ def _prepare_attempt(observed: Observed, draft: Draft) -> Next:
     if status.next_attempt_at is not None and status.next_attempt_at > observed.now:
         return Next(requeue_seconds=(status.next_attempt_at - observed.now).total_seconds())
     number = status.attempts[-1].number + 1 if status.attempts else 1
-    draft.condition(_RUNNING, "Unknown", Reason.STARTING, f"attempt {number} is about to start")
+    draft.condition(_RUNNING, "Unknown", Reason.STARTING, f"attempt {number} is starting")
     state = observed.job
     job = VerifyJob(observed.plan, attempt=number)
     just_planned = number == 1 and state is not None and isinstance(state.job, PlanJob) and state.phase == "Done"
