@@ -13,9 +13,6 @@ from backfill.api.errors import BackfillError, BadInput
 from backfill.cli.ending import BAD_INPUT, FAILED
 from backfill.cli.target import DEFAULT_STATE
 
-INTERRUPTED = 130
-"""What shells give a program that was ended by Ctrl-C."""
-
 
 class Output(StrEnum):
     """What standard output is for."""
@@ -127,5 +124,3 @@ def main() -> None:
     except (BackfillError, OSError) as error:
         err.print(f"error: {error}", highlight=False, markup=False, soft_wrap=True)
         sys.exit(FAILED)
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)

@@ -143,6 +143,12 @@ def test_an_attempt_that_does_not_follow_planning_has_the_snapshots_verified_fir
     assert decision.next.actions == (StartJob(VerifyJob(HEADER, number)),)
 
 
+def test_planning_does_not_stand_for_the_verification_of_a_later_attempt() -> None:
+    resource = backfill(planned(attempts=(attempt(outcome="Stopped"),)))
+    decision = decide(observed(resource, job=job_state(plan_job(resource), "Done")))
+    assert decision.next.actions == (StartJob(VerifyJob(HEADER, 2)),)
+
+
 def test_a_verification_for_an_earlier_attempt_does_not_count() -> None:
     decision = decide(observed(backfill(planned(attempts=(attempt(outcome="Stopped"),))), job=verified(1)))
     assert decision.next.actions == (StartJob(VerifyJob(HEADER, 2)),)

@@ -191,6 +191,6 @@ def test_silence_is_counted_from_the_last_new_report() -> None:
 
 def test_the_rate_leaves_out_the_first_batch_which_waits_for_much_to_start() -> None:
     meter = Meter()
-    for committed, now in ((0, 0.0), (1, 60.0), (2, 61.0), (3, 62.0)):
+    for committed, now in ((0, 0.0), (0, 50.0), (1, 60.0), (2, 61.0), (3, 62.0)):
         meter.note(1, HEADER, reported("Running", committed=committed, heartbeat=NOW), now)
     assert meter.rate.per_second == pytest.approx(100.0)
