@@ -1,0 +1,170 @@
+"""A small production: tables, an application and its manifests in a directory, and the real command line run on them."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import yaml
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+
+import backfill
+from backfill.api.backfill import Backfill
+from backfill.controller.store import LocalStore
+
+DEADLINE_SECONDS = 240.0
+UTC_TIME = pa.timestamp("us", "UTC")
+HOUR_US = 3_600_000_000
+MINUTE_US = 60_000_000
+SECOND_US = 1_000_000
+DAY_US = 1_709_251_200_000_000
+"""The midnight at which all made histories begin: 2024-03-01 UTC."""
+_SMALL_SPARK = {"spark.master": "local[2,4]", "spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What a command left."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The JSON document on the last line of standard output."""
+        return json.loads(self.out.splitlines()[-1])  # type: ignore[no-any-return]
+
+
+class Production:
+    """One application with its Backfill ``again``; every command runs in a process of its own."""
+
+    def __init__(self, directory: Path, catalog: Catalog):
+        self.directory = directory
+        self.catalog = catalog
+        self.state = directory / "state"
+        self.file = directory / "backfill.yaml"
+        self.store = LocalStore(self.state, "default", "again")
+
+    @property
+    def resource(self) -> Backfill:
+        """The Backfill as it is recorded now."""
+        found = self.store.load()
+        assert found is not None
+        return found
+
+    def describe(self, application: str, **spec: Any) -> None:
+        """Writes the application's program and the manifests; ``spec`` is the Backfill's, over small defaults."""
+        (self.directory / "app.py").write_text(application)
+        sized = {
+            "applicationRef": {"name": "app"},
+            "failurePolicy": {"maxAttempts": 3, "backoff": "0s"},
+            "overrides": {"sparkConf": _SMALL_SPARK},
+        }
+        self.write_manifests({"metadata": {"name": "again"}, "spec": {**sized, **spec}})
+
+    def write_manifests(self, backfill_fields: dict[str, Any]) -> None:
+        """Writes the manifests of a Backfill and of the application ``app``."""
+        application = {
+            "apiVersion": "sparkoperator.k8s.io/v1beta2",
+            "kind": "SparkApplication",
+            "metadata": {"name": "app"},
+            "spec": {"type": "Python", "mode": "cluster", "mainApplicationFile": "app.py", "sparkVersion": "4.3.0"},
+        }
+        resource = {"apiVersion": "backfill.dev/v1alpha1", "kind": "Backfill", **backfill_fields}
+        self.file.write_text(yaml.safe_dump_all([application, resource]))
+
+    def start(self, *arguments: str, **environment: str) -> "subprocess.Popen[str]":
+        """Starts ``backfill`` with these arguments."""
+        package = str(Path(backfill.__file__).parents[1])
+        return subprocess.Popen(
+            [sys.executable, "-m", "backfill", *arguments],
+            env={**os.environ, "PYTHONPATH": package, **environment},
+            cwd=self.directory,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def start_run(self, **environment: str) -> "subprocess.Popen[str]":
+        """Starts ``backfill run`` of the manifests."""
+        return self.start("run", str(self.file), "--state-dir", str(self.state), "--output", "json", **environment)
+
+    def run(self, **environment: str) -> Ended:
+        """``backfill run`` of the manifests, to its end."""
+        return ended(self.start_run(**environment))
+
+    def succeed(self) -> dict[str, Any]:
+        """A run that succeeds; its result."""
+        end = self.run()
+        assert end.status == 0, f"{end.err}\n{self.driver_log()}"
+        return end.document
+
+    def driver_log(self) -> str:
+        """The end of the last attempt's log."""
+        logs = sorted(self.store.attempts.glob("*/driver.log"), key=lambda path: int(path.parent.name))
+        return logs[-1].read_text()[-6_000:] if logs else "no driver was started"
+
+    def output(self, table: str) -> pa.Table:
+        """What readers of a table see."""
+        return self.catalog.load_table(table).scan().to_arrow()
+
+    def published_snapshots(self, table: str) -> int:
+        """Snapshots on a table's main branch whose data changed."""
+        loaded, count = self.catalog.load_table(table), 0
+        snapshot = loaded.current_snapshot()
+        while snapshot is not None:
+            count += 1
+            snapshot = loaded.snapshot_by_id(snapshot.parent_snapshot_id) if snapshot.parent_snapshot_id else None
+        return count
+
+
+def ended(process: "subprocess.Popen[str]") -> Ended:
+    """Waits for a command."""
+    out, err = process.communicate(timeout=DEADLINE_SECONDS)
+    return Ended(process.returncode, out, err)
+
+
+def land(table: Table, rows: pa.Table, arrived_us: np.ndarray, files: int, seed: int, straggle_us: int = 0) -> None:
+    """Appends rows as so many files of about equal length of arrival time, written in any order of each other.
+
+    With ``straggle_us`` rows may be in a file later than their arrival says, by at most that.
+    """
+    random = np.random.default_rng(seed)
+    written_us = arrived_us + random.integers(0, straggle_us + 1, len(arrived_us))
+    edges = np.linspace(written_us.min(), written_us.max() + 1, files + 1)
+    file_of = np.searchsorted(edges, written_us, side="right") - 1
+    for number in random.permutation(files):
+        if (chosen := np.flatnonzero(file_of == number)).size:
+            table.append(rows.take(pa.array(random.permutation(chosen))))
+
+
+def times(microseconds: "np.ndarray | list[int]") -> pa.Array:
+    """Moments as a timestamptz column."""
+    return pa.array(microseconds, pa.int64()).cast(UTC_TIME)
+
+
+def query(sql: str, **tables: pa.Table) -> pa.Table:
+    """What DuckDB answers, in UTC."""
+    with duckdb.connect() as database:
+        database.execute("SET TimeZone = 'UTC'")
+        for name, table in tables.items():
+            database.register(name, table)
+        return database.sql(sql).to_arrow_table()
+
+
+def sorted_rows(*tables: pa.Table) -> list[tuple[Any, ...]]:
+    """The rows of all tables, with the columns as the first one has them."""
+    columns = tables[0].column_names
+    return sorted((row for table in tables for row in _rows(table.select(columns))), key=repr)
+
+
+def _rows(table: pa.Table) -> list[tuple[Any, ...]]:
+    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))

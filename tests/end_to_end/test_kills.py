@@ -1,0 +1,157 @@
+"""Everything of a real run is killed in turn, at moments of no plan; what is published is as if nothing had happened."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from production import DAY_US, DEADLINE_SECONDS, HOUR_US, MINUTE_US, UTC_TIME, Production, ended, land, query, sorted_rows, times
+from pyiceberg.catalog import Catalog
+
+from backfill.api.conditions import ConditionType, Reason, find_condition
+
+APPLICATION = """
+from pyspark.sql import SparkSession, functions as F
+from backfill.runtime import read_source, write_output
+
+spark = SparkSession.builder.getOrCreate()
+clicks = read_source(spark, "clicks").withWatermark("clicked", "10 minutes").dropDuplicatesWithinWatermark(["id"])
+counts = clicks.groupBy(F.window("clicked", "10 minutes"), "page").agg(F.count("*").alias("clicks"), F.sum("id").alias("ids"))
+write_output(counts.select(F.col("window.start").alias("began"), "page", "clicks", "ids"), "counts").awaitTermination()
+"""
+COUNTS = """
+    SELECT time_bucket(INTERVAL 10 MINUTE, clicked) AS began, page, count(*) AS clicks, sum(id)::BIGINT AS ids
+    FROM (SELECT DISTINCT id, page, clicked FROM clicks) GROUP BY ALL
+"""
+WINDOW = "began >= TIMESTAMPTZ '2024-03-01 01:00Z' AND began < TIMESTAMPTZ '2024-03-01 05:00Z'"
+
+
+def clicks() -> tuple[pa.Table, np.ndarray]:
+    """Seven hours of clicks, a tenth of them delivered twice."""
+    random = np.random.default_rng(11)
+    clicked = np.sort(random.integers(DAY_US, DAY_US + 7 * HOUR_US, 4_000))
+    rows = np.sort(np.concatenate([np.arange(len(clicked)), np.flatnonzero(random.random(len(clicked)) < 0.1)]))
+    arrived = clicked[rows] + random.integers(0, 2 * MINUTE_US, len(rows))
+    return pa.table({"id": rows, "page": rows % 5, "clicked": times(clicked[rows]), "ingested": times(arrived)}), arrived
+
+
+class Assailant:
+    """Kills parts of a run, and waits for moments of it."""
+
+    def __init__(self, production: Production):
+        self._production = production
+        self._random = random.Random(3)
+
+    def wait_until(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while not condition():
+            assert time.monotonic() < deadline, f"waited in vain for {what}\n{self._production.driver_log()}"
+            time.sleep(0.02)
+
+    def wait_for_batches(self, count: int) -> None:
+        """Until so many more batches than now are committed, and a moment longer: it is not to hit between batches only."""
+        wanted = self.batches() + count
+        self.wait_until(lambda: self.batches() >= wanted, f"{wanted} batches")
+        time.sleep(self._random.uniform(0, 0.6))
+
+    def batches(self) -> int:
+        commits = self._production.store.directory.glob("checkpoints/*/counts/commits/*")
+        return sum(1 for path in commits if path.name.isdigit())
+
+    def driver(self) -> int:
+        """The last attempt's driver."""
+        attempt = self._production.resource.status.attempts[-1].number
+        return int(json.loads((self._production.store.attempts / str(attempt) / "driver.json").read_bytes())["pid"])
+
+    def kill_a(self, mark: str) -> None:
+        """kill -9 of a process that the driver started, by a part of its command line."""
+        self.wait_until(lambda: bool(self._below_driver(mark)), f"a process {mark}")
+        os.kill(self._random.choice(self._below_driver(mark)), signal.SIGKILL)
+
+    def _below_driver(self, mark: str) -> list[int]:
+        listed = subprocess.check_output(["ps", "-A", "-ww", "-o", "pid=,ppid=,args="], text=True).splitlines()
+        processes = [(int(pid), int(parent), command) for pid, parent, command in (line.split(maxsplit=2) for line in listed)]
+        family = {self.driver()}
+        for _ in range(5):
+            family |= {pid for pid, parent, _ in processes if parent in family}
+        return [pid for pid, _, command in processes if pid in family and mark in command]
+
+    def kill(self, process: "subprocess.Popen[str]") -> None:
+        """kill -9 of the command."""
+        process.kill()
+        process.communicate()
+
+    def publishes(self) -> bool:
+        published = find_condition(self._production.resource.status.conditions, ConditionType.PUBLISHED)
+        return published is not None and published.reason == Reason.PUBLISHING
+
+
+def described(lake: Catalog, directory: Path, max_misalignment: str = "30m") -> Production:
+    production = Production(directory, lake)
+    production.describe(
+        APPLICATION,
+        window={"start": "2024-03-01T01:00:00Z", "end": "2024-03-01T05:00:00Z", "warmUp": "1h", "drain": "30m"},
+        sources=[{"name": "clicks", "table": "lake.raw.clicks", "timestampColumn": "ingested"}],
+        ordering={"policy": "WithinLateness", "allowedLateness": "5m"},
+        maxMisalignment=max_misalignment,
+        outputs=[
+            {"name": "counts", "table": "lake.raw.counts", "timestampColumn": "began", "publish": {"mode": "Replace"}},
+        ],
+    )
+    return production
+
+
+def test_a_run_of_which_everything_is_killed_publishes_what_an_undisturbed_one_would(lake: Catalog, tmp_path: Path) -> None:
+    rows, arrived = clicks()
+    land(lake.create_table("raw.clicks", rows.schema), rows, arrived, files=14, seed=4, straggle_us=3 * MINUTE_US)
+    truth = query(COUNTS, clicks=rows)
+    schema = pa.schema([field.with_type(UTC_TIME) if pa.types.is_timestamp(field.type) else field for field in truth.schema])
+    output = lake.create_table("raw.counts", schema)
+    output.append(query("SELECT began, page, clicks * 2 AS clicks, ids FROM truth", truth=truth).cast(schema))
+    production = described(lake, tmp_path)
+    assailant = Assailant(production)
+
+    run = production.start_run()
+    assailant.wait_for_batches(2)
+    assailant.kill_a("pyspark.daemon")
+    assailant.wait_for_batches(2)
+    assailant.kill_a("bin/java")
+    assailant.wait_for_batches(2)
+    assailant.kill_a("python_streaming_source_runner")
+    assailant.wait_for_batches(2)
+    os.kill(assailant.driver(), signal.SIGKILL)
+    assailant.wait_for_batches(2)
+    assailant.kill(run)
+    run = production.start_run()
+    assailant.wait_for_batches(2)
+    assailant.kill(run)
+    os.killpg(assailant.driver(), signal.SIGKILL)
+    run = production.start_run()
+    assailant.wait_for_batches(2)
+    run.send_signal(signal.SIGINT)
+    assert ended(run).status == 3
+    run = production.start_run()
+    assailant.wait_until(assailant.publishes, "the result to be published")
+    assailant.kill(run)
+    result = production.succeed()
+
+    mended = query(f"SELECT * FROM truth WHERE {WINDOW}", truth=truth)
+    kept = query(f"SELECT began, page, clicks * 2 AS clicks, ids FROM truth WHERE NOT ({WINDOW})", truth=truth)
+    assert sorted_rows(production.output("raw.counts")) == sorted_rows(mended, kept)
+    read = query("SELECT 1 FROM rows WHERE ingested < TIMESTAMPTZ '2024-03-01 05:30Z'", rows=rows)
+    assert (result["rowsRead"], result["openAtEnd"]) == (len(read), 0)
+    assert production.published_snapshots("raw.counts") == 2, "what was there, and one more"
+
+    again = production.run()
+    assert again.status == 0
+    assert "has succeeded already" in again.err
+    changed = described(lake, tmp_path, max_misalignment="1h").run()
+    assert changed.status == 2
+    assert "maxMisalignment" in changed.err
+    assert sorted_rows(production.output("raw.counts")) == sorted_rows(mended, kept)

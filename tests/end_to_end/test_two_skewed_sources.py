@@ -1,0 +1,102 @@
+"""Two sources, fifty rows of one for each of the other, joined and counted by the hour; wrong output is replaced."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from production import DAY_US, HOUR_US, MINUTE_US, SECOND_US, UTC_TIME, Production, land, query, sorted_rows, times
+from pyiceberg.catalog import Catalog
+
+APPLICATION = """
+from pyspark.sql import SparkSession, functions as F
+from backfill.runtime import read_source, write_output
+
+spark = SparkSession.builder.appName("summary").getOrCreate()
+impressions = read_source(spark, "impressions").select("title", "viewer", "shown").withWatermark("shown", "10 minutes")
+playbacks = read_source(spark, "playbacks").select(
+    F.col("title").alias("played_title"), F.col("viewer").alias("player"), "played", "watched"
+).withWatermark("played", "10 minutes")
+joined = playbacks.join(
+    impressions,
+    F.expr("title = played_title and viewer = player and shown <= played and shown > played - interval 30 minutes"),
+)
+summary = joined.groupBy(F.window("played", "1 hour"), "title").agg(F.count("*").alias("plays"), F.sum("watched").alias("watched"))
+write_output(summary.select(F.col("window.start").alias("window_start"), "title", "plays", "watched"), "summary").awaitTermination()
+"""
+EXPECTED = """
+    SELECT date_trunc('hour', played) AS window_start, i.title, count(*) AS plays, sum(watched)::BIGINT AS watched
+    FROM impressions i JOIN playbacks p ON i.title = p.title AND i.viewer = p.viewer
+        AND shown <= played AND shown > played - INTERVAL 30 MINUTE
+    GROUP BY ALL
+"""
+WINDOW = "window_start >= TIMESTAMPTZ '2024-03-01 06:00Z' AND window_start < TIMESTAMPTZ '2024-03-01 12:00Z'"
+
+
+def events(count: int, column: str, empty_hours: set[int], seed: int) -> tuple[pa.Table, np.ndarray]:
+    """Eighteen hours of events, some hours empty, and when they arrived: seconds to four minutes later."""
+    random = np.random.default_rng(seed)
+    at = np.sort(random.integers(DAY_US, DAY_US + 18 * HOUR_US, count))
+    at = at[~np.isin((at - DAY_US) // HOUR_US, list(empty_hours))]
+    delay = (
+        random.exponential(5, len(at)) * SECOND_US + (random.random(len(at)) < 0.05) * random.uniform(0, 4, len(at)) * MINUTE_US
+    )
+    arrived = at + np.minimum(delay, 4 * MINUTE_US).astype("int64")
+    columns = {
+        "title": pa.array(random.integers(0, 4, len(at))),
+        "viewer": pa.array(random.integers(0, 12, len(at))),
+        column: times(at),
+        "ingested": times(arrived),
+    }
+    return pa.table(columns), arrived
+
+
+def test_wrong_hours_of_a_join_are_replaced_by_what_all_events_give(lake: Catalog, tmp_path: Path) -> None:
+    impressions, arrived = events(20_000, "shown", {8}, seed=1)
+    land(
+        lake.create_table("raw.impressions", impressions.schema),
+        impressions,
+        arrived,
+        files=30,
+        seed=1,
+        straggle_us=4 * MINUTE_US,
+    )
+    playbacks, arrived = events(400, "played", {8, 9}, seed=2)
+    playbacks = playbacks.append_column("watched", pa.array(np.arange(len(playbacks))))
+    land(lake.create_table("raw.playbacks", playbacks.schema), playbacks, arrived, files=5, seed=2)
+
+    truth = query(EXPECTED, impressions=impressions, playbacks=playbacks)
+    wrong = query("SELECT window_start, title, plays + 1 AS plays, watched FROM truth", truth=truth)
+    schema = pa.schema([("window_start", UTC_TIME), ("title", pa.int64()), ("plays", pa.int64()), ("watched", pa.int64())])
+    lake.create_table("raw.summary", schema).append(wrong.cast(schema))
+
+    production = Production(tmp_path, lake)
+    production.describe(
+        APPLICATION,
+        window={"start": "2024-03-01T06:00:00Z", "end": "2024-03-01T12:00:00Z", "warmUp": "1h", "drain": "2h"},
+        sources=[
+            {"name": name, "table": f"lake.raw.{name}", "timestampColumn": "ingested"} for name in ("impressions", "playbacks")
+        ],
+        ordering={"policy": "WithinLateness", "allowedLateness": "5m"},
+        maxMisalignment="2h",
+        outputs=[
+            {
+                "name": "summary",
+                "table": "lake.raw.summary",
+                "timestampColumn": "window_start",
+                "publish": {"mode": "Replace"},
+            }
+        ],
+    )
+    result = production.succeed()
+
+    mended = query(f"SELECT * FROM truth WHERE {WINDOW}", truth=truth)
+    kept = query(f"SELECT * FROM wrong WHERE NOT ({WINDOW})", wrong=wrong)
+    assert sorted_rows(production.output("raw.summary")) == sorted_rows(mended, kept)
+    assert len(mended) > 10
+    assert len(kept) > 10
+    read = "ingested >= TIMESTAMPTZ '2024-03-01 05:00Z' AND ingested < TIMESTAMPTZ '2024-03-01 14:00Z'"
+    for source, rows in zip(result["sources"], (impressions, playbacks), strict=True):
+        assert source["rows"] == len(query(f"SELECT 1 FROM rows WHERE {read}", rows=rows))
+    assert result["rowsDroppedLate"] == 0
+    assert result["openAtEnd"] == 0
+    assert result["maxObservedMisalignmentSeconds"] <= (120 + 5) * 60
