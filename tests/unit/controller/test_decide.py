@@ -181,9 +181,8 @@ def test_a_report_that_came_late_takes_no_release_back() -> None:
 
 def test_a_driver_that_is_starting_does_not_set_progress_back() -> None:
     status = planned(attempts=(attempt(1, "Stopped"), attempt(2)), committed=4)
-    seen = observed(
-        backfill(status), driver=DriverState("Running"), assignment=assigned(2), report=reported("Starting", number=2)
-    )
+    known_from_before = reported("Starting", number=2, queries=reported("Running", committed=4).queries)
+    seen = observed(backfill(status), driver=DriverState("Running"), assignment=assigned(2), report=known_from_before)
     assert decide(seen).status.progress.committed == 4
 
 
