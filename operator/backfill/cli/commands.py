@@ -10,7 +10,7 @@ from rich.console import Console
 from backfill.api.backfill import Application, Backfill
 from backfill.api.changes import spec_difference
 from backfill.api.conditions import ConditionType, Reason, find_condition
-from backfill.api.errors import BackfillError, Problem, SpecChanged
+from backfill.api.errors import BackfillError, BadInput, Problem, SpecChanged
 from backfill.cli.ending import SUCCEEDED, exit_status, tell_end
 from backfill.cli.foreground import control
 from backfill.cli.result import result_line
@@ -48,6 +48,7 @@ def run_file(context: Context, file: Path) -> int:
     if application is None:
         raise AssertionError("the application was required")
     store = LocalStore(context.state, backfill.metadata.namespace, backfill.metadata.name)
+    _make_channel(store, context.state)
     with ControllerLock(store.channel):
         stored = store.load()
         if stored is None:
@@ -108,6 +109,14 @@ def cancel_one(context: Context, target: str) -> int:
         raise BackfillError(f"{why}; to forget it all the same, remove {store.directory}")
     _say(context, f"{store.name}: removed")
     return SUCCEEDED
+
+
+def _make_channel(store: LocalStore, state: Path) -> None:
+    try:
+        store.channel.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        problem = Problem("--state-dir", f"{state} can not be used: {error.strerror}", "name a directory that can be written to")
+        raise BadInput(problem) from error
 
 
 def _control(context: Context, store: LocalStore) -> int:

@@ -40,9 +40,10 @@ def make_plan(
         on_progress: called after each manifest.
 
     Raises:
-        InvalidPlanInput: with the mistakes of all sources together.
+        InvalidPlanInput: with the mistakes of all sources and of the workspace together.
     """
     pinned, problems = _each(lambda catalogs, number: pin(catalogs, spec.sources[number], _field(number)), len(spec.sources))
+    problems += workspace.problems()
     inputs = plan_inputs(spec, pinned, parallelism)
     report = on_progress or (lambda progress: None)
     if inputs.policy is OrderingPolicy.STRICT:

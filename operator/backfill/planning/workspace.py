@@ -8,6 +8,9 @@ from urllib.parse import urlsplit
 from pyarrow import fs
 
 from backfill.api.atomic import replace_file
+from backfill.api.errors import Problem
+
+_PROBE = ".probe"
 
 
 def _filesystem(uri: str) -> tuple[fs.FileSystem, str]:
@@ -66,6 +69,17 @@ class Workspace:
                 stream.write(content)
             return
         replace_file(Path(path), content)
+
+    def problems(self) -> list[Problem]:
+        """Why nothing can be kept here, found by writing a file and removing it."""
+        try:
+            self.write(_PROBE, b"")
+            filesystem, path = _filesystem(self.location(_PROBE))
+            filesystem.delete_file(path)
+        except (OSError, ValueError) as error:
+            fix = "name a directory or an object store prefix that can be written to, and check its credentials"
+            return [Problem("spec.workspace", f"{self.uri} can not be written to: {error}", fix)]
+        return []
 
     def remove(self) -> None:
         """Removes everything below, if anything is there."""

@@ -36,6 +36,13 @@ def test_all_mistakes_are_told_together_and_nothing_is_kept(backfill: Command, r
     assert not (tmp_path / ".backfill").exists()
 
 
+def test_a_state_directory_that_can_not_be_made(backfill: Command, runs: LocalRuns) -> None:
+    ended = backfill("run", str(runs.file), "--state-dir", "/dev/null/state")
+    assert ended.status == 2
+    fix = "name a directory that can be written to"
+    assert ended.err == f"error: --state-dir: /dev/null/state can not be used: Not a directory; {fix}\n"
+
+
 @pytest.mark.parametrize("command", ["run", "plan"])
 def test_what_the_tables_do_not_allow_is_told_together(backfill: Command, runs: LocalRuns, command: str) -> None:
     sources = [

@@ -170,3 +170,13 @@ def test_an_attempt_is_refused_once_the_table_was_made_again(lake: Catalog, even
     lake.create_table("raw.events", schema=events.schema())
     with pytest.raises(InvalidPlanInput, match="dropped and made again"):
         verify_snapshots(header)
+
+
+@pytest.mark.usefixtures("events")
+@pytest.mark.parametrize("workspace", ["/dev/null/workspace", "gopher://lake/workspace"])
+def test_a_workspace_that_can_not_be_written_to_is_told_with_all_other_mistakes(workspace: str) -> None:
+    with pytest.raises(InvalidPlanInput) as raised:
+        plan(workspace, source("events", timestampColumn="tz"))
+    fields = [problem.field for problem in raised.value.problems]
+    assert fields == ["spec.sources[0].timestampColumn", "spec.workspace"]
+    assert f"{workspace} can not be written to" in str(raised.value)
