@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from backfill.api.backfill import Attempt, Backfill, BackfillStatus
-from backfill.api.conditions import Condition, ConditionType, find_condition
+from backfill.api.conditions import Condition, ConditionType, Reason, find_condition
 from backfill.api.quantities import from_us
 from backfill.cli.text import count
 from backfill.controller.reconcile import Turn
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from backfill.planning.reading import PlanningProgress
 
 _STAGES = (ConditionType.PUBLISHED, ConditionType.RUNNING, ConditionType.PLANNED)
+_REMOVAL = {Reason.REMOVING, Reason.REMOVAL_FAILED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,10 @@ class View:
 
     @property
     def stage(self) -> Condition | None:
-        """The condition that tells most about the moment: that of the last stage which has begun."""
+        """The condition that tells most about the moment: removal, or else that of the last stage which has begun."""
+        outcome = find_condition(self.status.conditions, ConditionType.SUCCEEDED)
+        if outcome is not None and outcome.reason in _REMOVAL:
+            return outcome
         found = (find_condition(self.status.conditions, kind) for kind in _STAGES)
         return next((condition for condition in found if condition is not None), None)
 

@@ -106,6 +106,13 @@ def test_lines_tell_what_happened_and_progress_now_and_then() -> None:
     ], "progress comes at most every few seconds"
 
 
+def test_a_removal_is_told_whatever_went_before() -> None:
+    before = view(12, reason=Reason.ATTEMPTS_EXHAUSTED)
+    conditions = set_condition(before.status.conditions, ConditionType.SUCCEEDED, "Unknown", Reason.REMOVING, "", NOW, 1)
+    after = View(_backfill(before.status.model_copy(update={"conditions": conditions})), NOW, before.header)
+    assert shown(render(after))[-1] == "  Removing"
+
+
 def test_the_list_of_backfills() -> None:
     assert shown(listing([view(12).backfill]))[1].split() == ["default", "january", "12/24", "2024-01-01", "12:00", "Replaying"]
 

@@ -169,6 +169,12 @@ def test_steps_are_released_as_they_are_committed() -> None:
     assert stage(decision, ConditionType.RUNNING) == ("True", Reason.REPLAYING)
 
 
+@pytest.mark.parametrize("phase", ["Starting", "Failed"])
+def test_a_driver_that_does_not_read_is_not_said_to(phase: str) -> None:
+    decision = decide(running(report=reported(phase)))
+    assert find_condition(decision.status.conditions, ConditionType.RUNNING) is None
+
+
 def test_an_assignment_that_has_not_changed_is_not_written_again() -> None:
     decision = decide(running(report=reported("Running", committed=0)))
     assert decision.next.actions == ()

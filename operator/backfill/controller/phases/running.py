@@ -74,7 +74,7 @@ def _watch(observed: Observed, draft: Draft, attempt: Attempt) -> Next:
     if hangs(observed):
         return kill_hanging(observed, draft, attempt)
     report = observed.report
-    if report is not None and report.phase != "Starting":
+    if report is not None and report.phase == "Running":
         draft.condition(_RUNNING, "True", Reason.REPLAYING, f"attempt {attempt.number} is reading")
     wanted = assignment(observed, attempt.number, report)
     actions: tuple[Action, ...] = () if wanted == observed.assignment else (WriteAssignment(wanted),)
