@@ -71,4 +71,4 @@ def _columns(text: str, schema: Schema) -> str:
     words = "".join(character if character.isalnum() or character in "_." else " " for character in text).split()
     names = list(schema._name_to_id)
     near = dict.fromkeys(match for word in words for match in difflib.get_close_matches(word, names, n=1, cutoff=0.6))
-    return f"its columns are: {', '.join(list(near) or sorted(names)[:20])}"
+    return f"did you mean {' and '.join(near)}?" if near else f"its columns are: {', '.join(sorted(names)[:20])}"
