@@ -15,6 +15,7 @@ from typing import Literal
 from py4j.protocol import Py4JError
 
 from backfill.api.split_assignment import SplitAssignmentSpec, SplitAssignmentStatus
+from backfill.runtime.causes import cause_of
 from backfill.runtime.channel import Channel
 from backfill.runtime.release import Release, release_path, write_release
 from backfill.runtime.run import FINISHED, STOPPED, Run, StartedQuery, failed, unsupported
@@ -121,9 +122,8 @@ class Agent(threading.Thread):
             except (Py4JError, OSError) as gone:
                 self._run.end(failed(f"Spark is gone: {type(gone).__name__}", gone))
                 return True
-            cause = str(error).partition("\n=== Streaming Query ===")[0]  # the plan follows, in pages
-            message = f"the query {query.name} failed: {cause}" if error else f"the query {query.name} was stopped from outside"
-            self._run.end(failed(message, error))
+            why = f"failed: {cause_of(error)}" if error else "was stopped from outside"
+            self._run.end(failed(f"the query {query.name} {why}", error))
             return True
         return False
 

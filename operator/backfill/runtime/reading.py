@@ -17,6 +17,7 @@ from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, PrimitiveType
 
+from backfill.api.errors import BackfillError
 from backfill.planning.plan import DeleteFile, Split, read_header, read_splits
 from backfill.planning.workspace import Workspace
 from backfill.runtime.arrow_rows import Projection
@@ -30,7 +31,18 @@ _FIELD_ID = b"PARQUET:field_id"
 
 
 def read_split(table: SourceTable, split: Split, target: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of a split in the order of the file, in batches of the Arrow types in ``target``."""
+    """The rows of a split in the order of the file, in batches of the Arrow types in ``target``.
+
+    Raises:
+        BackfillError: the file is gone, damaged, or can not be reached.
+    """
+    try:
+        yield from _read(table, split, target)
+    except (OSError, pa.ArrowException) as error:
+        raise BackfillError(f"{split.path} of {table.source.table} can not be read: {error}") from error
+
+
+def _read(table: SourceTable, split: Split, target: pa.Schema) -> Iterator[pa.RecordBatch]:
     opened = table.open()
     with _open_file(opened, split) as file:
         project = Projection(opened.schema, file.written, target, file.constants)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pyiceberg.table import Table
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from backfill.api.errors import BackfillError
 from backfill.planning.plan import (
     SPLITS_SCHEMA,
     DeleteFile,
@@ -202,3 +203,12 @@ def test_rows_of_a_step_are_counted_as_they_are_read(
     plan = write_plan(Workspace(str(tmp_path)), header, [table])
     assert count_rows(plan, "events", 0) == rows == read(described, split).num_rows
     assert count_rows(plan, "events", 1) == 0
+
+
+@pytest.mark.parametrize("content", [None, b"PAR1 and then nothing"], ids=["a file that is gone", "a damaged file"])
+def test_a_file_that_can_not_be_read_is_named(file: File, tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "events.parquet"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(BackfillError, match=f"{path} of lake.raw.events can not be read"):
+        read(source_table(file.table), replace(file.split, path=str(path)))

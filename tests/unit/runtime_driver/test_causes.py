@@ -1,0 +1,47 @@
+"""Errors as Spark words them, and what is told of them."""
+
+import pytest
+
+from backfill.runtime.causes import cause_of
+
+WORKER = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):
+  File "app.py", line 3, in price
+    return total / number
+           ~~~~~~^~~~~~~~
+ZeroDivisionError: division by zero
+ SQLSTATE: 38000"""
+CHAINED = """Traceback (most recent call last):
+  File "reading.py", line 1, in open
+FileNotFoundError: no such file
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "reading.py", line 2, in read
+BackfillError: a.parquet can not be read:
+  no such file
+ SQLSTATE: 38000"""
+PLAIN = "[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012\n== DataFrame =="
+
+
+@pytest.mark.parametrize(
+    ("told", "cause"),
+    [
+        (WORKER, "ZeroDivisionError: division by zero"),
+        (CHAINED, "BackfillError: a.parquet can not be read:\n  no such file"),
+        (PLAIN, PLAIN),
+        (f"{PLAIN}\n=== Streaming Query ===\nIdentifier: pages of plan", PLAIN),
+        ("Traceback (most recent call last):\n  File ", "Traceback (most recent call last):\n  File "),
+        ("", ""),
+    ],
+    ids=[
+        "what a function raised, without its stack",
+        "the last of a chain, with all its lines",
+        "Spark's own words as they are",
+        "not the query's plan",
+        "all there is where a stack has no end",
+        "nothing where there is nothing",
+    ],
+)
+def test_what_is_told_of_an_error(told: str, cause: str) -> None:
+    assert cause_of(Exception(told)) == cause
