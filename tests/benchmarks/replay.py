@@ -55,6 +55,7 @@ class Replay:
         write_release(release_path(str(self._scratch)), Release(self.header.steps, stop=False))
         self._settings = RuntimeSettings(
             backfill="bench",
+            uid="",
             namespace="default",
             attempt=1,
             plan_id=self.header.plan_id,

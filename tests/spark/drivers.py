@@ -17,11 +17,11 @@ import backfill
 from backfill.api.atomic import replace_file
 from backfill.api.backfill import BackfillSpec
 from backfill.api.quantities import from_us
-from backfill.api.split_assignment import ASSIGNMENT_FILE, SplitAssignmentSpec, SplitAssignmentStatus
+from backfill.api.split_assignment import ASSIGNMENT_FILE, LOCK_FILE, SplitAssignmentSpec, SplitAssignmentStatus
 from backfill.planning.plan import PlanHeader, plan_directory
 from backfill.planning.planner import make_plan
 from backfill.planning.workspace import Workspace
-from backfill.runtime.channel import LOCK_FILE, DirectoryChannel
+from backfill.runtime.channel import DirectoryChannel
 from backfill.runtime.settings import RuntimeSettings
 
 START = datetime(2021, 7, 11, tzinfo=UTC)
@@ -72,6 +72,7 @@ class Lake:
             {
                 "backfill": name,
                 "namespace": "default",
+                "uid": "first",
                 "attempt": attempt,
                 "planId": self.header.plan_id,
                 "plan": plan_directory(self.workspace, self.header.plan_id).uri,

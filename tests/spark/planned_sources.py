@@ -62,6 +62,7 @@ def planned(spec: BackfillSpec, directory: Path) -> Backfill:
     (directory / "scratch").mkdir()
     settings = RuntimeSettings(
         backfill="test",
+        uid="",
         namespace="default",
         attempt=1,
         plan_id=header.plan_id,

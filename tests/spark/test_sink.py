@@ -30,7 +30,7 @@ ROWS, BATCHES = 40, 4
 """Rows of a batch, a minute apart; batch k begins k hours after the start."""
 START_US = 1_625_961_600_000_000
 COLUMNS = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", tz="UTC")), ("who", pa.string())])
-RESULT = Result("streaming", "rmi", "0123456789abcdef", "copies")
+RESULT = Result("streaming", "rmi", "first", "0123456789abcdef", "copies")
 
 
 class Stream:

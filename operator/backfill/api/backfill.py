@@ -391,6 +391,8 @@ class Attempt(Model):
 
     number: int
     """Counts from one."""
+    uid: Annotated[str, Field(max_length=64)] = ""
+    """Tells this object from others that had its name before or will have it. Given where the object is stored."""
     generation: int = 1
     """The generation of the spec when it was decided on."""
     started_at: Time
@@ -470,6 +472,8 @@ class ObjectMeta(Model):
     """Unique in its namespace."""
     namespace: Name = "default"
     """Where it lives."""
+    uid: Annotated[str, Field(max_length=64)] = ""
+    """Tells this object from others that had its name before or will have it. Given where the object is stored."""
     generation: int = 1
     """Counts changes of the spec."""
     deletion_timestamp: Time | None = None

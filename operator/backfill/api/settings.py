@@ -16,6 +16,8 @@ class DriverSettings(Model):
     """The Backfill's name."""
     namespace: str
     """Its namespace."""
+    uid: str
+    """Its uid."""
     attempt: int
     """This attempt. Messages of other attempts are not for this driver."""
     plan_id: str

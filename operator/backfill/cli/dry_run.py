@@ -43,7 +43,8 @@ def _planned(backfill: Backfill, err: Console) -> PlanSummary:
         worker = Worker(Path(directory) / "worker.log")
         metadata, spec = backfill.metadata, backfill.spec
         parallelism = cores(spec.overrides.spark_conf)
-        worker.start(PlanJob(metadata.namespace, metadata.name, spec, Workspace(directory), parallelism))
+        place = Workspace(directory)
+        worker.start(PlanJob(metadata.namespace, metadata.name, metadata.uid, spec, place, parallelism, dry_run=True))
         try:
             while (state := worker.state) is not None and state.phase == "Running":
                 spinner.update(planning_in_words(state.progress))

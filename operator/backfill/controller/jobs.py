@@ -54,9 +54,12 @@ class PlanJob:
 
     namespace: str
     name: str
+    uid: str
     spec: BackfillSpec
     workspace: Workspace
     parallelism: int
+    dry_run: bool = False
+    """Leave every table as it is."""
 
     def run(self, on_progress: OnProgress) -> PlanResult:
         """The plan; the problems of outputs and sources are reported together.
@@ -64,13 +67,14 @@ class PlanJob:
         Raises:
             BadInput: the tables do not allow it.
         """
+        from backfill.outputs.cleanup import discard_earlier
         from backfill.outputs.publish import output_state
         from backfill.outputs.result import Result
         from backfill.outputs.tables import check_outputs
         from backfill.planning.planner import make_plan, protect_snapshots
 
         outputs = self.spec.outputs
-        results = [Result(self.namespace, self.name, plan_id="", output=output.name) for output in outputs]
+        results = [Result(self.namespace, self.name, self.uid, plan_id="", output=output.name) for output in outputs]
         problems = check_outputs(outputs, results, self.spec.window)
         try:
             header = make_plan(self.spec, self.workspace, parallelism=self.parallelism, on_progress=on_progress)
@@ -78,7 +82,10 @@ class PlanJob:
             raise BadInput([*error.problems, *problems]) from error
         if problems:
             raise BadInput(problems)
-        protect_snapshots(self.spec, header, f"{self.namespace}/{self.name}")
+        if not self.dry_run:
+            protect_snapshots(self.spec, header, f"{self.namespace}/{self.name}")
+            for output, result in zip(outputs, results, strict=True):
+                discard_earlier(output, result)
         bases = [output_state(output, result).snapshot_id for output, result in zip(outputs, results, strict=True)]
         statuses = (
             OutputStatus(name=output.name, table=output.table, base_snapshot_id=base)
@@ -111,6 +118,7 @@ class StagedOutput:
 
     namespace: str
     name: str
+    uid: str
     plan_id: str
     output: Output
     base_snapshot_id: int | None
@@ -121,7 +129,7 @@ class StagedOutput:
         """The result."""
         from backfill.outputs.result import Result
 
-        return Result(self.namespace, self.name, self.plan_id, self.output.name)
+        return Result(self.namespace, self.name, self.uid, self.plan_id, self.output.name)
 
 
 def staged_outputs(backfill: Backfill) -> tuple[StagedOutput, ...]:
@@ -130,9 +138,8 @@ def staged_outputs(backfill: Backfill) -> tuple[StagedOutput, ...]:
     bases = {status.name: status.base_snapshot_id for status in backfill.status.outputs}
     if plan_id is None:
         return ()
-    return tuple(
-        StagedOutput(metadata.namespace, metadata.name, plan_id, output, bases[output.name]) for output in backfill.spec.outputs
-    )
+    owner = (metadata.namespace, metadata.name, metadata.uid)
+    return tuple(StagedOutput(*owner, plan_id, output, bases[output.name]) for output in backfill.spec.outputs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@
 
 import fcntl
 import shutil
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -15,7 +16,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from backfill.api.atomic import replace_file
-from backfill.api.backfill import Application, Backfill, BackfillSpec, BackfillStatus
+from backfill.api.backfill import Application, Backfill, BackfillSpec, BackfillStatus, ObjectMeta
 from backfill.api.base import Model
 from backfill.api.conditions import ConditionType, find_condition
 from backfill.api.errors import BackfillError
@@ -79,7 +80,7 @@ class LocalStore:
         """Records a new resource. The application comes first: where the resource is, all is there."""
         with self._writing():
             self._write(_APPLICATION, application)
-            self._write(_RESOURCE, backfill)
+            self._write(_RESOURCE, backfill.model_copy(update={"metadata": _with_uid(backfill.metadata)}))
 
     def apply(self, spec: BackfillSpec, application: Application) -> None:
         """Sets what is wanted."""
@@ -142,6 +143,11 @@ def stored(state: Path) -> list[LocalStore]:
     """Every Backfill of a state directory, by namespace and name."""
     paths = sorted(state.glob(f"*/*/{_RESOURCE}"))
     return [LocalStore(state, path.parent.parent.name, path.parent.name) for path in paths]
+
+
+def _with_uid(metadata: ObjectMeta) -> ObjectMeta:
+    """Whatever uid a manifest brings, it is another object's."""
+    return metadata.model_copy(update={"uid": str(uuid.uuid4())})
 
 
 def _wanted(old: Backfill, spec: BackfillSpec) -> Backfill:

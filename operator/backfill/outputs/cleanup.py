@@ -11,7 +11,7 @@ from backfill.outputs.conflicts import snapshots_since
 from backfill.outputs.files import list_files, remove_file
 from backfill.outputs.publish import publishes
 from backfill.outputs.result import Result
-from backfill.outputs.staging import drop_snapshot, files_added, own_head, remove_unused_metadata, staged_files
+from backfill.outputs.staging import drop_snapshot, files_added, own_head, remove_unused_metadata, staged_files, summary_of
 from backfill.planning.iceberg.tables import Catalogs
 
 
@@ -41,6 +41,19 @@ def discard(output: Output, result: Result, base_snapshot_id: int | None) -> Non
     if used is not None:
         for directory in (result.staging_directory(table.metadata), result.kept_directory(table.metadata)):
             _remove(table, directory, used)
+
+
+def discard_earlier(output: Output, result: Result) -> None:
+    """Drops what an earlier Backfill of the same name left in the branch that this one needs.
+
+    Raises:
+        BadInput: the table can not be opened.
+    """
+    table = Catalogs().load_table(output.table, "spec.outputs")
+    head = table.metadata.snapshot_by_name(result.branch) if result.branch in table.metadata.refs else None
+    earlier = result.earlier(summary_of(head)) if head is not None else None
+    if earlier is not None:
+        discard(output, earlier, None)
 
 
 def _files_of_table(table: Table, result: Result, base_snapshot_id: int | None) -> set[str] | None:

@@ -9,6 +9,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 NAME = "backfill.name"
 NAMESPACE = "backfill.namespace"
+UID = "backfill.uid"
 PLAN_ID = "backfill.plan-id"
 OUTPUT = "backfill.output"
 
@@ -21,6 +22,8 @@ class Result:
     """The Backfill's namespace."""
     backfill: str
     """The Backfill's name."""
+    uid: str
+    """The Backfill's uid: one that is made again under the same name, even with the same plan, gives another result."""
     plan_id: str
     output: str
     """The output's name."""
@@ -33,10 +36,22 @@ class Result:
     @property
     def summary(self) -> dict[str, str]:
         """What every snapshot of this result says in its summary."""
-        return {NAME: self.backfill, NAMESPACE: self.namespace, PLAN_ID: self.plan_id, OUTPUT: self.output}
+        return {
+            NAME: self.backfill,
+            NAMESPACE: self.namespace,
+            UID: self.uid,
+            PLAN_ID: self.plan_id,
+            OUTPUT: self.output,
+        }
+
+    def earlier(self, summary: Mapping[str, str]) -> "Result | None":
+        """The same output's result by an earlier Backfill of this name, if that is what made a snapshot."""
+        if (summary.get(NAMESPACE), summary.get(NAME)) != (self.namespace, self.backfill) or summary.get(UID) == self.uid:
+            return None
+        return Result(self.namespace, self.backfill, summary.get(UID, ""), summary.get(PLAN_ID, ""), self.output)
 
     def owns(self, summary: Mapping[str, str]) -> bool:
-        """Whether a snapshot was made by the same plan of the same Backfill, for whatever output."""
+        """Whether a snapshot was made by the same plan of this very Backfill, for whatever output."""
         return all(summary.get(key) == value for key, value in self.summary.items() if key != OUTPUT)
 
     def is_named_by(self, summary: Mapping[str, str]) -> bool:
@@ -53,4 +68,4 @@ class Result:
 
     def _directory(self, metadata: TableMetadata) -> str:
         data = metadata.properties.get(TableProperties.WRITE_DATA_PATH, f"{metadata.location.rstrip('/')}/data")
-        return f"{data.rstrip('/')}/backfill/{self.namespace}-{self.backfill}-{self.plan_id}"
+        return f"{data.rstrip('/')}/backfill/{self.namespace}-{self.backfill}-{self.uid}"

@@ -90,7 +90,7 @@ def read_staged(metadata: TableMetadata, result: Result) -> Staged | None:
         BadInput: the branch holds something else.
     """
     head = branch_head(metadata, result)
-    found = json.loads(_summary(head).get(STAGED, "{}")).get(result.output) if head else None
+    found = json.loads(summary_of(head).get(STAGED, "{}")).get(result.output) if head else None
     return Staged(**found) if found else None
 
 
@@ -101,7 +101,7 @@ def branch_head(metadata: TableMetadata, result: Result) -> Snapshot | None:
         BadInput: the branch holds something else.
     """
     head = metadata.snapshot_by_name(result.branch) if result.branch in metadata.refs else None
-    if head is not None and not result.owns(_summary(head)):
+    if head is not None and not result.owns(summary_of(head)):
         raise BadInput(taken(result, head))
     return head
 
@@ -116,7 +116,7 @@ def own_head(metadata: TableMetadata, result: Result) -> Snapshot | None:
 
 def taken(result: Result, head: Snapshot) -> Problem:
     """What is wrong when a result's branch exists and is not the result's."""
-    summary = _summary(head)
+    summary = summary_of(head)
     owner = (
         f"plan {summary.get(PLAN_ID)} of Backfill {summary.get(NAMESPACE)}/{summary.get(NAME)}"
         if NAME in summary
@@ -168,7 +168,7 @@ def _append(table: Table, result: Result, batch: Batch) -> None:
 
 def _new_summary(before: Snapshot | None, result: Result, batch: Batch) -> dict[str, str]:
     rows = sum(file.record_count for file in batch.files)
-    staged = json.loads(_summary(before).get(STAGED, "{}")) if before else {}
+    staged = json.loads(summary_of(before).get(STAGED, "{}")) if before else {}
     old = staged.get(result.output, {"rows": 0, "rows_outside_window": 0})
     outside = batch.rows_outside_window
     staged[result.output] = asdict(Staged(batch.query, batch.batch_id, old["rows"] + rows, old["rows_outside_window"] + outside))
@@ -200,5 +200,6 @@ def remove_unused_metadata(table: Table, dropped: Snapshot, written: Iterable[st
         remove_file(table.io, path)
 
 
-def _summary(snapshot: Snapshot) -> dict[str, str]:
+def summary_of(snapshot: Snapshot) -> dict[str, str]:
+    """What a snapshot says of itself beyond what Iceberg knows; empty where it says nothing."""
     return snapshot.summary.additional_properties if snapshot.summary else {}

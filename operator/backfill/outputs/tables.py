@@ -9,7 +9,7 @@ from pyiceberg.transforms import UnknownTransform
 from backfill.api.backfill import Output, PublishMode, Window
 from backfill.api.errors import BadInput, Problem
 from backfill.outputs.result import Result
-from backfill.outputs.staging import taken
+from backfill.outputs.staging import summary_of, taken
 from backfill.outputs.window import window_rows
 from backfill.planning.iceberg.tables import Catalogs
 
@@ -17,7 +17,8 @@ from backfill.planning.iceberg.tables import Catalogs
 def check_outputs(outputs: Sequence[Output], result_of: Sequence[Result], window: Window) -> list[Problem]:
     """Everything about the outputs that would keep a new backfill from working; checked before anything runs.
 
-    ``result_of`` are the results, in the order of ``outputs``. A branch that exists already is a problem here.
+    ``result_of`` are the results, in the order of ``outputs``. A branch that exists already is a problem here, unless an
+    earlier Backfill of the same name left it.
     """
     catalogs = Catalogs()
     problems = []
@@ -42,7 +43,8 @@ def _check(table: Table, output: Output, result: Result, window: Window, field: 
         problems.append(Problem(f"{field}.timestampColumn", message, "set timestampColumn"))
     if result.branch in table.metadata.refs:
         head = table.metadata.snapshot_by_name(result.branch)
-        problems += [taken(result, head)] if head else []
+        if head is not None and result.earlier(summary_of(head)) is None:
+            problems.append(taken(result, head))
     return problems
 
 

@@ -8,10 +8,7 @@ from typing import Protocol
 from pydantic import ValidationError
 
 from backfill.api.atomic import replace_file
-from backfill.api.split_assignment import ASSIGNMENT_FILE, STATUS_FILE, SplitAssignmentSpec, SplitAssignmentStatus
-
-LOCK_FILE = "controller.lock"
-"""A controller that is alive holds a lock (``flock``) on this file of the channel's directory."""
+from backfill.api.split_assignment import ASSIGNMENT_FILE, LOCK_FILE, STATUS_FILE, SplitAssignmentSpec, SplitAssignmentStatus
 
 _log = logging.getLogger(__name__)
 

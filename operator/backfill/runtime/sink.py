@@ -48,6 +48,8 @@ class SinkSettings(Model):
     """The Backfill's name."""
     namespace: str
     """Its namespace."""
+    uid: str
+    """Its uid."""
     plan_id: str
     """The plan."""
     query: str
@@ -64,7 +66,7 @@ class SinkSettings(Model):
     @property
     def result(self) -> Result:
         """What is written."""
-        return Result(self.namespace, self.backfill, self.plan_id, self.output.name)
+        return Result(self.namespace, self.backfill, self.uid, self.plan_id, self.output.name)
 
 
 def redirect(writer: DataStreamWriter, settings: RuntimeSettings, output: Output, query_name: str) -> DataStreamWriter:
@@ -80,6 +82,7 @@ def redirect(writer: DataStreamWriter, settings: RuntimeSettings, output: Output
     sink = SinkSettings(
         backfill=settings.backfill,
         namespace=settings.namespace,
+        uid=settings.uid,
         plan_id=settings.plan_id,
         query=query_name,
         output=output,

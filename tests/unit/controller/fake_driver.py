@@ -150,7 +150,7 @@ class FakeDriver:
         settings = self.settings
         for output in settings.outputs:
             table = Catalogs().load_table(output.table, "spec.outputs")
-            result = Result(settings.namespace, settings.backfill, settings.plan_id, output.name)
+            result = Result(settings.namespace, settings.backfill, settings.uid, settings.plan_id, output.name)
             stage_batch(table, result, Batch("query", 0, (), table.spec().spec_id, rows_outside_window=0))
 
 

@@ -16,7 +16,7 @@ from backfill.outputs.data_files import DataFileWriter, layout
 from backfill.outputs.result import Result
 from backfill.outputs.staging import Batch, stage_batch
 
-RESULT = Result(namespace="streaming", backfill="rmi", plan_id="0123456789abcdef", output="summary")
+RESULT = Result(namespace="streaming", backfill="rmi", uid="first", plan_id="0123456789abcdef", output="summary")
 HOUR_US = 3_600_000_000
 DAY_US = 24 * HOUR_US
 DAY_START_US = 1_625_961_600_000_000

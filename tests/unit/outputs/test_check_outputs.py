@@ -1,16 +1,17 @@
 """Outputs that can not work are refused before anything runs: every mistake, with its field and what to do."""
 
+from dataclasses import replace
+
 import pytest
 from pyiceberg.catalog import Catalog
 from staged import NESTED, RESULT, WINDOW, make_table, output, stage
 
 from backfill.api.backfill import Output, PublishMode
-from backfill.outputs.result import Result
 from backfill.outputs.tables import check_outputs
 
 
 def problems(*outputs: Output) -> list[str]:
-    results = [Result(RESULT.namespace, RESULT.backfill, RESULT.plan_id, one.name) for one in outputs]
+    results = [replace(RESULT, output=one.name) for one in outputs]
     return [str(problem) for problem in check_outputs(outputs, results, WINDOW)]
 
 
@@ -48,6 +49,15 @@ def test_replace_needs_a_timestamp_column(lake: Catalog) -> None:
         "spec.outputs[0].timestampColumn: Replace needs to know which rows of the table belong to the window; set timestampColumn"
     ]
     assert problems(output(PublishMode.APPEND, timestamp_column=None)) == []
+
+
+def test_the_branch_of_an_earlier_backfill_of_this_name_is_in_nobodys_way(lake: Catalog) -> None:
+    table = make_table(lake)
+    stage(table, 0, [(1, 0)], result=replace(RESULT, uid="earlier"))
+    assert problems(output()) == []
+    stage(table, 0, [(2, 0)], result=replace(RESULT, backfill="other", namespace="elsewhere"))
+    (found,) = check_outputs([output()], [replace(RESULT, backfill="other")], WINDOW)
+    assert found.message.startswith("branch backfill/other of the output's table already holds plan")
 
 
 def test_missing_tables_of_all_outputs_are_told_at_once(lake: Catalog) -> None:

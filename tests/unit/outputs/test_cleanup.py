@@ -1,5 +1,6 @@
 """What a result leaves behind is removed, and nothing that anybody may still read."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,8 @@ from pyiceberg.table import Table
 from staged import DAY_US, HOUR_US, RESULT, WINDOW, content, expected, make_table, output, rows_of, stage, write_files
 
 from backfill.api.backfill import PublishMode
-from backfill.outputs.cleanup import discard, remove_orphans
+from backfill.outputs.cleanup import discard, discard_earlier, remove_orphans
 from backfill.outputs.publish import publish
-from backfill.outputs.result import Result
 
 OLD, NEW = [(1, -HOUR_US), (2, 0), (3, DAY_US)], [(12, 0), (13, HOUR_US)]
 
@@ -20,7 +20,7 @@ def test_files_that_no_batch_committed_are_removed_and_the_others_stay(lake: Cat
     stage(table, 0, NEW)
     stage(table, 0, NEW)
     write_files(table, rows_of([(7, 0)], "a killed task"))
-    other = Result(RESULT.namespace, RESULT.backfill, RESULT.plan_id, "other")
+    other = replace(RESULT, output="other")
     stage(table, 0, NEW, result=other)
     assert remove_orphans(output(), RESULT) == 3
     assert content(table, RESULT.branch) == sorted(expected(NEW, "backfill") * 2)
@@ -89,10 +89,27 @@ def test_a_published_result_that_was_rolled_back_keeps_its_files(lake: Catalog) 
     assert sorted(rows["id"].to_pylist()) == [1, 3, 12, 13]
 
 
+def test_what_an_earlier_backfill_of_this_name_left_makes_room_and_what_it_published_stays(lake: Catalog) -> None:
+    table, base = _production(lake)
+    stage(table, 0, NEW)
+    publish(output(), RESULT, WINDOW, base)
+    published = sorted(table.refresh().scan().to_arrow()["id"].to_pylist())
+    again = replace(RESULT, uid="second")
+    discard_earlier(output(), again)
+    assert RESULT.branch not in table.refresh().metadata.refs
+    discard_earlier(output(), again)
+    now = table.metadata.current_snapshot_id
+    stage(table, 0, NEW, result=again)
+    remove_orphans(output(), again)
+    assert sorted(table.refresh().scan().to_arrow()["id"].to_pylist()) == published
+    assert not publish(output(), again, WINDOW, now).already
+    assert sorted(table.refresh().scan().to_arrow()["id"].to_pylist()) == published
+
+
 def test_a_branch_of_somebody_else_is_not_dropped(lake: Catalog) -> None:
     table, base = _production(lake)
     stage(table, 0, NEW)
-    discard(output(), Result("streaming", "rmi", "another plan", "summary"), base)
+    discard(output(), replace(RESULT, uid="another"), base)
     assert content(table, RESULT.branch) == expected(NEW, "backfill")
 
 

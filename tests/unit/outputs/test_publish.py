@@ -293,7 +293,7 @@ def _production(lake: Catalog, rows: list[tuple[int, int | None]], partition: st
 def _compact(table: Table) -> None:
     """Rewrites all rows into a new file by a snapshot that says it changed none, as engines do."""
     (old,) = (task.file for task in table.scan().plan_files())
-    new = write_files(table, table.scan().to_arrow(), Result("production", "compaction", "1", "out"))
+    new = write_files(table, table.scan().to_arrow(), Result("production", "compaction", "", "1", "out"))
     rewrite = table.transaction().update_snapshot().overwrite()
     rewrite.delete_data_file(old)
     for file in new:

@@ -2,6 +2,7 @@
 
 import multiprocessing
 from collections.abc import Callable
+from dataclasses import replace
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ from staged import HOUR_US, RESULT, content, expected, make_table, output, rows_
 from backfill.api.errors import BackfillError, BadInput
 from backfill.outputs import staging
 from backfill.outputs.cleanup import remove_orphans
-from backfill.outputs.result import Result
 from backfill.outputs.staging import Batch, Staged, read_staged, stage_batch, staged_files
 
 FIRST, SECOND = [(1, 0), (2, HOUR_US)], [(3, 2 * HOUR_US)]
@@ -61,7 +61,7 @@ def test_batches_without_rows_keep_the_counts_right(lake: Catalog) -> None:
 
 
 def test_two_outputs_of_one_table_share_the_branch_and_count_apart(lake: Catalog) -> None:
-    table, other = make_table(lake), Result(RESULT.namespace, RESULT.backfill, RESULT.plan_id, "other")
+    table, other = make_table(lake), replace(RESULT, output="other")
     stage(table, 0, FIRST)
     stage(table, 0, SECOND, result=other, who="other")
     stage(table, 1, [])
@@ -102,7 +102,7 @@ def test_a_branch_of_another_plan_is_refused_with_its_owner(lake: Catalog) -> No
     table = make_table(lake)
     stage(table, 0, FIRST)
     with pytest.raises(BadInput, match="already holds plan 0123456789abcdef of Backfill streaming/rmi; remove that Backfill"):
-        stage(table, 0, FIRST, result=Result("streaming", "rmi", "another plan", "summary"))
+        stage(table, 0, FIRST, result=replace(RESULT, plan_id="another plan"))
 
 
 def test_a_branch_that_no_backfill_made_is_refused(lake: Catalog) -> None:
@@ -202,7 +202,7 @@ def test_files_are_written_where_the_table_wants_its_data_whatever_spreads_them(
     table = make_table(lake, "day", **{"write.data.path": data, "write.object-storage.enabled": "true"})
     stage(table, 0, FIRST)
     (file,) = staged_files(table, RESULT)
-    assert file.file_path.startswith(f"{data}/backfill/streaming-rmi-0123456789abcdef/summary/result/part=2021-07-11/")
+    assert file.file_path.startswith(f"{data}/backfill/streaming-rmi-first/summary/result/part=2021-07-11/")
     write_files(table, rows_of(SECOND, "a killed task"))
     assert remove_orphans(output(), RESULT) == 1
     assert content(table, RESULT.branch) == expected(FIRST, "backfill")

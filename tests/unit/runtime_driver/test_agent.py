@@ -12,10 +12,10 @@ import pytest
 
 from backfill.api.atomic import replace_file
 from backfill.api.quantities import from_us
-from backfill.api.split_assignment import ASSIGNMENT_FILE, SplitAssignmentSpec, SplitAssignmentStatus
+from backfill.api.split_assignment import ASSIGNMENT_FILE, LOCK_FILE, SplitAssignmentSpec, SplitAssignmentStatus
 from backfill.planning.plan import PlanHeader
 from backfill.runtime.agent import Agent
-from backfill.runtime.channel import LOCK_FILE, DirectoryChannel
+from backfill.runtime.channel import DirectoryChannel
 from backfill.runtime.release import Release, read_release, release_path
 from backfill.runtime.run import Run, StartedQuery
 from backfill.runtime.settings import RuntimeSettings
@@ -47,6 +47,7 @@ class Driver:
             {
                 "backfill": "b",
                 "namespace": "n",
+                "uid": "u",
                 "attempt": 2,
                 "planId": header.plan_id,
                 "plan": str(directory),

@@ -138,6 +138,7 @@ class LocalBackend:
         return DriverSettings(
             backfill=backfill.metadata.name,
             namespace=backfill.metadata.namespace,
+            uid=backfill.metadata.uid,
             attempt=launch.attempt,
             plan_id=launch.plan_id,
             plan=launch.plan.uri,

@@ -24,7 +24,8 @@ def plan(observed: Observed, draft: Draft) -> Next:
     draft.condition(_PLANNED, "Unknown", Reason.PLANNING, "reads the metadata of the tables")
     draft.set(workspace=observed.workspace)
     metadata, spec = observed.backfill.metadata, observed.backfill.spec
-    job = PlanJob(metadata.namespace, metadata.name, spec, Workspace(observed.workspace), observed.parallelism)
+    place = Workspace(observed.workspace)
+    job = PlanJob(metadata.namespace, metadata.name, metadata.uid, spec, place, observed.parallelism)
     state = observed.job
     if state is None or state.job != job:
         return Next(actions=(StartJob(job),))
