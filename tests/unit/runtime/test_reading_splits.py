@@ -206,9 +206,9 @@ def test_rows_of_a_step_are_counted_as_they_are_read(
 
 
 @pytest.mark.parametrize("content", [None, b"PAR1 and then nothing"], ids=["a file that is gone", "a damaged file"])
-def test_a_file_that_can_not_be_read_is_named(file: File, tmp_path: Path, content: bytes | None) -> None:
+def test_a_file_that_can_not_be_read_is_named(file: File, described: SourceTable, tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "events.parquet"
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(BackfillError, match=f"{path} of lake.raw.events can not be read"):
-        read(source_table(file.table), replace(file.split, path=str(path)))
+        read(described, replace(file.split, path=str(path)))
