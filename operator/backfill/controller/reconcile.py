@@ -150,7 +150,9 @@ class Reconciler:
     def _launch(self, attempt: int, observed: Observed, status: BackfillStatus) -> Launch:
         workspace, plan_id = Workspace(observed.workspace), observed.plan.plan_id
         backfill = observed.backfill.model_copy(update={"status": status})
-        return Launch(attempt, backfill, plan_id, plan_directory(workspace, plan_id), checkpoints(workspace).child(plan_id))
+        return Launch(
+            attempt, backfill, plan_id, plan_directory(workspace, plan_id), checkpoints(workspace).child(backfill.metadata.uid)
+        )
 
 
 def _without_progress(status: BackfillStatus) -> BackfillStatus:

@@ -105,8 +105,8 @@ CHANGED: dict[str, tuple[dict[str, Any], list[str]]] = {
         ['spec.outputs[0].publish.mode: was "None", is "Append"'],
     ),
     "several at once": (
-        {"maxMisalignment": "1h", "overrides": {"sparkConf": {"spark.x": "1"}}},
-        ['spec.maxMisalignment: was "15m", is "1h"', 'spec.overrides.sparkConf[spark.x]: was not set, is "1"'],
+        {"maxMisalignment": "1h", "workspace": "/shared"},
+        ['spec.maxMisalignment: was "15m", is "1h"', 'spec.workspace: was not set, is "/shared"'],
     ),
     "the number of catalogs": ({"catalogs": [{"name": "lake"}]}, ['spec.catalogs: was [], is [{"name": "lake"}]']),
 }
@@ -123,6 +123,7 @@ def test_a_change_after_planning_is_told(change: str) -> None:
     [
         pytest.param({}, id="nothing"),
         pytest.param({"suspend": True}, id="suspend"),
+        pytest.param({"overrides": {"driver": {"memory": "8g"}, "sparkConf": {"spark.x": "1"}}}, id="tuning of the next attempt"),
         pytest.param({"scaling": {"maxExecutors": 40, "completeWithin": "5h"}}, id="scaling"),
         pytest.param({"failurePolicy": {"maxAttempts": 9}}, id="the failure policy"),
         pytest.param({"ttlAfterFinished": "7d"}, id="how long things are kept"),

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from backfill.api.atomic import replace_file
 from backfill.api.quantities import from_us
-from backfill.api.split_assignment import ASSIGNMENT_FILE, STATUS_FILE, SplitAssignmentSpec, SplitAssignmentStatus
-from backfill.runtime.channel import LOCK_FILE, DirectoryChannel
+from backfill.api.split_assignment import ASSIGNMENT_FILE, LOCK_FILE, STATUS_FILE, SplitAssignmentSpec, SplitAssignmentStatus
+from backfill.runtime.channel import DirectoryChannel
 
 
 def _assign(directory: Path, released: int) -> None:
