@@ -137,7 +137,8 @@ def _react(observed: Observed, draft: Draft) -> None:
     fruitless = _fruitless_attempts(draft.status.attempts, draft.status.progress.committed, last.generation)
     tail = "\n".join(observed.driver.log_tail[-_TAIL_LINES:])
     if fruitless >= policy.max_attempts:
-        message = f"{fruitless} attempts in a row ended without committing a step. The last one: {last.message}\n{tail}"
+        many = f"{fruitless} attempts in a row ended without committing a step. The last one"
+        message = f"{many if fruitless > 1 else 'the attempt ended without committing a step'}: {last.message}\n{tail}"
         draft.fail(_RUNNING, Reason.ATTEMPTS_EXHAUSTED, message.strip())
         return
     wait = backoff(policy, fruitless)
