@@ -40,6 +40,8 @@ class Reason(StrEnum):
     UNSUPPORTED_PROGRAM = "UnsupportedProgram"
     ALL_STEPS_COMMITTED = "AllStepsCommitted"
 
+    NOT_VALIDATED = "NotValidated"
+
     PUBLISHING = "Publishing"
     WAITING_FOR_APPROVAL = "WaitingForApproval"
     PUBLISHED = "Published"

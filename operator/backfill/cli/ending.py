@@ -55,6 +55,9 @@ def _tell_success(backfill: Backfill, out: Console) -> None:
     _say(out, f"{backfill.metadata.name}: succeeded{duration}: {read}, {progress.rows_dropped_late:,} dropped as late")
     for output in status.outputs:
         _say(out, f"  {output.name}: {_where(output)}")
+    validated = find_condition(status.conditions, ConditionType.VALIDATED)
+    if validated is not None and validated.reason == Reason.NOT_VALIDATED:
+        _say(out, f"  {validated.message}")
     if progress.open_at_end:
         results = count(progress.open_at_end, "result")
         _say(out, f"  {results} of the window had not closed when the input ended; a longer window.drain closes them")

@@ -94,6 +94,14 @@ def test_a_finished_plan_is_recorded_with_the_snapshots_of_the_outputs_before_an
     assert decision.next.actions == ()
 
 
+def test_a_validation_that_is_asked_for_is_said_not_to_happen() -> None:
+    output = {"name": "counts", "table": "lake.ops.counts", "timestampColumn": "start", "validate": {"keys": ["start"]}}
+    resource = backfill(outputs=[output])
+    decision = decide(observed(resource, job=job_state(plan_job(resource), "Done", result=PlanResult(HEADER, ()))))
+    assert stage(decision, ConditionType.VALIDATED) == ("False", Reason.NOT_VALIDATED)
+    assert message(decision, ConditionType.VALIDATED).endswith("not validated: counts")
+
+
 def test_bad_input_found_by_planning_ends_it_with_every_problem_on_a_line() -> None:
     resource = backfill()
     error = InvalidPlanInput([Problem("spec.sources[0].table", "is missing"), Problem("spec.outputs[0].table", "is missing too")])

@@ -1,6 +1,6 @@
 """From a new resource to a recorded plan."""
 
-from backfill.api.backfill import Progress, SourceStatus
+from backfill.api.backfill import BackfillSpec, Progress, SourceStatus
 from backfill.api.conditions import ConditionType, Reason
 from backfill.api.errors import BadInput
 from backfill.controller.decision import CancelJob, Next, StartJob
@@ -35,6 +35,7 @@ def plan(observed: Observed, draft: Draft) -> Next:
         _record_failure(draft, state.error)
         return Next(actions=(CancelJob(),), at_rest=True)
     _record(draft, state.result)
+    _say_what_is_not_validated(observed.backfill.spec, draft)
     return Next(requeue_seconds=0)
 
 
@@ -57,6 +58,13 @@ def _record(draft: Draft, result: object) -> None:
     )
     message = f"{header.steps:,} steps, {header.rows:,} rows in {sum(source.files for source in header.sources):,} files"
     draft.condition(_PLANNED, "True", Reason.PLAN_READY, "\n".join((message, *header.warnings)))
+
+
+def _say_what_is_not_validated(spec: BackfillSpec, draft: Draft) -> None:
+    unchecked = ", ".join(output.name for output in spec.outputs if output.validate_ is not None)
+    if unchecked:
+        message = f"this version does not compare results with production; not validated: {unchecked}"
+        draft.condition(ConditionType.VALIDATED, "False", Reason.NOT_VALIDATED, message)
 
 
 def expected(header: PlanHeader) -> tuple[SourceStatus, ...]:
