@@ -14,7 +14,7 @@ install: ## Make the virtual environment in .venv and check for Java 17+
 demo: install ## Run a real backfill on real data, end to end (results in .demo/)
 	@$(PY) examples/demo/demo.py
 
-test: install ## Run the unit and Spark tests
+test: install ## Run all tests: units, Spark, and whole runs compared with an oracle
 	@$(PY) -m pytest -n 2 --dist loadfile
 
 lint: install ## Check style, types and the direction of imports

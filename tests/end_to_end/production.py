@@ -18,6 +18,8 @@ from pyiceberg.table import Table
 import backfill
 from backfill.api.backfill import Backfill
 from backfill.controller.store import LocalStore
+from backfill.planning.plan import read_header
+from backfill.planning.workspace import Workspace
 
 DEADLINE_SECONDS = 240.0
 UTC_TIME = pa.timestamp("us", "UTC")
@@ -125,6 +127,24 @@ class Production:
             snapshot = loaded.snapshot_by_id(snapshot.parent_snapshot_id) if snapshot.parent_snapshot_id else None
         return count
 
+    def assert_aligned(self, misalignment_us: int) -> None:
+        """No query began a step while another had yet to commit one so far behind, by the times of the checkpoints' files."""
+        [plan] = self.store.directory.glob("plans/*")
+        header = read_header(Workspace(str(plan)))
+        committed_at = {query.name: _written_at(query / "commits") for query in self.store.directory.glob("checkpoints/*/*")}
+        for query in self.store.directory.glob("checkpoints/*/*"):
+            begun_at = _written_at(query / "offsets")
+            assert len(begun_at) == header.steps + 1, "every step, and the flush"
+            for end_us, begun in zip(header.step_ends_us, begun_at, strict=False):
+                behind = min(sum(moment <= begun for moment in moments) for moments in committed_at.values())
+                assert end_us - header.step_starts_us[behind] <= misalignment_us
+
+
+def _written_at(directory: Path) -> list[int]:
+    """When each batch of a checkpoint's log was written, in nanoseconds."""
+    batches = sorted((path for path in directory.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
+    return [path.stat().st_mtime_ns for path in batches]
+
 
 def ended(process: "subprocess.Popen[str]") -> Ended:
     """Waits for a command."""
@@ -132,7 +152,7 @@ def ended(process: "subprocess.Popen[str]") -> Ended:
     return Ended(process.returncode, out, err)
 
 
-def land(table: Table, rows: pa.Table, arrived_us: np.ndarray, files: int, seed: int, straggle_us: int = 0) -> None:
+def land(table: Table, rows: pa.Table, arrived_us: np.ndarray, *, files: int, seed: int, straggle_us: int = 0) -> None:
     """Appends rows as so many files of about equal length of arrival time, written in any order of each other.
 
     With ``straggle_us`` rows may be in a file later than their arrival says, by at most that.

@@ -55,9 +55,8 @@ def test_the_window_is_exact_whatever_type_and_unit_says_when_rows_arrived(lake:
             data = data.set_column(1, "at", rows["at"].cast(_arrow(iceberg_type)))
         files = [parquet_file(table, f"{part}.parquet", data.take(list(range(part, len(ns), 3)))) for part in range(3)]
         commit_files(lake, table, 1, files)
-        sources.append(
-            {"name": kind, "table": f"lake.raw.{kind}", "timestampColumn": "at"} | ({"timestampUnit": unit} if unit else {})
-        )
+        source = {"name": kind, "table": f"lake.raw.{kind}", "timestampColumn": "at"}
+        sources.append(source | ({"timestampUnit": unit} if unit else {}))
         expected += [(kind, row) for row, value in enumerate(ns) if 1_000 * START_US <= value < 1_000 * END_US]
 
     copies = pa.schema([("kind", pa.string()), ("id", pa.int64()), ("wanted", UTC_TIME)])

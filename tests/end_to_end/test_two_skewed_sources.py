@@ -20,8 +20,9 @@ joined = playbacks.join(
     impressions,
     F.expr("title = played_title and viewer = player and shown <= played and shown > played - interval 30 minutes"),
 )
-summary = joined.groupBy(F.window("played", "1 hour"), "title").agg(F.count("*").alias("plays"), F.sum("watched").alias("watched"))
-write_output(summary.select(F.col("window.start").alias("window_start"), "title", "plays", "watched"), "summary").awaitTermination()
+hourly = joined.groupBy(F.window("played", "1 hour"), "title").agg(F.count("*").alias("plays"), F.sum("watched").alias("watched"))
+summary = hourly.select(F.col("window.start").alias("window_start"), "title", "plays", "watched")
+write_output(summary, "summary").awaitTermination()
 """
 EXPECTED = """
     SELECT date_trunc('hour', played) AS window_start, i.title, count(*) AS plays, sum(watched)::BIGINT AS watched

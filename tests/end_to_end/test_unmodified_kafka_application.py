@@ -40,10 +40,11 @@ def payment(value):
     return read["order"], read["cents"], read["paid"]
 
 
+ORDER = "order long, customer string, ordered timestamp, tags array<string>"
 orders = (
     records("shop.orders")
-    .select(F.from_json(F.col("value").cast("string"), "order long, customer string, ordered timestamp, tags array<string>").alias("o"),
-            F.col("key").cast("string").alias("key"), "partition", "offset", "timestamp", "topic", "timestampType")
+    .withColumn("o", F.from_json(F.col("value").cast("string"), ORDER))
+    .withColumn("key", F.col("key").cast("string"))
     .select("o.*", "key", "partition", "offset", "timestamp", "topic", "timestampType")
     .withWatermark("ordered", "5 minutes")
 )
@@ -65,7 +66,8 @@ def follow(key, frames, state):
             disordered += int(offset <= last)
             last, seen = int(offset), seen + 1
     state.update((last, seen, disordered))
-    yield pd.DataFrame({"partition": [key[0]], "at": [pd.Timestamp("2024-03-01 03:00")], "last": [last], "seen": [seen], "disordered": [disordered]})
+    row = {"partition": key[0], "at": pd.Timestamp("2024-03-01 03:00"), "last": last, "seen": seen, "disordered": disordered}
+    yield pd.DataFrame([row])
 
 
 followed = records("shop.clicks").select("partition", "offset").groupBy("partition")
@@ -135,11 +137,8 @@ def test_topics_of_three_kinds_come_as_kafka_would_give_them_and_in_offset_order
     followed = {"partition": pa.int32(), "at": UTC_TIME, "last": pa.int64(), "seen": pa.int64(), "disordered": pa.int64()}
     lake.create_table("raw.followed", pa.schema(followed))
 
-    values = {
-        "orders": {},
-        "payments": {"format": "avro", "schema": json.dumps(AVRO)},
-        "clicks": {"format": "column", "column": "page"},
-    }
+    avro, column = {"format": "avro", "schema": json.dumps(AVRO)}, {"format": "column", "column": "page"}
+    values = {"orders": {}, "payments": avro, "clicks": column}
     kafka = {"partitionColumn": "kafka_partition", "offsetColumn": "kafka_offset"}
     production = Production(tmp_path, lake)
     production.describe(
@@ -180,3 +179,4 @@ def test_topics_of_three_kinds_come_as_kafka_would_give_them_and_in_offset_order
     )
     assert sorted_rows(followed_rows) == sorted_rows(expected)
     assert result["rowsDroppedLate"] == 0
+    production.assert_aligned(2 * HOUR_US)
