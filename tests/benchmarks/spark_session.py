@@ -9,7 +9,7 @@ ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvi
 
 
 def bench_session() -> SparkSession:
-    """``local[2]``, RocksDB state, four shuffle partitions, no user interface."""
+    """``local[2]``, RocksDB state as a backfill has it, four shuffle partitions, no user interface."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     settings = {
         "spark.driver.memory": "6g",
@@ -21,6 +21,8 @@ def bench_session() -> SparkSession:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
     }
     builder = SparkSession.builder.master("local[2]").appName("benchmark")
     for key, value in settings.items():

@@ -10,6 +10,8 @@ _DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",  # the log goes to a file
     "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # To keep count of its rows a store reads before each write. Nobody needs the count: what is open is read at the end.
+    "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
 }
 _ALWAYS = {
     # A batch without rows would come or not come depending on when the driver was restarted; the plan has its own flush.
