@@ -101,6 +101,7 @@ def _settings(output: Output) -> RuntimeSettings:
             "backfill": RESULT.backfill,
             "namespace": RESULT.namespace,
             "attempt": 1,
+            "uid": RESULT.uid,
             "planId": RESULT.plan_id,
             "plan": "unused",
             "checkpoints": "unused",
