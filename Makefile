@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 PY := .venv/bin/python
 
-.PHONY: help install demo test lint format verify bench clean
+.PHONY: help install demo test test-slow lint format verify bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -15,7 +15,10 @@ demo: install ## Run a real backfill on real data, end to end (results in .demo/
 	@$(PY) examples/demo/demo.py
 
 test: install ## Run all tests: units, Spark, and whole runs compared with an oracle
-	@$(PY) -m pytest -n 2 --dist loadfile
+	@$(PY) -m pytest -n 2 --dist loadfile -m "not slow"
+
+test-slow: install ## Run the tests that `make test` leaves out for the sake of time
+	@$(PY) -m pytest -m slow
 
 lint: install ## Check style, types and the direction of imports
 	@$(PY) -m ruff check operator tests examples scripts

@@ -1,14 +1,21 @@
 """Fixtures that tests of several topics use."""
 
+import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from pyiceberg.catalog import Catalog
 from pyiceberg.table.metadata import TableMetadataV3
 from pyiceberg.typedef import IcebergBaseModel
 from pyiceberg.utils.config import Config
 
 from iceberg_tables import catalog_properties, sqlite_catalog
+
+# Whether a change may land must not depend on luck; new examples are looked for everywhere else.
+settings.register_profile("repeatable", derandomize=True)
+if os.environ.get("CI"):
+    settings.load_profile("repeatable")
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pytest
 from drivers import DEADLINE_SECONDS, ROWS_PER_STEP, START, STEP, Lake, assign, committed, driver, status, wait_until
 from pyiceberg.catalog import Catalog
 
@@ -29,6 +30,7 @@ spark.stop()
 """
 
 
+@pytest.mark.slow
 def test_whatever_ends_a_driver_the_next_one_goes_on_and_every_row_counts_once(tmp_path: Path, lake: Catalog) -> None:
     history = Lake(tmp_path, lake, STEPS)
     program = tmp_path / "app.py"

@@ -18,6 +18,8 @@ _RAISE_FROM = 1.1
 _LOWER_FROM = 0.75
 _SETTLE_SECONDS = 60.0
 """A rate measured sooner after a change still speaks of the executors before it."""
+_LONGEST = timedelta(days=3660)
+"""Nobody plans for a longer delay, and a rate near zero gives any."""
 _LAST_STEPS = 3
 """Giving back executors with so few steps left saves nothing and risks the end of the run."""
 
@@ -79,7 +81,8 @@ def _in_time(rows_left: int, rate: float, seconds_left: float, low: int, high: i
     time_left = format_duration(timedelta(seconds=math.ceil(seconds_left)))
     why = f"{rows_left:,} rows in {time_left} at {rate:,.0f} rows/s per executor need {needed}"
     if needed > high:
-        late = timedelta(seconds=math.ceil(rows_left / (rate * _UTILISATION * high) - seconds_left))
+        needed_seconds = rows_left / (rate * _UTILISATION * high)
+        late = timedelta(seconds=math.ceil(min(needed_seconds - seconds_left, _LONGEST.total_seconds())))
         return ExecutorTarget(high, f"{why}, maxExecutors is {high}: expect to be {format_duration(late)} late")
     if needed < low:
         return ExecutorTarget(low, f"{why}, minExecutors is {low}")

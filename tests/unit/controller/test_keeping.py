@@ -45,7 +45,9 @@ def again(store: LocalStore) -> LocalStore:
 
 
 def test_a_resource_is_found_by_another_process(store: LocalStore) -> None:
-    assert loaded(again(store)) == backfill()
+    found = loaded(again(store))
+    assert (found.spec, found.status, found.metadata.name) == (backfill().spec, backfill().status, "january")
+    assert found.metadata.uid
     assert again(store).application() == APPLICATION
     assert [found.name for found in stored(store.directory.parents[1])] == ["january"]
 
