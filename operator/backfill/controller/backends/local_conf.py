@@ -23,6 +23,7 @@ def local_conf(application: Application, overrides: Overrides) -> dict[str, str]
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": f"{_quarter_of_memory() // _MEBIBYTE}m",
+        "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",  # nobody waits for an answer: throughput is what counts
         "spark.sql.session.timeZone": "UTC",
     }
     conf |= {key: value for key, value in application.spark_conf.items() if not _ONLY_IN_PRODUCTION.fullmatch(key)}
