@@ -71,13 +71,14 @@ class PlanJob:
         from backfill.outputs.publish import output_state
         from backfill.outputs.result import Result
         from backfill.outputs.tables import check_outputs
-        from backfill.planning.planner import make_plan, protect_snapshots
+        from backfill.planning.planner import make_plan, protect_snapshots, verify_files
 
         outputs = self.spec.outputs
         results = [Result(self.namespace, self.name, self.uid, plan_id="", output=output.name) for output in outputs]
         problems = check_outputs(outputs, results, self.spec.window)
         try:
             header = make_plan(self.spec, self.workspace, parallelism=self.parallelism, on_progress=on_progress)
+            verify_files(header, self.workspace)
         except BadInput as error:
             raise BadInput([*error.problems, *problems]) from error
         if problems:

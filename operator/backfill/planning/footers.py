@@ -1,6 +1,7 @@
 """Reads Parquet footers for what manifests do not say: row groups and the timestamps in each of them."""
 
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -63,6 +64,26 @@ def read_footers(
     with ThreadPoolExecutor(_READERS) as pool:
         while batch := list(islice(remaining, _BATCH)):
             yield from pool.map(read, batch)
+
+
+def unreadable_files(open_file: Callable[[str], BinaryIO], files: Iterable[tuple[str, int]]) -> Iterator[Unreadable]:
+    """Which of these files, given as path and length in bytes, are gone, cut off, or no Parquet."""
+
+    def check(file: tuple[str, int]) -> Unreadable | None:
+        path, length = file
+        try:
+            with open_file(path) as stream:
+                found = stream.seek(0, os.SEEK_END)
+                if found != length:
+                    return Unreadable(f"{path} has {found:,} bytes where the table says {length:,}")
+                stream.seek(0)
+                pq.read_metadata(stream)
+        except (OSError, pa.ArrowException) as error:
+            return Unreadable(f"{path} can not be read: {str(error).splitlines()[0]}")
+        return None
+
+    with ThreadPoolExecutor(_READERS) as pool:
+        yield from filter(None, pool.map(check, files))
 
 
 def column_path(schema: pa.Schema, name: str, field_id: int) -> str | None:

@@ -291,6 +291,13 @@ def read_splits(directory: Workspace, step: int, source: str) -> list[Split]:
     return [_split(row) for row in table.to_pylist()]
 
 
+def read_files(directory: Workspace, source: str) -> list[tuple[str, int]]:
+    """Every file of one source once, as path and length in bytes, sorted."""
+    with directory.open_input(SPLITS_FILE) as file:
+        table = pq.read_table(file, columns=["path", "file_bytes"], filters=[("source", "=", source)])
+    return sorted({(row["path"], row["file_bytes"]) for row in table.to_pylist()})
+
+
 def _split(row: dict[str, object]) -> Split:
     groups, deletes, offsets = row["row_groups"], row["deletes"], row["offsets"]
     fields = dict(row)

@@ -1,15 +1,18 @@
 """Makes a plan: pins the tables, reads their metadata, lays steps over their files and writes the result."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from backfill.api.backfill import BackfillSpec, OrderingPolicy
 from backfill.api.errors import InvalidPlanInput, Problem
 from backfill.api.quantities import to_us
+from backfill.planning.footers import unreadable_files
+from backfill.planning.iceberg.manifests import open_file
 from backfill.planning.iceberg.protection import protect, unprotect
 from backfill.planning.iceberg.tables import Catalogs, PinnedTable, check_pinned, pin
 from backfill.planning.layout import lay_out
-from backfill.planning.plan import HEADER_FILE, PlanHeader, PlanInputs, plan_directory, read_header, write_plan
+from backfill.planning.plan import HEADER_FILE, PlanHeader, PlanInputs, plan_directory, read_files, read_header, write_plan
 from backfill.planning.reading import PlanningProgress, problems_of_files, read_sources
 from backfill.planning.strict import missing_columns
 from backfill.planning.workspace import Workspace
@@ -20,6 +23,8 @@ STEP_SECONDS = 10
 """How long a step should take where data is dense: long against the tenths of a second a micro-batch costs by itself,
 short enough that a step lost to a failure is soon read again."""
 
+MOST_FILES_OPENED = 2_000
+"""A few seconds of small requests to an object store."""
 
 Result = TypeVar("Result")
 
@@ -66,6 +71,29 @@ def verify_snapshots(header: PlanHeader) -> None:
     """
     sources = header.inputs.sources
     _, problems = _each(lambda catalogs, number: check_pinned(catalogs, sources[number], _field(number)), len(sources))
+    if problems:
+        raise InvalidPlanInput(problems)
+
+
+def verify_files(header: PlanHeader, workspace: Workspace) -> None:
+    """Opens the data files of a plan, so that one that is gone or damaged is known before anything runs.
+
+    Plans of more than :data:`MOST_FILES_OPENED` files are left to be noticed when their steps are read.
+
+    Raises:
+        InvalidPlanInput: naming each file.
+    """
+    directory = plan_directory(workspace, header.plan_id)
+    if sum(source.files for source in header.sources) > MOST_FILES_OPENED:
+        return
+    catalogs = Catalogs()
+    problems: list[Problem] = []
+    for number, source in enumerate(header.inputs.sources):
+        field = f"{_field(number)}.table"
+        io = catalogs.load_table(source.table, field).io
+        found = unreadable_files(partial(open_file, io), read_files(directory, source.name))
+        fix = "restore the file, or read a snapshot without it"
+        problems += [Problem(field, f"a data file of {source.table}, {file.reason}", fix) for file in found]
     if problems:
         raise InvalidPlanInput(problems)
 

@@ -216,7 +216,7 @@ class ManifestScan:
             source=self._pinned.source,
             column=self.column,
             kafka_columns=_kafka_columns(self._pinned),
-            open=partial(_open, self._pinned.table.io),
+            open=partial(open_file, self._pinned.table.io),
             path=path,
             file_bytes=numbers[:, 0].copy(),
             rows=numbers[:, 1].copy(),
@@ -294,5 +294,6 @@ def _chunk(columns: _Columns) -> _Chunk:
     )
 
 
-def _open(io: FileIO, path: str) -> BinaryIO:
+def open_file(io: FileIO, path: str) -> BinaryIO:
+    """A file of a table, to read from any place in it."""
     return cast(BinaryIO, io.new_input(path).open())
