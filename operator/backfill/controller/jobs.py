@@ -83,10 +83,11 @@ class PlanJob:
             raise BadInput([*error.problems, *problems]) from error
         if problems:
             raise BadInput(problems)
-        if not self.dry_run:
-            protect_snapshots(self.spec, header, f"{self.namespace}/{self.name}")
-            for output, result in zip(outputs, results, strict=True):
-                discard_earlier(output, result)
+        if self.dry_run:
+            return PlanResult(header, ())
+        protect_snapshots(self.spec, header, f"{self.namespace}/{self.name}")
+        for output, result in zip(outputs, results, strict=True):
+            discard_earlier(output, result)
         bases = [output_state(output, result).snapshot_id for output, result in zip(outputs, results, strict=True)]
         statuses = (
             OutputStatus(name=output.name, table=output.table, base_snapshot_id=base)
