@@ -11,11 +11,12 @@ from backfill.api.backfill import Application, Backfill
 from backfill.api.changes import spec_difference
 from backfill.api.conditions import ConditionType, Reason, find_condition
 from backfill.api.errors import BackfillError, BadInput, Problem, SpecChanged
+from backfill.api.liveness import controller_alive
 from backfill.cli.ending import SUCCEEDED, exit_status, tell_end
 from backfill.cli.foreground import control
 from backfill.cli.result import result_line
 from backfill.cli.target import DEFAULT_STATE, find, read_file
-from backfill.controller.lock import ControllerLock, controller_alive
+from backfill.controller.lock import ControllerLock
 from backfill.controller.store import LocalStore
 
 _POLL_SECONDS = 0.1
@@ -63,21 +64,20 @@ def run_file(context: Context, file: Path) -> int:
 
 def resume_one(context: Context, target: str) -> int:
     """Goes on with a Backfill in the foreground."""
-    store, stored = find(target, context.namespace, context.state)
-    with ControllerLock(store.channel):
-        if exit_status(stored) == SUCCEEDED:
-            return _say_finished(context, stored)
-        store.resume()
-        return _control(context, store)
+    return _go_on(context, target, LocalStore.resume)
 
 
 def approve_one(context: Context, target: str) -> int:
     """Lets a Backfill's result be published, and publishes it if that is what it waits for."""
+    return _go_on(context, target, LocalStore.approve)
+
+
+def _go_on(context: Context, target: str, change: Callable[[LocalStore], None]) -> int:
     store, stored = find(target, context.namespace, context.state)
     with ControllerLock(store.channel):
         if exit_status(stored) == SUCCEEDED:
             return _say_finished(context, stored)
-        store.approve()
+        change(store)
         return _control(context, store)
 
 

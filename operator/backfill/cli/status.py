@@ -8,6 +8,7 @@ from rich.text import Text
 
 from backfill.api.backfill import Backfill
 from backfill.api.errors import BackfillError
+from backfill.api.liveness import controller_alive
 from backfill.cli.commands import Context
 from backfill.cli.ending import SUCCEEDED, WAITS, exit_status, waiting_for
 from backfill.cli.result import result_line
@@ -15,7 +16,6 @@ from backfill.cli.screen import in_words, render
 from backfill.cli.target import find
 from backfill.cli.text import moment, seconds
 from backfill.cli.view import View, in_order
-from backfill.controller.lock import controller_alive
 from backfill.controller.store import stored
 from backfill.planning.plan import PlanHeader, plan_directory, read_header
 from backfill.planning.workspace import Workspace

@@ -45,15 +45,3 @@ class ControllerLock:
         except BlockingIOError:
             return False
         return True
-
-
-def controller_alive(channel: Path) -> bool:
-    """Whether some controller works on the Backfill of this channel. A look does not disturb others who look."""
-    try:
-        with (channel / LOCK_FILE).open("rb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except BlockingIOError:
-        return True
-    return False

@@ -1,6 +1,5 @@
 """How a driver hears from its controller and answers it. Without a cluster: two files in a directory."""
 
-import fcntl
 import logging
 from pathlib import Path
 from typing import Protocol
@@ -8,7 +7,8 @@ from typing import Protocol
 from pydantic import ValidationError
 
 from backfill.api.atomic import replace_file
-from backfill.api.split_assignment import ASSIGNMENT_FILE, LOCK_FILE, STATUS_FILE, SplitAssignmentSpec, SplitAssignmentStatus
+from backfill.api.liveness import controller_alive
+from backfill.api.split_assignment import ASSIGNMENT_FILE, STATUS_FILE, SplitAssignmentSpec, SplitAssignmentStatus
 
 _log = logging.getLogger(__name__)
 
@@ -67,11 +67,4 @@ class DirectoryChannel:
 
     def controller_alive(self) -> bool:
         """Whether the controller's lock is held."""
-        try:
-            with (self._directory / LOCK_FILE).open("rb") as lock:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except FileNotFoundError:
-            return False
-        except BlockingIOError:
-            return True
-        return False
+        return controller_alive(self._directory)

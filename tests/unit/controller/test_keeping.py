@@ -15,10 +15,11 @@ from situations import HEADER, NOW, backfill, planned, reported, with_condition
 from backfill.api.backfill import Application, Backfill
 from backfill.api.conditions import ConditionType, Reason
 from backfill.api.errors import BackfillError, ControllerRunning, InvalidPlanInput, Problem
+from backfill.api.liveness import controller_alive
 from backfill.api.split_assignment import STATUS_FILE
 from backfill.controller.channel import ControllerChannel
 from backfill.controller.jobs import JobState, OnProgress
-from backfill.controller.lock import ControllerLock, controller_alive
+from backfill.controller.lock import ControllerLock
 from backfill.controller.meter import Meter
 from backfill.controller.store import LocalStore, stored
 from backfill.controller.worker import Worker
