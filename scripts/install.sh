@@ -47,5 +47,5 @@ if ! "$python" -m venv .venv 2>/dev/null; then
         exit 1
     }
 fi
-.venv/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[spark,cli,dev]'
+.venv/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[spark,operator,cli,dev]'
 echo "$wanted" > .venv/installed

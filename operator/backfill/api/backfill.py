@@ -339,6 +339,8 @@ class BackfillSpec(Model):
     """What happens when the application fails."""
     suspend: bool = False
     """Stop the application after the step under way, and keep everything needed to go on."""
+    retry_nonce: Annotated[str, Field(max_length=64)] | None = None
+    """Any new value tries a Backfill that has failed for good once more, from where it stopped."""
     ttl_after_finished: Duration | None = None
     """How long what the backfill made (branch, plan, checkpoints) is kept after it finished; default: until it is deleted."""
 
@@ -391,8 +393,8 @@ class Attempt(Model):
 
     number: int
     """Counts from one."""
-    uid: Annotated[str, Field(max_length=64)] = ""
-    """Tells this object from others that had its name before or will have it. Given where the object is stored."""
+    child: Annotated[str, Field(max_length=63)] | None = None
+    """The SparkApplication that ran it; none without a cluster."""
     generation: int = 1
     """The generation of the spec when it was decided on."""
     started_at: Time

@@ -7,15 +7,17 @@ from backfill.api.backfill import BackfillSpec
 from backfill.api.errors import Problem
 from backfill.api.problems import Location, field_path, shown
 
-_MUTABLE = re.compile(r"spec\.(suspend|scaling|overrides|failurePolicy|ttlAfterFinished|outputs\[\d+\]\.publish\.approval)\b.*")
+_MUTABLE = re.compile(
+    r"spec\.(suspend|scaling|overrides|failurePolicy|retryNonce|ttlAfterFinished|outputs\[\d+\]\.publish\.approval)\b.*"
+)
 _UNSET = object()
 
 
 def spec_difference(old: BackfillSpec, new: BackfillSpec) -> list[Problem]:
     """Every field that differs and may not change once the plan is made: "was X, is Y".
 
-    ``suspend``, ``scaling``, ``overrides``, ``failurePolicy``, ``ttlAfterFinished`` and the approval of outputs may change at any
-    time; the next attempt follows them.
+    ``suspend``, ``scaling``, ``overrides``, ``failurePolicy``, ``retryNonce``, ``ttlAfterFinished`` and the approval of
+    outputs may change at any time; the next attempt follows them.
     """
     changed = _differences(old.to_manifest(), new.to_manifest(), ("spec",))
     return [problem for problem in changed if not _MUTABLE.fullmatch(problem.field)]

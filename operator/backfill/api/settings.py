@@ -27,7 +27,7 @@ class DriverSettings(Model):
     checkpoints: str
     """The URI below which each query keeps its checkpoint, the same for all attempts."""
     channel: str
-    """The directory through which controller and driver talk (:mod:`backfill.runtime.channel`)."""
+    """Through what controller and driver talk: a directory, or ``kubernetes:<name>``, a SplitAssignment of the namespace."""
     scratch: str
     """A directory on the driver's own disk; sources are told there what is released."""
     window: Window

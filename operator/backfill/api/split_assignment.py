@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from backfill.api.backfill import ObjectMeta
 from backfill.api.base import Model
 from backfill.api.quantities import Time
 
@@ -98,10 +99,8 @@ class SplitAssignment(Model):
     """The version of this resource."""
     kind: Literal["SplitAssignment"] = "SplitAssignment"
     """The kind of this resource."""
-    name: str
-    """The Backfill's name."""
-    namespace: str = "default"
-    """The Backfill's namespace."""
+    metadata: ObjectMeta
+    """The Backfill's name and namespace; the Backfill owns it."""
     spec: SplitAssignmentSpec
     """Written by the controller."""
     status: SplitAssignmentStatus | None = None

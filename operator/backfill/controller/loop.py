@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from backfill.controller.backends.base import Backend
 from backfill.controller.channel import ControllerChannel
+from backfill.controller.plans import StoredPlans
 from backfill.controller.reconcile import Reconciler, Turn
 from backfill.controller.store import LocalStore
 from backfill.controller.worker import Worker
@@ -17,7 +18,7 @@ class Loop:
     """Watches what a turn is made from, and takes a turn when any of it changes."""
 
     def __init__(self, store: LocalStore, backend: Backend, channel: ControllerChannel, worker: Worker):
-        self.reconciler = Reconciler(store, backend, channel, worker)
+        self.reconciler = Reconciler(store, StoredPlans(), backend, channel, worker)
         self._store = store
         self._backend = backend
         self._channel = channel

@@ -9,7 +9,6 @@ from backfill.api.backfill import Backfill, BackfillStatus
 from backfill.api.errors import BackfillError
 from backfill.api.split_assignment import SplitAssignmentStatus
 from backfill.controller.backends.base import Backend, Launch
-from backfill.controller.channel import ControllerChannel
 from backfill.controller.decide import decide
 from backfill.controller.decision import (
     Action,
@@ -21,15 +20,12 @@ from backfill.controller.decision import (
     StartJob,
     WriteAssignment,
 )
+from backfill.controller.interfaces import Channel, JobRunner, Plans, Store
 from backfill.controller.jobs import checkpoints
 from backfill.controller.meter import Meter
 from backfill.controller.observed import DriverState, Observed
-from backfill.controller.store import LocalStore
-from backfill.controller.worker import Worker
-from backfill.planning.plan import PlanHeader, plan_directory, read_header
+from backfill.planning.plan import PlanHeader, plan_directory
 from backfill.planning.workspace import Workspace
-
-_PROGRESS_EVERY_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,26 +41,35 @@ class Reconciler:
 
     def __init__(
         self,
-        store: LocalStore,
+        store: Store,
+        plans: Plans,
         backend: Backend,
-        channel: ControllerChannel,
-        worker: Worker,
+        channel: Channel,
+        jobs: JobRunner,
+        *,
+        progress_every_seconds: float = 0.5,
         monotonic: Callable[[], float] = time.monotonic,
     ):
+        """``progress_every_seconds``: the least time between two writes of a status in which only progress is new."""
         self._store = store
+        self._plans = plans
         self._backend = backend
         self._channel = channel
-        self._worker = worker
+        self._jobs = jobs
+        self._progress_every_seconds = progress_every_seconds
         self._monotonic = monotonic
         self._status: BackfillStatus | None = None
-        self._recorded_at = -_PROGRESS_EVERY_SECONDS
-        self._header: PlanHeader | None = None
+        self._recorded_at = -progress_every_seconds
         self._meter = Meter()
         self.shutting_down = False
         """Set to end in good order: the driver stops after the step under way."""
 
     def turn(self) -> Turn | None:
-        """Observes, decides, records and acts. None when the resource is gone."""
+        """Observes, decides, records and acts. None when the resource is gone.
+
+        Raises:
+            ConflictError: what was decided on has changed meanwhile; take another turn.
+        """
         backfill = self._store.load()
         if backfill is None:
             return None
@@ -76,7 +81,7 @@ class Reconciler:
         return Turn(observed, decision)
 
     def _observe(self, backfill: Backfill) -> Observed:
-        header, plan_error = self._plan(backfill.status)
+        header, plan_error = self._plan(backfill)
         observed = Observed(
             backfill=backfill,
             now=datetime.now(UTC),
@@ -86,7 +91,7 @@ class Reconciler:
             obstacles=() if backfill.status.plan_id else tuple(self._backend.obstacles()),
             header=header,
             plan_error=plan_error,
-            job=self._worker.state,
+            job=self._jobs.state,
             assignment=self._channel.assignment(),
         )
         attempt = observed.attempt
@@ -102,15 +107,11 @@ class Reconciler:
             rate=self._meter.rate,
         )
 
-    def _plan(self, status: BackfillStatus) -> tuple[PlanHeader | None, str]:
-        if status.plan_id is None or status.workspace is None:
-            return None, ""
-        if self._header is None or self._header.plan_id != status.plan_id:
-            try:
-                self._header = read_header(plan_directory(Workspace(status.workspace), status.plan_id))
-            except (OSError, ValueError, BackfillError) as error:
-                return None, f"plan {status.plan_id} can not be read from {status.workspace}: {error}"
-        return self._header, ""
+    def _plan(self, backfill: Backfill) -> tuple[PlanHeader | None, str]:
+        try:
+            return self._plans.header(backfill), ""
+        except BackfillError as error:
+            return None, str(error)
 
     def _report(self, attempt: int) -> SplitAssignmentStatus | None:
         report = self._channel.report()
@@ -123,20 +124,22 @@ class Reconciler:
     def _record(self, recorded: BackfillStatus, decision: Decision) -> None:
         """Progress alone is written now and then; everything else at once, before it is acted on."""
         status, now = decision.status, self._monotonic()
-        self._status = status
         if status == recorded:
+            self._status = status
             return
-        due = now - self._recorded_at >= _PROGRESS_EVERY_SECONDS or decision.next.at_rest
+        due = now - self._recorded_at >= self._progress_every_seconds or decision.next.at_rest
         if due or _without_progress(status) != _without_progress(recorded):
+            self._status = None  # what could not be recorded is not so
             self._store.write_status(status)
             self._recorded_at = now
+        self._status = status
 
     def _act(self, action: Action, observed: Observed, status: BackfillStatus) -> None:
         match action:
             case StartJob(job):
-                self._worker.start(job)
+                self._jobs.start(job)
             case CancelJob():
-                self._worker.cancel()
+                self._jobs.cancel()
             case WriteAssignment(assignment):
                 self._channel.write(assignment)
             case StartDriver(attempt):
@@ -144,7 +147,7 @@ class Reconciler:
             case KillDriver(attempt):
                 self._backend.kill(attempt)
             case RemoveResource():
-                self._worker.close()
+                self._jobs.close()
                 self._store.delete()
 
     def _launch(self, attempt: int, observed: Observed, status: BackfillStatus) -> Launch:

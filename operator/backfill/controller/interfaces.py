@@ -1,0 +1,82 @@
+"""What a controller works with, apart from Spark: the same turn runs on files of this machine and on a cluster.
+
+Everything here may be asked at every turn and answers from memory or a cache. What is written may be lost with the
+controller between any two calls; whoever takes over reads what was written and goes on.
+"""
+
+from typing import Protocol
+
+from backfill.api.backfill import Backfill, BackfillSpec, BackfillStatus
+from backfill.api.split_assignment import SplitAssignmentSpec, SplitAssignmentStatus
+from backfill.controller.jobs import Job, JobState
+from backfill.planning.plan import PlanHeader
+from backfill.planning.workspace import Workspace
+
+
+class ConflictError(Exception):
+    """What was to be written is not what was read any more. Nothing was written; observe and decide again."""
+
+
+class Store(Protocol):
+    """Where one Backfill is kept."""
+
+    def load(self) -> Backfill | None:
+        """The resource, never older than what was written here last; None when it is gone."""
+
+    def workspace(self, spec: BackfillSpec) -> Workspace:
+        """Where its plan and checkpoints are kept."""
+
+    def write_status(self, status: BackfillStatus) -> None:
+        """Replaces the status.
+
+        Raises:
+            ConflictError: the resource has changed since it was loaded.
+        """
+
+    def delete(self) -> None:
+        """Lets go of the resource: nothing that it made is left."""
+
+
+class Channel(Protocol):
+    """The controller's end of one SplitAssignment."""
+
+    def assignment(self) -> SplitAssignmentSpec | None:
+        """What was written last, by this controller or one before it."""
+
+    def report(self) -> SplitAssignmentStatus | None:
+        """What some driver reported last."""
+
+    def write(self, assignment: SplitAssignmentSpec) -> None:
+        """Replaces the assignment.
+
+        Raises:
+            ConflictError: somebody else has written it meanwhile.
+        """
+
+
+class JobRunner(Protocol):
+    """Does the jobs of one Backfill, one at a time."""
+
+    @property
+    def state(self) -> JobState | None:
+        """The job under way or done last."""
+
+    def start(self, job: Job) -> None:
+        """Begins a job and abandons one that is under way. It may have to wait for its turn."""
+
+    def cancel(self) -> None:
+        """Abandons the job under way and forgets the last one."""
+
+    def close(self) -> None:
+        """Ends for good."""
+
+
+class Plans(Protocol):
+    """Where the headers of plans are found."""
+
+    def header(self, backfill: Backfill) -> PlanHeader | None:
+        """The header of the plan that the status names; None where it names none.
+
+        Raises:
+            BackfillError: it can not be read, and a person must know.
+        """

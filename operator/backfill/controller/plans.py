@@ -1,0 +1,29 @@
+"""The header of a plan, read from the workspace: what a controller does that can reach it."""
+
+from backfill.api.backfill import Backfill
+from backfill.api.errors import BackfillError
+from backfill.planning.plan import PlanHeader, plan_directory, read_header
+from backfill.planning.workspace import Workspace
+
+
+class StoredPlans:
+    """Reads a header once and keeps it. Plans never change."""
+
+    def __init__(self) -> None:
+        self._header: PlanHeader | None = None
+
+    def header(self, backfill: Backfill) -> PlanHeader | None:
+        """The header of the plan that the status names; None where it names none.
+
+        Raises:
+            BackfillError: it can not be read.
+        """
+        plan_id, workspace = backfill.status.plan_id, backfill.status.workspace
+        if plan_id is None or workspace is None:
+            return None
+        if self._header is None or self._header.plan_id != plan_id:
+            try:
+                self._header = read_header(plan_directory(Workspace(workspace), plan_id))
+            except (OSError, ValueError, BackfillError) as error:
+                raise BackfillError(f"plan {plan_id} can not be read from {workspace}: {error}") from error
+        return self._header
