@@ -16,8 +16,15 @@ from backfill.planning.plan import PlanHeader
 class DriverState:
     """The driver of the current attempt, as its backend sees it."""
 
-    phase: Literal["Absent", "Running", "Exited"] = "Absent"
-    """``Absent``: there is no trace of it. ``Exited``: it was started, and nothing of it is left."""
+    phase: Literal["Absent", "Pending", "Running", "Exited"] = "Absent"
+    """``Absent``: there is no trace of it. ``Pending``: asked for, but its program does not run yet.
+    ``Exited``: it was started, and nothing of it is left."""
+    reason: str = ""
+    """Why it is pending or has exited, in one word, such as ``ImagePullBackOff``, ``Unschedulable`` or ``OOMKilled``."""
+    message: str = ""
+    """The same for people."""
+    since: datetime | None = None
+    """Since when it is in this phase, by the cluster's clock; None where that is not known."""
     exit_status: int | None = None
     """How it exited; None where that was not seen. Negative: the signal that killed it."""
     log_tail: tuple[str, ...] = ()
