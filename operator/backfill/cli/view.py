@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from backfill.api.backfill import Attempt, Backfill, BackfillStatus
 from backfill.api.conditions import Condition, ConditionType, Reason, find_condition
@@ -10,9 +9,7 @@ from backfill.api.quantities import from_us
 from backfill.cli.text import count
 from backfill.controller.reconcile import Turn
 from backfill.planning.plan import PlanHeader
-
-if TYPE_CHECKING:
-    from backfill.planning.reading import PlanningProgress
+from backfill.planning.progress import PlanningProgress
 
 _STAGES = (ConditionType.PUBLISHED, ConditionType.RUNNING, ConditionType.PLANNED)
 _REMOVAL = {Reason.REMOVING, Reason.REMOVAL_FAILED}
@@ -25,7 +22,7 @@ class View:
     backfill: Backfill
     now: datetime
     header: PlanHeader | None = None
-    planning: "PlanningProgress | None" = None
+    planning: PlanningProgress | None = None
 
     @property
     def status(self) -> BackfillStatus:
@@ -86,7 +83,7 @@ def in_order(conditions: tuple[Condition, ...]) -> list[Condition]:
     return sorted(conditions, key=lambda condition: list(ConditionType).index(condition.type))
 
 
-def planning_in_words(progress: "PlanningProgress | None") -> str:
+def planning_in_words(progress: PlanningProgress | None) -> str:
     """How far planning is."""
     if progress is None:
         return "reads the metadata of the tables"

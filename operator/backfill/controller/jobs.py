@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Literal, Protocol, Self
 from backfill.api.backfill import Backfill, BackfillSpec, Output, OutputStatus, Window
 from backfill.api.errors import BadInput
 from backfill.planning.plan import PlanHeader
+from backfill.planning.progress import PlanningProgress
 from backfill.planning.workspace import Workspace
 
 if TYPE_CHECKING:
     from backfill.outputs.result import Result
-    from backfill.planning.reading import PlanningProgress
 
-OnProgress = Callable[["PlanningProgress"], None]
+OnProgress = Callable[[PlanningProgress], None]
 
 
 class Job(Protocol):
@@ -32,8 +32,10 @@ class JobState:
 
     job: Job
     phase: Literal["Running", "Done", "Failed"]
-    progress: "PlanningProgress | None" = None
+    progress: PlanningProgress | None = None
     """The last progress a plan job told of."""
+    waits_for: str = ""
+    """What keeps a running job from being done right now, for people: its turn, or a pod that does not start."""
     result: object = None
     """Of a job that is done."""
     error: Exception | None = None

@@ -20,7 +20,7 @@ from backfill.planning.timestamps import describe_us, ticks_of
 
 
 def lay_out(read: ReadSources, inputs: PlanInputs) -> tuple[PlanHeader, pa.Table]:
-    """The plan over the files read: its header, and its splits as :data:`backfill.planning.plan.SPLITS_SCHEMA` has them.
+    """The plan over the files read: its header, and its splits as :func:`backfill.planning.plan.splits_schema` has them.
 
     Raises:
         InvalidPlanInput: a file can not be read, or the range needs too many steps.

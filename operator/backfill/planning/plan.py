@@ -6,9 +6,11 @@ A plan is two files in the workspace, under ``plans/<planId>/``:
     the header (:class:`PlanHeader`): what the plan was made from, its steps, totals and proof. Small: the controller
     needs nothing else.
 ``splits.parquet``
-    one row per split (:data:`SPLITS_SCHEMA`), sorted by step, then source, then path: only the driver reads it.
+    one row per split (:func:`splits_schema`), sorted by step, then source, then path: only the driver reads it.
 
 Both are written once. ``planId`` is a hash of ``inputs``, so the same tables and the same wishes give the same plan.
+
+The operator holds the headers of all its Backfills and never opens a split: PyArrow is imported where splits are.
 """
 
 import hashlib
@@ -16,14 +18,16 @@ import io
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from functools import cache
+from typing import TYPE_CHECKING
 
 from backfill.api.backfill import OrderingPolicy
 from backfill.api.base import Model
 from backfill.api.errors import PlanCorrupt
 from backfill.planning.workspace import Workspace
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 FORMAT_VERSION = 1
 HEADER_FILE = "plan.json"
@@ -228,37 +232,44 @@ class Split:
     """For ``Strict`` order only: rows outside of these ranges are left out."""
 
 
-SPLITS_SCHEMA = pa.schema(
-    [
-        pa.field("step", pa.int32(), nullable=False),
-        pa.field("source", pa.dictionary(pa.int16(), pa.string()), nullable=False),
-        pa.field("path", pa.string(), nullable=False),
-        pa.field("format", pa.dictionary(pa.int16(), pa.string()), nullable=False),
-        pa.field("file_bytes", pa.int64(), nullable=False),
-        pa.field("row_groups", pa.list_(pa.int32())),
-        pa.field("slice_start_us", pa.int64()),
-        pa.field("slice_end_us", pa.int64()),
-        pa.field("lower_us", pa.int64(), nullable=False),
-        pa.field("upper_us", pa.int64(), nullable=False),
-        pa.field("rows", pa.int64(), nullable=False),
-        pa.field("bytes", pa.int64(), nullable=False),
-        pa.field("spec_id", pa.int32(), nullable=False),
-        pa.field("partition", pa.dictionary(pa.int32(), pa.string()), nullable=False),
-        pa.field("deletes", pa.list_(pa.struct([("path", pa.string()), ("format", pa.string())]))),
-        pa.field("offsets", pa.list_(pa.struct([("partition", pa.int32()), ("start", pa.int64()), ("end", pa.int64())]))),
-    ]
-)
-"""The columns of ``splits.parquet``: the fields of :class:`Split`."""
+@cache
+def splits_schema() -> "pa.Schema":
+    """The columns of ``splits.parquet``: the fields of :class:`Split`."""
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            pa.field("step", pa.int32(), nullable=False),
+            pa.field("source", pa.dictionary(pa.int16(), pa.string()), nullable=False),
+            pa.field("path", pa.string(), nullable=False),
+            pa.field("format", pa.dictionary(pa.int16(), pa.string()), nullable=False),
+            pa.field("file_bytes", pa.int64(), nullable=False),
+            pa.field("row_groups", pa.list_(pa.int32())),
+            pa.field("slice_start_us", pa.int64()),
+            pa.field("slice_end_us", pa.int64()),
+            pa.field("lower_us", pa.int64(), nullable=False),
+            pa.field("upper_us", pa.int64(), nullable=False),
+            pa.field("rows", pa.int64(), nullable=False),
+            pa.field("bytes", pa.int64(), nullable=False),
+            pa.field("spec_id", pa.int32(), nullable=False),
+            pa.field("partition", pa.dictionary(pa.int32(), pa.string()), nullable=False),
+            pa.field("deletes", pa.list_(pa.struct([("path", pa.string()), ("format", pa.string())]))),
+            pa.field("offsets", pa.list_(pa.struct([("partition", pa.int32()), ("start", pa.int64()), ("end", pa.int64())]))),
+        ]
+    )
 
 
-def write_plan(workspace: Workspace, header: PlanHeader, splits: Iterable[pa.RecordBatch | pa.Table]) -> Workspace:
+def write_plan(workspace: Workspace, header: PlanHeader, splits: "Iterable[pa.RecordBatch | pa.Table]") -> Workspace:
     """Writes a plan below ``workspace`` and returns its directory. The header comes last: where it is, all is there."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     directory = plan_directory(workspace, header.plan_id)
     buffer = io.BytesIO()
-    with pq.ParquetWriter(buffer, SPLITS_SCHEMA, compression="zstd") as writer:
+    with pq.ParquetWriter(buffer, splits_schema(), compression="zstd") as writer:
         for part in splits:
             table = pa.Table.from_batches([part]) if isinstance(part, pa.RecordBatch) else part
-            writer.write_table(table.cast(SPLITS_SCHEMA), row_group_size=_ROW_GROUP_SPLITS)
+            writer.write_table(table.cast(splits_schema()), row_group_size=_ROW_GROUP_SPLITS)
     directory.write(SPLITS_FILE, buffer.getvalue())
     directory.write(HEADER_FILE, json.dumps(header.to_manifest(), separators=(",", ":")).encode())
     return directory
@@ -286,6 +297,8 @@ def read_header(directory: Workspace) -> PlanHeader:
 
 def read_splits(directory: Workspace, step: int, source: str) -> list[Split]:
     """The splits of one source in one step, in the plan's order. Reads only the row groups that can hold the step."""
+    import pyarrow.parquet as pq
+
     with directory.open_input(SPLITS_FILE) as file:
         table = pq.read_table(file, filters=[("step", "=", step), ("source", "=", source)])
     return [_split(row) for row in table.to_pylist()]
@@ -293,6 +306,8 @@ def read_splits(directory: Workspace, step: int, source: str) -> list[Split]:
 
 def read_files(directory: Workspace, source: str) -> list[tuple[str, int]]:
     """Every file of one source once, as path and length in bytes, sorted."""
+    import pyarrow.parquet as pq
+
     with directory.open_input(SPLITS_FILE) as file:
         table = pq.read_table(file, columns=["path", "file_bytes"], filters=[("source", "=", source)])
     return sorted({(row["path"], row["file_bytes"]) for row in table.to_pylist()})

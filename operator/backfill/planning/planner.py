@@ -13,7 +13,8 @@ from backfill.planning.iceberg.protection import protect, unprotect
 from backfill.planning.iceberg.tables import Catalogs, PinnedTable, check_pinned, pin
 from backfill.planning.layout import lay_out
 from backfill.planning.plan import HEADER_FILE, PlanHeader, PlanInputs, plan_directory, read_files, read_header, write_plan
-from backfill.planning.reading import PlanningProgress, problems_of_files, read_sources
+from backfill.planning.progress import PlanningProgress
+from backfill.planning.reading import problems_of_files, read_sources
 from backfill.planning.strict import missing_columns
 from backfill.planning.workspace import Workspace
 

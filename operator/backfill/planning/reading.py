@@ -9,21 +9,11 @@ from backfill.planning.files import UNKNOWN, SourceFiles
 from backfill.planning.iceberg.manifests import ManifestScan
 from backfill.planning.iceberg.tables import PinnedTable
 from backfill.planning.plan import PlanInputs
+from backfill.planning.progress import PlanningProgress
 from backfill.planning.timestamps import describe_us
 
 _CALENDAR_US = 9_200_000_000_000_000
 """All moments that nanoseconds since 1970 can tell, on either side of it."""
-
-
-@dataclass(frozen=True, slots=True)
-class PlanningProgress:
-    """How far the reading of one source's metadata is."""
-
-    source: str
-    manifests_done: int
-    manifests: int
-    files: int
-    """Data files met so far that may hold rows of the range."""
 
 
 @dataclass

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from backfill.planning.files import Bools, Int64s, SourceFiles
 from backfill.planning.pieces import WHOLE, Pieces, ReadRange, join, row_groups, several_groups
-from backfill.planning.plan import SPLITS_SCHEMA
+from backfill.planning.plan import splits_schema
 
 MIN_SPLIT_BYTES = 4 * 2**20
 """Less is not worth a task of its own."""
@@ -236,9 +236,9 @@ def _table(parts: Parts, begins: Int64s, steps: Steps, span: ReadRange, sources:
         "spec_id": _numbers(head, [files.spec_id for files in sources]),
         "partition": _partitions(head, sources),
         "deletes": _deletes(head, sources),
-        "offsets": pa.nulls(len(head), SPLITS_SCHEMA.field("offsets").type),
+        "offsets": pa.nulls(len(head), splits_schema().field("offsets").type),
     }
-    return pa.table({name: columns[name] for name in SPLITS_SCHEMA.names}).cast(SPLITS_SCHEMA)
+    return pa.table({name: columns[name] for name in splits_schema().names}).cast(splits_schema())
 
 
 def _row_groups(groups: Int64s, begins: Int64s) -> pa.ListArray:
@@ -276,7 +276,7 @@ def _partitions(head: Pieces, sources: Sequence[SourceFiles]) -> pa.DictionaryAr
 
 
 def _deletes(head: Pieces, sources: Sequence[SourceFiles]) -> pa.Array:
-    kind = SPLITS_SCHEMA.field("deletes").type
+    kind = splits_schema().field("deletes").type
     if all(len(files.delete_sets) == 1 for files in sources):
         return pa.nulls(len(head), kind)
     sets = [deletes for files in sources for deletes in files.delete_sets]

@@ -20,7 +20,7 @@ from backfill.api.errors import InvalidPlanInput, Problem
 from backfill.planning.files import Bools, ColumnRef, Int64s, SourceFiles
 from backfill.planning.footers import column_path
 from backfill.planning.pieces import Pieces, ReadRange, join
-from backfill.planning.plan import SPLITS_SCHEMA, PlanInputs, Proof, SourceInput
+from backfill.planning.plan import PlanInputs, Proof, SourceInput, splits_schema
 from backfill.planning.splits import Parts, Steps
 from backfill.planning.timestamps import Ticks
 
@@ -102,8 +102,8 @@ def with_offsets(splits: pa.Table, strict: StrictParts, sources: Sequence[Source
         present = {p for group in split["row_groups"] for p in strict.partitions[source, file, group, step]}
         begins = strict.boundaries[source]
         ranges.append([{"partition": p, "start": int(begins[p][step]), "end": int(begins[p][step + 1])} for p in sorted(present)])
-    column = SPLITS_SCHEMA.get_field_index("offsets")
-    return splits.set_column(column, SPLITS_SCHEMA.field(column), pa.array(ranges, SPLITS_SCHEMA.field(column).type))
+    column = splits_schema().get_field_index("offsets")
+    return splits.set_column(column, splits_schema().field(column), pa.array(ranges, splits_schema().field(column).type))
 
 
 def check_disorder(proof: Proof, inputs: PlanInputs) -> None:

@@ -1,20 +1,27 @@
-"""The directory, or object store prefix, where one Backfill keeps its plan and checkpoints."""
+"""The directory, or object store prefix, where one Backfill keeps its plan and checkpoints.
+
+The operator only names workspaces: PyArrow is imported where one is opened.
+"""
 
 import posixpath
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
-
-from pyarrow import fs
 
 from backfill.api.atomic import replace_file
 from backfill.api.errors import Problem
 
+if TYPE_CHECKING:
+    from pyarrow import fs
+
 _PROBE = ".probe"
 
 
-def _filesystem(uri: str) -> tuple[fs.FileSystem, str]:
+def _filesystem(uri: str) -> "tuple[fs.FileSystem, str]":
     """Splits a URI, or a plain path, into a file system and a path in it."""
+    from pyarrow import fs
+
     if urlsplit(uri).scheme in ("", "file"):
         path = uri.removeprefix("file://")
         return fs.LocalFileSystem(), str(Path(path).absolute())
@@ -42,11 +49,15 @@ class Workspace:
 
     def exists(self, name: str) -> bool:
         """Whether a file or directory is there."""
+        from pyarrow import fs
+
         filesystem, path = _filesystem(self.location(name))
         return bool(filesystem.get_file_info(path).type != fs.FileType.NotFound)
 
     def names(self, directory: str) -> list[str]:
         """What is directly below a directory; nothing if it is not there."""
+        from pyarrow import fs
+
         filesystem, path = _filesystem(self.location(directory))
         return [entry.base_name for entry in filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))]
 
@@ -62,6 +73,8 @@ class Workspace:
 
     def write(self, name: str, content: bytes) -> None:
         """Replaces a file at once (on a local disk also through a crash of the machine)."""
+        from pyarrow import fs
+
         filesystem, path = _filesystem(self.location(name))
         filesystem.create_dir(posixpath.dirname(path), recursive=True)
         if not isinstance(filesystem, fs.LocalFileSystem):
@@ -83,6 +96,8 @@ class Workspace:
 
     def remove(self) -> None:
         """Removes everything below, if anything is there."""
+        from pyarrow import fs
+
         filesystem, path = _filesystem(self.uri)
         if filesystem.get_file_info(path).type != fs.FileType.NotFound:
             filesystem.delete_dir(path)

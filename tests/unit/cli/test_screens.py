@@ -14,7 +14,7 @@ from backfill.cli.status import listing
 from backfill.cli.text import count, seconds, size
 from backfill.cli.view import View
 from backfill.planning.plan import PlanHeader, PlanInputs, Proof
-from backfill.planning.reading import PlanningProgress
+from backfill.planning.progress import PlanningProgress
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 NOW = datetime(2024, 3, 1, 12, tzinfo=UTC)

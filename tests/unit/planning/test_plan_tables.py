@@ -15,7 +15,8 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, MonthTransform, TruncateTransform
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType, TimestampNanoType, TimestamptzType
 
-from backfill.planning.planner import PlanningProgress, make_plan
+from backfill.planning.planner import make_plan
+from backfill.planning.progress import PlanningProgress
 from backfill.planning.workspace import Workspace
 from iceberg_tables import commit_files, metrics, parquet_file, partition_of
 

@@ -14,13 +14,13 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from backfill.api.errors import BackfillError
 from backfill.planning.plan import (
-    SPLITS_SCHEMA,
     DeleteFile,
     OffsetRange,
     PlanHeader,
     PlanInputs,
     Proof,
     Split,
+    splits_schema,
     write_plan,
 )
 from backfill.planning.workspace import Workspace
@@ -199,7 +199,7 @@ def test_rows_of_a_step_are_counted_as_they_are_read(
     )  # fmt: skip
     proof = Proof(greatest_disorder_us=0, greatest_misalignment_us=0)
     header = PlanHeader(plan_id=inputs.plan_id(), inputs=inputs, step_starts_us=(0,), step_ends_us=(1,), sources=(), proof=proof)
-    table = pa.Table.from_pylist([{name: getattr(split, name) for name in SPLITS_SCHEMA.names}], SPLITS_SCHEMA)
+    table = pa.Table.from_pylist([{name: getattr(split, name) for name in splits_schema().names}], splits_schema())
     plan = write_plan(Workspace(str(tmp_path)), header, [table])
     assert count_rows(plan, "events", 0) == rows == read(described, split).num_rows
     assert count_rows(plan, "events", 1) == 0
