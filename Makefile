@@ -3,10 +3,10 @@
 SHELL := /bin/sh
 PY := .venv/bin/python
 
-.PHONY: help install demo test test-slow lint format verify bench clean
+.PHONY: help install demo test test-slow test-apiserver lint format verify bench clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 install: ## Make the virtual environment in .venv and check for Java 17+
 	@sh scripts/install.sh
@@ -19,6 +19,9 @@ test: install ## Run all tests: units, Spark, and whole runs compared with an or
 
 test-slow: install ## Run the tests that `make test` leaves out for the sake of time
 	@$(PY) -m pytest -m slow
+
+test-apiserver: install ## Run the tests on a real API server (KUBEBUILDER_ASSETS: etcd and kube-apiserver; skipped without)
+	@$(PY) -m pytest -n 2 --dist loadfile tests/apiserver
 
 lint: install ## Check style, types and the direction of imports
 	@$(PY) -m ruff check operator tests examples scripts

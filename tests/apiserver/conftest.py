@@ -1,0 +1,107 @@
+"""A real API server for the tests: started here, or a given one that is clearly made to be thrown away.
+
+``KUBEBUILDER_ASSETS`` names the folder of ``etcd`` and ``kube-apiserver``, and every process of the run starts its own;
+without it ``KUBECONFIG`` may name a cluster. With neither the tests are skipped.
+"""
+
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from identities import Rules, ServiceAccountMaker, kubeconfig_of, wait_until_allowed
+from identities import service_account as create_service_account
+from kubeconfigs import why_refused
+from resources import definitions
+from rest import BACKFILLS, DEFINITIONS, SPARK_APPLICATIONS, SPLIT_ASSIGNMENTS, Rest, eventually
+from servers import running_servers
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skips what needs an API server where there is none; by a mark, so that each file is one line of the report."""
+    if reason := _why_no_api_server():
+        for item in items:
+            if "cluster_admin" in getattr(item, "fixturenames", ()):
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="session")
+def cluster_admin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The kubeconfig of a user who may do everything."""
+    if assets := os.environ.get("KUBEBUILDER_ASSETS"):
+        with running_servers(Path(assets), tmp_path_factory.mktemp("api server")) as servers:
+            yield servers.admin_kubeconfig
+    else:
+        yield Path(os.environ["KUBECONFIG"])
+
+
+@pytest.fixture(scope="session")
+def admin(cluster_admin: Path) -> Iterator[Rest]:
+    """Plain requests as a user who may do everything."""
+    rest = Rest(cluster_admin)
+    yield rest
+    rest.close()
+
+
+@pytest.fixture(scope="session")
+def crds(admin: Rest) -> None:
+    """The definitions of this project's resources and of the Spark operators', applied and served."""
+    manifests = list(definitions())
+    for manifest in manifests:
+        admin.apply(f"{DEFINITIONS}/{manifest['metadata']['name']}", manifest).expect()
+    for manifest in manifests:
+        group, version = manifest["spec"]["group"], manifest["spec"]["versions"][0]["name"]
+        plural = manifest["spec"]["names"]["plural"]
+        eventually(lambda path=f"apis/{group}/{version}/{plural}": admin.get(path).ok, f"{plural} are served")
+
+
+@pytest.fixture
+def namespace(admin: Rest, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A namespace of the test's own, emptied of backfills and their children at the end."""
+    name = f"test-{uuid.uuid4().hex[:10]}"
+    labels = {"backfill.dev/test": request.node.name.split("[")[0][:63].strip("-_.")}
+    admin.create("api/v1/namespaces", {"metadata": {"name": name, "labels": labels}}).expect()
+    # Pods are refused without it, and no controller that would make it runs here.
+    admin.apply(
+        f"api/v1/namespaces/{name}/serviceaccounts/default",
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}},
+    ).expect()
+    yield name
+    for collection in (BACKFILLS, SPLIT_ASSIGNMENTS, SPARK_APPLICATIONS, "api/v1/namespaces/{}/pods"):
+        _empty(admin, collection.format(name))
+    admin.delete(f"api/v1/namespaces/{name}")
+
+
+@pytest.fixture
+def service_account(admin: Rest, cluster_admin: Path, namespace: str, tmp_path: Path) -> ServiceAccountMaker:
+    """Makes a ServiceAccount in the test's namespace and gives the kubeconfig of its token.
+
+    Arguments: its name, the rules of its Role, and the rules of its ClusterRole (see ``identities.rule``).
+    """
+
+    def make(name: str, rules: Rules = [], cluster_rules: Rules = []) -> Path:  # noqa: B006 - never changed
+        create_service_account(admin, namespace, name, rules, cluster_rules)
+        kubeconfig = kubeconfig_of(admin, cluster_admin, namespace, name, tmp_path / f"{name}.kubeconfig")
+        wait_until_allowed(kubeconfig, namespace, rules)
+        wait_until_allowed(kubeconfig, None, cluster_rules)
+        return kubeconfig
+
+    return make
+
+
+def _why_no_api_server() -> str | None:
+    if os.environ.get("KUBEBUILDER_ASSETS"):
+        return None
+    if given := os.environ.get("KUBECONFIG"):
+        return why_refused(Path(given))
+    return "no API server: KUBEBUILDER_ASSETS names no folder with etcd and kube-apiserver"
+
+
+def _empty(admin: Rest, collection: str) -> None:
+    """Deletes every object, also where the one who would remove its finalizer is gone."""
+    for item in admin.get(collection).body.get("items", []):
+        path = f"{collection}/{item['metadata']['name']}"
+        if item["metadata"].get("finalizers"):
+            admin.patch(path, {"metadata": {"finalizers": None}})
+        admin.delete(path, gracePeriodSeconds="0")
