@@ -1,0 +1,50 @@
+"""Names of everything that is kept in a cluster, and how children are named."""
+
+import hashlib
+from typing import Final
+
+GROUP: Final = "backfill.dev"
+VERSION: Final = "v1alpha1"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+BACKFILLS: Final = "backfills"
+SPLIT_ASSIGNMENTS: Final = "splitassignments"
+
+BACKFILL_LABEL: Final = f"{GROUP}/backfill"
+"""On everything made for a Backfill: its name."""
+ATTEMPT_LABEL: Final = f"{GROUP}/attempt"
+"""On a child SparkApplication and its pods: the attempt's number."""
+MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
+MANAGED_BY: Final = "backfill-operator"
+FINALIZER: Final = f"{GROUP}/cleanup"
+
+CONTROLLER_MANAGER: Final = "backfill-operator"
+"""Field manager of what the controller writes."""
+DRIVER_MANAGER: Final = "backfill-driver"
+"""Field manager of what a driver writes."""
+CLI_MANAGER: Final = "backfill-cli"
+"""Field manager of what the command line writes."""
+
+_MOST_CHILD_PREFIX = 36
+_HASH_CHARACTERS = 8
+
+
+def child_name(backfill: str, attempt: int) -> str:
+    """The SparkApplication of an attempt: at most 45 characters, so that what Spark appends still fits a DNS label.
+
+    A name begins with a letter, as the Spark operators ask of their resources; a Backfill's may begin with a digit.
+    """
+    prefix = backfill if backfill[:1].isalpha() else f"b-{backfill}"
+    if len(prefix) > _MOST_CHILD_PREFIX:
+        digest = hashlib.sha256(backfill.encode()).hexdigest()[:_HASH_CHARACTERS]
+        prefix = f"{prefix[: _MOST_CHILD_PREFIX - _HASH_CHARACTERS - 1].rstrip('-')}-{digest}"
+    return f"{prefix}-a{attempt}"
+
+
+def backfill_labels(backfill: str) -> dict[str, str]:
+    """The labels of everything made for a Backfill."""
+    return {BACKFILL_LABEL: backfill, MANAGED_BY_LABEL: MANAGED_BY}
+
+
+def attempt_labels(backfill: str, attempt: int) -> dict[str, str]:
+    """The labels of what is made for one attempt."""
+    return {**backfill_labels(backfill), ATTEMPT_LABEL: str(attempt)}
