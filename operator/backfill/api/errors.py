@@ -81,3 +81,8 @@ class PublishConflict(BackfillError):
 
 class RunFailed(BackfillError):
     """The application failed more often than the failure policy allows."""
+
+
+def first_line(error: Exception) -> str:
+    """What an error of a library says, in one line; its kind where it says nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -11,6 +11,7 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from backfill.api.errors import first_line
 from backfill.planning.files import UNKNOWN, TimestampColumn
 from backfill.planning.timestamps import Ticks
 
@@ -58,7 +59,7 @@ def read_footers(
             with open_file(path) as file:
                 return _row_groups(pq.read_metadata(file), column)
         except (OSError, pa.ArrowException) as error:
-            return Unreadable(f"{path} can not be read: {str(error).splitlines()[0]}")
+            return Unreadable(f"{path} can not be read: {first_line(error)}")
 
     remaining = iter(paths)
     with ThreadPoolExecutor(_READERS) as pool:
@@ -79,7 +80,7 @@ def unreadable_files(open_file: Callable[[str], BinaryIO], files: Iterable[tuple
                 stream.seek(0)
                 pq.read_metadata(stream)
         except (OSError, pa.ArrowException) as error:
-            return Unreadable(f"{path} can not be read: {str(error).splitlines()[0]}")
+            return Unreadable(f"{path} can not be read: {first_line(error)}")
         return None
 
     with ThreadPoolExecutor(_READERS) as pool:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from backfill.api.errors import InvalidPlanInput, Problem
+from backfill.api.errors import InvalidPlanInput, Problem, first_line
 from backfill.planning.files import Bools, ColumnRef, Int64s, SourceFiles
 from backfill.planning.footers import column_path
 from backfill.planning.pieces import Pieces, ReadRange, join
@@ -140,7 +140,7 @@ class _Reader:
                 with self._files.open(path) as stream:
                     yield from self._rows_of_file(number, path, pq.ParquetFile(stream))
             except (OSError, pa.ArrowException) as error:
-                message = f"{path} of {self._files.source.table} can not be read: {str(error).splitlines()[0]}"
+                message = f"{path} of {self._files.source.table} can not be read: {first_line(error)}"
                 raise InvalidPlanInput(Problem(f"{self._field}.table", message)) from error
 
     def _rows_of_file(self, number: int, path: str, file: pq.ParquetFile) -> Iterator[_Rows]:

@@ -13,7 +13,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import IntegerType, LongType, NestedField
 
 from backfill.api.backfill import Source
-from backfill.api.errors import InvalidPlanInput, Problem
+from backfill.api.errors import InvalidPlanInput, Problem, first_line
 from backfill.api.quantities import format_time, to_us
 from backfill.planning.iceberg.filters import parse_filter
 from backfill.planning.plan import SourceInput
@@ -56,7 +56,7 @@ class Catalogs:
             raise InvalidPlanInput(_missing_table(catalog, name, identifier, field)) from None
         except Exception as error:  # catalogs raise whatever their client library raises
             raise InvalidPlanInput(
-                Problem(field, f"table {name} can not be loaded: {_first_line(error)}", "check the catalog and its credentials")
+                Problem(field, f"table {name} can not be loaded: {first_line(error)}", "check the catalog and its credentials")
             ) from error
         if catalog.supports_server_side_planning():
             raise InvalidPlanInput(
@@ -76,7 +76,7 @@ class Catalogs:
                 raise InvalidPlanInput(
                     Problem(
                         field,
-                        f"catalog {name} can not be opened: {_first_line(error)}",
+                        f"catalog {name} can not be opened: {first_line(error)}",
                         f"configure it for PyIceberg, as catalog.{name} in .pyiceberg.yaml or PYICEBERG_CATALOG__"
                         f"{name.upper()}__URI in the environment",
                     )
@@ -139,10 +139,6 @@ def check_pinned(catalogs: Catalogs, source: SourceInput, field: str) -> None:
                 "start a new Backfill, with snapshot.protect: true to hold its snapshot",
             )
         )
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def _near(wrong: str, names: Mapping[str, object] | list[str]) -> str:
