@@ -31,12 +31,13 @@ _HASH_CHARACTERS = 8
 def child_name(backfill: str, attempt: int) -> str:
     """The SparkApplication of an attempt: at most 45 characters, so that what Spark appends still fits a DNS label.
 
-    A name begins with a letter, as the Spark operators ask of their resources; a Backfill's may begin with a digit.
+    It begins with a letter, as the Spark operators ask of their resources; a Backfill's may begin with a digit.
     """
-    prefix = backfill if backfill[:1].isalpha() else f"b-{backfill}"
-    if len(prefix) > _MOST_CHILD_PREFIX:
+    prefix = backfill
+    if not prefix[0].isalpha() or len(prefix) > _MOST_CHILD_PREFIX:
         digest = hashlib.sha256(backfill.encode()).hexdigest()[:_HASH_CHARACTERS]
-        prefix = f"{prefix[: _MOST_CHILD_PREFIX - _HASH_CHARACTERS - 1].rstrip('-')}-{digest}"
+        letters = prefix if prefix[0].isalpha() else f"b-{prefix}"
+        prefix = f"{letters[: _MOST_CHILD_PREFIX - _HASH_CHARACTERS - 1].rstrip('-')}-{digest}"
     return f"{prefix}-a{attempt}"
 
 
