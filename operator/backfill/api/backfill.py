@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import Field, JsonValue, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from backfill.api.base import Model
+from backfill.api.base import Message, Model
 from backfill.api.conditions import Condition
 from backfill.api.quantities import ByteSize, Duration, Time, format_duration, format_time
 
@@ -23,6 +23,13 @@ Name = Annotated[str, Field(max_length=63, pattern=NAME_PATTERN)]
 InputName = Annotated[str, Field(max_length=63, pattern=INPUT_NAME_PATTERN)]
 TableName = Annotated[str, Field(max_length=255, pattern=TABLE_NAME_PATTERN)]
 ColumnName = Annotated[str, Field(min_length=1, max_length=255)]
+PlanId = Annotated[str, Field(max_length=128)]
+WorkspaceUri = Annotated[str, Field(min_length=1, max_length=2048)]
+Percentage = Annotated[str, Field(pattern=PERCENTAGE_PATTERN, max_length=16)]
+
+MOST_SOURCES: Final = 64
+MOST_OUTPUTS: Final = 64
+MOST_ATTEMPTS_KEPT: Final = 20
 
 
 class TimestampUnit(StrEnum):
@@ -106,7 +113,7 @@ class Regions(Model):
 
     column: ColumnName
     """The column to compare."""
-    in_: Annotated[tuple[str, ...], Field(alias="in", min_length=1, max_length=256)]
+    in_: Annotated[tuple[Annotated[str, Field(max_length=1024)], ...], Field(alias="in", min_length=1, max_length=256)]
     """The values that are read."""
 
 
@@ -201,7 +208,7 @@ class Validate(Model):
     """What the result is compared with."""
     keys: Annotated[tuple[ColumnName, ...], Field(max_length=64)] = ()
     """Columns that identify a row; without them rows are compared as a multiset."""
-    min_match: Annotated[str, Field(pattern=PERCENTAGE_PATTERN, max_length=16)] = "99.9"
+    min_match: Percentage = "99.9"
     """The percentage of rows that must match."""
 
 
@@ -270,7 +277,7 @@ class Overrides(Model):
     """The driver."""
     executor: PodOverrides = PodOverrides()
     """The executors."""
-    spark_conf: Annotated[dict[str, str], Field(max_length=256)] = Field(default_factory=dict)
+    spark_conf: Annotated[dict[str, Annotated[str, Field(max_length=65536)]], Field(max_length=256)] = Field(default_factory=dict)
     """Spark properties."""
 
 
@@ -315,13 +322,13 @@ class BackfillSpec(Model):
     """The production SparkApplication that is run again."""
     window: Window
     """The stretch of history."""
-    sources: Annotated[tuple[Source, ...], Field(min_length=1, max_length=64)]
+    sources: Annotated[tuple[Source, ...], Field(min_length=1, max_length=MOST_SOURCES)]
     """Every input the application reads."""
     ordering: Ordering = Ordering()
     """In which order history is read."""
     max_misalignment: Duration = Field(default="15m", validate_default=True)
     """How far, in arrival time, any source may be read ahead of the one that is furthest behind."""
-    outputs: Annotated[tuple[Output, ...], Field(max_length=64)] = ()
+    outputs: Annotated[tuple[Output, ...], Field(max_length=MOST_OUTPUTS)] = ()
     """Every sink of the application."""
     execution: Literal["Auto", "Streaming", "Batch"] = "Auto"
     """``Streaming``: micro-batches with state, in order. ``Auto`` chooses, and says what and why."""
@@ -355,7 +362,7 @@ class BackfillSpec(Model):
 class SourceStatus(Model):
     """Where one source stands."""
 
-    name: str
+    name: InputName
     """The source."""
     files: int = 0
     """Files of the plan."""
@@ -370,11 +377,11 @@ class SourceStatus(Model):
 class OutputStatus(Model):
     """Where one output stands."""
 
-    name: str
+    name: InputName
     """The output."""
-    table: str
+    table: TableName
     """The table."""
-    branch: str | None = None
+    branch: Annotated[str, Field(max_length=255)] | None = None
     """The branch that holds the result until it is published, and as long as it is kept after."""
     rows: int = 0
     """Rows of the window in the branch."""
@@ -384,7 +391,7 @@ class OutputStatus(Model):
     """The table's snapshot when the backfill began; publishing checks for conflicts since."""
     snapshot_id: int | None = None
     """The snapshot that published the result."""
-    match: str | None = None
+    match: Annotated[str, Field(max_length=16)] | None = None
     """The percentage of rows equal to production, when validated."""
 
 
@@ -405,7 +412,7 @@ class Attempt(Model):
     """How it ended."""
     steps_at_start: int = 0
     """Committed steps when it began; more of them later is progress."""
-    message: str = ""
+    message: Message = ""
     """Why it ended."""
 
 
@@ -416,6 +423,8 @@ class Progress(Model):
     """Steps of the plan."""
     committed: int = 0
     """Steps that every source of every query has committed."""
+    summary: Annotated[str, Field(max_length=64)] = ""
+    """The two for people: ``12/48 (25%)``."""
     rows_read: int = 0
     """Rows read by committed steps."""
     rows_dropped_late: int = 0
@@ -424,13 +433,15 @@ class Progress(Model):
     """Results of the window still open when the drain ended; null where it can not be told."""
     rows_per_second: float | None = None
     """Rows read per second of late."""
+    rate: Annotated[str, Field(max_length=32)] = ""
+    """The same for people: ``12.5k/s``."""
     eta: Time | None = None
     """When the run is expected to finish."""
     executors: int = 0
     """Executors at work."""
     executor_target: int | None = None
     """Executors wanted."""
-    executor_reason: str = ""
+    executor_reason: Message = ""
     """Why that many, in one sentence."""
     max_observed_misalignment_seconds: float | None = None
     """The furthest any row really read was ahead of the global watermark at that moment."""
@@ -441,9 +452,9 @@ class BackfillStatus(Model):
 
     observed_generation: int = 0
     """The generation of the spec that the rest of the status speaks of."""
-    plan_id: str | None = None
+    plan_id: PlanId | None = None
     """The plan, once made."""
-    workspace: str | None = None
+    workspace: WorkspaceUri | None = None
     """Where this Backfill's plan and checkpoints are."""
     started_at: Time | None = None
     """When work began."""
@@ -451,17 +462,17 @@ class BackfillStatus(Model):
     """When it ended."""
     next_attempt_at: Time | None = None
     """When the next attempt may start, while backing off."""
-    attempts: tuple[Attempt, ...] = ()
+    attempts: Annotated[tuple[Attempt, ...], Field(max_length=MOST_ATTEMPTS_KEPT)] = ()
     """Every run of the application, the last 20."""
     progress: Progress = Progress()
     """How far the run is."""
     watermark: Time | None = None
     """The global watermark: the least of all sources'."""
-    sources: tuple[SourceStatus, ...] = ()
+    sources: Annotated[tuple[SourceStatus, ...], Field(max_length=MOST_SOURCES)] = ()
     """Where each source stands."""
-    outputs: tuple[OutputStatus, ...] = ()
+    outputs: Annotated[tuple[OutputStatus, ...], Field(max_length=MOST_OUTPUTS)] = ()
     """Where each output stands."""
-    conditions: tuple[Condition, ...] = ()
+    conditions: Annotated[tuple[Condition, ...], Field(max_length=16)] = ()
     """Planned, Running, Validated, Published, Succeeded."""
 
 

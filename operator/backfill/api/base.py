@@ -1,7 +1,23 @@
-"""The one base class of all resources: frozen, camelCase outside, no unknown fields."""
+"""The one base class of all resources: frozen, camelCase outside, no unknown fields; and text that always fits."""
 
-from pydantic import BaseModel, ConfigDict
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
+
+MOST_MESSAGE_CHARACTERS = 8192
+"""Where a message is cut: the API server refuses what has no bound, and a stack trace has none."""
+
+
+def shortened(text: object) -> object:
+    """The text, cut where it is longer than a message may be."""
+    if isinstance(text, str) and len(text) > MOST_MESSAGE_CHARACTERS:
+        return f"{text[: MOST_MESSAGE_CHARACTERS - 1]}…"
+    return text
+
+
+Message = Annotated[str, BeforeValidator(shortened), Field(max_length=4 * MOST_MESSAGE_CHARACTERS)]
+"""What is told to people; one that is too long is cut, not refused. The bound leaves room for one message within another."""
 
 
 class Model(BaseModel):

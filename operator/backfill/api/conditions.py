@@ -5,11 +5,9 @@ A condition's status is True, False or Unknown; False with a reason says what fa
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field
-
-from backfill.api.base import Model
+from backfill.api.base import Message, Model
 from backfill.api.quantities import Time
 
 
@@ -65,7 +63,7 @@ class Condition(Model):
     """Whether it holds."""
     reason: Reason
     """Why, in one word that programs can rely on."""
-    message: Annotated[str, Field(max_length=32768)] = ""
+    message: Message = ""
     """Why, in a sentence for people, with what to do where something is to be done."""
     last_transition_time: Time
     """When ``status`` last changed."""

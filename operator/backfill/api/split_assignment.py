@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from backfill.api.backfill import ObjectMeta
-from backfill.api.base import Model
+from backfill.api.backfill import MOST_SOURCES, InputName, Name, ObjectMeta, PlanId
+from backfill.api.base import Message, Model
 from backfill.api.quantities import Time
 
 ASSIGNMENT_FILE = "assignment.json"
@@ -19,17 +19,19 @@ STATUS_FILE = "status.json"
 LOCK_FILE = "controller.lock"
 """Without a cluster: a controller that is alive holds a lock (``flock``) on this file of the channel's directory."""
 
+QueryName = Annotated[str, Field(max_length=255)]
+
 
 class SplitAssignmentSpec(Model):
     """What the driver may do. Written by the controller only."""
 
-    backfill: str
+    backfill: Name
     """The Backfill this belongs to."""
-    plan_id: str
+    plan_id: PlanId
     """The plan whose steps are counted here."""
-    attempt: int
+    attempt: Annotated[int, Field(ge=1)]
     """The attempt that may act on it; a driver of another attempt must stop."""
-    steps: int
+    steps: Annotated[int, Field(ge=0)]
     """Steps of the plan. Offset ``steps + 1`` is the flush: no rows, the watermark of the last step takes effect."""
     released: Annotated[int, Field(ge=0)] = 0
     """How many steps may be read. Never goes back."""
@@ -44,7 +46,7 @@ class SplitAssignmentSpec(Model):
 class SourceProgress(Model):
     """One source within one query."""
 
-    name: str
+    name: InputName
     """The source."""
     committed: int = 0
     """Steps read and committed; ``steps + 1`` after the flush."""
@@ -55,11 +57,11 @@ class SourceProgress(Model):
 class QueryProgress(Model):
     """One streaming query of the application."""
 
-    name: str
+    name: QueryName
     """The query."""
-    output: str | None = None
+    output: QueryName | None = None
     """The output it writes."""
-    sources: tuple[SourceProgress, ...] = ()
+    sources: Annotated[tuple[SourceProgress, ...], Field(max_length=MOST_SOURCES)] = ()
     """The sources it reads."""
     late_rows: int = 0
     """Rows dropped as late."""
@@ -76,7 +78,7 @@ class SplitAssignmentStatus(Model):
     """The attempt that writes this."""
     phase: Literal["Starting", "Running", "Finished", "Stopped", "Failed"] = "Starting"
     """``Finished``: every query has committed the flush. ``Stopped``: ended because it was told to."""
-    queries: tuple[QueryProgress, ...] = ()
+    queries: Annotated[tuple[QueryProgress, ...], Field(max_length=64)] = ()
     """The queries of the application. Complete once ``phase`` is past ``Starting``."""
     executors: int = 0
     """Executors at work; a local run counts as one."""
@@ -86,9 +88,9 @@ class SplitAssignmentStatus(Model):
     """Time this attempt spent in micro-batches, for the rate per executor."""
     max_observed_misalignment_seconds: float | None = None
     """The furthest any row really read was ahead of the global watermark at that moment."""
-    reason: str = ""
+    reason: Annotated[str, Field(max_length=64)] = ""
     """One word for a failure: ``UnsupportedProgram`` must not be tried again."""
-    message: str = ""
+    message: Message = ""
     """What failed, for people."""
 
 

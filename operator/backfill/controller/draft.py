@@ -2,12 +2,11 @@
 
 from typing import Any, Literal
 
-from backfill.api.backfill import Attempt, BackfillStatus
+from backfill.api.backfill import MOST_ATTEMPTS_KEPT, Attempt, BackfillStatus
 from backfill.api.conditions import Condition, ConditionType, Reason, find_condition, set_condition
 from backfill.api.errors import Problem
 from backfill.controller.observed import Observed
 
-_MOST_ATTEMPTS = 20
 _MOST_MESSAGE = 8_000
 
 
@@ -44,7 +43,7 @@ class Draft:
 
     def add_attempt(self, attempt: Attempt) -> None:
         """Records an attempt; only the last ones are kept."""
-        self.set(attempts=(*self.status.attempts, attempt)[-_MOST_ATTEMPTS:])
+        self.set(attempts=(*self.status.attempts, attempt)[-MOST_ATTEMPTS_KEPT:])
 
     def change_attempt(self, **fields: Any) -> None:
         """Replaces fields of the last attempt."""
