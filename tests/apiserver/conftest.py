@@ -13,6 +13,7 @@ import pytest
 from identities import Rules, ServiceAccountMaker, kubeconfig_of, wait_until_allowed
 from identities import service_account as create_service_account
 from kubeconfigs import why_refused
+from proxy import UnreliableProxy, running_proxy
 from resources import definitions
 from rest import BACKFILLS, DEFINITIONS, SPARK_APPLICATIONS, SPLIT_ASSIGNMENTS, Rest, eventually
 from servers import running_servers
@@ -71,6 +72,13 @@ def namespace(admin: Rest, request: pytest.FixtureRequest) -> Iterator[str]:
     for collection in (BACKFILLS, SPLIT_ASSIGNMENTS, SPARK_APPLICATIONS, "api/v1/namespaces/{}/pods"):
         _empty(admin, collection.format(name))
     admin.delete(f"api/v1/namespaces/{name}")
+
+
+@pytest.fixture
+def proxy(cluster_admin: Path) -> Iterator[UnreliableProxy]:
+    """A way to the API server that the test can make unreliable."""
+    with running_proxy(cluster_admin) as running:
+        yield running
 
 
 @pytest.fixture

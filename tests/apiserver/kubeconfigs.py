@@ -35,6 +35,13 @@ def address_and_ca(path: Path) -> tuple[str, bytes]:
     return cluster["server"], (path.parent / cluster["certificate-authority"]).read_bytes()
 
 
+def token_of(path: Path) -> str:
+    """The token of the current context's user; fails where it proves itself in another way."""
+    config = yaml.safe_load(path.read_text())
+    name = next(entry["context"]["user"] for entry in config["contexts"] if entry["name"] == config["current-context"])
+    return str(next(entry["user"]["token"] for entry in config["users"] if entry["name"] == name))
+
+
 def why_refused(path: Path) -> str | None:
     """Why tests must not touch this cluster; None for one that is clearly made to be thrown away.
 
