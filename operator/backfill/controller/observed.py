@@ -19,16 +19,16 @@ class DriverState:
     phase: Literal["Absent", "Pending", "Running", "Exited"] = "Absent"
     """``Absent``: there is no trace of it. ``Pending``: asked for, but its program does not run yet.
     ``Exited``: it was started, and nothing of it is left."""
+    exit_status: int | None = None
+    """How it exited; None where that was not seen. Negative: the signal that killed it."""
+    log_tail: tuple[str, ...] = ()
+    """The last lines of its log, once it has exited."""
     reason: str = ""
     """Why it is pending or has exited, in one word, such as ``ImagePullBackOff``, ``Unschedulable`` or ``OOMKilled``."""
     message: str = ""
     """The same for people."""
     since: datetime | None = None
     """Since when it is in this phase, by the cluster's clock; None where that is not known."""
-    exit_status: int | None = None
-    """How it exited; None where that was not seen. Negative: the signal that killed it."""
-    log_tail: tuple[str, ...] = ()
-    """The last lines of its log, once it has exited."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from backfill.controller.backends.base import Launch
 from backfill.controller.backends.java import find_java
 from backfill.controller.backends.local_conf import cores, local_conf
 from backfill.controller.backends.processes import ProcessInfo, group_members, kill_group, process
+from backfill.controller.backends.settings import driver_settings
 from backfill.controller.observed import DriverState
 
 _LOG = "driver.log"
@@ -134,20 +135,10 @@ class LocalBackend:
         return self._drivers[attempt]
 
     def _settings(self, launch: Launch, temporary: Path) -> DriverSettings:
-        backfill = launch.backfill
-        return DriverSettings(
-            backfill=backfill.metadata.name,
-            namespace=backfill.metadata.namespace,
-            uid=backfill.metadata.uid,
-            attempt=launch.attempt,
-            plan_id=launch.plan_id,
-            plan=launch.plan.uri,
-            checkpoints=launch.checkpoints.uri,
+        return driver_settings(
+            launch,
             channel=str(self._channel),
             scratch=str(temporary / "scratch"),
-            window=backfill.spec.window,
-            sources=backfill.spec.sources,
-            outputs=backfill.spec.outputs,
             main_file=self._application.main_application_file,
             arguments=self._application.arguments,
             spark_conf=self._conf,

@@ -1,0 +1,110 @@
+"""What is the same for the child SparkApplications of all Spark operators."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Literal, Protocol
+
+from backfill.api.backfill import Backfill
+from backfill.api.errors import Problem
+from backfill.controller.backends.base import Launch
+from backfill.controller.backends.manifests import Manifest
+from backfill.controller.backends.sizing import Sizing
+from backfill.controller.kubernetes.names import API_VERSION, attempt_labels, child_name
+
+NOT_INHERITED: Final = "backfill.dev/not-inherited"
+"""The annotation of a child that lists what production has and the child leaves out."""
+KEPT_SECONDS: Final = 86_400
+"""How long a child that has ended is kept, with its driver pod and log."""
+
+_FOREIGN = (
+    "argocd.argoproj.io/",
+    "helm.sh/",
+    "helm.toolkit.fluxcd.io/",
+    "kubectl.kubernetes.io/",
+    "kustomize.toolkit.fluxcd.io/",
+    "meta.helm.sh/",
+    "sparkoperator.k8s.io/",
+    "app.kubernetes.io/instance",
+    "app.kubernetes.io/managed-by",
+)
+"""Labels and annotations by which tools find what they manage: a child with them would be pruned or counted as theirs."""
+_SCRAPED = "prometheus.io/"
+
+
+@dataclass(frozen=True, slots=True)
+class ChildState:
+    """What a Spark operator says of a child."""
+
+    phase: Literal["Waiting", "Running", "Over"]
+    """``Waiting``: no driver yet. ``Over``: it has ended, or was never submitted."""
+    reason: str
+    message: str = ""
+    since: datetime | None = None
+
+
+class Dialect(Protocol):
+    """One Spark operator's SparkApplication."""
+
+    def sizing(self, production: Manifest, backfill: Backfill) -> Sizing:
+        """How big the pods will be."""
+
+    def problems(self, production: Manifest, backfill: Backfill) -> list[Problem]:
+        """Why no child can be made, with every mistake that can be seen without a cluster."""
+
+    def child(self, production: Manifest, launch: Launch) -> Manifest:
+        """The child of an attempt."""
+
+    def pods(self, child: Manifest) -> tuple[Manifest, Manifest]:
+        """The templates of a child's driver and executors."""
+
+    def state(self, child: Manifest) -> ChildState:
+        """What the operator says of a child."""
+
+
+def child_metadata(production: Manifest, launch: Launch, left_out: Iterable[str] = ()) -> Manifest:
+    """The metadata of an attempt's child: production's labels and annotations, our own, and the owner."""
+    backfill = launch.backfill.metadata
+    old = production.get("metadata", {})
+    annotations = _kept(old.get("annotations"))
+    if notes := ", ".join(left_out):
+        annotations[NOT_INHERITED] = notes
+    metadata = {
+        "name": child_name(backfill.name, launch.attempt),
+        "namespace": backfill.namespace,
+        "labels": _kept(old.get("labels")) | attempt_labels(backfill.name, launch.attempt),
+        "annotations": annotations,
+    }
+    return metadata | owned(launch.backfill)
+
+
+def owned(backfill: Backfill) -> Manifest:
+    """The owner reference of what goes with a Backfill; none for one that is not in a cluster."""
+    if not backfill.metadata.uid:
+        return {}
+    owner = {
+        "apiVersion": API_VERSION,
+        "kind": backfill.kind,
+        "name": backfill.metadata.name,
+        "uid": backfill.metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    return {"ownerReferences": [owner]}
+
+
+def not_scraped(annotations: Manifest | None) -> Manifest:
+    """A pod's annotations without those that make Prometheus look for production's metrics in it."""
+    return {key: value for key, value in (annotations or {}).items() if not key.startswith(_SCRAPED)}
+
+
+def default_conf(launch: Launch) -> dict[str, str]:
+    """Properties that a backfill sets where neither production nor its overrides do."""
+    conf = {"spark.decommission.enabled": "true"}  # executors hand on what they hold when they are let go
+    if launch.checkpoints.uri.startswith("s3://"):
+        conf["spark.hadoop.fs.s3.impl"] = "org.apache.hadoop.fs.s3a.S3AFileSystem"  # PyArrow calls s3 what Hadoop calls s3a
+    return conf
+
+
+def _kept(labels: dict[str, str] | None) -> dict[str, str]:
+    return {key: value for key, value in (labels or {}).items() if not key.startswith(_FOREIGN)}

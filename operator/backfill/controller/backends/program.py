@@ -1,0 +1,41 @@
+"""The application's main program, as a driver pod finds it."""
+
+import posixpath
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from backfill.api.errors import Problem
+
+_LOCAL = "local://"
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What is run."""
+
+    main_file: str
+    """Its path in the driver pod; relative to the working directory where Spark brings it there."""
+    arguments: tuple[str, ...]
+    """Its arguments."""
+    fetched: tuple[str, ...] = ()
+    """Files that Spark has to bring: the main program, unless it is in the image."""
+
+    @classmethod
+    def at(cls, uri: str, arguments: tuple[str, ...]) -> "Program":
+        """The program that production starts from ``uri``."""
+        if uri.startswith(_LOCAL):
+            return cls(uri.removeprefix(_LOCAL), arguments)
+        return cls(posixpath.basename(urlsplit(uri).path), arguments, (uri,))
+
+
+def program_problems(uri: str, field: str) -> list[Problem]:
+    """Why a main program can not be run again."""
+    scheme = urlsplit(uri).scheme
+    if not uri:
+        return [Problem(field, "is missing", "name the application's main program")]
+    if scheme in ("", "file"):
+        fix = "name a file of the image as local:///path, or one that pods can fetch, such as s3a://bucket/main.py"
+        return [Problem(field, f'"{uri}" is a file of the machine that submits', fix)]
+    if not uri.endswith(".py"):
+        return [Problem(field, f'"{uri}" is not a Python program', "name a .py file")]
+    return []

@@ -1,0 +1,30 @@
+"""What a driver is told when it starts, apart from where it runs."""
+
+from collections.abc import Mapping
+
+from backfill.api.settings import DriverSettings
+from backfill.controller.backends.base import Launch
+
+
+def driver_settings(
+    launch: Launch, *, channel: str, scratch: str, main_file: str, arguments: tuple[str, ...], spark_conf: Mapping[str, str]
+) -> DriverSettings:
+    """The settings of one attempt; the arguments are what its backend decides."""
+    backfill = launch.backfill
+    return DriverSettings(
+        backfill=backfill.metadata.name,
+        namespace=backfill.metadata.namespace,
+        uid=backfill.metadata.uid,
+        attempt=launch.attempt,
+        plan_id=launch.plan_id,
+        plan=launch.plan.uri,
+        checkpoints=launch.checkpoints.uri,
+        channel=channel,
+        scratch=scratch,
+        window=backfill.spec.window,
+        sources=backfill.spec.sources,
+        outputs=backfill.spec.outputs,
+        main_file=main_file,
+        arguments=arguments,
+        spark_conf=dict(spark_conf),
+    )
