@@ -1,13 +1,16 @@
 """What is said when a run has ended, and with which exit status."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from backfill.api.backfill import Backfill, OutputStatus
 from backfill.api.conditions import ConditionType, Reason, find_condition
 from backfill.cli.text import count, seconds
-from backfill.controller.store import LocalStore
+
+if TYPE_CHECKING:
+    from backfill.controller.store import LocalStore
 
 SUCCEEDED, FAILED, BAD_INPUT, WAITS = 0, 1, 2, 3
 _BAD_INPUT = {Reason.INVALID_INPUT, Reason.UNSUPPORTED_PROGRAM}
@@ -24,7 +27,7 @@ def exit_status(backfill: Backfill) -> int:
     return BAD_INPUT if outcome.reason in _BAD_INPUT else FAILED
 
 
-def tell_end(backfill: Backfill, store: LocalStore, out: Console, err: Console, options: str) -> None:
+def tell_end(backfill: Backfill, store: "LocalStore", out: Console, err: Console, options: str) -> None:
     """Says how it ended and what to do next; ``options`` are those that a next command needs to find it."""
     status = exit_status(backfill)
     if status == SUCCEEDED:
@@ -70,7 +73,7 @@ def _where(output: OutputStatus) -> str:
     return f"{rows} in branch {output.branch} of {output.table}" if output.branch else "no rows"
 
 
-def _tell_failure(backfill: Backfill, store: LocalStore, err: Console, options: str) -> None:
+def _tell_failure(backfill: Backfill, store: "LocalStore", err: Console, options: str) -> None:
     outcome = find_condition(backfill.status.conditions, ConditionType.SUCCEEDED)
     if outcome is None:
         return

@@ -9,11 +9,11 @@ from rich.console import Console
 
 from backfill.api.backfill import Backfill
 from backfill.cli.screen import Display, display
-from backfill.cli.view import view_of
+from backfill.cli.view import View
 from backfill.controller.backends.local import LocalBackend
 from backfill.controller.channel import ControllerChannel
 from backfill.controller.loop import Loop
-from backfill.controller.reconcile import Reconciler
+from backfill.controller.reconcile import Reconciler, Turn
 from backfill.controller.store import LocalStore
 from backfill.controller.worker import Worker
 
@@ -31,12 +31,19 @@ def control(store: LocalStore, backfill: Backfill, console: Console) -> Backfill
     loop = Loop(store, backend, ControllerChannel(store.channel), worker)
     try:
         with display(console) as shown, _signals(loop.reconciler, shown, store.name):
-            loop.run(lambda turn: shown.show(view_of(turn)))
+            loop.run(lambda turn: shown.show(_view_of(turn)))
     except Killed:
         _kill_driver(store, backend)
     finally:
         worker.close()
     return store.load()
+
+
+def _view_of(turn: Turn) -> View:
+    """What a turn leaves to show."""
+    job = turn.observed.job
+    backfill = turn.observed.backfill.model_copy(update={"status": turn.decision.status})
+    return View(backfill, turn.observed.now, job.progress if job else None)
 
 
 def _kill_driver(store: LocalStore, backend: LocalBackend) -> None:

@@ -93,7 +93,7 @@ def display(console: Console) -> Iterator[Display]:
 def progress_line(view: View) -> str:
     """How far it is, in one line."""
     progress = view.status.progress
-    if view.header is None:
+    if not view.planned:
         return planning_in_words(view.planning)
     parts = [f"{progress.committed:,} of {count(progress.steps, 'step')}", count(progress.rows_read, "row")]
     if view.status.watermark is not None:
@@ -114,7 +114,7 @@ def in_words(condition: Condition) -> str:
 def render(view: View) -> RenderableType:
     """The whole screen."""
     parts: list[RenderableType] = [_title(view)]
-    if view.header is None:
+    if not view.planned:
         parts.append(Text(f"  planning: {planning_in_words(view.planning)}"))
         return Group(*parts)
     parts += [_bars(view), _numbers(view)]
@@ -150,10 +150,9 @@ def _bars(view: View) -> RenderableType:
 
 
 def _lane(view: View, source: SourceStatus) -> ProgressBar:
-    bounds = view.read_range
-    if bounds is None or source.watermark is None:
+    if source.watermark is None:
         return ProgressBar(total=1, completed=0)
-    start, end = bounds
+    start, end = view.read_range
     done = (source.watermark - start).total_seconds()
     return ProgressBar(total=(end - start).total_seconds(), completed=done, complete_style="cyan", finished_style="cyan")
 

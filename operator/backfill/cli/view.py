@@ -5,10 +5,7 @@ from datetime import datetime
 
 from backfill.api.backfill import Attempt, Backfill, BackfillStatus
 from backfill.api.conditions import Condition, ConditionType, Reason, find_condition
-from backfill.api.quantities import from_us
 from backfill.cli.text import count
-from backfill.controller.reconcile import Turn
-from backfill.planning.plan import PlanHeader
 from backfill.planning.progress import PlanningProgress
 
 _STAGES = (ConditionType.PUBLISHED, ConditionType.RUNNING, ConditionType.PLANNED)
@@ -21,7 +18,6 @@ class View:
 
     backfill: Backfill
     now: datetime
-    header: PlanHeader | None = None
     planning: PlanningProgress | None = None
 
     @property
@@ -55,27 +51,20 @@ class View:
         return self.status.attempts[-1] if self.status.attempts else None
 
     @property
-    def read_range(self) -> tuple[datetime, datetime] | None:
+    def planned(self) -> bool:
+        """Whether there is a plan."""
+        return self.status.plan_id is not None
+
+    @property
+    def read_range(self) -> tuple[datetime, datetime]:
         """From the first moment read to the end of what is read."""
-        if self.header is None:
-            return None
-        return from_us(self.header.inputs.read_start_us), from_us(self.header.inputs.read_end_us)
+        window = self.backfill.spec.window
+        return window.start - window.warm_up, window.end + window.drain
 
     @property
     def elapsed_seconds(self) -> float:
         """Since work began."""
         return ((self.status.finished_at or self.now) - (self.status.started_at or self.now)).total_seconds()
-
-
-def view_of(turn: Turn) -> View:
-    """What a turn leaves to show."""
-    job = turn.observed.job
-    return View(
-        backfill=turn.observed.backfill.model_copy(update={"status": turn.decision.status}),
-        now=turn.observed.now,
-        header=turn.observed.header,
-        planning=job.progress if job else None,
-    )
 
 
 def in_order(conditions: tuple[Condition, ...]) -> list[Condition]:

@@ -6,33 +6,16 @@ from typing import Any
 
 from rich.console import Console
 
-from backfill.api.backfill import Attempt, Backfill, BackfillStatus, OrderingPolicy, Progress, SourceStatus
+from backfill.api.backfill import Attempt, Backfill, BackfillStatus, Progress, SourceStatus
 from backfill.api.conditions import ConditionType, Reason, set_condition
-from backfill.api.quantities import to_us
+from backfill.cli.pages import listing
 from backfill.cli.screen import Lines, render
-from backfill.cli.status import listing
 from backfill.cli.text import count, seconds, size
 from backfill.cli.view import View
-from backfill.planning.plan import PlanHeader, PlanInputs, Proof
 from backfill.planning.progress import PlanningProgress
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 NOW = datetime(2024, 3, 1, 12, tzinfo=UTC)
-
-
-def header() -> PlanHeader:
-    inputs = PlanInputs(
-        start_us=to_us(START),
-        end_us=to_us(START + timedelta(hours=24)),
-        policy=OrderingPolicy.WITHIN_LATENESS,
-        allowed_lateness_us=0,
-        max_misalignment_us=7_200_000_000,
-        target_step_bytes=1,
-        parallelism=1,
-        sources=(),
-    )
-    proof = Proof(greatest_disorder_us=0, greatest_misalignment_us=0)
-    return PlanHeader(plan_id="3fa2", inputs=inputs, step_starts_us=(), step_ends_us=(), sources=(), proof=proof)
 
 
 def view(committed: int, *, reason: Reason = Reason.REPLAYING, message: str = "attempt 1 is reading", **progress: Any) -> View:
@@ -47,7 +30,7 @@ def view(committed: int, *, reason: Reason = Reason.REPLAYING, message: str = "a
         watermark=marks["clicks"],
         conditions=conditions,
     )
-    return View(_backfill(status), NOW, header())
+    return View(_backfill(status), NOW)
 
 
 def _backfill(status: BackfillStatus) -> Backfill:
@@ -109,7 +92,7 @@ def test_lines_tell_what_happened_and_progress_now_and_then() -> None:
 def test_a_removal_is_told_whatever_went_before() -> None:
     before = view(12, reason=Reason.ATTEMPTS_EXHAUSTED)
     conditions = set_condition(before.status.conditions, ConditionType.SUCCEEDED, "Unknown", Reason.REMOVING, "", NOW, 1)
-    after = View(_backfill(before.status.model_copy(update={"conditions": conditions})), NOW, before.header)
+    after = View(_backfill(before.status.model_copy(update={"conditions": conditions})), NOW)
     assert shown(render(after))[-1] == "  Removing"
 
 
