@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Protocol
 
 from backfill.controller.interfaces import ConflictError
+from backfill.controller.kubernetes.resources import Manifest
 
 _LOG = logging.getLogger(__name__)
-Manifest = dict[str, Any]
 
 
 class LeaseStore(Protocol):
