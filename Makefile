@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 PY := .venv/bin/python
 
-.PHONY: help install demo test test-slow test-apiserver lint format verify bench clean
+.PHONY: help install demo test test-slow test-apiserver lint format generate verify bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -33,7 +33,12 @@ format: install ## Rewrite the code in the house style
 	@$(PY) -m ruff check --fix operator tests examples scripts
 	@$(PY) -m ruff format operator tests examples scripts
 
-verify: install ## Regenerate what is generated and fail if anything changed
+generate: install ## Write what is made from the models: crds/ and docs/reference.md
+	@$(PY) scripts/resource_definitions.py
+	@$(PY) scripts/resource_reference.py
+
+verify: install ## Fail if anything that is generated is not current
+	@$(PY) scripts/resource_definitions.py --check
 	@$(PY) scripts/resource_reference.py --check
 
 bench: install ## Measure against what one would otherwise run (half an hour; results in .bench/)

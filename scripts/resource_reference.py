@@ -18,6 +18,8 @@ that it is current. Durations are written `30s`, `15m`, `2h`, `1d` or `1h30m`; t
 
 def type_of(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
     """A field's type in a word or two."""
+    if schema.get("x-kubernetes-int-or-string"):
+        return "size"
     options = [option for option in schema.get("anyOf", []) if option.get("type") != "null"]
     if options:
         return type_of(options[0], definitions)
@@ -33,7 +35,7 @@ def type_of(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
         return f"list of {type_of(schema['items'], definitions)}"
     if schema.get("type") == "object" and isinstance(schema.get("additionalProperties"), dict):
         return f"map of {type_of(schema['additionalProperties'], definitions)}"
-    if "\\d+m" in schema.get("pattern", "") and "d)?" in schema["pattern"]:
+    if "d)?" in schema.get("pattern", ""):
         return "duration"
     return {"date-time": "time"}.get(schema.get("format", ""), str(schema.get("type", "any")))
 

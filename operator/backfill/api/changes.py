@@ -7,17 +7,17 @@ from backfill.api.backfill import BackfillSpec
 from backfill.api.errors import Problem
 from backfill.api.problems import Location, field_path, shown
 
-_MUTABLE = re.compile(
-    r"spec\.(suspend|scaling|overrides|failurePolicy|retryNonce|ttlAfterFinished|outputs\[\d+\]\.publish\.approval)\b.*"
-)
+MUTABLE_FIELDS = ("suspend", "scaling", "overrides", "failurePolicy", "retryNonce", "ttlAfterFinished")
+"""Fields of a specification that may change at any time; the approval of outputs may as well."""
+
+_MUTABLE = re.compile(rf"spec\.({'|'.join(MUTABLE_FIELDS)}|outputs\[\d+\]\.publish\.approval)\b.*")
 _UNSET = object()
 
 
 def spec_difference(old: BackfillSpec, new: BackfillSpec) -> list[Problem]:
     """Every field that differs and may not change once the plan is made: "was X, is Y".
 
-    ``suspend``, ``scaling``, ``overrides``, ``failurePolicy``, ``retryNonce``, ``ttlAfterFinished`` and the approval of
-    outputs may change at any time; the next attempt follows them.
+    What is in ``MUTABLE_FIELDS`` and the approval of outputs may change at any time; the next attempt follows them.
     """
     changed = _differences(old.to_manifest(), new.to_manifest(), ("spec",))
     return [problem for problem in changed if not _MUTABLE.fullmatch(problem.field)]

@@ -102,11 +102,30 @@ def from_us(value: int) -> datetime:
     return _EPOCH + value * _MICROSECOND
 
 
+DURATION_IN_MILLISECONDS = (
+    "self.findAll('[0-9]+[a-z]+').map(part, int(part.find('[0-9]+')) * (part.endsWith('d') ? 86400000"
+    " : part.endsWith('h') ? 3600000 : part.endsWith('ms') ? 1 : part.endsWith('m') ? 60000 : 1000)).sum()"
+)
+"""A duration's length in Kubernetes' expression language."""
+
 Duration = Annotated[
     timedelta,
     BeforeValidator(parse_duration),
     PlainSerializer(format_duration, when_used="json"),
-    WithJsonSchema({"type": "string", "pattern": r"^(\d+d)?(\d+h)?(\d+m)?(\d+s)?(\d+ms)?$", "minLength": 2, "maxLength": 32}),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": r"^(\d{1,4}d)?(\d{1,5}h)?(\d{1,7}m)?(\d{1,9}s)?(\d{1,12}ms)?$",
+            "minLength": 2,
+            "maxLength": 32,
+            "x-kubernetes-validations": [
+                {
+                    "rule": f"{DURATION_IN_MILLISECONDS} <= {_LONGEST // timedelta(milliseconds=1)}",
+                    "message": "is longer than ten years; give a shorter duration",
+                }
+            ],
+        }
+    ),
 ]
 """A length of time as users write it."""
 
@@ -114,13 +133,21 @@ Time = Annotated[
     datetime,
     BeforeValidator(parse_time),
     PlainSerializer(format_time, when_used="json"),
-    WithJsonSchema({"type": "string", "format": "date-time", "maxLength": 40}),
+    WithJsonSchema({"type": "string", "format": "date-time", "maxLength": 40, "pattern": f"^{_TIME.pattern}$"}),
 ]
 """A moment as users write it."""
 
 ByteSize = Annotated[
     int,
     BeforeValidator(parse_bytes),
-    WithJsonSchema({"type": "string", "pattern": r"^\d+(Ki|Mi|Gi|Ti|k|M|G|T)?$", "maxLength": 20}),
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "pattern": r"^0*[1-9]\d*(Ki|Mi|Gi|Ti|k|M|G|T)?$",
+            "minimum": 1,
+            "maxLength": 20,
+            "x-kubernetes-int-or-string": True,
+        }
+    ),
 ]
 """A number of bytes as users write it."""

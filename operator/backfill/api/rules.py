@@ -8,7 +8,7 @@ from backfill.api.backfill import BackfillSpec, CatalogRef, Ordering, OrderingPo
 from backfill.api.errors import Problem
 from backfill.api.quantities import format_duration, to_us
 
-_MOST_STEPS = 1_000_000
+MOST_STEPS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -132,11 +132,11 @@ def _not_too_many_steps(parts: Parts) -> Iterator[Problem]:
         return
     read_us = to_us(parts.window.end - parts.window.start + parts.window.warm_up + parts.window.drain)
     steps = 2 * read_us // parts.max_misalignment_us
-    if steps > _MOST_STEPS:
+    if steps > MOST_STEPS:
         length = format_duration(parts.window.end - parts.window.start)
         yield Problem(
             "spec.maxMisalignment",
-            f"would cut a window of {length} into up to {steps:,} steps, more than {_MOST_STEPS:,}",
+            f"would cut a window of {length} into up to {steps:,} steps, more than {MOST_STEPS:,}",
             "allow a greater misalignment, or split the window",
         )
 

@@ -1,0 +1,45 @@
+"""The definitions of this project's resources are what an API server wants, and what people can read."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+from resources import OWN
+from rest import DEFINITIONS, Rest
+
+DEFINITION_FILES = pytest.mark.parametrize("path", OWN, ids=lambda path: path.stem)
+
+
+def test_both_resources_have_a_definition() -> None:
+    assert [path.name for path in OWN] == ["backfills.yaml", "splitassignments.yaml"]
+
+
+@DEFINITION_FILES
+def test_a_definition_is_accepted_without_a_warning_and_its_schema_is_structural(admin: Rest, crds: None, path: Any) -> None:
+    manifest = yaml.safe_load(path.read_text())
+    answer = admin.apply(f"{DEFINITIONS}/{manifest['metadata']['name']}", manifest)
+    conditions = {condition["type"]: condition["status"] for condition in answer.expect()["status"]["conditions"]}
+    assert answer.warnings == []
+    assert conditions["Established"] == "True"
+    assert "NonStructuralSchema" not in conditions
+
+
+@DEFINITION_FILES
+def test_a_definition_is_small_enough_for_every_client(path: Any) -> None:
+    assert path.stat().st_size < 100_000
+
+
+@DEFINITION_FILES
+def test_every_field_says_what_it_means(path: Any) -> None:
+    schema = yaml.safe_load(path.read_text())["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    silent = [place for place, field in _fields(schema) if not field.get("description") and not place.startswith(".metadata")]
+    assert silent == []
+
+
+def _fields(schema: dict[str, Any], place: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    yield place, schema
+    for name, field in schema.get("properties", {}).items():
+        yield from _fields(field, f"{place}.{name}")
+    for name, field in schema.get("items", {}).get("properties", {}).items():
+        yield from _fields(field, f"{place}[].{name}")
