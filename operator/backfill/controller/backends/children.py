@@ -33,6 +33,20 @@ _MOST_SETTINGS_BYTES = 120_000
 _UNPLANNED = "not-planned-yet"
 
 
+class _Dumper(yaml.SafeDumper):
+    """Programs are shown as they are written, line by line; nothing is an alias of something above."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+
+_Dumper.add_representer(str, _text)
+
+
 def dialect(api_version: str) -> Dialect:
     """The dialect of the SparkApplications of an API version.
 
@@ -88,7 +102,7 @@ def render(backfill: Backfill, production: Manifest) -> str:
     """
     if problems := child_problems(backfill, production):
         raise InvalidManifest(problems)
-    return str(yaml.safe_dump_all(child_manifests(preview_launch(backfill), production), sort_keys=False))
+    return yaml.dump_all(child_manifests(preview_launch(backfill), production), Dumper=_Dumper, sort_keys=False)
 
 
 def _catalog_problems(backfill: Backfill) -> Iterator[Problem]:

@@ -93,7 +93,7 @@ class Kubeflow:
             | {"cores": sizing.executor_cores, "memory": sizing.executor_memory, "instances": sizing.executors},
             "sparkConf": _conf(production, launch, enforced) | overrides,
         }
-        if volumes := _local_volumes(spec):
+        if volumes := _mounted_volumes(spec, driver, executor):
             child["volumes"] = volumes
         if program.fetched:
             items(part(child, "deps"), "files").extend(program.fetched)
@@ -153,8 +153,9 @@ def _conf(production: Manifest, launch: Launch, enforced: dict[str, str]) -> dic
     return conf | {key: enforced[key] for key in kept}
 
 
-def _local_volumes(spec: Manifest) -> list[Any]:
-    mounted = {mount["name"] for role in ("driver", "executor") for mount in spec[role].get("volumeMounts") or []}
+def _mounted_volumes(spec: Manifest, *pods: Manifest) -> list[Any]:
+    """Volumes that did not move into a template."""
+    mounted = {mount["name"] for pod in pods for mount in pod.get("volumeMounts") or []}
     return [volume for volume in spec.get("volumes") or [] if volume["name"] in mounted]
 
 

@@ -13,6 +13,8 @@ _ONLY_IN_PRODUCTION = re.compile(
 )
 _LOCAL_MASTER = re.compile(r"local(?:\[(\*|\d+)(?:,\d+)?\])?")
 _MEBIBYTE = 2**20
+_FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+"""Spark's first choice runs a program of the operating system to look at each file it renames on a local disk."""
 
 
 def local_conf(application: Application, overrides: Overrides) -> dict[str, str]:
@@ -24,6 +26,7 @@ def local_conf(application: Application, overrides: Overrides) -> dict[str, str]
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": f"{_quarter_of_memory() // _MEBIBYTE}m",
         "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",  # nobody waits for an answer: throughput is what counts
+        "spark.sql.streaming.checkpointFileManagerClass": _FILE_MANAGER,
         "spark.sql.session.timeZone": "UTC",
     }
     conf |= {key: value for key, value in application.spark_conf.items() if not _ONLY_IN_PRODUCTION.fullmatch(key)}
