@@ -8,6 +8,9 @@ from backfill.api.base import Model
 SETTINGS_VARIABLE = "BACKFILL_SETTINGS"
 """The environment variable that holds the settings as JSON."""
 
+CLUSTER_CHANNEL = "kubernetes:"
+"""What a channel in a cluster begins with; the name of the SplitAssignment follows."""
+
 
 class DriverSettings(Model):
     """One attempt's settings. A backend writes them, the runtime reads them."""

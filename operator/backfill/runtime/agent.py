@@ -21,7 +21,6 @@ from backfill.runtime.release import Release, release_path, write_release
 from backfill.runtime.run import FINISHED, STOPPED, Run, StartedQuery, failed, unsupported
 
 _PERIOD_SECONDS = 0.05
-_HEARTBEAT_SECONDS = 2.0
 _CONTROLLER_CHECK_SECONDS = 5.0
 _STEPS_TOLD_AHEAD = 4
 """Enough that no query waits for the agent's next turn, and what has still to be read when the run is to stop."""
@@ -32,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 class Agent(threading.Thread):
-    """Runs until the run is over and its last status is written; ``reported`` is set then."""
+    """Runs until the run is over and its last status is delivered; ``reported`` is set then."""
 
     def __init__(
         self,
@@ -62,12 +61,13 @@ class Agent(threading.Thread):
                 _log.exception("the agent failed")
                 self._run.end(failed(f"the agent failed: {error}"))
         self._report()
+        self._channel.close()
         self.reported.set()
 
     def _turn(self) -> None:
         spec = self._assignment()
         if not self._run.stopping.is_set() and self._controller.gone():
-            _log.warning("no controller holds the channel's lock: stopping after what is released")
+            _log.warning("nobody reads the reports any more: stopping after what is released")
             self._run.stopping.set()
         if spec is not None:
             if spec.stop:
@@ -156,7 +156,7 @@ class Agent(threading.Thread):
         status = self._status(now)
         old = self._reported
         news = old is None or status.model_copy(update={"heartbeat": old.heartbeat}) != old
-        if old is not None and not news and (now - old.heartbeat).total_seconds() < _HEARTBEAT_SECONDS:
+        if old is not None and not news and (now - old.heartbeat).total_seconds() < self._channel.heartbeat_seconds:
             return
         self._channel.report(status)
         self._reported = status

@@ -14,7 +14,11 @@ _log = logging.getLogger(__name__)
 
 
 class Channel(Protocol):
-    """The driver's end of a SplitAssignment. Messages may come late, twice, or not at all."""
+    """The driver's end of a SplitAssignment. Messages may come late, twice, or not at all. Nothing but ``close`` waits."""
+
+    @property
+    def heartbeat_seconds(self) -> float:
+        """How often to report where nothing happens."""
 
     def assignment(self) -> SplitAssignmentSpec | None:
         """The newest spec known here; None while there is none."""
@@ -26,11 +30,16 @@ class Channel(Protocol):
         """Replaces the status."""
 
     def controller_alive(self) -> bool:
-        """Whether somebody reads what is reported."""
+        """Whether somebody reads what is reported, or will."""
+
+    def close(self) -> None:
+        """Nothing is reported any more. Returns when the last report is delivered, or can not be."""
 
 
 class DirectoryChannel:
     """A channel for a controller on the same machine. Each side replaces its own file at once."""
+
+    heartbeat_seconds = 2.0
 
     def __init__(self, directory: Path):
         self._directory = directory
@@ -68,3 +77,6 @@ class DirectoryChannel:
     def controller_alive(self) -> bool:
         """Whether the controller's lock is held."""
         return controller_alive(self._directory)
+
+    def close(self) -> None:
+        """Every report was delivered when it was made."""

@@ -12,11 +12,14 @@ from pathlib import Path
 from pyspark import SparkContext
 
 from backfill.api.errors import BackfillError, BadInput
+from backfill.api.settings import CLUSTER_CHANNEL
 from backfill.planning.plan import read_header
 from backfill.runtime.agent import Agent
-from backfill.runtime.channel import DirectoryChannel
+from backfill.runtime.api_server import ApiServer, pod_connection
+from backfill.runtime.channel import Channel, DirectoryChannel
 from backfill.runtime.closing import close_query
 from backfill.runtime.interception import install
+from backfill.runtime.kubernetes_channel import KubernetesChannel
 from backfill.runtime.reading import count_rows
 from backfill.runtime.run import Outcome, Run, failed, unsupported
 from backfill.runtime.settings import RuntimeSettings, settings_from_environment
@@ -72,11 +75,11 @@ def prepare(settings: RuntimeSettings) -> tuple[Run, Agent]:
     """The run and its agent, which has not begun, taking up what earlier attempts left.
 
     Raises:
-        BackfillError: the plan can not be read.
+        BackfillError: the plan or the SplitAssignment can not be read.
     """
     plan = settings.plan_workspace
     header = read_header(plan)
-    channel = DirectoryChannel(Path(settings.channel))
+    channel = _open_channel(settings)
     Path(settings.scratch).mkdir(parents=True, exist_ok=True)
     tracker = Tracker(
         header,
@@ -87,6 +90,15 @@ def prepare(settings: RuntimeSettings) -> tuple[Run, Agent]:
     )
     run = Run(settings, tracker)
     return run, Agent(run, channel, lambda query: close_query(query, run))
+
+
+def _open_channel(settings: RuntimeSettings) -> Channel:
+    _, cluster, name = settings.channel.partition(CLUSTER_CHANNEL)
+    if not cluster:
+        return DirectoryChannel(Path(settings.channel))
+    channel = KubernetesChannel(ApiServer(pod_connection()), name, settings)
+    channel.open()
+    return channel
 
 
 def _run_application(run: Run) -> None:
