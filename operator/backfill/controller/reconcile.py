@@ -9,7 +9,7 @@ from backfill.api.backfill import Backfill, BackfillStatus
 from backfill.api.errors import BackfillError
 from backfill.api.split_assignment import SplitAssignmentStatus
 from backfill.controller.backends.base import Backend, Launch
-from backfill.controller.decide import decide
+from backfill.controller.decide import decide, finished
 from backfill.controller.decision import (
     Action,
     CancelJob,
@@ -60,9 +60,15 @@ class Reconciler:
         self._monotonic = monotonic
         self._status: BackfillStatus | None = None
         self._recorded_at = -progress_every_seconds
+        self._withheld = False
         self._meter = Meter()
         self.shutting_down = False
         """Set to end in good order: the driver stops after the step under way."""
+
+    @property
+    def withheld_seconds(self) -> float | None:
+        """After how long another turn may record the progress that the last one kept back; None where it kept none."""
+        return max(self._recorded_at + self._progress_every_seconds - self._monotonic(), 0.0) if self._withheld else None
 
     def turn(self) -> Turn | None:
         """Observes, decides, records and acts. None when the resource is gone.
@@ -108,6 +114,8 @@ class Reconciler:
         )
 
     def _plan(self, backfill: Backfill) -> tuple[PlanHeader | None, str]:
+        if finished(Observed(backfill, datetime.now(UTC))):
+            return None, ""  # nothing is decided from it any more, and it may have to be fetched
         try:
             return self._plans.header(backfill), ""
         except BackfillError as error:
@@ -124,6 +132,7 @@ class Reconciler:
     def _record(self, recorded: BackfillStatus, decision: Decision) -> None:
         """Progress alone is written now and then; everything else at once, before it is acted on."""
         status, now = decision.status, self._monotonic()
+        self._withheld = False
         if status == recorded:
             self._status = status
             return
@@ -132,6 +141,8 @@ class Reconciler:
             self._status = None  # what could not be recorded is not so
             self._store.write_status(status)
             self._recorded_at = now
+        else:
+            self._withheld = True
         self._status = status
 
     def _act(self, action: Action, observed: Observed, status: BackfillStatus) -> None:
