@@ -1,0 +1,151 @@
+"""Takes the turns of all Backfills, and keeps what each needs from one turn to the next."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from backfill.api.backfill import BackfillStatus
+from backfill.api.conditions import Condition, ConditionType, find_condition
+from backfill.api.errors import BackfillError
+from backfill.controller.interfaces import ConflictError, JobRunner
+from backfill.controller.kubernetes.logs import about
+from backfill.controller.kubernetes.metrics import Metrics, Result
+from backfill.controller.kubernetes.pool import Key
+from backfill.controller.kubernetes.queue import WorkQueue
+from backfill.controller.kubernetes.resources import Manifest
+from backfill.controller.reconcile import Reconciler, Turn
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One Backfill that is worked on."""
+
+    uid: str
+    reconciler: Reconciler
+    jobs: JobRunner
+
+    def close(self) -> None:
+        """Ends what works for it in this process; drivers go on."""
+        self.jobs.close()
+
+
+class Turns:
+    """Threads share it; the queue sees to it that a Backfill is in one of them only."""
+
+    def __init__(
+        self,
+        queue: WorkQueue[Key],
+        find: Callable[[Key], Manifest | None],
+        open_case: Callable[[Key, Manifest], Case],
+        metrics: Metrics,
+        *,
+        on_turn: Callable[[Turn], None],
+        leads: Callable[[], bool],
+    ):
+        """How turns are taken.
+
+        Args:
+            queue: told how each turn ended.
+            find: a Backfill as it is known now; must not ask the API server.
+            open_case: begins to work on a Backfill.
+            metrics: told of each turn.
+            on_turn: told of each turn that was completed.
+            leads: whether this process may take turns.
+        """
+        self._queue = queue
+        self._find = find
+        self._open_case = open_case
+        self._metrics = metrics
+        self._on_turn = on_turn
+        self._leads = leads
+        self._cases: dict[Key, Case] = {}
+
+    def take(self, key: Key) -> None:
+        """One turn of one Backfill. Never raises."""
+        if not self._leads():
+            self._queue.done(key)
+            return
+        began = time.monotonic()
+        result = self._guarded(key)
+        self._metrics.turned(result, time.monotonic() - began)
+        if result == "done":
+            self._queue.done(key)
+        else:
+            self._queue.failed(key)
+
+    def close(self) -> None:
+        """Drops everything. No turn may be under way."""
+        for key in list(self._cases):
+            self._drop(key)
+
+    def _guarded(self, key: Key) -> Result:
+        backfill = self._find(key)
+        with about(*key, uid=_uid(backfill), attempt=_attempt(backfill)):
+            try:
+                self._turn(key, backfill)
+            except ConflictError as error:
+                _LOG.debug("decided on what has changed meanwhile: %s", error)
+                return "conflict"
+            except BackfillError as error:
+                _LOG.warning("could not be worked on, will be tried again: %s", error)
+                return "failed"
+            except Exception:
+                _LOG.exception("a turn failed, will be tried again")
+                return "failed"
+        return "done"
+
+    def _turn(self, key: Key, backfill: Manifest | None) -> None:
+        case = self._cases.get(key)
+        if case is not None and case.uid != _uid(backfill):
+            self._drop(key)
+            case = None
+        if backfill is None:
+            return
+        if case is None:
+            case = self._cases[key] = self._open_case(key, backfill)
+        turn = case.reconciler.turn()
+        if turn is None:
+            self._drop(key)
+            return
+        for condition in changed_conditions(turn.observed.backfill.status, turn.decision.status):
+            _LOG.info("%s=%s %s %s", condition.type, condition.status, condition.reason, condition.message)
+        self._metrics.decided(key, turn)
+        self._on_turn(turn)
+        if turn.decision.next.at_rest and (case.jobs.state is None or _is_over(turn)):
+            self._drop(key)
+        for wait in (turn.decision.next.requeue_seconds, case.reconciler.withheld_seconds):
+            if wait is not None:
+                self._queue.mark(key, wait)
+
+    def _drop(self, key: Key) -> None:
+        self._metrics.forget(key)
+        case = self._cases.pop(key, None)
+        if case is not None:
+            case.close()
+
+
+def changed_conditions(before: BackfillStatus, after: BackfillStatus) -> Iterator[Condition]:
+    """The conditions whose status or reason is new."""
+    for condition in after.conditions:
+        old = find_condition(before.conditions, condition.type)
+        if old is None or (old.status, old.reason) != (condition.status, condition.reason):
+            yield condition
+
+
+def _is_over(turn: Turn) -> bool:
+    """Whether not even the result of the last job is of use any more."""
+    outcome = find_condition(turn.decision.status.conditions, ConditionType.SUCCEEDED)
+    deleted = turn.observed.backfill.metadata.deletion_timestamp is not None
+    return outcome is not None and outcome.status != "Unknown" and not deleted
+
+
+def _uid(backfill: Manifest | None) -> str:
+    return str(backfill["metadata"]["uid"]) if backfill else ""
+
+
+def _attempt(backfill: Manifest | None) -> int | None:
+    attempts = (backfill or {}).get("status", {}).get("attempts")
+    return int(attempts[-1]["number"]) if attempts else None
