@@ -3,6 +3,9 @@
 import hashlib
 from typing import Final
 
+Key = tuple[str, str]
+"""Namespace and name of a Backfill."""
+
 GROUP: Final = "backfill.dev"
 VERSION: Final = "v1alpha1"
 API_VERSION: Final = f"{GROUP}/{VERSION}"

@@ -11,7 +11,7 @@ from backfill.api.errors import BackfillError
 from backfill.controller.interfaces import ConflictError, JobRunner
 from backfill.controller.kubernetes.logs import about
 from backfill.controller.kubernetes.metrics import Metrics, Result
-from backfill.controller.kubernetes.pool import Key
+from backfill.controller.kubernetes.names import Key
 from backfill.controller.kubernetes.queue import WorkQueue
 from backfill.controller.kubernetes.resources import Manifest
 from backfill.controller.reconcile import Reconciler, Turn
