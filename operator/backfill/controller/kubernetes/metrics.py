@@ -7,7 +7,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import GaugeMetricFamily
 
 from backfill.api.backfill import Attempt
-from backfill.controller.kubernetes.pool import JobUsage, Key
+from backfill.controller.kubernetes.names import Key
+from backfill.controller.kubernetes.pool import JobUsage
 from backfill.controller.reconcile import Turn
 
 Result = Literal["done", "conflict", "unreadable", "failed"]
