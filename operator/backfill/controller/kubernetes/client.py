@@ -15,6 +15,9 @@ from backfill.controller.kubernetes.resources import POD, Manifest, Resource
 from backfill.controller.kubernetes.throttle import Throttle
 from backfill.controller.kubernetes.transport import Call, OnRequest, Transport
 
+Labels = Mapping[str, str | None]
+"""Labels that objects must have; None: whatever the value."""
+
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _PAGE = 500
 _WATCH_SECONDS = 300
@@ -88,7 +91,7 @@ class Cluster:
         except NotFound:
             return None
 
-    def list(self, resource: Resource, namespace: str | None = None, *, labels: Mapping[str, str] | None = None) -> Listing:
+    def list(self, resource: Resource, namespace: str | None = None, *, labels: Labels | None = None) -> Listing:
         """All objects of a namespace, or of all namespaces, with all of the labels."""
         items: list[Manifest] = []
         more = ""
@@ -201,7 +204,7 @@ class Cluster:
         namespace: str | None = None,
         *,
         resource_version: str,
-        labels: Mapping[str, str] | None = None,
+        labels: Labels | None = None,
         seconds: int = _WATCH_SECONDS,
     ) -> Iterator[tuple[str, Manifest]]:
         """What happens after a version: ``ADDED``, ``MODIFIED``, ``DELETED`` or ``BOOKMARK``, with the object.
@@ -260,5 +263,10 @@ class Cluster:
         return answer
 
 
-def _selector(labels: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:
-    return (("labelSelector", ",".join(f"{name}={value}" for name, value in labels.items())),) if labels else ()
+def label_selector(labels: Labels) -> str:
+    """The labels as the API server wants to be asked for them."""
+    return ",".join(name if value is None else f"{name}={value}" for name, value in labels.items())
+
+
+def _selector(labels: Labels | None) -> tuple[tuple[str, str], ...]:
+    return (("labelSelector", label_selector(labels)),) if labels else ()
