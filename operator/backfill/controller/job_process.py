@@ -19,7 +19,6 @@ from backfill.controller.jobs import Job, JobState
 from backfill.planning.progress import PlanningProgress
 
 _MODULE = "backfill.controller.job_main"
-_MIB = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +84,10 @@ class JobProcess:
             status = Path(f"/proc/{self._process.pid}/status").read_text()
         except OSError:
             return None
-        kilobytes = {key: value.split()[0] for key, _, value in (line.partition(":") for line in status.splitlines())}
-        if "VmRSS" not in kilobytes:
+        kilobytes = {line[:5]: int(line.split()[1]) for line in status.splitlines() if line.startswith(("VmRSS", "VmHWM"))}
+        if not kilobytes:
             return None  # it has ended
-        return Memory(int(kilobytes["VmRSS"]) * 1024, int(kilobytes["VmHWM"]) * 1024)
+        return Memory(kilobytes["VmRSS"] * 1024, kilobytes["VmHWM"] * 1024)
 
     def send(self, job: Job) -> None:
         """Gives it a job.

@@ -26,6 +26,11 @@ class Job(Protocol):
         """Does the work and gives what it found out."""
 
 
+def job_kind(job: Job) -> str:
+    """What a job does, in a word: plan, verify, settle, publish or discard."""
+    return type(job).__name__.removesuffix("Job").lower()
+
+
 @dataclass(frozen=True, slots=True)
 class JobState:
     """What became of a job."""

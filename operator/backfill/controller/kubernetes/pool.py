@@ -1,0 +1,252 @@
+"""Jobs in processes of the operator: a few at a time, each in a fresh process with a bound on its memory.
+
+A process lives for one job. So the credentials of a Backfill's catalogs are in the environment of its own process only,
+and all memory of a large plan is given back.
+"""
+
+import logging
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from backfill.api.errors import BackfillError, first_line
+from backfill.controller.job_process import JobProcess, Message, ProcessDied, failed, told
+from backfill.controller.jobs import Job, JobState, job_kind
+from backfill.controller.kubernetes.names import Key
+from backfill.controller.redaction import redact, redacted
+
+_LOG = logging.getLogger(__name__)
+_MIB = 2**20
+_LOOK_SECONDS = 0.05
+"""Between two looks at a process's memory: it can not grow by much more than a hundred megabytes meanwhile."""
+_NEWS_SECONDS = 1.0
+"""Between two calls of ``on_change`` in which only progress is new."""
+_LOG_LINES = 30
+
+
+@dataclass(frozen=True, slots=True)
+class JobUsage:
+    """What a job took, for metrics."""
+
+    key: Key
+    kind: str
+    """``plan``, ``verify``, ``settle``, ``publish`` or ``discard``."""
+    outcome: Literal["Done", "Failed"]
+    waited_seconds: float
+    """For its turn."""
+    seconds: float
+    """At work, with the start of its process."""
+    peak_bytes: int
+    """The most memory its process held."""
+
+
+class JobPool:
+    """A bounded number of job processes for all Backfills; whoever waits longest is next."""
+
+    def __init__(
+        self,
+        credentials: Callable[[Key], Mapping[str, str]],
+        *,
+        processes: int = 2,
+        memory_bytes: int = 1024 * _MIB,
+        on_used: Callable[[JobUsage], None] = lambda usage: None,
+    ):
+        """No process is started before there is a job.
+
+        Args:
+            credentials: the environment variables for a Backfill's catalogs; asked for before each job, in a thread of
+                the pool. It may raise a BackfillError, which then is the job's.
+            processes: jobs done at the same time.
+            memory_bytes: the most that each may hold.
+            on_used: told of each job that came to its end, in a thread of the pool.
+        """
+        self.credentials = credentials
+        self.memory_bytes = memory_bytes
+        self.on_used = on_used
+        self._threads = ThreadPoolExecutor(processes, thread_name_prefix="job")
+        self._runners: set[PooledJobs] = set()
+
+    def runner(self, key: Key, on_change: Callable[[], None]) -> "PooledJobs":
+        """The jobs of one Backfill. ``on_change``: there is something new in its state; called in a thread of the pool."""
+        runner = PooledJobs(self, key, on_change)
+        self._runners.add(runner)
+        return runner
+
+    def submit(self, work: Callable[[], None]) -> Future[None]:
+        """Has something done when its turn comes."""
+        return self._threads.submit(work)
+
+    def forget(self, runner: "PooledJobs") -> None:
+        """Its Backfill is gone."""
+        self._runners.discard(runner)
+
+    def close(self) -> None:
+        """Abandons all jobs; they are repeated by whoever comes after."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for runner in list(self._runners):
+            runner.close()
+        self._threads.shutdown(wait=True)
+
+
+@dataclass(slots=True, eq=False)
+class _Run:
+    """One job from the queue to its end. Only the thread that does it starts its process; any may abandon it."""
+
+    job: Job
+    queued_at: float = field(default_factory=time.monotonic)
+    future: Future[None] | None = None
+    _abandoned: bool = False
+    _process: JobProcess | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def take(self, process: JobProcess) -> bool:
+        """False: it was abandoned, and nobody waits for it."""
+        with self._lock:
+            self._process = process
+            return not self._abandoned
+
+    def abandon(self) -> None:
+        with self._lock:
+            self._abandoned = True
+            if self._process is not None:
+                self._process.kill()
+        if self.future is not None:
+            self.future.cancel()
+
+
+class PooledJobs:
+    """Does the jobs of one Backfill in the pool's processes, one at a time."""
+
+    def __init__(self, pool: JobPool, key: Key, on_change: Callable[[], None]):
+        self._pool = pool
+        self._key = key
+        self._on_change = on_change
+        self._lock = threading.Lock()
+        self._run: _Run | None = None
+        self._state: JobState | None = None
+
+    @property
+    def state(self) -> JobState | None:
+        """The job under way or done last."""
+        return self._state
+
+    def start(self, job: Job) -> None:
+        """Begins a job when its turn comes, and abandons one that is under way."""
+        self.cancel()
+        run = _Run(job)
+        with self._lock:
+            self._run, self._state = run, JobState(job, "Running", waits_for="its turn")
+        run.future = self._pool.submit(lambda: self._work(run))
+
+    def cancel(self) -> None:
+        """Abandons the job under way, or its place in the queue, and forgets the last one."""
+        with self._lock:
+            run, self._run, self._state = self._run, None, None
+        if run is not None:
+            run.abandon()
+
+    def close(self) -> None:
+        """Ends for good."""
+        self.cancel()
+        self._pool.forget(self)
+
+    def _work(self, run: _Run) -> None:
+        state, began = JobState(run.job, "Running"), time.monotonic()
+        if not self._tell(run, state):
+            return
+        peak_bytes = 0
+        try:
+            state, peak_bytes = self._do(run, state)
+        except BackfillError as error:
+            state = failed(state, error)
+        except Exception as error:
+            _LOG.exception("a job could not be done", extra={"backfill": "/".join(self._key)})
+            state = failed(state, BackfillError(f"{type(error).__name__}: {first_line(error)} (details in the operator's log)"))
+        now = time.monotonic()
+        if self._tell(run, state):
+            outcome: Literal["Done", "Failed"] = "Done" if state.phase == "Done" else "Failed"
+            usage = (job_kind(run.job), outcome, began - run.queued_at, now - began, peak_bytes)
+            self._pool.on_used(JobUsage(self._key, *usage))
+
+    def _do(self, run: _Run, state: JobState) -> tuple[JobState, int]:
+        credentials = self._pool.credentials(self._key)
+        with tempfile.TemporaryDirectory(prefix="backfill-job-") as directory:
+            output = Path(directory) / "output"
+            watch = _Watch(JobProcess(output, credentials, self._pool.memory_bytes), self._pool.memory_bytes)
+            try:
+                state = self._follow(run, state, watch)
+            finally:
+                watch.process.close()
+            if isinstance(state.error, BackfillError):
+                state = failed(state, redacted(state.error, credentials))
+                self._log(state, output, credentials)
+        return state, watch.peak_bytes
+
+    def _follow(self, run: _Run, state: JobState, watch: "_Watch") -> JobState:
+        """Until the job ends; progress is told now and then."""
+        told_at, untold = -_NEWS_SECONDS, False
+        try:
+            if not run.take(watch.process):
+                return state
+            watch.process.send(run.job)
+            while state.phase == "Running":
+                message = watch.look()
+                if watch.over or (message is not None and message.kind == "OutOfMemory"):
+                    return failed(state, self._too_large(run.job))
+                if message is not None:
+                    state, untold = told(state, message, "the operator's log"), True
+                if state.phase == "Running" and untold and time.monotonic() - told_at >= _NEWS_SECONDS:
+                    self._tell(run, state)
+                    told_at, untold = time.monotonic(), False
+        except ProcessDied as death:
+            return failed(state, BackfillError(f"{death} (details in the operator's log)"))
+        return state
+
+    def _too_large(self, job: Job) -> BackfillError:
+        mebibytes = self._pool.memory_bytes // _MIB
+        return BackfillError(
+            f"the {job_kind(job)} job needs more than {mebibytes:,} MiB of memory: raise the operator's --job-memory, "
+            "or set planning.runIn: Pod"
+        )
+
+    def _tell(self, run: _Run, state: JobState) -> bool:
+        """False: the job was abandoned."""
+        with self._lock:
+            if self._run is not run:
+                return False
+            self._state = state
+        self._on_change()
+        return True
+
+    def _log(self, state: JobState, output: Path, credentials: Mapping[str, str]) -> None:
+        lines = output.read_text(errors="replace").splitlines()[-_LOG_LINES:]
+        extra = {"backfill": "/".join(self._key), "job": job_kind(state.job)}
+        _LOG.warning("%s", redact("\n".join((f"job failed: {state.error}", *lines)), credentials), extra=extra)
+
+
+class _Watch:
+    """A process's messages and its memory."""
+
+    def __init__(self, process: JobProcess, memory_bytes: int):
+        self.process = process
+        self.over = False
+        """It held more than it may, and was ended."""
+        self.peak_bytes = 0
+        self._memory_bytes = memory_bytes
+
+    def look(self) -> Message | None:
+        """Waits a moment for the next message, and looks at what the process holds."""
+        message = self.process.receive(_LOOK_SECONDS)
+        memory = self.process.memory
+        if memory is not None:
+            self.peak_bytes = max(self.peak_bytes, memory.peak)
+        at_work = message is None or message.kind == "Progress"
+        if at_work and memory is not None and memory.resident > self._memory_bytes:
+            self.over = True
+            self.process.kill()
+        return message

@@ -1,0 +1,45 @@
+"""What stands in a Secret stays out of messages, also where a client library repeats what it was given."""
+
+import re
+from collections.abc import Iterator, Mapping
+from urllib.parse import urlsplit
+
+from backfill.api.errors import BackfillError, BadInput, Problem
+
+_PUBLIC = ("__TYPE", "__URI", "__WAREHOUSE", "__S3__ENDPOINT", "__S3__REGION")
+"""Properties that say where a catalog is; a message without them would help nobody."""
+_SHORTEST = 4
+"""Characters; anything shorter stands in many words."""
+_LOGIN = re.compile(r"(://)[^/\s@]+@")
+_HIDDEN = "***"
+
+
+def redact(text: str, variables: Mapping[str, str]) -> str:
+    """The text without the values of catalog variables that say more than where the catalog is, and without logins."""
+    for secret in sorted(_secrets(variables), key=len, reverse=True):
+        text = text.replace(secret, _HIDDEN)
+    return _LOGIN.sub(rf"\1{_HIDDEN}@", text)
+
+
+def redacted(error: BackfillError, variables: Mapping[str, str]) -> BackfillError:
+    """The same error without secrets."""
+    if isinstance(error, BadInput):
+        problems = (Problem(each.field, redact(each.message, variables), redact(each.fix, variables)) for each in error.problems)
+        return type(error)(tuple(problems))
+    return type(error)(redact(str(error), variables))
+
+
+def _secrets(variables: Mapping[str, str]) -> Iterator[str]:
+    for name, value in variables.items():
+        password = _password(value)
+        if password and len(password) >= _SHORTEST:
+            yield password
+        if len(value) >= _SHORTEST and not name.endswith(_PUBLIC):
+            yield value
+
+
+def _password(value: str) -> str | None:
+    try:
+        return urlsplit(value).password
+    except ValueError:
+        return None

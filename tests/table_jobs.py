@@ -1,0 +1,88 @@
+"""Jobs on a real table, and a catalog that never answers, so that a job is under way for as long as a test wants."""
+
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from backfill.api.backfill import BackfillSpec
+from backfill.api.catalogs import catalog_variables
+from backfill.controller.jobs import Job, JobState, PlanJob
+from backfill.planning.plan import PlanHeader
+from backfill.planning.planner import make_plan
+from backfill.planning.workspace import Workspace
+from iceberg_tables import catalog_properties, sqlite_catalog
+
+START = datetime(2024, 1, 1, tzinfo=UTC)
+HOURS = 3
+PARALLELISM = 2
+CLICKS = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
+DEADLINE_SECONDS = 60.0
+
+
+class Clicks:
+    """A table of three hours in a catalog of its own, which only who is given its variables can open."""
+
+    def __init__(self, directory: Path):
+        self._directory = directory
+        (directory / "warehouse").mkdir(parents=True)
+        catalog = sqlite_catalog(directory)
+        catalog.create_namespace("raw")
+        table = catalog.create_table("raw.clicks", schema=CLICKS)
+        for hour in range(HOURS):
+            times = [START + timedelta(hours=hour, minutes=minute) for minute in range(60)]
+            table.append(pa.table({"id": range(60), "at": times}, schema=CLICKS))
+        self.properties = catalog_properties(directory)
+        self.variables = catalog_variables("lake", self.properties)
+        self.spec = clicks_spec()
+
+    def plan_job(self, workspace: str = "workspace", **spec: Any) -> PlanJob:
+        """A job that plans all of it."""
+        place = Workspace(str(self._directory / workspace))
+        return PlanJob("default", "january", "uid-1", clicks_spec(**spec), place, PARALLELISM)
+
+    def plan_here(self) -> PlanHeader:
+        """The plan as this process makes it; the catalog must be known to it."""
+        return make_plan(self.spec, Workspace(str(self._directory / "here")), parallelism=PARALLELISM)
+
+
+def clicks_spec(**fields: Any) -> BackfillSpec:
+    """All of the table."""
+    return BackfillSpec.model_validate(
+        {
+            "applicationRef": {"name": "app"},
+            "window": {"start": START, "end": START + timedelta(hours=HOURS)},
+            "maxMisalignment": "1h",
+            "sources": [{"name": "clicks", "table": "lake.raw.clicks", "timestampColumn": "at"}],
+            **fields,
+        }
+    )
+
+
+@contextmanager
+def silent_catalog() -> Iterator[Mapping[str, str]]:
+    """The variables of a REST catalog that takes requests and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        uri = f"http://127.0.0.1:{server.getsockname()[1]}"
+        yield catalog_variables("lake", {"type": "rest", "uri": uri, "token": "secret-token"})
+
+
+def eventually(condition: Callable[[], Any], what: str) -> Any:
+    """The first true value of a condition."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"not within {DEADLINE_SECONDS} seconds: {what}"
+        time.sleep(0.01)
+    return value
+
+
+def ended(runner: Any, job: Job) -> JobState:
+    """A runner's job once it has ended."""
+    state: JobState = eventually(lambda: (found := runner.state) and found.phase != "Running" and found, f"the end of {job}")
+    assert state.job == job
+    return state

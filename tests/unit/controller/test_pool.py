@@ -1,0 +1,209 @@
+"""Jobs in the operator's pool of processes, on real tables."""
+
+import logging
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from situations import HEADER
+
+from backfill.api.catalogs import catalog_variables
+from backfill.api.errors import BadInput, InvalidPlanInput, Problem
+from backfill.controller.jobs import PlanResult, VerifyJob
+from backfill.controller.kubernetes.pool import JobPool, JobUsage, Key
+from table_jobs import Clicks, ended, eventually, silent_catalog
+
+KEY = ("default", "january")
+MIB = 2**20
+
+
+@pytest.fixture
+def clicks(tmp_path: Path) -> Clicks:
+    return Clicks(tmp_path / "lake")
+
+
+class Pools:
+    """Makes pools that know one catalog, and ends them."""
+
+    def __init__(self) -> None:
+        self.usages: list[JobUsage] = []
+        self._made: list[JobPool] = []
+
+    def __call__(self, variables: Mapping[str, str], **options: int) -> JobPool:
+        def credentials(_key: Key) -> Mapping[str, str]:
+            return variables
+
+        self._made.append(JobPool(credentials, on_used=self.usages.append, **options))
+        return self._made[-1]
+
+    def close(self) -> None:
+        for pool in self._made:
+            pool.close()
+
+
+@pytest.fixture
+def pools() -> Iterator[Pools]:
+    made = Pools()
+    yield made
+    made.close()
+
+
+def job_processes() -> set[int]:
+    """The processes of this test's jobs."""
+    found = set()
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            of_a_job = b"backfill.controller.job_main" in (status.parent / "cmdline").read_bytes()
+            if of_a_job and int(status.read_text().rpartition(")")[2].split()[1]) == os.getpid():
+                found.add(int(status.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+def test_a_job_has_the_credentials_of_its_backfill_and_gives_the_plan_that_this_process_makes(
+    clicks: Clicks, pools: Pools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes: list[str] = []
+    runner = pools(clicks.variables).runner(KEY, lambda: changes.append("change"))
+    job = clicks.plan_job()
+    runner.start(job)
+    state = ended(runner, job)
+    assert isinstance(state.result, PlanResult), state.error
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG.config", {"catalog": {"lake": clicks.properties}})
+    assert state.result.header == clicks.plan_here()
+    assert len(changes) >= 2, "the beginning and the end are told"
+    assert not set(clicks.variables) & set(os.environ)
+
+
+def test_what_a_job_took_is_measured(clicks: Clicks, pools: Pools) -> None:
+    runner = pools(clicks.variables).runner(KEY, lambda: None)
+    runner.start(clicks.plan_job())
+    usage = eventually(lambda: pools.usages and pools.usages[0], "the usage")
+    assert (usage.key, usage.kind, usage.outcome) == (KEY, "plan", "Done")
+    assert 0.2 < usage.seconds < 60
+    assert 80 * MIB < usage.peak_bytes < 1000 * MIB
+
+
+def test_no_more_jobs_run_than_there_are_processes_and_the_others_follow_in_order(clicks: Clicks, pools: Pools) -> None:
+    with silent_catalog() as variables:
+        pool = pools(variables, processes=2)
+        runners = [pool.runner(("default", f"backfill-{number}"), lambda: None) for number in range(4)]
+        for runner in runners:
+            runner.start(clicks.plan_job())
+        eventually(lambda: len(job_processes()) == 2, "two processes")
+        assert [runner.state and runner.state.waits_for for runner in runners] == ["", "", "its turn", "its turn"]
+        runners[1].cancel()
+        eventually(lambda: runners[2].state and not runners[2].state.waits_for, "the third one's turn")
+        assert runners[1].state is None
+        assert runners[3].state is not None
+        assert runners[3].state.waits_for == "its turn"
+
+
+def test_the_waiting_job_of_a_backfill_that_is_gone_is_dropped(clicks: Clicks, pools: Pools) -> None:
+    with silent_catalog() as variables:
+        pool = pools(variables, processes=1)
+        first, gone, last = (pool.runner(("default", name), lambda: None) for name in ("first", "gone", "last"))
+        for runner in (first, gone, last):
+            runner.start(clicks.plan_job())
+        gone.close()
+        first.cancel()
+        eventually(lambda: last.state and not last.state.waits_for, "the last one's turn")
+        assert gone.state is None
+
+
+def test_a_job_that_is_cancelled_ends_at_once(clicks: Clicks, pools: Pools) -> None:
+    with silent_catalog() as variables:
+        runner = pools(variables).runner(KEY, lambda: None)
+        runner.start(clicks.plan_job())
+        eventually(job_processes, "the process")
+        runner.cancel()
+        assert runner.state is None
+        eventually(lambda: not job_processes(), "the end of the process")
+    assert pools.usages == []
+
+
+def test_another_job_takes_the_place_of_the_one_under_way(clicks: Clicks, pools: Pools) -> None:
+    with silent_catalog() as variables:
+        runner = pools(variables, processes=1).runner(KEY, lambda: None)
+        runner.start(clicks.plan_job())
+        eventually(job_processes, "the process")
+        check = VerifyJob(HEADER, 1)
+        runner.start(check)
+        assert ended(runner, check).phase == "Done", "that plan has no sources"
+
+
+def test_a_job_that_needs_more_memory_than_allowed_fails_and_says_what_to_do(clicks: Clicks, pools: Pools) -> None:
+    runner = pools(clicks.variables, memory_bytes=80 * MIB).runner(KEY, lambda: None)
+    job = clicks.plan_job()
+    runner.start(job)
+    state = ended(runner, job)
+    assert str(state.error) == (
+        "the plan job needs more than 80 MiB of memory: raise the operator's --job-memory, or set planning.runIn: Pod"
+    )
+    eventually(lambda: not job_processes(), "the end of the process")
+
+
+def test_a_process_that_is_killed_fails_its_job_and_the_next_job_is_done(clicks: Clicks, pools: Pools) -> None:
+    with silent_catalog() as variables:
+        runner = pools(variables, processes=1).runner(KEY, lambda: None)
+        job = clicks.plan_job()
+        runner.start(job)
+        os.kill(eventually(job_processes, "the process").pop(), signal.SIGKILL)
+        assert "killed by signal 9" in str(ended(runner, job).error)
+        check = VerifyJob(HEADER, 2)
+        runner.start(check)
+        assert ended(runner, check).phase == "Done"
+
+
+def test_bad_input_keeps_all_its_problems_on_the_way_back(clicks: Clicks, pools: Pools) -> None:
+    runner = pools(clicks.variables).runner(KEY, lambda: None)
+    wrong = [{"name": name, "table": f"lake.raw.{name}", "timestampColumn": "at"} for name in ("click", "view")]
+    job = clicks.plan_job(sources=wrong)
+    runner.start(job)
+    error = ended(runner, job).error
+    assert isinstance(error, InvalidPlanInput | BadInput)
+    assert [problem.field for problem in error.problems] == ["spec.sources[0].table", "spec.sources[1].table"]
+
+
+def test_credentials_that_can_not_be_had_fail_the_job_with_their_problem(clicks: Clicks) -> None:
+    problem = Problem("spec.catalogs[0].secretRef", "there is no Secret lake-catalog")
+
+    def credentials(_key: Key) -> Mapping[str, str]:
+        raise BadInput(problem)
+
+    pool = JobPool(credentials)
+    runner = pool.runner(KEY, lambda: None)
+    job = clicks.plan_job()
+    runner.start(job)
+    error = ended(runner, job).error
+    assert isinstance(error, BadInput)
+    assert error.problems == (problem,)
+    pool.close()
+
+
+def test_secrets_are_neither_in_errors_nor_in_the_log(clicks: Clicks, pools: Pools, caplog: pytest.LogCaptureFixture) -> None:
+    secrets = {
+        "type": "sql",
+        "uri": "postgres:/me:hunter2@db/lake?sslpassword=hunter2",
+        "s3.secret-access-key": "AKIA-very-secret",
+    }
+    runner = pools(catalog_variables("lake", secrets)).runner(KEY, lambda: None)
+    job = clicks.plan_job()
+    with caplog.at_level(logging.INFO):
+        runner.start(job)
+        error = str(ended(runner, job).error)
+        eventually(lambda: pools.usages, "the log")
+    assert "catalog lake can not be opened" in error
+    assert "hunter2" not in error + caplog.text
+
+
+def test_a_pool_that_ends_leaves_no_process(clicks: Clicks, pools: Pools) -> None:
+    with silent_catalog() as variables:
+        pool = pools(variables)
+        pool.runner(KEY, lambda: None).start(clicks.plan_job())
+        eventually(job_processes, "the process")
+        pool.close()
+        assert not job_processes()
