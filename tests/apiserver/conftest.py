@@ -19,12 +19,14 @@ from rest import BACKFILLS, DEFINITIONS, SPARK_APPLICATIONS, SPLIT_ASSIGNMENTS, 
 from servers import running_servers
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skips what needs an API server where there is none; by a mark, so that each file is one line of the report."""
-    if reason := _why_no_api_server():
-        for item in items:
-            if "cluster_admin" in getattr(item, "fixturenames", ()):
-                item.add_marker(pytest.mark.skip(reason=reason))
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where there is no API server, one skipped test stands for all that need it, so that the report has one line of it."""
+    reason = _why_no_api_server()
+    needing = [item for item in items if "cluster_admin" in getattr(item, "fixturenames", ())]
+    if reason and needing:
+        needing[0].add_marker(pytest.mark.skip(reason=f"{reason} ({len(needing)} tests)"))
+        items[:] = [item for item in items if item not in needing[1:]]
+        config.hook.pytest_deselected(items=needing[1:])
 
 
 @pytest.fixture(scope="session")

@@ -50,22 +50,16 @@ def _milliseconds(field: str) -> str:
     return DURATION_IN_MILLISECONDS.replace("self", f"self.{field}")
 
 
-def _unique(items: str, field: str) -> str:
-    """Whether no two items of a list have one value of a field that not every item has."""
-    there = "has(i.live)" if field.startswith("live.") else "true"
-    return f"self.{items}.all(i, !{there} || self.{items}.exists_one(j, {there.replace('i.', 'j.')} && j.{field} == i.{field}))"
-
-
 _SPEC: Final = (
     Rule(_some_time("maxMisalignment"), "must be longer than nothing; a step spans half of it", "maxMisalignment"),
     Rule(
-        "self.sources.all(s, self.sources.exists_one(t, t.name == s.name))",
-        "two sources have one name; give every source its own name",
+        "self.sources.all(s, !has(s.live)"
+        " || self.sources.exists_one(t, has(t.live) && t.live.kafka.topic == s.live.kafka.topic))",
+        "two sources have one topic; name a topic once",
         "sources",
     ),
-    Rule(_unique("sources", "live.kafka.topic"), "two sources have one topic; name a topic once", "sources"),
     Rule(
-        f"!has(self.outputs) || {_unique('outputs', 'table')}",
+        "!has(self.outputs) || self.outputs.all(o, self.outputs.exists_one(p, p.table == o.table))",
         "two outputs have one table; publish one output per table, run one Backfill for each of them",
         "outputs",
     ),
