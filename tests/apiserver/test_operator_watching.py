@@ -1,0 +1,134 @@
+"""What the operator's watches see, and that they leave no trace."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from rest import BACKFILLS, DEFINITIONS, Manifest, Rest, eventually
+from samples import BACKFILL as SAMPLE
+from samples import changed
+
+from backfill.controller.kubernetes.cache import Cache, labelled_key, own_key
+from backfill.controller.kubernetes.names import BACKFILL_LABEL
+from backfill.controller.kubernetes.resources import BACKFILL, POD, Resource
+from backfill.controller.kubernetes.watching import Login, Relisting, Watched, Watching
+
+FOREIGN = "kopf.zalando.org/KopfFinalizerMarker"
+Watch = Callable[..., tuple[Watching, Relisting]]
+
+
+@pytest.fixture
+def watch(cluster_admin: Path, namespace: str) -> Iterator[Watch]:
+    """Starts to watch kinds in the test's namespace."""
+    started = []
+
+    def start(*watched: Watched) -> tuple[Watching, Relisting]:
+        login = Login(cluster_admin)
+        relisting = Relisting(login.cluster(), watched, [namespace])
+        relisting.list_once()
+        watching = Watching(watched, [namespace], login.connection)
+        watching.start()
+        started.append(watching)
+        return watching, relisting
+
+    yield start
+    for watching in started:
+        watching.close()
+
+
+def minimal_backfill(name: str) -> Manifest:
+    return changed(SAMPLE, {"metadata.name": name})
+
+
+def pod(name: str, labels: dict[str, str]) -> Manifest:
+    spec = {"containers": [{"name": "main", "image": "none"}]}
+    return {"metadata": {"name": name, "labels": labels}, "spec": spec}
+
+
+def test_the_caches_follow_and_nothing_is_written(admin: Rest, crds: None, namespace: str, watch: Watch) -> None:
+    path = BACKFILLS.format(namespace)
+    before = admin.create(path, minimal_backfill("before")).expect()
+    cache = Cache(own_key)
+    watch(Watched(BACKFILL, cache))
+    assert cache.get(namespace, "before") is not None
+    admin.create(path, minimal_backfill("after")).expect()
+    eventually(lambda: cache.get(namespace, "after"), "the watch tells of a new one")
+    admin.delete(f"{path}/before")
+    eventually(lambda: cache.get(namespace, "before") is None, "the watch tells of a deletion")
+    left = admin.get(f"{path}/after").expect()
+    assert left["metadata"]["generation"] == before["metadata"]["generation"] == 1
+    assert [entry["operation"] for entry in left["metadata"]["managedFields"]] == ["Update"]
+    assert not left["metadata"].get("annotations")
+    assert not left["metadata"].get("finalizers")
+    assert admin.get(f"api/v1/namespaces/{namespace}/events").expect()["items"] == []
+
+
+def test_the_finalizer_of_another_operator_made_with_kopf_stays(admin: Rest, crds: None, namespace: str, watch: Watch) -> None:
+    path = BACKFILLS.format(namespace)
+    cache = Cache(own_key)
+    watch(Watched(BACKFILL, cache))
+    manifest = minimal_backfill("theirs")
+    manifest["metadata"]["finalizers"] = [FOREIGN]
+    admin.create(path, manifest).expect()
+    admin.delete(f"{path}/theirs")
+    seen = eventually(lambda: _deleted(cache.get(namespace, "theirs")), "the watch tells of the deletion")
+    admin.create(path, minimal_backfill("later")).expect()
+    eventually(lambda: cache.get(namespace, "later"), "the watch goes on")
+    left = admin.get(f"{path}/theirs").expect()
+    assert left["metadata"]["finalizers"] == [FOREIGN]
+    assert left["metadata"]["resourceVersion"] == seen["metadata"]["resourceVersion"]
+
+
+def test_only_pods_with_the_label_are_seen(admin: Rest, namespace: str, watch: Watch) -> None:
+    cache = Cache(labelled_key)
+    watch(Watched(POD, cache, {BACKFILL_LABEL: None, "spark-role": "driver"}))
+    pods = f"api/v1/namespaces/{namespace}/pods"
+    admin.create(pods, pod("executor", {BACKFILL_LABEL: "a", "spark-role": "executor"})).expect()
+    admin.create(pods, pod("driver", {BACKFILL_LABEL: "a", "spark-role": "driver"})).expect()
+    eventually(lambda: cache.get(namespace, "driver"), "the driver is seen")
+    assert cache.keys() == [(namespace, "driver")]
+
+
+def test_a_kind_that_is_defined_later_is_watched_after_the_next_list(
+    admin: Rest, crds: None, namespace: str, watch: Watch
+) -> None:
+    plural = f"things{namespace.removeprefix('test-')}"
+    backfills, things = Cache(own_key), Cache(own_key)
+    kind = Resource("later.example.com", "v1", plural)
+    watching, relisting = watch(Watched(BACKFILL, backfills), Watched(kind, things))
+    assert relisting.served == {BACKFILL}
+    names = {"plural": plural, "singular": plural[:-1], "kind": "Thing"}
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    version = {"name": "v1", "served": True, "storage": True, "schema": schema}
+    spec = {"group": "later.example.com", "scope": "Namespaced", "names": names, "versions": [version]}
+    definition = f"{plural}.later.example.com"
+    admin.create(DEFINITIONS, {"metadata": {"name": definition}, "spec": spec}).expect()
+    try:
+        path = f"apis/later.example.com/v1/namespaces/{namespace}/{plural}"
+        eventually(lambda: admin.get(path).ok, "the kind is served")
+        relisting.list_once()
+        assert relisting.served == {BACKFILL, kind}
+        watching.restart()
+        thing = {"apiVersion": "later.example.com/v1", "kind": "Thing", "metadata": {"name": "a"}}
+        admin.create(path, thing).expect()
+        eventually(lambda: things.get(namespace, "a"), "it is watched")
+    finally:
+        admin.delete(f"{DEFINITIONS}/{definition}")
+    admin.create(BACKFILLS.format(namespace), minimal_backfill("still")).expect()
+    eventually(lambda: backfills.get(namespace, "still"), "the other watches go on without the kind")
+
+
+def test_a_deletion_that_no_watch_told_of_is_found_by_the_list(admin: Rest, crds: None, namespace: str, watch: Watch) -> None:
+    path = BACKFILLS.format(namespace)
+    admin.create(path, minimal_backfill("gone")).expect()
+    cache = Cache(own_key)
+    watching, relisting = watch(Watched(BACKFILL, cache))
+    watching.close()
+    admin.delete(f"{path}/gone")
+    assert cache.get(namespace, "gone") is not None
+    relisting.list_once()
+    assert cache.get(namespace, "gone") is None
+
+
+def _deleted(manifest: Manifest | None) -> Manifest | None:
+    return manifest if manifest and "deletionTimestamp" in manifest["metadata"] else None
