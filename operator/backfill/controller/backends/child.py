@@ -10,7 +10,7 @@ from backfill.api.errors import Problem
 from backfill.controller.backends.base import Launch
 from backfill.controller.backends.manifests import Manifest
 from backfill.controller.backends.sizing import Sizing
-from backfill.controller.kubernetes.names import API_VERSION, attempt_labels, child_name
+from backfill.controller.kubernetes.names import attempt_labels, child_name, owner_reference
 
 NOT_INHERITED: Final = "backfill.dev/not-inherited"
 """The annotation of a child that lists what production has and the child leaves out."""
@@ -82,15 +82,7 @@ def owned(backfill: Backfill) -> Manifest:
     """The owner reference of what goes with a Backfill; none for one that is not in a cluster."""
     if not backfill.metadata.uid:
         return {}
-    owner = {
-        "apiVersion": API_VERSION,
-        "kind": backfill.kind,
-        "name": backfill.metadata.name,
-        "uid": backfill.metadata.uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
-    return {"ownerReferences": [owner]}
+    return {"ownerReferences": [owner_reference(backfill.metadata.name, backfill.metadata.uid)]}
 
 
 def not_scraped(annotations: Manifest | None) -> Manifest:

@@ -1,7 +1,9 @@
 """Names of everything that is kept in a cluster, and how children are named."""
 
 import hashlib
-from typing import Final
+from typing import Any, Final
+
+from backfill.api.backfill import KIND
 
 Key = tuple[str, str]
 """Namespace and name of a Backfill."""
@@ -52,3 +54,9 @@ def backfill_labels(backfill: str) -> dict[str, str]:
 def attempt_labels(backfill: str, attempt: int) -> dict[str, str]:
     """The labels of what is made for one attempt."""
     return {**backfill_labels(backfill), ATTEMPT_LABEL: str(attempt)}
+
+
+def owner_reference(backfill: str, uid: str) -> dict[str, Any]:
+    """What makes an object go with its Backfill."""
+    owner = {"apiVersion": API_VERSION, "kind": KIND, "name": backfill, "uid": uid}
+    return {**owner, "controller": True, "blockOwnerDeletion": True}

@@ -1,0 +1,224 @@
+"""One Backfill in a cluster, read from a cache and written to the API server."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from pydantic import ValidationError
+
+from backfill.api.backfill import KIND, Backfill, BackfillSpec, BackfillStatus
+from backfill.api.conditions import ConditionType, Reason
+from backfill.api.errors import BadInput, InvalidManifest, Problem
+from backfill.api.problems import problems_of, read_json
+from backfill.api.rules import check_spec
+from backfill.controller.interfaces import ConflictError
+from backfill.controller.kubernetes.cache import Cache, uid_of, version_of
+from backfill.controller.kubernetes.client import Cluster
+from backfill.controller.kubernetes.errors import NotFound
+from backfill.controller.kubernetes.names import API_VERSION, CONTROLLER_MANAGER, FINALIZER, Key
+from backfill.controller.kubernetes.resources import BACKFILL, Manifest
+from backfill.planning.workspace import Workspace
+
+OnStatus = Callable[[Backfill, BackfillStatus], None]
+"""Told of each status that was written: the Backfill as it was before, and the new status."""
+
+
+class KubernetesStore:
+    """One object: a Backfill made again under the same name is another one.
+
+    Writes are bound to the version that was loaded last. One that lost fetches what is there now, so that the next turn
+    sees it even where a watch lags behind.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        backfills: Cache,
+        key: Key,
+        uid: str,
+        *,
+        default_workspace: str | None = None,
+        on_status: OnStatus = lambda before, after: None,
+    ):
+        """``default_workspace`` is for Backfills that name none."""
+        self._cluster = cluster
+        self._backfills = backfills
+        self._namespace, self._name = key
+        self._uid = uid
+        self._default_workspace = default_workspace
+        self._on_status = on_status
+        self._raw: Manifest | None = None
+        self._parsed: Backfill | None = None
+
+    def load(self) -> Backfill | None:
+        """The resource; None when it is gone, or let go of.
+
+        Raises:
+            BadInput: nothing can be done for it as it is; :meth:`refuse` says so on the resource.
+        """
+        raw = self._current()
+        if raw is None:
+            self._raw = self._parsed = None
+        elif self._raw is None or self._parsed is None or version_of(raw) != version_of(self._raw):
+            self._raw, self._parsed = raw, None
+            self._parsed = self._read(raw)
+        return self._parsed
+
+    def workspace(self, spec: BackfillSpec) -> Workspace:
+        """Where plan and checkpoints are kept: a part of the workspace that no other Backfill has."""
+        base = spec.workspace or self._default_workspace
+        if base is None:
+            raise BadInput(_NO_WORKSPACE)
+        return Workspace(base).child(self._namespace, self._name)
+
+    def write_status(self, status: BackfillStatus) -> None:
+        """Replaces the status, unless it is the same. The finalizer comes first: whatever is made is made after a status
+        is written.
+
+        Raises:
+            ConflictError: the resource has changed since it was loaded, or is gone.
+        """
+        if self._raw is None or self._parsed is None:
+            raise ConflictError(f"{self._where} is not loaded")
+        if status == self._parsed.status:
+            return
+        before = self._parsed
+        self.ensure_finalizer()
+        self._apply_status(status.to_manifest())
+        self._on_status(before, status)
+
+    def ensure_finalizer(self) -> None:
+        """Sees to it that the resource stays until what it made is removed.
+
+        Raises:
+            ConflictError: the resource has changed since it was loaded, or is gone.
+        """
+        if self._raw is None:
+            raise ConflictError(f"{self._where} is not loaded")
+        metadata = self._raw["metadata"]
+        finalizers = metadata.get("finalizers", [])
+        if FINALIZER not in finalizers and "deletionTimestamp" not in metadata:
+            self._write_finalizers([*finalizers, FINALIZER])
+
+    def delete(self) -> None:
+        """Lets go of the resource. It is gone with that, unless somebody else holds it, too.
+
+        Raises:
+            ConflictError: the resource has changed since it was loaded.
+        """
+        raw = self._raw or self._current()
+        if raw is None:
+            return
+        self._raw = raw
+        finalizers = raw["metadata"].get("finalizers", [])
+        if FINALIZER in finalizers:
+            self._write_finalizers([finalizer for finalizer in finalizers if finalizer != FINALIZER])
+        if "deletionTimestamp" in raw["metadata"] and not self._raw["metadata"].get("finalizers"):
+            self._backfills.forget(self._raw)
+
+    def refuse(self, error: BadInput) -> None:
+        """Says on the resource that, and why, nothing can be done for it. One that is being deleted is let go of: what
+        can not be read can not be followed to what it made.
+
+        Raises:
+            ConflictError: the resource has changed since it was loaded, or is gone.
+        """
+        raw = self._raw
+        if raw is None:
+            return
+        if "deletionTimestamp" in raw["metadata"]:
+            self.delete()
+            return
+        generation, status = raw["metadata"].get("generation", 0), raw.get("status", {})
+        conditions = status.get("conditions", [])
+        message = "\n".join(str(problem) for problem in error.problems)
+        wanted = {"status": "False", "reason": Reason.INVALID_INPUT, "message": message, "observedGeneration": generation}
+        old: Manifest = next((each for each in conditions if each["type"] == ConditionType.SUCCEEDED), {})
+        if old.items() >= wanted.items():
+            return
+        since = old["lastTransitionTime"] if old.get("status") == "False" else _now()
+        refused = {"type": str(ConditionType.SUCCEEDED), "lastTransitionTime": since, **wanted}
+        others = [each for each in conditions if each["type"] != ConditionType.SUCCEEDED]
+        self._apply_status({**status, "observedGeneration": generation, "conditions": [*others, refused]})
+
+    @property
+    def _where(self) -> str:
+        return f"backfill {self._namespace}/{self._name}"
+
+    def _current(self) -> Manifest | None:
+        raw = self._backfills.get(self._namespace, self._name)
+        if raw is None or uid_of(raw) != self._uid:
+            return None
+        metadata = raw["metadata"]
+        let_go = "deletionTimestamp" in metadata and FINALIZER not in metadata.get("finalizers", [])
+        return None if let_go else raw
+
+    def _read(self, raw: Manifest) -> Backfill:
+        try:
+            backfill = read_json(Backfill, raw)
+        except ValidationError as error:
+            raise InvalidManifest(problems_of(error, Backfill)) from None
+        status, deleted = backfill.status, backfill.metadata.deletion_timestamp is not None
+        if status.plan_id is None and not deleted:
+            problems = check_spec(backfill.spec)
+            if backfill.spec.workspace is None and self._default_workspace is None:
+                problems.append(_NO_WORKSPACE)
+            if problems:
+                raise InvalidManifest(problems)
+        return backfill
+
+    def _apply_status(self, status: Manifest) -> None:
+        self._write(
+            lambda raw: self._cluster.apply(
+                BACKFILL,
+                {"apiVersion": API_VERSION, "kind": KIND, "metadata": _exactly(raw), "status": status},
+                manager=CONTROLLER_MANAGER,
+                subresource="status",
+            )
+        )
+
+    def _write_finalizers(self, finalizers: list[str]) -> None:
+        self._write(
+            lambda raw: self._cluster.merge(
+                BACKFILL,
+                self._namespace,
+                self._name,
+                {"metadata": {**_exactly(raw), "finalizers": finalizers}},
+                manager=CONTROLLER_MANAGER,
+            )
+        )
+
+    def _write(self, write: Callable[[Manifest], Manifest]) -> None:
+        """What is written is loaded with that: the next write of this turn goes on from it."""
+        if self._raw is None:
+            raise ConflictError(f"{self._where} is not loaded")
+        try:
+            written = write(self._raw)
+        except NotFound as error:
+            self._refresh()
+            raise ConflictError(f"{self._where} is gone") from error
+        except ConflictError:
+            self._refresh()
+            raise
+        self._raw, self._parsed = written, None
+        self._backfills.put(written)
+
+    def _refresh(self) -> None:
+        found = self._cluster.get(BACKFILL, self._namespace, self._name)
+        if found is not None:
+            self._backfills.put(found)
+        elif self._raw is not None:
+            self._backfills.forget(self._raw)
+
+
+_NO_WORKSPACE = Problem(
+    "spec.workspace", "is missing, and the operator has no default", "name a prefix of an object store that all pods can reach"
+)
+
+
+def _exactly(raw: Manifest) -> Manifest:
+    """Metadata that binds a write to one version of one object."""
+    return {name: raw["metadata"][name] for name in ("name", "namespace", "uid", "resourceVersion")}
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
