@@ -22,9 +22,12 @@ from backfill.api.quantities import from_us
 from backfill.planning.plan import plan_directory
 from backfill.planning.planner import make_plan
 from backfill.planning.workspace import Workspace
+from backfill.runtime.plans import columns_used
 from backfill.runtime.release import Release, release_path, write_release
 from backfill.runtime.settings import RuntimeSettings
 from backfill.runtime.source import source_frame
+from backfill.runtime.used_columns import add_used_columns, used_columns_path
+from backfill.runtime.warm_up import warm_up
 
 
 def bench_spec(steps: int) -> BackfillSpec:
@@ -46,6 +49,7 @@ class Replay:
 
     def __init__(self, spark: SparkSession, directory: Path, steps: int):
         self._spark = spark
+        warm_up(spark)  # as a driver does when its application asks for the first source
         self._scratch = directory / f"replay-{steps}"
         shutil.rmtree(self._scratch, ignore_errors=True)
         self._scratch.mkdir()
@@ -76,6 +80,9 @@ class Replay:
     def run(self, frames: dict[str, DataFrame]) -> dict[str, float]:
         """Runs queries into nothing until each has committed the flush."""
         started = time.monotonic()
+        for frame in frames.values():
+            for source, columns in columns_used(frame).items():
+                add_used_columns(used_columns_path(str(self._scratch), source), columns)
         queries = [
             frame.writeStream.format("noop")
             .queryName(name)

@@ -5,24 +5,28 @@ import sys
 
 from pyspark.sql import SparkSession
 
+FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
 def bench_session() -> SparkSession:
-    """``local[2]``, RocksDB state as a backfill has it, four shuffle partitions, no user interface."""
+    """``local[2]``, state, collector and partitions as a backfill on two cores has them, no user interface."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     settings = {
         "spark.driver.memory": "6g",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": "4",
+        "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
+        "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.streaming.numRecentProgressUpdates": "1000",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
+        "spark.sql.streaming.checkpointFileManagerClass": FILE_MANAGER,
         "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
+        "spark.sql.streaming.sessionWindow.merge.sessions.in.local.partition": "true",
     }
     builder = SparkSession.builder.master("local[2]").appName("benchmark")
     for key, value in settings.items():

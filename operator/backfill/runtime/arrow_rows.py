@@ -33,6 +33,8 @@ class Projection:
     """The Arrow types Spark expects, in the order of ``wanted``."""
     constants: Mapping[int, Any]
     """For columns that the file does not have: their value, by field id. The others are null."""
+    columns: frozenset[str] | None = None
+    """The top-level columns that matter, the others are null; None is all."""
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows of a batch that was read from the file.
@@ -43,6 +45,9 @@ class Projection:
         columns = []
         written = self.written.as_struct()
         for field, target in zip(self.wanted.fields, self.target.types, strict=True):
+            if self.columns is not None and field.name not in self.columns:
+                columns.append(pa.nulls(batch.num_rows, target))
+                continue
             found = _same_field(written, field)
             array = None if found is None else batch.column(found.name)
             columns.append(self._field(field, found, array, target, batch.num_rows))

@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 from backfill.runtime.kafka_rows import kafka_frame
 from backfill.runtime.settings import RuntimeSettings
 from backfill.runtime.source import source_frame
+from backfill.runtime.warm_up import warm_up
 
 _Make = Callable[[SparkSession, RuntimeSettings, str], DataFrame]
 
@@ -40,6 +41,8 @@ class SourceFrames:
         for session, maker, name, frame in self._made:
             if session is spark and maker is make and name == source:
                 return frame
+        if not self._made:
+            warm_up(spark)
         frame = make(spark, self._settings, source)
         self._made.append((spark, make, source, frame))
         return frame

@@ -30,36 +30,45 @@ _DELETE_FILES_KEPT = 8
 _FIELD_ID = b"PARQUET:field_id"
 
 
-def read_split(table: SourceTable, split: Split, target: pa.Schema) -> Iterator[pa.RecordBatch]:
+def read_split(
+    table: SourceTable, split: Split, target: pa.Schema, columns: frozenset[str] | None = None
+) -> Iterator[pa.RecordBatch]:
     """The rows of a split in the order of the file, in batches of the Arrow types in ``target``.
+
+    Top-level columns that are not in ``columns`` are null; None reads them all.
 
     Raises:
         BackfillError: the file is gone, damaged, or can not be reached.
     """
     try:
-        yield from _read(table, split, target)
+        yield from _read(table, split, target, columns)
     except (OSError, pa.ArrowException) as error:
         raise BackfillError(f"{split.path} of {table.source.table} can not be read: {error}") from error
 
 
-def _read(table: SourceTable, split: Split, target: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _read(table: SourceTable, split: Split, target: pa.Schema, columns: frozenset[str] | None) -> Iterator[pa.RecordBatch]:
     opened = table.open()
+    wanted = {field.field_id for field in opened.schema.fields if columns is None or field.name in columns}
     with _open_file(opened, split) as file:
-        project = Projection(opened.schema, file.written, target, file.constants)
-        columns = top_level_names(file.written.as_struct(), opened.schema.field_ids | file.selection.field_ids)
-        for batch in file.selected_batches(columns):
+        project = Projection(opened.schema, file.written, target, file.constants, columns)
+        needed = top_level_names(file.written.as_struct(), wanted | file.selection.field_ids)
+        for batch in file.selected_batches(needed):
             yield project(batch)
 
 
-def read_in_offset_order(table: SourceTable, splits: Iterable[Split], target: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of several splits, sorted by Kafka partition and offset. They are all in memory at once."""
+def read_in_offset_order(
+    table: SourceTable, splits: Iterable[Split], target: pa.Schema, columns: frozenset[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of several splits as of :func:`read_split`, sorted by Kafka partition and offset. All are in memory at once."""
     opened = table.open()
     struct = opened.schema.as_struct()
-    rows = pa.Table.from_batches((batch for split in splits for batch in read_split(table, split, target)), target)
+    paths = [path_of(struct, field_id) for field_id in kafka_field_ids(opened)]
+    if columns is not None:
+        columns |= {path[0] for path in paths if path}
+    rows = pa.Table.from_batches((batch for split in splits for batch in read_split(table, split, target, columns)), target)
     whole = rows.combine_chunks().to_batches()
     if not whole:
         return
-    paths = [path_of(struct, field_id) for field_id in kafka_field_ids(opened)]
     keys = {name: column_at(whole[0], path) for name, path in zip(("partition", "offset"), paths, strict=True) if path}
     order = pa.compute.sort_indices(pa.table(keys), [(name, "ascending") for name in keys])
     for start in range(0, len(order), _BATCH_ROWS):

@@ -12,6 +12,8 @@ _DEFAULTS = {
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     # To keep count of its rows a store reads before each write. Nobody needs the count: what is open is read at the end.
     "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
+    # Events of one session come together in a step: sent on as one, they are a fraction of the rows to shuffle and sort.
+    "spark.sql.streaming.sessionWindow.merge.sessions.in.local.partition": "true",
 }
 _ALWAYS = {
     # A batch without rows would come or not come depending on when the driver was restarted; the plan has its own flush.

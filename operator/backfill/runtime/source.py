@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -30,6 +29,7 @@ from backfill.runtime.record_columns import RECORD_COLUMNS, RecordColumns
 from backfill.runtime.release import read_release, release_path
 from backfill.runtime.settings import RuntimeSettings
 from backfill.runtime.source_table import SourceTable, load_source_table
+from backfill.runtime.used_columns import read_used_columns, used_columns_path
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,8 +39,9 @@ _POLL_SECONDS = 0.02
 
 
 class BackfillSource(DataSource):
-    """One source of a plan. Options: ``source`` (its name), ``plan`` (the URI of the plan's directory), ``release_file``, and
-    ``topic`` where rows are to have what Kafka adds (:mod:`backfill.runtime.record_columns`)."""
+    """One source of a plan. Options: ``source`` (its name), ``plan`` (the URI of the plan's directory), ``scratch`` (the
+    driver's directory with what is released and used), and ``topic`` where rows are to have what Kafka adds
+    (:mod:`backfill.runtime.record_columns`)."""
 
     tables: ClassVar[Mapping[str, SourceTable]] = {}
     """The plan's tables by source, in the class that :func:`register_source` makes."""
@@ -53,8 +54,8 @@ class BackfillSource(DataSource):
     def streamReader(self, schema: StructType) -> "StepReader":
         """Reads the plan's steps. ``schema`` is the table's, as :func:`source_frame` gives it."""
         options = self.options
-        plan, release_file = Workspace(options["plan"]), Path(options["release_file"])
-        return StepReader(self.tables[options["source"]], plan, release_file, schema, options.get("topic"))
+        plan, scratch = Workspace(options["plan"]), options["scratch"]
+        return StepReader(self.tables[options["source"]], plan, scratch, schema, options.get("topic"))
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,8 @@ class StepPartition(InputPartition):
     target: "pa.Schema"
     by_offset: bool
     """Sort rows by Kafka partition and offset."""
+    columns: frozenset[str] | None = None
+    """The columns that matter; None is all."""
     record: RecordColumns | None = None
     """What Kafka would have added, if it is asked for."""
 
@@ -74,11 +77,12 @@ class StepReader(DataSourceStreamReader):
     """Gives one step after the other as they are released, and after the last one an empty one, the flush, in which the
     last step's watermark takes effect."""
 
-    def __init__(self, table: SourceTable, plan: Workspace, release_file: Path, schema: StructType, topic: str | None):
+    def __init__(self, table: SourceTable, plan: Workspace, scratch: str, schema: StructType, topic: str | None):
         self._table = table
         self._source = table.source.name
         self._plan = plan
-        self._release_file = release_file
+        self._release_file = release_path(scratch)
+        self._columns_file = used_columns_path(scratch, self._source)
         self._schema = schema
         self._topic = topic
 
@@ -117,9 +121,10 @@ class StepReader(DataSourceStreamReader):
             raise PlanCorrupt(f"a batch of {self._source} from step {step} to {next_step}: a batch is one step, never more")
         splits, tasks = read_splits(self._plan, step, self._source), self._header.inputs.parallelism
         strict = self._header.inputs.policy is OrderingPolicy.STRICT
+        columns = read_used_columns(self._columns_file)
         packed = pack_by_kafka_partition(splits, tasks) if strict else pack_by_bytes(splits, tasks)
         return [
-            StepPartition(self._table, part, self._target, strict, self._record_columns(step, task))
+            StepPartition(self._table, part, self._target, strict, columns, self._record_columns(step, task))
             for task, part in enumerate(packed)
         ]
 
@@ -128,11 +133,11 @@ class StepReader(DataSourceStreamReader):
         from backfill.runtime.reading import read_in_offset_order, read_split
 
         assert isinstance(partition, StepPartition)
-        table, splits, target = partition.table, partition.splits, partition.target
+        table, splits, target, columns = partition.table, partition.splits, partition.target, partition.columns
         if partition.by_offset:
-            rows = read_in_offset_order(table, splits, target)
+            rows = read_in_offset_order(table, splits, target, columns)
         else:
-            rows = (batch for split in splits for batch in read_split(table, split, target))
+            rows = (batch for split in splits for batch in read_split(table, split, target, columns))
         return rows if partition.record is None else partition.record.added_to(rows)
 
     def _record_columns(self, step: int, task: int) -> RecordColumns | None:
@@ -185,7 +190,7 @@ def source_frame(spark: SparkSession, settings: RuntimeSettings, source: str, to
     register_source(spark, settings)
     table = _tables(settings.plan)[source]
     schema = _schema(table, moments=topic is None)
-    options = {"source": source, "plan": settings.plan, "release_file": str(release_path(settings.scratch))}
+    options = {"source": source, "plan": settings.plan, "scratch": settings.scratch}
     if topic is not None:
         options["topic"] = topic
         schema = StructType([*schema, *(StructField(name, kind) for name, kind in RECORD_COLUMNS.items())])

@@ -10,12 +10,13 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from backfill.api.errors import BadInput
 from backfill.runtime.matching import Target, match_output
-from backfill.runtime.plans import sources_read
+from backfill.runtime.plans import columns_used, sources_read
 from backfill.runtime.query import SwitchedQuery
 from backfill.runtime.recovery import checkpoint_location, committed_steps
 from backfill.runtime.run import Run, StartedQuery
 from backfill.runtime.session import apply_settings
 from backfill.runtime.sink import redirect
+from backfill.runtime.used_columns import add_used_columns, used_columns_path
 
 
 class SwitchedWriter(DataStreamWriter):
@@ -106,6 +107,8 @@ class SwitchedWriter(DataStreamWriter):
         committed = committed_steps(checkpoint)
         apply_settings(frame.sparkSession, run.settings)
         self._listen(frame)
+        for source, columns in columns_used(frame).items():
+            add_used_columns(used_columns_path(run.settings.scratch, source), columns)
         plain = DataStreamWriter(frame).queryName(name).outputMode("append").option("checkpointLocation", checkpoint)
         writer = redirect(plain, run.settings, output, name)
         run.tracker.add(name, output.name, dict.fromkeys(sorted(sources), committed))

@@ -41,7 +41,7 @@ def reader_of(directory: Path) -> StepReader:
         plan_id=inputs.plan_id(), inputs=inputs, step_starts_us=starts, step_ends_us=ends, sources=(), proof=proof
     )
     plan = write_plan(Workspace(str(directory)), header, [])
-    return StepReader(table, plan, directory / "release.json", StructType(), None)
+    return StepReader(table, plan, str(directory), StructType(), None)
 
 
 @pytest.fixture
