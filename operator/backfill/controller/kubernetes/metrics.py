@@ -11,7 +11,7 @@ from backfill.controller.kubernetes.names import Key
 from backfill.controller.kubernetes.pool import JobUsage
 from backfill.controller.reconcile import Turn
 
-Result = Literal["done", "conflict", "unreadable", "failed"]
+Result = Literal["done", "conflict", "refused", "failed"]
 
 _TURN_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _JOB_SECONDS = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800)

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 from backfill.api.backfill import BackfillStatus
 from backfill.api.conditions import Condition, ConditionType, find_condition
-from backfill.api.errors import BackfillError
+from backfill.api.errors import BackfillError, BadInput
 from backfill.controller.interfaces import ConflictError, JobRunner
 from backfill.controller.kubernetes.logs import about
 from backfill.controller.kubernetes.metrics import Metrics, Result
 from backfill.controller.kubernetes.names import Key
 from backfill.controller.kubernetes.queue import WorkQueue
 from backfill.controller.kubernetes.resources import Manifest
+from backfill.controller.kubernetes.store import KubernetesStore
 from backfill.controller.reconcile import Reconciler, Turn
 
 _LOG = logging.getLogger(__name__)
@@ -24,8 +25,9 @@ class Case:
     """One Backfill that is worked on."""
 
     uid: str
-    reconciler: Reconciler
+    store: KubernetesStore
     jobs: JobRunner
+    reconciler: Reconciler
 
     def close(self) -> None:
         """Ends what works for it in this process; drivers go on."""
@@ -42,7 +44,6 @@ class Turns:
         open_case: Callable[[Key, Manifest], Case],
         metrics: Metrics,
         *,
-        on_turn: Callable[[Turn], None],
         leads: Callable[[], bool],
     ):
         """How turns are taken.
@@ -52,14 +53,12 @@ class Turns:
             find: a Backfill as it is known now; must not ask the API server.
             open_case: begins to work on a Backfill.
             metrics: told of each turn.
-            on_turn: told of each turn that was completed.
             leads: whether this process may take turns.
         """
         self._queue = queue
         self._find = find
         self._open_case = open_case
         self._metrics = metrics
-        self._on_turn = on_turn
         self._leads = leads
         self._cases: dict[Key, Case] = {}
 
@@ -71,7 +70,7 @@ class Turns:
         began = time.monotonic()
         result = self._guarded(key)
         self._metrics.turned(result, time.monotonic() - began)
-        if result == "done":
+        if result in {"done", "refused"}:
             self._queue.done(key)
         else:
             self._queue.failed(key)
@@ -89,6 +88,9 @@ class Turns:
             except ConflictError as error:
                 _LOG.debug("decided on what has changed meanwhile: %s", error)
                 return "conflict"
+            except BadInput as error:
+                _LOG.warning("nothing can be done for it as it is: %s", error)
+                return "refused"
             except BackfillError as error:
                 _LOG.warning("could not be worked on, will be tried again: %s", error)
                 return "failed"
@@ -106,14 +108,17 @@ class Turns:
             return
         if case is None:
             case = self._cases[key] = self._open_case(key, backfill)
-        turn = case.reconciler.turn()
+        try:
+            turn = case.reconciler.turn()
+        except BadInput as error:
+            case.store.refuse(error)
+            raise
         if turn is None:
             self._drop(key)
             return
         for condition in changed_conditions(turn.observed.backfill.status, turn.decision.status):
             _LOG.info("%s=%s %s %s", condition.type, condition.status, condition.reason, condition.message)
         self._metrics.decided(key, turn)
-        self._on_turn(turn)
         if turn.decision.next.at_rest and (case.jobs.state is None or _is_over(turn)):
             self._drop(key)
         for wait in (turn.decision.next.requeue_seconds, case.reconciler.withheld_seconds):
