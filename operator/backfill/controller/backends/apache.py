@@ -9,15 +9,15 @@ from backfill.api.backfill import Backfill, PodOverrides
 from backfill.api.errors import Problem
 from backfill.api.quantities import parse_time
 from backfill.controller.backends.base import Launch
-from backfill.controller.backends.child import KEPT_SECONDS, ChildState, child_metadata, default_conf, not_scraped
+from backfill.controller.backends.child import KEPT_SECONDS, ChildState, child_metadata, default_conf, not_scraped, pod_labels
 from backfill.controller.backends.injection import SCRATCH, inject_catalogs, inject_driver
-from backfill.controller.backends.manifests import Manifest, merged, part, without
+from backfill.controller.backends.manifests import merged, part, without
 from backfill.controller.backends.pod_template import Role, spark_container
 from backfill.controller.backends.program import Program, program_problems
 from backfill.controller.backends.settings import driver_settings
 from backfill.controller.backends.sizing import Sizing
 from backfill.controller.backends.spark_conf import inherited, override_problems
-from backfill.controller.kubernetes.names import attempt_labels
+from backfill.controller.kubernetes.resources import Manifest, Resource
 
 API_VERSION: Final = "spark.apache.org/v1"
 
@@ -50,6 +50,8 @@ _RELEASED = ("ResourceReleased", "TerminatedWithoutReleaseResources")
 
 class Apache:
     """Apache's dialect."""
+
+    resource = Resource("spark.apache.org", "v1", "sparkapplications")
 
     def sizing(self, production: Manifest, backfill: Backfill) -> Sizing:
         """How big the pods will be."""
@@ -154,7 +156,7 @@ def _pod(given: Manifest | None, role: Role, launch: Launch) -> Manifest:
     template = pod[_TEMPLATE]
     metadata = part(template, "metadata")
     metadata["annotations"] = not_scraped(metadata.get("annotations"))
-    part(metadata, "labels").update(attempt_labels(launch.backfill.metadata.name, launch.attempt))
+    part(metadata, "labels").update(pod_labels(launch))
     inject_catalogs(template, spark_container(template, role), launch.backfill.spec.catalogs)
     return pod
 

@@ -8,9 +8,9 @@ from typing import Final, Literal, Protocol
 from backfill.api.backfill import Backfill
 from backfill.api.errors import Problem
 from backfill.controller.backends.base import Launch
-from backfill.controller.backends.manifests import Manifest
 from backfill.controller.backends.sizing import Sizing
-from backfill.controller.kubernetes.names import attempt_labels, child_name, owner_reference
+from backfill.controller.kubernetes.names import UID_LABEL, attempt_labels, child_name, owner_reference
+from backfill.controller.kubernetes.resources import Manifest, Resource
 
 NOT_INHERITED: Final = "backfill.dev/not-inherited"
 """The annotation of a child that lists what production has and the child leaves out."""
@@ -46,6 +46,10 @@ class ChildState:
 class Dialect(Protocol):
     """One Spark operator's SparkApplication."""
 
+    @property
+    def resource(self) -> Resource:
+        """Where it is found."""
+
     def sizing(self, production: Manifest, backfill: Backfill) -> Sizing:
         """How big the pods will be."""
 
@@ -76,6 +80,13 @@ def child_metadata(production: Manifest, launch: Launch, left_out: Iterable[str]
         "annotations": annotations,
     }
     return metadata | owned(launch.backfill)
+
+
+def pod_labels(launch: Launch) -> dict[str, str]:
+    """The labels of an attempt's pods."""
+    metadata = launch.backfill.metadata
+    uid = {UID_LABEL: metadata.uid} if metadata.uid else {}
+    return attempt_labels(metadata.name, launch.attempt) | uid
 
 
 def owned(backfill: Backfill) -> Manifest:

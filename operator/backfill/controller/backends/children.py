@@ -20,9 +20,9 @@ from backfill.controller.backends.child import Dialect, owned
 from backfill.controller.backends.kubeflow import API_VERSION as KUBEFLOW
 from backfill.controller.backends.kubeflow import Kubeflow
 from backfill.controller.backends.launcher import launcher_config_map
-from backfill.controller.backends.manifests import Manifest
 from backfill.controller.jobs import checkpoints
 from backfill.controller.kubernetes.names import attempt_labels
+from backfill.controller.kubernetes.resources import Manifest
 from backfill.planning.plan import plan_directory
 from backfill.planning.workspace import Workspace
 
@@ -72,23 +72,26 @@ def child_manifests(launch: Launch, production: Manifest) -> list[Manifest]:
     return [launcher_config_map(metadata), child]
 
 
-def child_problems(backfill: Backfill, production: Manifest) -> list[Problem]:
-    """Every reason why no child can be made of this production SparkApplication that is seen without a cluster."""
+def child_problems(backfill: Backfill, production: Manifest, default_workspace: str | None = None) -> list[Problem]:
+    """Every reason why no child can be made of this production SparkApplication that is seen without a cluster.
+
+    ``default_workspace`` is where Backfills that name none are kept.
+    """
     speech = dialect(production.get("apiVersion", ""))
     problems = [*speech.problems(production, backfill), *_catalog_problems(backfill)]
     if problems:
         return problems
-    child = speech.child(production, preview_launch(backfill))
+    child = speech.child(production, preview_launch(backfill, default_workspace))
     driver, executor = speech.pods(child)
-    return [*_workspace_problems(backfill.spec.workspace, driver, executor), *_size_problems(driver)]
+    workspace = backfill.spec.workspace or default_workspace
+    return [*_workspace_problems(workspace, driver, executor), *_size_problems(driver)]
 
 
-def preview_launch(backfill: Backfill) -> Launch:
+def preview_launch(backfill: Backfill, default_workspace: str | None = None) -> Launch:
     """The next attempt as it would be started now; what only planning can tell is a placeholder."""
     status, metadata = backfill.status, backfill.metadata
-    place = Workspace(status.workspace or backfill.spec.workspace or "").child()
-    if status.workspace is None:
-        place = place.child(metadata.namespace, metadata.name)
+    root = backfill.spec.workspace or default_workspace or ""
+    place = Workspace(status.workspace) if status.workspace else Workspace(root).child(metadata.namespace, metadata.name)
     plan_id = status.plan_id or _UNPLANNED
     number = status.attempts[-1].number + 1 if status.attempts else 1
     return Launch(number, backfill, plan_id, plan_directory(place, plan_id), checkpoints(place).child(metadata.uid))

@@ -8,8 +8,8 @@ from typing import Any
 
 from backfill.api.quantities import parse_time
 from backfill.controller.backends.child import ChildState
-from backfill.controller.backends.manifests import Manifest
 from backfill.controller.backends.pod_template import container_name
+from backfill.controller.kubernetes.resources import Manifest
 from backfill.controller.observed import DriverState
 
 _MOST_MESSAGE = 600
@@ -31,6 +31,11 @@ def driver_state(child: ChildState | None, pod: Manifest | None) -> DriverState:
         return DriverState("Exited", reason="DriverGone", message=message)
     reason = "QuotaExceeded" if _QUOTA in child.message else child.reason
     return DriverState("Exited", reason=reason, message=message, since=child.since)
+
+
+def has_ended(pod: Manifest) -> bool:
+    """Whether the driver in a pod has run to its end, whatever else runs beside it."""
+    return _of_pod(pod).phase == "Exited"
 
 
 def essence(message: str) -> str:

@@ -7,7 +7,8 @@ from backfill.api.backfill import CatalogRef
 from backfill.api.catalogs import CATALOGS_DIRECTORY, CATALOGS_VARIABLE
 from backfill.api.settings import SETTINGS_VARIABLE, DriverSettings
 from backfill.controller.backends.launcher import LAUNCHER_KEY, LAUNCHER_PATH
-from backfill.controller.backends.manifests import Manifest, items, part
+from backfill.controller.backends.manifests import items, part
+from backfill.controller.kubernetes.resources import Manifest
 
 SCRATCH: Final = "/var/run/backfill"
 """A directory of the driver's own that can be written to whatever the image allows."""

@@ -6,15 +6,15 @@ from backfill.api.backfill import Backfill, PodOverrides
 from backfill.api.errors import Problem
 from backfill.api.quantities import parse_time
 from backfill.controller.backends.base import Launch
-from backfill.controller.backends.child import KEPT_SECONDS, ChildState, child_metadata, default_conf, not_scraped
+from backfill.controller.backends.child import KEPT_SECONDS, ChildState, child_metadata, default_conf, not_scraped, pod_labels
 from backfill.controller.backends.injection import SCRATCH, inject_catalogs, inject_driver
-from backfill.controller.backends.manifests import Manifest, items, merged, part, without
+from backfill.controller.backends.manifests import items, merged, part, without
 from backfill.controller.backends.pod_template import Role, spark_container, take_template
 from backfill.controller.backends.program import Program, program_problems
 from backfill.controller.backends.settings import driver_settings
 from backfill.controller.backends.sizing import Sizing
 from backfill.controller.backends.spark_conf import accepted_by_kubeflow, inherited, override_problems
-from backfill.controller.kubernetes.names import attempt_labels
+from backfill.controller.kubernetes.resources import SPARK_APPLICATION, Manifest
 
 API_VERSION: Final = "sparkoperator.k8s.io/v1beta2"
 
@@ -38,6 +38,8 @@ _OVER = {"COMPLETED": "Completed", "FAILED": "Failed", "SUBMISSION_FAILED": "Sub
 
 class Kubeflow:
     """Kubeflow's dialect."""
+
+    resource = SPARK_APPLICATION
 
     def sizing(self, production: Manifest, backfill: Backfill) -> Sizing:
         """How big the pods will be."""
@@ -143,7 +145,7 @@ def _pod(spec: Manifest, role: Role, launch: Launch) -> Manifest:
     template = take_template(pod, role, spec)
     inject_catalogs(template, spark_container(template, role), launch.backfill.spec.catalogs)
     pod["template"] = template
-    pod["labels"] = (pod.get("labels") or {}) | attempt_labels(launch.backfill.metadata.name, launch.attempt)
+    pod["labels"] = (pod.get("labels") or {}) | pod_labels(launch)
     return pod
 
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from backfill.controller.backends.manifests import Manifest
+from backfill.controller.kubernetes.resources import Manifest
 
 LAUNCHER_PATH: Final = "/etc/backfill/run.py"
 """Where the pod finds it."""

@@ -1,11 +1,10 @@
-"""Reading and merging parts of Kubernetes manifests, which are plain JSON here."""
+"""Merging and changing parts of manifests, which are plain JSON."""
 
 import copy
 from collections.abc import Sequence
 from typing import Any
 
-Manifest = dict[str, Any]
-"""A resource, or a part of one, as JSON."""
+from backfill.controller.kubernetes.resources import Manifest
 
 
 def merged(base: Any, over: Any) -> Any:

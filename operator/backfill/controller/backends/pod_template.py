@@ -8,7 +8,8 @@ are taken away, so that a pod is the same with it and without it. What the webho
 import copy
 from typing import Any, Literal
 
-from backfill.controller.backends.manifests import Manifest, items, part
+from backfill.controller.backends.manifests import items, part
+from backfill.controller.kubernetes.resources import Manifest
 
 Role = Literal["driver", "executor"]
 

@@ -22,6 +22,7 @@ _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 _PAGE = 500
 _WATCH_SECONDS = 300
 _WATCH_SILENCE_SECONDS = 30.0
+_DRY_RUN = (("dryRun", "All"), ("fieldValidation", "Strict"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +111,13 @@ class Cluster:
                 return Listing(items, page["metadata"]["resourceVersion"])
 
     def create(self, resource: Resource, manifest: Manifest, *, manager: str = "", dry_run: bool = False) -> Manifest:
-        """Makes an object; the namespace is the manifest's.
+        """Makes an object; the namespace is the manifest's. A dry run makes none, and refuses fields that are not known.
 
         Raises:
             AlreadyExists: one of this name is there; it may be what an earlier request made whose answer was lost.
             NamespaceEnding: nothing can be made there any more.
         """
-        query = (*((("fieldManager", manager),) if manager else ()), *((("dryRun", "All"),) if dry_run else ()))
+        query = (*((("fieldManager", manager),) if manager else ()), *(_DRY_RUN if dry_run else ()))
         return self._object(Call("create", resource, manifest["metadata"].get("namespace"), query=query, body=manifest))
 
     def apply(self, resource: Resource, manifest: Manifest, *, manager: str, subresource: str = "") -> Manifest:
