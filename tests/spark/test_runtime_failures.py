@@ -9,6 +9,8 @@ import pytest
 from drivers import DEADLINE_SECONDS, ROWS_PER_STEP, START, STEP, Lake, assign, committed, driver, status, wait_until
 from pyiceberg.catalog import Catalog
 
+from backfill.planning.plan import read_splits
+
 STEPS = 10
 APPLICATION = """
 from pyspark.sql import SparkSession, functions as F
@@ -72,6 +74,23 @@ def test_whatever_ends_a_driver_the_next_one_goes_on_and_every_row_counts_once(t
 
     expected = [(START + step * STEP, user, ROWS_PER_STEP // 3) for step in range(STEPS - 1) for user in range(3)]
     assert sorted((row["start"], row["user"], row["n"]) for row in history.result("counts", "counts")) == expected  # type: ignore[type-var]
+
+
+def test_a_data_file_that_is_damaged_after_planning_is_bad_input_at_once(tmp_path: Path, lake: Catalog) -> None:
+    history = Lake(tmp_path, lake, 2)
+    program = tmp_path / "app.py"
+    program.write_text(APPLICATION)
+    settings = history.settings("counts", program, 1, ("counts",))
+    (split,) = read_splits(settings.plan_workspace, 1, "events")
+    damaged = Path(split.path.removeprefix("file://"))
+    damaged.write_bytes(damaged.read_bytes()[:40])
+
+    assign(settings, history.header, 2)
+    with driver(settings) as process:
+        assert process.wait(DEADLINE_SECONDS) == 2
+    end = status(settings)
+    assert (end.phase, end.reason, committed(settings)) == ("Failed", "InvalidInput", 1)
+    assert end.message.startswith(f"spec.sources: {split.path} of lake.default.events can not be read: ")
 
 
 def _jvm_of(driver_process: int) -> int:

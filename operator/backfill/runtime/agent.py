@@ -15,10 +15,10 @@ from typing import Literal
 from py4j.protocol import Py4JError
 
 from backfill.api.split_assignment import SplitAssignmentSpec, SplitAssignmentStatus
-from backfill.runtime.causes import cause_of
+from backfill.runtime.causes import bad_input_of, cause_of
 from backfill.runtime.channel import Channel
 from backfill.runtime.release import Release, release_path, write_release
-from backfill.runtime.run import FINISHED, STOPPED, Run, StartedQuery, failed, unsupported
+from backfill.runtime.run import FINISHED, STOPPED, Outcome, Run, StartedQuery, failed, invalid_input, unsupported
 
 _PERIOD_SECONDS = 0.05
 _CONTROLLER_CHECK_SECONDS = 5.0
@@ -122,8 +122,7 @@ class Agent(threading.Thread):
             except (Py4JError, OSError) as gone:
                 self._run.end(failed(f"Spark is gone: {type(gone).__name__}", gone))
                 return True
-            why = f"failed: {cause_of(error)}" if error else "was stopped from outside"
-            self._run.end(failed(f"the query {query.name} {why}", error))
+            self._run.end(_outcome_of(query.name, error))
             return True
         return False
 
@@ -178,6 +177,15 @@ class Agent(threading.Thread):
             reason=outcome.reason if outcome else "",
             message=outcome.message if outcome else "",
         )
+
+
+def _outcome_of(query: str, error: Exception | None) -> Outcome:
+    """How a run ends one of whose queries ended by itself."""
+    if error is None:
+        return failed(f"the query {query} was stopped from outside")
+    cause = cause_of(error)
+    bad_input = bad_input_of(cause)
+    return failed(f"the query {query} failed: {cause}", error) if bad_input is None else invalid_input(bad_input, error)
 
 
 class _ControllerWatch:

@@ -2,8 +2,11 @@
 
 import re
 
+from backfill.api.errors import InvalidPlanInput
+
 _QUERY_PLAN = "\n=== Streaming Query ==="
 _STACK = "Traceback (most recent call last):\n"
+_BAD_INPUT = f"{InvalidPlanInput.__module__}.{InvalidPlanInput.__name__}: "
 _STATE = re.compile(r"\n\s*SQLSTATE: ")
 
 
@@ -19,3 +22,8 @@ def cause_of(error: Exception) -> str:
     lines = _STATE.split(stack)[0].splitlines()
     raised = next((number for number, line in enumerate(lines) if line and not line.startswith(" ")), len(lines))
     return "\n".join(lines[raised:]) or told
+
+
+def bad_input_of(cause: str) -> str | None:
+    """What is wrong with the tables, if a source gave up because of them; only text comes back from where it ran."""
+    return cause.removeprefix(_BAD_INPUT) if cause.startswith(_BAD_INPUT) else None

@@ -17,7 +17,7 @@ from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, PrimitiveType
 
-from backfill.api.errors import BackfillError
+from backfill.api.errors import BackfillError, InvalidPlanInput, Problem, first_line
 from backfill.planning.plan import DeleteFile, Split, read_header, read_splits
 from backfill.planning.workspace import Workspace
 from backfill.runtime.arrow_rows import Projection
@@ -38,10 +38,14 @@ def read_split(
     Top-level columns that are not in ``columns`` are null; None reads them all.
 
     Raises:
-        BackfillError: the file is gone, damaged, or can not be reached.
+        InvalidPlanInput: the file is gone or damaged.
+        BackfillError: it can not be reached.
     """
     try:
         yield from _read(table, split, target, columns)
+    except (FileNotFoundError, pa.ArrowInvalid) as error:
+        message = f"{split.path} of {table.source.table} can not be read: {first_line(error)}"
+        raise InvalidPlanInput(Problem("spec.sources", message, "restore the file, then try again")) from error
     except (OSError, pa.ArrowException) as error:
         raise BackfillError(f"{split.path} of {table.source.table} can not be read: {error}") from error
 

@@ -37,6 +37,11 @@ def failed(message: str, error: Exception | None = None) -> Outcome:
     return Outcome("Failed", 1, "ApplicationFailed", message, error)
 
 
+def invalid_input(message: str, error: Exception) -> Outcome:
+    """The tables can not be read as planned; another attempt would end the same way."""
+    return Outcome("Failed", 2, "InvalidInput", message, error)
+
+
 def unsupported(error: BadInput) -> Outcome:
     """The program does what a backfill can not redirect; another attempt would end the same way."""
     return Outcome("Failed", 2, "UnsupportedProgram", str(error), error)
