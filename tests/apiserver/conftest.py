@@ -14,8 +14,8 @@ from identities import Rules, ServiceAccountMaker, kubeconfig_of, wait_until_all
 from identities import service_account as create_service_account
 from kubeconfigs import why_refused
 from proxy import UnreliableProxy, running_proxy
-from resources import definitions
-from rest import BACKFILLS, DEFINITIONS, SPARK_APPLICATIONS, SPLIT_ASSIGNMENTS, Rest, eventually
+from resources import definitions, install
+from rest import BACKFILLS, SPARK_APPLICATIONS, SPLIT_ASSIGNMENTS, Rest
 from servers import running_servers
 
 
@@ -50,13 +50,7 @@ def admin(cluster_admin: Path) -> Iterator[Rest]:
 @pytest.fixture(scope="session")
 def crds(admin: Rest) -> None:
     """The definitions of this project's resources and of the Spark operators', applied and served."""
-    manifests = list(definitions())
-    for manifest in manifests:
-        admin.apply(f"{DEFINITIONS}/{manifest['metadata']['name']}", manifest).expect()
-    for manifest in manifests:
-        group, version = manifest["spec"]["group"], manifest["spec"]["versions"][0]["name"]
-        plural = manifest["spec"]["names"]["plural"]
-        eventually(lambda path=f"apis/{group}/{version}/{plural}": admin.get(path).ok, f"{plural} are served")
+    install(admin, definitions())
 
 
 @pytest.fixture

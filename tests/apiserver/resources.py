@@ -1,11 +1,11 @@
 """The definitions that a cluster of ours has: this project's resources, and the Spark operators'."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import yaml
-from rest import Manifest
+from rest import DEFINITIONS, Manifest, Rest, eventually
 
 ROOT = Path(__file__).parents[2]
 DATA = Path(__file__).parent / "data"
@@ -18,3 +18,12 @@ def definitions() -> Iterator[Manifest]:
         yield yaml.safe_load(path.read_text())
     for path in sorted(DATA.glob("sparkapplications.*.json")):
         yield json.loads(path.read_text())
+
+
+def install(admin: Rest, manifests: Iterable[Manifest]) -> None:
+    """Applies definitions and waits until their resources are served."""
+    for manifest in manifests:
+        admin.apply(f"{DEFINITIONS}/{manifest['metadata']['name']}", manifest).expect()
+        group, version = manifest["spec"]["group"], manifest["spec"]["versions"][0]["name"]
+        path = f"apis/{group}/{version}/{manifest['spec']['names']['plural']}"
+        eventually(lambda path=path: admin.get(path).ok, f"{path} is served")

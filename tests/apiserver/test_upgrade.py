@@ -1,0 +1,95 @@
+"""What was stored under earlier definitions is read, changed and deleted under today's."""
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from resources import DATA, OWN, ROOT, install
+from rest import BACKFILLS, SPLIT_ASSIGNMENTS, Manifest, Rest, eventually
+from samples import ASSIGNMENT, BACKFILL, STATUS, changed, rich_backfill
+from servers import running_servers
+
+from backfill.api.backfill import Backfill
+from backfill.api.problems import read_json
+from backfill.api.split_assignment import SplitAssignment
+
+REPORT = {"attempt": 2, "heartbeat": "2021-08-01T00:00:00Z", "phase": "Running", "executors": 3}
+SAMPLES = {
+    "little": BACKFILL,
+    "rich": rich_backfill(),
+    "suspended": changed(BACKFILL, {"spec.suspend": True}),
+}
+
+
+def _git(*arguments: str) -> str:
+    """What git prints; nothing where there is no git, no history, or not that file in it."""
+    try:
+        done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, timeout=60, check=False)
+    except FileNotFoundError:
+        return ""
+    return done.stdout if done.returncode == 0 else ""
+
+
+def first_definitions() -> list[Manifest]:
+    return [json.loads((DATA / "first" / f"{path.stem}.json").read_text()) for path in OWN]
+
+
+def previous_definitions() -> list[Manifest]:
+    """The last ones in the history that are not today's; skips where there is no such history (an archive, a first commit)."""
+    today = [yaml.safe_load(path.read_text()) for path in OWN]
+    for commit in _git("log", "--max-count=20", "--format=%H", "--", "crds").split():
+        texts = [_git("show", f"{commit}:crds/{path.name}") for path in OWN]
+        if all(texts) and (found := [yaml.safe_load(text) for text in texts]) != today:
+            return found
+    pytest.skip("no earlier definitions in the history")
+
+
+@pytest.fixture
+def own_server(cluster_admin: Path, tmp_path: Path) -> Iterator[Rest]:
+    """An API server without definitions; those of the other tests' server belong to all of them."""
+    assets = os.environ.get("KUBEBUILDER_ASSETS")
+    if not assets:
+        pytest.skip("definitions of a given cluster are not replaced by old ones")
+    with running_servers(Path(assets), tmp_path / "own server") as servers:
+        rest = Rest(servers.admin_kubeconfig)
+        yield rest
+        rest.close()
+
+
+@pytest.mark.parametrize("earlier", [first_definitions, previous_definitions])
+def test_what_was_stored_under_earlier_definitions_goes_on(own_server: Rest, earlier: Callable[[], list[Manifest]]) -> None:
+    install(own_server, earlier())
+    backfills, assignments = BACKFILLS.format("default"), SPLIT_ASSIGNMENTS.format("default")
+    for name, sample in SAMPLES.items():
+        own_server.create(backfills, changed(sample, {"metadata.name": name})).expect()
+        own_server.patch(f"{backfills}/{name}/status", {"status": STATUS}).expect()
+    own_server.create(assignments, ASSIGNMENT).expect()
+    own_server.patch(f"{assignments}/july/status", {"status": REPORT}).expect()
+
+    before = {
+        path: own_server.get(path).expect() for path in (*(f"{backfills}/{name}" for name in SAMPLES), f"{assignments}/july")
+    }
+    install(own_server, [yaml.safe_load(path.read_text()) for path in OWN])
+
+    for name in SAMPLES:
+        _goes_on(own_server, f"{backfills}/{name}", before)
+    report = read_json(SplitAssignment, own_server.get(f"{assignments}/july").expect())
+    assert report.spec.released == 12
+    own_server.patch(f"{assignments}/july", {"spec": {"released": 13}}).expect()
+    own_server.patch(f"{assignments}/july/status", {"status": {"executors": 4}}).expect()
+
+
+def _goes_on(server: Rest, path: str, before: dict[str, Manifest]) -> None:
+    stored = server.get(path).expect()
+    read = read_json(Backfill, stored)
+    assert read.spec == read_json(Backfill, before[path]).spec
+    assert read.status == read_json(Backfill, before[path]).status
+    server.replace(path, stored).expect()
+    server.patch(path, {"spec": {"suspend": not read.spec.suspend, "scaling": {"maxExecutors": 9}}}).expect()
+    server.patch(f"{path}/status", {"status": {"progress": {"committed": 13}}}).expect()
+    server.delete(path).expect()
+    eventually(lambda: server.get(path).status == 404, f"{path} is gone")
