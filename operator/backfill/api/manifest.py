@@ -27,7 +27,7 @@ from backfill.api.problems import did_you_mean, problems_of, read_json
 from backfill.api.quantities import parse_duration, to_us
 from backfill.api.rules import Parts, check_parts, check_spec
 
-__all__ = ["Manifests", "check_spec", "load_manifests", "spec_difference"]
+__all__ = ["ForCluster", "Manifests", "check_spec", "load_for_cluster", "load_manifests", "spec_difference"]
 
 _Part = TypeVar("_Part", bound=Model)
 _APPLICATION_KIND = "SparkApplication"
@@ -65,6 +65,31 @@ def load_manifests(source: Path | str, *, require_application: bool = True) -> M
     if problems or backfill is None:
         raise InvalidManifest(problems)
     return Manifests(backfill, application)
+
+
+@dataclass(frozen=True)
+class ForCluster:
+    """What a manifest file holds that is meant for a cluster: the application's files need not be on this machine."""
+
+    backfill: Backfill
+    document: Document
+    """The Backfill as it was written."""
+    application: Document | None
+    """The SparkApplication it refers to, if the file has it."""
+
+
+def load_for_cluster(file: Path) -> ForCluster:
+    """The Backfill of a file and what it refers to, as resources. Other kinds are ignored.
+
+    Raises:
+        InvalidManifest: with every problem found: in the text, in the Backfill's fields and between them.
+    """
+    documents = read_documents(_text(file), str(file))
+    document = _only_backfill(documents, str(file))
+    backfill = _backfill(document)
+    name, version = backfill.spec.application_ref.name, backfill.spec.application_ref.api_version
+    referred = (each for each in documents if each.get("kind") == _APPLICATION_KIND and each.get("apiVersion") == version)
+    return ForCluster(backfill, document, next((each for each in referred if application_name(each) == name), None))
 
 
 def _text(path: Path) -> str:

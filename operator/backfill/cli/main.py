@@ -1,7 +1,9 @@
 """The ``backfill`` command, which is also ``kubectl backfill``."""
 
 import sys
+from collections.abc import Callable
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +12,7 @@ from rich.console import Console
 
 from backfill import __version__
 from backfill.api.errors import BackfillError, BadInput
+from backfill.cli.choice import RULE, LocalCommands, is_plugin, on_cluster
 from backfill.cli.ending import BAD_INPUT, FAILED
 from backfill.cli.target import DEFAULT_STATE
 
@@ -28,8 +31,10 @@ Namespace = Annotated[str | None, typer.Option("--namespace", "-n", help="The na
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="json: the result as one JSON line at the end.")]
 
 app = typer.Typer(
+    cls=LocalCommands,
     name="backfill",
-    help="Run a streaming application again on its history: in order, aligned, exactly once.",
+    help=f"Run a streaming application again on its history: in order, aligned, exactly once.\n\n{RULE}",
+    rich_markup_mode="rich",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -68,6 +73,15 @@ def status(
 
     context = Context(state_dir, namespace, output == Output.JSON)
     raise typer.Exit(show_all(context) if target is None else show_one(context, target))
+
+
+@app.command("list")
+def list_(state_dir: StateDir = DEFAULT_STATE, output: OutputOption = Output.TEXT) -> None:
+    """Show all backfills of this machine in a line each."""
+    from backfill.cli.commands import Context
+    from backfill.cli.status import show_all
+
+    raise typer.Exit(show_all(Context(state_dir, as_json=output == Output.JSON)))
 
 
 @app.command()
@@ -116,7 +130,7 @@ def main() -> None:
     """The program. Mistakes in the input are a short list on standard error, and exit status 2."""
     err = Console(stderr=True)
     try:
-        app()
+        _chosen()()
     except BadInput as error:
         for problem in error.problems:
             err.print(f"error: {problem}", highlight=False, markup=False, soft_wrap=True)
@@ -124,3 +138,13 @@ def main() -> None:
     except (BackfillError, OSError) as error:
         err.print(f"error: {error}", highlight=False, markup=False, soft_wrap=True)
         sys.exit(FAILED)
+
+
+def _chosen() -> Callable[[], object]:
+    """The commands on a cluster, or those on this machine."""
+    program, arguments = sys.argv[0], sys.argv[1:]
+    if not on_cluster(program, arguments):
+        return app
+    from backfill.cli.cluster.app import app as cluster_app
+
+    return partial(cluster_app, prog_name="kubectl backfill" if is_plugin(program) else "backfill")

@@ -24,7 +24,7 @@ def listing(backfills: list[Backfill]) -> RenderableType:
             view.name,
             f"{progress.committed:,}/{progress.steps:,}" if progress.steps else "",
             moment(watermark) if watermark else "",
-            _outcome(view),
+            outcome(view),
         )
     return table
 
@@ -34,7 +34,8 @@ def details(view: View) -> RenderableType:
     return Group(render(view), *_attempts(view), *_outputs(view), *_conditions(view))
 
 
-def _outcome(view: View) -> str:
+def outcome(view: View) -> str:
+    """Where it stands, in one word."""
     if exit_status(view.backfill) == SUCCEEDED:
         return "Succeeded"
     return str(view.stage.reason) if view.stage else "New"

@@ -42,8 +42,7 @@ class View:
     @property
     def failed(self) -> bool:
         """Whether it has failed for good."""
-        outcome = find_condition(self.status.conditions, ConditionType.SUCCEEDED)
-        return outcome is not None and outcome.status == "False"
+        return has_failed(self.backfill)
 
     @property
     def attempt(self) -> Attempt | None:
@@ -65,6 +64,12 @@ class View:
     def elapsed_seconds(self) -> float:
         """Since work began."""
         return ((self.status.finished_at or self.now) - (self.status.started_at or self.now)).total_seconds()
+
+
+def has_failed(backfill: Backfill) -> bool:
+    """Whether it has failed for good, as far as is known."""
+    outcome = find_condition(backfill.status.conditions, ConditionType.SUCCEEDED)
+    return outcome is not None and outcome.status == "False"
 
 
 def in_order(conditions: tuple[Condition, ...]) -> list[Condition]:

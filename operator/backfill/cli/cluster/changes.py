@@ -1,0 +1,120 @@
+"""The commands that change a Backfill of a cluster. They change what is wanted; the operator does it."""
+
+import time
+import uuid
+
+from rich.console import Console
+
+from backfill.api.backfill import Backfill, PublishMode
+from backfill.api.conditions import Reason
+from backfill.api.errors import BackfillError, BadInput, Problem
+from backfill.cli.cluster.advice import removal
+from backfill.cli.cluster.place import Place, read
+from backfill.cli.ending import SUCCEEDED, exit_status
+from backfill.cli.screen import in_words
+from backfill.cli.view import has_failed
+from backfill.controller.interfaces import ConflictError
+from backfill.controller.kubernetes.resources import BACKFILL, Manifest
+
+_POLL_SECONDS = 0.5
+_SUSPEND = "/spec/suspend"
+_NONCE = "/spec/retryNonce"
+
+
+def suspend_one(place: Place, name: str, out: Console) -> None:
+    """Asks for a stop after the step under way."""
+    backfill = place.find(name)
+    if _over(backfill, out):
+        return
+    place.change(backfill, [_set(_SUSPEND, True)])
+    _say(out, f"{name}: stops after the step under way; what is committed is kept. Go on with: {place.command('resume', name)}")
+
+
+def resume_one(place: Place, name: str, out: Console) -> None:
+    """Lets a Backfill go on that was suspended or has failed."""
+    backfill = place.find(name)
+    if _over(backfill, out):
+        return
+    place.change(backfill, [_set(_SUSPEND, False), *([_set(_NONCE, _nonce())] if has_failed(backfill) else [])])
+    _say(out, f"{name}: goes on; follow it with: {place.command('status', name, ' --watch')}")
+
+
+def retry_one(place: Place, name: str, out: Console) -> None:
+    """Tries a Backfill once more that has failed for good."""
+    backfill = place.find(name)
+    if _over(backfill, out):
+        return
+    if not has_failed(backfill):
+        raise BadInput(Problem("", f"{name} has not failed", f"see: {place.command('status', name)}"))
+    place.change(backfill, [_set(_NONCE, _nonce())])
+    suspended = f"; it is suspended, let it go on with: {place.command('resume', name)}" if backfill.spec.suspend else ""
+    _say(out, f"{name}: is tried again, from where it stopped{suspended}")
+
+
+def approve_one(place: Place, name: str, out: Console) -> None:
+    """Lets every output be published that waits for a person."""
+    backfill = place.find(name)
+    operations: list[Manifest] = []
+    for number, output in enumerate(backfill.spec.outputs):
+        if output.publish.mode is not PublishMode.NONE and output.publish.approval == "Manual":
+            path = f"/spec/outputs/{number}"
+            operations.append({"op": "test", "path": f"{path}/name", "value": output.name})
+            operations.append(_set(f"{path}/publish/approval", "Automatic"))
+    if not operations:
+        _say(out, f"{name}: nothing of it needs an approval, or it has it already")
+        return
+    place.change(backfill, operations)
+    outputs = ", ".join(operation["value"] for operation in operations if operation["op"] == "test")
+    _say(out, f"{name}: {outputs} may be published; follow it with: {place.command('status', name, ' --watch')}")
+
+
+def cancel_one(place: Place, name: str, out: Console, *, wait: bool) -> None:
+    """Deletes a Backfill, and waits until all it made is removed."""
+    backfill = place.find(name)
+    uid = backfill.metadata.uid
+    try:
+        place.cluster.delete(BACKFILL, place.namespace, name, uid=uid)
+    except ConflictError as error:
+        raise BackfillError(f"{name} was made again meanwhile; nothing is done") from error
+    if not wait:
+        _say(out, f"{name}: will be removed, with all it made except what it has published")
+        return
+    _wait_until_gone(place, name, uid, out)
+    _say(out, f"{name}: removed")
+
+
+def _wait_until_gone(place: Place, name: str, uid: str, out: Console) -> None:
+    """Tells what it waits for when that changes. The removal goes on without whoever waits here."""
+    told = ""
+    while (found := place.look(name)) is not None and found["metadata"]["uid"] == uid:
+        stage = removal(read(found))
+        if stage is not None and stage.reason == Reason.REMOVAL_FAILED and in_words(stage) != told:
+            told = in_words(stage)
+            _say(out, f"{name}: {told}; waits for the operator to try again")
+        elif not told:
+            told = "asked"
+            _say(out, f"{name}: stops, and what it made is removed (Ctrl-C only ends the waiting)")
+        time.sleep(_POLL_SECONDS)
+
+
+def _over(backfill: Backfill, out: Console) -> bool:
+    """Says so where there is nothing more to be done."""
+    name = backfill.metadata.name
+    if backfill.metadata.deletion_timestamp is not None:
+        raise BadInput(Problem("", f"{name} is being removed"))
+    if exit_status(backfill) == SUCCEEDED:
+        _say(out, f"{name} has succeeded already; nothing is done. To run it again, cancel it first or give it another name.")
+        return True
+    return False
+
+
+def _nonce() -> str:
+    return uuid.uuid4().hex
+
+
+def _set(path: str, value: object) -> Manifest:
+    return {"op": "add", "path": path, "value": value}
+
+
+def _say(out: Console, text: str) -> None:
+    out.print(text, highlight=False, markup=False, soft_wrap=True)

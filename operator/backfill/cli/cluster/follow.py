@@ -1,0 +1,105 @@
+"""Watching Backfills of a cluster until nothing more happens by itself."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import NoReturn, TypeVar
+
+from rich.console import Console
+from rich.live import Live
+
+from backfill.api.backfill import Backfill
+from backfill.cli.cluster.advice import at_rest
+from backfill.cli.cluster.place import Place, read
+from backfill.cli.cluster.status import page, print_document, readable, table
+from backfill.cli.ending import SUCCEEDED, exit_status
+from backfill.cli.screen import Lines
+from backfill.cli.view import View
+from backfill.controller.kubernetes.errors import Unreachable
+
+_ONE_SECONDS = 1.0
+_ALL_SECONDS = 3.0
+
+_Found = TypeVar("_Found")
+_Show = Callable[[Backfill], None]
+
+
+def follow_one(place: Place, name: str, *, as_json: bool) -> int:
+    """One Backfill until it is at rest or gone. The exit status is its own; an absent API server is waited for."""
+    backfill = place.find(name)
+    uid, version = backfill.metadata.uid, ""
+    with _shown(place, as_json) as show:
+        while True:
+            found = _patiently(lambda: place.look(name))
+            if found is None or found["metadata"]["uid"] != uid:
+                _tell(f"{name}: removed")
+                return SUCCEEDED
+            backfill = read(found)
+            if not as_json or version != found["metadata"]["resourceVersion"]:
+                show(backfill)
+            version = found["metadata"]["resourceVersion"]
+            if at_rest(backfill):
+                return exit_status(backfill)
+            time.sleep(_ONE_SECONDS)
+
+
+def follow_all(place: Place, *, everywhere: bool, as_json: bool) -> NoReturn:
+    """A line for each Backfill, kept up to date until Ctrl-C; as JSON, a line for each that has changed."""
+    if as_json:
+        _print_changes(place, everywhere)
+    with Live(auto_refresh=False) as live:
+        while True:
+            found = _patiently(lambda: place.backfills(everywhere=everywhere))
+            live.update(table(readable(found), place, everywhere=everywhere), refresh=True)
+            time.sleep(_ALL_SECONDS)
+
+
+def _print_changes(place: Place, everywhere: bool) -> NoReturn:
+    versions: dict[str, str] = {}
+    while True:
+        found = _patiently(lambda: place.backfills(everywhere=everywhere))
+        changed = [each for each in found if versions.get(each["metadata"]["uid"]) != each["metadata"]["resourceVersion"]]
+        versions = {each["metadata"]["uid"]: each["metadata"]["resourceVersion"] for each in found}
+        for backfill in readable(changed):
+            print_document(backfill, place)
+        time.sleep(_ALL_SECONDS)
+
+
+@contextmanager
+def _shown(place: Place, as_json: bool) -> Iterator[_Show]:
+    """A live page on a terminal, whose last state stays; lines elsewhere, and the whole page in the end; or JSON."""
+    console = Console()
+    if as_json:
+        yield lambda backfill: print_document(backfill, place)
+    elif console.is_terminal:
+        with Live(console=console, auto_refresh=False) as live:
+            yield lambda backfill: live.update(page(backfill, place), refresh=True)
+    else:
+        yield _in_lines(Lines(console), console, place)
+
+
+def _in_lines(lines: Lines, console: Console, place: Place) -> _Show:
+    def show(backfill: Backfill) -> None:
+        if at_rest(backfill):
+            console.print(page(backfill, place))
+        else:
+            lines.show(View(backfill, datetime.now(UTC)))
+
+    return show
+
+
+def _patiently(look: Callable[[], _Found]) -> _Found:
+    told = False
+    while True:
+        try:
+            return look()
+        except Unreachable as error:
+            if not told:
+                _tell(f"{error}; tries on")
+            told = True
+            time.sleep(_ONE_SECONDS)
+
+
+def _tell(text: str) -> None:
+    Console(stderr=True).print(text, highlight=False, markup=False, soft_wrap=True)

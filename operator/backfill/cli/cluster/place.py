@@ -1,0 +1,120 @@
+"""Which cluster and namespace a command works in, and the Backfills there."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from backfill import __version__
+from backfill.api.backfill import Backfill
+from backfill.api.errors import BackfillError, BadInput, Problem
+from backfill.api.manifest import load_for_cluster
+from backfill.api.problems import did_you_mean
+from backfill.controller.kubernetes.client import Cluster
+from backfill.controller.kubernetes.errors import ClusterError, KindMissing, NotFound, Refused
+from backfill.controller.kubernetes.names import CLI_MANAGER
+from backfill.controller.kubernetes.resources import BACKFILL, Manifest
+
+_NAMES_SHOWN = 5
+_HOW_TO_INSTALL = "Backfill is not installed in this cluster; install it with: kubectl apply -k deploy/kustomize"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One namespace of a cluster, and how commands name it."""
+
+    cluster: Cluster
+    namespace: str
+    program: str = "kubectl backfill"
+    """How this program is called."""
+    options: str = ""
+    """The options that a next command needs to find the same place."""
+
+    def command(self, verb: str, name: str, more: str = "") -> str:
+        """A command to tell people."""
+        return f"{self.program} {verb} {name}{self.options}{more}"
+
+    def backfills(self, *, everywhere: bool = False) -> list[Manifest]:
+        """All Backfills of the namespace, or of all namespaces."""
+        try:
+            return self.cluster.list(BACKFILL, None if everywhere else self.namespace).items
+        except KindMissing as error:
+            raise BackfillError(_HOW_TO_INSTALL) from error
+
+    def find(self, name: str) -> Backfill:
+        """The Backfill of a name.
+
+        Raises:
+            BadInput: there is none.
+        """
+        found = self.look(name)
+        if found is None:
+            raise BadInput(Problem("", f'there is no backfill "{name}" in namespace {self.namespace}', self._advice(name)))
+        return read(found)
+
+    def look(self, name: str) -> Manifest | None:
+        """The same as the API server gives it; None where there is none."""
+        try:
+            return self.cluster.get(BACKFILL, self.namespace, name)
+        except KindMissing as error:
+            raise BackfillError(_HOW_TO_INSTALL) from error
+
+    def change(self, backfill: Backfill, operations: Iterable[Manifest]) -> Backfill:
+        """Changes this very object by JSON patch.
+
+        Raises:
+            BadInput: it is another object by now, or the API server does not allow the change.
+        """
+        name, uid = backfill.metadata.name, backfill.metadata.uid
+        same = {"op": "test", "path": "/metadata/uid", "value": uid}
+        try:
+            return read(self.cluster.edit(BACKFILL, self.namespace, name, [same, *operations], manager=CLI_MANAGER))
+        except (NotFound, Refused) as error:
+            raise BadInput(Problem("", str(error))) from error
+
+    def _advice(self, name: str) -> str:
+        try:
+            names = [found["metadata"]["name"] for found in self.backfills()]
+        except ClusterError:
+            return ""
+        if not names:
+            return f"there is none at all; look elsewhere with -n, or for all: {self.program} list -A"
+        more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
+        return did_you_mean(name, names) or f"there is {', '.join(names[:_NAMES_SHOWN])}{more}"
+
+
+def read(found: Manifest) -> Backfill:
+    """A Backfill as the API server gives it.
+
+    Raises:
+        BackfillError: an operator of another version has written it.
+    """
+    try:
+        return Backfill.model_validate(found)
+    except ValidationError as error:
+        where, detail = f"{found['metadata']['namespace']}/{found['metadata']['name']}", error.errors()[0]
+        field = ".".join(str(part) for part in detail["loc"])
+        raise BackfillError(
+            f"{where} can not be read by version {__version__} of this program ({field}: {detail['msg']}); "
+            "use the version of the operator"
+        ) from error
+
+
+def is_file(target: str) -> bool:
+    """Whether a file is meant: names have neither dots nor slashes."""
+    return "." in target or "/" in target
+
+
+def name_of(target: str) -> tuple[str, str | None]:
+    """The name that is meant, and the namespace where a file says it."""
+    if not is_file(target):
+        return target, None
+    file = load_for_cluster(Path(target))
+    return file.backfill.metadata.name, namespace_of(file.document)
+
+
+def namespace_of(document: Manifest) -> str | None:
+    """The namespace that a manifest names, if it does."""
+    namespace = (document.get("metadata") or {}).get("namespace")
+    return str(namespace) if namespace else None

@@ -1,0 +1,98 @@
+"""A file on its way to a cluster: everything that can be said of it before it is applied. Nothing is kept."""
+
+import json
+from pathlib import Path
+
+from rich.console import Console
+
+from backfill.api.backfill import Backfill
+from backfill.api.changes import spec_difference
+from backfill.api.errors import BadInput, Problem
+from backfill.api.manifest import ForCluster, load_for_cluster
+from backfill.api.quantities import format_time
+from backfill.cli.cluster.applications import production
+from backfill.cli.cluster.place import Place
+from backfill.cli.ending import SUCCEEDED
+from backfill.cli.text import count, moment, seconds
+from backfill.cli.view import View
+from backfill.controller.backends.children import child_problems
+from backfill.controller.kubernetes.errors import AlreadyExists, NotFound, Refused
+from backfill.controller.kubernetes.names import CLI_MANAGER
+from backfill.controller.kubernetes.resources import BACKFILL
+
+
+def check_file(place: Place, file: Path, *, as_json: bool) -> int:
+    """Has the rules, the API server, and what the application allows look at a file, and says what it asks for.
+
+    Raises:
+        BadInput: with everything found.
+    """
+    given = load_for_cluster(file)
+    backfill = given.backfill.model_copy(
+        update={"metadata": given.backfill.metadata.model_copy(update={"namespace": place.namespace})}
+    )
+    problems = [*_refused(place, given, backfill), *_no_child(place, given, backfill)]
+    if problems:
+        raise BadInput(problems)
+    if as_json:
+        print(json.dumps(_document(backfill)))  # noqa: T201
+    else:
+        _tell(backfill, place)
+    return SUCCEEDED
+
+
+def _refused(place: Place, given: ForCluster, backfill: Backfill) -> list[Problem]:
+    """What the API server has against it, and against what is there under its name."""
+    name = backfill.metadata.name
+    metadata = {**given.document["metadata"], "namespace": place.namespace}  # type: ignore[dict-item]
+    try:
+        place.cluster.create(BACKFILL, {**given.document, "metadata": metadata}, manager=CLI_MANAGER, dry_run=True)
+    except AlreadyExists:
+        there = place.find(name)
+        changes = spec_difference(there.spec, backfill.spec) if there.status.plan_id else []
+        fix = f"start over with: {place.command('cancel', name)}, or give it another metadata.name"
+        return [*changes, Problem("", f"{name} is planned already and its input can not change", fix)] if changes else []
+    except (NotFound, Refused) as error:
+        return [Problem("", str(error))]
+    return []
+
+
+def _no_child(place: Place, given: ForCluster, backfill: Backfill) -> list[Problem]:
+    """Why the application that it refers to could not be started."""
+    try:
+        application = given.application or production(place, place.namespace, backfill.spec.application_ref)
+        return child_problems(backfill, application)
+    except BadInput as error:
+        return list(error.problems)
+
+
+def _document(backfill: Backfill) -> dict[str, object]:
+    start, end = View(backfill, backfill.spec.window.start).read_range
+    return {
+        "name": backfill.metadata.name,
+        "namespace": backfill.metadata.namespace,
+        "readFrom": format_time(start),
+        "readTo": format_time(end),
+        "longestStepSeconds": backfill.spec.max_misalignment.total_seconds() / 2,
+        "sources": [{"name": source.name, "table": source.table} for source in backfill.spec.sources],
+        "outputs": [
+            {"name": output.name, "table": output.table, "publish": str(output.publish.mode)} for output in backfill.spec.outputs
+        ],
+    }
+
+
+def _tell(backfill: Backfill, place: Place) -> None:
+    name, spec = backfill.metadata.name, backfill.spec
+    start, end = View(backfill, spec.window.start).read_range
+    step = spec.max_misalignment / 2
+    steps = -(-(end - start) // step)
+    lines = [
+        f"{name}: the API server accepts it in namespace {backfill.metadata.namespace}",
+        f"  reads {moment(start)} to {moment(end)} of " + ", ".join(source.table for source in spec.sources),
+        f"  steps span at most {seconds(step.total_seconds())}: {count(steps, 'step')}, or more where data is dense",
+        *(f"  output {output.name}: {output.table}, publish mode {output.publish.mode}" for output in spec.outputs),
+        "  the tables are looked at by the operator, when this is applied: how much is read, skew and wide files are told by",
+        f"  {place.command('plan', name)}, which a Backfill with suspend: true waits for before it starts anything",
+    ]
+    for line in lines:
+        Console().print(line, highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,78 @@
+"""Where the Backfills of a cluster stand."""
+
+import json
+from datetime import UTC, datetime
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from backfill.api.backfill import Backfill
+from backfill.api.errors import BackfillError
+from backfill.cli.cluster.advice import next_step
+from backfill.cli.cluster.place import Place, read
+from backfill.cli.ending import SUCCEEDED
+from backfill.cli.pages import details, listing, outcome
+from backfill.cli.result import result
+from backfill.cli.view import View
+from backfill.controller.kubernetes.resources import Manifest
+
+
+def show_one(place: Place, name: str, *, as_json: bool) -> int:
+    """One Backfill in full."""
+    backfill = place.find(name)
+    if as_json:
+        print_document(backfill, place)
+    else:
+        Console().print(page(backfill, place))
+    return SUCCEEDED
+
+
+def show_all(place: Place, *, everywhere: bool, as_json: bool) -> int:
+    """A line for each Backfill."""
+    backfills = readable(place.backfills(everywhere=everywhere))
+    if as_json:
+        for backfill in backfills:
+            print_document(backfill, place)
+    else:
+        Console().print(table(backfills, place, everywhere=everywhere))
+    return SUCCEEDED
+
+
+def page(backfill: Backfill, place: Place) -> RenderableType:
+    """One Backfill for people, with what to do next."""
+    now = datetime.now(UTC)
+    advice = next_step(backfill, place, now)
+    return Group(details(View(backfill, now)), *([Padding(Text(f"→ {advice}", style="bold"), (0, 0, 0, 2))] if advice else []))
+
+
+def table(backfills: list[Backfill], place: Place, *, everywhere: bool) -> RenderableType:
+    """Many Backfills for people."""
+    if backfills:
+        return listing(backfills)
+    return "no backfills in any namespace" if everywhere else f"no backfills in namespace {place.namespace}; look in all with -A"
+
+
+def print_document(backfill: Backfill, place: Place) -> None:
+    """One Backfill for programs: the result as far as it has come, where it stands, and what to do next; on one line."""
+    now, status = datetime.now(UTC), backfill.status
+    known = result(backfill) | {
+        "namespace": backfill.metadata.namespace,
+        "stage": outcome(View(backfill, now)),
+        "watermark": status.to_manifest().get("watermark"),
+        "progress": status.progress.to_manifest(),
+        "attempts": [attempt.to_manifest() for attempt in status.attempts],
+        "nextStep": next_step(backfill, place, now) or None,
+    }
+    print(json.dumps(known, separators=(",", ":")), flush=True)  # noqa: T201
+
+
+def readable(found: list[Manifest]) -> list[Backfill]:
+    """Those that this version can read; the others are told of on standard error."""
+    backfills = []
+    for each in found:
+        try:
+            backfills.append(read(each))
+        except BackfillError as error:
+            Console(stderr=True).print(f"warning: {error}", highlight=False, markup=False, soft_wrap=True)
+    return sorted(backfills, key=lambda backfill: (backfill.metadata.namespace, backfill.metadata.name))

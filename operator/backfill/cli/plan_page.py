@@ -1,0 +1,48 @@
+"""A plan for people."""
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from backfill.cli.text import count, moment, seconds, size
+from backfill.planning.summary import PlanSummary, SourceSummary
+
+
+def render_plan(name: str, summary: PlanSummary, *, estimated_for: str) -> RenderableType:
+    """The plan as a table, with what was proved and what to know; ``estimated_for`` says where it would take so long."""
+    steps = summary.steps
+    largest = f"{count(steps.most_rows, 'row')}, {size(steps.most_bytes)}"
+    facts = [
+        f"  reads {moment(summary.read_from)} to {moment(summary.read_to)}: {count(summary.rows, 'row')}, {size(summary.bytes)}",
+        f"  {count(steps.count, 'step')} of up to {seconds(steps.longest_seconds)}; the largest has {largest}",
+        f"  sources differ by a factor of {summary.rows_skew:,.1f} in rows and {summary.bytes_skew:,.1f} in bytes",
+        f"  estimate {estimated_for}: {seconds(summary.estimated_seconds)}, if reading is what takes longest",
+        f"  proved: rows at most {seconds(summary.greatest_disorder_seconds)} out of order across steps, "
+        f"at most {seconds(summary.greatest_misalignment_seconds)} ahead of the global watermark",
+    ]
+    return Group(
+        Text.assemble((name, "bold"), (f"  plan {summary.plan_id}", "dim")),
+        _sources(summary.sources),
+        *(Text(fact) for fact in facts),
+        *(Text(f"  warning: {warning}", style="yellow") for warning in summary.warnings),
+    )
+
+
+def _sources(sources: tuple[SourceSummary, ...]) -> Table:
+    table = Table(box=None, header_style="dim", padding=(0, 1))
+    table.add_column("source", overflow="fold")
+    for column in ("files", "wide", "rows", "size"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for column in ("first", "last"):
+        table.add_column(column, no_wrap=True)
+    for source in sources:
+        table.add_row(
+            source.name,
+            f"{source.files:,}",
+            f"{source.wide_files:,}",
+            f"{source.rows:,}",
+            size(source.bytes),
+            moment(source.first) if source.first else "",
+            moment(source.last) if source.last else "",
+        )
+    return table
