@@ -31,6 +31,9 @@ class Backend(Protocol):
     def obstacles(self) -> Sequence[Problem]:
         """Why no driver can be started here at all."""
 
+    def child(self, attempt: int) -> str | None:
+        """The name of what runs an attempt, where one that has it can not be made twice; None where there are no names."""
+
     def start(self, launch: Launch) -> None:
         """Starts the driver of an attempt."""
 

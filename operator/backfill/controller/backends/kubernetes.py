@@ -89,7 +89,7 @@ class KubernetesBackend:
         problems = obstacles_of(self._cluster, backfill, self._default_workspace)
         if not problems:
             self._unobstructed = backfill.metadata.generation
-        return problems
+        return tuple(problems)
 
     def start(self, launch: Launch) -> None:
         """Makes the launcher and the child of an attempt. What is there already from an earlier try is left as it is.

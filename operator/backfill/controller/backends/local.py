@@ -70,6 +70,9 @@ class LocalBackend:
             problems.append(Problem("SparkApplication spec.mainApplicationFile", message, "correct the path"))
         return tuple(problems)
 
+    def child(self, attempt: int) -> None:
+        """A process has no name of its own."""
+
     def start(self, launch: Launch) -> None:
         """Starts the driver. Its output goes to the attempt's log."""
         directory = self._directory(launch.attempt)

@@ -1,0 +1,286 @@
+"""Drivers on a cluster, on a real API server. The tests play the Spark operator and the kubelet through the API."""
+
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import apache_definition
+import pytest
+from rest import DEFINITIONS, Rest, eventually
+
+from backfill.api.backfill import Backfill
+from backfill.controller.backends.apache import Apache
+from backfill.controller.backends.base import Launch
+from backfill.controller.backends.children import preview_launch
+from backfill.controller.backends.kubernetes import KubernetesBackend
+from backfill.controller.kubernetes.cache import Cache, labelled_key
+from backfill.controller.kubernetes.client import Cluster
+from backfill.controller.kubernetes.resources import CONFIG_MAP, POD, SECRET, SPARK_APPLICATION, Resource
+from spark_applications import APACHE, KUBEFLOW, Manifest, backfill_of, production
+
+CHILD = "rmi-july-11-a1"
+_DEFINITION = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
+RESOURCES = {KUBEFLOW["apiVersion"]: SPARK_APPLICATION, APACHE["apiVersion"]: Apache.resource}
+pytestmark = pytest.mark.usefixtures("definitions")
+
+
+@pytest.fixture
+def definitions(admin: Rest, crds: None) -> None:
+    admin.apply(f"{DEFINITIONS}/{apache_definition.NAME}", apache_definition.definition()).expect()
+    eventually(lambda: admin.get("apis/spark.apache.org/v1/sparkapplications").ok, "Apache's resources are served")
+
+
+@pytest.fixture(scope="module")
+def cluster(cluster_admin: Path) -> Iterator[Cluster]:
+    cluster = Cluster.from_kubeconfig(cluster_admin)
+    yield cluster
+    cluster.close()
+
+
+class Stage:
+    """A production application, a Backfill of it, the backend under test, and the Spark operator's part."""
+
+    def __init__(self, cluster: Cluster, namespace: str, base: Manifest = KUBEFLOW, **spec: Any):
+        self.cluster, self.namespace, self.base = cluster, namespace, base
+        self.resource = RESOURCES[base["apiVersion"]]
+        backfill = backfill_of(base, **spec)
+        self.backfill: Backfill = backfill.model_copy(
+            update={"metadata": backfill.metadata.model_copy(update={"namespace": namespace})}
+        )
+        self.children, self.pods = Cache(labelled_key), Cache(labelled_key)
+        self.backend = self.new_backend()
+
+    def new_backend(self) -> KubernetesBackend:
+        return KubernetesBackend(self.cluster, lambda: self.backfill, {self.resource: self.children}, self.pods)
+
+    def with_production(self, base: Manifest | None = None) -> "Stage":
+        manifest = copy.deepcopy(base or self.base)
+        manifest["metadata"] = {"name": "rmi", "namespace": self.namespace}
+        self.cluster.create(self.resource, manifest)
+        return self
+
+    def with_secret(self) -> "Stage":
+        metadata = {"name": "lake-catalog", "namespace": self.namespace}
+        self.cluster.create(SECRET, {"metadata": metadata, "stringData": {"uri": "https://catalog"}})
+        return self
+
+    @property
+    def launch(self) -> Launch:
+        return preview_launch(self.backfill)
+
+    def child(self) -> Manifest | None:
+        return self.cluster.get(self.resource, self.namespace, CHILD)
+
+    def submitted(self, **status: Any) -> None:
+        """The Spark operator says something of the child."""
+        change = {"status": status}
+        manager = {"manager": "spark-operator", "subresource": "status"}
+        self.children.put(self.cluster.merge(self.resource, self.namespace, CHILD, change, **manager))
+
+    def state(self, state: str, message: str = "") -> None:
+        """The same in Kubeflow's words."""
+        self.submitted(applicationState={"state": state, "errorMessage": message}, driverInfo={})
+
+    def driver(self, **status: Any) -> Manifest:
+        """A driver pod, as Spark makes it of the child's template, with a status."""
+        child = self.child()
+        assert child is not None
+        labels = child["spec"]["driver"]["labels"] | {"spark-role": "driver"}
+        container = {"name": "spark-kubernetes-driver", "image": "spark:4.3", "resources": {"limits": {"memory": "3Gi"}}}
+        metadata = {"name": f"{CHILD}-driver", "namespace": self.namespace, "labels": labels}
+        self.cluster.create(POD, {"metadata": metadata, "spec": {"containers": [container], "restartPolicy": "Never"}})
+        return self.kubelet(**status)
+
+    def kubelet(self, **status: Any) -> Manifest:
+        manager = {"manager": "kubelet", "subresource": "status"}
+        pod = self.cluster.merge(POD, self.namespace, f"{CHILD}-driver", {"status": status}, **manager)
+        self.pods.put(pod)
+        return pod
+
+
+@pytest.fixture
+def stage(cluster: Cluster, namespace: str) -> Stage:
+    return Stage(cluster, namespace).with_production().with_secret()
+
+
+def of_container(**state: Any) -> dict[str, Any]:
+    status = {"name": "spark-kubernetes-driver", "image": "spark:4.3", "imageID": "", "ready": False, "restartCount": 0}
+    return {"containerStatuses": [status | {"state": state}]}
+
+
+@pytest.mark.parametrize("base", [KUBEFLOW, APACHE], ids=["kubeflow", "apache"])
+def test_nothing_stands_in_the_way_of_an_application_that_is_there(cluster: Cluster, namespace: str, base: Manifest) -> None:
+    stage = Stage(cluster, namespace, base).with_production().with_secret()
+    assert stage.backend.obstacles() == ()
+    assert stage.backend.parallelism == 160
+    assert stage.child() is None, "it only asked"
+
+
+def test_everything_that_stands_in_the_way_is_told_at_once(cluster: Cluster, namespace: str) -> None:
+    problems = [str(problem) for problem in Stage(cluster, namespace).backend.obstacles()]
+    assert problems == [
+        f'spec.applicationRef.name: there is no SparkApplication "rmi" in namespace {namespace}; '
+        "name the production application of this namespace",
+        f'spec.catalogs[0].secretRef.name: there is no Secret "lake-catalog" in namespace {namespace}; '
+        "create it, with PyIceberg's catalog properties as keys",
+    ]
+
+
+def test_what_only_the_definition_knows_is_told_before_planning(cluster: Cluster, namespace: str) -> None:
+    stage = Stage(cluster, namespace, overrides={"driver": {"tolerance": "high"}}).with_production().with_secret()
+    (problem,) = stage.backend.obstacles()
+    assert 'unknown field "spec.driver.tolerance"' in problem.message
+
+
+def test_an_obstacle_that_is_gone_is_forgotten(cluster: Cluster, namespace: str) -> None:
+    stage = Stage(cluster, namespace).with_secret()
+    assert len(stage.backend.obstacles()) == 1
+    stage.with_production()
+    assert stage.backend.obstacles() == ()
+
+
+@pytest.mark.parametrize("base", [KUBEFLOW, APACHE], ids=["kubeflow", "apache"])
+def test_starting_makes_the_launcher_and_the_child_once(cluster: Cluster, namespace: str, base: Manifest) -> None:
+    stage = Stage(cluster, namespace, base).with_production()
+    assert stage.backend.observe(1).phase == "Absent"
+    stage.backend.start(stage.launch)
+    first = stage.child()
+    stage.new_backend().start(stage.launch)  # a controller that does not know that its predecessor did it
+    assert stage.child() == first
+    assert first is not None
+    assert first["metadata"]["ownerReferences"][0]["uid"] == stage.backfill.metadata.uid
+    assert stage.cluster.get(CONFIG_MAP, namespace, CHILD) is not None
+    state = stage.backend.observe(1)
+    assert (state.phase, state.reason) == ("Pending", "NotSubmitted")
+    assert state.since is not None
+
+
+def test_a_child_of_somebody_else_is_not_taken_for_ours(stage: Stage) -> None:
+    stage.cluster.create(CONFIG_MAP, {"metadata": {"name": CHILD, "namespace": stage.namespace}})
+    stage.backend.start(stage.launch)
+    state = stage.backend.observe(1)
+    assert (state.phase, state.reason) == ("Exited", "Refused")
+    assert "is not this Backfill's" in state.message
+
+
+def test_a_refused_child_is_an_attempt_that_failed_for_that_reason(stage: Stage) -> None:
+    stage.cluster.delete(SPARK_APPLICATION, stage.namespace, "rmi")
+    stage.backend.start(stage.launch)
+    state = stage.backend.observe(1)
+    assert (state.phase, state.reason) == ("Exited", "Refused")
+    assert 'there is no SparkApplication "rmi"' in state.message
+
+
+def test_a_submission_that_failed_says_why_in_one_line(stage: Stage) -> None:
+    stage.backend.start(stage.launch)
+    trace = 'Exception in thread "main"\n at x\nMessage: pods "a" is forbidden: exceeded quota: small, requested: cpu=4\n at y'
+    stage.state("FAILED", trace)
+    state = stage.backend.observe(1)
+    assert (state.phase, state.reason) == ("Exited", "QuotaExceeded")
+    assert state.message == 'Message: pods "a" is forbidden: exceeded quota: small, requested: cpu=4'
+
+
+def test_a_driver_is_followed_from_its_submission_to_its_end(stage: Stage) -> None:
+    stage.backend.start(stage.launch)
+    stage.state("SUBMITTED")
+    assert stage.backend.observe(1).reason == "Submitted"
+    stage.driver(phase="Pending", **of_container(waiting={"reason": "ImagePullBackOff", "message": "no such image"}))
+    state = stage.backend.observe(1)
+    assert (state.phase, state.reason, state.message) == ("Pending", "ImagePullBackOff", "no such image")
+    stage.kubelet(phase="Running", **of_container(running={"startedAt": "2024-01-01T00:00:00Z"}))
+    assert stage.backend.observe(1).phase == "Running"
+    stage.state("COMPLETED")
+    assert stage.backend.observe(1).phase == "Running", "the pod is the truth"
+    stage.kubelet(phase="Failed", **of_container(terminated={"exitCode": 137, "reason": "OOMKilled"}))
+    state = stage.backend.observe(1)
+    assert (state.phase, state.exit_status, state.reason) == ("Exited", 137, "OOMKilled")
+    assert "3Gi" in state.message
+
+
+def test_an_unschedulable_driver_is_pending_with_the_schedulers_words(stage: Stage) -> None:
+    stage.backend.start(stage.launch)
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes are available"}
+    stage.driver(phase="Pending", conditions=[condition])
+    state = stage.backend.observe(1)
+    assert (state.phase, state.reason, state.message) == ("Pending", "Unschedulable", "0/3 nodes are available")
+
+
+def test_a_driver_whose_pod_is_gone_has_exited_though_the_spark_operator_says_nothing(stage: Stage) -> None:
+    stage.backend.start(stage.launch)
+    stage.state("RUNNING")
+    state = stage.backend.observe(1)
+    assert (state.phase, state.reason) == ("Exited", "DriverGone")
+
+
+def test_a_pod_that_the_cache_has_not_seen_yet_is_asked_for_before_it_is_called_gone(stage: Stage) -> None:
+    stage.backend.start(stage.launch)
+    stage.state("RUNNING")
+    pod = stage.driver(phase="Running", **of_container(running={"startedAt": "2024-01-01T00:00:00Z"}))
+    stage.pods.forget(pod)
+    stage.pods = Cache(labelled_key)
+    assert stage.new_backend().observe(1).phase == "Running"
+
+
+def test_the_pod_of_an_earlier_backfill_of_the_name_is_not_taken_for_ours(stage: Stage) -> None:
+    stage.backend.start(stage.launch)
+    stage.driver(phase="Running", **of_container(running={"startedAt": "2024-01-01T00:00:00Z"}))
+    stage.backfill = stage.backfill.model_copy(update={"metadata": stage.backfill.metadata.model_copy(update={"uid": "another"})})
+    assert stage.backend.observe(1).phase == "Absent"
+
+
+def test_killing_ends_child_and_driver_and_says_so_only_when_the_pod_is_gone(stage: Stage) -> None:
+    stage.backend.start(stage.launch)
+    stage.driver(phase="Running", **of_container(running={"startedAt": "2024-01-01T00:00:00Z"}))
+    stage.cluster.merge(
+        POD, stage.namespace, f"{CHILD}-driver", {"metadata": {"finalizers": ["backfill.dev/held"]}}, manager="tests"
+    )
+    stage.backend.kill(1)
+    stage.backend.kill(1)  # may be asked again
+    pod = stage.cluster.get(POD, stage.namespace, f"{CHILD}-driver")
+    assert stage.child() is None
+    assert pod is not None
+    assert pod["metadata"]["deletionTimestamp"]
+    stage.pods.put(pod)
+    assert stage.backend.observe(1).phase == "Running"
+    stage.cluster.merge(POD, stage.namespace, f"{CHILD}-driver", {"metadata": {"finalizers": None}}, manager="tests")
+    stage.pods.forget(pod)
+    assert stage.backend.observe(1).phase == "Absent"
+
+
+def test_killing_leaves_another_child_of_the_name_alone(stage: Stage) -> None:
+    stage.backend.start(stage.launch)
+    child = stage.child()
+    assert child is not None
+    stage.cluster.delete(SPARK_APPLICATION, stage.namespace, CHILD)
+    del child["metadata"]["uid"], child["metadata"]["resourceVersion"]
+    stage.cluster.create(SPARK_APPLICATION, child)
+    stage.backend.kill(1)
+    assert stage.child() is not None
+
+
+def test_apaches_end_is_what_was_before_the_resources_were_released(cluster: Cluster, namespace: str) -> None:
+    stage = Stage(cluster, namespace, APACHE).with_production()
+    stage.backend.start(stage.launch)
+    states = [
+        {"currentStateSummary": "Submitted"},
+        {"currentStateSummary": "SchedulingFailure", "message": "Message: exceeded quota: small"},
+        {"currentStateSummary": "ResourceReleased"},
+    ]
+    stage.submitted(currentState=states[-1], stateTransitionHistory={str(number): state for number, state in enumerate(states)})
+    state = stage.backend.observe(1)
+    assert (state.phase, state.reason) == ("Exited", "QuotaExceeded")
+
+
+def test_a_cluster_without_that_spark_operator_is_an_obstacle(cluster: Cluster, namespace: str) -> None:
+    stage = Stage(cluster, namespace).with_secret()
+    cluster.delete(_DEFINITION, None, apache_definition.NAME)
+    eventually(lambda: not cluster.serves(Apache.resource), "Apache's resources are not served any more")
+    stage = Stage(cluster, namespace, APACHE)
+    (problem,) = stage.backend.obstacles()
+    assert str(problem).startswith("spec.applicationRef.apiVersion: the cluster has no SparkApplications of spark.apache.org/v1")
+
+
+def test_an_application_that_is_no_python_program_is_an_obstacle(cluster: Cluster, namespace: str) -> None:
+    stage = Stage(cluster, namespace).with_production(production(KUBEFLOW, type="Scala")).with_secret()
+    assert [problem.field for problem in stage.backend.obstacles()] == ["SparkApplication/rmi: spec.type"]
