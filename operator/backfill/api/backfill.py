@@ -17,6 +17,7 @@ NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 INPUT_NAME_PATTERN = r"^[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?$"
 TABLE_NAME_PATTERN = r"^[^.\s]+(\.[^.\s]+){2,}$"
 PERCENTAGE_PATTERN = r"^(100(\.0+)?|\d{1,2}(\.\d+)?)$"
+QUANTITY_PATTERN = r"^[1-9]\d*([kMGT]i?)?$"
 MEMORY_PATTERN = r"^\d+[kKmMgGtT]?$"
 
 Name = Annotated[str, Field(max_length=63, pattern=NAME_PATTERN)]
@@ -302,6 +303,8 @@ class PlanningOptions(Model):
 
     run_in: Literal["Operator", "Pod"] = "Operator"
     """``Operator``: a worker process of the operator. ``Pod``: a pod in the Backfill's namespace, with its service account."""
+    memory: Annotated[str, Field(pattern=QUANTITY_PATTERN, max_length=20)] = "2Gi"
+    """The memory of the pod of ``runIn: Pod``, as Kubernetes writes it."""
     target_step_bytes: ByteSize | None = None
     """The most bytes a step reads where data is dense; default: about ten seconds of work for the executors allowed."""
 
