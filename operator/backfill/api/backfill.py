@@ -352,7 +352,8 @@ class BackfillSpec(Model):
     retry_nonce: Annotated[str, Field(max_length=64)] | None = None
     """Any new value tries a Backfill that has failed for good once more, from where it stopped."""
     ttl_after_finished: Duration | None = None
-    """How long what the backfill made (branch, plan, checkpoints) is kept after it finished; default: until it is deleted."""
+    """How long what the backfill made (branch, plan, checkpoints) is kept after it finished; default: until it is deleted.
+    What was published stays, and so does this resource. A failed backfill can not be tried again after that."""
 
     @field_validator("max_misalignment")
     @classmethod
@@ -415,6 +416,10 @@ class Attempt(Model):
     """How it ended."""
     steps_at_start: int = 0
     """Committed steps when it began; more of them later is progress."""
+    unheard_since: Time | None = None
+    """When its driver was found to be silent; empty while it is heard of."""
+    stopping_since: Time | None = None
+    """When its driver was told to stop."""
     message: Message = ""
     """Why it ended."""
 
@@ -446,8 +451,25 @@ class Progress(Model):
     """Executors wanted."""
     executor_reason: Message = ""
     """Why that many, in one sentence."""
+    executor_target_since: Time | None = None
+    """When that number last changed."""
     max_observed_misalignment_seconds: float | None = None
     """The furthest any row really read was ahead of the global watermark at that moment."""
+
+
+class JobRetry(Model):
+    """A piece of the controller's own work that failed and is tried again."""
+
+    job: Annotated[str, Field(max_length=32)]
+    """What it does: ``plan``, ``verify``, ``settle``, ``publish`` or ``discard``."""
+    failures: int
+    """How many times in a row it has failed."""
+    since: Time
+    """When it first failed."""
+    next_at: Time
+    """When it is tried again."""
+    message: Annotated[str, Field(max_length=1024)]
+    """Why it failed last."""
 
 
 class BackfillStatus(Model):
@@ -455,6 +477,8 @@ class BackfillStatus(Model):
 
     observed_generation: int = 0
     """The generation of the spec that the rest of the status speaks of."""
+    tried: Annotated[str, Field(max_length=64)] = ""
+    """A digest of the spec that was worked on last: one that has failed is tried again when the spec is another."""
     plan_id: PlanId | None = None
     """The plan, once made."""
     workspace: WorkspaceUri | None = None
@@ -465,6 +489,10 @@ class BackfillStatus(Model):
     """When it ended."""
     next_attempt_at: Time | None = None
     """When the next attempt may start, while backing off."""
+    discarded_at: Time | None = None
+    """When what the backfill made was removed because ``ttlAfterFinished`` was over."""
+    retry: JobRetry | None = None
+    """Work that failed and is tried again."""
     attempts: Annotated[tuple[Attempt, ...], Field(max_length=MOST_ATTEMPTS_KEPT)] = ()
     """Every run of the application, the last 20."""
     progress: Progress = Progress()
@@ -476,7 +504,7 @@ class BackfillStatus(Model):
     outputs: Annotated[tuple[OutputStatus, ...], Field(max_length=MOST_OUTPUTS)] = ()
     """Where each output stands."""
     conditions: Annotated[tuple[Condition, ...], Field(max_length=16)] = ()
-    """Planned, Running, Validated, Published, Succeeded."""
+    """Planned, Running, Validated, Published, Succeeded: how far it is. Ready, Reconciling, Stalled: the same in short."""
 
 
 class ObjectMeta(Model):

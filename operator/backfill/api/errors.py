@@ -28,6 +28,8 @@ class Problem:
     field: str
     message: str
     fix: str = ""
+    may_pass: bool = False
+    """Something could not be reached: the same may work later, with nothing changed in the resource."""
 
     def __str__(self) -> str:
         """The problem in one line."""
@@ -45,6 +47,11 @@ class BadInput(BackfillError):
     def __init__(self, problems: Sequence[Problem] | Problem):
         self.problems: tuple[Problem, ...] = (problems,) if isinstance(problems, Problem) else tuple(problems)
         super().__init__("\n".join(str(problem) for problem in self.problems))
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether nothing is wrong but that something could not be reached."""
+        return bool(self.problems) and all(problem.may_pass for problem in self.problems)
 
     def __reduce__(self) -> tuple[type["BadInput"], tuple[tuple[Problem, ...]]]:
         """By its problems, so that it survives the way back from a worker process."""

@@ -22,8 +22,8 @@ class ControllerChannel:
         """What was written last, by this controller or one before it."""
         return _read(self._assignment)
 
-    def report(self) -> SplitAssignmentStatus | None:
-        """What some driver reported last."""
+    def report(self, *, newest: bool = False) -> SplitAssignmentStatus | None:
+        """What some driver reported last; always the newest here."""
         return _read(self._report)
 
     def report_version(self) -> Version:

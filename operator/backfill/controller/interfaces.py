@@ -43,8 +43,8 @@ class Channel(Protocol):
     def assignment(self) -> SplitAssignmentSpec | None:
         """What was written last, by this controller or one before it."""
 
-    def report(self) -> SplitAssignmentStatus | None:
-        """What some driver reported last."""
+    def report(self, *, newest: bool = False) -> SplitAssignmentStatus | None:
+        """What some driver reported last. ``newest``: nothing that was reported before this call may be missed."""
 
     def write(self, assignment: SplitAssignmentSpec) -> None:
         """Replaces the assignment.

@@ -18,7 +18,7 @@ class Loop:
     """Watches what a turn is made from, and takes a turn when any of it changes."""
 
     def __init__(self, store: LocalStore, backend: Backend, channel: ControllerChannel, worker: Worker):
-        self.reconciler = Reconciler(store, StoredPlans(), backend, channel, worker)
+        self.reconciler = Reconciler(store, StoredPlans(), backend, channel, worker, local=True)
         self._store = store
         self._backend = backend
         self._channel = channel

@@ -13,33 +13,40 @@ class Meter:
     def __init__(self) -> None:
         self.rate = Rate()
         """Planned rows committed per second of late."""
+        self.executor_rate = Rate()
+        """Planned rows that one executor committed of late per second of work, waits left out."""
         self._attempt: int | None = None
         self._report: SplitAssignmentStatus | None = None
         self._heard_at = 0.0
         self._measured_at = 0.0
         self._begun_with: int | None = None
         self._rows_done: int | None = None
+        self._at_work_seconds = 0.0
 
     def note(self, attempt: int, header: PlanHeader | None, report: SplitAssignmentStatus | None, now: float) -> None:
         """Takes the newest report of an attempt, and when it was seen."""
         if attempt != self._attempt:
             self._attempt, self._heard_at = attempt, now
             self._report = self._begun_with = self._rows_done = None
+            self._at_work_seconds = 0.0
         if report is None or report is self._report:
             return
         self._report, self._heard_at = report, now
         if header is not None and report.queries and report.phase != "Starting":
-            self._measure(work(timeline_of(header), report).rows_done, now)
+            self._measure(work(timeline_of(header), report).rows_done, report, now)
 
     def silence(self, now: float) -> float:
         """Seconds since the driver was last heard of, or since this controller began to listen."""
         return now - self._heard_at
 
-    def _measure(self, rows_done: int, now: float) -> None:
+    def _measure(self, rows_done: int, report: SplitAssignmentStatus, now: float) -> None:
         if self._begun_with is None:
             self._begun_with = rows_done
         elif self._rows_done is None and rows_done > self._begun_with:
             self._rows_done, self._measured_at = rows_done, now  # the first batch of a driver waits for much to start
+            self._at_work_seconds = report.processing_seconds
         elif self._rows_done is not None and rows_done > self._rows_done:
-            self.rate = self.rate.after(rows_done - self._rows_done, now - self._measured_at)
-            self._rows_done, self._measured_at = rows_done, now
+            rows, at_work_seconds = rows_done - self._rows_done, report.processing_seconds - self._at_work_seconds
+            self.rate = self.rate.after(rows, now - self._measured_at)
+            self.executor_rate = self.executor_rate.after(rows / max(report.executors, 1), at_work_seconds)
+            self._rows_done, self._measured_at, self._at_work_seconds = rows_done, now, report.processing_seconds

@@ -30,6 +30,11 @@ class DriverState:
     since: datetime | None = None
     """Since when it is in this phase, by the cluster's clock; None where that is not known."""
 
+    @property
+    def alive(self) -> bool:
+        """Whether there is anything of it that works or may begin to."""
+        return self.phase in ("Pending", "Running")
+
 
 @dataclass(frozen=True, slots=True)
 class Observed:
@@ -41,6 +46,9 @@ class Observed:
     """Where this Backfill's plan and checkpoints are, or will be."""
     parallelism: int = 1
     """Tasks that can run at once; decides how big files are split when the plan is made."""
+    local: bool = False
+    """Without a cluster: a person waits at a terminal, so what fails beside the application is told at once instead of being
+    tried again, and there is one executor."""
     shutting_down: bool = False
     """The controller was asked to end: the driver is to commit the step under way and stop."""
     obstacles: tuple[Problem, ...] = ()
@@ -60,6 +68,10 @@ class Observed:
     """How long the current attempt has not been heard of, by the controller's own monotonic clock."""
     rate: Rate = field(default_factory=Rate)
     """Planned rows committed per second of late."""
+    executor_rate: Rate = field(default_factory=Rate)
+    """Planned rows that one executor committed of late per second of work."""
+    next_child: str | None = None
+    """The name that the next attempt's child will have; None where there are no names."""
 
     @property
     def attempt(self) -> Attempt | None:
@@ -72,6 +84,11 @@ class Observed:
         if self.header is None:
             raise AssertionError("no plan was observed")
         return self.header
+
+
+def next_attempt_number(attempts: tuple[Attempt, ...]) -> int:
+    """Attempts are counted from one, and a number is never given twice."""
+    return attempts[-1].number + 1 if attempts else 1
 
 
 def current_attempt(attempts: tuple[Attempt, ...]) -> Attempt | None:

@@ -23,7 +23,7 @@ from backfill.controller.decision import (
 from backfill.controller.interfaces import Channel, JobRunner, Plans, Store
 from backfill.controller.jobs import checkpoints
 from backfill.controller.meter import Meter
-from backfill.controller.observed import DriverState, Observed
+from backfill.controller.observed import DriverState, Observed, next_attempt_number
 from backfill.planning.plan import PlanHeader, plan_directory
 from backfill.planning.workspace import Workspace
 
@@ -48,15 +48,28 @@ class Reconciler:
         jobs: JobRunner,
         *,
         progress_every_seconds: float = 0.5,
+        local: bool = False,
         monotonic: Callable[[], float] = time.monotonic,
     ):
-        """``progress_every_seconds``: the least time between two writes of a status in which only progress is new."""
+        """What it works with.
+
+        Args:
+            store: the resource.
+            plans: the headers of plans.
+            backend: runs drivers.
+            channel: talks to them.
+            jobs: does what takes longer than a turn.
+            progress_every_seconds: the least time between two writes of a status in which only progress is new.
+            local: there is no cluster, and a person waits for the result.
+            monotonic: a clock that never goes back.
+        """
         self._store = store
         self._plans = plans
         self._backend = backend
         self._channel = channel
         self._jobs = jobs
         self._progress_every_seconds = progress_every_seconds
+        self._local = local
         self._monotonic = monotonic
         self._status: BackfillStatus | None = None
         self._recorded_at = -progress_every_seconds
@@ -93,24 +106,28 @@ class Reconciler:
             now=datetime.now(UTC),
             workspace=backfill.status.workspace or self._store.workspace(backfill.spec).uri,
             parallelism=self._backend.parallelism,
+            local=self._local,
             shutting_down=self.shutting_down,
             obstacles=() if backfill.status.plan_id else tuple(self._backend.obstacles()),
             header=header,
             plan_error=plan_error,
             job=self._jobs.state,
             assignment=self._channel.assignment(),
+            next_child=self._backend.child(next_attempt_number(backfill.status.attempts)),
         )
         attempt = observed.attempt
         if attempt is None:
             return observed
-        report = self._report(attempt.number)
+        driver = self._driver(attempt.number)
+        report = self._report(attempt.number, newest=not driver.alive)
         self._meter.note(attempt.number, header, report, self._monotonic())
         return replace(
             observed,
-            driver=self._driver(attempt.number),
+            driver=driver,
             report=report,
             report_age_seconds=self._meter.silence(self._monotonic()),
             rate=self._meter.rate,
+            executor_rate=self._meter.executor_rate,
         )
 
     def _plan(self, backfill: Backfill) -> tuple[PlanHeader | None, str]:
@@ -121,8 +138,8 @@ class Reconciler:
         except BackfillError as error:
             return None, str(error)
 
-    def _report(self, attempt: int) -> SplitAssignmentStatus | None:
-        report = self._channel.report()
+    def _report(self, attempt: int, *, newest: bool) -> SplitAssignmentStatus | None:
+        report = self._channel.report(newest=newest)
         return report if report is not None and report.attempt == attempt else None
 
     def _driver(self, attempt: int) -> DriverState:

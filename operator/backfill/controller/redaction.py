@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from urllib.parse import urlsplit
 
-from backfill.api.errors import BackfillError, BadInput, Problem
+from backfill.api.errors import BackfillError, BadInput
 
 _PUBLIC = ("__TYPE", "__URI", "__WAREHOUSE", "__S3__ENDPOINT", "__S3__REGION")
 """Properties that say where a catalog is; a message without them would help nobody."""
@@ -24,8 +25,8 @@ def redact(text: str, variables: Mapping[str, str]) -> str:
 def redacted(error: BackfillError, variables: Mapping[str, str]) -> BackfillError:
     """The same error without secrets."""
     if isinstance(error, BadInput):
-        problems = (Problem(each.field, redact(each.message, variables), redact(each.fix, variables)) for each in error.problems)
-        return type(error)(tuple(problems))
+        texts = ((problem, redact(problem.message, variables), redact(problem.fix, variables)) for problem in error.problems)
+        return type(error)([replace(problem, message=message, fix=fix) for problem, message, fix in texts])
     return type(error)(redact(str(error), variables))
 
 

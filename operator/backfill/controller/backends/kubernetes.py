@@ -91,6 +91,10 @@ class KubernetesBackend:
             self._unobstructed = backfill.metadata.generation
         return tuple(problems)
 
+    def child(self, attempt: int) -> str:
+        """The SparkApplication of an attempt."""
+        return child_name(self._backfill.metadata.name, attempt)
+
     def start(self, launch: Launch) -> None:
         """Makes the launcher and the child of an attempt. What is there already from an earlier try is left as it is.
 

@@ -38,8 +38,13 @@ class KubernetesChannel:
         self._look()
         return self._spec
 
-    def report(self) -> SplitAssignmentStatus | None:
-        """What some driver reported last; None where that can not be understood."""
+    def report(self, *, newest: bool = False) -> SplitAssignmentStatus | None:
+        """What some driver reported last; None where that can not be understood.
+
+        ``newest`` asks the API server: a driver's end may be seen before its last word, which comes by another watch.
+        """
+        if newest:
+            self._refresh()
         self._look()
         return self._status
 
@@ -108,8 +113,8 @@ class KubernetesChannel:
             self._assignments.forget(raw)
 
     def _refresh(self) -> None:
-        found = self._cluster.get(SPLIT_ASSIGNMENT, self._namespace, self._name)
         kept = self._assignments.get(self._namespace, self._name)
+        found = self._cluster.get(SPLIT_ASSIGNMENT, self._namespace, self._name)
         if found is not None:
             self._assignments.put(found)
         elif kept is not None:

@@ -56,7 +56,12 @@ class Catalogs:
             raise InvalidPlanInput(_missing_table(catalog, name, identifier, field)) from None
         except Exception as error:  # catalogs raise whatever their client library raises
             raise InvalidPlanInput(
-                Problem(field, f"table {name} can not be loaded: {first_line(error)}", "check the catalog and its credentials")
+                Problem(
+                    field,
+                    f"table {name} can not be loaded: {first_line(error)}",
+                    "check the catalog and its credentials",
+                    may_pass=True,
+                )
             ) from error
         if catalog.supports_server_side_planning():
             raise InvalidPlanInput(
@@ -79,6 +84,7 @@ class Catalogs:
                         f"catalog {name} can not be opened: {first_line(error)}",
                         f"configure it for PyIceberg, as catalog.{name} in .pyiceberg.yaml or PYICEBERG_CATALOG__"
                         f"{name.upper()}__URI in the environment",
+                        may_pass=True,
                     )
                 ) from error
         return self._opened[name]
