@@ -84,7 +84,7 @@ class Cache:
         with self._lock:
             self._note_end(key, version_of(manifest))
             kept = self._objects.get(key)
-            if kept is None or uid_of(kept) != uid_of(manifest):
+            if kept is None or (uid_of(kept) != uid_of(manifest) and version_of(kept) > version_of(manifest)):
                 return
             backfill = self._remove(key)
         self._tell(backfill)
