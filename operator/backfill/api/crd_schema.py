@@ -10,8 +10,9 @@ cost of expressions is estimated from it), a description on every field. Two cho
 
 from typing import Any, Final
 
-from backfill.api.backfill import NAME_PATTERN
+from backfill.api.backfill import NAME_PATTERN, Backfill
 from backfill.api.base import Model
+from backfill.api.changes import MUTABLE_FIELDS
 from backfill.api.crd_rules import RULES
 
 Schema = dict[str, Any]
@@ -61,7 +62,16 @@ def schema_of(model: type[Model]) -> Schema:
             "status": convert.field(fields["status"], "status", defaults=False),
         },
     }
+    if model is Backfill:
+        _say_what_may_change(schema["properties"]["spec"]["properties"])
     return _with_rules(schema, model.__name__)
+
+
+def _say_what_may_change(fields: Schema) -> None:
+    for name, field in fields.items():
+        may = "May change at any time." if name in MUTABLE_FIELDS else "Can not change once the plan is made."
+        but = " The approval of outputs may." if name == "outputs" else ""
+        field["description"] = f"{field['description']} {may}{but}"
 
 
 class _Converter:
@@ -77,6 +87,8 @@ class _Converter:
         if "description" not in schema:
             raise IncompleteModelError(f"{place} has no description")
         described = _plain(schema["description"])
+        if place.startswith("spec"):
+            described += _ways_to_write(schema)
         default = schema.get("default")
         if isinstance(default, str | int | float) and default != "" and place.startswith("spec"):
             described += f" Default: {str(default).lower() if isinstance(default, bool) else default}."
@@ -143,6 +155,11 @@ class _Converter:
         if "const" in schema:
             schema["enum"] = [schema["const"]]
         return schema, name
+
+
+def _ways_to_write(schema: Schema) -> str:
+    examples = " or ".join(f"`{example}`" for example in schema.get("examples", ()))
+    return f" Written as {examples}." if examples else ""
 
 
 def _with_rules(schema: Schema, model: str) -> Schema:

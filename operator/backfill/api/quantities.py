@@ -118,6 +118,7 @@ Duration = Annotated[
             "pattern": r"^(\d{1,4}d)?(\d{1,5}h)?(\d{1,7}m)?(\d{1,9}s)?(\d{1,12}ms)?$",
             "minLength": 2,
             "maxLength": 32,
+            "examples": ["30s", "15m", "1h30m", "7d"],
             "x-kubernetes-validations": [
                 {
                     "rule": f"{DURATION_IN_MILLISECONDS} <= {_LONGEST // timedelta(milliseconds=1)}",
@@ -133,7 +134,15 @@ Time = Annotated[
     datetime,
     BeforeValidator(parse_time),
     PlainSerializer(format_time, when_used="json"),
-    WithJsonSchema({"type": "string", "format": "date-time", "maxLength": 40, "pattern": f"^{_TIME.pattern}$"}),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "format": "date-time",
+            "maxLength": 40,
+            "pattern": f"^{_TIME.pattern}$",
+            "examples": ["2021-07-11T00:00:00Z"],
+        }
+    ),
 ]
 """A moment as users write it."""
 
@@ -146,6 +155,7 @@ ByteSize = Annotated[
             "pattern": r"^0*[1-9]\d*(Ki|Mi|Gi|Ti|k|M|G|T)?$",
             "minimum": 1,
             "maxLength": 20,
+            "examples": ["64Mi", "1Gi"],
             "x-kubernetes-int-or-string": True,
         }
     ),
