@@ -355,14 +355,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _stream(self, request: Request, upstream: urllib3.BaseHTTPResponse) -> None:
         """Passes a watch on, line by line. What ends it for the client ends it for the server."""
-        self.send_response(upstream.status)
-        for name, value in _passed_on(upstream.headers).items():
-            self.send_header(name, value)
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
-        ended = threading.Thread(target=_close_with, args=(self.connection, upstream), daemon=True)
-        ended.start()
         try:
+            self.send_response(upstream.status)
+            for name, value in _passed_on(upstream.headers).items():
+                self.send_header(name, value)
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            threading.Thread(target=_close_with, args=(self.connection, upstream), daemon=True).start()
             for line in upstream:
                 event = json.loads(line)
                 answer = self.proxy.on_event(request, event)
@@ -372,7 +371,7 @@ class _Handler(BaseHTTPRequestHandler):
                     self._chunk(json.dumps(answer or event).encode() + b"\n")
             self._chunk(b"")
         finally:
-            upstream.close()
+            upstream.close()  # else the pool would give a connection on which the server still watches to another request
 
     def _chunk(self, content: bytes) -> None:
         self.wfile.write(b"%x\r\n%s\r\n" % (len(content), content))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from backfill.api.errors import BackfillError
 from backfill.api.split_assignment import SplitAssignmentSpec, SplitAssignmentStatus
 from backfill.runtime.api_server import ApiError, ApiServer
-from backfill.runtime.retrying import Backoff
+from backfill.runtime.retrying import Retries
 from backfill.runtime.seen_assignment import SeenAssignment
 from backfill.runtime.settings import RuntimeSettings
 
@@ -101,7 +101,7 @@ class KubernetesChannel:
         self._outbox.close()
 
     def _read_first(self) -> None:
-        begun, backoff = time.monotonic(), self._backoff()
+        begun, retries = time.monotonic(), self._retries("reading the SplitAssignment")
         while True:
             try:
                 return self._seen.take(self._api.get(self._path))
@@ -110,12 +110,11 @@ class KubernetesChannel:
                 if time.monotonic() - begun > (self._timing.refused_at_start if refused else self._timing.patience):
                     hint = "; the driver's service account needs the Role backfill-driver" if error.status == 403 else ""
                     raise BackfillError(f"the SplitAssignment {self._name} can not be read: {error}{hint}") from error
-                _log.warning("the SplitAssignment can not be read yet: %s", error)
-                time.sleep(backoff.next(error.retry_after_seconds))
+                time.sleep(retries.failed(error, error.retry_after_seconds))
 
     def _follow(self) -> None:
         """Watches until the channel is closed or the object gone, from where the last watch ended."""
-        backoff = self._backoff()
+        retries = self._retries("following the SplitAssignment")
         version = self._seen.version
         while not self._closed.is_set() and not self._seen.gone:
             try:
@@ -128,17 +127,17 @@ class KubernetesChannel:
                         self._seen.end()
                     elif event.type != "BOOKMARK":
                         self._seen.take(event.manifest)
-                    backoff.reset()
-                pause = backoff.next()
+                    retries.worked()
+                pause = self._timing.first_retry
             except ApiError as error:
                 if error.status not in (0, 429):
                     version = ""  # what the server has forgotten or does not understand is asked for anew
-                pause = self._failed("the SplitAssignment can not be followed", error, backoff)
+                pause = self._failed(error, retries)
             self._closed.wait(pause)
 
     def _deliver(self) -> None:
         """Delivers reports until the channel is closed, or this attempt's do not count any more."""
-        backoff = self._backoff()
+        retries = self._retries("reporting")
         while (status := self._outbox.wait_for_one()) is not None:
             if self._seen.gone or self._newer_attempt():
                 self._outbox.close()
@@ -146,10 +145,10 @@ class KubernetesChannel:
             try:
                 self._send(status)
                 self._outbox.delivered(status)
-                backoff.reset()
+                retries.worked()
                 pause = self._timing.between_reports
             except ApiError as error:
-                pause = self._failed("the report is kept and tried again", error, backoff)
+                pause = self._failed(error, retries)
             self._closed.wait(pause)
 
     def _send(self, status: SplitAssignmentStatus) -> None:
@@ -169,18 +168,15 @@ class KubernetesChannel:
         spec = self._seen.spec
         return spec is not None and spec.attempt > self._attempt
 
-    def _failed(self, what: str, error: ApiError, backoff: Backoff) -> float:
-        """Notes a failure; how long to wait after it. A server that is starting may not know a resource: only its word on
-        this very object is that it is gone."""
+    def _failed(self, error: ApiError, retries: Retries) -> float:
+        """How long to wait. A starting server may not know a resource: only its word on this very object means that it is gone."""
         if error.status == 404 and error.concerns(self._name):
             self._seen.end()
             return 0.0
-        if error.status != 410:
-            _log.warning("%s: %s", what, error)
-        return backoff.next(error.retry_after_seconds)
+        return retries.failed(error, error.retry_after_seconds)
 
-    def _backoff(self) -> Backoff:
-        return Backoff(self._timing.first_retry, self._timing.last_retry)
+    def _retries(self, what: str) -> Retries:
+        return Retries(what, self._timing.first_retry, self._timing.last_retry)
 
 
 class _Outbox:
