@@ -27,9 +27,13 @@ def mounted_catalogs(directory: Path) -> dict[str, str]:
     """
     variables: dict[str, str] = {}
     for catalog in _visible(directory):
-        properties = {file.name: file.read_text().removesuffix("\n") for file in _visible(catalog)}
-        variables |= catalog_variables(catalog.name, properties)
+        variables |= catalog_variables(catalog.name, mounted_properties(directory, catalog.name))
     return variables
+
+
+def mounted_properties(directory: Path, catalog: str) -> dict[str, str]:
+    """The properties of one catalog that is mounted; none where it is not."""
+    return {file.name: file.read_text().removesuffix("\n") for file in _visible(directory / catalog)}
 
 
 def _part(name: str) -> str:

@@ -2,7 +2,15 @@
 
 import sys
 
-from backfill.runtime.launch import main
+from backfill.runtime.catalogs import publish_catalogs
+
+
+def _main() -> int:
+    publish_catalogs()
+    from backfill.runtime.launch import main  # imports PyIceberg, which reads the environment only then
+
+    return main()
+
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(_main())

@@ -33,6 +33,7 @@ from backfill.outputs.result import Result
 from backfill.outputs.staging import Batch, stage_batch
 from backfill.outputs.window import WindowRows, window_rows
 from backfill.planning.iceberg.tables import Catalogs
+from backfill.runtime.catalogs import catalog_properties
 from backfill.runtime.settings import RuntimeSettings
 
 FORMAT = "backfill_iceberg"
@@ -179,4 +180,4 @@ def _open(name: str) -> Table:
 @lru_cache(maxsize=16)
 def _opened(name: str, period: int) -> Table:
     catalog, _, identifier = name.partition(".")
-    return load_catalog(catalog).load_table(identifier)
+    return load_catalog(catalog, **catalog_properties(catalog)).load_table(identifier)

@@ -63,6 +63,11 @@ class KubernetesStore:
             self._parsed = self._read(raw)
         return self._parsed
 
+    @property
+    def loaded(self) -> Backfill | None:
+        """The resource as it was loaded last. To look at it again does not bind writes to another version."""
+        return self._parsed
+
     def workspace(self, spec: BackfillSpec) -> Workspace:
         """Where plan and checkpoints are kept: a part of the workspace that no other Backfill has."""
         base = spec.workspace or self._default_workspace
