@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 from resources import OWN
-from rest import DEFINITIONS, Rest
+from rest import DEFINITIONS, Rest, eventually
 
 DEFINITION_FILES = pytest.mark.parametrize("path", OWN, ids=lambda path: path.stem)
 
@@ -35,6 +35,13 @@ def test_every_field_says_what_it_means(path: Any) -> None:
     schema = yaml.safe_load(path.read_text())["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     silent = [place for place, field in _fields(schema) if not field.get("description") and not place.startswith(".metadata")]
     assert silent == []
+
+
+def test_what_kubectl_explain_shows_is_published_by_the_server(admin: Rest, crds: None) -> None:
+    path, name = "openapi/v3/apis/backfill.dev/v1alpha1", "dev.backfill.v1alpha1.Backfill"
+    schema = eventually(lambda: admin.get(path).body["components"]["schemas"].get(name), "the schema is published")
+    policy = schema["properties"]["spec"]["properties"]["ordering"]["properties"]["policy"]
+    assert "`Unordered`: any order, for stateless applications. Default: WithinLateness." in policy["description"]
 
 
 def _fields(schema: dict[str, Any], place: str = "") -> Iterator[tuple[str, dict[str, Any]]]:

@@ -1,11 +1,14 @@
 """The servers that the other tests stand on."""
 
+import os
 from pathlib import Path
 
 import pytest
 from identities import ServiceAccountMaker, rule
 from kubeconfigs import why_refused, write_kubeconfig
 from rest import SPARK_APPLICATIONS, Rest
+from servers import running_servers
+from urllib3.exceptions import HTTPError
 
 
 def test_the_spark_operators_resources_are_validated_as_on_a_cluster(admin: Rest, crds: None, namespace: str) -> None:
@@ -23,6 +26,22 @@ def test_a_service_account_may_do_what_its_rules_say_and_nothing_else(
     assert reader.get(path).ok
     assert reader.create(path, {"metadata": {"name": "a"}}).status == 403
     assert reader.get("api/v1/namespaces/default/configmaps").status == 403
+
+
+def test_an_api_server_that_was_away_comes_back_with_what_was_stored(cluster_admin: Path, tmp_path: Path) -> None:
+    assets = os.environ.get("KUBEBUILDER_ASSETS")
+    if not assets:
+        pytest.skip("a given cluster is not stopped")
+    path, marker = "api/v1/namespaces/default/configmaps", {"metadata": {"name": "marker"}}
+    with running_servers(Path(assets), tmp_path / "with a space") as servers:
+        rest = Rest(servers.admin_kubeconfig)
+        rest.create(path, marker).expect()
+        servers.stop_api_server()
+        with pytest.raises(HTTPError):
+            rest.get(path)
+        servers.start_api_server()
+        rest.get(f"{path}/marker").expect()
+        rest.close()
 
 
 @pytest.mark.parametrize(
