@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 
 from backfill.api.errors import BackfillError, first_line
 from backfill.controller.job_process import Message
-from backfill.controller.jobs import Job
+from backfill.controller.jobs import Job, OnProgress
 
 _RESERVED_BYTES = 2 * 2**30
 """PyArrow's allocator and PyIceberg's threads reserve 1.3 GB of addresses that they may never fill, and a limit counts them:
@@ -27,14 +27,15 @@ def main() -> None:
     while True:
         try:
             job: Job = connection.recv()
-            connection.send(_do(job, connection))
+            connection.send(do(job, lambda progress: connection.send(Message("Progress", progress=progress))))
         except (EOFError, OSError):
             return
 
 
-def _do(job: Job, connection: Connection) -> Message:
+def do(job: Job, on_progress: OnProgress) -> Message:
+    """Does a job and says how it ended; what went wrong without being foreseen is printed."""
     try:
-        return Message("Done", result=job.run(lambda progress: connection.send(Message("Progress", progress=progress))))
+        return Message("Done", result=job.run(on_progress))
     except BackfillError as error:
         return Message("Failed", error=error)
     except MemoryError:

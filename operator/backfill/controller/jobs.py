@@ -26,9 +26,9 @@ class Job(Protocol):
         """Does the work and gives what it found out."""
 
 
-def job_kind(job: Job) -> str:
-    """What a job does, in a word: plan, verify, settle, publish or discard."""
-    return type(job).__name__.removesuffix("Job").lower()
+def job_kind(kind: type[Job]) -> str:
+    """What jobs of a class do, in a word: plan, verify, settle, publish or discard."""
+    return kind.__name__.removesuffix("Job").lower()
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,7 +170,7 @@ class PooledJobs:
         now = time.monotonic()
         if self._tell(run, state):
             outcome: Literal["Done", "Failed"] = "Done" if state.phase == "Done" else "Failed"
-            usage = (job_kind(run.job), outcome, began - run.queued_at, now - began, peak_bytes)
+            usage = (job_kind(type(run.job)), outcome, began - run.queued_at, now - began, peak_bytes)
             self._pool.on_used(JobUsage(self._key, *usage))
 
     def _do(self, run: _Run, state: JobState) -> tuple[JobState, int]:
@@ -210,7 +210,7 @@ class PooledJobs:
     def _too_large(self, job: Job) -> BackfillError:
         mebibytes = self._pool.memory_bytes // _MIB
         return BackfillError(
-            f"the {job_kind(job)} job needs more than {mebibytes:,} MiB of memory: raise the operator's --job-memory, "
+            f"the {job_kind(type(job))} job needs more than {mebibytes:,} MiB of memory: raise the operator's --job-memory, "
             "or set planning.runIn: Pod"
         )
 
@@ -225,7 +225,7 @@ class PooledJobs:
 
     def _log(self, state: JobState, output: Path, credentials: Mapping[str, str]) -> None:
         lines = output.read_text(errors="replace").splitlines()[-_LOG_LINES:]
-        extra = {"backfill": "/".join(self._key), "job": job_kind(state.job)}
+        extra = {"backfill": "/".join(self._key), "job": job_kind(type(state.job))}
         _LOG.warning("%s", redact("\n".join((f"job failed: {state.error}", *lines)), credentials), extra=extra)
 
 

@@ -1,0 +1,52 @@
+"""What the operator's own jobs need to open a Backfill's catalogs: the properties in the Secrets that its spec names."""
+
+import base64
+
+from backfill.api.backfill import Backfill
+from backfill.api.catalogs import catalog_variables
+from backfill.api.errors import BadInput, Problem
+from backfill.controller.kubernetes.client import Cluster
+from backfill.controller.kubernetes.errors import Forbidden
+from backfill.controller.kubernetes.resources import SECRET
+
+
+def catalog_credentials(cluster: Cluster, backfill: Backfill) -> dict[str, str]:
+    """The environment variables for all catalogs with a Secret. They are for the process of one job, and kept nowhere.
+
+    Raises:
+        BadInput: with each Secret that is missing, empty, not to be read or not text.
+        ClusterError: it can not be told now.
+    """
+    variables: dict[str, str] = {}
+    problems: list[Problem] = []
+    for number, catalog in enumerate(backfill.spec.catalogs):
+        if catalog.secret_ref is None:
+            continue
+        try:
+            properties = _properties(cluster, backfill.metadata.namespace, catalog.secret_ref.name)
+        except BadInput as error:
+            field = f"spec.catalogs[{number}].secretRef"
+            problems += [Problem(field, problem.message, problem.fix) for problem in error.problems]
+        else:
+            variables |= catalog_variables(catalog.name, properties)
+    if problems:
+        raise BadInput(problems)
+    return variables
+
+
+def _properties(cluster: Cluster, namespace: str, name: str) -> dict[str, str]:
+    where = f"Secret {name} in namespace {namespace}"
+    try:
+        secret = cluster.get(SECRET, namespace, name)
+    except Forbidden:
+        fix = "let the operator get secrets there, or set planning.runIn: Pod"
+        raise BadInput(Problem("", f"the operator may not read {where}", fix)) from None
+    if secret is None:
+        raise BadInput(Problem("", f"there is no {where}", "create it; its keys are PyIceberg properties, such as uri"))
+    data = secret.get("data") or {}
+    if not data:
+        raise BadInput(Problem("", f"{where} is empty", "its keys are PyIceberg properties, such as uri"))
+    try:
+        return {key: base64.b64decode(value).decode().removesuffix("\n") for key, value in data.items()}
+    except UnicodeDecodeError:
+        raise BadInput(Problem("", f"a value in {where} is not text", "PyIceberg's properties are text in UTF-8")) from None

@@ -1,0 +1,86 @@
+"""What a job's pod runs: ``python -m backfill.controller.kubernetes.job``.
+
+It reads its job from the mounted ConfigMap, does it with the identity and the mounted catalogs of the pod, and writes what
+became of it back into the ConfigMap. Its service account needs ``patch`` on ``configmaps``.
+"""
+
+import base64
+import logging
+import os
+import sys
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from backfill.api.catalogs import CATALOGS_DIRECTORY, CATALOGS_VARIABLE, mounted_catalogs
+from backfill.api.errors import BackfillError
+from backfill.controller.job_main import do
+from backfill.controller.job_process import Message
+from backfill.controller.jobs import Job
+from backfill.controller.kubernetes.client import Cluster
+from backfill.controller.kubernetes.errors import ClusterError
+from backfill.controller.kubernetes.job_codec import decode_job, encode_end, encode_progress
+from backfill.controller.kubernetes.job_pod import JOB_DIRECTORY, JOB_KEY, JOB_VARIABLE, PROGRESS_KEY, RESULT_KEY
+from backfill.controller.kubernetes.names import DRIVER_MANAGER
+from backfill.controller.kubernetes.resources import CONFIG_MAP, Manifest
+from backfill.controller.redaction import redact, redacted
+from backfill.planning.progress import PlanningProgress
+
+_LOG = logging.getLogger(__name__)
+_PROGRESS_SECONDS = 5.0
+_MOST_RESULT_BYTES = 700_000
+"""A ConfigMap holds a mebibyte, encoded in base64, and the job as well."""
+DIRECTORY_VARIABLE = "BACKFILL_JOB_DIRECTORY"
+"""Names another directory than where pods have the job."""
+
+
+def main() -> int:
+    """Does the job. The exit status is 0 once it is written down what became of it, also where that is a failure."""
+    variables = mounted_catalogs(Path(os.environ.get(CATALOGS_VARIABLE, CATALOGS_DIRECTORY)))
+    os.environ.update(variables)  # before anything imports PyIceberg
+    try:
+        job = decode_job((Path(os.environ.get(DIRECTORY_VARIABLE, JOB_DIRECTORY)) / JOB_KEY).read_bytes())
+        cluster = Cluster.in_cluster() if "KUBERNETES_SERVICE_HOST" in os.environ else Cluster.from_kubeconfig()
+        desk = _Desk(cluster, os.environ[JOB_VARIABLE])
+        end = do(job, desk.note)
+        error = redacted(end.error, variables) if end.error else None
+        desk.hand_in(job, replace(end, error=error, cause=redact(end.cause, variables)))
+    except (BackfillError, OSError, KeyError) as error:
+        sys.stderr.write(f"{redact(str(error), variables)}\n")
+        return 1
+    return 0
+
+
+@dataclass(slots=True)
+class _Desk:
+    """Where progress and result are put."""
+
+    cluster: Cluster
+    config_map: str
+    noted_at: float = field(default=-_PROGRESS_SECONDS)
+
+    def note(self, progress: PlanningProgress) -> None:
+        """Tells how far planning is, now and then; that is worth no failure."""
+        if time.monotonic() - self.noted_at < _PROGRESS_SECONDS:
+            return
+        self.noted_at = time.monotonic()
+        try:
+            self._write({"data": {PROGRESS_KEY: encode_progress(progress)}})
+        except ClusterError as error:
+            _LOG.warning("progress is not told: %s", error)
+
+    def hand_in(self, job: Job, end: Message) -> None:
+        """Writes down how the job has ended."""
+        content = encode_end(job, end)
+        if len(content) > _MOST_RESULT_BYTES:
+            text = f"the result takes {len(content):,} bytes, compressed, of which {_MOST_RESULT_BYTES:,} can be handed over"
+            fix = "raise maxMisalignment or planning.targetStepBytes for fewer steps"
+            content = encode_end(job, Message("Failed", error=BackfillError(f"{text}; {fix}")))
+        self._write({"binaryData": {RESULT_KEY: base64.b64encode(content).decode()}})
+
+    def _write(self, change: Manifest) -> None:
+        self.cluster.merge(CONFIG_MAP, self.cluster.namespace, self.config_map, change, manager=DRIVER_MANAGER)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

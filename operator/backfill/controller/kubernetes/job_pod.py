@@ -1,0 +1,143 @@
+"""The objects of a job that runs in a pod: a ConfigMap that holds the job and takes its result, and the pod. Pure.
+
+A plain Pod, not a batch Job: each job is tried once and its failure judged by the controller, which a Job's own retries
+would only hide, and a pod's status says itself why it does not start. The pod is made of the driver's template, so it has
+the image, identity, volumes and place that the application's driver has.
+"""
+
+import base64
+import copy
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+from backfill.api.backfill import Backfill
+from backfill.api.settings import SETTINGS_VARIABLE
+from backfill.controller.backends.children import dialect, preview_launch
+from backfill.controller.backends.manifests import items, part
+from backfill.controller.backends.pod_template import spark_container
+from backfill.controller.jobs import Job, job_kind
+from backfill.controller.kubernetes.job_codec import encode_job
+from backfill.controller.kubernetes.names import ATTEMPT_LABEL, GROUP, UID_LABEL, backfill_labels, owner_reference
+from backfill.controller.kubernetes.resources import Manifest
+
+JOB_LABEL: Final = f"{GROUP}/job"
+"""On the pod and the ConfigMap of a job: what it does."""
+JOB_VARIABLE: Final = "BACKFILL_JOB"
+"""The environment variable that names the ConfigMap of a pod's job."""
+JOB_DIRECTORY: Final = "/etc/backfill/job"
+"""Where it is mounted."""
+JOB_KEY: Final = "job"
+RESULT_KEY: Final = "result"
+PROGRESS_KEY: Final = "progress"
+
+LONGEST_SECONDS: Final = 21_600
+"""No job takes six hours; one that does hangs."""
+_GRACE_SECONDS = 5
+_PREFIX_CHARACTERS = 40
+_HASH_CHARACTERS = 10
+_COMMAND = 'exec "${PYSPARK_DRIVER_PYTHON:-${PYSPARK_PYTHON:-python3}}" -m backfill.controller.kubernetes.job'
+_VOLUME = "backfill-job"
+_LAUNCHER_VOLUME = "backfill-launcher"
+_IMAGES = ("spark.kubernetes.driver.container.image", "spark.kubernetes.container.image")
+_ACCOUNT = "spark.kubernetes.authenticate.driver.serviceAccountName"
+_PULL_POLICY = "spark.kubernetes.container.image.pullPolicy"
+_PULL_SECRETS = "spark.kubernetes.container.image.pullSecrets"
+_VARIABLES = "spark.kubernetes.driverEnv."
+_CONFINED = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+"""What any image can do without. Which user it runs as is the application's choice: some images only name theirs."""
+
+
+def job_name(backfill: Backfill, job: Job) -> str:
+    """The name of a job's pod and ConfigMap: the same job of the same Backfill has the same one."""
+    content = hashlib.sha256(backfill.metadata.uid.encode() + encode_job(job)).hexdigest()[:_HASH_CHARACTERS]
+    return f"{backfill.metadata.name[:_PREFIX_CHARACTERS].rstrip('-')}-job-{content}"
+
+
+def job_config_map(backfill: Backfill, job: Job) -> Manifest:
+    """The ConfigMap: the pod reads the job from it and writes progress and result into it."""
+    content = base64.b64encode(encode_job(job)).decode()
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(backfill, job), "binaryData": {JOB_KEY: content}}
+
+
+def job_pod(backfill: Backfill, job: Job, production: Manifest) -> Manifest:
+    """The pod: the application's driver pod with another program."""
+    template, application = _driver(production, backfill)
+    spec, container = part(template, "spec"), spark_container(template, "driver")
+    name = job_name(backfill, job)
+    _leave_out_the_driver(spec, container)
+    _identify(spec, container, application)
+    items(spec, "volumes").append({"name": _VOLUME, "configMap": {"name": name, "items": [{"key": JOB_KEY, "path": JOB_KEY}]}})
+    items(container, "volumeMounts").append({"name": _VOLUME, "mountPath": JOB_DIRECTORY, "readOnly": True})
+    items(container, "env").append({"name": JOB_VARIABLE, "value": name})
+    memory = backfill.spec.planning.memory
+    container |= {
+        "command": ["sh", "-c", _COMMAND],
+        "resources": {"requests": {"cpu": "250m", "memory": memory}, "limits": {"memory": memory}},
+        "securityContext": _CONFINED | (container.get("securityContext") or {}),
+    }
+    spec |= {
+        "containers": [container],  # one beside it would keep the pod from ending
+        "restartPolicy": "Never",
+        "activeDeadlineSeconds": LONGEST_SECONDS,
+        "terminationGracePeriodSeconds": _GRACE_SECONDS,
+    }
+    metadata = _metadata(backfill, job)
+    given = part(template, "metadata")
+    own = {key: value for key, value in _labels(given, application).items() if key not in (ATTEMPT_LABEL, UID_LABEL)}
+    metadata["labels"] = own | metadata["labels"]
+    metadata["annotations"] = (given.get("annotations") or {}) | (part(application, "driver").get("annotations") or {})
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _metadata(backfill: Backfill, job: Job) -> Manifest:
+    metadata = backfill.metadata
+    return {
+        "name": job_name(backfill, job),
+        "namespace": metadata.namespace,
+        "labels": backfill_labels(metadata.name) | {JOB_LABEL: job_kind(type(job))},
+        "ownerReferences": [owner_reference(metadata.name, metadata.uid)],
+    }
+
+
+def _driver(production: Manifest, backfill: Backfill) -> tuple[Manifest, Manifest]:
+    """The template of the driver that an attempt would have, and the specification of the application around it."""
+    speech = dialect(production["apiVersion"])
+    child = copy.deepcopy(speech.child(production, preview_launch(backfill)))
+    return speech.pods(child)[0], child["spec"]
+
+
+def _labels(metadata: Manifest, application: Manifest) -> dict[str, str]:
+    return (metadata.get("labels") or {}) | (part(application, "driver").get("labels") or {})
+
+
+def _leave_out_the_driver(spec: Manifest, container: Manifest) -> None:
+    spec["volumes"] = [volume for volume in spec.get("volumes") or [] if volume["name"] != _LAUNCHER_VOLUME]
+    container["volumeMounts"] = [each for each in container.get("volumeMounts") or [] if each["name"] != _LAUNCHER_VOLUME]
+    container["env"] = [each for each in container.get("env") or [] if each["name"] != SETTINGS_VARIABLE]
+    for field in ("args", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe", "ports"):
+        container.pop(field, None)
+
+
+def _identify(spec: Manifest, container: Manifest, application: Manifest) -> None:
+    """What Spark or its operator sets on a driver's pod from the application's fields and properties."""
+    conf: Mapping[str, str] = application.get("sparkConf") or {}
+    driver = part(application, "driver")
+    image = driver.get("image") or application.get("image") or next((conf[key] for key in _IMAGES if key in conf), None)
+    secrets = application.get("imagePullSecrets") or [name for name in conf.get(_PULL_SECRETS, "").split(",") if name]
+    chosen: dict[str, Any] = {
+        "serviceAccountName": driver.get("serviceAccount") or conf.get(_ACCOUNT),
+        "imagePullSecrets": [{"name": name} for name in secrets],
+    }
+    spec |= {field: value for field, value in chosen.items() if value}
+    policy = application.get("imagePullPolicy") or conf.get(_PULL_POLICY)
+    container |= {field: value for field, value in (("image", image), ("imagePullPolicy", policy)) if value}
+    variables = {key.removeprefix(_VARIABLES): value for key, value in conf.items() if key.startswith(_VARIABLES)}
+    variables |= driver.get("envVars") or {}
+    items(container, "env").extend({"name": name, "value": value} for name, value in variables.items())
+    for name, reference in (driver.get("envSecretKeyRefs") or {}).items():
+        items(container, "env").append({"name": name, "valueFrom": {"secretKeyRef": reference}})
