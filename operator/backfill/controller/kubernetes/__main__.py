@@ -1,0 +1,24 @@
+"""The ``backfill-operator`` command."""
+
+import logging
+import sys
+
+from backfill.api.errors import BackfillError
+from backfill.controller.kubernetes.logs import configure
+from backfill.controller.kubernetes.operator import Operator
+from backfill.controller.kubernetes.settings import parse
+
+
+def main() -> int:
+    """Runs the operator. Exit status: 0 asked to end, 1 failed, 2 wrong options."""
+    settings = parse(sys.argv[1:])
+    configure(settings.log_format, settings.log_level)
+    try:
+        return Operator(settings).run()
+    except BackfillError as error:
+        logging.getLogger(__name__).error("%s", error)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

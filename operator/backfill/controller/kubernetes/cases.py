@@ -1,0 +1,94 @@
+"""Puts together what a turn works with: for all Backfills the caches, for each one its own store, channel, backend and jobs."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from backfill.api.backfill import Backfill
+from backfill.controller.backends.apache import Apache
+from backfill.controller.backends.kubernetes import KubernetesBackend
+from backfill.controller.kubernetes.cache import Cache, Listener, labelled_key, own_key, uid_of
+from backfill.controller.kubernetes.channel import KubernetesChannel
+from backfill.controller.kubernetes.client import Cluster
+from backfill.controller.kubernetes.job_pods import JobPods
+from backfill.controller.kubernetes.jobs import ChosenJobs
+from backfill.controller.kubernetes.names import BACKFILL_LABEL, Key
+from backfill.controller.kubernetes.plans import KubernetesPlans
+from backfill.controller.kubernetes.pool import JobPool
+from backfill.controller.kubernetes.resources import BACKFILL, POD, SPARK_APPLICATION, SPLIT_ASSIGNMENT, Manifest, Resource
+from backfill.controller.kubernetes.store import KubernetesStore, OnStatus
+from backfill.controller.kubernetes.turns import Case
+from backfill.controller.kubernetes.watching import Watched
+from backfill.controller.reconcile import Reconciler
+
+PROGRESS_SECONDS = 5.0
+"""The least time between two writes of a Backfill's status in which only progress is new."""
+
+
+def _children() -> dict[Resource, Cache]:
+    return {resource: Cache(labelled_key) for resource in (SPARK_APPLICATION, Apache.resource)}
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """Everything that is observed."""
+
+    backfills: Cache = field(default_factory=lambda: Cache(own_key))
+    assignments: Cache = field(default_factory=lambda: Cache(own_key))
+    children: Mapping[Resource, Cache] = field(default_factory=_children)
+    pods: Cache = field(default_factory=lambda: Cache(labelled_key))
+
+    def watched(self) -> list[Watched]:
+        """Which kinds are watched, and what of them."""
+        made_for_us = {BACKFILL_LABEL: None}
+        return [
+            Watched(BACKFILL, self.backfills),
+            Watched(SPLIT_ASSIGNMENT, self.assignments),
+            *(Watched(resource, cache, made_for_us) for resource, cache in self.children.items()),
+            Watched(POD, self.pods, made_for_us | {"spark-role": "driver"}),
+        ]
+
+    def listen(self, listener: Listener) -> None:
+        """Has a function called with the key of a Backfill whenever something of it changed."""
+        for watched in self.watched():
+            watched.cache.listen(listener)
+
+
+@dataclass(frozen=True, slots=True)
+class Cases:
+    """Begins to work on Backfills."""
+
+    cluster: Cluster
+    caches: Caches
+    pool: JobPool
+    pods: JobPods
+    mark: Callable[[Key], None]
+    """Called when a job has news."""
+    on_status: OnStatus
+    default_workspace: str | None = None
+
+    def open(self, key: Key, backfill: Manifest) -> Case:
+        """What a Backfill is worked on with. Asks the API server for nothing."""
+        uid, caches = uid_of(backfill), self.caches
+        store = self._store(key, uid)
+
+        def find() -> Backfill | None:
+            return store.loaded
+
+        backend = KubernetesBackend(self.cluster, find, caches.children, caches.pods, default_workspace=self.default_workspace)
+        channel = KubernetesChannel(self.cluster, caches.assignments, key, uid)
+        jobs = self._jobs(key, uid, find)
+        plans = KubernetesPlans(self.cluster)
+        reconciler = Reconciler(store, plans, backend, channel, jobs, progress_every_seconds=PROGRESS_SECONDS)
+        return Case(uid, store, jobs, reconciler)
+
+    def _store(self, key: Key, uid: str) -> KubernetesStore:
+        return KubernetesStore(
+            self.cluster, self.caches.backfills, key, uid, default_workspace=self.default_workspace, on_status=self.on_status
+        )
+
+    def _jobs(self, key: Key, uid: str, find: Callable[[], Backfill | None]) -> ChosenJobs:
+        def news() -> None:
+            self.mark(key)
+
+        in_thread_of_pods = self._store(key, uid).load  # what a turn has loaded must not change under it
+        return ChosenJobs(find, self.pool.runner(key, news), self.pods.runner(in_thread_of_pods, news))

@@ -1,0 +1,190 @@
+"""The operator's process: from its start over leading to its end."""
+
+import logging
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from types import FrameType
+
+from backfill.api.backfill import Backfill
+from backfill.api.problems import read_json
+from backfill.controller.kubernetes.cases import Caches, Cases
+from backfill.controller.kubernetes.credentials import catalog_credentials
+from backfill.controller.kubernetes.errors import ClusterError
+from backfill.controller.kubernetes.job_pods import JobPods
+from backfill.controller.kubernetes.leader import Elector
+from backfill.controller.kubernetes.lease import ClusterLease
+from backfill.controller.kubernetes.metrics import Metrics, state_of
+from backfill.controller.kubernetes.names import Key
+from backfill.controller.kubernetes.pool import JobPool
+from backfill.controller.kubernetes.probes import Answer, HttpServer, Routes, probe
+from backfill.controller.kubernetes.queue import Workers, WorkQueue
+from backfill.controller.kubernetes.resources import BACKFILL, SPLIT_ASSIGNMENT, Manifest
+from backfill.controller.kubernetes.settings import Settings
+from backfill.controller.kubernetes.turns import Turns
+from backfill.controller.kubernetes.watching import Login, Relisting, Watching
+
+_LOG = logging.getLogger(__name__)
+_RETRY_SECONDS = 2.0
+_LOOK_SECONDS = 0.25
+_LAST_TURNS_SECONDS = 5.0
+_METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Operator:
+    """One replica. It keeps its caches from the start, and takes turns from when it leads until it ends."""
+
+    def __init__(self, settings: Settings):
+        """Reads credentials, but asks the API server for nothing yet.
+
+        Raises:
+            BackfillError: there are no credentials.
+        """
+        self._settings = settings
+        self._stop = threading.Event()
+        self._synced = False
+        self._caches = Caches()
+        self._metrics = Metrics(self._states)
+        login = Login(settings.kubeconfig, settings.context)
+        cluster = self._cluster = login.cluster(
+            requests_per_second=settings.qps,
+            burst=round(2 * settings.qps),
+            on_request=lambda verb, kind, status, seconds: self._metrics.requested(verb, status),
+        )
+        watched = self._caches.watched()
+        self._watching = Watching(watched, settings.namespaces, login.connection)
+        self._relisting = Relisting(cluster, watched, settings.namespaces)
+        lease = ClusterLease(login.cluster(), settings.leader_election_namespace, settings.leader_election_id)
+        self._elector = Elector(lease, settings.identity)
+        self._queue: WorkQueue[Key] = WorkQueue(on_taken=self._metrics.waited)
+        self._metrics.watch_depth(lambda: self._queue.depth)
+        self._caches.listen(self._queue.mark)
+        self._pool = JobPool(
+            self._credentials, processes=settings.jobs, memory_bytes=settings.job_memory, on_used=self._metrics.used
+        )
+        self._pods = JobPods(cluster)
+        cases = Cases(
+            cluster,
+            self._caches,
+            self._pool,
+            self._pods,
+            self._queue.mark,
+            lambda before, after: None,
+            settings.default_workspace,
+        )
+        self._turns = Turns(self._queue, self._find, cases.open, self._metrics, leads=lambda: self._elector.leads)
+        self._workers = Workers(self._queue, self._turns.take, settings.workers)
+
+    def run(self) -> int:
+        """Until SIGTERM or SIGINT (0), or until the Lease is lost (1)."""
+        with _signals(self._stop.set), self._servers():
+            _LOG.info(
+                "%s begins; it looks after %s", self._settings.identity, ", ".join(self._settings.namespaces) or "all namespaces"
+            )
+            if not self._sync():
+                return 0
+            self._watching.start()
+            threading.Thread(target=self._relist, name="lists", daemon=True).start()
+            try:
+                return self._lead() if self._elector.acquire(self._stop) else 0
+            finally:
+                self._stop.set()
+                self._watching.close()
+
+    def _sync(self) -> bool:
+        """Fills the caches; False when the end came first."""
+        while not self._stop.is_set():
+            try:
+                self._relisting.list_once()
+                missing = {BACKFILL, SPLIT_ASSIGNMENT} - self._relisting.served
+                if not missing:
+                    self._synced = True
+                    return True
+                _LOG.error("the definitions of %s are not installed", ", ".join(sorted(kind.plural for kind in missing)))
+            except ClusterError as error:
+                _LOG.error("what there is can not be listed: %s", error)
+            self._stop.wait(_RETRY_SECONDS)
+        return False
+
+    def _relist(self) -> None:
+        self._relisting.keep_on(self._stop, self._watching.restart)
+
+    def _lead(self) -> int:
+        _LOG.info("%s leads", self._settings.identity)
+        self._metrics.leading(True)
+        threading.Thread(target=self._elector.keep, args=(self._stop,), name="lease", daemon=True).start()
+        for key in self._known():
+            self._queue.mark(key)
+        self._workers.start()
+        while self._elector.leads:
+            if self._stop.wait(_LOOK_SECONDS):
+                self._step_down()
+                return 0
+        _LOG.error("the lease could not be renewed: somebody else may lead from now on")
+        self._metrics.leading(False)
+        self._queue.close()
+        self._pool.close()
+        return 1
+
+    def _step_down(self) -> None:
+        """Lets turns under way finish. Drivers go on with what is released to them."""
+        self._queue.close()
+        if not self._workers.join(_LAST_TURNS_SECONDS):
+            _LOG.warning("a turn did not end in time and is left to whoever leads next")
+        self._pool.close()
+        self._pods.close()
+        self._elector.release()
+        self._metrics.leading(False)
+        _LOG.info("%s has ended its turns and leads no more", self._settings.identity)
+
+    def _known(self) -> list[Key]:
+        return self._caches.backfills.keys()
+
+    def _credentials(self, key: Key) -> dict[str, str]:
+        backfill = self._find(key)
+        return catalog_credentials(self._cluster, read_json(Backfill, backfill)) if backfill else {}
+
+    def _find(self, key: Key) -> Manifest | None:
+        return self._caches.backfills.get(*key)
+
+    def _states(self) -> Iterator[str]:
+        for key in self._known():
+            backfill = self._find(key)
+            if backfill is not None:
+                yield state_of(backfill)
+
+    @contextmanager
+    def _servers(self) -> Iterator[None]:
+        """Metrics and probes, on one port where they are told the same one."""
+        routes: dict[int, dict[str, Callable[[], Answer]]] = {}
+        probes: Routes = {"/healthz": self._health, "/readyz": self._readiness}
+        routes.setdefault(self._settings.metrics_port, {})["/metrics"] = self._measured
+        routes.setdefault(self._settings.health_port, {}).update(probes)
+        with ExitStack() as servers:
+            for port, answers in routes.items():
+                if port:
+                    servers.callback(HttpServer(port, answers).close)
+            yield
+
+    def _health(self) -> Answer:
+        return probe("the watches have ended" if self._synced and not self._watching.alive else None)
+
+    def _readiness(self) -> Answer:
+        return probe(None if self._synced else "not everything is listed yet", "leader" if self._elector.leads else "standby")
+
+    def _measured(self) -> Answer:
+        return Answer(self._metrics.render(), content_type=_METRICS_TYPE)
+
+
+@contextmanager
+def _signals(stop: Callable[[], None]) -> Iterator[None]:
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        stop()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
