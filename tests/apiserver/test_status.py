@@ -1,0 +1,60 @@
+"""Whatever the models can say in a status is stored as it was said."""
+
+from typing import Any
+
+import yaml
+from resources import OWN
+from rest import BACKFILLS, SPLIT_ASSIGNMENTS, Manifest, Rest
+from samples import ASSIGNMENT, BACKFILL
+
+from backfill.api.backfill import BackfillStatus
+from backfill.api.base import Model
+from backfill.api.conditions import ConditionType, Reason
+from backfill.api.problems import read_json
+from backfill.api.split_assignment import SplitAssignmentStatus
+
+WORDS = {"table": "lake.ops.summary", "match": "99.9", "type": str(ConditionType.SUCCEEDED), "reason": str(Reason.FINISHED)}
+
+
+def filled(schema: Manifest, name: str = "") -> Any:
+    """A value for every field of a schema."""
+    if "enum" in schema:
+        return schema["enum"][0]
+    if schema["type"] == "object":
+        return {name: filled(field, name) for name, field in schema["properties"].items()}
+    if schema["type"] == "array":
+        return [filled(schema["items"])]
+    if schema.get("format") == "date-time":
+        return "2021-07-11T00:00:00.000001Z"
+    return {"string": WORDS.get(name, "word"), "integer": 7, "number": 0.5, "boolean": True}[schema["type"]]
+
+
+def stored_as_said(admin: Rest, path: str, model: type[Model], schema: Manifest) -> None:
+    status = filled(schema)
+    assert read_json(model, status).to_manifest() == status
+    admin.patch(f"{path}/status", {"status": status}).expect()
+    assert admin.get(path).expect()["status"] == status
+
+
+def schemas() -> dict[str, Manifest]:
+    found = {path.stem: yaml.safe_load(path.read_text())["spec"]["versions"][0] for path in OWN}
+    return {name: version["schema"]["openAPIV3Schema"]["properties"]["status"] for name, version in found.items()}
+
+
+def test_a_backfills_whole_status(admin: Rest, crds: None, namespace: str) -> None:
+    admin.create(BACKFILLS.format(namespace), BACKFILL).expect()
+    stored_as_said(admin, f"{BACKFILLS.format(namespace)}/july", BackfillStatus, schemas()["backfills"])
+
+
+def test_a_drivers_whole_report(admin: Rest, crds: None, namespace: str) -> None:
+    admin.create(SPLIT_ASSIGNMENTS.format(namespace), ASSIGNMENT).expect()
+    path = f"{SPLIT_ASSIGNMENTS.format(namespace)}/july"
+    stored_as_said(admin, path, SplitAssignmentStatus, schemas()["splitassignments"])
+
+
+def test_a_message_too_long_to_be_stored_is_cut_by_the_models(admin: Rest, crds: None, namespace: str) -> None:
+    report = {"attempt": 1, "heartbeat": "2021-08-01T00:00:00Z", "message": "x" * 1_000_000}
+    admin.create(SPLIT_ASSIGNMENTS.format(namespace), ASSIGNMENT).expect()
+    path = f"{SPLIT_ASSIGNMENTS.format(namespace)}/july/status"
+    assert admin.patch(path, {"status": report}).status == 422
+    admin.patch(path, {"status": read_json(SplitAssignmentStatus, report).to_manifest()}).expect()
