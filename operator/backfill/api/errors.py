@@ -7,7 +7,7 @@ BackfillError
 │   ├── SpecChanged          another Backfill of this name, with another spec, is there already
 │   └── UnsupportedProgram   the application does something a backfill can not redirect
 ├── ControllerRunning        another process works on this Backfill
-├── PlanCorrupt              a stored plan does not match its header
+├── PlanCorrupt              a stored plan is lost, or does not match its header
 ├── PublishConflict          the output table changed inside the window since the backfill began
 └── RunFailed                the application failed more often than the failure policy allows
 """
@@ -79,7 +79,7 @@ class ControllerRunning(BackfillError):
 
 
 class PlanCorrupt(BackfillError):
-    """A stored plan does not match its header."""
+    """A stored plan is lost, or does not match its header."""
 
 
 class PublishConflict(BackfillError):

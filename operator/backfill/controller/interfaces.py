@@ -78,5 +78,8 @@ class Plans(Protocol):
         """The header of the plan that the status names; None where it names none.
 
         Raises:
-            BackfillError: it can not be read, and a person must know.
+            PlanCorrupt: it is lost, and a person must know.
         """
+
+    def keep(self, backfill: Backfill, header: PlanHeader) -> None:
+        """Sees to it that the header of a new plan is found from now on. Comes before any status that names the plan."""

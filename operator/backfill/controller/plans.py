@@ -1,7 +1,7 @@
 """The header of a plan, read from the workspace: what a controller does that can reach it."""
 
 from backfill.api.backfill import Backfill
-from backfill.api.errors import BackfillError
+from backfill.api.errors import BackfillError, PlanCorrupt
 from backfill.planning.plan import PlanHeader, plan_directory, read_header
 from backfill.planning.workspace import Workspace
 
@@ -16,7 +16,7 @@ class StoredPlans:
         """The header of the plan that the status names; None where it names none.
 
         Raises:
-            BackfillError: it can not be read.
+            PlanCorrupt: it can not be read.
         """
         plan_id, workspace = backfill.status.plan_id, backfill.status.workspace
         if plan_id is None or workspace is None:
@@ -25,5 +25,9 @@ class StoredPlans:
             try:
                 self._header = read_header(plan_directory(Workspace(workspace), plan_id))
             except (OSError, ValueError, BackfillError) as error:
-                raise BackfillError(f"plan {plan_id} can not be read from {workspace}: {error}") from error
+                raise PlanCorrupt(f"plan {plan_id} can not be read from {workspace}: {error}") from error
         return self._header
+
+    def keep(self, backfill: Backfill, header: PlanHeader) -> None:
+        """It is in the workspace, where the planner has put it."""
+        self._header = header

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from backfill.api.backfill import Backfill, BackfillStatus
-from backfill.api.errors import BackfillError
+from backfill.api.errors import PlanCorrupt
 from backfill.api.split_assignment import SplitAssignmentStatus
 from backfill.controller.backends.base import Backend, Launch
 from backfill.controller.decide import decide, finished
@@ -21,7 +21,7 @@ from backfill.controller.decision import (
     WriteAssignment,
 )
 from backfill.controller.interfaces import Channel, JobRunner, Plans, Store
-from backfill.controller.jobs import checkpoints
+from backfill.controller.jobs import PlanResult, checkpoints
 from backfill.controller.meter import Meter
 from backfill.controller.observed import DriverState, Observed, next_attempt_number
 from backfill.planning.plan import PlanHeader, plan_directory
@@ -94,6 +94,7 @@ class Reconciler:
             return None
         observed = self._observe(backfill if self._status is None else backfill.model_copy(update={"status": self._status}))
         decision = decide(observed)
+        self._keep_plan(observed, decision)
         self._record(backfill.status, decision)
         for action in decision.next.actions:
             self._act(action, observed, decision.status)
@@ -135,8 +136,13 @@ class Reconciler:
             return None, ""  # nothing is decided from it any more, and it may have to be fetched
         try:
             return self._plans.header(backfill), ""
-        except BackfillError as error:
+        except PlanCorrupt as error:
             return None, str(error)
+
+    def _keep_plan(self, observed: Observed, decision: Decision) -> None:
+        result = observed.job.result if observed.job else None
+        if decision.status.plan_id != observed.backfill.status.plan_id and isinstance(result, PlanResult):
+            self._plans.keep(observed.backfill, result.header)
 
     def _report(self, attempt: int, *, newest: bool) -> SplitAssignmentStatus | None:
         report = self._channel.report(newest=newest)

@@ -58,14 +58,19 @@ class KubernetesStore:
         raw = self._current()
         if raw is None:
             self._raw = self._parsed = None
-        elif self._raw is None or self._parsed is None or version_of(raw) != version_of(self._raw):
+        elif self._raw is None or version_of(raw) != version_of(self._raw):
             self._raw, self._parsed = raw, None
-            self._parsed = self._read(raw)
-        return self._parsed
+        return self._loaded
 
     @property
-    def loaded(self) -> Backfill | None:
-        """The resource as it was loaded last. To look at it again does not bind writes to another version."""
+    def _loaded(self) -> Backfill | None:
+        """The resource as this turn has loaded and written it, whatever a watch has told meanwhile.
+
+        Raises:
+            BadInput: as for :meth:`load`.
+        """
+        if self._raw is not None and self._parsed is None:
+            self._parsed = self._read(self._raw)
         return self._parsed
 
     def workspace(self, spec: BackfillSpec) -> Workspace:
@@ -82,11 +87,11 @@ class KubernetesStore:
         Raises:
             ConflictError: the resource has changed since it was loaded, or is gone.
         """
-        if self._raw is None or self._parsed is None:
+        before = self._loaded
+        if before is None:
             raise ConflictError(f"{self._where} is not loaded")
-        if status == self._parsed.status:
+        if status == before.status:
             return
-        before = self._parsed
         self.ensure_finalizer()
         self._apply_status(status.to_manifest())
         self._on_status(before, status)

@@ -1,0 +1,136 @@
+"""What stays of a plan in the cluster: its header, and production's SparkApplication as it was when the plan was made.
+
+Both are in the ConfigMap ``<backfill>-plan``, compressed, which the Backfill owns. To see them::
+
+    kubectl get configmap july-plan -o jsonpath='{.binaryData.plan\\.json\\.gz}' | base64 -d | gunzip
+"""
+
+import base64
+import gzip
+import json
+from typing import Final
+
+from backfill.api.backfill import Backfill
+from backfill.api.errors import BadInput, PlanCorrupt, Problem
+from backfill.controller.backends.production import read_production
+from backfill.controller.kubernetes.cache import owner_uid
+from backfill.controller.kubernetes.client import Cluster
+from backfill.controller.kubernetes.names import CONTROLLER_MANAGER, backfill_labels, owner_reference
+from backfill.controller.kubernetes.resources import CONFIG_MAP, Manifest
+from backfill.planning.plan import HEADER_FILE, PlanHeader
+
+HEADER_KEY: Final = f"{HEADER_FILE}.gz"
+APPLICATION_KEY: Final = "application.json.gz"
+MOST_BYTES: Final = 900 * 1024
+"""Of both together, compressed. Kubernetes takes a mebibyte in a ConfigMap."""
+_KEPT_METADATA = ("name", "namespace", "uid", "generation", "labels", "annotations")
+
+
+def config_map_name(backfill: str) -> str:
+    """The ConfigMap of a Backfill's plan."""
+    return f"{backfill}-plan"
+
+
+class KubernetesPlans:
+    """Of one Backfill. A header is read once and kept; plans never change."""
+
+    def __init__(self, cluster: Cluster):
+        self._cluster = cluster
+        self._header: PlanHeader | None = None
+
+    def header(self, backfill: Backfill) -> PlanHeader | None:
+        """The header of the plan that the status names; None where it names none.
+
+        Raises:
+            PlanCorrupt: it is gone, or damaged.
+            ClusterError: it can not be read now.
+        """
+        plan_id = backfill.status.plan_id
+        if plan_id is None:
+            return None
+        if self._header is None or self._header.plan_id != plan_id:
+            self._header = self._read(backfill, plan_id)
+        return self._header
+
+    def keep(self, backfill: Backfill, header: PlanHeader) -> None:
+        """Sees to it that the header is found from now on, and production's SparkApplication as it is now.
+
+        Raises:
+            BadInput: the header is too large for a cluster, or there is no SparkApplication any more.
+            ClusterError: it can not be kept now.
+        """
+        production = read_production(self._cluster, backfill)
+        if isinstance(production, Problem):
+            raise BadInput(production)
+        content = {HEADER_KEY: packed(header.to_manifest()), APPLICATION_KEY: packed(_without_history(production))}
+        size = sum(map(len, content.values()))
+        if size > MOST_BYTES:
+            raise BadInput(_too_large(header, size))
+        metadata = backfill.metadata
+        manifest = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {
+                "name": config_map_name(metadata.name),
+                "namespace": metadata.namespace,
+                "labels": backfill_labels(metadata.name),
+                "ownerReferences": [owner_reference(metadata.name, metadata.uid)],
+            },
+            "binaryData": {key: base64.b64encode(value).decode() for key, value in content.items()},
+        }
+        self._cluster.apply(CONFIG_MAP, manifest, manager=CONTROLLER_MANAGER)
+        self._header = header
+
+    def _read(self, backfill: Backfill, plan_id: str) -> PlanHeader:
+        content = _content(self._cluster, backfill, HEADER_KEY)
+        name = f"ConfigMap {backfill.metadata.namespace}/{config_map_name(backfill.metadata.name)}"
+        if content is None:
+            raise PlanCorrupt(f"the header of plan {plan_id} is gone: {name} is not there, or not this Backfill's")
+        try:
+            header = PlanHeader.model_validate_json(gzip.decompress(content))
+        except (OSError, EOFError, ValueError) as error:
+            raise PlanCorrupt(f"the header of plan {plan_id} in {name} can not be read: {error}") from error
+        if not header.plan_id == header.inputs.plan_id() == plan_id:
+            raise PlanCorrupt(f"{name} holds plan {header.plan_id} of inputs {header.inputs.plan_id()}, not plan {plan_id}")
+        return header
+
+
+def kept_application(cluster: Cluster, backfill: Backfill) -> Manifest | None:
+    """Production's SparkApplication as it was when the plan was made; None where it was not kept.
+
+    Raises:
+        ClusterError: it can not be read now.
+    """
+    content = _content(cluster, backfill, APPLICATION_KEY)
+    try:
+        application: Manifest | None = None if content is None else json.loads(gzip.decompress(content))
+    except (OSError, EOFError, ValueError):
+        return None
+    return application
+
+
+def packed(manifest: object) -> bytes:
+    """JSON, compressed; the same content gives the same bytes."""
+    return gzip.compress(json.dumps(manifest, separators=(",", ":")).encode(), mtime=0)
+
+
+def _content(cluster: Cluster, backfill: Backfill, key: str) -> bytes | None:
+    metadata = backfill.metadata
+    found = cluster.get(CONFIG_MAP, metadata.namespace, config_map_name(metadata.name))
+    if found is None or owner_uid(found) != metadata.uid or key not in found.get("binaryData", {}):
+        return None
+    return base64.b64decode(found["binaryData"][key])
+
+
+def _without_history(production: Manifest) -> Manifest:
+    """What a child is made from: not who wrote which field, and not how the application fares."""
+    metadata = {key: value for key, value in production["metadata"].items() if key in _KEPT_METADATA}
+    return {key: production[key] for key in ("apiVersion", "kind", "spec")} | {"metadata": metadata}
+
+
+def _too_large(header: PlanHeader, size: int) -> Problem:
+    message = (
+        f"the plan has {header.steps:,} steps of {len(header.sources)} sources; its header takes {size:,} bytes, compressed, "
+        f"and a cluster keeps {MOST_BYTES:,}"
+    )
+    return Problem("", message, "raise maxMisalignment or planning.targetStepBytes, or divide the window among several Backfills")
