@@ -50,7 +50,7 @@ CASES: list[tuple[str, ChildState | None, Manifest | None, tuple[str, str, int |
     ("no node fits", RUNNING, pod("Pending", **scheduled("False", "Unschedulable")), ("Pending", "Unschedulable", None)),
     ("gated by a queue", RUNNING, pod("Pending", **scheduled("False", "SchedulingGated")), ("Pending", "SchedulingGated", None)),
     ("the image is not there", RUNNING, pod("Pending", waiting("ErrImagePull")), ("Pending", "ErrImagePull", None)),
-    ("a Secret lacks a key", RUNNING, pod("Pending", waiting("CreateContainerConfigError")), ("Pending", "CreateContainerConfigError", None)),
+    ("a Secret lacks a key", RUNNING, pod("Pending", waiting("CreateConfigError")), ("Pending", "CreateConfigError", None)),
     ("nothing is known of the pod yet", RUNNING, pod("Pending"), ("Pending", "PodPending", None)),
     ("it runs", RUNNING, pod("Running", {"running": {"startedAt": CREATED}}), ("Running", "", None)),
     ("it runs though the operator calls it completed", COMPLETED, pod("Running", {"running": {}}), ("Running", "", None)),
@@ -84,15 +84,18 @@ def test_a_container_before_it_that_can_not_start_says_why() -> None:
     assert driver_state(None, pod("Pending", waiting("PodInitializing"), **status)).reason == "ImagePullBackOff"
 
 
+TRACE = "failed to run spark-submit: 24/01/01 WARN x\n\tat y\nCaused by: java.io.IOException: no\n\tat z"
+
+
 @pytest.mark.parametrize(
     ("message", "line"),
     [
         ("", ""),
         ("driver pod not found", "driver pod not found"),
-        ("failed to run spark-submit: 24/01/01 WARN x\n\tat y\nCaused by: java.io.IOException: no\n\tat z", "Caused by: java.io.IOException: no"),
+        (TRACE, "Caused by: java.io.IOException: no"),
         ("x" * 5000, "x" * 600),
     ],
-)  # fmt: skip
+)
 def test_a_long_message_is_cut_to_what_was_wrong(message: str, line: str) -> None:
     assert essence(message) == line
 
@@ -109,15 +112,10 @@ def test_kubeflow_has_a_driver(state: str) -> None:
     assert Kubeflow().state(child).phase == "Running"
 
 
-@pytest.mark.parametrize(
-    "summary", ["DriverStartTimedOut", "ExecutorsStartTimedOut", "SchedulingFailure", "DriverEvicted", "Succeeded"]
-)
+@pytest.mark.parametrize("summary", ["DriverStartTimedOut", "SchedulingFailure", "DriverEvicted", "Succeeded"])
 def test_apaches_child_is_over_and_says_how(summary: str) -> None:
-    states = {
-        "0": {"currentStateSummary": summary, "message": "so"},
-        "10": {"currentStateSummary": "TerminatedWithoutReleaseResources"},
-    }
-    for current in states.values():
-        child = {"metadata": {}, "status": {"currentState": current, "stateTransitionHistory": states}}
-        state = Apache().state(child)
+    end, released = {"currentStateSummary": summary, "message": "so"}, {"currentStateSummary": "ResourceReleased"}
+    for current in (end, released):
+        status = {"currentState": current, "stateTransitionHistory": {"9": end, "10": released}}
+        state = Apache().state({"metadata": {}, "status": status})
         assert (state.phase, state.reason, state.message) == ("Over", summary, "so")
