@@ -1,0 +1,192 @@
+"""What stays of a plan in the cluster."""
+
+import base64
+import gzip
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from proxy import refusal, running_proxy
+from rest import BACKFILLS, SPARK_APPLICATIONS, Manifest, Rest
+from samples import BACKFILL
+
+from backfill.api.backfill import Backfill
+from backfill.api.errors import BadInput, PlanCorrupt
+from backfill.api.problems import read_json
+from backfill.controller.kubernetes.client import Cluster
+from backfill.controller.kubernetes.errors import Unreachable
+from backfill.controller.kubernetes.plans import KubernetesPlans, kept_application
+from backfill.planning.plan import PlanHeader, PlanInputs, Proof, SourceInput, SourceTotals
+
+START_US = 1_625_961_600_000_000
+STEP_US = 450_000_000
+PRODUCTION: Manifest = {
+    "apiVersion": "sparkoperator.k8s.io/v1beta2",
+    "kind": "SparkApplication",
+    "metadata": {"name": "rmi", "labels": {"team": "stream"}},
+    "spec": {
+        "type": "Python",
+        "mode": "cluster",
+        "image": "registry/rmi:1",
+        "sparkVersion": "4.3.0",
+        "mainApplicationFile": "local:///app/rmi.py",
+        "driver": {"cores": 1},
+        "executor": {"cores": 1, "instances": 2},
+    },
+}
+
+
+@pytest.fixture
+def cluster(cluster_admin: Path) -> Iterator[Cluster]:
+    cluster = Cluster.from_kubeconfig(cluster_admin)
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture
+def backfill(admin: Rest, crds: None, namespace: str) -> Backfill:
+    admin.create(SPARK_APPLICATIONS.format(namespace), PRODUCTION).expect()
+    return stored(admin, namespace)
+
+
+def stored(admin: Rest, namespace: str) -> Backfill:
+    return read_json(Backfill, admin.create(BACKFILLS.format(namespace), BACKFILL).expect())
+
+
+def header(steps: int = 3, sources: int = 2) -> PlanHeader:
+    """A plan of which no two steps are alike."""
+    noise = random.Random(steps)
+    names = [f"source-{number}" for number in range(sources)]
+    inputs = PlanInputs(
+        start_us=START_US,
+        end_us=START_US + steps * STEP_US,
+        policy="WithinLateness",
+        allowed_lateness_us=300_000_000,
+        max_misalignment_us=2 * STEP_US,
+        target_step_bytes=2**28,
+        parallelism=8,
+        sources=tuple(source_input(name) for name in names),
+    )
+    starts = tuple(START_US + step * STEP_US for step in range(steps))
+    return PlanHeader(
+        plan_id=inputs.plan_id(),
+        inputs=inputs,
+        step_starts_us=starts,
+        step_ends_us=tuple(start + noise.randrange(STEP_US // 2, STEP_US) for start in starts),
+        sources=tuple(totals(name, steps, noise) for name in names),
+        proof=Proof(greatest_disorder_us=0, greatest_misalignment_us=STEP_US),
+    )
+
+
+def source_input(name: str) -> SourceInput:
+    table = {"table": f"lake.raw.{name}", "table_uuid": "u", "snapshot_id": 1, "schema_id": 0}
+    return SourceInput(name=name, timestamp_column="at", timestamp_field_id=1, timestamp_type="timestamptz", **table)
+
+
+def totals(name: str, steps: int, noise: random.Random) -> SourceTotals:
+    rows = tuple(int(noise.lognormvariate(13, 0.7)) for _ in range(steps))
+    sizes = tuple(int(count * noise.uniform(38, 44)) for count in rows)
+    return SourceTotals(
+        name=name, files=steps, splits=steps, rows=sum(rows), bytes=sum(sizes), wide_files=0, step_rows=rows, step_bytes=sizes
+    )
+
+
+def planned(backfill: Backfill, plan: PlanHeader) -> Backfill:
+    return backfill.model_copy(update={"status": backfill.status.model_copy(update={"plan_id": plan.plan_id})})
+
+
+def config_map(namespace: str) -> str:
+    return f"api/v1/namespaces/{namespace}/configmaps/july-plan"
+
+
+def test_a_header_is_found_by_the_next_operator(cluster: Cluster, backfill: Backfill) -> None:
+    plan = header()
+    KubernetesPlans(cluster).keep(backfill, plan)
+    assert KubernetesPlans(cluster).header(planned(backfill, plan)) == plan
+
+
+def test_before_a_plan_is_named_there_is_none(cluster: Cluster, backfill: Backfill) -> None:
+    assert KubernetesPlans(cluster).header(backfill) is None
+
+
+def test_a_header_is_read_once(cluster: Cluster, backfill: Backfill, admin: Rest, namespace: str) -> None:
+    plan, plans = header(), KubernetesPlans(cluster)
+    KubernetesPlans(cluster).keep(backfill, plan)
+    assert plans.header(planned(backfill, plan)) == plan
+    admin.delete(config_map(namespace)).expect()
+    assert plans.header(planned(backfill, plan)) is plans.header(planned(backfill, plan))
+
+
+def test_the_config_map_goes_with_its_backfill_and_people_can_read_it(
+    cluster: Cluster, backfill: Backfill, admin: Rest, namespace: str
+) -> None:
+    KubernetesPlans(cluster).keep(backfill, header())
+    kept = admin.get(config_map(namespace)).expect()
+    assert kept["metadata"]["ownerReferences"][0]["uid"] == backfill.metadata.uid
+    assert b'"stepStartsUs":[' in gzip.decompress(base64.b64decode(kept["binaryData"]["plan.json.gz"]))
+
+
+def test_a_new_plan_takes_the_place_of_the_old_one(cluster: Cluster, backfill: Backfill) -> None:
+    old, new = header(3), header(4)
+    KubernetesPlans(cluster).keep(backfill, old)
+    KubernetesPlans(cluster).keep(backfill, new)
+    assert KubernetesPlans(cluster).header(planned(backfill, new)) == new
+    with pytest.raises(PlanCorrupt, match="not plan"):
+        KubernetesPlans(cluster).header(planned(backfill, old))
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        ({"binaryData": {"plan.json.gz": base64.b64encode(b"not compressed").decode()}}, "can not be read"),
+        ({"binaryData": {"plan.json.gz": base64.b64encode(gzip.compress(b"{}")).decode()}}, "can not be read"),
+        ({"binaryData": {"plan.json.gz": None}}, "is gone"),
+        ({"metadata": {"ownerReferences": None}}, "not this Backfill's"),
+    ],
+)
+def test_a_header_that_is_damaged_or_somebody_elses_is_told_so(  # noqa: PLR0917
+    cluster: Cluster, backfill: Backfill, admin: Rest, namespace: str, damage: Manifest, told: str
+) -> None:
+    plan = header()
+    KubernetesPlans(cluster).keep(backfill, plan)
+    admin.patch(config_map(namespace), damage).expect()
+    with pytest.raises(PlanCorrupt, match=told):
+        KubernetesPlans(cluster).header(planned(backfill, plan))
+
+
+def test_a_header_that_can_not_be_read_now_is_not_lost(backfill: Backfill, cluster_admin: Path, tmp_path: Path) -> None:
+    with running_proxy(cluster_admin) as proxy:
+        cluster = Cluster.from_kubeconfig(proxy.kubeconfig(cluster_admin, tmp_path / "config"))
+        proxy.before = lambda request: refusal(503, "ServiceUnavailable")
+        with pytest.raises(Unreachable):
+            KubernetesPlans(cluster).header(planned(backfill, header()))
+        cluster.close()
+
+
+def test_twenty_thousand_steps_of_four_sources_fit(cluster: Cluster, backfill: Backfill) -> None:
+    plan = header(20_000, 4)
+    KubernetesPlans(cluster).keep(backfill, plan)
+    assert KubernetesPlans(cluster).header(planned(backfill, plan)) == plan
+
+
+def test_a_header_that_is_too_large_says_what_to_do(cluster: Cluster, backfill: Backfill) -> None:
+    with pytest.raises(BadInput, match=r"40,000 steps of 4 sources.*raise maxMisalignment"):
+        KubernetesPlans(cluster).keep(backfill, header(40_000, 4))
+
+
+def test_production_is_kept_as_it_was_when_the_plan_was_made(
+    cluster: Cluster, backfill: Backfill, admin: Rest, namespace: str
+) -> None:
+    KubernetesPlans(cluster).keep(backfill, header())
+    admin.patch(f"{SPARK_APPLICATIONS.format(namespace)}/rmi", {"spec": {"image": "registry/rmi:2"}}).expect()
+    kept: Any = kept_application(cluster, backfill)
+    assert kept["spec"]["image"] == "registry/rmi:1"
+    assert kept["metadata"]["labels"] == {"team": "stream"}
+    assert "managedFields" not in kept["metadata"]
+
+
+def test_without_production_there_is_no_plan_to_keep(cluster: Cluster, admin: Rest, crds: None, namespace: str) -> None:
+    with pytest.raises(BadInput, match='there is no SparkApplication "rmi"'):
+        KubernetesPlans(cluster).keep(stored(admin, namespace), header())
