@@ -169,7 +169,7 @@ class KubernetesChannel:
         return spec is not None and spec.attempt > self._attempt
 
     def _failed(self, error: ApiError, retries: Retries) -> float:
-        """How long to wait. A starting server may not know a resource: only its word on this very object means that it is gone."""
+        """How long to wait. A starting server may not know a resource: only its word on this very object says that it is gone."""
         if error.status == 404 and error.concerns(self._name):
             self._seen.end()
             return 0.0
