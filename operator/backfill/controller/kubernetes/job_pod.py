@@ -134,6 +134,11 @@ def _identify(spec: Manifest, container: Manifest, application: Manifest) -> Non
         "imagePullSecrets": [{"name": name} for name in secrets],
     }
     spec |= {field: value for field, value in chosen.items() if value}
+    if selector := application.get("nodeSelector"):
+        spec["nodeSelector"] = selector | (spec.get("nodeSelector") or {})
+    for secret in driver.get("secrets") or []:
+        items(spec, "volumes").append({"name": f"{secret['name']}-volume", "secret": {"secretName": secret["name"]}})
+        items(container, "volumeMounts").append({"name": f"{secret['name']}-volume", "mountPath": secret["path"]})
     policy = application.get("imagePullPolicy") or conf.get(_PULL_POLICY)
     container |= {field: value for field, value in (("image", image), ("imagePullPolicy", policy)) if value}
     variables = {key.removeprefix(_VARIABLES): value for key, value in conf.items() if key.startswith(_VARIABLES)}

@@ -1,0 +1,78 @@
+"""The pod of a job, made of the driver that the application would have."""
+
+from typing import Any
+
+import pytest
+
+from backfill.controller.jobs import PlanJob
+from backfill.controller.kubernetes.job_pod import job_config_map, job_name, job_pod
+from backfill.planning.workspace import Workspace
+from spark_applications import APACHE, KUBEFLOW, Manifest, backfill_of
+
+BASES = pytest.mark.parametrize("base", [KUBEFLOW, APACHE], ids=["kubeflow", "apache"])
+
+
+def made(base: Manifest, **spec: Any) -> Manifest:
+    backfill = backfill_of(base, **spec)
+    return job_pod(backfill, job(base), base)
+
+
+def job(base: Manifest, parallelism: int = 2) -> PlanJob:
+    backfill = backfill_of(base)
+    return PlanJob("streaming", "rmi-july-11", "6f1c", backfill.spec, Workspace("s3://lake/backfills"), parallelism)
+
+
+def names(entries: list[Manifest]) -> list[str]:
+    return [entry["name"] for entry in entries]
+
+
+@BASES
+def test_it_has_the_image_and_the_identity_of_the_driver(base: Manifest) -> None:
+    pod = made(base)
+    container = pod["spec"]["containers"][0]
+    assert container["image"] == "registry.example/rmi:1.4"
+    assert pod["spec"]["serviceAccountName"] == "rmi"
+    assert pod["metadata"]["ownerReferences"][0]["uid"] == "6f1c"
+
+
+@BASES
+def test_it_runs_one_container_once_within_its_memory(base: Manifest) -> None:
+    spec = made(base, planning={"runIn": "Pod", "memory": "3Gi"})["spec"]
+    assert spec["restartPolicy"] == "Never"
+    assert len(spec["containers"]) == 1, "a container beside it would keep the pod from ending"
+    assert spec["containers"][0]["resources"]["limits"] == {"memory": "3Gi"}
+    assert "backfill.controller.kubernetes.job" in spec["containers"][0]["command"][-1]
+
+
+@BASES
+def test_it_has_the_catalogs_and_its_job_and_nothing_that_belongs_to_a_driver(base: Manifest) -> None:
+    pod = made(base)
+    spec, container = pod["spec"], pod["spec"]["containers"][0]
+    mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+    assert {"/etc/backfill/catalogs/lake", "/etc/backfill/job"} <= set(mounts)
+    assert set(mounts.values()) <= set(names(spec["volumes"]))
+    assert len(set(mounts)) == len(container["volumeMounts"])
+    variables = names(container["env"])
+    assert "BACKFILL_SETTINGS" not in variables
+    assert {"BACKFILL_JOB", "BACKFILL_CATALOGS"} <= set(variables)
+    assert "backfill-launcher" not in names(spec["volumes"])
+    assert not {"backfill.dev/attempt", "spark-role"} & set(pod["metadata"]["labels"])
+
+
+def test_it_stands_where_production_stands() -> None:
+    spec = made(KUBEFLOW)["spec"]
+    assert spec["nodeSelector"] == {"pool": "streaming"}
+    assert spec["tolerations"] == [{"key": "spot", "operator": "Exists"}]
+    assert spec["imagePullSecrets"] == [{"name": "registry"}]
+    assert {"name": "gcp-volume", "secret": {"secretName": "gcp"}} in spec["volumes"]
+    assert {"name": "LEGACY", "value": "1"} in spec["containers"][0]["env"]
+
+
+def test_the_same_job_has_the_same_name_and_another_one_another() -> None:
+    backfill = backfill_of(KUBEFLOW)
+    name = job_name(backfill, job(KUBEFLOW))
+    assert name == job_name(backfill, job(KUBEFLOW)) == job_config_map(backfill, job(KUBEFLOW))["metadata"]["name"]
+    again = backfill.model_copy(update={"metadata": backfill.metadata.model_copy(update={"uid": "made-again"})})
+    assert len({name, job_name(backfill, job(KUBEFLOW, 3)), job_name(again, job(KUBEFLOW))}) == 3
+    longest = backfill.metadata.model_copy(update={"name": "a" * 63})
+    assert len(job_name(backfill.model_copy(update={"metadata": longest}), job(KUBEFLOW))) <= 63
