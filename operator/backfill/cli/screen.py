@@ -112,16 +112,24 @@ def in_words(condition: Condition) -> str:
 
 
 def render(view: View) -> RenderableType:
-    """The whole screen."""
-    parts: list[RenderableType] = [_title(view)]
-    if not view.planned:
-        parts.append(Text(f"  planning: {planning_in_words(view.planning)}"))
-        return Group(*parts)
-    parts += [_bars(view), _numbers(view)]
-    if view.stage is not None:
-        style = "yellow" if view.stage.reason in _TROUBLE else "dim"
-        parts.append(Text(f"  {in_words(view.stage)}", style=style, overflow="ellipsis", no_wrap=True))
-    return Group(*parts)
+    """The live screen."""
+    if not view.planned or view.stage is None:
+        return overview(view)
+    style = "yellow" if view.stage.reason in _TROUBLE else "dim"
+    return Group(overview(view), Text(f"  {in_words(view.stage)}", style=style, overflow="ellipsis", no_wrap=True))
+
+
+def overview(view: View, *, scale: bool = False) -> RenderableType:
+    """How far it is; with ``scale``, also what the lanes of the sources are drawn on."""
+    if view.planned:
+        return Group(_title(view), _bars(view, scale), _numbers(view))
+    return Group(_title(view), *([] if view.failed else [Text(f"  {_before_the_plan(view)}")]))
+
+
+def _before_the_plan(view: View) -> str:
+    if view.planning is None and view.stage is not None:
+        return in_words(view.stage)
+    return f"planning: {planning_in_words(view.planning)}"
 
 
 def _title(view: View) -> RenderableType:
@@ -134,7 +142,7 @@ def _title(view: View) -> RenderableType:
     return grid
 
 
-def _bars(view: View) -> RenderableType:
+def _bars(view: View, scale: bool) -> RenderableType:
     """Steps, and how far each source is read on one scale of time: bars that end at the same place are aligned."""
     progress = view.status.progress
     grid = Table.grid(expand=True, padding=(0, 2))
@@ -146,7 +154,18 @@ def _bars(view: View) -> RenderableType:
     grid.add_row("steps", bar, f"{progress.committed:,} of {progress.steps:,} {share}")
     for source in view.status.sources:
         grid.add_row(source.name, _lane(view, source), moment(source.watermark) if source.watermark else "")
+    if scale:
+        grid.add_row("", _scale(view), "")
     return Padding(grid, (0, 0, 0, 2))
+
+
+def _scale(view: View) -> RenderableType:
+    """The first and the last moment that is read, below the ends of the lanes."""
+    ends = Table.grid(expand=True)
+    ends.add_column(style="dim", no_wrap=True)
+    ends.add_column(style="dim", no_wrap=True, justify="right")
+    ends.add_row(*(moment(end) for end in view.read_range))
+    return ends
 
 
 def _lane(view: View, source: SourceStatus) -> ProgressBar:

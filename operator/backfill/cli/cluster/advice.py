@@ -1,5 +1,6 @@
 """What a person can do about a Backfill of a cluster."""
 
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from backfill.api.backfill import Backfill
@@ -10,6 +11,16 @@ from backfill.cli.ending import BAD_INPUT, SUCCEEDED, exit_status
 from backfill.cli.view import has_failed
 
 _TAKEN_UP_WITHIN = timedelta(seconds=30)
+_WITHOUT_A_LOG = {Reason.PUBLISH_CONFLICT, Reason.PUBLISH_FAILED, Reason.PLANNING_FAILED, Reason.INVALID_INPUT}
+_DRIVER_TROUBLE = {Reason.BACKING_OFF, Reason.DRIVER_SILENT, Reason.DRIVER_DOES_NOT_END}
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What to do, and the commands for it."""
+
+    what: str
+    commands: tuple[str, ...] = ()
 
 
 def at_rest(backfill: Backfill) -> bool:
@@ -22,25 +33,25 @@ def at_rest(backfill: Backfill) -> bool:
     return _waits_for_approval(backfill) or _stands_still(backfill)
 
 
-def next_step(backfill: Backfill, place: Place, now: datetime) -> str:
-    """What to do next, with the command; empty where there is nothing to be done."""
+def next_step(backfill: Backfill, place: Place, now: datetime) -> Advice | None:
+    """What to do next; None where there is nothing to be done."""
     name = backfill.metadata.name
     if backfill.metadata.deletion_timestamp is not None:
-        return _of_a_removal(backfill, place)
+        return _of_a_removal(backfill)
     if exit_status(backfill) == SUCCEEDED:
-        return ""
-    if backfill.status.observed_generation == 0:
-        return _of_a_new_one(backfill, now)
+        return None
     if has_failed(backfill):
         return _of_a_failure(backfill, place)
+    if backfill.status.observed_generation == 0:
+        return _of_a_new_one(backfill, now)
     if backfill.spec.suspend:
-        return f"go on with: {place.command('resume', name)}"
+        return Advice("it is suspended; go on with:", (place.command("resume", name),))
     if _waits_for_approval(backfill):
-        return f"look at the result, then publish it with: {place.command('approve', name)}"
+        return Advice("look at the result in the branch, then publish it with:", (place.command("approve", name),))
     running = find_condition(backfill.status.conditions, ConditionType.RUNNING)
-    if running is not None and running.reason == Reason.BACKING_OFF:
-        return f"see why with: {place.command('logs', name)}"
-    return ""
+    if running is not None and running.reason in _DRIVER_TROUBLE:
+        return Advice("see why with:", (place.command("logs", name),))
+    return None
 
 
 def removal(backfill: Backfill) -> Condition | None:
@@ -49,37 +60,31 @@ def removal(backfill: Backfill) -> Condition | None:
     return outcome if outcome is not None and outcome.reason in (Reason.REMOVING, Reason.REMOVAL_FAILED) else None
 
 
-def _of_a_removal(backfill: Backfill, place: Place) -> str:
+def _of_a_removal(backfill: Backfill) -> Advice:
     outcome = removal(backfill)
-    if outcome is None or outcome.reason != Reason.REMOVAL_FAILED:
-        return "it is being removed"
-    return (
-        f"what it made can not be removed; when the cause is gone it is, see: {place.command('status', backfill.metadata.name)}"
-    )
+    if outcome is not None and outcome.reason == Reason.REMOVAL_FAILED:
+        return Advice("what it made can not be removed yet; mend the cause, and the operator tries again")
+    return Advice("it is being removed")
 
 
-def _of_a_new_one(backfill: Backfill, now: datetime) -> str:
+def _of_a_new_one(backfill: Backfill, now: datetime) -> Advice | None:
     created = (backfill.metadata.model_extra or {}).get("creationTimestamp")
     if created is None or now - parse_time(created) < _TAKEN_UP_WITHIN:
-        return ""
-    return (
-        "no operator has taken it up; is one running, and does it watch this namespace? "
-        "kubectl get pods -A -l app.kubernetes.io/name=backfill-operator"
+        return None
+    return Advice(
+        "no operator has taken it up; is one running, and does it watch this namespace?",
+        ("kubectl get pods -A -l app.kubernetes.io/name=backfill-operator",),
     )
 
 
-def _of_a_failure(backfill: Backfill, place: Place) -> str:
+def _of_a_failure(backfill: Backfill, place: Place) -> Advice:
     name, outcome = backfill.metadata.name, find_condition(backfill.status.conditions, ConditionType.SUCCEEDED)
-    if exit_status(backfill) == BAD_INPUT and not backfill.status.plan_id:
-        return "correct the manifest and apply it again, or when what was missing is there: " + place.command("retry", name)
-    mend = f"when the cause is gone, go on with: {place.command('retry', name)}"
-    if (
-        backfill.status.attempts
-        and outcome is not None
-        and outcome.reason not in {Reason.PUBLISH_CONFLICT, Reason.PUBLISH_FAILED}
-    ):
-        return f"see why with: {place.command('logs', name)}; {mend}"
-    return mend
+    retry, logs = place.command("retry", name), place.command("logs", name)
+    if exit_status(backfill) == BAD_INPUT and backfill.status.plan_id is None:
+        return Advice("correct the manifest and apply it again; or, if what was missing is there now, try again with:", (retry,))
+    if backfill.status.attempts and outcome is not None and outcome.reason not in _WITHOUT_A_LOG:
+        return Advice("see why; when the cause is gone, go on from where it stopped with:", (logs, retry))
+    return Advice("when the cause is gone, go on with:", (retry,))
 
 
 def _waits_for_approval(backfill: Backfill) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from pydantic import ValidationError
 
@@ -16,6 +17,8 @@ from backfill.controller.kubernetes.errors import ClusterError, KindMissing, Not
 from backfill.controller.kubernetes.names import CLI_MANAGER
 from backfill.controller.kubernetes.resources import BACKFILL, Manifest
 
+OPERATORS_WORKSPACE: Final = "s3://default-workspace-of-the-operator"
+"""Stands for a default that only the operator knows."""
 _NAMES_SHOWN = 5
 _HOW_TO_INSTALL = "Backfill is not installed in this cluster; install it with: kubectl apply -k deploy/kustomize"
 
@@ -34,6 +37,10 @@ class Place:
     def command(self, verb: str, name: str, more: str = "") -> str:
         """A command to tell people."""
         return f"{self.program} {verb} {name}{self.options}{more}"
+
+    def here(self, backfill: Backfill) -> Backfill:
+        """A Backfill of a file as it would be in this namespace."""
+        return backfill.model_copy(update={"metadata": backfill.metadata.model_copy(update={"namespace": self.namespace})})
 
     def backfills(self, *, everywhere: bool = False) -> list[Manifest]:
         """All Backfills of the namespace, or of all namespaces."""

@@ -11,44 +11,60 @@ from backfill.api.conditions import ConditionType, find_condition
 from backfill.api.errors import BadInput, Problem
 from backfill.cli.cluster.place import Place
 from backfill.cli.ending import SUCCEEDED, WAITS
+from backfill.cli.plan_page import render_plan
 from backfill.cli.screen import in_words
 from backfill.cli.text import count, size
 from backfill.cli.view import has_failed
+from backfill.controller.kubernetes.errors import Forbidden
+from backfill.controller.kubernetes.plans import KubernetesPlans
+from backfill.planning.summary import PlanSummary, summarize
 
 
 def show_plan(place: Place, name: str, *, as_json: bool) -> int:
-    """The plan, if there is one yet.
+    """The plan, if there is one yet. Who may not read ConfigMaps sees what the status keeps of it.
 
     Raises:
-        BackfillError: planning has failed.
+        BadInput: planning has found mistakes.
+        BackfillError: the plan can not be read.
     """
     backfill = place.find(name)
     if backfill.status.plan_id is None:
         return _tell_why_not(backfill)
+    summary = _summary(place, backfill)
     if as_json:
-        print(json.dumps(_document(backfill)))  # noqa: T201
+        print(summary.model_dump_json(by_alias=True) if summary else json.dumps(_kept_in_status(backfill)))  # noqa: T201
+    elif summary:
+        Console().print(render_plan(name, summary, estimated_for="with as many executors as are allowed"))
     else:
-        Console().print(_page(backfill))
+        Console().print(_short_page(backfill))
     return SUCCEEDED
+
+
+def _summary(place: Place, backfill: Backfill) -> PlanSummary | None:
+    try:
+        header = KubernetesPlans(place.cluster).header(backfill)
+    except Forbidden as error:
+        Console(stderr=True).print(f"only what the status tells: {error}", highlight=False, markup=False, soft_wrap=True)
+        return None
+    return summarize(header) if header else None
 
 
 def _tell_why_not(backfill: Backfill) -> int:
     name, planned = backfill.metadata.name, find_condition(backfill.status.conditions, ConditionType.PLANNED)
     if planned is not None and has_failed(backfill):
         raise BadInput([Problem("", line) for line in planned.message.splitlines()] or Problem("", str(planned.reason)))
-    why = in_words(planned) if planned else "the operator has not begun"
+    why = in_words(planned) if planned else "suspended" if backfill.spec.suspend else "no operator has begun"
     Console(stderr=True).print(f"{name} is not planned yet: {why}", highlight=False, markup=False, soft_wrap=True)
     return WAITS
 
 
-def _page(backfill: Backfill) -> RenderableType:
-    """What the status keeps of the plan."""
+def _short_page(backfill: Backfill) -> RenderableType:
     status = backfill.status
     table = Table("source", box=None, header_style="dim", padding=(0, 1))
-    for column in ("files", "rows", "size"):
+    for column in ("files", "size"):
         table.add_column(column, justify="right", no_wrap=True)
     for source in status.sources:
-        table.add_row(source.name, f"{source.files:,}", f"{source.rows:,}", size(source.bytes))
+        table.add_row(source.name, f"{source.files:,}", size(source.bytes))
     return Group(
         Text.assemble((backfill.metadata.name, "bold"), (f"  plan {status.plan_id}", "dim")),
         table,
@@ -56,5 +72,7 @@ def _page(backfill: Backfill) -> RenderableType:
     )
 
 
-def _document(backfill: Backfill) -> dict[str, object]:
-    return {"planId": backfill.status.plan_id, "steps": {"count": backfill.status.progress.steps}}
+def _kept_in_status(backfill: Backfill) -> dict[str, object]:
+    status = backfill.status
+    sources = [{"name": source.name, "files": source.files, "bytes": source.bytes} for source in status.sources]
+    return {"planId": status.plan_id, "steps": {"count": status.progress.steps}, "sources": sources}

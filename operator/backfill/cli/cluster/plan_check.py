@@ -10,12 +10,12 @@ from backfill.api.changes import spec_difference
 from backfill.api.errors import BadInput, Problem
 from backfill.api.manifest import ForCluster, load_for_cluster
 from backfill.api.quantities import format_time
-from backfill.cli.cluster.applications import production
-from backfill.cli.cluster.place import Place
+from backfill.cli.cluster.place import OPERATORS_WORKSPACE, Place
 from backfill.cli.ending import SUCCEEDED
 from backfill.cli.text import count, moment, seconds
 from backfill.cli.view import View
 from backfill.controller.backends.children import child_problems
+from backfill.controller.backends.production import read_production
 from backfill.controller.kubernetes.errors import AlreadyExists, NotFound, Refused
 from backfill.controller.kubernetes.names import CLI_MANAGER
 from backfill.controller.kubernetes.resources import BACKFILL
@@ -28,9 +28,7 @@ def check_file(place: Place, file: Path, *, as_json: bool) -> int:
         BadInput: with everything found.
     """
     given = load_for_cluster(file)
-    backfill = given.backfill.model_copy(
-        update={"metadata": given.backfill.metadata.model_copy(update={"namespace": place.namespace})}
-    )
+    backfill = place.here(given.backfill)
     problems = [*_refused(place, given, backfill), *_no_child(place, given, backfill)]
     if problems:
         raise BadInput(problems)
@@ -59,11 +57,8 @@ def _refused(place: Place, given: ForCluster, backfill: Backfill) -> list[Proble
 
 def _no_child(place: Place, given: ForCluster, backfill: Backfill) -> list[Problem]:
     """Why the application that it refers to could not be started."""
-    try:
-        application = given.application or production(place, place.namespace, backfill.spec.application_ref)
-        return child_problems(backfill, application)
-    except BadInput as error:
-        return list(error.problems)
+    application = given.application or read_production(place.cluster, backfill)
+    return [application] if isinstance(application, Problem) else child_problems(backfill, application, OPERATORS_WORKSPACE)
 
 
 def _document(backfill: Backfill) -> dict[str, object]:
@@ -91,6 +86,7 @@ def _tell(backfill: Backfill, place: Place) -> None:
         f"  reads {moment(start)} to {moment(end)} of " + ", ".join(source.table for source in spec.sources),
         f"  steps span at most {seconds(step.total_seconds())}: {count(steps, 'step')}, or more where data is dense",
         *(f"  output {output.name}: {output.table}, publish mode {output.publish.mode}" for output in spec.outputs),
+        *([] if spec.workspace else ["  workspace: the operator's default; without one it is refused"]),
         "  the tables are looked at by the operator, when this is applied: how much is read, skew and wide files are told by",
         f"  {place.command('plan', name)}, which a Backfill with suspend: true waits for before it starts anything",
     ]

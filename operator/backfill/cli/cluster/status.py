@@ -1,6 +1,8 @@
 """Where the Backfills of a cluster stand."""
 
 import json
+import sys
+from dataclasses import asdict
 from datetime import UTC, datetime
 
 from rich.console import Console, Group, RenderableType
@@ -16,6 +18,8 @@ from backfill.cli.pages import details, listing, outcome
 from backfill.cli.result import result
 from backfill.cli.view import View
 from backfill.controller.kubernetes.resources import Manifest
+
+_NO_EDGE = 1000
 
 
 def show_one(place: Place, name: str, *, as_json: bool) -> int:
@@ -35,34 +39,44 @@ def show_all(place: Place, *, everywhere: bool, as_json: bool) -> int:
         for backfill in backfills:
             print_document(backfill, place)
     else:
-        Console().print(table(backfills, place, everywhere=everywhere))
+        wide_console().print(table(backfills, place, everywhere=everywhere))
     return SUCCEEDED
 
 
+def wide_console() -> Console:
+    """Standard output, without an edge where it is no terminal: who reads a pipe wants all of a line."""
+    return Console() if sys.stdout.isatty() else Console(width=_NO_EDGE)
+
+
 def page(backfill: Backfill, place: Place) -> RenderableType:
-    """One Backfill for people, with what to do next."""
+    """One Backfill for people, with what to do next. Commands are in lines of their own, to be copied."""
     now = datetime.now(UTC)
     advice = next_step(backfill, place, now)
-    return Group(details(View(backfill, now)), *([Padding(Text(f"→ {advice}", style="bold"), (0, 0, 0, 2))] if advice else []))
+    parts = [details(View(backfill, now))]
+    if advice is not None:
+        parts.append(Padding(Text(f"→ {advice.what}", style="bold"), (0, 0, 0, 2)))
+        parts += [Text(f"    {command}", no_wrap=True, overflow="ignore") for command in advice.commands]
+    return Group(*parts)
 
 
 def table(backfills: list[Backfill], place: Place, *, everywhere: bool) -> RenderableType:
     """Many Backfills for people."""
     if backfills:
-        return listing(backfills)
+        return listing(backfills, namespaces=everywhere)
     return "no backfills in any namespace" if everywhere else f"no backfills in namespace {place.namespace}; look in all with -A"
 
 
 def print_document(backfill: Backfill, place: Place) -> None:
     """One Backfill for programs: the result as far as it has come, where it stands, and what to do next; on one line."""
     now, status = datetime.now(UTC), backfill.status
+    advice = next_step(backfill, place, now)
     known = result(backfill) | {
         "namespace": backfill.metadata.namespace,
         "stage": outcome(View(backfill, now)),
         "watermark": status.to_manifest().get("watermark"),
         "progress": status.progress.to_manifest(),
         "attempts": [attempt.to_manifest() for attempt in status.attempts],
-        "nextStep": next_step(backfill, place, now) or None,
+        "nextStep": asdict(advice) if advice else None,
     }
     print(json.dumps(known, separators=(",", ":")), flush=True)  # noqa: T201
 

@@ -97,15 +97,16 @@ def preview_launch(backfill: Backfill, default_workspace: str | None = None) -> 
     return Launch(number, backfill, plan_id, plan_directory(place, plan_id), checkpoints(place).child(metadata.uid))
 
 
-def render(backfill: Backfill, production: Manifest) -> str:
+def render(backfill: Backfill, production: Manifest, default_workspace: str | None = None) -> str:
     """The manifests of the next attempt as YAML documents.
 
     Raises:
         InvalidManifest: with every reason why there can be none.
     """
-    if problems := child_problems(backfill, production):
+    if problems := child_problems(backfill, production, default_workspace):
         raise InvalidManifest(problems)
-    return yaml.dump_all(child_manifests(preview_launch(backfill), production), Dumper=_Dumper, sort_keys=False)
+    launch = preview_launch(backfill, default_workspace)
+    return yaml.dump_all(child_manifests(launch, production), Dumper=_Dumper, sort_keys=False)
 
 
 def _catalog_problems(backfill: Backfill) -> Iterator[Problem]:
