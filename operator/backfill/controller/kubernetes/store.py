@@ -60,10 +60,10 @@ class KubernetesStore:
             self._raw = self._parsed = None
         elif self._raw is None or version_of(raw) != version_of(self._raw):
             self._raw, self._parsed = raw, None
-        return self._loaded
+        return self.loaded
 
     @property
-    def _loaded(self) -> Backfill | None:
+    def loaded(self) -> Backfill | None:
         """The resource as this turn has loaded and written it, whatever a watch has told meanwhile.
 
         Raises:
@@ -87,7 +87,7 @@ class KubernetesStore:
         Raises:
             ConflictError: the resource has changed since it was loaded, or is gone.
         """
-        before = self._loaded
+        before = self.loaded
         if before is None:
             raise ConflictError(f"{self._where} is not loaded")
         if status == before.status:
