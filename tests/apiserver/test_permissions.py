@@ -1,0 +1,249 @@
+"""What the shipped permissions allow, and what they do not."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from identities import kubeconfig_of
+from proxy import UnreliableProxy
+from rest import BACKFILLS, Rest, eventually
+from roles import OPERATOR_NAMESPACE, granted, may, rules_of, shipped, shipped_files
+from samples import BACKFILL, changed
+
+OPERATOR_MAY = """
+get list watch patch      backfills.backfill.dev
+patch                     backfills/status.backfill.dev
+update                    backfills/finalizers.backfill.dev
+get list watch create patch delete   splitassignments.backfill.dev
+get list watch create delete         sparkapplications.sparkoperator.k8s.io
+get list watch create delete         sparkapplications.spark.apache.org
+get                       scheduledsparkapplications.sparkoperator.k8s.io
+get list watch create delete         pods
+get                       pods/log
+get list create patch delete         configmaps
+create patch              events
+"""
+OPERATOR_MAY_NOT = """
+create update delete deletecollection   backfills.backfill.dev
+patch update              splitassignments/status.backfill.dev
+update deletecollection   splitassignments.backfill.dev
+patch update deletecollection           sparkapplications.sparkoperator.k8s.io
+patch update deletecollection           sparkapplications.spark.apache.org
+patch update              sparkapplications/status.sparkoperator.k8s.io
+patch update deletecollection           pods
+create get                pods/exec
+create                    pods/eviction
+create                    pods/ephemeralcontainers
+get list watch create patch update delete   secrets
+watch                     configmaps
+list watch                events
+get create patch          serviceaccounts
+create                    serviceaccounts/token
+impersonate               serviceaccounts
+create patch bind escalate   roles.rbac.authorization.k8s.io
+create patch              rolebindings.rbac.authorization.k8s.io
+create patch delete       leases.coordination.k8s.io
+create                    deployments.apps
+create                    jobs.batch
+get list watch            persistentvolumeclaims
+"""
+NOBODY_MAY_EVERYWHERE = """
+get list watch            namespaces
+get list watch            customresourcedefinitions.apiextensions.k8s.io
+get list                  nodes
+create patch bind escalate   clusterroles.rbac.authorization.k8s.io
+create patch              clusterrolebindings.rbac.authorization.k8s.io
+list                      secrets
+"""
+DRIVER_MAY = """
+get watch                 splitassignments.backfill.dev
+patch                     splitassignments/status.backfill.dev
+"""
+DRIVER_MAY_NOT = """
+list create patch update delete deletecollection   splitassignments.backfill.dev
+get update                splitassignments/status.backfill.dev
+get list watch create patch update delete          backfills.backfill.dev
+patch update              backfills/status.backfill.dev
+get list create patch delete   sparkapplications.sparkoperator.k8s.io
+get list watch create delete   pods
+get list create           secrets
+get list create patch     configmaps
+create                    events
+get update                leases.coordination.k8s.io
+"""
+
+
+def lines(table: str) -> Iterator[tuple[str, str]]:
+    """Each verb with its resource."""
+    for line in filter(str.strip, table.splitlines()):
+        *verbs, resource = line.split()
+        yield from ((verb, resource) for verb in verbs)
+
+
+def allowed(user: Rest, table: str, namespace: str | None) -> dict[str, bool]:
+    return {f"{verb} {resource}": may(user, verb, resource, namespace) for verb, resource in lines(table)}
+
+
+@pytest.fixture
+def operator_namespace(admin: Rest) -> str:
+    admin.apply(f"api/v1/namespaces/{OPERATOR_NAMESPACE}", _namespace(OPERATOR_NAMESPACE)).expect()
+    return OPERATOR_NAMESPACE
+
+
+@pytest.fixture(params=["cluster", "namespaced"])
+def variant(request: pytest.FixtureRequest, admin: Rest, crds: None, namespace: str, operator_namespace: str) -> Iterator[str]:
+    """Each variant of the operator's permissions; the namespaced one is granted in the test's namespace."""
+    with granted(admin, namespace, "operator.yaml", f"operator-{request.param}.yaml"):
+        yield request.param
+
+
+@pytest.fixture
+def operator_kubeconfig(admin: Rest, cluster_admin: Path, variant: str, namespace: str, tmp_path: Path) -> Path:
+    path = kubeconfig_of(admin, cluster_admin, OPERATOR_NAMESPACE, "backfill-operator", tmp_path / "operator.kubeconfig")
+    user = Rest(path)
+    eventually(lambda: may(user, "create", "events", namespace), "the permissions are known")
+    user.close()
+    return path
+
+
+@pytest.fixture
+def driver(admin: Rest, cluster_admin: Path, crds: None, namespace: str, tmp_path: Path) -> Iterator[Rest]:
+    with granted(admin, namespace, "driver.yaml"):
+        accounts = f"api/v1/namespaces/{namespace}/serviceaccounts"
+        admin.create(accounts, {"metadata": {"name": "spark"}}).expect()
+        user = Rest(kubeconfig_of(admin, cluster_admin, namespace, "spark", tmp_path / "driver.kubeconfig"))
+        eventually(lambda: may(user, "get", "splitassignments.backfill.dev", namespace), "the permissions are known")
+        yield user
+        user.close()
+
+
+def test_the_operator_may_do_what_it_does_and_nothing_more(
+    variant: str, operator_kubeconfig: Path, admin: Rest, namespace: str
+) -> None:
+    operator = Rest(operator_kubeconfig)
+    for place in (namespace, "default"):
+        granted_here = variant == "cluster" or place == namespace
+        assert set(allowed(operator, OPERATOR_MAY, place).values()) == {granted_here}
+        assert _true(allowed(operator, OPERATOR_MAY_NOT, place)) == set()
+    assert _true(allowed(operator, NOBODY_MAY_EVERYWHERE, None)) == set()
+    assert may(operator, "watch", "backfills.backfill.dev", None) is (variant == "cluster")
+
+
+def test_in_its_own_namespace_the_operator_may_only_lead(
+    variant: str, operator_kubeconfig: Path, admin: Rest, namespace: str
+) -> None:
+    operator = Rest(operator_kubeconfig)
+    own = {
+        verb: may(operator, verb, "leases.coordination.k8s.io", OPERATOR_NAMESPACE, "backfill-operator")
+        for verb in ("get", "update")
+    }
+    assert own == {"get": True, "update": True}
+    assert may(operator, "create", "leases.coordination.k8s.io", OPERATOR_NAMESPACE)
+    assert not may(operator, "update", "leases.coordination.k8s.io", OPERATOR_NAMESPACE, "another")
+    assert not may(operator, "get", "secrets", OPERATOR_NAMESPACE)
+
+
+def test_secrets_are_read_only_where_that_is_granted(
+    variant: str, operator_kubeconfig: Path, admin: Rest, namespace: str
+) -> None:
+    operator = Rest(operator_kubeconfig)
+    with granted(admin, namespace, "operator-secrets.yaml"):
+        eventually(lambda: may(operator, "get", "secrets", namespace), "the permission is known")
+        assert not may(operator, "get", "secrets", "default")
+        assert not any(may(operator, verb, "secrets", namespace) for verb in ("list", "watch", "create", "patch", "delete"))
+
+
+def test_the_operator_works_with_these_permissions_and_is_refused_nothing(
+    variant: str, operator_kubeconfig: Path, admin: Rest, namespace: str, proxy: UnreliableProxy, tmp_path: Path
+) -> None:
+    """From its start over a Backfill that comes and goes to its end."""
+    refused: list[str] = []
+    proxy.after = lambda request, response: refused.append(str(request)) if response.status in (401, 403) else None
+    kubeconfig = proxy.kubeconfig(operator_kubeconfig, tmp_path / "proxied.kubeconfig")
+    command = [sys.executable, "-m", "backfill.controller.kubernetes", "--kubeconfig", str(kubeconfig), "--log-format", "text"]
+    command += ["--leader-election-namespace", OPERATOR_NAMESPACE, "--metrics-port", "0", "--health-port", "0"]
+    command += ["--namespaces", namespace] if variant == "namespaced" else []
+    with (tmp_path / "operator.log").open("w") as log:
+        operator = subprocess.Popen(command, stdout=log, stderr=log)
+        try:
+            path = BACKFILLS.format(namespace)
+            eventually(lambda: ("watch", "backfills") in _made(proxy), "it watches")
+            admin.create(path, changed(BACKFILL, {"metadata.name": "b"})).expect()
+            eventually(lambda: admin.get(f"{path}/b").body.get("status", {}).get("conditions"), "it has said something")
+            admin.delete(f"{path}/b").expect()
+            eventually(lambda: admin.get(f"{path}/b").status == 404, "it has let go of it")
+            operator.send_signal(signal.SIGTERM)
+            assert operator.wait(20) == 0
+        except BaseException:
+            print(_made(proxy))
+            print((tmp_path / "operator.log").read_text())
+            raise
+        finally:
+            operator.kill()
+            operator.wait()
+    assert [each for each in refused if "secrets" not in each] == []
+    assert {("watch", "backfills"), ("patch", "backfills/status"), ("update", "leases")} <= _made(proxy)
+
+
+def test_a_driver_may_hear_and_answer_and_nothing_more(driver: Rest, namespace: str) -> None:
+    assert set(allowed(driver, DRIVER_MAY, namespace).values()) == {True}
+    assert _true(allowed(driver, DRIVER_MAY_NOT, namespace)) == set()
+    for place in ("default", None):
+        assert _true(allowed(driver, DRIVER_MAY + DRIVER_MAY_NOT, place)) == set()
+    assert _true(allowed(driver, NOBODY_MAY_EVERYWHERE, None)) == set()
+
+
+def test_a_driver_can_not_write_what_is_released_to_it(driver: Rest, admin: Rest, namespace: str) -> None:
+    path = f"apis/backfill.dev/v1alpha1/namespaces/{namespace}/splitassignments"
+    spec = {"backfill": "b", "planId": "plan-1", "attempt": 1, "steps": 9, "watermark": "2026-01-01T00:00:00Z"}
+    manifest = {"apiVersion": "backfill.dev/v1alpha1", "kind": "SplitAssignment", "metadata": {"name": "b"}, "spec": spec}
+    admin.create(path, manifest).expect()
+    assert driver.patch(f"{path}/b", {"spec": {"released": 9}}).status == 403
+    status = {"attempt": 1, "heartbeat": "2026-01-01T00:00:00Z"}
+    answer = driver.patch(f"{path}/b/status", {"spec": {"released": 9}, "status": status}).expect()
+    assert (answer["spec"]["released"], answer["status"]["attempt"]) == (0, 1)
+
+
+def test_pods_that_plan_may_hand_in_their_result_and_nothing_more(driver: Rest, admin: Rest, namespace: str) -> None:
+    with granted(admin, namespace, "planning-pods.yaml"):
+        eventually(lambda: may(driver, "patch", "configmaps", namespace), "the permission is known")
+        assert not any(may(driver, verb, "configmaps", namespace) for verb in ("get", "list", "create", "update", "delete"))
+        assert not may(driver, "patch", "configmaps", "default")
+
+
+def test_no_rule_says_everything_and_none_hands_out_permissions() -> None:
+    for path in shipped_files():
+        for manifest in shipped(path.name):
+            for rule in manifest.get("rules", []):
+                said = {*rule["apiGroups"], *rule["resources"], *rule["verbs"]}
+                assert not said & {"*", "bind", "escalate", "impersonate"}, path.name
+                assert "rbac.authorization.k8s.io" not in said, path.name
+
+
+def test_both_variants_of_the_operators_permissions_are_the_same_rules() -> None:
+    everywhere = rules_of("operator-cluster.yaml", "ClusterRole", "backfill-operator")
+    assert everywhere == rules_of("operator-namespaced.yaml", "Role", "backfill-operator")
+
+
+def test_whoever_may_edit_or_view_a_namespace_may_edit_or_view_its_backfills() -> None:
+    labels = {role["metadata"]["name"]: role["metadata"]["labels"] for role in shipped("users.yaml")}
+    to = "rbac.authorization.k8s.io/aggregate-to-"
+    assert {name: {key.removeprefix(to) for key in each if key.startswith(to)} for name, each in labels.items()} == {
+        "backfill-edit": {"edit", "admin"},
+        "backfill-view": {"view", "edit", "admin"},
+    }
+
+
+def _true(answers: dict[str, bool]) -> set[str]:
+    return {what for what, answer in answers.items() if answer}
+
+
+def _made(proxy: UnreliableProxy) -> set[tuple[str, str]]:
+    return {(request.verb, request.resource) for request in proxy.requests}
+
+
+def _namespace(name: str) -> dict[str, object]:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
