@@ -1,0 +1,287 @@
+"""Jobs on a cluster: credentials from Secrets, and pods whose program runs here under the driver's identity."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from identities import ServiceAccountMaker, rule
+from job_pod_kubelet import Kubelet
+from rest import BACKFILLS, SPARK_APPLICATIONS, Manifest, Rest, eventually
+
+from backfill.api.backfill import Backfill
+from backfill.api.errors import BadInput
+from backfill.controller.jobs import Job, PlanJob, PlanResult
+from backfill.controller.kubernetes.client import Cluster
+from backfill.controller.kubernetes.credentials import catalog_credentials
+from backfill.controller.kubernetes.job_pod import job_config_map, job_pod
+from backfill.controller.kubernetes.job_pods import JobPods, PodJobs
+from backfill.controller.kubernetes.pool import JobPool
+from backfill.controller.kubernetes.resources import CONFIG_MAP, POD
+from backfill.planning.workspace import Workspace
+from table_jobs import PARALLELISM, Clicks, clicks_spec, ended
+
+pytestmark = pytest.mark.usefixtures("crds")
+
+OPERATOR = [
+    rule("", "secrets", "get"),
+    rule("", "configmaps", "get list create delete"),
+    rule("", "pods/log", "get"),
+    rule("sparkoperator.k8s.io", "sparkapplications", "get"),
+    rule("", "pods", "get list create delete"),
+]
+DRIVER = [rule("", "configmaps", "patch")]
+PRODUCTION = {
+    "apiVersion": "sparkoperator.k8s.io/v1beta2",
+    "kind": "SparkApplication",
+    "metadata": {"name": "app"},
+    "spec": {
+        "type": "Python",
+        "mode": "cluster",
+        "sparkVersion": "4.3.0",
+        "image": "registry.example/app:1",
+        "mainApplicationFile": "local:///app/main.py",
+        "driver": {
+            "serviceAccount": "spark",
+            "podSecurityContext": {"runAsNonRoot": True, "runAsUser": 185},
+        },
+        "executor": {"instances": 1},
+    },
+}
+
+
+class Stage:
+    """A production application, a Backfill of a real table, and whoever works on it."""
+
+    def __init__(self, admin: Rest, namespace: str, cluster: Cluster, clicks: Clicks, kubelet: Kubelet):
+        self.admin, self.namespace, self.cluster, self.clicks, self.kubelet = admin, namespace, cluster, clicks, kubelet
+        admin.create(SPARK_APPLICATIONS.format(namespace), PRODUCTION).expect()
+        spec = clicks_spec(
+            catalogs=[{"name": "lake", "secretRef": {"name": "lake-catalog"}}],
+            planning={"runIn": "Pod"},
+            workspace=str(kubelet.directory / "workspace"),
+        )
+        manifest = {
+            "apiVersion": "backfill.dev/v1alpha1",
+            "kind": "Backfill",
+            "metadata": {"name": "january"},
+            "spec": spec.to_manifest(),
+        }
+        self.backfill = Backfill.model_validate(admin.create(BACKFILLS.format(namespace), manifest).expect())
+        self._made: list[JobPods] = []
+
+    def with_secret(self, **properties: str) -> "Stage":
+        secret = {"metadata": {"name": "lake-catalog"}, "stringData": properties or self.clicks.properties}
+        self.admin.create(f"api/v1/namespaces/{self.namespace}/secrets", secret).expect()
+        return self
+
+    def with_empty_secret(self) -> "Stage":
+        self.admin.create(f"api/v1/namespaces/{self.namespace}/secrets", {"metadata": {"name": "lake-catalog"}}).expect()
+        return self
+
+    def runner(self, **options: float) -> PodJobs:
+        self._made.append(JobPods(self.cluster, look_seconds=0.05, **options))
+        return self._made[-1].runner(lambda: self.backfill, lambda: None)
+
+    def job(self, **changes: Any) -> PlanJob:
+        spec = self.backfill.spec.model_copy(update=changes)
+        place = Workspace(str(self.kubelet.directory / "workspace"))
+        return PlanJob(self.namespace, "january", self.backfill.metadata.uid, spec, place, PARALLELISM)
+
+    def started(self, runner: PodJobs, job: Job) -> Manifest:
+        runner.start(job)
+        return self.kubelet.pod()
+
+    def close(self) -> None:
+        for pods in self._made:
+            pods.close()
+
+
+@pytest.fixture
+def stage(admin: Rest, namespace: str, service_account: ServiceAccountMaker, tmp_path: Path) -> Iterator[Stage]:
+    kubelet = Kubelet(admin, namespace, service_account("spark", DRIVER), tmp_path / "pod")
+    cluster = Cluster.from_kubeconfig(service_account("operator", OPERATOR))
+    stage = Stage(admin, namespace, cluster, Clicks(tmp_path / "lake"), kubelet)
+    yield stage
+    stage.close()
+    cluster.close()
+
+
+def test_the_plan_of_a_pod_is_the_one_that_the_operators_own_process_makes(stage: Stage) -> None:
+    job, runner = stage.job(), stage.with_secret().runner()
+    done = stage.kubelet.run(stage.started(runner, job))
+    assert done.returncode == 0, done.stderr
+    in_pod = ended(runner, job)
+    assert isinstance(in_pod.result, PlanResult), in_pod.error
+    eventually(lambda: not stage.kubelet.pods(), "the end of a pod that has done its work")
+    pool = JobPool(lambda key: catalog_credentials(stage.cluster, stage.backfill))
+    own = pool.runner((stage.namespace, "january"), lambda: None)
+    own.start(job)
+    in_operator = ended(own, job)
+    pool.close()
+    assert in_operator.result == in_pod.result
+
+
+def test_an_operator_that_starts_anew_finds_the_pod_and_its_result(stage: Stage) -> None:
+    job = stage.job()
+    pod = stage.started(stage.with_secret().runner(), job)
+    stage.close()
+    again = stage.runner()
+    assert stage.started(again, job)["metadata"]["uid"] == pod["metadata"]["uid"]
+    stage.kubelet.run(pod)
+    assert ended(again, job).phase == "Done"
+    later = stage.runner()
+    later.start(job)
+    assert ended(later, job).phase == "Done"
+    assert not stage.kubelet.pods(), "what is done is not done again"
+
+
+def test_bad_input_and_its_problems_come_back_from_a_pod(stage: Stage) -> None:
+    source = stage.backfill.spec.sources[0].model_copy(update={"table": "lake.raw.click"})
+    job, runner = stage.job(sources=(source,)), stage.with_secret().runner()
+    assert stage.kubelet.run(stage.started(runner, job)).returncode == 0
+    error = ended(runner, job).error
+    assert isinstance(error, BadInput)
+    assert "did you mean lake.raw.clicks?" in error.problems[0].fix
+
+
+def test_secrets_do_not_come_back_from_a_pod(stage: Stage) -> None:
+    job, runner = stage.job(), stage.with_secret(type="sql", uri="no url of me:hunter2@db", password="hunter2").runner()
+    done = stage.kubelet.run(stage.started(runner, job))
+    error = str(ended(runner, job).error)
+    assert "catalog lake can not be opened" in error
+    assert "hunter2" not in error + done.stderr
+
+
+def waiting(reason: str, message: str) -> Manifest:
+    state = {"waiting": {"reason": reason, "message": message}}
+    return {"phase": "Pending", "containerStatuses": [status_of(state)]}
+
+
+def over(reason: str, code: int) -> Manifest:
+    return {"phase": "Failed", "containerStatuses": [status_of({"terminated": {"reason": reason, "exitCode": code}})]}
+
+
+def status_of(state: Manifest) -> Manifest:
+    container = {"name": "spark-kubernetes-driver", "image": "app", "imageID": "", "ready": False, "restartCount": 0}
+    return container | {"state": state}
+
+
+UNSCHEDULABLE = {
+    "phase": "Pending",
+    "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes are available"}],
+}
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (over("OOMKilled", 137), "the plan job needs more than 2Gi of memory: raise planning.memory"),
+        (over("Error", 1), "ended without a result: Error"),
+        (
+            {"phase": "Failed", "reason": "Evicted", "message": "low on memory"},
+            "Evicted: low on memory",
+        ),
+    ],
+)
+def test_a_pod_that_fails_fails_its_job_and_says_why(stage: Stage, status: Manifest, said: str) -> None:
+    job, runner = stage.job(), stage.runner()
+    stage.kubelet.tell(stage.started(runner, job), status)
+    assert said in str(ended(runner, job).error)
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        (waiting("ImagePullBackOff", "no such image"), "ImagePullBackOff: no such image"),
+        (UNSCHEDULABLE, "Unschedulable: 0/3 nodes are available"),
+    ],
+)
+def test_a_pod_that_does_not_start_says_why_and_fails_in_the_end(stage: Stage, status: Manifest, reason: str) -> None:
+    job, patient = stage.job(), stage.runner()
+    stage.kubelet.tell(stage.started(patient, job), status)
+    eventually(lambda: patient.state and reason in patient.state.waits_for, "the reason")
+    hasty = stage.runner(start_seconds=0.1)
+    hasty.start(job)
+    error = str(ended(hasty, job).error)
+    assert "did not start" in error
+    assert reason in error
+
+
+def test_a_pod_that_is_deleted_fails_its_job(stage: Stage) -> None:
+    job, runner = stage.job(), stage.runner()
+    pod = stage.started(runner, job)
+    eventually(lambda: runner.state and "PodPending" in runner.state.waits_for, "the pod is known")
+    stage.cluster.delete(POD, stage.namespace, pod["metadata"]["name"], grace_seconds=0)
+    assert "was deleted before the plan job was done" in str(ended(runner, job).error)
+
+
+def test_what_is_cancelled_is_removed_and_can_be_started_again(stage: Stage) -> None:
+    job, runner = stage.job(), stage.with_secret().runner()
+    pod = stage.started(runner, job)
+    runner.cancel()
+    assert runner.state is None
+    eventually(lambda: not stage.kubelet.pods(), "the end of the pod")
+    again = stage.started(runner, job)
+    assert again["metadata"]["name"] == pod["metadata"]["name"]
+    stage.kubelet.run(again)
+    assert ended(runner, job).phase == "Done"
+
+
+def test_another_job_takes_the_place_of_the_one_under_way(stage: Stage) -> None:
+    runner = stage.runner()
+    first = stage.started(runner, stage.job())
+    runner.start(stage.job(retry_nonce="again"))
+
+    def only_another() -> bool:
+        names = [pod["metadata"]["name"] for pod in stage.kubelet.pods()]
+        return len(names) == 1 and names != [first["metadata"]["name"]]
+
+    eventually(only_another, "the pod of the other job")
+
+
+def test_without_the_application_there_is_no_pod_and_the_field_is_named(stage: Stage) -> None:
+    stage.admin.delete(f"{SPARK_APPLICATIONS.format(stage.namespace)}/app").expect()
+    job, runner = stage.job(), stage.runner()
+    runner.start(job)
+    error = ended(runner, job).error
+    assert isinstance(error, BadInput)
+    assert error.problems[0].field == "spec.applicationRef.name"
+
+
+def test_a_namespace_with_restricted_pod_security_takes_the_pod(stage: Stage) -> None:
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    stage.admin.patch(f"api/v1/namespaces/{stage.namespace}", {"metadata": {"labels": labels}}).expect()
+    pod = job_pod(stage.backfill, stage.job(), PRODUCTION | {"metadata": {"name": "app", "namespace": stage.namespace}})
+    path = f"api/v1/namespaces/{stage.namespace}/pods"
+    assert stage.admin.create(path, pod, dryRun="All").expect()["spec"]["serviceAccountName"] == "spark"
+    loose = pod | {"spec": pod["spec"] | {"securityContext": {}}}
+    assert stage.admin.create(path, loose, dryRun="All").status == 403
+
+
+def test_the_driver_may_not_read_what_it_writes(stage: Stage) -> None:
+    config_map = job_config_map(stage.backfill, stage.job())
+    stage.cluster.create(CONFIG_MAP, config_map)
+    driver = Rest(stage.kubelet.kubeconfig)
+    path = f"api/v1/namespaces/{stage.namespace}"
+    name = config_map["metadata"]["name"]
+    assert driver.patch(f"{path}/configmaps/{name}", {"data": {"progress": "{}"}}).ok
+    assert driver.get(f"{path}/configmaps/{name}").status == 403
+    assert driver.get(f"{path}/secrets/lake-catalog").status == 403
+    driver.close()
+
+
+@pytest.mark.parametrize(
+    ("prepare", "said"),
+    [
+        (lambda stage: None, "there is no Secret lake-catalog in namespace"),
+        (lambda stage: stage.with_empty_secret(), "is empty"),
+    ],
+    ids=["missing", "empty"],
+)
+def test_a_secret_that_does_not_do_is_named_by_its_field(stage: Stage, prepare: Callable[[Stage], None], said: str) -> None:
+    prepare(stage)
+    with pytest.raises(BadInput) as raised:
+        catalog_credentials(stage.cluster, stage.backfill)
+    assert raised.value.problems[0].field == "spec.catalogs[0].secretRef"
+    assert said in raised.value.problems[0].message
