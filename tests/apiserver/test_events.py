@@ -1,0 +1,78 @@
+"""Events on a real API server: one for each reason, counted."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from identities import ServiceAccountMaker, rule
+from rest import BACKFILLS, Manifest, Rest
+from samples import BACKFILL
+
+from backfill.api.backfill import Backfill, BackfillStatus
+from backfill.api.conditions import Condition, ConditionType, Reason
+from backfill.api.problems import read_json
+from backfill.controller.kubernetes.client import Cluster
+from backfill.controller.kubernetes.events import Recorder
+
+NOW = datetime(2021, 8, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def cluster(cluster_admin: Path) -> Iterator[Cluster]:
+    cluster = Cluster.from_kubeconfig(cluster_admin)
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture
+def backfill(admin: Rest, crds: None, namespace: str) -> Backfill:
+    return read_json(Backfill, admin.create(BACKFILLS.format(namespace), BACKFILL).expect())
+
+
+def running(message: str) -> BackfillStatus:
+    condition = Condition(
+        type=ConditionType.RUNNING, status="True", reason=Reason.REPLAYING, message=message, last_transition_time=NOW
+    )
+    return BackfillStatus(conditions=(condition,))
+
+
+def events(admin: Rest, namespace: str) -> list[Manifest]:
+    return list(admin.get(f"api/v1/namespaces/{namespace}/events").expect()["items"])
+
+
+def test_an_event_is_found_with_its_backfill(admin: Rest, cluster: Cluster, backfill: Backfill, namespace: str) -> None:
+    Recorder(cluster, "replica-0").status_written(backfill, running("attempt 1 is reading"))
+    path = f"api/v1/namespaces/{namespace}/events"
+    (event,) = admin.get(path, fieldSelector=f"involvedObject.uid={backfill.metadata.uid}").expect()["items"]
+    assert (event["type"], event["reason"], event["message"]) == ("Normal", "Running", "attempt 1 is reading")
+    assert event["involvedObject"]["kind"] == "Backfill"
+    assert event["count"] == 1
+
+
+def test_what_happens_again_is_counted_with_its_last_message(
+    admin: Rest, cluster: Cluster, backfill: Backfill, namespace: str
+) -> None:
+    for number in (1, 2, 3):
+        Recorder(cluster, f"replica-{number}").status_written(backfill, running(f"attempt {number} is reading"))
+    (event,) = events(admin, namespace)
+    assert event["count"] == 3
+    assert event["message"] == "attempt 3 is reading"
+    assert event["firstTimestamp"] <= event["lastTimestamp"]
+
+
+def test_a_backfill_made_again_has_events_of_its_own(admin: Rest, cluster: Cluster, backfill: Backfill, namespace: str) -> None:
+    again = backfill.model_copy(update={"metadata": backfill.metadata.model_copy(update={"uid": "another"})})
+    for subject in (backfill, again):
+        Recorder(cluster, "replica-0").status_written(subject, running("attempt 1 is reading"))
+    assert len(events(admin, namespace)) == 2
+
+
+def test_who_may_not_write_events_goes_on_without(
+    admin: Rest, backfill: Backfill, namespace: str, service_account: ServiceAccountMaker, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = Cluster.from_kubeconfig(service_account("silent", [rule("", "configmaps", "get")]))
+    Recorder(cluster, "replica-0").status_written(backfill, running("attempt 1 is reading"))
+    assert events(admin, namespace) == []
+    assert 'grant it in a role: apiGroups: [""], resources: ["events"], verbs: ["create"]' in caplog.text
+    cluster.close()
