@@ -1,0 +1,109 @@
+"""Operator processes, as the command starts them."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rest import eventually
+
+from backfill.controller.kubernetes.leader import LeaseTimes
+
+TAKEOVER_SECONDS = 20
+assert LeaseTimes().duration + LeaseTimes().retry < TAKEOVER_SECONDS
+
+
+class OperatorProcess:
+    """One replica."""
+
+    def __init__(self, kubeconfig: Path, namespace: str, folder: Path, name: str = "one", *options: str):
+        self.log_file = folder / f"{name}.log"
+        self.port = _free_port()
+        port = str(self.port)
+        command = [sys.executable, "-m", "backfill.controller.kubernetes", "--identity", name]
+        command += ["--kubeconfig", str(kubeconfig), "--namespaces", namespace, "--leader-election-namespace", namespace]
+        command += ["--metrics-port", port, "--health-port", port, "--log-format", "json", *options]
+        environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYICEBERG", "KUBE"))}
+        with self.log_file.open("wb") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def ended(self) -> int | None:
+        """Its exit status, once it has one."""
+        return self._process.poll()
+
+    def ready(self) -> str | None:
+        """What it says of itself once it is ready."""
+        try:
+            return self.get("/readyz").strip()
+        except OSError:
+            assert self.ended is None, self.log_file.read_text()
+            return None
+
+    def get(self, path: str) -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as response:
+            return str(response.read().decode())
+
+    def refusal(self, path: str) -> str:
+        """Why it answers with an error."""
+        try:
+            return f"answered: {self.get(path)}"
+        except urllib.error.HTTPError as error:
+            return str(error.read().decode())
+
+    def measured(self, series: str) -> float:
+        """The value of a series such as ``backfill_leader``; zero where there is none."""
+        found = re.search(rf"^{re.escape(series)} (\S+)$", self.get("/metrics"), flags=re.MULTILINE)
+        return float(found[1]) if found else 0.0
+
+    def written(self) -> dict[str, float]:
+        """How many requests that change something it has made, by verb and status; its Lease's are not counted."""
+        found = re.findall(
+            r'^backfill_api_requests_total\{code="(\d+)",verb="(\w+)"\} (\S+)$', self.get("/metrics"), re.MULTILINE
+        )
+        return {f"{verb} {code}": float(count) for code, verb, count in found if verb not in {"get", "list", "watch"}}
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Its log."""
+        return [json.loads(line) for line in self.log_file.read_text().splitlines()]
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def terminate(self, seconds: float = 10) -> int:
+        """Asks it to end, and gives its exit status."""
+        self._process.send_signal(signal.SIGTERM)
+        return self._process.wait(seconds)
+
+
+@contextmanager
+def running(*operators: OperatorProcess) -> Iterator[None]:
+    """Whatever is left of them at the end is killed."""
+    try:
+        yield
+    finally:
+        for operator in operators:
+            operator.kill()
+
+
+def wait_until_ready(operator: OperatorProcess, words: str = "leader") -> None:
+    eventually(lambda: operator.ready() == words, f"{operator.log_file.stem} is {words}", seconds=TAKEOVER_SECONDS)
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as opened:
+        return int(opened.getsockname()[1])

@@ -1,0 +1,82 @@
+"""Several replicas of the operator, and how they begin and end."""
+
+import time
+from pathlib import Path
+
+import pytest
+from kubeconfigs import write_kubeconfig
+from operators import TAKEOVER_SECONDS, OperatorProcess, running, wait_until_ready
+from rest import BACKFILLS, Rest, eventually
+from samples import BACKFILL, changed
+
+LEASES = "apis/coordination.k8s.io/v1/namespaces/{}/leases"
+
+
+def holder(admin: Rest, namespace: str) -> str:
+    return str(admin.get(f"{LEASES.format(namespace)}/backfill-operator").expect()["spec"]["holderIdentity"])
+
+
+@pytest.mark.usefixtures("crds")
+def test_one_of_two_leads_and_the_other_takes_over_when_it_is_killed(
+    admin: Rest, cluster_admin: Path, namespace: str, tmp_path: Path
+) -> None:
+    one = OperatorProcess(cluster_admin, namespace, tmp_path, "one")
+    with running(one):
+        wait_until_ready(one)
+        two = OperatorProcess(cluster_admin, namespace, tmp_path, "two")
+        with running(two):
+            wait_until_ready(two, "standby")
+            one.kill()
+            killed_at = time.monotonic()
+            admin.create(BACKFILLS.format(namespace), changed(BACKFILL, {"metadata.name": "after"})).expect()
+            eventually(lambda: holder(admin, namespace) == "two", "the other leads", seconds=TAKEOVER_SECONDS)
+            path = f"{BACKFILLS.format(namespace)}/after"
+            eventually(lambda: admin.get(path).expect().get("status"), "it takes turns", seconds=TAKEOVER_SECONDS)
+            assert time.monotonic() - killed_at < TAKEOVER_SECONDS
+
+
+@pytest.mark.usefixtures("crds")
+def test_a_leader_that_is_asked_to_end_hands_over_at_once(
+    admin: Rest, cluster_admin: Path, namespace: str, tmp_path: Path
+) -> None:
+    one = OperatorProcess(cluster_admin, namespace, tmp_path, "one")
+    with running(one):
+        wait_until_ready(one)
+        two = OperatorProcess(cluster_admin, namespace, tmp_path, "two")
+        with running(two):
+            wait_until_ready(two, "standby")
+            assert one.terminate() == 0
+            ended_at = time.monotonic()
+            wait_until_ready(two)
+            assert time.monotonic() - ended_at < 3
+            assert two.terminate() == 0
+            assert holder(admin, namespace) == ""
+
+
+@pytest.mark.usefixtures("crds")
+def test_a_leader_whose_lease_is_taken_ends_with_an_error(
+    admin: Rest, cluster_admin: Path, namespace: str, tmp_path: Path
+) -> None:
+    operator = OperatorProcess(cluster_admin, namespace, tmp_path)
+    with running(operator):
+        wait_until_ready(operator)
+        lease = f"{LEASES.format(namespace)}/backfill-operator"
+        admin.patch(lease, {"spec": {"holderIdentity": "somebody else"}}).expect()
+        eventually(lambda: operator.ended == 1, "it ends")
+
+
+def test_it_waits_for_an_api_server_that_is_away(tmp_path: Path) -> None:
+    kubeconfig = write_kubeconfig(tmp_path / "away", "https://127.0.0.1:1", b"", "token")
+    operator = OperatorProcess(kubeconfig, "default", tmp_path)
+    with running(operator):
+        eventually(lambda: "can not be listed" in operator.log_file.read_text(), "it says what is wrong")
+        assert "not everything is listed" in operator.refusal("/readyz")
+        assert operator.terminate() == 0
+
+
+def test_without_credentials_it_says_so_and_ends(tmp_path: Path) -> None:
+    operator = OperatorProcess(tmp_path / "none", "default", tmp_path)
+    with running(operator):
+        eventually(lambda: operator.ended is not None, "it ends")
+        assert operator.ended == 1
+        assert "no cluster to talk to" in operator.lines()[-1]["message"]
