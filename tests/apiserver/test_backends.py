@@ -1,5 +1,6 @@
 """Drivers on a cluster, on a real API server. The tests play the Spark operator and the kubelet through the API."""
 
+import base64
 import copy
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,8 @@ from backfill.controller.backends.children import preview_launch
 from backfill.controller.backends.kubernetes import KubernetesBackend
 from backfill.controller.kubernetes.cache import Cache, labelled_key
 from backfill.controller.kubernetes.client import Cluster
+from backfill.controller.kubernetes.names import owner_reference
+from backfill.controller.kubernetes.plans import APPLICATION_KEY, packed
 from backfill.controller.kubernetes.resources import CONFIG_MAP, POD, SECRET, SPARK_APPLICATION, Resource
 from spark_applications import APACHE, KUBEFLOW, Manifest, backfill_of, production
 
@@ -170,6 +173,18 @@ def test_a_refused_child_is_an_attempt_that_failed_for_that_reason(stage: Stage)
     state = stage.backend.observe(1)
     assert (state.phase, state.reason) == ("Exited", "Refused")
     assert 'there is no SparkApplication "rmi"' in state.message
+
+
+def test_every_attempt_is_made_from_production_as_it_was_when_the_plan_was_made(stage: Stage) -> None:
+    kept = {APPLICATION_KEY: base64.b64encode(packed(production(KUBEFLOW, image="registry.example/then:1"))).decode()}
+    owner = owner_reference(stage.backfill.metadata.name, stage.backfill.metadata.uid)
+    metadata = {"name": "rmi-july-11-plan", "namespace": stage.namespace, "ownerReferences": [owner]}
+    stage.cluster.create(CONFIG_MAP, {"metadata": metadata, "binaryData": kept})
+    stage.cluster.delete(SPARK_APPLICATION, stage.namespace, "rmi")
+    stage.backend.start(stage.launch)
+    child = stage.child()
+    assert child is not None
+    assert child["spec"]["image"] == "registry.example/then:1"
 
 
 def test_a_submission_that_failed_says_why_in_one_line(stage: Stage) -> None:

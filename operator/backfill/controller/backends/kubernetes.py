@@ -24,6 +24,7 @@ from backfill.controller.kubernetes.errors import (
     Refused,
 )
 from backfill.controller.kubernetes.names import ATTEMPT_LABEL, CONTROLLER_MANAGER, UID_LABEL, backfill_labels, child_name
+from backfill.controller.kubernetes.plans import kept_application
 from backfill.controller.kubernetes.resources import CONFIG_MAP, POD, Manifest, Resource
 from backfill.controller.observed import DriverState
 
@@ -68,10 +69,10 @@ class KubernetesBackend:
         """Tasks that run at once with as many executors as are allowed; decided on once for each generation of the spec."""
         backfill = self._backfill
         if self._sized is None or self._sized[0] != backfill.metadata.generation:
-            if backfill.status.plan_id is not None:
-                return 1  # files are split already
+            if backfill.status.plan_id is not None or backfill.metadata.deletion_timestamp is not None:
+                return 1  # no files are split any more
             production = read_production(self._cluster, backfill)
-            if not isinstance(production, dict):
+            if isinstance(production, Problem):
                 return 1  # it will not come to a plan
             sizing = self._dialect.sizing(production, backfill)
             self._sized = backfill.metadata.generation, sizing.parallelism
@@ -84,7 +85,7 @@ class KubernetesBackend:
             ClusterError: it can not be told now.
         """
         backfill = self._backfill
-        if self._unobstructed == backfill.metadata.generation:
+        if self._unobstructed == backfill.metadata.generation or backfill.metadata.deletion_timestamp is not None:
             return ()
         problems = obstacles_of(self._cluster, backfill, self._default_workspace)
         if not problems:
@@ -98,14 +99,15 @@ class KubernetesBackend:
     def start(self, launch: Launch) -> None:
         """Makes the launcher and the child of an attempt. What is there already from an earlier try is left as it is.
 
+        All attempts are made from production as it was when the plan was made: they go on with each other's state.
         A refusal does not raise: the attempt has then exited, for the reason that :meth:`observe` tells.
 
         Raises:
             ClusterError: the API server could not be asked; try again.
         """
         try:
-            production = read_production(self._cluster, launch.backfill)
-            if not isinstance(production, dict):
+            production = kept_application(self._cluster, launch.backfill) or read_production(self._cluster, launch.backfill)
+            if isinstance(production, Problem):
                 raise BadInput(production)
             if problems := child_problems(launch.backfill, production, self._default_workspace):
                 raise BadInput(problems)

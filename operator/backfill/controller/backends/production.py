@@ -28,6 +28,8 @@ def read_production(cluster: Cluster, backfill: Backfill) -> Manifest | Problem:
         production = cluster.get(resource, namespace, reference.name)
     except BadInput as error:
         return error.problems[0]
+    except Forbidden as error:
+        return Problem(_FIELD, str(error))
     except KindMissing:
         message = f"the cluster has no SparkApplications of {reference.api_version}"
         return Problem(f"{_FIELD}.apiVersion", message, "install the Spark operator, or name the API version of the one it has")
