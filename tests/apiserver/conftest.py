@@ -13,6 +13,7 @@ import pytest
 from identities import Rules, ServiceAccountMaker, kubeconfig_of, wait_until_allowed
 from identities import service_account as create_service_account
 from kubeconfigs import why_refused
+from kubectl_backfill import KubectlBackfill, runner
 from proxy import UnreliableProxy, running_proxy
 from resources import definitions, install
 from rest import BACKFILLS, SPARK_APPLICATIONS, SPLIT_ASSIGNMENTS, Rest
@@ -92,6 +93,14 @@ def service_account(admin: Rest, cluster_admin: Path, namespace: str, tmp_path: 
         return kubeconfig
 
     return make
+
+
+@pytest.fixture
+def kubectl_backfill(
+    cluster_admin: Path, namespace: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> KubectlBackfill:
+    """Runs ``kubectl backfill`` in the test's namespace, as a user who may do everything unless another one is named."""
+    return runner(monkeypatch, capfd, cluster_admin, namespace)
 
 
 def _why_no_api_server() -> str | None:
