@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from identities import ServiceAccountMaker, rule
+from identities import ServiceAccountMaker
 from job_pod_kubelet import Kubelet
 from rest import BACKFILLS, SPARK_APPLICATIONS, Manifest, Rest, eventually
+from roles import rules_of
 
 from backfill.api.backfill import Backfill
 from backfill.api.errors import BadInput
@@ -24,13 +25,10 @@ from table_jobs import PARALLELISM, Clicks, clicks_spec, ended
 pytestmark = pytest.mark.usefixtures("crds")
 
 OPERATOR = [
-    rule("", "secrets", "get"),
-    rule("", "configmaps", "get list create delete"),
-    rule("", "pods/log", "get"),
-    rule("sparkoperator.k8s.io", "sparkapplications", "get"),
-    rule("", "pods", "get list create delete"),
+    *rules_of("operator-cluster.yaml", "ClusterRole", "backfill-operator"),
+    *rules_of("operator-secrets.yaml", "Role", "backfill-operator-secrets"),
 ]
-DRIVER = [rule("", "configmaps", "patch")]
+DRIVER = rules_of("planning-pods.yaml", "Role", "backfill-planning")
 PRODUCTION = {
     "apiVersion": "sparkoperator.k8s.io/v1beta2",
     "kind": "SparkApplication",

@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from situations import HEADER
@@ -31,7 +32,7 @@ class Pools:
         self.usages: list[JobUsage] = []
         self._made: list[JobPool] = []
 
-    def __call__(self, variables: Mapping[str, str], **options: int) -> JobPool:
+    def __call__(self, variables: Mapping[str, str], **options: Any) -> JobPool:
         def credentials(_key: Key) -> Mapping[str, str]:
             return variables
 
@@ -144,6 +145,17 @@ def test_a_job_that_needs_more_memory_than_allowed_fails_and_says_what_to_do(cli
         "the plan job needs more than 80 MiB of memory: raise the operator's --job-memory, or set planning.runIn: Pod"
     )
     eventually(lambda: not job_processes(), "the end of the process")
+
+
+def test_a_job_that_never_ends_does_not_hold_up_the_others(clicks: Clicks, pools: Pools) -> None:
+    with silent_catalog() as variables:
+        pool = pools(variables, processes=1, longest_seconds=2.0)
+        first, second = (pool.runner(("default", name), lambda: None) for name in ("first", "second"))
+        job = clicks.plan_job()
+        first.start(job)
+        second.start(job)
+        assert "has not ended in 2 s" in str(ended(first, job).error)
+        eventually(lambda: second.state and not second.state.waits_for, "the second one's turn")
 
 
 def test_a_process_that_is_killed_fails_its_job_and_the_next_job_is_done(clicks: Clicks, pools: Pools) -> None:

@@ -22,14 +22,13 @@ from backfill.controller.kubernetes.errors import ClusterError
 from backfill.controller.kubernetes.job_codec import decode_job, encode_end, encode_progress
 from backfill.controller.kubernetes.job_pod import JOB_DIRECTORY, JOB_KEY, JOB_VARIABLE, PROGRESS_KEY, RESULT_KEY
 from backfill.controller.kubernetes.names import DRIVER_MANAGER
+from backfill.controller.kubernetes.plans import MOST_BYTES
 from backfill.controller.kubernetes.resources import CONFIG_MAP, Manifest
 from backfill.controller.redaction import redact, redacted
 from backfill.planning.progress import PlanningProgress
 
 _LOG = logging.getLogger(__name__)
 _PROGRESS_SECONDS = 5.0
-_MOST_RESULT_BYTES = 700_000
-"""A ConfigMap holds a mebibyte, encoded in base64, and the job as well."""
 DIRECTORY_VARIABLE = "BACKFILL_JOB_DIRECTORY"
 """Names another directory than where pods have the job."""
 
@@ -72,8 +71,8 @@ class _Desk:
     def hand_in(self, job: Job, end: Message) -> None:
         """Writes down how the job has ended."""
         content = encode_end(job, end)
-        if len(content) > _MOST_RESULT_BYTES:
-            text = f"the result takes {len(content):,} bytes, compressed, of which {_MOST_RESULT_BYTES:,} can be handed over"
+        if len(content) > MOST_BYTES:
+            text = f"the result takes {len(content):,} bytes, compressed, of which {MOST_BYTES:,} can be handed over"
             fix = "raise maxMisalignment or planning.targetStepBytes for fewer steps"
             content = encode_end(job, Message("Failed", error=BackfillError(f"{text}; {fix}")))
         self._write({"binaryData": {RESULT_KEY: base64.b64encode(content).decode()}})

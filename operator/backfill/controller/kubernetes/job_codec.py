@@ -25,6 +25,7 @@ from backfill.controller.jobs import (
     VerifyJob,
     job_kind,
 )
+from backfill.controller.kubernetes.plans import packed
 from backfill.planning.progress import PlanningProgress
 
 _JOBS: dict[str, TypeAdapter[Any]] = {
@@ -45,7 +46,7 @@ _PROBLEMS = TypeAdapter(tuple[Problem, ...])
 def encode_job(job: Job) -> bytes:
     """A job. The same job always gives the same bytes."""
     kind = job_kind(type(job))
-    return _packed({"kind": kind, "job": _JOBS[kind].dump_python(job, mode="json", by_alias=True)})
+    return packed({"kind": kind, "job": _JOBS[kind].dump_python(job, mode="json", by_alias=True)})
 
 
 def decode_job(content: bytes) -> Job:
@@ -65,7 +66,7 @@ def decode_job(content: bytes) -> Job:
 def encode_end(job: Job, message: Message) -> bytes:
     """How a job has ended."""
     error = message.error
-    return _packed(
+    return packed(
         {
             "kind": message.kind,
             "result": _RESULTS[job_kind(type(job))].dump_python(message.result, mode="json", by_alias=True),
@@ -109,10 +110,6 @@ def _error(parts: dict[str, Any]) -> BackfillError:
     if not issubclass(kind, BackfillError):
         kind = BackfillError
     return kind(_PROBLEMS.validate_python(parts["problems"])) if issubclass(kind, BadInput) else kind(parts["cause"])
-
-
-def _packed(parts: dict[str, Any]) -> bytes:
-    return gzip.compress(json.dumps(parts, separators=(",", ":")).encode(), mtime=0)
 
 
 def _read(content: bytes, reader: Callable[[dict[str, Any]], _Read]) -> _Read:

@@ -54,6 +54,7 @@ class JobPool:
         *,
         processes: int = 2,
         memory_bytes: int = 1024 * _MIB,
+        longest_seconds: float = 3600.0,
         on_used: Callable[[JobUsage], None] = lambda usage: None,
     ):
         """No process is started before there is a job.
@@ -63,10 +64,12 @@ class JobPool:
                 the pool. It may raise a BackfillError, which then is the job's.
             processes: jobs done at the same time.
             memory_bytes: the most that each may hold.
+            longest_seconds: how long one may take; a catalog that never answers must not hold up the others for good.
             on_used: told of each job that came to its end, in a thread of the pool.
         """
         self.credentials = credentials
         self.memory_bytes = memory_bytes
+        self.longest_seconds = longest_seconds
         self.on_used = on_used
         self._threads = ThreadPoolExecutor(processes, thread_name_prefix="job")
         self._runners: set[PooledJobs] = set()
@@ -189,7 +192,7 @@ class PooledJobs:
 
     def _follow(self, run: _Run, state: JobState, watch: "_Watch") -> JobState:
         """Until the job ends; progress is told now and then."""
-        told_at, untold = -_NEWS_SECONDS, False
+        deadline, told_at, untold = time.monotonic() + self._pool.longest_seconds, -_NEWS_SECONDS, False
         try:
             if not run.take(watch.process):
                 return state
@@ -198,6 +201,8 @@ class PooledJobs:
                 message = watch.look()
                 if watch.over or (message is not None and message.kind == "OutOfMemory"):
                     return failed(state, self._too_large(run.job))
+                if time.monotonic() > deadline:
+                    return failed(state, self._too_long(run.job))
                 if message is not None:
                     state, untold = told(state, message, "the operator's log"), True
                 if state.phase == "Running" and untold and time.monotonic() - told_at >= _NEWS_SECONDS:
@@ -206,6 +211,10 @@ class PooledJobs:
         except ProcessDied as death:
             return failed(state, BackfillError(f"{death} (details in the operator's log)"))
         return state
+
+    def _too_long(self, job: Job) -> BackfillError:
+        seconds = self._pool.longest_seconds
+        return BackfillError(f"the {job_kind(type(job))} job has not ended in {seconds:,.0f} s: do catalog and store answer?")
 
     def _too_large(self, job: Job) -> BackfillError:
         mebibytes = self._pool.memory_bytes // _MIB
