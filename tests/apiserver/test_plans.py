@@ -12,7 +12,7 @@ from proxy import refusal, running_proxy
 from rest import BACKFILLS, SPARK_APPLICATIONS, Manifest, Rest
 from samples import BACKFILL
 
-from backfill.api.backfill import Backfill
+from backfill.api.backfill import Backfill, Overrides
 from backfill.api.errors import BadInput, PlanCorrupt
 from backfill.api.problems import read_json
 from backfill.controller.kubernetes.client import Cluster
@@ -142,11 +142,11 @@ def test_a_new_plan_takes_the_place_of_the_old_one(cluster: Cluster, backfill: B
     [
         ({"binaryData": {"plan.json.gz": base64.b64encode(b"not compressed").decode()}}, "can not be read"),
         ({"binaryData": {"plan.json.gz": base64.b64encode(gzip.compress(b"{}")).decode()}}, "can not be read"),
-        ({"binaryData": {"plan.json.gz": None}}, "is gone"),
+        ({"binaryData": {"plan.json.gz": None}}, "can not be read"),
         ({"metadata": {"ownerReferences": None}}, "not this Backfill's"),
     ],
 )
-def test_a_header_that_is_damaged_or_somebody_elses_is_told_so(  # noqa: PLR0917
+def test_a_header_that_is_damaged_or_somebody_elses_is_told_so(
     cluster: Cluster, backfill: Backfill, admin: Rest, namespace: str, damage: Manifest, told: str
 ) -> None:
     plan = header()
@@ -185,6 +185,26 @@ def test_production_is_kept_as_it_was_when_the_plan_was_made(
     assert kept["spec"]["image"] == "registry/rmi:1"
     assert kept["metadata"]["labels"] == {"team": "stream"}
     assert "managedFields" not in kept["metadata"]
+
+
+@pytest.mark.parametrize(
+    ("change", "is_kept"),
+    [
+        ({"retry_nonce": "again"}, False),
+        ({"overrides": Overrides(spark_conf={"spark.ui.enabled": "false"})}, False),
+        ({"suspend": True}, True),
+    ],
+)
+def test_who_wants_attempts_to_be_made_differently_gets_production_as_it_is_now(
+    cluster: Cluster, backfill: Backfill, change: dict[str, Any], is_kept: bool
+) -> None:
+    KubernetesPlans(cluster).keep(backfill, header())
+    changed = backfill.model_copy(update={"spec": backfill.spec.model_copy(update=change)})
+    assert (kept_application(cluster, changed) is not None) is is_kept
+
+
+def test_nothing_is_kept_before_there_is_a_plan(cluster: Cluster, backfill: Backfill) -> None:
+    assert kept_application(cluster, backfill) is None
 
 
 def test_without_production_there_is_no_plan_to_keep(cluster: Cluster, admin: Rest, crds: None, namespace: str) -> None:

@@ -12,6 +12,7 @@ from backfill.api.problems import read_json
 from backfill.controller.kubernetes.cases import Caches, Cases
 from backfill.controller.kubernetes.credentials import catalog_credentials
 from backfill.controller.kubernetes.errors import ClusterError
+from backfill.controller.kubernetes.events import Recorder
 from backfill.controller.kubernetes.job_pods import JobPods
 from backfill.controller.kubernetes.leader import Elector
 from backfill.controller.kubernetes.lease import ClusterLease
@@ -70,7 +71,7 @@ class Operator:
             self._pool,
             self._pods,
             self._queue.mark,
-            lambda before, after: None,
+            Recorder(cluster, settings.identity).status_written,
             settings.default_workspace,
         )
         self._turns = Turns(self._queue, self._find, cases.open, self._metrics, leads=lambda: self._elector.leads)

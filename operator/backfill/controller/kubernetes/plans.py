@@ -7,15 +7,16 @@ Both are in the ConfigMap ``<backfill>-plan``, compressed, which the Backfill ow
 
 import base64
 import gzip
+import hashlib
 import json
 from typing import Final
 
 from backfill.api.backfill import Backfill
-from backfill.api.errors import BadInput, PlanCorrupt, Problem
+from backfill.api.errors import BadInput, PlanCorrupt, Problem, first_line
 from backfill.controller.backends.production import read_production
 from backfill.controller.kubernetes.cache import owner_uid
 from backfill.controller.kubernetes.client import Cluster
-from backfill.controller.kubernetes.names import CONTROLLER_MANAGER, backfill_labels, owner_reference
+from backfill.controller.kubernetes.names import CONTROLLER_MANAGER, GROUP, backfill_labels, owner_reference
 from backfill.controller.kubernetes.resources import CONFIG_MAP, Manifest
 from backfill.planning.plan import HEADER_FILE, PlanHeader
 
@@ -23,6 +24,9 @@ HEADER_KEY: Final = f"{HEADER_FILE}.gz"
 APPLICATION_KEY: Final = "application.json.gz"
 MOST_BYTES: Final = 900 * 1024
 """Of both together, compressed. Kubernetes takes a mebibyte in a ConfigMap."""
+_TUNING = f"{GROUP}/tuning"
+"""The annotation that says for which overrides production is kept."""
+_UNREADABLE = (OSError, EOFError, ValueError, KeyError)
 _KEPT_METADATA = ("name", "namespace", "uid", "generation", "labels", "annotations")
 
 
@@ -74,37 +78,43 @@ class KubernetesPlans:
                 "name": config_map_name(metadata.name),
                 "namespace": metadata.namespace,
                 "labels": backfill_labels(metadata.name),
+                "annotations": {_TUNING: _tuning(backfill)},
                 "ownerReferences": [owner_reference(metadata.name, metadata.uid)],
             },
-            "binaryData": {key: base64.b64encode(value).decode() for key, value in content.items()},
+            "binaryData": {key: _encoded(value) for key, value in content.items()},
         }
         self._cluster.apply(CONFIG_MAP, manifest, manager=CONTROLLER_MANAGER)
         self._header = header
 
     def _read(self, backfill: Backfill, plan_id: str) -> PlanHeader:
-        content = _content(self._cluster, backfill, HEADER_KEY)
         name = f"ConfigMap {backfill.metadata.namespace}/{config_map_name(backfill.metadata.name)}"
-        if content is None:
-            raise PlanCorrupt(f"the header of plan {plan_id} is gone: {name} is not there, or not this Backfill's")
+        kept = _config_map(self._cluster, backfill)
+        if kept is None:
+            raise PlanCorrupt(f"the header of plan {plan_id} is lost: {name} is not there, or not this Backfill's")
         try:
-            header = PlanHeader.model_validate_json(gzip.decompress(content))
-        except (OSError, EOFError, ValueError) as error:
-            raise PlanCorrupt(f"the header of plan {plan_id} in {name} can not be read: {error}") from error
+            header = PlanHeader.model_validate_json(_unpacked(kept, HEADER_KEY))
+        except _UNREADABLE as error:
+            raise PlanCorrupt(f"the header of plan {plan_id} in {name} can not be read: {first_line(error)}") from error
         if not header.plan_id == header.inputs.plan_id() == plan_id:
             raise PlanCorrupt(f"{name} holds plan {header.plan_id} of inputs {header.inputs.plan_id()}, not plan {plan_id}")
         return header
 
 
 def kept_application(cluster: Cluster, backfill: Backfill) -> Manifest | None:
-    """Production's SparkApplication as it was when the plan was made; None where it was not kept.
+    """Production's SparkApplication as it was when the plan was made, so that an edit of production does not change what is
+    under way. None where none was kept, and where ``overrides`` or ``retryNonce`` are others since: somebody means attempts
+    to be made differently.
 
     Raises:
-        ClusterError: it can not be read now.
+        ClusterError: it can not be told now.
     """
-    content = _content(cluster, backfill, APPLICATION_KEY)
+    kept = _config_map(cluster, backfill)
+    tuning = _tuning(backfill)
+    if kept is None or kept["metadata"].get("annotations", {}).get(_TUNING, tuning) != tuning:
+        return None
     try:
-        application: Manifest | None = None if content is None else json.loads(gzip.decompress(content))
-    except (OSError, EOFError, ValueError):
+        application: Manifest = json.loads(_unpacked(kept, APPLICATION_KEY))
+    except _UNREADABLE:
         return None
     return application
 
@@ -114,12 +124,26 @@ def packed(manifest: object) -> bytes:
     return gzip.compress(json.dumps(manifest, separators=(",", ":")).encode(), mtime=0)
 
 
-def _content(cluster: Cluster, backfill: Backfill, key: str) -> bytes | None:
+def _encoded(content: bytes) -> str:
+    return base64.b64encode(content).decode()
+
+
+def _unpacked(config_map: Manifest, key: str) -> bytes:
+    return gzip.decompress(base64.b64decode(config_map["binaryData"][key]))
+
+
+def _config_map(cluster: Cluster, backfill: Backfill) -> Manifest | None:
+    """What is kept for this very Backfill."""
     metadata = backfill.metadata
     found = cluster.get(CONFIG_MAP, metadata.namespace, config_map_name(metadata.name))
-    if found is None or owner_uid(found) != metadata.uid or key not in found.get("binaryData", {}):
-        return None
-    return base64.b64decode(found["binaryData"][key])
+    return found if found is not None and owner_uid(found) == metadata.uid else None
+
+
+def _tuning(backfill: Backfill) -> str:
+    """Changes where a person wants attempts to be made differently."""
+    spec = backfill.spec
+    wanted = {"overrides": spec.overrides.to_manifest(), "retryNonce": spec.retry_nonce}
+    return hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _without_history(production: Manifest) -> Manifest:
