@@ -20,6 +20,14 @@ class ConditionType(StrEnum):
     PUBLISHED = "Published"
     SUCCEEDED = "Succeeded"
 
+    READY = "Ready"
+    RECONCILING = "Reconciling"
+    STALLED = "Stalled"
+
+
+SUMMARIES = (ConditionType.READY, ConditionType.RECONCILING, ConditionType.STALLED)
+"""They say nothing of their own: tools that know no backfills (kstatus, Argo CD, Flux) read them instead of the others."""
+
 
 class Reason(StrEnum):
     """Why a condition has its status."""
@@ -30,6 +38,10 @@ class Reason(StrEnum):
     PLANNING_FAILED = "PlanningFailed"
 
     STARTING = "Starting"
+    DRIVER_PENDING = "DriverPending"
+    DRIVER_CAN_NOT_START = "DriverCanNotStart"
+    DRIVER_SILENT = "DriverSilent"
+    DRIVER_DOES_NOT_END = "DriverDoesNotEnd"
     REPLAYING = "Replaying"
     BACKING_OFF = "BackingOff"
     SUSPENDING = "Suspending"
@@ -49,6 +61,9 @@ class Reason(StrEnum):
 
     REMOVING = "Removing"
     REMOVAL_FAILED = "RemovalFailed"
+    LEFT_BEHIND = "LeftBehind"
+
+    TRYING_AGAIN = "TryingAgain"
 
     IN_PROGRESS = "InProgress"
     FINISHED = "Finished"
@@ -81,12 +96,26 @@ def set_condition(  # noqa: PLR0917 - one caller, and no two neighbours of one t
     generation: int,
 ) -> tuple[Condition, ...]:
     """The conditions with one of them set; its transition time moves only when its status changes."""
-    old = find_condition(conditions, kind)
+    return put_condition(conditions, conditions, kind, status, reason, message, now, generation)
+
+
+def put_condition(  # noqa: PLR0917 - as above
+    conditions: tuple[Condition, ...],
+    recorded: tuple[Condition, ...],
+    kind: ConditionType,
+    status: Literal["True", "False", "Unknown"],
+    reason: Reason,
+    message: str,
+    now: datetime,
+    generation: int,
+) -> tuple[Condition, ...]:
+    """The same, with the transition counted from what is ``recorded``: what a decision sets and sets again is one change."""
+    old = find_condition(recorded, kind)
     since = old.last_transition_time if old and old.status == status else now
     new = Condition(
         type=kind, status=status, reason=reason, message=message, last_transition_time=since, observed_generation=generation
     )
-    if old is None:
+    if find_condition(conditions, kind) is None:
         return (*conditions, new)
     return tuple(new if condition.type == kind else condition for condition in conditions)
 

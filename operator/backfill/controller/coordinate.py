@@ -8,6 +8,7 @@ from backfill.api.split_assignment import QueryProgress, SplitAssignmentSpec, Sp
 from backfill.controller.draft import Draft
 from backfill.controller.observed import Observed
 from backfill.coordination.eta import eta
+from backfill.coordination.executors import ExecutorTarget, Load, executor_target
 from backfill.coordination.progress import committed_steps, work
 from backfill.coordination.release import release
 from backfill.coordination.timeline import SourceTimeline, Timeline
@@ -34,6 +35,7 @@ def assignment(observed: Observed, attempt: int, report: SplitAssignmentStatus |
         return last
     timeline = timeline_of(header)
     watermark_us = watermarks(timeline, report).global_us
+    wanted = _executors(observed, timeline, report)
     return SplitAssignmentSpec(
         backfill=observed.backfill.metadata.name,
         plan_id=header.plan_id,
@@ -41,6 +43,7 @@ def assignment(observed: Observed, attempt: int, report: SplitAssignmentStatus |
         steps=header.steps,
         released=release(timeline, watermark_us, last.released if last else 0),
         watermark=from_us(watermark_us),
+        executor_target=wanted.count if wanted else None,
     )
 
 
@@ -80,20 +83,77 @@ def rows_by_source(queries: Iterable[QueryProgress]) -> dict[str, int]:
 
 
 def _progress(observed: Observed, timeline: Timeline, report: SplitAssignmentStatus) -> Progress:
+    """As it was recorded unless something has happened: what a clock alone changes is not worth a write."""
+    old = observed.backfill.status.progress
+    new = _progress_now(observed, timeline, report)
+    return old if _facts(old) == _facts(new) else new
+
+
+def _progress_now(observed: Observed, timeline: Timeline, report: SplitAssignmentStatus) -> Progress:
     old = observed.backfill.status.progress
     left = work(timeline, report).rows_left
     done_at_us = eta(to_us(observed.now), left, observed.rate) if left else None
     misalignments = (old.max_observed_misalignment_seconds, report.max_observed_misalignment_seconds)
     open_results = [query.open_at_end for query in report.queries if query.open_at_end is not None]
     known = report.phase == "Finished" and len(open_results) == len(report.queries)
+    committed = min(timeline.steps, *committed_steps(timeline, report).values())
+    wanted = _executors(observed, timeline, report)
+    same_target = wanted is not None and wanted.count == old.executor_target
     return Progress(
         steps=timeline.steps,
-        committed=min(timeline.steps, *committed_steps(timeline, report).values()),
+        committed=committed,
+        summary=steps_in_words(committed, timeline.steps),
         rows_read=sum(rows_by_source(report.queries).values()),
         rows_dropped_late=sum(query.late_rows for query in report.queries),
         open_at_end=sum(open_results) if known else None,
         rows_per_second=observed.rate.per_second,
+        rate=_rate_in_words(observed.rate.per_second),
         eta=None if done_at_us is None else from_us(done_at_us),
         executors=report.executors,
+        executor_target=wanted.count if wanted else None,
+        executor_reason=wanted.reason if wanted else "",
+        executor_target_since=old.executor_target_since if same_target else observed.now if wanted else None,
         max_observed_misalignment_seconds=max((value for value in misalignments if value is not None), default=None),
     )
+
+
+def _facts(progress: Progress) -> Progress:
+    """Without what follows from the rest and the time of day."""
+    derived = {"rows_per_second": None, "rate": "", "eta": None, "executor_reason": "", "executor_target_since": None}
+    return progress.model_copy(update=derived)
+
+
+def _executors(observed: Observed, timeline: Timeline, report: SplitAssignmentStatus | None) -> ExecutorTarget | None:
+    """How many executors there should be; None where there is but one process."""
+    if observed.local:
+        return None
+    scaling, status = observed.backfill.spec.scaling, observed.backfill.status
+    old, left = status.progress, work(timeline, report)
+    rate = observed.executor_rate.per_second
+    began = status.started_at or observed.now
+    load = Load(
+        rows_left=left.rows_left,
+        steps_left=left.steps_left,
+        rows_per_executor_second=rate,
+        elapsed_seconds=(observed.now - began).total_seconds(),
+        seconds_since_change=(observed.now - (old.executor_target_since or began)).total_seconds(),
+    )
+    wanted, current = executor_target(scaling, load, old.executor_target), old.executor_target
+    if rate is None and current is not None and wanted.count < current <= scaling.max_executors:
+        return ExecutorTarget(current, f"stays at {current} until the rate of one executor is measured again")
+    return wanted
+
+
+def steps_in_words(committed: int, steps: int) -> str:
+    """How far it is, as ``12/48 (25%)``."""
+    return f"{committed}/{steps} ({100 * committed // steps}%)" if steps else f"{committed}/{steps}"
+
+
+def _rate_in_words(per_second: float | None) -> str:
+    """Rows per second in three digits, as ``12.5k/s``."""
+    if per_second is None:
+        return ""
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if per_second >= 0.9995 * size:
+            return f"{per_second / size:.3g}{unit}/s"
+    return f"{per_second:.3g}/s"

@@ -1,44 +1,65 @@
 """What to do next with a Backfill. Pure: the same observation gives the same decision."""
 
+import hashlib
+import json
 from collections.abc import Callable
 
-from backfill.api.conditions import ConditionType, Reason
-from backfill.controller.decision import Decision, KillDriver, Next
+from backfill.api.backfill import BackfillSpec
+from backfill.api.conditions import ConditionType, Reason, find_condition
+from backfill.controller.decision import Decision, Next
 from backfill.controller.draft import Draft
 from backfill.controller.observed import Observed
 from backfill.controller.phases.planning import plan
 from backfill.controller.phases.publishing import publish
 from backfill.controller.phases.removing import remove
+from backfill.controller.phases.resting import rest
 from backfill.controller.phases.running import run
 from backfill.controller.phases.settling import settle
 from backfill.controller.phases.stopping import stop
+from backfill.controller.readiness import summarise
 
 _Phase = Callable[[Observed, Draft], Next]
 
 
 def decide(observed: Observed) -> Decision:
     """The status to record and the acts that follow from what was observed."""
-    draft = Draft(observed)
-    if not finished(observed):
+    draft, phase = Draft(observed), _phase(observed)
+    generation = observed.backfill.metadata.generation
+    if phase not in (rest, remove):
         _begin(observed, draft)
-    following = _phase(observed)(observed, draft)
+    draft.set(observed_generation=generation)
+    following = phase(observed, draft)
+    summarise(draft)
     return Decision(draft.status, following)
 
 
 def finished(observed: Observed) -> bool:
-    """Whether this generation has succeeded or failed for good. A new generation of a failed one is tried anew."""
-    outcome = Draft(observed).find(ConditionType.SUCCEEDED)
-    if outcome is None or outcome.status == "Unknown":
+    """Whether it has succeeded, or failed for good.
+
+    One that has failed is tried again when its spec has changed: by ``retryNonce``, or by what was wrong. That the time its
+    remains are kept is another is no reason to, and after that time there is nothing left to go on with.
+    """
+    status = observed.backfill.status
+    outcome = find_condition(status.conditions, ConditionType.SUCCEEDED)
+    if outcome is None or outcome.status == "Unknown" or outcome.reason in (Reason.REMOVAL_FAILED, Reason.LEFT_BEHIND):
         return False
-    return outcome.status == "True" or outcome.observed_generation >= observed.backfill.metadata.generation
+    if outcome.status == "True" or status.discarded_at is not None:
+        return True
+    same_generation = outcome.observed_generation >= observed.backfill.metadata.generation
+    return same_generation or status.tried == digest(observed.backfill.spec)
+
+
+def digest(spec: BackfillSpec) -> str:
+    """Another one when a failed Backfill is worth another try."""
+    wanted = spec.model_copy(update={"ttl_after_finished": None}).to_manifest()
+    return hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _begin(observed: Observed, draft: Draft) -> None:
-    draft.set(
-        observed_generation=observed.backfill.metadata.generation,
-        started_at=draft.status.started_at or observed.now,
-        finished_at=None,
-    )
+    status, backfill = draft.status, observed.backfill
+    if status.observed_generation != backfill.metadata.generation or not status.tried:
+        draft.set(tried=digest(backfill.spec), retry=None)
+    draft.set(started_at=status.started_at or observed.now, finished_at=None)
     draft.condition(ConditionType.SUCCEEDED, "Unknown", Reason.IN_PROGRESS)
 
 
@@ -47,22 +68,12 @@ def _phase(observed: Observed) -> _Phase:
     if observed.backfill.metadata.deletion_timestamp is not None:
         return remove
     if finished(observed):
-        return _rest
+        return rest
     if observed.backfill.spec.suspend or observed.shutting_down:
         return stop
     if status.plan_id is None or observed.header is None:
         return plan
     if not status.attempts or status.attempts[-1].outcome != "Succeeded":
         return run
-    running = Draft(observed).find(ConditionType.RUNNING)
+    running = find_condition(status.conditions, ConditionType.RUNNING)
     return publish if running and running.reason == Reason.ALL_STEPS_COMMITTED else settle
-
-
-def _rest(observed: Observed, draft: Draft) -> Next:
-    """A driver may have been left at work where the plan was lost under it."""
-    attempt = observed.attempt
-    if attempt is not None and observed.driver.phase == "Running":
-        return Next(actions=(KillDriver(attempt.number),))
-    if attempt is not None:
-        draft.change_attempt(outcome="Failed", finished_at=observed.now, message="the backfill failed meanwhile")
-    return Next(at_rest=True)

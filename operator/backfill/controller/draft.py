@@ -3,7 +3,7 @@
 from typing import Any, Literal
 
 from backfill.api.backfill import MOST_ATTEMPTS_KEPT, Attempt, BackfillStatus
-from backfill.api.conditions import Condition, ConditionType, Reason, find_condition, set_condition
+from backfill.api.conditions import Condition, ConditionType, Reason, find_condition, put_condition
 from backfill.api.errors import Problem
 from backfill.controller.observed import Observed
 
@@ -15,6 +15,7 @@ class Draft:
 
     def __init__(self, observed: Observed):
         self.status: BackfillStatus = observed.backfill.status
+        self._recorded = observed.backfill.status.conditions
         self._now = observed.now
         self._generation = observed.backfill.metadata.generation
 
@@ -26,20 +27,22 @@ class Draft:
         self, kind: ConditionType, value: Literal["True", "False", "Unknown"], reason: Reason, message: str = ""
     ) -> None:
         """Sets one condition, now and for this generation."""
-        conditions = set_condition(
-            self.status.conditions, kind, value, reason, message[:_MOST_MESSAGE], self._now, self._generation
-        )
-        self.set(conditions=conditions)
+        conditions, text = self.status.conditions, message[:_MOST_MESSAGE]
+        self.set(conditions=put_condition(conditions, self._recorded, kind, value, reason, text, self._now, self._generation))
+
+    def remove_condition(self, kind: ConditionType) -> None:
+        """Takes one condition away: it is not so, and nothing is to be said of it."""
+        self.set(conditions=tuple(condition for condition in self.status.conditions if condition.type != kind))
 
     def fail(self, kind: ConditionType, reason: Reason, message: str) -> None:
         """This generation of the Backfill has failed for good, because of the condition ``kind``."""
         self.condition(kind, "False", reason, message)
         self.condition(ConditionType.SUCCEEDED, "False", reason, message)
-        self.set(finished_at=self._now, next_attempt_at=None)
+        self.set(finished_at=self._now, next_attempt_at=None, retry=None)
 
     def fail_input(self, kind: ConditionType, problems: tuple[Problem, ...]) -> None:
         """What was given can not work."""
-        self.fail(kind, Reason.INVALID_INPUT, "\n".join(str(problem) for problem in problems))
+        self.fail(kind, Reason.INVALID_INPUT, in_lines(problems))
 
     def add_attempt(self, attempt: Attempt) -> None:
         """Records an attempt; only the last ones are kept."""
@@ -53,3 +56,8 @@ class Draft:
     def find(self, kind: ConditionType) -> Condition | None:
         """A condition as it stands now."""
         return find_condition(self.status.conditions, kind)
+
+
+def in_lines(problems: tuple[Problem, ...]) -> str:
+    """Every problem on a line."""
+    return "\n".join(str(problem) for problem in problems)

@@ -102,14 +102,15 @@ class Reconciler:
 
     def _observe(self, backfill: Backfill) -> Observed:
         header, plan_error = self._plan(backfill)
+        unplanned = backfill.status.plan_id is None and backfill.metadata.deletion_timestamp is None
         observed = Observed(
             backfill=backfill,
             now=datetime.now(UTC),
             workspace=backfill.status.workspace or self._store.workspace(backfill.spec).uri,
-            parallelism=self._backend.parallelism,
+            parallelism=self._backend.parallelism if unplanned else 1,
             local=self._local,
             shutting_down=self.shutting_down,
-            obstacles=() if backfill.status.plan_id else tuple(self._backend.obstacles()),
+            obstacles=tuple(self._backend.obstacles()) if unplanned else (),
             header=header,
             plan_error=plan_error,
             job=self._jobs.state,

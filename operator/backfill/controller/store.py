@@ -154,7 +154,9 @@ def _wanted(old: Backfill, spec: BackfillSpec) -> Backfill:
     """A changed spec is a new generation. So is one wanted again after it failed for good: it is tried anew."""
     outcome = find_condition(old.status.conditions, ConditionType.SUCCEEDED)
     failed = outcome is not None and outcome.status == "False"
-    if spec == old.spec and not failed:
+    nonce = uuid.uuid4().hex if failed else spec.retry_nonce or old.spec.retry_nonce
+    spec = spec.model_copy(update={"retry_nonce": nonce})
+    if spec == old.spec:
         return old
     return _with_metadata(old.model_copy(update={"spec": spec}), generation=old.metadata.generation + 1)
 

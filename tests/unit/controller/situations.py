@@ -115,9 +115,9 @@ def reported(phase: str, committed: int = 0, number: int = 1, **fields: Any) -> 
 
 
 def observed(resource: Backfill, **fields: Any) -> Observed:
-    """What is observed of a resource; the plan is there once its status names one."""
+    """What is observed of a resource on this machine; the plan is there once its status names one."""
     known = HEADER if resource.status.plan_id else None
-    return replace(Observed(resource, NOW, workspace="/work", header=known), **fields)
+    return replace(Observed(resource, NOW, workspace="/work", local=True, header=known), **fields)
 
 
 def running(attempts: tuple[Attempt, ...] | None = None, *, resource: dict[str, Any] | None = None, **fields: Any) -> Observed:

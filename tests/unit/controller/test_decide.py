@@ -512,9 +512,13 @@ def test_what_can_not_be_removed_keeps_the_resource() -> None:
     assert decision.next.at_rest
 
 
-def test_a_backfill_without_a_plan_is_removed_as_well() -> None:
-    resource = backfill(deleted=True)
+def test_what_planning_may_have_made_is_removed_although_there_is_no_plan() -> None:
+    resource = backfill(BackfillStatus(workspace="/work"), deleted=True)
     assert decide(observed(resource)).next.actions == (StartJob(DiscardJob.of(resource)),)
+
+
+def test_a_backfill_for_which_nothing_was_begun_is_forgotten_at_once() -> None:
+    assert decide(observed(backfill(deleted=True))).next.actions == (RemoveResource(),)
 
 
 def test_the_same_observation_gives_the_same_decision() -> None:

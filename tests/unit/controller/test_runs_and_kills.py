@@ -28,6 +28,7 @@ def test_a_run_commits_every_step_once_and_tells_the_result_on_the_last_line(run
         "Running": "False",
         "Published": "False",
         "Succeeded": "True",
+        "Ready": "True",
     }
 
 

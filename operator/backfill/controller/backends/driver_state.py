@@ -82,7 +82,10 @@ def _pending(pod: Manifest, container: Manifest) -> DriverState:
     status = pod.get("status") or {}
     since = _time(pod["metadata"].get("creationTimestamp"))
     for condition in status.get("conditions") or []:
-        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+        if condition["type"] != "PodScheduled":
+            continue
+        since = _time(condition.get("lastTransitionTime")) or since  # what a pod on a node waits for began there
+        if condition["status"] == "False":
             reason = condition.get("reason") or "Unschedulable"
             return DriverState("Pending", reason=reason, message=(condition.get("message") or "")[:_MOST_MESSAGE], since=since)
     for each in (*(status.get("initContainerStatuses") or ()), container):

@@ -29,7 +29,7 @@ _WAITING = {
     "SUBMITTED": ("Submitted", "it is submitted and has no driver pod yet"),
     "SUSPENDED": ("Suspended", "it is suspended, as by a queue that has not admitted it yet"),
     "SUSPENDING": ("Suspended", "it is being suspended"),
-    "RESUMING": ("Submitted", "it is being resumed"),
+    "RESUMING": ("Suspended", "it is being resumed"),
     "PENDING_RERUN": ("Submitted", "it is being submitted again"),
     "INVALIDATING": ("Submitted", "it is being submitted again, for its spec was edited"),
 }

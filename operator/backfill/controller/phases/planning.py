@@ -3,14 +3,19 @@
 from backfill.api.backfill import BackfillSpec, Progress, SourceStatus
 from backfill.api.conditions import ConditionType, Reason
 from backfill.api.errors import BadInput
-from backfill.controller.decision import CancelJob, Next, StartJob
-from backfill.controller.draft import Draft
-from backfill.controller.jobs import PlanJob, PlanResult
+from backfill.controller.coordinate import steps_in_words
+from backfill.controller.decision import CancelJob, Next
+from backfill.controller.draft import Draft, in_lines
+from backfill.controller.jobs import JobState, PlanJob, PlanResult
 from backfill.controller.observed import Observed
+from backfill.controller.phases.work import work
 from backfill.planning.plan import PlanHeader
 from backfill.planning.workspace import Workspace
 
 _PLANNED = ConditionType.PLANNED
+_LOOK_SECONDS = 30.0
+"""Between two looks at what keeps a Backfill from being planned; it is not told when a person mends it."""
+_READS = "reads the metadata of the tables"
 
 
 def plan(observed: Observed, draft: Draft) -> Next:
@@ -19,24 +24,50 @@ def plan(observed: Observed, draft: Draft) -> Next:
         draft.fail(_PLANNED, Reason.PLANNING_FAILED, f"{observed.plan_error}; cancel this backfill and start over")
         return Next(at_rest=True)
     if observed.obstacles:
-        draft.fail_input(_PLANNED, observed.obstacles)
-        return Next(at_rest=True)
-    draft.condition(_PLANNED, "Unknown", Reason.PLANNING, "reads the metadata of the tables")
+        return _obstructed(observed, draft)
+    draft.condition(_PLANNED, "Unknown", Reason.PLANNING, _reading(observed))
     draft.set(workspace=observed.workspace)
     metadata, spec = observed.backfill.metadata, observed.backfill.spec
     place = Workspace(observed.workspace)
     job = PlanJob(metadata.namespace, metadata.name, metadata.uid, spec, place, observed.parallelism)
-    state = observed.job
-    if state is None or state.job != job:
-        return Next(actions=(StartJob(job),))
-    if state.phase == "Running":
-        return Next()
-    if state.phase == "Failed":
-        _record_failure(draft, state.error)
+    made = work(observed, draft, job, _PLANNED)
+    if isinstance(made, Next):
+        return made
+    if made.phase == "Failed":
+        _record_failure(draft, made.error)
         return Next(actions=(CancelJob(),), at_rest=True)
-    _record(draft, state.result)
+    _record(draft, made.result)
     _say_what_is_not_validated(observed.backfill.spec, draft)
     return Next(requeue_seconds=0)
+
+
+def _obstructed(observed: Observed, draft: Draft) -> Next:
+    """Locally somebody reads it and tries again; on a cluster what is missing may be applied a moment later."""
+    if observed.local:
+        draft.fail_input(_PLANNED, observed.obstacles)
+        return Next(at_rest=True)
+    message = f"{in_lines(observed.obstacles)}\nPlanning begins by itself once that is mended."
+    draft.condition(_PLANNED, "False", Reason.INVALID_INPUT, message)
+    return Next(requeue_seconds=_LOOK_SECONDS)
+
+
+def _reading(observed: Observed) -> str:
+    """What planning does, told again only when a good part more is done: every change is a write. A screen shows more."""
+    state = observed.job
+    if observed.local or state is None or state.phase != "Running" or not isinstance(state.job, PlanJob):
+        return _READS
+    if state.waits_for:
+        return f"waits for {state.waits_for}"
+    return _progress_in_words(state)
+
+
+def _progress_in_words(state: JobState) -> str:
+    progress = state.progress
+    if progress is None or progress.files < 10:
+        return _READS
+    magnitude = 10 ** (len(str(progress.files)) - 1)
+    told = max(factor * magnitude for factor in (1, 2, 5) if factor * magnitude <= progress.files)
+    return f"reads the metadata of {progress.source}: more than {told:,} files so far"
 
 
 def _record_failure(draft: Draft, error: Exception | None) -> None:
@@ -52,7 +83,7 @@ def _record(draft: Draft, result: object) -> None:
     header = result.header
     draft.set(
         plan_id=header.plan_id,
-        progress=Progress(steps=header.steps),
+        progress=Progress(steps=header.steps, summary=steps_in_words(0, header.steps)),
         sources=expected(header),
         outputs=result.outputs,
     )

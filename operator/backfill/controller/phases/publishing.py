@@ -3,10 +3,11 @@
 from backfill.api.backfill import Output, OutputStatus, PublishMode
 from backfill.api.conditions import ConditionType, Reason
 from backfill.api.errors import PublishConflict
-from backfill.controller.decision import CancelJob, Next, StartJob
+from backfill.controller.decision import CancelJob, Next
 from backfill.controller.draft import Draft
 from backfill.controller.jobs import PublishJob, PublishResult, staged_outputs
 from backfill.controller.observed import Observed
+from backfill.controller.phases.work import work
 
 _PUBLISHED = ConditionType.PUBLISHED
 
@@ -20,10 +21,15 @@ def publish(observed: Observed, draft: Draft) -> Next:
         return _publish_one(observed, draft, approved[0])
     if waiting:
         names = ", ".join(output.name for output in waiting)
-        draft.condition(_PUBLISHED, "Unknown", Reason.WAITING_FOR_APPROVAL, f"waits for approval to publish {names}")
+        draft.condition(_PUBLISHED, "Unknown", Reason.WAITING_FOR_APPROVAL, _waits(observed, names))
         return Next(at_rest=True)
     _succeed(observed, draft)
     return Next(at_rest=True)
+
+
+def _waits(observed: Observed, names: str) -> str:
+    what = f"waits for approval to publish {names}"
+    return what if observed.local else f"{what}. Look at the branches in status.outputs, then run: kubectl backfill approve"
 
 
 def _to_publish(observed: Observed, draft: Draft) -> list[Output]:
@@ -37,22 +43,20 @@ def _publish_one(observed: Observed, draft: Draft, output: Output) -> Next:
     draft.condition(_PUBLISHED, "Unknown", Reason.PUBLISHING, f"publishes {output.name} to {output.table}")
     staged = next(staged for staged in staged_outputs(observed.backfill) if staged.output == output)
     job = PublishJob(staged, observed.backfill.spec.window)
-    state = observed.job
-    if state is None or state.job != job:
-        return Next(actions=(StartJob(job),))
-    if state.phase == "Failed":
-        conflict = isinstance(state.error, PublishConflict)
-        reason = Reason.PUBLISH_CONFLICT if conflict else Reason.PUBLISH_FAILED
-        draft.fail(_PUBLISHED, reason, f"{output.name}: {state.error}")
-        return Next(actions=(CancelJob(),), at_rest=True)
-    return Next()
+    published = work(observed, draft, job, _PUBLISHED)
+    if isinstance(published, Next):
+        return published
+    conflict = isinstance(published.error, PublishConflict)
+    reason = Reason.PUBLISH_CONFLICT if conflict else Reason.PUBLISH_FAILED
+    draft.fail(_PUBLISHED, reason, f"{output.name}: {published.error}")
+    return Next(actions=(CancelJob(),), at_rest=True)
 
 
 def _record_result(observed: Observed, draft: Draft) -> None:
     state = observed.job
     if state is None or state.phase != "Done" or not isinstance(state.result, PublishResult):
         return
-    draft.set(outputs=tuple(_published(output, state.result) for output in draft.status.outputs))
+    draft.set(outputs=tuple(_published(output, state.result) for output in draft.status.outputs), retry=None)
 
 
 def _published(output: OutputStatus, result: PublishResult) -> OutputStatus:

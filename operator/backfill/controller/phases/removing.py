@@ -1,26 +1,89 @@
 """Deletion: end the driver, then remove everything the Backfill made."""
 
+from datetime import datetime, timedelta
+
 from backfill.api.conditions import ConditionType, Reason
-from backfill.controller.decision import KillDriver, Next, RemoveResource, StartJob
+from backfill.controller.decision import CancelJob, KillDriver, Next, RemoveResource
 from backfill.controller.draft import Draft
 from backfill.controller.jobs import DiscardJob, PublishJob
 from backfill.controller.observed import Observed
+from backfill.controller.phases.attempts import LOOK_SECONDS
+from backfill.controller.phases.work import note_failure, seconds_until_retry, start
+
+REMOVAL_LIMIT = timedelta(minutes=5)
+"""A Backfill is let go of so long after its deletion was asked for, whatever could not be removed: a namespace must not hang
+on a catalog that is gone. What is left then is said in the condition Succeeded, and so in an Event."""
+_SUCCEEDED = ConditionType.SUCCEEDED
 
 
 def remove(observed: Observed, draft: Draft) -> Next:
     """Branches, plan and checkpoints first, the resource last: what fails half way is tried again."""
-    attempt, state = observed.attempt, observed.job
-    if attempt is not None and observed.driver.phase == "Running":
-        return Next(actions=(KillDriver(attempt.number),))
+    if draft.status.workspace is None or draft.status.discarded_at is not None:
+        return _without_driver(observed, draft) or Next(actions=(RemoveResource(),), at_rest=True)
+    if _overdue(observed):
+        return _let_go(observed, draft)
+    following = _without_driver(observed, draft) or _discard(observed, draft)
+    return _within_limit(observed, following)
+
+
+def _without_driver(observed: Observed, draft: Draft) -> Next | None:
+    """None once no driver is left."""
+    attempt = observed.attempt
+    if attempt is None or not observed.driver.alive or _overdue(observed):
+        return None
+    draft.condition(_SUCCEEDED, "Unknown", Reason.REMOVING, "ends the driver, then removes what it made")
+    return Next(actions=(KillDriver(attempt.number),), requeue_seconds=LOOK_SECONDS)
+
+
+def _discard(observed: Observed, draft: Draft) -> Next:
+    state, job = observed.job, DiscardJob.of(observed.backfill)
+    if draft.status.retry is None or draft.status.retry.job != "discard":
+        draft.condition(_SUCCEEDED, "Unknown", Reason.REMOVING, "removes what it made")
     if state is not None and state.phase == "Running" and isinstance(state.job, PublishJob):
         return Next()  # what it commits must be over before branches go
-    job = DiscardJob.of(observed.backfill)
-    if state is None or state.job != job:
-        draft.condition(ConditionType.SUCCEEDED, "Unknown", Reason.REMOVING, "removes what it made")
-        return Next(actions=(StartJob(job),))
-    if state.phase == "Running":
-        return Next()
-    if state.phase == "Failed":
-        draft.condition(ConditionType.SUCCEEDED, "False", Reason.REMOVAL_FAILED, f"can not be removed: {state.error}")
+    if state is None or state.job != job or state.phase == "Running":
+        return start(observed, draft, job)
+    if state.phase == "Done":
+        return Next(actions=(RemoveResource(),), at_rest=True)
+    draft.condition(_SUCCEEDED, "False", Reason.REMOVAL_FAILED, _failure(observed, state.error))
+    if observed.local:
         return Next(at_rest=True)
-    return Next(actions=(RemoveResource(),), at_rest=True)
+    note_failure(observed, draft, job, state.error)
+    return Next(actions=(CancelJob(),), requeue_seconds=seconds_until_retry(observed, draft, job))
+
+
+def _failure(observed: Observed, error: Exception | None) -> str:
+    message = f"can not be removed: {error}"
+    return message if observed.local else f"{message}\nIt is tried again, and given up {REMOVAL_LIMIT} after the deletion."
+
+
+def _let_go(observed: Observed, draft: Draft) -> Next:
+    """Names what is left, so that somebody can remove it by hand."""
+    status, retry = draft.status, draft.status.retry
+    branch = f"backfill/{observed.backfill.metadata.name}"
+    branches = [f"branch {output.branch or branch} of {output.table}" for output in status.outputs]
+    left = ", ".join((*branches, f"plans and checkpoints in {status.workspace}"))
+    why = f" ({retry.message})" if retry is not None and retry.job == "discard" else ""
+    message = f"let go of {REMOVAL_LIMIT} after its deletion was asked for{why}. There may be left: {left}. Remove it by hand."
+    draft.condition(_SUCCEEDED, "False", Reason.LEFT_BEHIND, message)
+    return Next(actions=(RemoveResource(),), at_rest=True)  # a driver that is left goes with its owner
+
+
+def _deadline(observed: Observed) -> datetime | None:
+    asked = observed.backfill.metadata.deletion_timestamp
+    return None if observed.local or asked is None else asked + REMOVAL_LIMIT
+
+
+def _overdue(observed: Observed) -> bool:
+    deadline = _deadline(observed)
+    return deadline is not None and observed.now >= deadline
+
+
+def _within_limit(observed: Observed, following: Next) -> Next:
+    """Looks again at the deadline at the latest."""
+    deadline = _deadline(observed)
+    if deadline is None or following.at_rest:
+        return following
+    left = max((deadline - observed.now).total_seconds(), 0.1)
+    requeue = left if following.requeue_seconds is None else min(following.requeue_seconds, left)
+    return Next(following.actions, requeue, following.at_rest)

@@ -2,10 +2,11 @@
 
 from backfill.api.backfill import OutputStatus
 from backfill.api.conditions import ConditionType, Reason
-from backfill.controller.decision import CancelJob, Next, StartJob
+from backfill.controller.decision import CancelJob, Next
 from backfill.controller.draft import Draft
 from backfill.controller.jobs import SettleJob, SettleResult, Totals, staged_outputs
 from backfill.controller.observed import Observed
+from backfill.controller.phases.work import work
 
 _RUNNING = ConditionType.RUNNING
 
@@ -13,16 +14,14 @@ _RUNNING = ConditionType.RUNNING
 def settle(observed: Observed, draft: Draft) -> Next:
     """Has the staged result counted, and records it."""
     draft.condition(_RUNNING, "True", Reason.REPLAYING, "all steps are committed; counts the result")
-    job = SettleJob(staged_outputs(observed.backfill))
-    state = observed.job
-    if state is None or state.job != job:
-        return Next(actions=(StartJob(job),))
-    if state.phase == "Running":
-        return Next()
-    if state.phase == "Failed":
-        draft.fail(ConditionType.PUBLISHED, Reason.PUBLISH_FAILED, f"the staged result can not be read: {state.error}")
+    draft.remove_condition(ConditionType.PUBLISHED)  # where it failed before and is tried anew
+    counted = work(observed, draft, SettleJob(staged_outputs(observed.backfill)), _RUNNING)
+    if isinstance(counted, Next):
+        return counted
+    if counted.phase == "Failed":
+        draft.fail(ConditionType.PUBLISHED, Reason.PUBLISH_FAILED, f"the staged result can not be read: {counted.error}")
         return Next(actions=(CancelJob(),), at_rest=True)
-    _record(draft, state.result)
+    _record(draft, counted.result)
     return Next(requeue_seconds=0)
 
 

@@ -1,30 +1,49 @@
 """Suspending, and ending in good order when the controller itself is asked to end."""
 
+from datetime import timedelta
+
+from backfill.api.backfill import Attempt
 from backfill.api.conditions import ConditionType, Reason
 from backfill.controller.coordinate import record_progress, stop_assignment
 from backfill.controller.decision import Action, CancelJob, Next, WriteAssignment
 from backfill.controller.draft import Draft
 from backfill.controller.jobs import PlanJob, VerifyJob
 from backfill.controller.observed import Observed
-from backfill.controller.phases.running import end_attempt, hangs, kill_hanging, until_hanging
+from backfill.controller.phases.attempts import end_attempt, kill
+from backfill.controller.phases.silence import until_silent, watch_silence
 
+STOP_LIMIT = timedelta(minutes=15)
+"""A driver that was told to stop and still reads after so long is killed; what it has not committed is read again."""
 _RUNNING = ConditionType.RUNNING
 
 
 def stop(observed: Observed, draft: Draft) -> Next:
     """Lets the driver commit the step under way; what was committed is kept for the next attempt."""
     attempt = observed.attempt
-    if attempt is not None and observed.driver.phase == "Running":
-        record_progress(observed, draft)
-        draft.condition(_RUNNING, "Unknown", Reason.SUSPENDING, "commits the step under way, then stops")
-        if hangs(observed):
-            return kill_hanging(observed, draft, attempt)
-        last_word = stop_assignment(observed, attempt.number)
-        actions: tuple[Action, ...] = () if last_word == observed.assignment else (WriteAssignment(last_word),)
-        return Next(actions, requeue_seconds=until_hanging(observed))
+    if attempt is not None and observed.driver.alive:
+        return _stop_driver(observed, draft, attempt)
     if attempt is not None:
-        end_attempt(observed, draft, attempt)
+        stopping = attempt.model_copy(update={"stopping_since": attempt.stopping_since or observed.now})
+        end_attempt(observed, draft, stopping)
     return _stopped(observed, draft)
+
+
+def _stop_driver(observed: Observed, draft: Draft, attempt: Attempt) -> Next:
+    record_progress(observed, draft)
+    since = attempt.stopping_since or observed.now
+    draft.change_attempt(stopping_since=since)
+    if observed.driver.phase == "Pending":
+        draft.condition(_RUNNING, "Unknown", Reason.SUSPENDING, "takes back a driver that has not started yet")
+        return kill(observed, draft, attempt, "stopped before it started", since)
+    draft.condition(_RUNNING, "Unknown", Reason.SUSPENDING, "commits the step under way, then stops")
+    silent = watch_silence(observed, draft, attempt)
+    if silent is not None:
+        return silent
+    if observed.now - since >= STOP_LIMIT:
+        return kill(observed, draft, attempt, f"did not stop within {STOP_LIMIT}; killed", since + STOP_LIMIT)
+    last_word = stop_assignment(observed, attempt.number)
+    actions: tuple[Action, ...] = () if last_word == observed.assignment else (WriteAssignment(last_word),)
+    return Next(actions, requeue_seconds=min(until_silent(observed), (since + STOP_LIMIT - observed.now).total_seconds()))
 
 
 def _stopped(observed: Observed, draft: Draft) -> Next:
@@ -32,7 +51,13 @@ def _stopped(observed: Observed, draft: Draft) -> Next:
     if under_way and observed.job is not None and not isinstance(observed.job.job, PlanJob | VerifyJob):
         return Next()
     running = draft.find(_RUNNING)
-    if running is None or running.reason != Reason.ALL_STEPS_COMMITTED:
-        message = "suspended" if observed.backfill.spec.suspend else "interrupted"
-        draft.condition(_RUNNING, "False", Reason.SUSPENDED, f"{message}; everything committed so far is kept")
+    committed = running is not None and running.reason == Reason.ALL_STEPS_COMMITTED
+    if observed.backfill.spec.suspend:
+        message = "suspended; everything committed so far is kept. Set spec.suspend to false to go on."
+    else:
+        message = "interrupted; everything committed so far is kept"
+    if not committed:
+        draft.condition(_RUNNING, "False", Reason.SUSPENDED, message)
+    elif not observed.local:
+        draft.condition(ConditionType.PUBLISHED, "Unknown", Reason.SUSPENDED, message)
     return Next(actions=(CancelJob(),) if under_way else (), at_rest=True)
