@@ -9,6 +9,7 @@ from backfill.api.backfill import Attempt, Backfill
 from backfill.api.errors import BackfillError, BadInput, Problem
 from backfill.cli.cluster.place import Place
 from backfill.cli.ending import SUCCEEDED
+from backfill.controller.backends.driver_state import driver_state
 from backfill.controller.backends.pod_template import container_name
 from backfill.controller.kubernetes.errors import NotFound, Refused
 from backfill.controller.kubernetes.names import attempt_labels
@@ -40,25 +41,36 @@ def _attempt(place: Place, backfill: Backfill, number: int | None) -> Attempt:
 
 
 def _lines(place: Place, name: str, attempt: Attempt, follow: bool, tail: int | None) -> Iterator[str]:
-    told = False
+    told = ""
     while True:
         pod = _driver(place, name, attempt.number)
-        try:
-            if pod is not None:
-                logged = place.cluster.log(
-                    place.namespace, pod["metadata"]["name"], container=container_name("driver"), tail_lines=tail, follow=follow
-                )
-                yield from logged
+        why = _silence(pod, attempt.number)
+        if pod is not None and not why:
+            try:
+                yield from _log(place, pod["metadata"]["name"], follow, tail)
                 return
-            why = f"there is no driver pod of attempt {attempt.number}"
-        except (NotFound, Refused) as error:  # its container has not started
-            why = str(error)
+            except (NotFound, Refused) as error:  # it has gone, or its container has not started
+                why = str(error)
         if not follow or attempt.outcome != "Running":
             raise BackfillError(f"{why}{_what_is_known(attempt)}")
-        if not told:
+        if why != told:
             Console(stderr=True).print(f"{why}; waits for it", highlight=False, markup=False, soft_wrap=True)
-        told = True
+        told = why
         time.sleep(_POLL_SECONDS)
+
+
+def _silence(pod: Manifest | None, attempt: int) -> str:
+    """Why there can be no log. The API server answers for a pod without a node as if its log were empty."""
+    if pod is None:
+        return f"there is no driver pod of attempt {attempt}"
+    state = driver_state(None, pod)
+    if state.phase != "Pending":
+        return ""
+    return f"the driver of attempt {attempt} has not started: {state.reason}" + (f", {state.message}" if state.message else "")
+
+
+def _log(place: Place, pod: str, follow: bool, tail: int | None) -> Iterator[str]:
+    return place.cluster.log(place.namespace, pod, container=container_name("driver"), tail_lines=tail, follow=follow)
 
 
 def _driver(place: Place, name: str, attempt: int) -> Manifest | None:
@@ -69,5 +81,5 @@ def _driver(place: Place, name: str, attempt: int) -> Manifest | None:
 
 def _what_is_known(attempt: Attempt) -> str:
     if attempt.outcome == "Running":
-        return "; it is not started yet, or its pod is gone; wait for it with -f"
+        return "; wait for it with -f"
     return f"; it {attempt.outcome.lower()}" + (f": {attempt.message}" if attempt.message else "")
