@@ -226,7 +226,8 @@ class Cluster:
         for line in self._transport.lines(call):
             event = json.loads(line)
             if event["type"] == "ERROR":
-                raise error_of(event["object"].get("code", 500), line, "watch", resource, call.where)
+                status = event["object"]
+                raise error_of(status.get("code", 500), json.dumps(status).encode(), "watch", resource, call.where)
             yield event["type"], event["object"]
 
     def log(

@@ -1,0 +1,83 @@
+"""What answers of the API server stand for, and what people are told."""
+
+import json
+from typing import Any
+
+import pytest
+
+from backfill.controller.interfaces import ConflictError
+from backfill.controller.kubernetes.errors import (
+    AlreadyExists,
+    Expired,
+    Forbidden,
+    KindMissing,
+    NamespaceEnding,
+    NotFound,
+    Refused,
+    Unauthorized,
+    Unreachable,
+    error_of,
+)
+from backfill.controller.kubernetes.resources import BACKFILL, SPLIT_ASSIGNMENT, Resource
+
+
+def answer(reason: str, message: str = "in words", **details: Any) -> bytes:
+    return json.dumps({"kind": "Status", "reason": reason, "message": message, "details": details}).encode()
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "error"),
+    [
+        (409, answer("AlreadyExists"), AlreadyExists),
+        (409, answer("Conflict"), ConflictError),
+        (404, answer("NotFound", kind="backfills"), NotFound),
+        (404, b"404 page not found\n", KindMissing),
+        (410, answer("Expired"), Expired),
+        (401, answer("Unauthorized"), Unauthorized),
+        (403, answer("Forbidden"), Forbidden),
+        (403, answer("Forbidden", causes=[{"reason": "NamespaceTerminating"}]), NamespaceEnding),
+        (422, answer("Invalid"), Refused),
+        (400, answer("BadRequest"), Refused),
+        (429, answer("TooManyRequests"), Unreachable),
+        (500, b"", Unreachable),
+        (503, b"<html>gateway</html>", Unreachable),
+        (503, b"[]", Unreachable),
+    ],
+)
+def test_each_cause_has_its_error(status: int, body: bytes, error: type[Exception]) -> None:
+    assert type(error_of(status, body, "get", BACKFILL, "backfills a/b")) is error
+
+
+def test_a_missing_permission_is_told_with_what_to_grant() -> None:
+    message = (
+        'backfills.backfill.dev "july" is forbidden: User "system:serviceaccount:b:o" cannot patch resource "backfills/status"'
+    )
+    error = error_of(403, answer("Forbidden", message), "patch", BACKFILL, "backfills/status streaming/july")
+    assert str(error).startswith("can not patch backfills/status streaming/july: backfills.backfill.dev")
+    assert str(error).endswith('apiGroups: ["backfill.dev"], resources: ["backfills/status"], verbs: ["patch"]')
+
+
+def test_a_quota_is_no_missing_permission() -> None:
+    message = 'sparkapplications "july-a1" is forbidden: exceeded quota: small, requested: count=1, used: count=4'
+    assert "grant" not in str(error_of(403, answer("Forbidden", message), "create", BACKFILL, "sparkapplications a"))
+
+
+def test_a_kind_without_a_definition_is_told_by_its_name() -> None:
+    error = error_of(404, b"404 page not found", "list", SPLIT_ASSIGNMENT, "splitassignments")
+    assert str(error) == "the API server serves no splitassignments of apis/backfill.dev/v1alpha1: install its definition"
+
+
+@pytest.mark.parametrize(
+    ("resource", "path"),
+    [
+        (Resource("", "v1", "pods"), "/api/v1/namespaces/n/pods/x/log"),
+        (BACKFILL, "/apis/backfill.dev/v1alpha1/namespaces/n/backfills/x/log"),
+        (Resource("", "v1", "namespaces", namespaced=False), "/api/v1/namespaces/x/log"),
+    ],
+)
+def test_every_object_has_its_path(resource: Resource, path: str) -> None:
+    assert resource.path("n", "x", "log") == path
+
+
+def test_without_a_namespace_all_of_them_are_meant() -> None:
+    assert BACKFILL.path() == "/apis/backfill.dev/v1alpha1/backfills"
