@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 from operators import OperatorProcess, running, wait_until_ready
 from played import PlayedRun
-from rest import Rest, eventually
+from rest import BACKFILLS, Rest, eventually
+from samples import BACKFILL, CONDITION, STATUS, changed
 
+from backfill.controller.kubernetes.names import FINALIZER
 from table_jobs import HOURS
 
 
@@ -34,3 +36,86 @@ def test_a_backfill_is_planned_run_and_finished(admin: Rest, namespace: str, ope
     assert operator.measured('backfill_attempts_total{outcome="Succeeded"}') == 1
     eventually(lambda: operator.measured('backfill_backfills{state="Succeeded"}') == 1, "it is counted as succeeded")
     assert 'name="january"' not in operator.get("/metrics")
+
+
+def test_an_operator_that_is_asked_to_end_leaves_the_driver_alone_and_the_next_one_goes_on(
+    admin: Rest, namespace: str, operator: OperatorProcess, cluster_admin: Path, tmp_path: Path
+) -> None:
+    run = PlayedRun(admin, namespace, tmp_path)
+    run.create()
+    run.submit()
+    run.report(1, committed=1)
+    eventually(lambda: run.assignment()["released"] > 1, "the next step is released")
+    assert operator.terminate() == 0
+    assert run.assignment().get("stop", False) is False
+    assert run.children() == ["january-a1"]
+    later = OperatorProcess(cluster_admin, namespace, tmp_path, "later")
+    with running(later):
+        wait_until_ready(later)
+        run.replay(committed=1)
+        run.wait_for("Succeeded", "True")
+        assert [attempt["number"] for attempt in run.status["attempts"]] == [1]
+
+
+def test_an_operator_that_is_killed_during_the_run_loses_nothing(
+    admin: Rest, namespace: str, operator: OperatorProcess, cluster_admin: Path, tmp_path: Path
+) -> None:
+    """The same identity goes on with the Lease at once, as a container that starts again in its pod does."""
+    run = PlayedRun(admin, namespace, tmp_path)
+    run.create()
+    run.submit()
+    operator.kill()
+    run.report(1, committed=1)
+    again = OperatorProcess(cluster_admin, namespace, tmp_path, "one")
+    with running(again):
+        run.replay(committed=1)
+        run.wait_for("Succeeded", "True")
+        assert run.children() == ["january-a1"]
+
+
+def test_a_restart_writes_nothing_for_backfills_at_rest(
+    admin: Rest, namespace: str, crds: None, cluster_admin: Path, tmp_path: Path
+) -> None:
+    paths = [_succeeded(admin, namespace, f"done-{number}") for number in range(20)]
+    first = OperatorProcess(cluster_admin, namespace, tmp_path, "first")
+    with running(first):
+        _wait_for_turns(first, len(paths))
+        assert first.terminate() == 0
+    versions = [_version(admin, path) for path in paths]
+    second = OperatorProcess(cluster_admin, namespace, tmp_path, "second")
+    with running(second):
+        _wait_for_turns(second, len(paths))
+        assert set(second.requested()) == {"list"}
+        assert [_version(admin, path) for path in paths] == versions
+
+
+def test_every_line_about_a_backfill_names_it(admin: Rest, namespace: str, operator: OperatorProcess, tmp_path: Path) -> None:
+    run = PlayedRun(admin, namespace, tmp_path)
+    uid = run.create()["metadata"]["uid"]
+    run.wait_for("Planned", "True")
+    lines = [line for line in operator.lines() if line["logger"].endswith("turns")]
+    assert lines
+    assert {(line["namespace"], line["name"], line["uid"]) for line in lines} == {(namespace, "january", uid)}
+    assert not any(secret in operator.log_file.read_text() for secret in run.clicks.properties.values() if "sqlite" in secret)
+
+
+def _succeeded(admin: Rest, namespace: str, name: str) -> str:
+    """The path of a Backfill that succeeded long ago."""
+    path = f"{BACKFILLS.format(namespace)}/{name}"
+    spec = {"metadata.name": name, "metadata.finalizers": [FINALIZER], "spec.workspace": "s3://lake/work"}
+    admin.create(BACKFILLS.format(namespace), changed(BACKFILL, spec)).expect()
+    condition = CONDITION | {"status": "True", "reason": "Finished"}
+    status = STATUS | {"conditions": [condition], "attempts": [{**STATUS["attempts"][0], "outcome": "Succeeded"}]}
+    admin.patch(f"{path}/status", {"status": status}).expect()
+    return path
+
+
+def _version(admin: Rest, path: str) -> str:
+    return str(admin.get(path).expect()["metadata"]["resourceVersion"])
+
+
+def _wait_for_turns(operator: OperatorProcess, turns: int) -> None:
+    """Until so many turns were taken and none is due."""
+    wait_until_ready(operator)
+    eventually(lambda: operator.measured('backfill_reconciles_total{result="done"}') >= turns, f"{turns} turns")
+    eventually(lambda: operator.measured("backfill_queue_depth") == 0, "nothing is due")

@@ -3,6 +3,8 @@
 import logging
 import sys
 
+from prometheus_client import disable_created_metrics
+
 from backfill.api.errors import BackfillError
 from backfill.controller.kubernetes.logs import configure
 from backfill.controller.kubernetes.operator import Operator
@@ -12,6 +14,7 @@ from backfill.controller.kubernetes.settings import parse
 def main() -> int:
     """Runs the operator. Exit status: 0 asked to end, 1 failed, 2 wrong options."""
     settings = parse(sys.argv[1:])
+    disable_created_metrics()  # type: ignore[no-untyped-call]
     configure(settings.log_format, settings.log_level)
     try:
         return Operator(settings).run()

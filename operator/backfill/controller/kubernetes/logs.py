@@ -19,6 +19,7 @@ _SUBJECT: ContextVar[Mapping[str, str | int]] = ContextVar("subject", default=Ma
 _BEARER = re.compile(r"(?i)(bearer )[\w.~+/=-]{8,}")
 _QUIET = {
     "kopf": logging.WARNING,  # at INFO it tells of each object that it saw
+    "kopf._core.reactor.observation": logging.ERROR,  # which kinds are missing is told by whoever lists them
     "kopf._core.reactor.running": logging.ERROR,  # it is not in the main thread here, and says so at every start
     "urllib3": logging.ERROR,  # the client retries and tells itself
 }

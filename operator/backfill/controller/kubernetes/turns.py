@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from backfill.api.backfill import BackfillStatus
-from backfill.api.conditions import Condition, ConditionType, find_condition
+from backfill.api.conditions import SUMMARIES, Condition, ConditionType, find_condition
 from backfill.api.errors import BackfillError, BadInput
 from backfill.controller.interfaces import ConflictError, JobRunner
 from backfill.controller.kubernetes.logs import about
@@ -133,8 +133,10 @@ class Turns:
 
 
 def changed_conditions(before: BackfillStatus, after: BackfillStatus) -> Iterator[Condition]:
-    """The conditions whose status or reason is new."""
+    """The conditions whose status or reason is new, but for those that only sum up others."""
     for condition in after.conditions:
+        if condition.type in SUMMARIES:
+            continue
         old = find_condition(before.conditions, condition.type)
         if old is None or (old.status, old.reason) != (condition.status, condition.reason):
             yield condition

@@ -156,7 +156,12 @@ class Relisting:
         Raises:
             ClusterError: a list could not be had.
         """
-        self.served = frozenset(watched.resource for watched in self._watched if self._list(watched))
+        served = frozenset(watched.resource for watched in self._watched if self._list(watched))
+        if served != self.served:
+            missing = {watched.resource for watched in self._watched} - served
+            names = ", ".join(sorted(f"{kind.plural} of {kind.group}" for kind in missing))
+            _LOG.info("not installed here: %s", names or "nothing that is needed")
+        self.served = served
 
     def keep_on(self, stop: threading.Event, on_new_kinds: Callable[[], None]) -> None:
         """Until ``stop`` is set; ``on_new_kinds`` is called when a kind has come or gone."""
