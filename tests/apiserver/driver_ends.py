@@ -81,28 +81,31 @@ def driver_connection(kubeconfig: Path, directory: Path) -> Connection:
     return Connection(url, token, ca)
 
 
+def driver_settings(controller: PlayedController, attempt: int = 1, **more: Any) -> RuntimeSettings:
+    """What a driver of this Backfill is told when it starts."""
+    fields = {
+        "backfill": controller.name,
+        "namespace": controller.namespace,
+        "uid": controller.owner_uid,
+        "attempt": attempt,
+        "planId": PLAN,
+        "plan": "/plan",
+        "checkpoints": "/checkpoints",
+        "channel": f"kubernetes:{controller.name}",
+        "scratch": "/scratch",
+        "window": {"start": _CREATED, "end": "2026-01-02T00:00:00Z"},
+        "sources": [],
+        "outputs": [],
+        "mainFile": "main.py",
+    }
+    return RuntimeSettings.model_validate(fields | more)
+
+
 def driver_channel(
     connection: Connection, controller: PlayedController, attempt: int = 1, timing: Timing = PATIENT
 ) -> KubernetesChannel:
     """The channel of a driver, not yet opened."""
-    settings = RuntimeSettings.model_validate(
-        {
-            "backfill": controller.name,
-            "namespace": controller.namespace,
-            "uid": controller.owner_uid,
-            "attempt": attempt,
-            "planId": PLAN,
-            "plan": "/plan",
-            "checkpoints": "/checkpoints",
-            "channel": f"kubernetes:{controller.name}",
-            "scratch": "/scratch",
-            "window": {"start": _CREATED, "end": "2026-01-02T00:00:00Z"},
-            "sources": [],
-            "outputs": [],
-            "mainFile": "main.py",
-        }
-    )
-    return KubernetesChannel(ApiServer(connection), controller.name, settings, timing)
+    return KubernetesChannel(ApiServer(connection), controller.name, driver_settings(controller, attempt), timing)
 
 
 def progress(committed: int, attempt: int = 1, **more: Any) -> SplitAssignmentStatus:

@@ -1,17 +1,15 @@
 """What the shipped permissions allow, and what they do not."""
 
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from identities import kubeconfig_of
+from operators import OperatorProcess, running, wait_until_ready
+from played import PlayedRun
 from proxy import UnreliableProxy
-from rest import BACKFILLS, Rest, eventually
+from rest import Rest, eventually
 from roles import OPERATOR_NAMESPACE, granted, may, rules_of, shipped, shipped_files
-from samples import BACKFILL, changed
 
 OPERATOR_MAY = """
 get list watch patch      backfills.backfill.dev
@@ -24,7 +22,7 @@ get                       scheduledsparkapplications.sparkoperator.k8s.io
 get list watch create delete         pods
 get                       pods/log
 get list create patch delete         configmaps
-create patch              events
+get create patch          events
 """
 OPERATOR_MAY_NOT = """
 create update delete deletecollection   backfills.backfill.dev
@@ -120,6 +118,22 @@ def driver(admin: Rest, cluster_admin: Path, crds: None, namespace: str, tmp_pat
         user.close()
 
 
+def refusals(proxy: UnreliableProxy) -> list[str]:
+    """Requests that the server has refused for want of permission, from now on."""
+    refused: list[str] = []
+    proxy.after = lambda request, response: refused.append(str(request)) if response.status in (401, 403) else None
+    return refused
+
+
+def started_operator(variant: str, kubeconfig: Path, namespace: str, proxy: UnreliableProxy, folder: Path) -> OperatorProcess:
+    """The operator's process with this identity, ready, and seen by the proxy."""
+    places = {"cluster": "", "namespaced": namespace}[variant]
+    options = ("--namespaces", places, "--leader-election-namespace", OPERATOR_NAMESPACE)
+    operator = OperatorProcess(proxy.kubeconfig(kubeconfig, folder / "proxied.kubeconfig"), namespace, folder, "one", *options)
+    wait_until_ready(operator)
+    return operator
+
+
 def test_the_operator_may_do_what_it_does_and_nothing_more(
     variant: str, operator_kubeconfig: Path, admin: Rest, namespace: str
 ) -> None:
@@ -156,36 +170,57 @@ def test_secrets_are_read_only_where_that_is_granted(
         assert not any(may(operator, verb, "secrets", namespace) for verb in ("list", "watch", "create", "patch", "delete"))
 
 
-def test_the_operator_works_with_these_permissions_and_is_refused_nothing(
-    variant: str, operator_kubeconfig: Path, admin: Rest, namespace: str, proxy: UnreliableProxy, tmp_path: Path
+def test_a_whole_run_needs_no_more_than_this(
+    variant: str,
+    operator_kubeconfig: Path,
+    driver: Rest,
+    admin: Rest,
+    namespace: str,
+    proxy: UnreliableProxy,
+    tmp_path: Path,
 ) -> None:
-    """From its start over a Backfill that comes and goes to its end."""
-    refused: list[str] = []
-    proxy.after = lambda request, response: refused.append(str(request)) if response.status in (401, 403) else None
-    kubeconfig = proxy.kubeconfig(operator_kubeconfig, tmp_path / "proxied.kubeconfig")
-    command = [sys.executable, "-m", "backfill.controller.kubernetes", "--kubeconfig", str(kubeconfig), "--log-format", "text"]
-    command += ["--leader-election-namespace", OPERATOR_NAMESPACE, "--metrics-port", "0", "--health-port", "0"]
-    command += ["--namespaces", namespace] if variant == "namespaced" else []
-    with (tmp_path / "operator.log").open("w") as log:
-        operator = subprocess.Popen(command, stdout=log, stderr=log)
-        try:
-            path = BACKFILLS.format(namespace)
-            eventually(lambda: ("watch", "backfills") in _made(proxy), "it watches")
-            admin.create(path, changed(BACKFILL, {"metadata.name": "b"})).expect()
-            eventually(lambda: admin.get(f"{path}/b").body.get("status", {}).get("conditions"), "it has said something")
-            admin.delete(f"{path}/b").expect()
-            eventually(lambda: admin.get(f"{path}/b").status == 404, "it has let go of it")
-            operator.send_signal(signal.SIGTERM)
-            assert operator.wait(20) == 0
-        except BaseException:
-            print(_made(proxy))
-            print((tmp_path / "operator.log").read_text())
-            raise
-        finally:
-            operator.kill()
-            operator.wait()
-    assert [each for each in refused if "secrets" not in each] == []
-    assert {("watch", "backfills"), ("patch", "backfills/status"), ("update", "leases")} <= _made(proxy)
+    """The operator and the driver's end from the start to the end of a Backfill, which is then deleted."""
+    refused = refusals(proxy)
+    with (
+        granted(admin, namespace, "operator-secrets.yaml"),
+        running(operator := started_operator(variant, operator_kubeconfig, namespace, proxy, tmp_path)),
+    ):
+        run = PlayedRun(admin, namespace, tmp_path)
+        run.create()
+        run.wait_for("Planned", "True")
+        run.submit()
+        run.replay()
+        run.wait_for("Succeeded", "True")
+        admin.delete(run.path).expect()
+        eventually(lambda: admin.get(run.path).status == 404, "the operator has let go of it")
+        assert operator.terminate() == 0
+    assert refused == []
+
+
+def test_jobs_in_pods_need_no_more_than_this(
+    variant: str,
+    operator_kubeconfig: Path,
+    driver: Rest,
+    admin: Rest,
+    namespace: str,
+    proxy: UnreliableProxy,
+    tmp_path: Path,
+) -> None:
+    """Such a pod runs as the driver's account. It plans, and is deleted for one that cleans up when the Backfill is deleted.
+    Where Secrets are kept from the operator it only tries to look for them."""
+    refused = refusals(proxy)
+
+    def pods() -> set[str]:
+        return {pod["metadata"]["name"] for pod in admin.get(f"api/v1/namespaces/{namespace}/pods").expect()["items"]}
+
+    with running(started_operator(variant, operator_kubeconfig, namespace, proxy, tmp_path)):
+        run = PlayedRun(admin, namespace, tmp_path)
+        run.create(planning={"runIn": "Pod"})
+        planning = eventually(pods, "a pod plans", seconds=30)
+        admin.delete(run.path).expect()
+        eventually(lambda: (found := pods()) and not found & planning, "another pod cleans up", seconds=30)
+    assert [each for each in refused if each != f"get secrets {namespace}/january-catalog"] == []
+    assert proxy.count("create", "pods") >= 2
 
 
 def test_a_driver_may_hear_and_answer_and_nothing_more(driver: Rest, namespace: str) -> None:
@@ -239,10 +274,6 @@ def test_whoever_may_edit_or_view_a_namespace_may_edit_or_view_its_backfills() -
 
 def _true(answers: dict[str, bool]) -> set[str]:
     return {what for what, answer in answers.items() if answer}
-
-
-def _made(proxy: UnreliableProxy) -> set[tuple[str, str]]:
-    return {(request.verb, request.resource) for request in proxy.requests}
 
 
 def _namespace(name: str) -> dict[str, object]:

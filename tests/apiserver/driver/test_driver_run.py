@@ -1,0 +1,79 @@
+"""A driver's agent on a real API server: how it begins in a pod, and how it ends. Its queries are played by the test."""
+
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from driver_ends import PlayedController, driver_channel, driver_settings
+from pyiceberg.utils.config import Config
+from rest import eventually
+
+from backfill.planning.plan import PlanHeader, plan_directory
+from backfill.planning.workspace import Workspace
+from backfill.runtime import api_server
+from backfill.runtime.agent import Agent
+from backfill.runtime.api_server import Connection
+from backfill.runtime.launch import prepare
+from backfill.runtime.release import read_release, release_path
+from backfill.runtime.run import FINISHED, Run
+from backfill.runtime.settings import RuntimeSettings
+from backfill.runtime.tracking import Tracker
+from table_jobs import Clicks
+
+
+@pytest.fixture
+def header(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlanHeader:
+    """A real plan, made in ``tmp_path / "lake" / "here"``."""
+    clicks = Clicks(tmp_path / "lake")
+    for name, value in clicks.variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # read once, when PyIceberg was imported
+    return clicks.plan_here()
+
+
+@pytest.fixture
+def settings(controller: PlayedController, header: PlanHeader, tmp_path: Path) -> RuntimeSettings:
+    plan = plan_directory(Workspace(str(tmp_path / "lake" / "here")), header.plan_id).uri
+    (tmp_path / "scratch").mkdir()
+    sources = [{"name": "clicks", "table": "lake.raw.clicks", "timestampColumn": "at"}]
+    more = {"plan": plan, "scratch": str(tmp_path / "scratch"), "sources": sources}
+    return driver_settings(controller, planId=header.plan_id, **more)
+
+
+def test_a_driver_in_a_pod_talks_through_the_assignment_that_its_settings_name(
+    controller: PlayedController,
+    settings: RuntimeSettings,
+    connection: Connection,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(api_server, "_SERVICE_ACCOUNT", connection.token_file.parent)
+    address = urlsplit(connection.url)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", str(address.hostname))
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(address.port))
+    controller.create()
+    controller.write(planId=settings.plan_id)
+    run, agent = prepare(settings)
+    agent.start()
+    eventually(lambda: controller.status.get("phase") == "Starting", "it says that it starts")
+    controller.write(released=2)
+    eventually(lambda: read_release(release_path(settings.scratch)).released == 2, "its sources are told")
+    run.end(FINISHED)
+    assert agent.reported.wait(20)
+    assert controller.status["phase"] == "Finished"
+
+
+def test_a_run_whose_assignment_is_deleted_stops_by_itself(
+    controller: PlayedController, settings: RuntimeSettings, header: PlanHeader, connection: Connection
+) -> None:
+    controller.create()
+    channel = driver_channel(connection, controller)
+    channel.open()
+    run = Run(settings, Tracker(header, ["clicks"], lambda source, step: 0, lambda: 0))
+    agent = Agent(run, channel, lambda query: None, controller_grace_seconds=0.2)
+    agent.start()
+    eventually(lambda: controller.status.get("phase") == "Starting", "it says that it starts")
+    assert not run.stopping.is_set()
+    controller.delete()
+    assert agent.reported.wait(20)
+    assert run.outcome is not None
+    assert run.outcome.phase == "Stopped"
