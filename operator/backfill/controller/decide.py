@@ -29,7 +29,8 @@ def decide(observed: Observed) -> Decision:
         _begin(observed, draft)
     draft.set(observed_generation=generation)
     following = phase(observed, draft)
-    summarise(draft)
+    if draft.status != observed.backfill.status:
+        summarise(draft)  # from what is recorded it follows already
     return Decision(draft.status, following)
 
 

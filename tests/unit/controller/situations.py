@@ -86,8 +86,10 @@ def with_condition(
 
 
 def attempt(number: int = 1, outcome: str = "Running", **fields: Any) -> Attempt:
-    ended = {} if outcome == "Running" else {"finished_at": NOW - timedelta(minutes=1)}
-    return Attempt(number=number, started_at=NOW - timedelta(minutes=5), outcome=outcome, **{**ended, **fields})  # type: ignore[arg-type]
+    times = {"started_at": NOW - timedelta(minutes=5)}
+    if outcome != "Running":
+        times["finished_at"] = NOW - timedelta(minutes=1)
+    return Attempt(number=number, outcome=outcome, **{**times, **fields})  # type: ignore[arg-type]
 
 
 def assigned(number: int = 1, released: int = 2, *, stop: bool = False, watermark: datetime = START) -> SplitAssignmentSpec:
