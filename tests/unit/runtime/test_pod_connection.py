@@ -1,0 +1,37 @@
+"""Where a driver in a pod finds its API server and its token."""
+
+from pathlib import Path
+
+import pytest
+
+from backfill.api.errors import BackfillError
+from backfill.runtime import api_server
+from backfill.runtime.api_server import pod_connection
+
+
+@pytest.fixture
+def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty directory in the place of a service account's."""
+    monkeypatch.setattr(api_server, "_SERVICE_ACCOUNT", tmp_path)
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    return tmp_path
+
+
+@pytest.mark.parametrize(("host", "url"), [("10.0.0.1", "https://10.0.0.1:443"), ("fd00::1", "https://[fd00::1]:443")])
+def test_it_is_what_kubernetes_tells_every_pod(account: Path, monkeypatch: pytest.MonkeyPatch, host: str, url: str) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
+    (account / "token").write_text("t")
+    assert pod_connection().url == url
+
+
+def test_a_pod_without_a_token_is_told_what_it_lacks(account: Path) -> None:
+    with pytest.raises(BackfillError, match="automountServiceAccountToken must be true"):
+        pod_connection()
+
+
+def test_a_process_that_is_in_no_pod_is_told_the_same(account: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (account / "token").write_text("t")
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST")
+    with pytest.raises(BackfillError):
+        pod_connection()
