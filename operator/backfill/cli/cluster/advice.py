@@ -11,7 +11,7 @@ from backfill.cli.ending import BAD_INPUT, SUCCEEDED, exit_status
 from backfill.cli.view import has_failed
 
 _TAKEN_UP_WITHIN = timedelta(seconds=30)
-_WITHOUT_A_LOG = {Reason.PUBLISH_CONFLICT, Reason.PUBLISH_FAILED, Reason.PLANNING_FAILED, Reason.INVALID_INPUT}
+_WITHOUT_A_LOG = {Reason.PUBLISH_FAILED, Reason.PLANNING_FAILED, Reason.INVALID_INPUT}
 _DRIVER_TROUBLE = {Reason.BACKING_OFF, Reason.DRIVER_SILENT, Reason.DRIVER_DOES_NOT_END}
 
 
@@ -30,7 +30,7 @@ def at_rest(backfill: Backfill) -> bool:
     outcome = find_condition(backfill.status.conditions, ConditionType.SUCCEEDED)
     if outcome is not None and outcome.status != "Unknown":
         return True
-    return _waits_for_approval(backfill) or _stands_still(backfill)
+    return _waits_for_approval(backfill) or _stands_still(backfill) or _stalled(backfill)
 
 
 def next_step(backfill: Backfill, place: Place, now: datetime) -> Advice | None:
@@ -48,6 +48,8 @@ def next_step(backfill: Backfill, place: Place, now: datetime) -> Advice | None:
         return Advice("it is suspended; go on with:", (place.command("resume", name),))
     if _waits_for_approval(backfill):
         return Advice("look at the result in the branch, then publish it with:", (place.command("approve", name),))
+    if _stalled(backfill):
+        return Advice("mend what is said above; the operator sees it and goes on by itself")
     running = find_condition(backfill.status.conditions, ConditionType.RUNNING)
     if running is not None and running.reason in _DRIVER_TROUBLE:
         return Advice("see why with:", (place.command("logs", name),))
@@ -80,6 +82,9 @@ def _of_a_new_one(backfill: Backfill, now: datetime) -> Advice | None:
 def _of_a_failure(backfill: Backfill, place: Place) -> Advice:
     name, outcome = backfill.metadata.name, find_condition(backfill.status.conditions, ConditionType.SUCCEEDED)
     retry, logs = place.command("retry", name), place.command("logs", name)
+    if outcome is not None and outcome.reason == Reason.PUBLISH_CONFLICT:
+        what = "look at what has changed the table; to replace it all the same, cancel this and apply it anew:"
+        return Advice(what, (place.command("cancel", name),))
     if exit_status(backfill) == BAD_INPUT and backfill.status.plan_id is None:
         return Advice("correct the manifest and apply it again; or, if what was missing is there now, try again with:", (retry,))
     if backfill.status.attempts and outcome is not None and outcome.reason not in _WITHOUT_A_LOG:
@@ -90,6 +95,11 @@ def _of_a_failure(backfill: Backfill, place: Place) -> Advice:
 def _waits_for_approval(backfill: Backfill) -> bool:
     published = find_condition(backfill.status.conditions, ConditionType.PUBLISHED)
     return published is not None and published.reason == Reason.WAITING_FOR_APPROVAL
+
+
+def _stalled(backfill: Backfill) -> bool:
+    stalled = find_condition(backfill.status.conditions, ConditionType.STALLED)
+    return stalled is not None and stalled.status == "True"
 
 
 def _stands_still(backfill: Backfill) -> bool:

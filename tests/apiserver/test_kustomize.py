@@ -1,0 +1,80 @@
+"""``kubectl apply -k deploy/kustomize``: all that a cluster needs, accepted by an API server."""
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from resources import ROOT
+from rest import Manifest, Rest
+
+KUSTOMIZE = ROOT / "deploy" / "kustomize"
+CORE = {"Namespace": "namespaces", "ServiceAccount": "serviceaccounts"}
+GROUPED = {
+    "ClusterRole": "clusterroles",
+    "ClusterRoleBinding": "clusterrolebindings",
+    "CustomResourceDefinition": "customresourcedefinitions",
+    "Deployment": "deployments",
+    "PodDisruptionBudget": "poddisruptionbudgets",
+    "Role": "roles",
+    "RoleBinding": "rolebindings",
+}
+
+
+def manifests_of(folder: Path) -> Iterator[Manifest]:
+    """What a kustomization lists, in its order, as the files have it."""
+    listed = next(path for name in ("kustomization.yaml", "Kustomization") if (path := folder / name).exists())
+    for resource in yaml.safe_load(listed.read_text())["resources"]:
+        path = folder / resource
+        yield from manifests_of(path) if path.is_dir() else yaml.safe_load_all(path.read_text())
+
+
+MANIFESTS = list(manifests_of(KUSTOMIZE))
+
+
+def path_of(manifest: Manifest) -> str:
+    """Where the API server has it."""
+    metadata, kind = manifest["metadata"], manifest["kind"]
+    root = f"apis/{manifest['apiVersion']}" if kind in GROUPED else "api/v1"
+    place = f"/namespaces/{metadata['namespace']}" if "namespace" in metadata else ""
+    return f"{root}{place}/{(GROUPED | CORE)[kind]}/{metadata['name']}"
+
+
+@pytest.fixture
+def operator_namespace(admin: Rest) -> str:
+    namespace = next(manifest for manifest in MANIFESTS if manifest["kind"] == "Namespace")
+    admin.apply(path_of(namespace), namespace).expect()
+    return str(namespace["metadata"]["name"])
+
+
+@pytest.mark.usefixtures("operator_namespace")
+@pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda each: f"{each['kind']} {each['metadata']['name']}")
+def test_a_manifest_is_accepted_without_a_warning(admin: Rest, manifest: Manifest) -> None:
+    answer = admin.patch(
+        path_of(manifest), manifest, "apply", fieldManager="t", force="true", fieldValidation="Strict", dryRun="All"
+    )
+    answer.expect()
+    assert answer.warnings == []
+
+
+def test_the_operators_pods_are_as_restricted_as_the_namespace_wants_them(admin: Rest, operator_namespace: str) -> None:
+    deployment = next(manifest for manifest in MANIFESTS if manifest["kind"] == "Deployment")
+    template = deployment["spec"]["template"]
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": template["spec"]["serviceAccountName"]}}
+    admin.apply(f"api/v1/namespaces/{operator_namespace}/serviceaccounts/{account['metadata']['name']}", account).expect()
+    pods = f"api/v1/namespaces/{operator_namespace}/pods"
+    pod = {"metadata": {"name": "operator"}, "spec": template["spec"]}
+    assert admin.create(pods, pod, dryRun="All").expect()
+    loose = [{**container, "securityContext": {}} for container in template["spec"]["containers"]]
+    refused = admin.create(pods, pod | {"spec": template["spec"] | {"containers": loose}}, dryRun="All")
+    assert (refused.status, "PodSecurity" in refused.message) == (403, True)
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl")
+def test_kubectl_makes_the_same_of_it() -> None:
+    built = subprocess.run(["kubectl", "kustomize", str(KUSTOMIZE)], capture_output=True, text=True, check=True).stdout
+    named = {(each["kind"], each["metadata"]["name"]) for each in yaml.safe_load_all(built)}
+    assert named == {(each["kind"], each["metadata"]["name"]) for each in MANIFESTS}
+    assert "image: registry.example.com/backfill-operator" in built
