@@ -1,5 +1,6 @@
 """A Backfill in a cluster: what the controller reads of it and writes to it."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,14 @@ from rest import BACKFILLS, Manifest, Rest
 from samples import BACKFILL, changed
 
 from backfill.api.backfill import BackfillStatus
-from backfill.api.conditions import ConditionType, find_condition
-from backfill.api.errors import BadInput
+from backfill.api.errors import BadInput, Problem
+from backfill.controller.decide import digest, finished
 from backfill.controller.interfaces import ConflictError
 from backfill.controller.kubernetes.cache import Cache, own_key
 from backfill.controller.kubernetes.client import Cluster
 from backfill.controller.kubernetes.names import FINALIZER
 from backfill.controller.kubernetes.store import KubernetesStore
+from backfill.controller.observed import Observed
 
 WORKSPACE = {"spec.workspace": "s3://lake/backfills"}
 
@@ -191,8 +193,11 @@ def test_without_any_workspace_the_resource_says_what_to_do(admin: Rest, crds: N
     with pytest.raises(BadInput, match=r"spec\.workspace: is missing") as refusal:
         subject.store.load()
     subject.store.refuse(refusal.value)
-    (condition,) = subject.now["status"]["conditions"]
-    assert (condition["type"], condition["status"], condition["reason"]) == ("Succeeded", "False", "InvalidInput")
+    conditions = {each["type"]: each for each in subject.now["status"]["conditions"]}
+    condition = conditions["Succeeded"]
+    assert (condition["status"], condition["reason"]) == ("False", "InvalidInput")
+    assert (conditions["Ready"]["status"], conditions["Stalled"]["status"]) == ("False", "True")
+    assert [status.conditions[0].reason for status in subject.written] == ["InvalidInput"]
     assert "name a prefix of an object store" in condition["message"]
     version = subject.now["metadata"]["resourceVersion"]
     with pytest.raises(BadInput):
@@ -210,9 +215,23 @@ def test_a_refused_backfill_is_worked_on_once_it_is_corrected(admin: Rest, crds:
     subject.cache.put(subject.now)
     backfill = subject.store.load()
     assert backfill is not None
-    condition = find_condition(backfill.status.conditions, ConditionType.SUCCEEDED)
-    assert condition is not None
-    assert condition.observed_generation < backfill.metadata.generation
+    assert not finished(Observed(backfill, datetime.now(UTC)))
+
+
+def test_a_spec_that_was_tried_is_tried_again_after_a_wrong_one(subject: Subject) -> None:
+    backfill = subject.store.load()
+    assert backfill is not None
+    subject.store.write_status(BackfillStatus(tried=digest(backfill.spec), workspace="s3://lake/x"))
+    subject.edit({"spec": {"maxMisalignment": "20m"}})
+    subject.cache.put(subject.now)
+    subject.store.load()
+    subject.store.refuse(BadInput(Problem("spec", "is wrong")))
+    subject.edit({"spec": {"maxMisalignment": "15m"}})
+    subject.cache.put(subject.now)
+    restored = subject.store.load()
+    assert restored is not None
+    assert restored.status.workspace == "s3://lake/x"
+    assert not finished(Observed(restored, datetime.now(UTC)))
 
 
 def test_what_this_version_can_not_read_is_refused_and_keeps_the_rest_of_its_status(subject: Subject) -> None:

@@ -1,12 +1,12 @@
 """One Backfill in a cluster, read from a cache and written to the API server."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 
 from pydantic import ValidationError
 
-from backfill.api.backfill import KIND, Backfill, BackfillSpec, BackfillStatus
-from backfill.api.conditions import ConditionType, Reason
+from backfill.api.backfill import KIND, Backfill, BackfillSpec, BackfillStatus, ObjectMeta
 from backfill.api.errors import BadInput, InvalidManifest, Problem
 from backfill.api.problems import problems_of, read_json
 from backfill.api.rules import check_spec
@@ -16,6 +16,7 @@ from backfill.controller.kubernetes.client import Cluster
 from backfill.controller.kubernetes.errors import NotFound
 from backfill.controller.kubernetes.names import API_VERSION, CONTROLLER_MANAGER, FINALIZER, Key
 from backfill.controller.kubernetes.resources import BACKFILL, Manifest
+from backfill.controller.refusal import refused, unread
 from backfill.planning.workspace import Workspace
 
 OnStatus = Callable[[Backfill, BackfillStatus], None]
@@ -138,17 +139,14 @@ class KubernetesStore:
         if "deletionTimestamp" in raw["metadata"]:
             self.delete()
             return
-        generation, status = raw["metadata"].get("generation", 0), raw.get("status", {})
-        conditions = status.get("conditions", [])
-        message = "\n".join(str(problem) for problem in error.problems)
-        wanted = {"status": "False", "reason": Reason.INVALID_INPUT, "message": message, "observedGeneration": generation}
-        old: Manifest = next((each for each in conditions if each["type"] == ConditionType.SUCCEEDED), {})
-        if old.items() >= wanted.items():
+        metadata = read_json(ObjectMeta, raw["metadata"])
+        recorded = _readable_status(raw)
+        status = refused(metadata, recorded, error.problems, datetime.now(UTC))
+        if status == recorded:
             return
-        since = old["lastTransitionTime"] if old.get("status") == "False" else _now()
-        refused = {"type": str(ConditionType.SUCCEEDED), "lastTransitionTime": since, **wanted}
-        others = [each for each in conditions if each["type"] != ConditionType.SUCCEEDED]
-        self._apply_status({**status, "observedGeneration": generation, "conditions": [*others, refused]})
+        said = {key: value for key, value in status.to_manifest().items() if key in _SAID_BY_A_REFUSAL}
+        self._apply_status({key: value for key, value in raw.get("status", {}).items() if key != "tried"} | said)
+        self._on_status(unread(metadata, recorded), status)
 
     @property
     def _where(self) -> str:
@@ -220,6 +218,7 @@ class KubernetesStore:
             self._backfills.forget(self._raw)
 
 
+_SAID_BY_A_REFUSAL = ("conditions", "observedGeneration", "finishedAt")
 _NO_WORKSPACE = Problem(
     "spec.workspace", "is missing, and the operator has no default", "name a prefix of an object store that all pods can reach"
 )
@@ -230,5 +229,10 @@ def _exactly(raw: Manifest) -> Manifest:
     return {name: raw["metadata"][name] for name in ("name", "namespace", "uid", "resourceVersion")}
 
 
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+def _readable_status(raw: Manifest) -> BackfillStatus:
+    """The conditions at least, where another version of the operator has said more."""
+    status = raw.get("status", {})
+    for readable in (status, {"conditions": status.get("conditions", [])}):
+        with suppress(ValidationError):
+            return read_json(BackfillStatus, readable)
+    return BackfillStatus()

@@ -1,0 +1,28 @@
+"""The status of a Backfill that nothing can be decided for, because its spec can not be read or breaks a rule. Pure."""
+
+from datetime import datetime
+
+from backfill.api.backfill import Backfill, BackfillStatus, ObjectMeta
+from backfill.api.conditions import ConditionType, Reason
+from backfill.api.errors import Problem
+from backfill.controller.draft import Draft, in_lines
+from backfill.controller.observed import Observed
+from backfill.controller.readiness import summarise
+
+
+def refused(metadata: ObjectMeta, recorded: BackfillStatus, problems: tuple[Problem, ...], now: datetime) -> BackfillStatus:
+    """What is recorded, and that it has failed for these reasons until its spec changes; the same where that is recorded."""
+    draft = Draft(Observed(unread(metadata, recorded), now))
+    outcome, generation = draft.find(ConditionType.SUCCEEDED), metadata.generation
+    said = outcome is not None and (outcome.reason, outcome.observed_generation) == (Reason.INVALID_INPUT, generation)
+    if said and outcome is not None and outcome.message == in_lines(problems):
+        return recorded
+    draft.condition(ConditionType.SUCCEEDED, "False", Reason.INVALID_INPUT, in_lines(problems))
+    draft.set(observed_generation=generation, finished_at=now, tried="")  # what was tried before may be tried again
+    summarise(draft)
+    return draft.status
+
+
+def unread(metadata: ObjectMeta, status: BackfillStatus) -> Backfill:
+    """A Backfill without a spec: nothing may ask for it."""
+    return Backfill.model_construct(metadata=metadata, status=status)  # type: ignore[call-arg]
