@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from proxy import refusal, running_proxy
 from rest import BACKFILLS, DEFINITIONS, Manifest, Rest, eventually
 from samples import BACKFILL as SAMPLE
 from samples import changed
@@ -116,6 +117,27 @@ def test_a_kind_that_is_defined_later_is_watched_after_the_next_list(
         admin.delete(f"{DEFINITIONS}/{definition}")
     admin.create(BACKFILLS.format(namespace), minimal_backfill("still")).expect()
     eventually(lambda: backfills.get(namespace, "still"), "the other watches go on without the kind")
+
+
+def test_watches_that_were_refused_begin_anew(
+    admin: Rest, crds: None, cluster_admin: Path, namespace: str, tmp_path: Path
+) -> None:
+    cache = Cache(own_key)
+    with running_proxy(cluster_admin) as proxy:
+        login = Login(proxy.kubeconfig(cluster_admin, tmp_path / "config"))
+        proxy.before = lambda request: refusal(403, "Forbidden") if request.verb == "watch" else None
+        watching = Watching([Watched(BACKFILL, cache)], [namespace], login.connection)
+        watching.start()
+        try:
+            eventually(lambda: proxy.count("watch") > 1, "it tries again")
+            proxy.before = lambda request: None
+            seen = proxy.count("watch")
+            eventually(lambda: proxy.count("watch") > seen, "it watches")
+            admin.create(BACKFILLS.format(namespace), minimal_backfill("after")).expect()
+            eventually(lambda: cache.get(namespace, "after"), "it sees what is new")
+        finally:
+            watching.close()
+        assert not watching.alive
 
 
 def test_a_deletion_that_no_watch_told_of_is_found_by_the_list(admin: Rest, crds: None, namespace: str, watch: Watch) -> None:

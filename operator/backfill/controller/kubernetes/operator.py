@@ -60,7 +60,7 @@ class Operator:
         self._elector = Elector(lease, settings.identity)
         self._queue: WorkQueue[Key] = WorkQueue(on_taken=self._metrics.waited)
         self._metrics.watch_depth(lambda: self._queue.depth)
-        self._caches.listen(self._queue.mark)
+        self._caches.listen(self._changed)
         self._pool = JobPool(
             self._credentials, processes=settings.jobs, memory_bytes=settings.job_memory, on_used=self._metrics.used
         )
@@ -107,6 +107,11 @@ class Operator:
                 _LOG.error("what there is can not be listed: %s", error)
             self._stop.wait(_RETRY_SECONDS)
         return False
+
+    def _changed(self, key: Key) -> None:
+        """Who does not lead has nothing to do, and begins with all there is when it comes to lead."""
+        if self._elector.leads:
+            self._queue.mark(key)
 
     def _relist(self) -> None:
         self._relisting.keep_on(self._stop, self._watching.restart)

@@ -9,6 +9,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -89,8 +90,9 @@ class Watching:
         self._namespaces = namespaces
         self._connection = connection
         self._closed = threading.Event()
-        self._restart = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watches", daemon=True)
+        self._lock = threading.Lock()
+        self._end: Callable[[], object] | None = None
 
     @property
     def alive(self) -> bool:
@@ -103,17 +105,18 @@ class Watching:
 
     def restart(self) -> None:
         """Looks anew at which kinds there are."""
-        self._restart.set()
+        with self._lock:
+            if self._end is not None:
+                self._end()
 
     def close(self) -> None:
         """Ends the watches, and waits a moment for it."""
         self._closed.set()
-        self._restart.set()
+        self.restart()
         self._thread.join(_STOP_SECONDS)
 
     def _run(self) -> None:
         while not self._closed.is_set():
-            self._restart.clear()
             try:
                 asyncio.run(self._operator())
             except Exception as error:
@@ -121,13 +124,25 @@ class Watching:
                 self._closed.wait(_RETRY_SECONDS)
 
     async def _operator(self) -> None:
+        # Not an event of threads: Kopf would leave a thread waiting for it when it breaks, and the loop would wait for that.
+        stop, loop = asyncio.Event(), asyncio.get_running_loop()
+        with self._lock:
+            self._end = partial(loop.call_soon_threadsafe, stop.set)
+        try:
+            if not self._closed.is_set():
+                await self._watch(stop)
+        finally:
+            with self._lock:
+                self._end = None
+
+    async def _watch(self, stop: asyncio.Event) -> None:
         await kopf.operator(
             registry=self._registry(),
             settings=_settings(self._watched),
             standalone=True,
             clusterwide=not self._namespaces,
             namespaces=self._namespaces,
-            stop_flag=self._restart,
+            stop_flag=stop,
         )
 
     def _registry(self) -> kopf.OperatorRegistry:
