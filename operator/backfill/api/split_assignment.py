@@ -89,7 +89,7 @@ class SplitAssignmentStatus(Model):
     max_observed_misalignment_seconds: float | None = None
     """The furthest any row really read was ahead of the global watermark at that moment."""
     reason: Annotated[str, Field(max_length=64)] = ""
-    """One word for a failure: ``UnsupportedProgram`` must not be tried again."""
+    """One word for a failure: ``UnsupportedProgram`` and ``InvalidInput`` must not be tried again."""
     message: Message = ""
     """What failed, for people."""
 

@@ -286,10 +286,11 @@ def test_failures_before_a_person_asked_again_do_not_count() -> None:
     assert stage(decision, ConditionType.RUNNING) == ("Unknown", Reason.BACKING_OFF)
 
 
-def test_a_program_that_can_not_be_redirected_is_not_tried_again() -> None:
-    report = reported("Failed", reason="UnsupportedProgram", message="foreachBatch writes to JDBC")
+@pytest.mark.parametrize("reason", [Reason.UNSUPPORTED_PROGRAM, Reason.INVALID_INPUT])
+def test_what_would_fail_again_is_not_tried_again(reason: Reason) -> None:
+    report = reported("Failed", reason=reason.value, message="foreachBatch writes to JDBC")
     decision = decide(running(driver=DriverState("Exited", 2), report=report))
-    assert stage(decision, ConditionType.SUCCEEDED) == ("False", Reason.UNSUPPORTED_PROGRAM)
+    assert stage(decision, ConditionType.SUCCEEDED) == ("False", reason)
     assert message(decision, ConditionType.RUNNING) == "foreachBatch writes to JDBC"
 
 

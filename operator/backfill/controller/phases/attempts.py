@@ -15,6 +15,7 @@ LOOK_SECONDS = 10.0
 """Between two looks at a driver that was killed."""
 _LONGEST_BACKOFF = timedelta(minutes=10)
 _RUNNING = ConditionType.RUNNING
+_NOT_TRIED_AGAIN = (Reason.UNSUPPORTED_PROGRAM, Reason.INVALID_INPUT)
 _TAIL_LINES = 12
 
 
@@ -83,8 +84,8 @@ def react(observed: Observed, draft: Draft) -> None:
     if last.outcome != "Failed":
         return
     report, policy = observed.report, observed.backfill.spec.failure_policy
-    if report is not None and report.reason == Reason.UNSUPPORTED_PROGRAM:
-        draft.fail(_RUNNING, Reason.UNSUPPORTED_PROGRAM, last.message)
+    if report is not None and report.reason in _NOT_TRIED_AGAIN:
+        draft.fail(_RUNNING, Reason(report.reason), last.message)
         return
     fruitless = _fruitless_attempts(draft.status.attempts, draft.status.progress.committed, last.generation)
     tail = "\n".join(observed.driver.log_tail[-_TAIL_LINES:])
