@@ -137,6 +137,19 @@ def test_a_new_plan_takes_the_place_of_the_old_one(cluster: Cluster, backfill: B
         KubernetesPlans(cluster).header(planned(backfill, old))
 
 
+def test_what_an_earlier_backfill_of_the_name_left_is_taken_over(
+    cluster: Cluster, backfill: Backfill, admin: Rest, namespace: str
+) -> None:
+    """It is about to be collected with its owner: now it has another one only."""
+    KubernetesPlans(cluster).keep(backfill, header(3))
+    admin.delete(f"{BACKFILLS.format(namespace)}/july").expect()
+    again, plan = stored(admin, namespace), header(4)
+    KubernetesPlans(cluster).keep(again, plan)
+    owners = admin.get(config_map(namespace)).expect()["metadata"]["ownerReferences"]
+    assert [owner["uid"] for owner in owners] == [again.metadata.uid]
+    assert KubernetesPlans(cluster).header(planned(again, plan)) == plan
+
+
 @pytest.mark.parametrize(
     ("damage", "told"),
     [
