@@ -6,8 +6,11 @@ from pathlib import Path
 import pytest
 from kubeconfigs import write_kubeconfig
 from operators import TAKEOVER_SECONDS, OperatorProcess, running, wait_until_ready
+from proxy import running_proxy
 from rest import BACKFILLS, Rest, eventually
 from samples import BACKFILL, changed
+
+from backfill.controller.kubernetes.leader import LeaseTimes
 
 LEASES = "apis/coordination.k8s.io/v1/namespaces/{}/leases"
 
@@ -80,3 +83,33 @@ def test_without_credentials_it_says_so_and_ends(tmp_path: Path) -> None:
         eventually(lambda: operator.ended is not None, "it ends")
         assert operator.ended == 1
         assert "no cluster to talk to" in operator.lines()[-1]["message"]
+
+
+@pytest.mark.usefixtures("crds")
+def test_an_api_server_that_is_away_for_moments_costs_no_leadership(
+    admin: Rest, cluster_admin: Path, namespace: str, tmp_path: Path
+) -> None:
+    with running_proxy(cluster_admin) as proxy:
+        operator = OperatorProcess(proxy.kubeconfig(cluster_admin, tmp_path / "config"), namespace, tmp_path)
+        with running(operator):
+            wait_until_ready(operator)
+            with proxy.away():
+                admin.create(BACKFILLS.format(namespace), changed(BACKFILL, {"metadata.name": "meanwhile"})).expect()
+                eventually(lambda: "the lease could not be" in operator.log_file.read_text(), "it notices")
+            path = f"{BACKFILLS.format(namespace)}/meanwhile"
+            eventually(lambda: admin.get(path).expect().get("status"), "it goes on")
+            assert operator.ready() == "leader"
+
+
+@pytest.mark.usefixtures("crds")
+def test_a_leader_that_can_not_reach_the_api_server_for_long_ends_with_an_error(
+    cluster_admin: Path, namespace: str, tmp_path: Path
+) -> None:
+    with running_proxy(cluster_admin) as proxy:
+        operator = OperatorProcess(proxy.kubeconfig(cluster_admin, tmp_path / "config"), namespace, tmp_path)
+        with running(operator):
+            wait_until_ready(operator)
+            with proxy.away():
+                cut_at = time.monotonic()
+                eventually(lambda: operator.ended == 1, "it ends", seconds=LeaseTimes().duration)
+                assert time.monotonic() - cut_at < LeaseTimes().duration
