@@ -106,6 +106,11 @@ def wait_until_ready(operator: OperatorProcess, words: str = "leader") -> None:
     eventually(lambda: operator.ready() == words, f"{operator.log_file.stem} is {words}", seconds=TAKEOVER_SECONDS)
 
 
+def children_of(pid: int) -> list[int]:
+    """The processes that a process has started."""
+    return [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]
+
+
 def _free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as opened:
         return int(opened.getsockname()[1])
