@@ -9,7 +9,8 @@ BackfillError
 ├── ControllerRunning        another process works on this Backfill
 ├── PlanCorrupt              a stored plan is lost, or does not match its header
 ├── PublishConflict          the output table changed inside the window since the backfill began
-└── RunFailed                the application failed more often than the failure policy allows
+├── RunFailed                the application failed more often than the failure policy allows
+└── ClusterError             the API server did not do what it was asked for (``controller/kubernetes/errors.py``)
 """
 
 # ruff: noqa: N818 - the names say what is wrong; that they are errors is said by raising them
