@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console
@@ -17,6 +18,7 @@ from backfill.cli.foreground import control
 from backfill.cli.result import result_line
 from backfill.cli.target import DEFAULT_STATE, find, read_file
 from backfill.controller.lock import ControllerLock
+from backfill.controller.phases.resting import expires_at
 from backfill.controller.store import LocalStore
 
 _POLL_SECONDS = 0.1
@@ -57,7 +59,7 @@ def run_file(context: Context, file: Path) -> int:
         else:
             _refuse_changes(stored, backfill, context)
             if exit_status(stored) == SUCCEEDED:
-                return _say_finished(context, stored)
+                return _say_finished(context, _without_expired_remains(context, store, stored))
             _apply(store, stored, backfill, application)
         return _control(context, store)
 
@@ -109,6 +111,14 @@ def cancel_one(context: Context, target: str) -> int:
         raise BackfillError(f"{why}; to forget it all the same, remove {store.directory}")
     _say(context, f"{store.name}: removed")
     return SUCCEEDED
+
+
+def _without_expired_remains(context: Context, store: LocalStore, stored: Backfill) -> Backfill:
+    """What a finished Backfill made is removed when somebody asks for it after its time: nobody is there before."""
+    due = expires_at(stored)
+    if due is None or due > datetime.now(UTC):
+        return stored
+    return control(store, stored, context.out) or stored
 
 
 def _make_channel(store: LocalStore, state: Path) -> None:

@@ -94,15 +94,16 @@ def _of_output(output: OutputStatus) -> str:
 
 
 def _conditions(view: View) -> RenderableType:
+    """Why a Backfill has failed is told once and in full: that may be a list of mistakes, or the end of a log."""
     told = [condition for condition in in_order(view.status.conditions) if condition.type not in SUMMARIES]
-    return _rows((f"{condition.type}={condition.status}", _of_condition(condition)) for condition in told)
+    failure = next((each.message for each in told if each.type == ConditionType.SUCCEEDED and each.status == "False"), "")
+    return _rows((f"{condition.type}={condition.status}", _of_condition(condition, failure)) for condition in told)
 
 
-def _of_condition(condition: Condition) -> str:
-    """Why a Backfill has failed is told in full: that may be a list of mistakes, or the end of a log."""
-    if condition.type == ConditionType.SUCCEEDED and condition.status == "False":
-        return f"{condition.reason}: {condition.message}"
-    return in_words(condition)
+def _of_condition(condition: Condition, failure: str) -> str:
+    if not failure or condition.message != failure:
+        return in_words(condition)
+    return f"{condition.reason}: {failure}" if condition.type == ConditionType.SUCCEEDED else str(condition.reason)
 
 
 def _rows(rows: Iterable[tuple[str, str]]) -> RenderableType:

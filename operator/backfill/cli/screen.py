@@ -40,9 +40,10 @@ class LiveScreen:
         self._shown_at = 0.0
 
     def show(self, view: View) -> None:
-        """Redraws, at most ten times a second."""
-        if time.monotonic() - self._shown_at >= _REFRESH_SECONDS:
-            self._live.update(render(view), refresh=True)
+        """Redraws, at most ten times a second. What is not drawn yet is drawn when the screen ends."""
+        due = time.monotonic() - self._shown_at >= _REFRESH_SECONDS
+        self._live.update(render(view), refresh=due)
+        if due:
             self._shown_at = time.monotonic()
 
     def say(self, text: str) -> None:
@@ -113,7 +114,9 @@ def in_words(condition: Condition) -> str:
 
 def render(view: View) -> RenderableType:
     """The live screen."""
-    if not view.planned or view.stage is None:
+    if not view.planned:
+        return overview(view) if view.failed else Group(overview(view), Text(f"  {_before_the_plan(view)}"))
+    if view.stage is None:
         return overview(view)
     style = "yellow" if view.stage.reason in _TROUBLE else "dim"
     return Group(overview(view), Text(f"  {in_words(view.stage)}", style=style, overflow="ellipsis", no_wrap=True))
@@ -121,9 +124,7 @@ def render(view: View) -> RenderableType:
 
 def overview(view: View, *, scale: bool = False) -> RenderableType:
     """How far it is; with ``scale``, also what the lanes of the sources are drawn on."""
-    if view.planned:
-        return Group(_title(view), _bars(view, scale), _numbers(view))
-    return Group(_title(view), *([] if view.failed else [Text(f"  {_before_the_plan(view)}")]))
+    return Group(_title(view), _bars(view, scale), _numbers(view)) if view.planned else _title(view)
 
 
 def _before_the_plan(view: View) -> str:

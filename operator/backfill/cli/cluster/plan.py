@@ -14,7 +14,6 @@ from backfill.cli.ending import SUCCEEDED, WAITS
 from backfill.cli.plan_page import render_plan
 from backfill.cli.screen import in_words
 from backfill.cli.text import count, size
-from backfill.cli.view import has_failed
 from backfill.controller.kubernetes.errors import Forbidden
 from backfill.controller.kubernetes.plans import KubernetesPlans
 from backfill.planning.summary import PlanSummary, summarize
@@ -51,7 +50,7 @@ def _summary(place: Place, backfill: Backfill) -> PlanSummary | None:
 
 def _tell_why_not(backfill: Backfill) -> int:
     name, planned = backfill.metadata.name, find_condition(backfill.status.conditions, ConditionType.PLANNED)
-    if planned is not None and has_failed(backfill):
+    if planned is not None and planned.status == "False":
         raise BadInput([Problem("", line) for line in planned.message.splitlines()] or Problem("", str(planned.reason)))
     why = in_words(planned) if planned else "suspended" if backfill.spec.suspend else "no operator has begun"
     Console(stderr=True).print(f"{name} is not planned yet: {why}", highlight=False, markup=False, soft_wrap=True)
