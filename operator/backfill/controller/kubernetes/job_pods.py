@@ -28,6 +28,8 @@ from backfill.controller.kubernetes.resources import CONFIG_MAP, POD, Manifest, 
 
 _LOG = logging.getLogger(__name__)
 _LOOK_SECONDS = 2.0
+_STOP_SECONDS = 1.0
+"""A request under way is not waited for any longer: the thread makes nothing that is not found again."""
 START_SECONDS: Final = 300.0
 """How long a pod may wait for a node and its image."""
 _LOG_LINES = 30
@@ -66,12 +68,12 @@ class JobPods:
             self._news.notify()
 
     def close(self) -> None:
-        """Ends the thread. Pods go on; whoever comes after finds them."""
+        """Ends the thread, and waits a moment for it. Pods go on; whoever comes after finds them."""
         with self._news:
             self._closed = True
             self._news.notify()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(_STOP_SECONDS)
 
     def _look_after_all(self) -> None:
         while True:
