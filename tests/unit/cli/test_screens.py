@@ -9,7 +9,7 @@ from rich.console import Console
 from backfill.api.backfill import Attempt, Backfill, BackfillStatus, Progress, SourceStatus
 from backfill.api.conditions import ConditionType, Reason, set_condition
 from backfill.cli.pages import listing
-from backfill.cli.screen import Lines, render
+from backfill.cli.screen import Lines, display, render
 from backfill.cli.text import count, seconds, size
 from backfill.cli.view import View
 from backfill.planning.progress import PlanningProgress
@@ -87,6 +87,15 @@ def test_lines_tell_what_happened_and_progress_now_and_then() -> None:
         "january: Replaying: attempt 1 is reading",
         "january: BackingOff: attempt 1 failed: killed by signal 9",
     ], "progress comes at most every few seconds"
+
+
+def test_the_last_state_stays_on_the_screen_however_fast_it_came() -> None:
+    console = Console(width=80, height=20, file=io.StringIO(), force_terminal=True, color_system=None)
+    with display(console) as screen:
+        screen.show(view(23))
+        screen.show(view(24, reason=Reason.WAITING_FOR_APPROVAL, message="waits for approval to publish counts"))
+    assert isinstance(console.file, io.StringIO)
+    assert "WaitingForApproval" in console.file.getvalue()
 
 
 def test_a_removal_is_told_whatever_went_before() -> None:

@@ -54,6 +54,17 @@ def test_a_driver_that_always_crashes_is_given_up_and_the_end_of_its_log_is_show
     runs.assert_every_step_was_committed_once_and_in_order()
 
 
+def test_what_a_run_made_is_removed_when_it_is_asked_for_after_its_time(runs: LocalRuns) -> None:
+    runs.write(ttlAfterFinished="1ms")
+    assert runs.run().status == 0
+    made = [runs.store.directory / part for part in ("plans", "checkpoints")]
+    assert all(path.exists() for path in made)
+    again = runs.run()
+    assert (again.status, "succeeded already" in again.out) == (0, True)
+    assert not any(path.exists() for path in made)
+    assert runs.backfill.status.discarded_at is not None
+
+
 def test_a_program_that_can_not_be_redirected_is_bad_input(runs: LocalRuns) -> None:
     ended = runs.run(unsupported=True)
     assert ended.status == 2
