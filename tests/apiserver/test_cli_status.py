@@ -26,6 +26,8 @@ REFUSED: Told = (
     "spec.sources[0].table: there is none\nspec.outputs: too",
 )
 WAITING: Told = (ConditionType.PUBLISHED, "Unknown", Reason.WAITING_FOR_APPROVAL, "51,200 rows wait for approval")
+STUCK: Told = (ConditionType.STALLED, "True", Reason.DRIVER_CAN_NOT_START, "there is no such image")
+CONFLICT: Told = (ConditionType.SUCCEEDED, "False", Reason.PUBLISH_CONFLICT, "the table changed")
 SUSPENDED: Told = (ConditionType.RUNNING, "False", Reason.SUSPENDED, "suspended")
 REPLAYING: Told = (ConditionType.RUNNING, "True", Reason.REPLAYING, "attempt 2 is reading")
 
@@ -86,10 +88,11 @@ def test_a_status_shows_lanes_attempts_and_conditions(
     ("told", "command"),
     [
         (EXHAUSTED, "kubectl backfill retry july -n {}"),
+        (CONFLICT, "kubectl backfill cancel july -n {}"),
         (WAITING, "kubectl backfill approve july -n {}"),
         ((ConditionType.RUNNING, "Unknown", Reason.BACKING_OFF, "attempt 1 failed"), "kubectl backfill logs july -n {}"),
     ],
-    ids=["failed for good", "waits for approval", "backs off"],
+    ids=["failed for good", "the table has changed", "waits for approval", "backs off"],
 )
 def test_a_status_says_what_to_do_next(
     kubectl_backfill: KubectlBackfill, admin: Rest, namespace: str, july: str, told: Told, command: str
@@ -105,6 +108,13 @@ def test_why_it_failed_is_told_in_full(kubectl_backfill: KubectlBackfill, admin:
     shown = kubectl_backfill("status", july).out
     assert "there is none" in shown
     assert "spec.outputs: too" in shown
+
+
+def test_what_is_stuck_goes_on_when_it_is_mended(
+    kubectl_backfill: KubectlBackfill, admin: Rest, namespace: str, july: str
+) -> None:
+    tell(admin, namespace, july, running(STUCK))
+    assert "the operator sees it and goes on by itself" in kubectl_backfill("status", july).out
 
 
 def test_a_file_may_stand_for_its_name(kubectl_backfill: KubectlBackfill, july: str, namespace: str, tmp_path: Path) -> None:
@@ -172,7 +182,9 @@ def test_what_another_version_wrote_does_not_hide_the_rest(
 
 
 @pytest.mark.parametrize(
-    ("told", "status"), [(PUBLISHED, 0), (EXHAUSTED, 1), (REFUSED, 2), (WAITING, 3)], ids=lambda value: str(value)[:40]
+    ("told", "status"),
+    [(PUBLISHED, 0), (EXHAUSTED, 1), (REFUSED, 2), (WAITING, 3), (STUCK, 3)],
+    ids=lambda value: str(value)[:40],
 )
 def test_to_watch_ends_with_the_status_of_the_backfill(
     kubectl_backfill: KubectlBackfill, admin: Rest, namespace: str, july: str, told: Told, status: int

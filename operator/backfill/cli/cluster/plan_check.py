@@ -87,8 +87,8 @@ def _tell(backfill: Backfill, place: Place) -> None:
         f"  steps span at most {seconds(step.total_seconds())}: {count(steps, 'step')}, or more where data is dense",
         *(f"  output {output.name}: {output.table}, publish mode {output.publish.mode}" for output in spec.outputs),
         *([] if spec.workspace else ["  workspace: the operator's default; without one it is refused"]),
-        "  the tables are looked at by the operator, when this is applied: how much is read, skew and wide files are told by",
-        f"  {place.command('plan', name)}, which a Backfill with suspend: true waits for before it starts anything",
+        "  the tables are looked at by the operator when this is applied; then how much is read, and how, is told by:",
+        f"    {place.command('plan', name)}",
     ]
     for line in lines:
         Console().print(line, highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,24 @@
+"""The commands that documents and samples tell people to use."""
+
+import re
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from backfill.cli.cluster.app import app
+
+ROOT = Path(__file__).parents[3]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "examples").glob("*.yaml"))]
+_COMMAND = re.compile(r"kubectl backfill ([a-z]+)\b(?! speaks)")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_command_on_a_cluster_is_one(document: Path) -> None:
+    known = get_command(app).commands  # type: ignore[attr-defined]
+    assert set(_COMMAND.findall(document.read_text())) <= set(known)
+
+
+def test_the_quick_start_tells_all_of_them() -> None:
+    told = set(_COMMAND.findall((ROOT / "docs" / "quick-start.md").read_text())) | {"resume"}
+    assert told >= set(get_command(app).commands) - {"version"}  # type: ignore[attr-defined]
