@@ -14,6 +14,7 @@ from backfill.controller.decision import Decision, Next
 from backfill.controller.interfaces import ConflictError
 from backfill.controller.jobs import JobState
 from backfill.controller.kubernetes.metrics import Metrics, ended, state_of
+from backfill.controller.kubernetes.pool import JobUsage
 from backfill.controller.kubernetes.queue import WorkQueue
 from backfill.controller.kubernetes.turns import Case, Turns, changed_conditions
 from backfill.controller.reconcile import Turn
@@ -248,3 +249,12 @@ def test_where_a_backfill_stands_is_one_word(conditions: list[tuple[str, str, st
     metadata = {"deletionTimestamp": "2024-01-01T00:00:00Z"} if deleted else {}
     status = {"conditions": [{"type": kind, "status": value, "reason": reason} for kind, value, reason in conditions]}
     assert state_of({"metadata": metadata, "status": status}) == word
+
+
+def test_what_a_job_took_is_measured_by_its_kind() -> None:
+    metrics = Metrics(list)
+    metrics.used(JobUsage(KEY, "plan", "Done", waited_seconds=0.5, seconds=42.0, peak_bytes=300_000_000))
+    text = metrics.render().decode()
+    assert 'backfill_jobs_total{kind="plan",outcome="Done"} 1.0' in text
+    assert 'backfill_job_duration_seconds_sum{kind="plan"} 42.0' in text
+    assert 'backfill_job_peak_bytes{kind="plan"} 3e+08' in text
