@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 PY := .venv/bin/python
 
-.PHONY: help install demo test test-slow test-apiserver lint format generate verify bench clean
+.PHONY: help install demo test test-slow test-apiserver test-chart lint format generate verify bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -23,6 +23,9 @@ test-slow: install ## Run the tests that `make test` leaves out for the sake of 
 test-apiserver: install ## Run the tests on a real API server (KUBEBUILDER_ASSETS: etcd and kube-apiserver; skipped without)
 	@$(PY) -m pytest -n 2 --dist loadfile tests/apiserver
 
+test-chart: install ## Check the Helm chart: lint, what it renders, and what an API server says of that (builds helm with Go)
+	@HELM=$$(sh scripts/helm.sh) $(PY) -m pytest -n 2 --dist loadfile tests/chart tests/apiserver/test_chart.py
+
 lint: install ## Check style, types and the direction of imports
 	@$(PY) -m ruff check operator tests examples scripts
 	@$(PY) -m ruff format --check operator tests examples scripts
@@ -33,13 +36,15 @@ format: install ## Rewrite the code in the house style
 	@$(PY) -m ruff check --fix operator tests examples scripts
 	@$(PY) -m ruff format operator tests examples scripts
 
-generate: install ## Write what is made from the models: crds/ and docs/reference.md
+generate: install ## Write what is made from the models: crds/, docs/reference.md, and parts of the Helm chart
 	@$(PY) scripts/resource_definitions.py
 	@$(PY) scripts/resource_reference.py
+	@$(PY) scripts/chart.py
 
 verify: install ## Fail if anything that is generated is not current
 	@$(PY) scripts/resource_definitions.py --check
 	@$(PY) scripts/resource_reference.py --check
+	@$(PY) scripts/chart.py --check
 
 bench: install ## Measure against what one would otherwise run (half an hour; results in .bench/)
 	@$(PY) tests/benchmarks/run.py

@@ -1,0 +1,98 @@
+{{- define "backfill.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{- /* Short enough for what is appended to it. */}}
+{{- define "backfill.fullname" -}}
+{{- $name := default .Chart.Name .Values.nameOverride }}
+{{- $made := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) }}
+{{- default $made .Values.fullnameOverride | trunc 50 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "backfill.serviceAccount" -}}
+{{- $made := ternary (include "backfill.fullname" .) "default" .Values.serviceAccount.create }}
+{{- default $made .Values.serviceAccount.name }}
+{{- end }}
+
+{{- define "backfill.selector" -}}
+app.kubernetes.io/name: {{ include "backfill.name" . | quote | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+app.kubernetes.io/component: operator
+{{- end }}
+
+{{- /* Labels of an object: (list $ component). */}}
+{{- define "backfill.labels" -}}
+{{- $ := index . 0 -}}
+app.kubernetes.io/name: {{ include "backfill.name" $ | quote | quote }}
+app.kubernetes.io/instance: {{ $.Release.Name | quote }}
+app.kubernetes.io/component: {{ index . 1 }}
+app.kubernetes.io/version: {{ $.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ $.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" $.Chart.Name $.Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- define "backfill.image" -}}
+{{- with .Values.image -}}
+{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ default $.Chart.AppVersion .tag }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{- /* The names of the namespaces that are looked after, as JSON; none: all. */}}
+{{- define "backfill.watched" -}}
+{{- $names := list }}
+{{- if eq .Values.scope "Namespaces" }}
+{{- range .Values.namespaces }}{{ $names = append $names .name }}{{ end }}
+{{- end }}
+{{- toJson $names }}
+{{- end }}
+
+{{- /* Mebibytes in a quantity, rounded up. */}}
+{{- define "backfill.mebibytes" -}}
+{{- $number := regexFind "^[0-9.]+" . | float64 }}
+{{- $unit := regexReplaceAll "^[0-9.]+" . "" }}
+{{- $bytes := get (dict "" 1.0 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "Ki" 1024.0 "Mi" 1048576.0 "Gi" 1073741824.0 "Ti" 1099511627776.0) $unit }}
+{{- divf (mulf $number $bytes) 1048576.0 | ceil | int64 }}
+{{- end }}
+
+{{- /* What a replica may use: 512 MiB of its own, and what its jobs may take. */}}
+{{- define "backfill.limits" -}}
+{{- $jobs := mul .Values.jobs.concurrent (include "backfill.mebibytes" .Values.jobs.memory | int64) }}
+{{- mergeOverwrite (dict "memory" (printf "%dMi" (add 512 $jobs))) .Values.resources.limits | toYaml }}
+{{- end }}
+
+{{- /* What any pod of this chart has to be to run where Pod Security is restricted. */}}
+{{- define "backfill.podSecurity" -}}
+runAsNonRoot: true
+{{- with .Values.runAsUser }}
+runAsUser: {{ . }}
+runAsGroup: {{ . }}
+fsGroup: {{ . }}
+{{- end }}
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{- define "backfill.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end }}
+
+{{- /* The subject of the operator's bindings. */}}
+{{- define "backfill.subject" -}}
+{kind: ServiceAccount, name: {{ include "backfill.serviceAccount" . | quote }}, namespace: {{ .Release.Namespace | quote }}}
+{{- end }}
+
+{{- /* What would install and not work is refused. */}}
+{{- define "backfill.check" -}}
+{{- if and (eq .Values.scope "Namespaces") (not .Values.namespaces) }}
+{{- fail "scope is Namespaces and namespaces is empty: name at least one, as in --set namespaces[0].name=streaming" }}
+{{- end }}
+{{- $names := list }}
+{{- range .Values.namespaces }}
+{{- if has .name $names }}{{ fail (printf "namespaces names %s twice" .name) }}{{ end }}
+{{- $names = append $names .name }}
+{{- if and .planInPods (not .drivers) }}
+{{- fail (printf "namespaces: planInPods of %s needs drivers: pods that plan run as drivers do" .name) }}
+{{- end }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,161 @@
+"""What the chart makes of its values."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+import backfill
+from backfill.controller.kubernetes.settings import parse
+from helm_chart import CHART, VARIANTS, Manifest, Values, helm, one, operator_arguments, rendered, template
+
+ENVIRONMENT = {"POD_NAMESPACE": "backfill-operator", "POD_NAME": "backfill-operator-0"}
+
+
+@pytest.fixture(params=list(VARIANTS), ids=[name.replace(" ", "-") for name in VARIANTS])
+def manifests(request: pytest.FixtureRequest) -> list[Manifest]:
+    return rendered(VARIANTS[request.param])
+
+
+def pod_spec(values: Values) -> Manifest:
+    return dict(one(rendered(values), "Deployment")["spec"]["template"]["spec"])
+
+
+def test_the_chart_passes_strict_linting(tmp_path: Path) -> None:
+    for number, values in enumerate(VARIANTS.values()):
+        file = tmp_path / f"{number}.yaml"
+        file.write_text(yaml.safe_dump(values))
+        answer = helm("lint", "--strict", str(CHART), "--values", str(file))
+        assert answer.returncode == 0, answer.stdout
+
+
+def test_the_charts_versions_are_the_packages() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert (chart["version"], chart["appVersion"]) == (backfill.__version__, backfill.__version__)
+
+
+def test_no_two_objects_have_the_same_name(manifests: list[Manifest]) -> None:
+    names = [(each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"]) for each in manifests]
+    assert len(set(names)) == len(names)
+
+
+def test_every_object_says_what_it_belongs_to(manifests: list[Manifest]) -> None:
+    for each in manifests:
+        if each["kind"] != "CustomResourceDefinition":
+            labels = each["metadata"]["labels"]
+            assert labels["app.kubernetes.io/instance"] == "backfill-operator"
+            assert labels["app.kubernetes.io/managed-by"] == "Helm"
+
+
+def test_names_are_no_longer_than_allowed(manifests: list[Manifest]) -> None:
+    assert max(len(each["metadata"]["name"]) for each in manifests) <= 63
+
+
+def test_whatever_selects_pods_selects_those_of_the_deployment(manifests: list[Manifest]) -> None:
+    deployment = one(manifests, "Deployment")["spec"]
+    labels = deployment["template"]["metadata"]["labels"]
+    selectors = [deployment["selector"]["matchLabels"], one(manifests, "Service")["spec"]["selector"]]
+    for kind, field in (("PodDisruptionBudget", "selector"), ("NetworkPolicy", "podSelector")):
+        selectors += [each["spec"][field]["matchLabels"] for each in manifests if each["kind"] == kind]
+    assert all(selector.items() <= labels.items() for selector in selectors)
+
+
+def test_the_pod_of_the_test_is_not_selected_as_an_operator(manifests: list[Manifest]) -> None:
+    selector, labels = one(manifests, "Service")["spec"]["selector"], one(manifests, "Pod")["metadata"]["labels"]
+    assert not selector.items() <= labels.items()
+
+
+def test_the_operator_takes_the_arguments_it_is_given(manifests: list[Manifest]) -> None:
+    settings = parse(operator_arguments(manifests), ENVIRONMENT)
+    assert settings.leader_election_namespace == "backfill-operator"
+    assert settings.leader_election_id == one(manifests, "Deployment")["metadata"]["name"]
+
+
+def test_values_reach_the_operator() -> None:
+    values = VARIANTS["one namespace"] | {
+        "workspace": {"uri": "s3://lake/work"},
+        "workers": 3,
+        "jobs": {"concurrent": 4, "memory": "3Gi"},
+        "apiRequestsPerSecond": 12.5,
+        "log": {"level": "debug", "format": "text"},
+    }
+    settings = parse(operator_arguments(rendered(values)), ENVIRONMENT)
+    assert settings.namespaces == ("streaming",)
+    assert settings.default_workspace == "s3://lake/work"
+    assert (settings.workers, settings.jobs, settings.job_memory) == (3, 4, 3 * 2**30)
+    assert (settings.qps, settings.log_level, settings.log_format) == (12.5, "debug", "text")
+
+
+def test_in_the_whole_cluster_no_namespaces_are_named() -> None:
+    assert parse(operator_arguments(rendered(VARIANTS["everything"])), ENVIRONMENT).namespaces == ()
+
+
+@pytest.mark.parametrize(
+    ("jobs", "limit"),
+    [({}, "2560Mi"), ({"concurrent": 3, "memory": "2Gi"}, "6656Mi"), ({"concurrent": 1, "memory": "1536Mi"}, "2048Mi")],
+)
+def test_a_replica_may_use_what_its_jobs_may_take(jobs: Values, limit: str) -> None:
+    assert pod_spec({"jobs": jobs})["containers"][0]["resources"]["limits"] == {"memory": limit}
+
+
+def test_a_limit_that_is_given_is_taken() -> None:
+    resources = pod_spec({"resources": {"limits": {"memory": "8Gi", "cpu": "2"}}})["containers"][0]["resources"]
+    assert resources["limits"] == {"memory": "8Gi", "cpu": "2"}
+
+
+@pytest.mark.parametrize(
+    ("image", "reference"),
+    [
+        ({}, f"localhost/backfill-operator:{backfill.__version__}"),
+        ({"repository": "r.example.com:5000/b", "tag": "dev"}, "r.example.com:5000/b:dev"),
+        ({"tag": "dev", "digest": f"sha256:{'a' * 64}"}, f"localhost/backfill-operator@sha256:{'a' * 64}"),
+    ],
+)
+def test_the_image_is_named_as_it_is_given(image: Values, reference: str) -> None:
+    assert pod_spec({"image": image})["containers"][0]["image"] == reference
+
+
+def test_catalogs_are_mounted_where_the_operator_looks_for_them() -> None:
+    spec = pod_spec({"catalogs": [{"name": "lake", "secretName": "lake-catalog"}]})
+    volume = next(each for each in spec["volumes"] if "secret" in each)
+    mount = next(each for each in spec["containers"][0]["volumeMounts"] if each["name"] == volume["name"])
+    assert volume["secret"] == {"secretName": "lake-catalog"}
+    assert (mount["mountPath"], mount["readOnly"]) == ("/etc/backfill/catalogs/lake", True)
+
+
+def test_no_secret_is_made_and_no_value_takes_a_credential() -> None:
+    for values in VARIANTS.values():
+        assert not [each for each in rendered(values) if each["kind"] == "Secret"]
+
+
+def test_definitions_are_those_of_the_project_and_stay_when_the_chart_goes() -> None:
+    made = {each["metadata"]["name"]: each for each in rendered({}) if each["kind"] == "CustomResourceDefinition"}
+    own = [yaml.safe_load(path.read_text()) for path in (CHART.parents[1] / "crds").glob("*.yaml")]
+    assert {name: each["spec"] for name, each in made.items()} == {each["metadata"]["name"]: each["spec"] for each in own}
+    assert all(each["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"} for each in made.values())
+
+
+def test_definitions_can_be_left_to_others() -> None:
+    kinds = {each["kind"] for each in rendered({"crds": {"install": False}})}
+    assert "CustomResourceDefinition" not in kinds
+
+
+def test_the_selector_of_the_deployment_never_changes() -> None:
+    selectors = [one(rendered(values), "Deployment")["spec"]["selector"] for values in VARIANTS.values()]
+    assert all(selector == selectors[0] for selector in selectors)
+
+
+def test_two_releases_share_no_names() -> None:
+    def names(release: str) -> set[tuple[str, str]]:
+        made = rendered({}, release=release)
+        return {(each["kind"], each["metadata"]["name"]) for each in made if each["kind"] != "CustomResourceDefinition"}
+
+    assert not names("one") & names("two")
+
+
+def test_a_name_that_yaml_would_take_for_something_else_stays_a_name() -> None:
+    answer = template({"namespaces": [{"name": "123", "drivers": ["null", "true"]}]})
+    roles = [each for each in yaml.safe_load_all(answer.stdout) if each and each["kind"] == "RoleBinding"]
+    driver = one(roles, "RoleBinding", "backfill-operator-driver")
+    assert driver["metadata"]["namespace"] == "123"
+    assert [subject["name"] for subject in driver["subjects"]] == ["null", "true"]

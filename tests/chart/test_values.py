@@ -1,0 +1,73 @@
+"""Values that would not work are refused with words that say what to do."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from helm_chart import CHART, Values, refusal
+
+BAD: dict[str, tuple[Values, tuple[str, ...]]] = {
+    "a value that does not exist": ({"replicaCount": 2}, ("replicaCount",)),
+    "a value that does not exist, further down": ({"image": {"repo": "x"}}, ("image", "repo")),
+    "a scope that does not exist": ({"scope": "Namespace"}, ("scope", "'Cluster', 'Namespaces'")),
+    "namespaces as a list of names": ({"namespaces": ["streaming"]}, ("namespaces", "want object")),
+    "a namespace without a name": ({"namespaces": [{"drivers": ["spark"]}]}, ("namespaces", "name")),
+    "a namespace's name in capitals": ({"namespaces": [{"name": "Streaming"}]}, ("namespaces/0/name", "Streaming")),
+    "service accounts as a word": ({"namespaces": [{"name": "a", "drivers": "spark"}]}, ("namespaces/0/drivers", "want array")),
+    "a namespace twice": ({"namespaces": [{"name": "a"}, {"name": "a"}]}, ("namespaces names a twice",)),
+    "planning in pods of nobody": ({"namespaces": [{"name": "a", "planInPods": True}]}, ("planInPods of a needs drivers",)),
+    "chosen namespaces without one": ({"scope": "Namespaces"}, ("--set namespaces[0].name=streaming",)),
+    "a number as text": ({"replicas": "two"}, ("replicas", "want integer")),
+    "no workers": ({"workers": 0}, ("workers", "minimum")),
+    "memory in words": ({"jobs": {"memory": "one gigabyte"}}, ("jobs/memory", "one gigabyte")),
+    "a workspace that is no place": ({"workspace": {"uri": "backfills"}}, ("workspace/uri", "backfills")),
+    "a catalog without its Secret": ({"catalogs": [{"name": "lake"}]}, ("catalogs", "secretName")),
+    "a catalog whose name PyIceberg can not be told": (
+        {"catalogs": [{"name": "my_lake", "secretName": "s"}]},
+        ("catalogs/0/name", "my_lake"),
+    ),
+    "a credential as an annotation's number": ({"serviceAccount": {"annotations": {"a": 1}}}, ("annotations", "want string")),
+    "a level that does not exist": ({"log": {"level": "trace"}}, ("log/level", "debug")),
+    "a tag as the digest": ({"image": {"digest": "1.0"}}, ("image/digest",)),
+    "root": ({"runAsUser": 0}, ("runAsUser", "minimum")),
+    "alerts that link to nowhere": ({"metrics": {"prometheusRule": {"runbooks": "docs"}}}, ("prometheusRule/runbooks",)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD, ids=[name.replace(" ", "-") for name in BAD])
+def test_bad_values_are_refused_in_words(case: str) -> None:
+    values, words = BAD[case]
+    said = refusal(values)
+    assert all(word in said for word in words), said
+
+
+def leaves(values: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for key, value in values.items():
+        if isinstance(value, dict) and value and (*path, key) not in WHOLE:
+            yield from leaves(value, (*path, key))
+        else:
+            yield (*path, key)
+
+
+WHOLE = {("resources", "requests"), ("metrics", "dashboard", "labels")}
+"""Values that have a default and are the user's to fill."""
+
+
+def test_every_value_has_a_rule_and_every_rule_a_value() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+
+    def ruled(part: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+        for key, rule in part["properties"].items():
+            yield from ruled(rule, (*path, key)) if "properties" in rule else [(*path, key)]
+
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    assert set(leaves(values)) == set(ruled(schema)) - {("global",)}
+
+
+def test_every_value_is_explained_in_the_readme() -> None:
+    text = (CHART / "README.md").read_text()
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    assert [".".join(path) for path in leaves(values) if f"| `{'.'.join(path)}` |" not in text] == []

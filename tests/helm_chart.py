@@ -1,0 +1,122 @@
+"""The Helm chart, and what helm makes of it."""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+Manifest = dict[str, Any]
+Values = Mapping[str, Any]
+
+CHART = Path(__file__).parents[1] / "charts" / "backfill-operator"
+NAMESPACE = "backfill-operator"
+RELEASE = "backfill-operator"
+
+STREAMING: Values = {"name": "streaming", "drivers": ["spark", "spark-batch"], "planInPods": True, "secrets": ["lake-catalog"]}
+MONITORED: Values = {
+    "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+    "prometheusRule": {"enabled": True},
+    "dashboard": {"enabled": True},
+}
+VARIANTS: Mapping[str, Values] = {
+    "default": {},
+    "three values": {
+        "image": {"repository": "registry.example.com/team/backfill-operator"},
+        "workspace": {"uri": "s3://lake/backfills"},
+        "namespaces": [{"name": "streaming", "drivers": ["spark"]}],
+    },
+    "one namespace": {"scope": "Namespaces", "namespaces": [STREAMING]},
+    "two namespaces": {"scope": "Namespaces", "namespaces": [STREAMING, {"name": "ads"}]},
+    "everything": {
+        "namespaces": [STREAMING],
+        "image": {"digest": f"sha256:{'0' * 64}"},
+        "imagePullSecrets": ["registry"],
+        "workspace": {"uri": "s3://lake/backfills?region=eu-1", "secretName": "store"},
+        "catalogs": [{"name": "lake", "secretName": "lake-catalog"}],
+        "env": [{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}],
+        "volumes": [{"name": "work", "persistentVolumeClaim": {"claimName": "work"}}],
+        "volumeMounts": [{"name": "work", "mountPath": "/work"}],
+        "serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/backfills"}},
+        "resources": {"limits": {"cpu": "2"}},
+        "podLabels": {"team": "streaming", "app.kubernetes.io/name": "another"},
+        "podAnnotations": {"example.com/note": "yes"},
+        "priorityClassName": "system-cluster-critical",
+        "nodeSelector": {"kubernetes.io/os": "linux"},
+        "tolerations": [{"key": "spot", "operator": "Exists"}],
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+            {"matchExpressions": [{"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}]}]}}},
+        "runAsUser": None,
+        "networkPolicy": {
+            "metricsFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}],
+            "egress": [{"ports": [{"port": 443, "protocol": "TCP"}]}],
+        },
+        "metrics": MONITORED,
+    },
+    "nothing that can be left out": {
+        "serviceAccount": {"create": False, "name": "given"},
+        "rbac": {"create": False},
+        "podDisruptionBudget": {"enabled": False},
+        "networkPolicy": {"enabled": False},
+        "crds": {"install": False},
+    },
+    "a long name": {"fullnameOverride": "backfills-of-the-recommendations-team-in-the-first-region-of-all"[:60]},
+}  # fmt: skip
+
+
+def find_helm() -> str:
+    """Where helm is; the test is skipped where there is none, but not where everything has to be tested."""
+    found = os.environ.get("HELM") or shutil.which("helm")
+    if found is None:
+        assert not os.environ.get("CI"), "helm is missing"
+        pytest.skip("helm is missing: make test-chart")
+    return found
+
+
+def helm(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Runs it; whether it succeeds is for the caller to judge."""
+    return subprocess.run([find_helm(), *arguments], capture_output=True, text=True, check=False, timeout=240, **options)
+
+
+def template(values: Values, *, release: str = RELEASE, namespace: str = NAMESPACE) -> subprocess.CompletedProcess[str]:
+    """What ``helm template`` answers."""
+    return helm("template", release, str(CHART), "--namespace", namespace, "--values", "-", input=json.dumps(values))
+
+
+def rendered(values: Values, *, release: str = RELEASE, namespace: str = NAMESPACE) -> list[Manifest]:
+    """The objects that are installed, with those of ``helm test``."""
+    answer = template(values, release=release, namespace=namespace)
+    assert answer.returncode == 0, answer.stderr
+    return [manifest for manifest in yaml.safe_load_all(answer.stdout) if manifest]
+
+
+def refusal(values: Values) -> str:
+    """Why values are not taken."""
+    answer = template(values)
+    assert answer.returncode != 0, "the values are taken"
+    return answer.stderr
+
+
+def one(manifests: list[Manifest], kind: str, name: str | None = None, namespace: str | None = None) -> Manifest:
+    """The only object of a kind, or of a kind and a name."""
+    found = [
+        each
+        for each in manifests
+        if each["kind"] == kind
+        and name in (None, each["metadata"]["name"])
+        and namespace in (None, each["metadata"].get("namespace"))
+    ]
+    assert len(found) == 1, f"{len(found)} of {kind} {name or ''}"
+    return found[0]
+
+
+def operator_arguments(manifests: list[Manifest]) -> list[str]:
+    """What the operator is started with."""
+    container = one(manifests, "Deployment")["spec"]["template"]["spec"]["containers"][0]
+    assert container["command"] == ["backfill-operator"]
+    return list(container["args"])
