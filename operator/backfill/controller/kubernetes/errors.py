@@ -26,6 +26,7 @@ from backfill.controller.interfaces import ConflictError
 from backfill.controller.kubernetes.resources import Resource
 
 _MOST_TEXT = 500
+_UNDECLARED = "field not declared in schema"
 _BY_RBAC = re.compile(r'cannot \w+ (resource|path) "')
 
 
@@ -106,6 +107,8 @@ def error_of(status: int, body: bytes, verb: str, resource: Resource, where: str
             return Forbidden(f"{said}{_advice(told.message, verb, resource, where)}", status)
         case HTTPStatus.TOO_MANY_REQUESTS:
             return Unreachable(said, status)
+        case _ if _UNDECLARED in told.message:  # comes as 500
+            return Refused(f"{said}; the cluster's definitions are older than this program: apply those of its version", status)
         case _ if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             return Unreachable(said, status)
         case _:

@@ -62,6 +62,13 @@ def test_a_quota_is_no_missing_permission() -> None:
     assert "grant" not in str(error_of(403, answer("Forbidden", message), "create", BACKFILL, "sparkapplications a"))
 
 
+def test_definitions_that_are_too_old_are_told_so_and_not_asked_again() -> None:
+    message = "failed to create typed patch object (a/b; Kind=Backfill): .status.news: field not declared in schema"
+    error = error_of(500, answer("InternalError", message), "patch", BACKFILL, "backfills/status a/b")
+    assert isinstance(error, Refused)
+    assert "definitions are older than this program" in str(error)
+
+
 def test_a_kind_without_a_definition_is_told_by_its_name() -> None:
     error = error_of(404, b"404 page not found", "list", SPLIT_ASSIGNMENT, "splitassignments")
     assert str(error) == "the API server serves no splitassignments of apis/backfill.dev/v1alpha1: install its definition"
