@@ -2,12 +2,12 @@
 
 import base64
 import gzip
-import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from made_plans import PRODUCTION, header
 from proxy import refusal, running_proxy
 from rest import BACKFILLS, SPARK_APPLICATIONS, Manifest, Rest
 from samples import BACKFILL
@@ -18,24 +18,7 @@ from backfill.api.problems import read_json
 from backfill.controller.kubernetes.client import Cluster
 from backfill.controller.kubernetes.errors import Unreachable
 from backfill.controller.kubernetes.plans import KubernetesPlans, kept_application
-from backfill.planning.plan import PlanHeader, PlanInputs, Proof, SourceInput, SourceTotals
-
-START_US = 1_625_961_600_000_000
-STEP_US = 450_000_000
-PRODUCTION: Manifest = {
-    "apiVersion": "sparkoperator.k8s.io/v1beta2",
-    "kind": "SparkApplication",
-    "metadata": {"name": "rmi", "labels": {"team": "stream"}},
-    "spec": {
-        "type": "Python",
-        "mode": "cluster",
-        "image": "registry/rmi:1",
-        "sparkVersion": "4.3.0",
-        "mainApplicationFile": "local:///app/rmi.py",
-        "driver": {"cores": 1},
-        "executor": {"cores": 1, "instances": 2},
-    },
-}
+from backfill.planning.plan import PlanHeader
 
 
 @pytest.fixture
@@ -53,44 +36,6 @@ def backfill(admin: Rest, crds: None, namespace: str) -> Backfill:
 
 def stored(admin: Rest, namespace: str) -> Backfill:
     return read_json(Backfill, admin.create(BACKFILLS.format(namespace), BACKFILL).expect())
-
-
-def header(steps: int = 3, sources: int = 2) -> PlanHeader:
-    """A plan of which no two steps are alike."""
-    noise = random.Random(steps)
-    names = [f"source-{number}" for number in range(sources)]
-    inputs = PlanInputs(
-        start_us=START_US,
-        end_us=START_US + steps * STEP_US,
-        policy="WithinLateness",
-        allowed_lateness_us=300_000_000,
-        max_misalignment_us=2 * STEP_US,
-        target_step_bytes=2**28,
-        parallelism=8,
-        sources=tuple(source_input(name) for name in names),
-    )
-    starts = tuple(START_US + step * STEP_US for step in range(steps))
-    return PlanHeader(
-        plan_id=inputs.plan_id(),
-        inputs=inputs,
-        step_starts_us=starts,
-        step_ends_us=tuple(start + noise.randrange(STEP_US // 2, STEP_US) for start in starts),
-        sources=tuple(totals(name, steps, noise) for name in names),
-        proof=Proof(greatest_disorder_us=0, greatest_misalignment_us=STEP_US),
-    )
-
-
-def source_input(name: str) -> SourceInput:
-    table = {"table": f"lake.raw.{name}", "table_uuid": "u", "snapshot_id": 1, "schema_id": 0}
-    return SourceInput(name=name, timestamp_column="at", timestamp_field_id=1, timestamp_type="timestamptz", **table)
-
-
-def totals(name: str, steps: int, noise: random.Random) -> SourceTotals:
-    rows = tuple(int(noise.lognormvariate(13, 0.7)) for _ in range(steps))
-    sizes = tuple(int(count * noise.uniform(38, 44)) for count in rows)
-    return SourceTotals(
-        name=name, files=steps, splits=steps, rows=sum(rows), bytes=sum(sizes), wide_files=0, step_rows=rows, step_bytes=sizes
-    )
 
 
 def planned(backfill: Backfill, plan: PlanHeader) -> Backfill:
