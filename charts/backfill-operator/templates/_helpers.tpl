@@ -15,7 +15,7 @@
 {{- end }}
 
 {{- define "backfill.selector" -}}
-app.kubernetes.io/name: {{ include "backfill.name" . | quote | quote }}
+app.kubernetes.io/name: {{ include "backfill.name" . | quote }}
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/component: operator
 {{- end }}
@@ -23,7 +23,7 @@ app.kubernetes.io/component: operator
 {{- /* Labels of an object: (list $ component). */}}
 {{- define "backfill.labels" -}}
 {{- $ := index . 0 -}}
-app.kubernetes.io/name: {{ include "backfill.name" $ | quote | quote }}
+app.kubernetes.io/name: {{ include "backfill.name" $ | quote }}
 app.kubernetes.io/instance: {{ $.Release.Name | quote }}
 app.kubernetes.io/component: {{ index . 1 }}
 app.kubernetes.io/version: {{ $.Chart.AppVersion | quote }}
