@@ -416,6 +416,8 @@ class Attempt(Model):
     """How it ended."""
     steps_at_start: int = 0
     """Committed steps when it began; more of them later is progress."""
+    fruitless: int = 0
+    """How many attempts in a row, this one included, failed without a committed step."""
     unheard_since: Time | None = None
     """When its driver was found to be silent; empty while it is heard of."""
     stopping_since: Time | None = None

@@ -15,6 +15,7 @@ _PAUSED = (Reason.SUSPENDED, Reason.WAITING_FOR_APPROVAL)
 _STUCK = (Reason.INVALID_INPUT, Reason.DRIVER_CAN_NOT_START, Reason.DRIVER_DOES_NOT_END)
 """Reasons of a stage that lasts until a person does something, though the Backfill has not failed."""
 
+_MOST_MESSAGE = 6_000
 _RETRY = "then give spec.retryNonce a new value"
 _ADVICE = {
     Reason.INVALID_INPUT: f"Correct what is named above, {_RETRY}; what is planned already can not change: make a new Backfill.",
@@ -36,7 +37,8 @@ def summarise(draft: Draft) -> None:
         _only(draft, None)
     elif outcome.status == "False":
         draft.condition(ConditionType.READY, "False", outcome.reason, _first_line(outcome))
-        _only(draft, ConditionType.STALLED, outcome.reason, f"{outcome.message}\n{_ADVICE.get(outcome.reason, '')}".strip())
+        message = f"{outcome.message[:_MOST_MESSAGE]}\n{_ADVICE.get(outcome.reason, '')}".strip()
+        _only(draft, ConditionType.STALLED, outcome.reason, message)
     elif outcome.reason in _REMOVAL or stage is None:
         draft.condition(ConditionType.READY, "False", outcome.reason, outcome.message)
         _only(draft, ConditionType.RECONCILING, outcome.reason, outcome.message)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from backfill.api.backfill import Backfill, BackfillStatus
-from backfill.api.errors import PlanCorrupt
+from backfill.api.errors import BadInput, PlanCorrupt, Problem
 from backfill.api.split_assignment import SplitAssignmentStatus
 from backfill.controller.backends.base import Backend, Launch
 from backfill.controller.decide import decide, finished
@@ -24,6 +24,7 @@ from backfill.controller.interfaces import Channel, JobRunner, Plans, Store
 from backfill.controller.jobs import PlanResult, checkpoints
 from backfill.controller.meter import Meter
 from backfill.controller.observed import DriverState, Observed, next_attempt_number
+from backfill.controller.phases.removing import removal_overdue
 from backfill.planning.plan import PlanHeader, plan_directory
 from backfill.planning.workspace import Workspace
 
@@ -101,16 +102,20 @@ class Reconciler:
         return Turn(observed, decision)
 
     def _observe(self, backfill: Backfill) -> Observed:
-        header, plan_error = self._plan(backfill)
-        unplanned = backfill.status.plan_id is None and backfill.metadata.deletion_timestamp is None
+        """What is not needed is not asked for: a deletion must not wait for what is gone, nor a restart for what is over."""
+        now = datetime.now(UTC)
+        at_work = backfill.metadata.deletion_timestamp is None and not finished(Observed(backfill, now))
+        header, plan_error = self._plan(backfill) if at_work else (None, "")
+        unplanned = at_work and backfill.status.plan_id is None
+        workspace, nowhere = self._place(backfill)
         observed = Observed(
             backfill=backfill,
-            now=datetime.now(UTC),
-            workspace=backfill.status.workspace or self._store.workspace(backfill.spec).uri,
+            now=now,
+            workspace=workspace,
             parallelism=self._backend.parallelism if unplanned else 1,
             local=self._local,
             shutting_down=self.shutting_down,
-            obstacles=tuple(self._backend.obstacles()) if unplanned else (),
+            obstacles=tuple(self._backend.obstacles()) or nowhere if unplanned else (),
             header=header,
             plan_error=plan_error,
             job=self._jobs.state,
@@ -118,7 +123,7 @@ class Reconciler:
             next_child=self._backend.child(next_attempt_number(backfill.status.attempts)),
         )
         attempt = observed.attempt
-        if attempt is None:
+        if attempt is None or (removal_overdue(backfill, now) and not self._local):
             return observed
         driver = self._driver(attempt.number)
         report = self._report(attempt.number, newest=not driver.alive)
@@ -132,9 +137,16 @@ class Reconciler:
             executor_rate=self._meter.executor_rate,
         )
 
+    def _place(self, backfill: Backfill) -> tuple[str, tuple[Problem, ...]]:
+        """Where the Backfill's plan and checkpoints are kept, or why there is no such place."""
+        if backfill.status.workspace:
+            return backfill.status.workspace, ()
+        try:
+            return self._store.workspace(backfill.spec).uri, ()
+        except BadInput as error:
+            return "", error.problems
+
     def _plan(self, backfill: Backfill) -> tuple[PlanHeader | None, str]:
-        if finished(Observed(backfill, datetime.now(UTC))):
-            return None, ""  # nothing is decided from it any more, and it may have to be fetched
         try:
             return self._plans.header(backfill), ""
         except PlanCorrupt as error:

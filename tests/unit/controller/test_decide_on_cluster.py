@@ -40,6 +40,7 @@ from backfill.controller.observed import DriverState, Observed
 from backfill.controller.phases.attempts import END_LIMIT
 from backfill.controller.phases.pending import BROKEN_LIMIT, CREATION_LIMIT, NOTICE_AFTER, SUBMITTED_LIMIT, UNSCHEDULED_LIMIT
 from backfill.controller.phases.removing import REMOVAL_LIMIT
+from backfill.controller.phases.resting import REMOVAL_PATIENCE
 from backfill.controller.phases.silence import CONFIRMATION, FIRST_REPORT_LIMIT_SECONDS
 from backfill.controller.phases.stopping import STOP_LIMIT
 from backfill.controller.phases.work import PATIENCE
@@ -246,6 +247,17 @@ def test_a_spec_that_is_edited_does_not_disturb_an_attempt() -> None:
     decision = decide(seen)
     assert decision.next.actions == ()
     assert decision.status.observed_generation == 2
+
+
+def test_more_failures_than_attempts_are_kept_are_counted_all_the_same() -> None:
+    policy = {"failurePolicy": {"maxAttempts": 30, "backoff": "0s"}}
+    seen = at_work(DriverState("Exited", 1), resource=policy)
+    for number in range(1, 31):
+        decision = decide(seen)
+        running = attempt(number + 1, child=f"january-a{number + 1}")
+        status = decision.status.model_copy(update={"attempts": (*decision.status.attempts, running)[-20:]})
+        seen = replace(seen, backfill=seen.backfill.model_copy(update={"status": status}))
+        assert stage(decision, ConditionType.SUCCEEDED)[0] == ("False" if number == 30 else "Unknown")
 
 
 # Executors
@@ -487,6 +499,14 @@ def test_remains_that_can_not_be_removed_are_tried_again() -> None:
     failed = decide(on_cluster(resource, job=job_state(DiscardJob.of(resource), "Failed", error=BackfillError("no catalog"))))
     assert (failed.next.actions, failed.next.requeue_seconds, failed.next.at_rest) == ((CancelJob(),), 10, False)
     assert stage(failed, ConditionType.SUCCEEDED) == ("True", Reason.FINISHED)
+
+
+def test_remains_that_can_never_be_removed_are_left_after_a_day() -> None:
+    resource = backfill(_succeeded(), ttlAfterFinished="1h")
+    seen = on_cluster(resource, job=job_state(DiscardJob.of(resource), "Failed", error=BackfillError("no catalog")))
+    failed = decide(seen)
+    given_up = decide(later(seen, failed, REMOVAL_PATIENCE))
+    assert (given_up.next.actions, given_up.next.at_rest, given_up.status) == ((), True, failed.status)
 
 
 def test_ready_is_what_has_succeeded() -> None:

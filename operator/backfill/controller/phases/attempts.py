@@ -88,6 +88,7 @@ def react(observed: Observed, draft: Draft) -> None:
         draft.fail(_RUNNING, Reason(report.reason), last.message)
         return
     fruitless = _fruitless_attempts(draft.status.attempts, draft.status.progress.committed, last.generation)
+    draft.change_attempt(fruitless=fruitless)
     tail = "\n".join(observed.driver.log_tail[-_TAIL_LINES:])
     if fruitless >= policy.max_attempts:
         many = f"{fruitless} attempts in a row ended without committing a step. The last one"
@@ -106,6 +107,8 @@ def _fruitless_attempts(attempts: tuple[Attempt, ...], committed: int, generatio
     for attempt in reversed(attempts):
         if attempt.outcome != "Failed" or attempt.generation != generation or attempt.steps_at_start < committed:
             break
+        if attempt.fruitless:
+            return count + attempt.fruitless  # it counted those that are not kept any more as well
         count += 1
     return count
 

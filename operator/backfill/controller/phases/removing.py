@@ -2,6 +2,7 @@
 
 from datetime import datetime, timedelta
 
+from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType, Reason
 from backfill.controller.decision import CancelJob, KillDriver, Next, RemoveResource
 from backfill.controller.draft import Draft
@@ -69,21 +70,22 @@ def _let_go(observed: Observed, draft: Draft) -> Next:
     return Next(actions=(RemoveResource(),), at_rest=True)  # a driver that is left goes with its owner
 
 
-def _deadline(observed: Observed) -> datetime | None:
-    asked = observed.backfill.metadata.deletion_timestamp
-    return None if observed.local or asked is None else asked + REMOVAL_LIMIT
+def removal_overdue(backfill: Backfill, now: datetime) -> bool:
+    """Whether the deletion was asked for so long ago that nothing is waited for any more."""
+    asked = backfill.metadata.deletion_timestamp
+    return asked is not None and now >= asked + REMOVAL_LIMIT
 
 
 def _overdue(observed: Observed) -> bool:
-    deadline = _deadline(observed)
-    return deadline is not None and observed.now >= deadline
+    """A person at a terminal decides for himself when to give up."""
+    return not observed.local and removal_overdue(observed.backfill, observed.now)
 
 
 def _within_limit(observed: Observed, following: Next) -> Next:
     """Looks again at the deadline at the latest."""
-    deadline = _deadline(observed)
-    if deadline is None or following.at_rest:
+    asked = observed.backfill.metadata.deletion_timestamp
+    if observed.local or asked is None or following.at_rest:
         return following
-    left = max((deadline - observed.now).total_seconds(), 0.1)
+    left = max((asked + REMOVAL_LIMIT - observed.now).total_seconds(), 0.1)
     requeue = left if following.requeue_seconds is None else min(following.requeue_seconds, left)
     return Next(following.actions, requeue, following.at_rest)

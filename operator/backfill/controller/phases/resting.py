@@ -1,6 +1,6 @@
 """A Backfill that has succeeded or failed: nothing more is done, but for removing what it made when its time is over."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType
@@ -11,6 +11,8 @@ from backfill.controller.observed import Observed
 from backfill.controller.phases.attempts import LOOK_SECONDS, close_attempt
 from backfill.controller.phases.work import note_failure, seconds_until_retry, start
 
+REMOVAL_PATIENCE = timedelta(days=1)
+"""What can not be removed after its time is tried again for so long; its deletion will try once more."""
 _LONGEST_SLEEP_SECONDS = 3600.0
 
 
@@ -47,6 +49,9 @@ def _note_generation(draft: Draft) -> None:
 
 def _discard(observed: Observed, draft: Draft) -> Next:
     """The published rows stay, and so do this resource and its status."""
+    retry = draft.status.retry
+    if retry is not None and observed.now - retry.since >= REMOVAL_PATIENCE:
+        return Next(at_rest=True)
     state, job = observed.job, DiscardJob.of(observed.backfill)
     if state is None or state.job != job or state.phase == "Running":
         return start(observed, draft, job)
