@@ -1,9 +1,11 @@
 """What the operator's own jobs need to open a Backfill's catalogs: the properties in the Secrets that its spec names."""
 
 import base64
+from collections.abc import Mapping
+from pathlib import Path
 
 from backfill.api.backfill import Backfill
-from backfill.api.catalogs import catalog_variables
+from backfill.api.catalogs import catalog_variables, mounted_catalogs
 from backfill.api.errors import BadInput, Problem
 from backfill.controller.kubernetes.client import Cluster
 from backfill.controller.kubernetes.errors import Forbidden
@@ -32,6 +34,21 @@ def catalog_credentials(cluster: Cluster, backfill: Backfill) -> dict[str, str]:
     if problems:
         raise BadInput(problems)
     return variables
+
+
+def with_own_catalogs(given: Mapping[str, str], directory: Path) -> dict[str, str]:
+    """The variables of a Backfill's catalogs, and of all others those of the operator's own, which are mounted.
+
+    They are never mixed within a catalog: the server that a Backfill names must not be handed the operator's password.
+    """
+    theirs = {_catalog(variable) for variable in given}
+    own = {name: value for name, value in mounted_catalogs(directory).items() if _catalog(name) not in theirs}
+    return own | dict(given)
+
+
+def _catalog(variable: str) -> str:
+    """The part of a variable that names the catalog."""
+    return variable.split("__")[1]
 
 
 def _properties(cluster: Cluster, namespace: str, name: str) -> dict[str, str]:

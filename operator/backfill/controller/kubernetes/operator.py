@@ -1,16 +1,19 @@
 """The operator's process: from its start over leading to its end."""
 
 import logging
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from types import FrameType
 
 from backfill.api.backfill import Backfill
+from backfill.api.catalogs import CATALOGS_DIRECTORY, CATALOGS_VARIABLE
 from backfill.api.problems import read_json
 from backfill.controller.kubernetes.cases import Caches, Cases
-from backfill.controller.kubernetes.credentials import catalog_credentials
+from backfill.controller.kubernetes.credentials import catalog_credentials, with_own_catalogs
 from backfill.controller.kubernetes.errors import ClusterError
 from backfill.controller.kubernetes.events import Recorder
 from backfill.controller.kubernetes.job_pods import JobPods
@@ -149,7 +152,8 @@ class Operator:
 
     def _credentials(self, key: Key) -> dict[str, str]:
         backfill = self._find(key)
-        return catalog_credentials(self._cluster, read_json(Backfill, backfill)) if backfill else {}
+        given = catalog_credentials(self._cluster, read_json(Backfill, backfill)) if backfill else {}
+        return with_own_catalogs(given, Path(os.environ.get(CATALOGS_VARIABLE, CATALOGS_DIRECTORY)))
 
     def _find(self, key: Key) -> Manifest | None:
         return self._caches.backfills.get(*key)
