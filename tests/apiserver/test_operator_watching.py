@@ -154,3 +154,16 @@ def test_a_deletion_that_no_watch_told_of_is_found_by_the_list(admin: Rest, crds
 
 def _deleted(manifest: Manifest | None) -> Manifest | None:
     return manifest if manifest and "deletionTimestamp" in manifest["metadata"] else None
+
+
+def test_a_user_without_a_name_can_watch(
+    admin: Rest, crds: None, namespace: str, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nameless() -> str:
+        raise KeyError("getpwuid(): uid not found: 10001")
+
+    monkeypatch.setattr("getpass.getuser", nameless)
+    cache = Cache(own_key)
+    watch(Watched(BACKFILL, cache))
+    admin.create(BACKFILLS.format(namespace), minimal_backfill("seen")).expect()
+    eventually(lambda: cache.get(namespace, "seen") is not None, "the watch tells of it")

@@ -28,6 +28,8 @@ RELIST_SECONDS: Final = 180.0
 """A watch that has to begin anew (410) does not tell of what was deleted meanwhile: so long it may go unnoticed."""
 _RETRY_SECONDS = 2.0
 _STOP_SECONDS = 2.0
+_IDENTITY: Final[Any] = "backfill-operator"
+"""Nobody is told it. Without one Kopf makes it of the user's name, and the user of a container may have none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +141,7 @@ class Watching:
         await kopf.operator(
             registry=self._registry(),
             settings=_settings(self._watched),
+            identity=_IDENTITY,
             standalone=True,
             clusterwide=not self._namespaces,
             namespaces=self._namespaces,
