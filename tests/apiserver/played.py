@@ -17,19 +17,20 @@ _PODS = "api/v1/namespaces/{}/pods"
 class PlayedRun:
     """One Backfill, and whoever has to do something for it."""
 
-    def __init__(self, admin: Rest, namespace: str, folder: Path, name: str = "january"):
-        """The table, the Secret of its catalog and the production application are made."""
+    def __init__(self, admin: Rest, namespace: str, folder: Path, name: str = "january", clicks: Clicks | None = None):
+        """The table, unless it is given, the Secret of its catalog and the production application are made."""
         self.admin, self.namespace, self.name = admin, namespace, name
         self._folder = folder
+        self.workspace = folder / "work"
         self.path = f"{BACKFILLS.format(namespace)}/{name}"
-        self.clicks = Clicks(folder / f"lake-{name}")
+        self.clicks = clicks or Clicks(folder / f"lake-{name}")
         secret = {"metadata": {"name": f"{name}-catalog"}, "stringData": self.clicks.properties}
         admin.create(f"api/v1/namespaces/{namespace}/secrets", secret).expect()
         admin.apply(f"{SPARK_APPLICATIONS.format(namespace)}/app", self._production()).expect()
 
     def create(self, **spec: Any) -> Manifest:
         """The Backfill."""
-        place = {"workspace": str(self._folder / "work")}
+        place = {"workspace": str(self.workspace)}
         catalogs = {"catalogs": [{"name": "lake", "secretRef": {"name": f"{self.name}-catalog"}}]}
         manifest = {
             "apiVersion": "backfill.dev/v1alpha1",

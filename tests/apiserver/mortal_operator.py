@@ -1,0 +1,101 @@
+"""The operator in the test's own process: it dies at the first request without an answer, and another one takes over.
+
+It is put together from the same parts as the process, but for what is not asked of it here: it has no Lease, lists where
+the process watches, and does jobs at once. So a test decides when it takes turns, and a death costs no time.
+"""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+from backfill.controller.interfaces import JobRunner
+from backfill.controller.jobs import Job, JobState
+from backfill.controller.kubernetes.cases import Caches, Cases
+from backfill.controller.kubernetes.events import Recorder
+from backfill.controller.kubernetes.job_pods import JobPods
+from backfill.controller.kubernetes.metrics import Metrics
+from backfill.controller.kubernetes.names import Key
+from backfill.controller.kubernetes.pool import JobPool
+from backfill.controller.kubernetes.queue import WorkQueue
+from backfill.controller.kubernetes.turns import Turns
+from backfill.controller.kubernetes.watching import Login, Relisting
+
+_UNBOUNDED = 100_000
+
+
+class Killed(BaseException):
+    """Nothing catches it: whatever was to come after it does not come."""
+
+
+class JobsHere:
+    """In the place of a pool's: a job is done when it is started, by this process and with its credentials."""
+
+    def __init__(self, on_change: Callable[[], None]) -> None:
+        self.state: JobState | None = None
+        self._on_change = on_change
+
+    def start(self, job: Job) -> None:
+        try:
+            self.state = JobState(job, "Done", result=job.run(lambda progress: None))
+        except Exception as error:
+            self.state = JobState(job, "Failed", error=error)
+        self._on_change()
+
+    def cancel(self) -> None:
+        self.state = None
+
+    def close(self) -> None:
+        self.cancel()
+
+
+class _PoolHere:
+    def runner(self, key: Key, on_change: Callable[[], None]) -> JobRunner:
+        return JobsHere(on_change)
+
+
+class MortalOperator:
+    """One life."""
+
+    def __init__(self, kubeconfig: Path, namespace: str):
+        cluster = Login(kubeconfig).cluster(requests_per_second=_UNBOUNDED, burst=_UNBOUNDED, on_request=_die_without_answer)
+        caches = self._caches = Caches()
+        self._relisting = Relisting(cluster, caches.watched(), [namespace])
+        self._queue: WorkQueue[Key] = WorkQueue()
+        recorder = Recorder(cluster, "mortal")
+        pool = cast(JobPool, _PoolHere())
+        cases = Cases(cluster, caches, pool, JobPods(cluster), self._queue.mark, recorder.status_written)
+        caches.listen(self._queue.mark)
+        find = caches.backfills.get
+        self._turns = Turns(self._queue, lambda key: find(*key), cases.open, Metrics(lambda: ()), leads=lambda: True)
+
+    def take_turns(self) -> None:
+        """Looks at everything, and takes the turns that are due."""
+        self._relisting.list_once()
+        while (key := self._queue.take(0)) is not None:
+            self._turns.take(key)
+
+
+class MortalOperators:
+    """One after the other; whoever dies is followed at once."""
+
+    def __init__(self, kubeconfig: Path, namespace: str):
+        self._of = kubeconfig, namespace
+        self._now = MortalOperator(*self._of)
+        self.deaths = 0
+
+    def work_until(self, condition: Callable[[], Any], what: str, seconds: float = 20) -> None:
+        """Turns are taken until the condition is true."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, f"{what}: not within {seconds:g} s"
+            try:
+                self._now.take_turns()
+            except Killed:
+                self.deaths += 1
+                self._now = MortalOperator(*self._of)
+
+
+def _die_without_answer(verb: str, kind: str, status: int, seconds: float) -> None:
+    if status == 0:
+        raise Killed

@@ -1,0 +1,85 @@
+"""What an operator has written, as the API server answered it, and what must be true of it however the operator fared."""
+
+import threading
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from proxy import CUT, Cut, Request, Response
+from rest import Manifest
+
+Made = tuple[str, str]
+"""Resource and name."""
+
+
+@dataclass
+class Written:
+    """Every answer to a write that was done; use :meth:`note` as, or in, a proxy's ``after`` hook."""
+
+    made: Counter[Made] = field(default_factory=Counter)
+    """How often each object was created."""
+    released: defaultdict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
+    """By SplitAssignment: attempt and released step, as they were written one after the other."""
+    attempts: defaultdict[str, list[tuple[int, ...]]] = field(default_factory=lambda: defaultdict(list))
+    """By Backfill: the numbers of its attempts, as they were written one after the other."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def note(self, request: Request, response: Response) -> Response | Cut | None:
+        if is_real_write(request) and response.status < 300:
+            with self._lock:
+                self._note(request, response.status, response.manifest)
+        return None
+
+    def children(self, backfill: str) -> list[str]:
+        """The children that were ever made for a Backfill."""
+        return sorted(name for kind, name in self.made if kind == "sparkapplications" and name.startswith(f"{backfill}-a"))
+
+    def assert_sound(self) -> None:
+        """Nothing was made twice, no release went back, attempts were counted one by one."""
+        for (kind, name), times in self.made.items():
+            assert times == 1, f"{kind} {name} was made {times} times"
+        for name, releases in self.released.items():
+            assert releases == sorted(releases), f"{name} was released {releases}"
+        for name, histories in self.attempts.items():
+            for earlier, later in pairwise(histories):
+                assert later[: len(earlier)] == earlier, f"attempts of {name} were {earlier}, then {later}"
+                assert later == tuple(range(1, len(later) + 1)), f"attempts of {name} are numbered {later}"
+
+    def _note(self, request: Request, status: int, manifest: Manifest) -> None:
+        name = request.name
+        if request.verb == "create" and status == 201:
+            self.made[request.resource, name] += 1
+        if request.resource == "splitassignments" and request.verb != "delete":
+            self.released[name].append((manifest["spec"]["attempt"], manifest["spec"]["released"]))
+        if request.resource == "backfills/status":
+            self.attempts[name].append(tuple(each["number"] for each in manifest["status"].get("attempts", ())))
+
+
+class CutWrite:
+    """The nth write of an operator is cut: ``before`` it reaches the server, or ``after``, so that it is done."""
+
+    def __init__(self, number: int, moment: str, written: Written):
+        self._number, self._moment, self._written = number, moment, written
+        self._seen = 0
+        self.struck = ""
+        """The write, once it was cut."""
+
+    def before(self, request: Request) -> Response | Cut | None:
+        if is_real_write(request):
+            self._seen += 1
+        return self._cut("before", request)
+
+    def after(self, request: Request, response: Response) -> Response | Cut | None:
+        self._written.note(request, response)
+        return self._cut("after", request)
+
+    def _cut(self, moment: str, request: Request) -> Cut | None:
+        if moment != self._moment or self._seen != self._number or self.struck or not is_real_write(request):
+            return None
+        self.struck = str(request)
+        return CUT
+
+
+def is_real_write(request: Request) -> bool:
+    """A dry run changes nothing, and a Lease is none of a Backfill's."""
+    return request.is_write and "dryRun" not in request.query and request.resource != "leases"
