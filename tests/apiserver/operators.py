@@ -7,10 +7,11 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,9 @@ assert LeaseTimes().duration + LeaseTimes().retry < TAKEOVER_SECONDS
 class OperatorProcess:
     """One replica."""
 
-    def __init__(self, kubeconfig: Path, namespace: str, folder: Path, name: str = "one", *options: str):
-        self.log_file = folder / f"{name}.log"
+    def __init__(self, kubeconfig: Path, namespace: str, folder: Path, name: str = "one", *options: str, life: int = 0):
+        """``life`` tells the log from those of earlier ones of its name."""
+        self.log_file = folder / (f"{name}-{life}.log" if life else f"{name}.log")
         self.port = _free_port()
         port = str(self.port)
         command = [sys.executable, "-m", "backfill.controller.kubernetes", "--identity", name]
@@ -90,6 +92,42 @@ class OperatorProcess:
         """Asks it to end, and gives its exit status."""
         self._process.send_signal(signal.SIGTERM)
         return self._process.wait(seconds)
+
+
+class KeptRunning:
+    """An operator that is started again whenever it ends, as in a pod: under the same name, with a new log."""
+
+    def __init__(self, start: Callable[[int], OperatorProcess]):
+        """``start`` is told how many there were before."""
+        self._start = start
+        self._stop = threading.Event()
+        self._lives = [start(0)]
+        self._thread = threading.Thread(target=self._keep, name="kubelet", daemon=True)
+        self._thread.start()
+
+    @property
+    def lives(self) -> int:
+        """How many there were."""
+        return len(self._lives)
+
+    def kill(self) -> None:
+        """Kills the one there is."""
+        self._lives[-1].kill()
+
+    def close(self) -> None:
+        """Ends it for good."""
+        self._stop.set()
+        self._thread.join()
+        self.kill()
+
+    def log(self) -> str:
+        """What all of them said."""
+        return "".join(life.log_file.read_text() for life in self._lives)
+
+    def _keep(self) -> None:
+        while not self._stop.wait(0.02):
+            if self._lives[-1].ended is not None:
+                self._lives.append(self._start(len(self._lives)))
 
 
 @contextmanager

@@ -81,12 +81,12 @@ class PlayedRun:
         path = f"{SPLIT_ASSIGNMENTS.format(self.namespace)}/{self.name}/status"
         self.admin.patch(path, {"status": status}, fieldManager=DRIVER_MANAGER).expect()
 
-    def replay(self, attempt: int = 1, committed: int = 0) -> None:
+    def replay(self, attempt: int = 1, committed: int = 0, seconds: float = 20) -> None:
         """The driver commits each step as soon as it is released, tells that it has finished, and ends."""
         steps = self.assignment()["steps"]
         self.report(attempt, committed)
         while committed < steps:
-            eventually(lambda at=committed: self.assignment()["released"] > at, f"step {committed + 1} is released")
+            eventually(lambda at=committed: self.assignment()["released"] > at, f"step {committed + 1} is released", seconds)
             committed += 1
             self.report(attempt, committed)
         self.report(attempt, steps + 1, "Finished")
