@@ -348,7 +348,8 @@ class BackfillSpec(Model):
     failure_policy: FailurePolicy = FailurePolicy()
     """What happens when the application fails."""
     suspend: bool = False
-    """Stop the application after the step under way, and keep everything needed to go on."""
+    """Stop the application after the step under way, and keep everything needed to go on. One that is suspended from the
+    beginning is planned and not started."""
     retry_nonce: Annotated[str, Field(max_length=64)] | None = None
     """Any new value tries a Backfill that has failed for good once more, from where it stopped."""
     ttl_after_finished: Duration | None = None

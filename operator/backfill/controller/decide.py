@@ -70,8 +70,8 @@ def _phase(observed: Observed) -> _Phase:
         return remove
     if finished(observed):
         return rest
-    if observed.backfill.spec.suspend or observed.shutting_down:
-        return stop
+    if observed.shutting_down or (observed.backfill.spec.suspend and status.plan_id is not None):
+        return stop  # one that is suspended is planned all the same: that starts nothing, and tells what would be
     if status.plan_id is None or observed.header is None:
         return plan
     if not status.attempts or status.attempts[-1].outcome != "Succeeded":

@@ -95,7 +95,10 @@ def test_an_option_that_is_not_known_is_bad_input(backfill: Command) -> None:
 def test_a_backfill_that_begins_suspended_waits_for_a_person(backfill: Command, runs: LocalRuns) -> None:
     ended = backfill("run", str(_suspended(runs)), "--state-dir", str(runs.state))
     assert ended.status == 3
-    assert ended.out.endswith(f"january: suspended; go on with: backfill resume january --state-dir {runs.state}\n")
+    assert (
+        ended.out.splitlines()[-1]
+        == f"january: suspended after 0 of 12 steps; go on with: backfill resume january --state-dir {runs.state}"
+    )
 
 
 def test_status_takes_a_name_or_the_file(backfill: Command, runs: LocalRuns) -> None:
@@ -107,7 +110,7 @@ def test_status_takes_a_name_or_the_file(backfill: Command, runs: LocalRuns) -> 
     listed = backfill("status", "--state-dir", str(runs.state))
     assert "Suspended" in listed.out
     document = backfill("status", "january", "--output", "json", "--state-dir", str(runs.state)).document
-    assert (document["name"], document["planId"], document["steps"]) == ("january", None, 0)
+    assert (document["name"], document["steps"], document["rowsRead"]) == ("january", 12, 0)
 
 
 def test_namespaces_are_kept_apart(backfill: Command, runs: LocalRuns) -> None:

@@ -346,15 +346,22 @@ def test_resuming_does_not_take_back_a_stop_that_the_driver_may_have_seen() -> N
     assert decision.next.actions == ()
 
 
-def test_a_suspended_backfill_is_not_even_planned() -> None:
-    decision = decide(observed(backfill(suspend=True)))
-    assert decision.next.actions == ()
-    assert decision.next.at_rest
-
-
-def test_suspending_abandons_planning() -> None:
+def test_a_suspended_backfill_is_planned_and_not_started() -> None:
     resource = backfill(suspend=True)
-    decision = decide(observed(resource, job=job_state(plan_job(resource), "Running")))
+    assert decide(observed(resource)).next.actions == (StartJob(plan_job(resource)),)
+    planned = decide(observed(resource, job=job_state(plan_job(resource), "Done", result=PlanResult(HEADER, ()))))
+    assert stage(planned, ConditionType.PLANNED) == ("True", Reason.PLAN_READY)
+    after = decide(observed(resource.model_copy(update={"status": planned.status}), header=HEADER))
+    assert (stage(after, ConditionType.RUNNING), after.next.actions, after.next.at_rest) == (
+        ("False", Reason.SUSPENDED),
+        (),
+        True,
+    )
+
+
+def test_a_controller_that_is_to_end_abandons_planning() -> None:
+    resource = backfill()
+    decision = decide(observed(resource, job=job_state(plan_job(resource), "Running"), shutting_down=True))
     assert decision.next.actions == (CancelJob(),)
 
 

@@ -93,6 +93,7 @@ def test_what_broke_a_job_arrives_in_words() -> None:
         gzip.compress(b'{"kind": "Done", "result": {"header": {}}, "cause": ""}'),
         gzip.compress(b'{"kind": "Failed", "error": "exec", "problems": [], "cause": 1}'),
     ],
+    ids=["nothing", "no gzip", "no JSON", "no object", "a plan without its fields", "an error of no known kind"],
 )
 def test_what_can_not_be_read_is_an_error_and_not_a_result(content: bytes) -> None:
     try:

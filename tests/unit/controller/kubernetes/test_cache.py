@@ -62,7 +62,7 @@ def test_what_a_complete_list_does_not_name_is_gone_unless_it_is_newer_than_the_
     cache.put(backfill(5, name="old"))
     cache.put(backfill(20, name="new"))
     cache.replace([backfill(9)], resource_version="10")
-    assert sorted(name for _, name in cache.keys()) == ["july", "new"]
+    assert sorted(name for _, name in list(cache.keys())) == ["july", "new"]
 
 
 def test_listeners_hear_of_changes_only() -> None:
