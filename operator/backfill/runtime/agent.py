@@ -17,6 +17,7 @@ from py4j.protocol import Py4JError
 from backfill.api.split_assignment import SplitAssignmentSpec, SplitAssignmentStatus
 from backfill.runtime.causes import bad_input_of, cause_of
 from backfill.runtime.channel import Channel
+from backfill.runtime.executors import Executors
 from backfill.runtime.release import Release, release_path, write_release
 from backfill.runtime.run import FINISHED, STOPPED, Outcome, Run, StartedQuery, failed, invalid_input, unsupported
 
@@ -39,8 +40,10 @@ class Agent(threading.Thread):
         channel: Channel,
         close: Callable[[StartedQuery], None],
         controller_grace_seconds: float = CONTROLLER_GRACE_SECONDS,
+        executors: Executors | None = None,
     ):
-        """``close`` stops a query that has committed everything and records what it leaves open."""
+        """``close`` stops a query that has committed everything and records what it leaves open; ``executors`` are by
+        default those of the application's SparkContext."""
         super().__init__(name="backfill-agent", daemon=True)
         self._run = run
         self._channel = channel
@@ -50,6 +53,8 @@ class Agent(threading.Thread):
         self._closing: threading.Thread | None = None
         self._reported: SplitAssignmentStatus | None = None
         self._controller = _ControllerWatch(channel, controller_grace_seconds)
+        self._executors = executors or Executors()
+        self._executors_at_work = 0
         self.reported = threading.Event()
 
     def run(self) -> None:
@@ -73,6 +78,7 @@ class Agent(threading.Thread):
             if spec.stop:
                 self._run.stopping.set()
             self._pass_on(spec.released)
+        self._executors_at_work = self._executors.follow(spec.executor_target if spec is not None else None)
         self._watch_queries()
         self._report()
 
@@ -170,7 +176,7 @@ class Agent(threading.Thread):
             attempt=run.settings.attempt,
             phase=phase,
             queries=run.tracker.queries if complete else run.tracker.before,
-            executors=1,
+            executors=self._executors_at_work,
             heartbeat=now,
             processing_seconds=run.tracker.busy_seconds,
             max_observed_misalignment_seconds=run.tracker.misalignment_seconds,

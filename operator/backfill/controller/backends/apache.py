@@ -56,7 +56,7 @@ class Apache:
     def sizing(self, production: Manifest, backfill: Backfill) -> Sizing:
         """How big the pods will be."""
         driver, executor = _overrides(backfill, "driver"), _overrides(backfill, "executor")
-        return Sizing.of(driver, executor, production["spec"].get("sparkConf") or {}, backfill.spec.scaling)
+        return Sizing.of(driver, executor, production["spec"].get("sparkConf") or {}, backfill)
 
     def problems(self, production: Manifest, backfill: Backfill) -> list[Problem]:
         """Not a Python program, one that pods can not get at, overrides that a backfill can not have."""

@@ -44,7 +44,7 @@ class Kubeflow:
     def sizing(self, production: Manifest, backfill: Backfill) -> Sizing:
         """How big the pods will be."""
         spec = _tuned(production, backfill)
-        return Sizing.of(spec["driver"], spec["executor"], production["spec"].get("sparkConf") or {}, backfill.spec.scaling)
+        return Sizing.of(spec["driver"], spec["executor"], production["spec"].get("sparkConf") or {}, backfill)
 
     def problems(self, production: Manifest, backfill: Backfill) -> list[Problem]:
         """Another type than Python, a main program that pods can not get at, overrides that a backfill can not have."""

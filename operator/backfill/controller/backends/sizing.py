@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from backfill.api.backfill import Scaling
+from backfill.api.backfill import Backfill
 
 _DEFAULT_MEMORY = "1g"
 """Spark's own."""
@@ -23,14 +23,19 @@ class Sizing:
     most_executors: int
 
     @classmethod
-    def of(cls, driver: Mapping[str, Any], executor: Mapping[str, Any], conf: Mapping[str, str], scaling: Scaling) -> "Sizing":
-        """From fields of the resource, or else from its Spark properties, or else Spark's defaults."""
+    def of(cls, driver: Mapping[str, Any], executor: Mapping[str, Any], conf: Mapping[str, str], backfill: Backfill) -> "Sizing":
+        """From fields of the resource, or else from its Spark properties, or else Spark's defaults.
+
+        An attempt starts with as many executors as were wanted last.
+        """
+        scaling = backfill.spec.scaling
+        wanted = backfill.status.progress.executor_target or scaling.min_executors
         return cls(
             driver_cores=_cores(driver, conf, "driver"),
             driver_memory=_memory(driver, conf, "driver"),
             executor_cores=_cores(executor, conf, "executor"),
             executor_memory=_memory(executor, conf, "executor"),
-            executors=scaling.min_executors,
+            executors=min(max(wanted, scaling.min_executors), scaling.max_executors),
             most_executors=scaling.max_executors,
         )
 

@@ -23,6 +23,7 @@ _FORBIDDEN: _Rules = (
         "write the template into spec.overrides.driver and spec.overrides.executor",
     ),
     (r"spark\.dynamicAllocation\..*|spark\.executor\.instances", "set spec.scaling"),
+    (r"spark\.(storage\.)?decommission\.enabled", "remove it; executors are let go in the course of a run"),
     (
         r"spark\.(driver|executor)\.(cores|memory)",
         "set cores and memory in spec.overrides.driver and spec.overrides.executor",

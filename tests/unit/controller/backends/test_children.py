@@ -182,6 +182,9 @@ def test_apaches_child_has_sizes_among_its_properties_and_keeps_the_pods_of_the_
         "spark.executor.cores": "8",
         "spark.executor.memory": "8g",
         "spark.executor.instances": "2",
+        "spark.executor.decommission.forceKillTimeout": "5m",
+        "spark.executor.maxNumFailures": "80",
+        "spark.executor.failuresValidityInterval": "1h",
     }
     tolerations = spec["applicationTolerations"]
     assert (tolerations["restartConfig"], tolerations["resourceRetainPolicy"]) == ({"restartPolicy": "Never"}, "Always")
@@ -240,3 +243,23 @@ def test_whatever_production_leaves_unsaid_the_child_is_complete(gone: set[str],
         assert {"cores", "memory", "template", "labels"} <= made["spec"][role].keys()
     names = [volume["name"] for volume in made["spec"]["driver"]["template"]["spec"]["volumes"]]
     assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(("wanted", "started"), [(None, 2), (17, 17), (1, 2), (400, 40)])
+@BOTH
+def test_an_attempt_starts_with_as_many_executors_as_were_wanted_last(base: Manifest, wanted: int | None, started: int) -> None:
+    backfill = backfill_of(base)
+    progress = backfill.status.progress.model_copy(update={"executor_target": wanted})
+    status = backfill.status.model_copy(update={"progress": progress})
+    _, made = child_manifests(preview_launch(backfill.model_copy(update={"status": status})), base)
+    told = json.loads(variables(pods(base, made)[0])["BACKFILL_SETTINGS"])["sparkConf"]
+    assert told["spark.executor.instances"] == str(started)
+    if base is KUBEFLOW:
+        assert made["spec"]["executor"]["instances"] == started
+
+
+@BOTH
+def test_executors_can_be_let_go_whatever_production_says(base: Manifest) -> None:
+    old = production(base, sparkConf={**base["spec"].get("sparkConf", {}), "spark.decommission.enabled": "false"})
+    conf = child(old)["spec"]["sparkConf"]
+    assert (conf["spark.decommission.enabled"], conf["spark.storage.decommission.enabled"]) == ("true", "true")

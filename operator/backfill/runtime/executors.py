@@ -1,0 +1,85 @@
+"""Executors come and go while the application runs: as many as the controller wants, without a restart.
+
+Spark keeps to a total that it is asked for, and replaces executors that are lost. It never lets one go by itself that is at
+work: those are decommissioned, so that they take no more tasks, hand on the blocks they hold and end. State stores are
+opened anew elsewhere from the checkpoint, by the next batch.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+
+_LOOK_SECONDS = 1.0
+
+_log = logging.getLogger(__name__)
+
+
+def active_context() -> SparkContext | None:
+    """The application's SparkContext; None before it is made."""
+    return SparkContext._active_spark_context
+
+
+class Executors:
+    """The executors of the application's SparkContext. Only one thread may use it."""
+
+    def __init__(self, context: Callable[[], Any] = active_context, clock: Callable[[], float] = time.monotonic):
+        """``context`` gives the SparkContext, ``clock`` the time in seconds."""
+        self._context = context
+        self._clock = clock
+        self._target: int | None = None
+        self._requested: int | None = None
+        self._leaving: set[str] = set()
+        self._count = 0
+        self._looked_at = float("-inf")
+
+    def follow(self, target: int | None) -> int:
+        """Moves towards as many executors as are wanted, and tells how many are at work now. None: leave it as it is.
+
+        Cheap: Spark is asked at most once a second, and at once for a new target. What it does not answer is asked again.
+        """
+        if target != self._target or self._clock() - self._looked_at >= _LOOK_SECONDS:
+            self._target, self._looked_at = target, self._clock()
+            context = self._context()
+            try:
+                self._count = self._look(context, target) if context is not None else 0
+            except (Py4JError, OSError, AttributeError) as error:  # a context that is being stopped has no JVM any more
+                _log.warning("Spark does not tell of its executors: %s", type(error).__name__)
+        return self._count
+
+    def _look(self, context: Any, target: int | None) -> int:
+        if context._jsc.sc().isLocal():
+            return 1  # the driver's own process
+        if target is not None and target != self._requested:
+            _request(context, target)
+            _log.info("executors wanted: %s (before: %s)", target, self._requested)
+            self._requested = target
+        present = set(filter(None, context._jsc.sc().getExecutorIds().mkString(",").split(",")))
+        self._leaving &= present
+        staying = sorted(present - self._leaving, key=int)
+        if target is None or len(staying) <= target:
+            return len(staying)
+        surplus = staying[target:]  # the newest: the others have been sent more state and more of the tables' files
+        _decommission(context, surplus)
+        _log.info("executors let go: %s", ", ".join(surplus))
+        self._leaving.update(surplus)
+        return target
+
+
+def _request(context: Any, total: int) -> None:
+    """Asks for so many executors in all. Fewer than there are: none is replaced any more, and none is let go by it."""
+    nowhere_in_particular = context._jvm.PythonUtils.toScalaMap(context._jvm.java.util.HashMap())
+    context._jsc.sc().requestTotalExecutors(total, 0, nowhere_in_particular)
+
+
+def _decommission(context: Any, executors: list[str]) -> None:
+    jvm = context._jvm
+    why = jvm.org.apache.spark.scheduler.ExecutorDecommissionInfo("fewer executors are wanted", jvm.scala.Option.empty())
+    named = context._gateway.new_array(jvm.scala.Tuple2, len(executors))
+    for index, executor in enumerate(executors):
+        named[index] = jvm.scala.Tuple2(executor, why)
+    adjust_total, asked_by_executor = False, False
+    context._jsc.sc().schedulerBackend().decommissionExecutors(named, adjust_total, asked_by_executor)
