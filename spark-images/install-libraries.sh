@@ -19,5 +19,5 @@ PYTHON
     -c constraints.txt -r /tmp/requirements.txt -r spark-images/catalogs.txt
 # Headers to compile against and tests of libraries are a fifth of what is installed, and nothing here uses them.
 cd /opt/backfill/lib/python3*/site-packages
-rm -rf pyarrow/include pyarrow/tests pyarrow/src numpy/_core/include numpy/*/tests pandas/tests kubernetes/e2e_test
+rm -rf kubernetes/aio pyarrow/include pyarrow/tests pyarrow/src numpy/_core/include numpy/*/tests pandas/tests kubernetes/e2e_test
 find . -name '*.pyx' -delete -o -name '*.pxd' -delete

@@ -8,14 +8,16 @@ _QUERY_PLAN = "\n=== Streaming Query ==="
 _STACK = "Traceback (most recent call last):\n"
 _BAD_INPUT = f"{InvalidPlanInput.__module__}.{InvalidPlanInput.__name__}: "
 _STATE = re.compile(r"\n\s*SQLSTATE: ")
+_JAVA_CALL = re.compile(r"An error occurred while calling \S+\n: ")
+_JAVA_FRAME = re.compile(r"\n\s+(at .*|\.\.\. \d+ more)")
 
 
-def cause_of(error: Exception) -> str:
+def cause_of(error: BaseException) -> str:
     """What an error of Spark says, without the pages of query plan that follow it.
 
     Where Python code raised it, in a function of the application or in a source, it is what that raised, without the stack.
     """
-    told = str(error).partition(_QUERY_PLAN)[0]
+    told = _JAVA_CALL.sub("", _JAVA_FRAME.sub("", str(error).partition(_QUERY_PLAN)[0]), count=1).rstrip()
     _, python, stack = told.rpartition(_STACK)
     if not python:
         return told

@@ -16,6 +16,7 @@ from backfill.api.settings import CLUSTER_CHANNEL
 from backfill.planning.plan import read_header
 from backfill.runtime.agent import Agent
 from backfill.runtime.api_server import ApiServer, pod_connection
+from backfill.runtime.causes import cause_of
 from backfill.runtime.channel import Channel, DirectoryChannel
 from backfill.runtime.closing import close_query
 from backfill.runtime.interception import install
@@ -115,7 +116,7 @@ def _run_application(run: Run) -> None:
             run.end(failed(f"the application ended with status {end.code}"))
     except BaseException as error:
         traceback.print_exc()
-        run.end(failed(f"{type(error).__name__}: {error}"))
+        run.end(failed(f"{type(error).__name__}: {cause_of(error)}"))
 
 
 def _end_process(agent: Agent, run: Run) -> None:

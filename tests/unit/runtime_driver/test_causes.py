@@ -22,6 +22,13 @@ BackfillError: a.parquet can not be read:
   no such file
  SQLSTATE: 38000"""
 PLAIN = "[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012\n== DataFrame =="
+JAVA = """An error occurred while calling o500.start.
+: java.io.IOException: mkdir of file:/work/checkpoints/summary failed
+\tat org.apache.hadoop.fs.FileSystem.primitiveMkdir(FileSystem.java:1414)
+\tat java.base/java.lang.Thread.run(Thread.java:840)
+Caused by: java.nio.file.AccessDeniedException: /work/checkpoints
+\t... 5 more
+"""
 
 
 @pytest.mark.parametrize(
@@ -32,6 +39,11 @@ PLAIN = "[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012\n== DataFrame =="
         (PLAIN, PLAIN),
         (f"{PLAIN}\n=== Streaming Query ===\nIdentifier: pages of plan", PLAIN),
         ("Traceback (most recent call last):\n  File ", "Traceback (most recent call last):\n  File "),
+        (
+            JAVA,
+            "java.io.IOException: mkdir of file:/work/checkpoints/summary failed\n"
+            "Caused by: java.nio.file.AccessDeniedException: /work/checkpoints",
+        ),
         ("", ""),
     ],
     ids=[
@@ -40,6 +52,7 @@ PLAIN = "[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012\n== DataFrame =="
         "Spark's own words as they are",
         "not the query's plan",
         "all there is where a stack has no end",
+        "what Java threw and what caused it, without its stack",
         "nothing where there is nothing",
     ],
 )
