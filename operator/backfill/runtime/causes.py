@@ -17,7 +17,7 @@ def cause_of(error: BaseException) -> str:
 
     Where Python code raised it, in a function of the application or in a source, it is what that raised, without the stack.
     """
-    told = _JAVA_CALL.sub("", _JAVA_FRAME.sub("", str(error).partition(_QUERY_PLAN)[0]), count=1).rstrip()
+    told = _JAVA_CALL.sub("", _JAVA_FRAME.sub("", str(error).partition(_QUERY_PLAN)[0]), count=1).rstrip("\n")
     _, python, stack = told.rpartition(_STACK)
     if not python:
         return told
