@@ -23,8 +23,8 @@ test-slow: install ## Run the tests that `make test` leaves out for the sake of 
 test-apiserver: install ## Run the tests on a real API server (KUBEBUILDER_ASSETS: etcd and kube-apiserver; skipped without)
 	@$(PY) -m pytest -n 2 --dist loadfile tests/apiserver
 
-test-chart: install ## Check the Helm chart: lint, what it renders, and what an API server says of that (builds helm with Go)
-	@HELM=$$(sh scripts/helm.sh) $(PY) -m pytest -n 2 --dist loadfile tests/chart tests/apiserver/test_chart.py
+test-chart: install ## Check the Helm chart: lint, what it renders, and what an API server says of that (builds helm with Go where it is missing)
+	@HELM=$$(sh scripts/helm.sh) || [ -z "$$CI" ] && export HELM && $(PY) -m pytest -n 2 --dist loadfile tests/chart tests/apiserver/test_chart.py
 
 lint: install ## Check style, types and the direction of imports
 	@$(PY) -m ruff check operator tests examples scripts

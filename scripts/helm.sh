@@ -1,5 +1,6 @@
 #!/bin/sh
 # Prints where helm is, and builds it with Go where there is none (two minutes, once for each machine).
+# --no-build: fails where there is none.
 set -eu
 version=v3.22.0
 own=${XDG_CACHE_HOME:-$HOME/.cache}/backfill-operator/helm-$version
@@ -9,6 +10,7 @@ for found in "${HELM:-}" "$(command -v helm || true)" "${KUBEBUILDER_ASSETS:+$KU
         exit 0
     fi
 done
+[ "${1:-}" = --no-build ] && exit 1
 command -v go >/dev/null || {
     echo "There is no helm here and no Go to build it with: install one of them, or name helm with HELM=/path/to/helm" >&2
     exit 1

@@ -1,0 +1,55 @@
+"""The troubleshooting guide quotes what the program says."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from backfill.api.conditions import Reason
+
+ROOT = Path(__file__).parents[2]
+GUIDE = (ROOT / "docs" / "troubleshooting.md").read_text()
+REASONS = {reason.value for reason in Reason}
+
+
+def quotations() -> Iterator[str]:
+    """What stands in the first column of tables of what something says; Helm's own words and commands are left out."""
+    sections = [section for section in GUIDE.split("\n## ") if not section.startswith(("Helm", "#"))]
+    for table in re.findall(r"^\| [^|\n]*it says \|.*\n\|---.*\n((?:\|.*\n)+)", "\n".join(sections), re.MULTILINE):
+        for row in table.splitlines():
+            yield from re.findall(r"`([^`]+)`", row.split("|")[1])
+
+
+@pytest.fixture(scope="module")
+def said() -> str:
+    """Every text in the program, those with gaps as one."""
+    texts: list[str] = []
+    for path in (ROOT / "operator").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                texts.append(node.value)
+    return "\n".join(texts)
+
+
+@pytest.mark.parametrize("quotation", sorted(set(quotations()) - REASONS - {"backfill"}))
+def test_the_program_says_what_the_guide_quotes(quotation: str, said: str) -> None:
+    assert quotation in said
+
+
+def test_there_are_quotations() -> None:
+    assert len(set(quotations())) > 30
+
+
+def test_links_lead_somewhere() -> None:
+    for document in sorted((ROOT / "docs").glob("*.md")):
+        for target, anchor in re.findall(r"\]\(([\w./-]*\.md)?(#[\w-]+)?\)", document.read_text()):
+            path = (document.parent / target).resolve() if target else document
+            assert path.exists(), f"{document.name} -> {target}"
+            headings = {_anchor(heading) for heading in re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)}
+            assert not anchor or anchor[1:] in headings, f"{document.name} -> {target}{anchor}"
+
+
+def _anchor(heading: str) -> str:
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
