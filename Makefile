@@ -27,14 +27,14 @@ test-chart: install ## Check the Helm chart: lint, what it renders, and what an 
 	@HELM=$$(sh scripts/helm.sh) || [ -z "$$CI" ] && export HELM && $(PY) -m pytest -n 2 --dist loadfile tests/chart tests/apiserver/test_chart.py
 
 lint: install ## Check style, types and the direction of imports
-	@$(PY) -m ruff check operator tests examples scripts
-	@$(PY) -m ruff format --check operator tests examples scripts
+	@$(PY) -m ruff check operator tests examples scripts charts
+	@$(PY) -m ruff format --check operator tests examples scripts charts
 	@$(PY) -m mypy
 	@$(PY) -c "from importlinter.cli import lint_imports_command; lint_imports_command()" --no-cache
 
 format: install ## Rewrite the code in the house style
-	@$(PY) -m ruff check --fix operator tests examples scripts
-	@$(PY) -m ruff format operator tests examples scripts
+	@$(PY) -m ruff check --fix operator tests examples scripts charts
+	@$(PY) -m ruff format operator tests examples scripts charts
 
 generate: install ## Write what is made from the models: crds/, docs/reference.md, and parts of the Helm chart
 	@$(PY) scripts/resource_definitions.py

@@ -10,8 +10,9 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from pathlib import Path
 
-ACCOUNT = os.environ.get("SERVICE_ACCOUNT", "/var/run/secrets/kubernetes.io/serviceaccount")
+ACCOUNT = Path(os.environ.get("SERVICE_ACCOUNT", "/var/run/secrets/kubernetes.io/serviceaccount"))
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 PATIENCE_SECONDS = 60
 
@@ -54,12 +55,11 @@ def allowed(attributes):
     """Whether the API server lets this account do it."""
     host = os.environ["KUBERNETES_SERVICE_HOST"]
     server = f"https://{f'[{host}]' if ':' in host else host}:{os.environ['KUBERNETES_SERVICE_PORT']}"
-    with open(f"{ACCOUNT}/token") as file:
-        headers = {"Authorization": f"Bearer {file.read()}", "Content-Type": "application/json"}
+    headers = {"Authorization": f"Bearer {(ACCOUNT / 'token').read_text()}", "Content-Type": "application/json"}
     review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
     body = json.dumps({**review, "spec": {"resourceAttributes": attributes}}).encode()
     request = urllib.request.Request(server + REVIEWS, body, headers)
-    context = ssl.create_default_context(cafile=f"{ACCOUNT}/ca.crt")
+    context = ssl.create_default_context(cafile=ACCOUNT / "ca.crt")
     with urllib.request.urlopen(request, timeout=10, context=context) as response:
         return json.load(response)["status"]["allowed"]
 
