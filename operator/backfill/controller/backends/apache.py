@@ -128,7 +128,8 @@ class Apache:
     def _conf(self, production: Manifest, launch: Launch) -> dict[str, str]:
         sizing = self.sizing(production, launch.backfill)
         conf = default_conf(launch) | inherited(production["spec"].get("sparkConf") or {})
-        conf |= {"spark.driver.cores": str(sizing.driver_cores), "spark.driver.memory": sizing.driver_memory}
+        conf |= {f"spark.driver.{field}": str(value) for field, value in sizing.driver_fields().items()}
+        conf |= {f"spark.executor.{field}": str(value) for field, value in sizing.executor_fields().items()}
         return conf | _override_conf(launch.backfill)
 
 

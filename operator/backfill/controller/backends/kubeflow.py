@@ -9,6 +9,7 @@ from backfill.controller.backends.base import Launch
 from backfill.controller.backends.child import KEPT_SECONDS, ChildState, child_metadata, default_conf, not_scraped, pod_labels
 from backfill.controller.backends.injection import SCRATCH, inject_catalogs, inject_driver
 from backfill.controller.backends.manifests import items, merged, part, without
+from backfill.controller.backends.overhead import FACTOR
 from backfill.controller.backends.pod_template import Role, spark_container, take_template
 from backfill.controller.backends.program import Program, program_problems
 from backfill.controller.backends.settings import driver_settings
@@ -44,7 +45,10 @@ class Kubeflow:
     def sizing(self, production: Manifest, backfill: Backfill) -> Sizing:
         """How big the pods will be."""
         spec = _tuned(production, backfill)
-        return Sizing.of(spec["driver"], spec["executor"], production["spec"].get("sparkConf") or {}, backfill)
+        conf = dict(production["spec"].get("sparkConf") or {})
+        if factor := spec.get("memoryOverheadFactor"):
+            conf[FACTOR] = factor
+        return Sizing.of(spec["driver"], spec["executor"], conf, backfill)
 
     def problems(self, production: Manifest, backfill: Backfill) -> list[Problem]:
         """Another type than Python, a main program that pods can not get at, overrides that a backfill can not have."""
@@ -90,9 +94,8 @@ class Kubeflow:
             "mainApplicationFile": "local:///etc/backfill/run.py",
             "restartPolicy": {"type": "Never"},
             "timeToLiveSeconds": KEPT_SECONDS,
-            "driver": driver | {"cores": sizing.driver_cores, "memory": sizing.driver_memory},
-            "executor": executor
-            | {"cores": sizing.executor_cores, "memory": sizing.executor_memory, "instances": sizing.executors},
+            "driver": _sized(driver, sizing.driver_fields()),
+            "executor": _sized(executor, sizing.executor_fields()) | {"instances": sizing.executors},
             "sparkConf": _conf(production, launch, enforced) | overrides,
         }
         if volumes := _mounted_volumes(spec, driver, executor):
@@ -147,6 +150,11 @@ def _pod(spec: Manifest, role: Role, launch: Launch) -> Manifest:
     pod["template"] = template
     pod["labels"] = (pod.get("labels") or {}) | pod_labels(launch)
     return pod
+
+
+def _sized(pod: Manifest, fields: Manifest) -> Manifest:
+    """A limit that was made for production's memory may be less than what is asked for now."""
+    return (without(pod, ("memoryLimit",)) if "memoryOverhead" in fields else pod) | fields
 
 
 def _conf(production: Manifest, launch: Launch, enforced: dict[str, str]) -> dict[str, str]:

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from backfill.api.backfill import Backfill
+from backfill.controller.backends.overhead import raised_overhead
+from backfill.controller.backends.pod_template import Role
 
 _DEFAULT_MEMORY = "1g"
 """Spark's own."""
@@ -21,6 +23,9 @@ class Sizing:
     executors: int
     """To start with."""
     most_executors: int
+    driver_overhead: str | None = None
+    """Memory beside the heap, where it has to be more than production's."""
+    executor_overhead: str | None = None
 
     @classmethod
     def of(cls, driver: Mapping[str, Any], executor: Mapping[str, Any], conf: Mapping[str, str], backfill: Backfill) -> "Sizing":
@@ -30,11 +35,15 @@ class Sizing:
         """
         scaling = backfill.spec.scaling
         wanted = backfill.status.progress.executor_target or scaling.min_executors
+        driver_cores, driver_memory = _cores(driver, conf, "driver"), _memory(driver, conf, "driver")
+        executor_cores, executor_memory = _cores(executor, conf, "executor"), _memory(executor, conf, "executor")
         return cls(
-            driver_cores=_cores(driver, conf, "driver"),
-            driver_memory=_memory(driver, conf, "driver"),
-            executor_cores=_cores(executor, conf, "executor"),
-            executor_memory=_memory(executor, conf, "executor"),
+            driver_cores=driver_cores,
+            driver_memory=driver_memory,
+            driver_overhead=raised_overhead("driver", driver, conf, backfill, memory=driver_memory, cores=driver_cores),
+            executor_cores=executor_cores,
+            executor_memory=executor_memory,
+            executor_overhead=raised_overhead("executor", executor, conf, backfill, memory=executor_memory, cores=executor_cores),
             executors=min(max(wanted, scaling.min_executors), scaling.max_executors),
             most_executors=scaling.max_executors,
         )
@@ -43,6 +52,14 @@ class Sizing:
     def parallelism(self) -> int:
         """Tasks that run at once with as many executors as are allowed."""
         return self.most_executors * self.executor_cores
+
+    def driver_fields(self) -> dict[str, Any]:
+        """The driver, in fields that are named as Spark's properties are."""
+        return {"cores": self.driver_cores, "memory": self.driver_memory} | _overhead(self.driver_overhead)
+
+    def executor_fields(self) -> dict[str, Any]:
+        """An executor likewise."""
+        return {"cores": self.executor_cores, "memory": self.executor_memory} | _overhead(self.executor_overhead)
 
     def enforced_conf(self) -> dict[str, str]:
         """Properties that hold even where the program sets others: executors are asked for by the driver, as they say."""
@@ -55,10 +72,14 @@ class Sizing:
         }
 
 
-def _cores(fields: Mapping[str, Any], conf: Mapping[str, str], role: Literal["driver", "executor"]) -> int:
+def _cores(fields: Mapping[str, Any], conf: Mapping[str, str], role: Role) -> int:
     given = fields.get("cores") or conf.get(f"spark.{role}.cores", "1")
     return int(given) if str(given).isdigit() else 1
 
 
-def _memory(fields: Mapping[str, Any], conf: Mapping[str, str], role: Literal["driver", "executor"]) -> str:
+def _memory(fields: Mapping[str, Any], conf: Mapping[str, str], role: Role) -> str:
     return str(fields.get("memory") or conf.get(f"spark.{role}.memory", _DEFAULT_MEMORY))
+
+
+def _overhead(raised: str | None) -> dict[str, str]:
+    return {"memoryOverhead": raised} if raised else {}

@@ -181,6 +181,7 @@ def test_apaches_child_has_sizes_among_its_properties_and_keeps_the_pods_of_the_
         "spark.driver.memoryOverhead": "1g",
         "spark.executor.cores": "8",
         "spark.executor.memory": "8g",
+        "spark.executor.memoryOverhead": "3456m",
         "spark.executor.instances": "2",
         "spark.executor.decommission.forceKillTimeout": "5m",
         "spark.executor.maxNumFailures": "80",
