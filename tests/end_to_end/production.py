@@ -8,12 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import duckdb
-import numpy as np
 import pyarrow as pa
 import yaml
 from pyiceberg.catalog import Catalog
-from pyiceberg.table import Table
 
 import backfill
 from backfill.api.backfill import Backfill
@@ -22,12 +19,6 @@ from backfill.planning.plan import read_header
 from backfill.planning.workspace import Workspace
 
 DEADLINE_SECONDS = 240.0
-UTC_TIME = pa.timestamp("us", "UTC")
-HOUR_US = 3_600_000_000
-MINUTE_US = 60_000_000
-SECOND_US = 1_000_000
-DAY_US = 1_709_251_200_000_000
-"""The midnight at which all made histories begin: 2024-03-01 UTC."""
 _SMALL_SPARK = {"spark.master": "local[2,4]", "spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
 
 
@@ -150,41 +141,3 @@ def ended(process: "subprocess.Popen[str]") -> Ended:
     """Waits for a command."""
     out, err = process.communicate(timeout=DEADLINE_SECONDS)
     return Ended(process.returncode, out, err)
-
-
-def land(table: Table, rows: pa.Table, arrived_us: np.ndarray, *, files: int, seed: int, straggle_us: int = 0) -> None:
-    """Appends rows as so many files of about equal length of arrival time, written in any order of each other.
-
-    With ``straggle_us`` rows may be in a file later than their arrival says, by at most that.
-    """
-    random = np.random.default_rng(seed)
-    written_us = arrived_us + random.integers(0, straggle_us + 1, len(arrived_us))
-    edges = np.linspace(written_us.min(), written_us.max() + 1, files + 1)
-    file_of = np.searchsorted(edges, written_us, side="right") - 1
-    for number in random.permutation(files):
-        if (chosen := np.flatnonzero(file_of == number)).size:
-            table.append(rows.take(pa.array(random.permutation(chosen))))
-
-
-def times(microseconds: "np.ndarray | list[int]") -> pa.Array:
-    """Moments as a timestamptz column."""
-    return pa.array(microseconds, pa.int64()).cast(UTC_TIME)
-
-
-def query(sql: str, **tables: pa.Table) -> pa.Table:
-    """What DuckDB answers, in UTC."""
-    with duckdb.connect() as database:
-        database.execute("SET TimeZone = 'UTC'")
-        for name, table in tables.items():
-            database.register(name, table)
-        return database.sql(sql).to_arrow_table()
-
-
-def sorted_rows(*tables: pa.Table) -> list[tuple[Any, ...]]:
-    """The rows of all tables, with the columns as the first one has them."""
-    columns = tables[0].column_names
-    return sorted((row for table in tables for row in _rows(table.select(columns))), key=repr)
-
-
-def _rows(table: pa.Table) -> list[tuple[Any, ...]]:
-    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))

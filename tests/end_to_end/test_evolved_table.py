@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from production import DAY_US, HOUR_US, MINUTE_US, UTC_TIME, Production, query, sorted_rows, times
+from production import Production
 from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.schema import Schema
@@ -13,6 +13,7 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import DayTransform, IdentityTransform
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType, StructType, TimestamptzType
 
+from histories import DAY_US, HOUR_US, MINUTE_US, UTC_TIME, query, sorted_rows, times
 from iceberg_tables import commit_files, data_file, parquet_file, partition_of
 
 KAFKA = StructType(

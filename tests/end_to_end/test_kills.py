@@ -11,10 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from production import DAY_US, DEADLINE_SECONDS, HOUR_US, MINUTE_US, UTC_TIME, Production, land, query, sorted_rows, times
+from production import DEADLINE_SECONDS, Production
 from pyiceberg.catalog import Catalog
 
 from backfill.api.conditions import ConditionType, Reason, find_condition
+from histories import DAY_US, HOUR_US, MINUTE_US, UTC_TIME, land, query, sorted_rows, times
 
 APPLICATION = """
 from pyspark.sql import SparkSession, functions as F

@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from production import DAY_US, HOUR_US, SECOND_US, UTC_TIME, Production, query, sorted_rows
+from production import Production
 from pyiceberg.catalog import Catalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, LongType, NestedField, TimestampNanoType, TimestampType, TimestamptzType
 
+from histories import DAY_US, HOUR_US, SECOND_US, UTC_TIME, query, sorted_rows
 from iceberg_tables import commit_files, parquet_file
 
 LONG = LongType()

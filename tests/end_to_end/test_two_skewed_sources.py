@@ -4,8 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from production import DAY_US, HOUR_US, MINUTE_US, SECOND_US, UTC_TIME, Production, land, query, sorted_rows, times
+from production import Production
 from pyiceberg.catalog import Catalog
+
+from histories import MINUTE_US, UTC_TIME, events, land, query, sorted_rows
 
 APPLICATION = """
 from pyspark.sql import SparkSession, functions as F
@@ -31,24 +33,6 @@ EXPECTED = """
     GROUP BY ALL
 """
 WINDOW = "window_start >= TIMESTAMPTZ '2024-03-01 06:00Z' AND window_start < TIMESTAMPTZ '2024-03-01 12:00Z'"
-
-
-def events(count: int, column: str, empty_hours: set[int], seed: int) -> tuple[pa.Table, np.ndarray]:
-    """Eighteen hours of events, some hours empty, and when they arrived: seconds to four minutes later."""
-    random = np.random.default_rng(seed)
-    at = np.sort(random.integers(DAY_US, DAY_US + 18 * HOUR_US, count))
-    at = at[~np.isin((at - DAY_US) // HOUR_US, list(empty_hours))]
-    delay = (
-        random.exponential(5, len(at)) * SECOND_US + (random.random(len(at)) < 0.05) * random.uniform(0, 4, len(at)) * MINUTE_US
-    )
-    arrived = at + np.minimum(delay, 4 * MINUTE_US).astype("int64")
-    columns = {
-        "title": pa.array(random.integers(0, 4, len(at))),
-        "viewer": pa.array(random.integers(0, 12, len(at))),
-        column: times(at),
-        "ingested": times(arrived),
-    }
-    return pa.table(columns), arrived
 
 
 def test_wrong_hours_of_a_join_are_replaced_by_what_all_events_give(lake: Catalog, tmp_path: Path) -> None:

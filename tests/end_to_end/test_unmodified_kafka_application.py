@@ -5,8 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from production import DAY_US, HOUR_US, MINUTE_US, SECOND_US, UTC_TIME, Production, land, query, sorted_rows, times
+from production import Production
 from pyiceberg.catalog import Catalog
+
+from histories import DAY_US, HOUR_US, MINUTE_US, SECOND_US, UTC_TIME, land, query, sorted_rows, times
 
 AVRO = {
     "type": "record",
