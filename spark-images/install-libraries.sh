@@ -15,7 +15,7 @@ with open("pyproject.toml", "rb") as file:
     project = tomllib.load(file)["project"]
 print(*project["dependencies"], *(each for extra in sys.argv[1:] for each in project["optional-dependencies"][extra]), sep="\n")
 PYTHON
-/opt/backfill/bin/pip install --no-cache-dir --only-binary :all: --no-binary pyspark \
+/opt/backfill/bin/pip install --no-cache-dir --only-binary :all: --no-binary pyspark --use-pep517 \
     -c constraints.txt -r /tmp/requirements.txt -r spark-images/catalogs.txt
 # Headers to compile against and tests of libraries are a fifth of what is installed, and nothing here uses them.
 cd /opt/backfill/lib/python3*/site-packages
