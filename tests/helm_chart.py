@@ -51,7 +51,7 @@ VARIANTS: Mapping[str, Values] = {
         "tolerations": [{"key": "spot", "operator": "Exists"}],
         "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
             {"matchExpressions": [{"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}]}]}}},
-        "runAsUser": None,
+        "podSecurityContext": {"runAsUser": None, "runAsGroup": None, "fsGroup": None},
         "networkPolicy": {
             "metricsFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}],
             "egress": [{"ports": [{"port": 443, "protocol": "TCP"}]}],

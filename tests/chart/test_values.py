@@ -32,7 +32,7 @@ BAD: dict[str, tuple[Values, tuple[str, ...]]] = {
     "a credential as an annotation's number": ({"serviceAccount": {"annotations": {"a": 1}}}, ("annotations", "want string")),
     "a level that does not exist": ({"log": {"level": "trace"}}, ("log/level", "debug")),
     "a tag as the digest": ({"image": {"digest": "1.0"}}, ("image/digest",)),
-    "root": ({"runAsUser": 0}, ("runAsUser", "minimum")),
+    "root": ({"podSecurityContext": {"runAsUser": 0}}, ("podSecurityContext/runAsUser", "minimum")),
     "alerts that link to nowhere": ({"metrics": {"prometheusRule": {"runbooks": "docs"}}}, ("prometheusRule/runbooks",)),
 }  # fmt: skip
 
@@ -52,7 +52,7 @@ def leaves(values: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple
             yield (*path, key)
 
 
-WHOLE = {("resources", "requests"), ("metrics", "dashboard", "labels")}
+WHOLE = {("resources", "requests"), ("podSecurityContext",), ("metrics", "dashboard", "labels")}
 """Values that have a default and are the user's to fill."""
 
 
@@ -61,7 +61,8 @@ def test_every_value_has_a_rule_and_every_rule_a_value() -> None:
 
     def ruled(part: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
         for key, rule in part["properties"].items():
-            yield from ruled(rule, (*path, key)) if "properties" in rule else [(*path, key)]
+            whole = "properties" not in rule or (*path, key) in WHOLE
+            yield from [(*path, key)] if whole else ruled(rule, (*path, key))
 
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     assert set(leaves(values)) == set(ruled(schema)) - {("global",)}

@@ -63,10 +63,8 @@ helm.sh/chart: {{ printf "%s-%s" $.Chart.Name $.Chart.Version | replace "+" "_" 
 {{- /* What any pod of this chart has to be to run where Pod Security is restricted. */}}
 {{- define "backfill.podSecurity" -}}
 runAsNonRoot: true
-{{- with .Values.runAsUser }}
-runAsUser: {{ . }}
-runAsGroup: {{ . }}
-fsGroup: {{ . }}
+{{- with .Values.podSecurityContext }}
+{{ toYaml . }}
 {{- end }}
 seccompProfile: {type: RuntimeDefault}
 {{- end }}
