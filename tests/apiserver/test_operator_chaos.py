@@ -36,7 +36,9 @@ class MortalRun:
         """The first attempt fails after a step, the second one finishes. The status before the deletion."""
         self.run.create(failurePolicy={"maxAttempts": 3, "backoff": "10ms"})
         self._start(1)
+        first = self._released(1)
         self._commit(1, 1)
+        self.work_until(lambda: self._released(1) > first, "more is released than the next attempt may read at first")
         self.run.end(1, exit_code=1)
         self._start(2)
         self.run.report(2, committed=1)

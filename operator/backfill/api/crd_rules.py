@@ -162,7 +162,11 @@ RULES: Final[dict[type[Model], tuple[Rule, ...]]] = {
     Backfill: tuple(_immutable_fields()),
     SplitAssignmentSpec: (
         Rule("self.attempt >= oldSelf.attempt", "never goes back", "attempt"),
-        Rule("self.planId != oldSelf.planId || self.released >= oldSelf.released", "never goes back", "released"),
+        Rule(
+            "self.planId != oldSelf.planId || self.attempt != oldSelf.attempt || self.released >= oldSelf.released",
+            "never goes back within an attempt",
+            "released",
+        ),
     ),
     SplitAssignmentStatus: (
         Rule("self.attempt >= oldSelf.attempt", "a later attempt has reported here; this driver must stop", "attempt"),

@@ -34,7 +34,7 @@ class SplitAssignmentSpec(Model):
     steps: Annotated[int, Field(ge=0)]
     """Steps of the plan. Offset ``steps + 1`` is the flush: no rows, the watermark of the last step takes effect."""
     released: Annotated[int, Field(ge=0)] = 0
-    """How many steps may be read. Never goes back."""
+    """How many steps may be read. Never goes back within an attempt: the next one begins with what it finds committed."""
     watermark: Time
     """The global watermark this release was computed from."""
     executor_target: int | None = None
