@@ -156,6 +156,8 @@ def main() -> None:
         "planning-100000": lambda: planning(100_000),
         "planning-1000000": lambda: planning(1_000_000),
     }
+    if os.environ.get("KUBEBUILDER_ASSETS"):
+        measurements["operator-1000"] = lambda: script("operator_load.py")
     results: dict[str, Figures] = {}
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}", flush=True)
     for name, measure in measurements.items():
