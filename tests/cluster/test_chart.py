@@ -18,6 +18,7 @@ _MADE = {
     "apis/rbac.authorization.k8s.io/v1/namespaces/{}/roles",
     "apis/rbac.authorization.k8s.io/v1/namespaces/{}/rolebindings",
 }
+_OWNERSHIP = ("meta.helm.sh/release-name", "meta.helm.sh/release-namespace")
 _OWN_USER = {"runAsUser": 10001, "runAsGroup": 10001, "fsGroup": 10001}
 
 
@@ -49,7 +50,8 @@ def test_a_release_is_tested_upgraded_rolled_back_and_uninstalled(installation: 
     release("uninstall", "--wait")
     eventually(lambda: not _left(installation), "nothing is left", seconds=60)
     for definition in ("backfills", "splitassignments"):
-        assert installation.admin.get(f"{DEFINITIONS}/{definition}.backfill.dev").ok
+        nobodys = {"labels": {"app.kubernetes.io/managed-by": None}, "annotations": dict.fromkeys(_OWNERSHIP)}
+        installation.admin.patch(f"{DEFINITIONS}/{definition}.backfill.dev", {"metadata": nobodys}).expect()
 
 
 def _restrict(installation: Installation, level: str | None) -> None:
