@@ -76,3 +76,14 @@ def test_who_may_not_write_events_goes_on_without(
     assert events(admin, namespace) == []
     assert 'grant it in a role: apiGroups: [""], resources: ["events"], verbs: ["create"]' in caplog.text
     cluster.close()
+
+
+def test_what_keeps_a_backfill_from_being_worked_on_is_told(
+    admin: Rest, cluster: Cluster, backfill: Backfill, namespace: str
+) -> None:
+    manifest = admin.get(f"{BACKFILLS.format(namespace)}/{backfill.metadata.name}").expect()
+    Recorder(cluster, "replica-0").turn_failed(manifest, "may not create sparkapplications")
+    (event,) = events(admin, namespace)
+    assert (event["type"], event["reason"]) == ("Warning", "TurnFailed")
+    assert event["message"] == "can not be worked on, will be tried again: may not create sparkapplications"
+    assert event["involvedObject"]["uid"] == backfill.metadata.uid

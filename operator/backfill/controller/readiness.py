@@ -16,9 +16,10 @@ _STUCK = (Reason.INVALID_INPUT, Reason.DRIVER_CAN_NOT_START, Reason.DRIVER_DOES_
 """Reasons of a stage that lasts until a person does something, though the Backfill has not failed."""
 
 _MOST_MESSAGE = 6_000
-_RETRY = "then give spec.retryNonce a new value"
+_RETRY = "then give spec.retryNonce a new value (kubectl backfill retry does)"
 _ADVICE = {
-    Reason.INVALID_INPUT: f"Correct what is named above, {_RETRY}; what is planned already can not change: make a new Backfill.",
+    Reason.INVALID_INPUT: "Correct what is named above. A change of the spec is tried at once; after any other, give "
+    "spec.retryNonce a new value (kubectl backfill retry does). What can not change any more needs a new Backfill.",
     Reason.PLANNING_FAILED: f"Mend what is named above, {_RETRY}; where the plan itself is lost, delete this and make it anew.",
     Reason.UNSUPPORTED_PROGRAM: f"Change the application so that this output can be redirected, {_RETRY}.",
     Reason.ATTEMPTS_EXHAUSTED: f"Read the driver's log, mend the cause, {_RETRY}: it goes on after the last committed step.",

@@ -467,6 +467,13 @@ def test_a_result_that_is_not_to_be_published_stays_in_its_branch() -> None:
     assert stage(decision, ConditionType.SUCCEEDED) == ("True", Reason.FINISHED)
 
 
+def test_without_outputs_it_is_said_that_there_is_nothing_to_publish() -> None:
+    status = _settled().model_copy(update={"outputs": ()})
+    published = find_condition(decide(observed(backfill(status, outputs=[]))).status.conditions, ConditionType.PUBLISHED)
+    assert published is not None
+    assert published.message == "spec.outputs names no table: there is nothing to publish"
+
+
 def _failed(reason: Reason) -> BackfillStatus:
     return with_condition(planned(attempts=(attempt(outcome="Failed"),)), ConditionType.SUCCEEDED, "False", reason)
 

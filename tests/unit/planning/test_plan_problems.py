@@ -54,7 +54,7 @@ def problems(tmp_path: Path, *sources: dict[str, Any], **fields: Any) -> list[Pr
         ({"timestampUnit": "ms"}, "timestampUnit", "is a timestamptz, which has its own unit", "leave timestampUnit out"),
         ({"filter": "region = = 'eu'"}, "filter", "is not a filter PyIceberg can parse", "region == 'us-east-1'"),
         ({"filter": "regio == 'eu'"}, "filter", "does not fit table lake.raw.events", "did you mean region?"),
-        ({"filter": "number == 'eu'"}, "filter", "does not fit table lake.raw.events", "number"),
+        ({"filter": "number == 'eu'"}, "filter", "does not fit table lake.raw.events", "number (long)"),
         ({"regions": {"column": "zone", "in": ["eu"]}}, "regions", "does not fit table", "its columns are"),
         ({"kafka": {"offsetColumn": "offset"}}, "kafka.offsetColumn", "has no column offset", "there are: number, region, ts"),
         ({"kafka": {"partitionColumn": "region"}}, "kafka.partitionColumn", "is a string", "use an int or long column"),

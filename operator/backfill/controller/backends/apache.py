@@ -33,7 +33,7 @@ _PROPERTIES = {
 """Overrides that are fields of a pod elsewhere and properties here."""
 _TEMPLATE = "podTemplateSpec"
 _WAITING = {
-    "": ("NotSubmitted", "no Spark operator has taken it up yet"),
+    "": ("NotSubmitted", ""),
     "Submitted": ("Submitted", "the Spark operator has not asked for its driver yet"),
     "ScheduledToRestart": ("Submitted", "it is being submitted again"),
     "DriverRequested": ("Submitted", "its driver is asked for, and has no pod yet"),

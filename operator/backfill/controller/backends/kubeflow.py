@@ -26,9 +26,9 @@ _POD_LEFT_OUT = ("ports", "podName", "instances")
 _IMAGE = "spark.kubernetes.{}container.image"
 _ACCOUNT = "spark.kubernetes.authenticate.{}.serviceAccountName"
 _WAITING = {
-    "": ("NotSubmitted", "no Spark operator has taken it up yet"),
-    "SUBMITTED": ("Submitted", "it is submitted and has no driver pod yet"),
-    "SUSPENDED": ("Suspended", "it is suspended, as by a queue that has not admitted it yet"),
+    "": ("NotSubmitted", ""),
+    "SUBMITTED": ("Submitted", ""),
+    "SUSPENDED": ("Suspended", ""),
     "SUSPENDING": ("Suspended", "it is being suspended"),
     "RESUMING": ("Suspended", "it is being resumed"),
     "PENDING_RERUN": ("Submitted", "it is being submitted again"),

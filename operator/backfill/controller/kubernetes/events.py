@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Literal
 
-from backfill.api.backfill import KIND, Attempt, Backfill, BackfillStatus
+from backfill.api.backfill import KIND, Attempt, Backfill, BackfillStatus, ObjectMeta
 from backfill.api.conditions import Condition, ConditionType, Reason, find_condition
+from backfill.api.problems import read_json
 from backfill.api.quantities import format_time
 from backfill.controller.interfaces import ConflictError
 from backfill.controller.kubernetes.client import Cluster
@@ -45,6 +46,7 @@ _TOLD: Final[dict[tuple[ConditionType, Reason], tuple[Kind, str]]] = {
     (ConditionType.VALIDATED, Reason.NOT_VALIDATED): ("Warning", "NotValidated"),
     (ConditionType.PUBLISHED, Reason.WAITING_FOR_APPROVAL): ("Normal", "WaitingForApproval"),
     (ConditionType.PUBLISHED, Reason.PUBLISHED): ("Normal", "Published"),
+    (ConditionType.PLANNED, Reason.INVALID_INPUT): ("Warning", "InvalidInput"),
     (ConditionType.PLANNED, Reason.TRYING_AGAIN): ("Warning", "TryingAgain"),
     (ConditionType.RUNNING, Reason.TRYING_AGAIN): ("Warning", "TryingAgain"),
     (ConditionType.PUBLISHED, Reason.TRYING_AGAIN): ("Warning", "TryingAgain"),
@@ -56,8 +58,8 @@ _TOLD: Final[dict[tuple[ConditionType, Reason], tuple[Kind, str]]] = {
 
 
 def transitions(old: BackfillStatus, new: BackfillStatus) -> list[Notice]:
-    """What to tell people of a change. Progress alone is nothing to tell."""
-    return [*_attempts(old, new), *_conditions(old, new)]
+    """What to tell people of a change. Progress alone is nothing to tell, and what two conditions say is told once."""
+    return list(dict.fromkeys((*_attempts(old, new), *_conditions(old, new))))
 
 
 def _attempts(old: BackfillStatus, new: BackfillStatus) -> Iterator[Notice]:
@@ -109,12 +111,20 @@ class Recorder:
     def status_written(self, before: Backfill, after: BackfillStatus) -> None:
         """Tells of a change. An Event that can not be written is left out: the status says it as well."""
         for notice in transitions(before.status, after):
-            try:
-                self._write(before, notice)
-            except (ClusterError, ConflictError) as error:
-                _LOG.warning("an event is left out: %s", error, extra={"reason": notice.reason})
+            self._tell(before.metadata, notice)
 
-    def _write(self, backfill: Backfill, notice: Notice) -> None:
+    def turn_failed(self, backfill: Manifest, why: str) -> None:
+        """Tells what keeps a Backfill from being worked on, since its status can not."""
+        notice = Notice("Warning", "TurnFailed", _in_short(f"can not be worked on, will be tried again: {why}"))
+        self._tell(read_json(ObjectMeta, backfill["metadata"]), notice)
+
+    def _tell(self, backfill: ObjectMeta, notice: Notice) -> None:
+        try:
+            self._write(backfill, notice)
+        except (ClusterError, ConflictError) as error:
+            _LOG.warning("an event is left out: %s", error, extra={"reason": notice.reason})
+
+    def _write(self, backfill: ObjectMeta, notice: Notice) -> None:
         event = self._event(backfill, notice)
         try:
             self._cluster.create(EVENT, event, manager=CONTROLLER_MANAGER)
@@ -125,8 +135,8 @@ class Recorder:
             change = {"count": count + 1, "message": notice.message, "lastTimestamp": event["lastTimestamp"]}
             self._cluster.merge(EVENT, namespace, name, change, manager=CONTROLLER_MANAGER)
 
-    def _event(self, backfill: Backfill, notice: Notice) -> Manifest:
-        metadata, now = backfill.metadata, format_time(self._now().replace(microsecond=0))
+    def _event(self, metadata: ObjectMeta, notice: Notice) -> Manifest:
+        now = format_time(self._now().replace(microsecond=0))
         subject = {"namespace": metadata.namespace, "name": metadata.name, "uid": metadata.uid}
         return {
             "apiVersion": "v1",

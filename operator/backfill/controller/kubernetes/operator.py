@@ -68,16 +68,24 @@ class Operator:
             self._credentials, processes=settings.jobs, memory_bytes=settings.job_memory, on_used=self._metrics.used
         )
         self._pods = JobPods(cluster)
+        recorder = Recorder(cluster, settings.identity)
         cases = Cases(
             cluster,
             self._caches,
             self._pool,
             self._pods,
             self._queue.mark,
-            Recorder(cluster, settings.identity).status_written,
+            recorder.status_written,
             settings.default_workspace,
         )
-        self._turns = Turns(self._queue, self._find, cases.open, self._metrics, leads=lambda: self._elector.leads)
+        self._turns = Turns(
+            self._queue,
+            self._find,
+            cases.open,
+            self._metrics,
+            leads=lambda: self._elector.leads,
+            on_trouble=recorder.turn_failed,
+        )
         self._workers = Workers(self._queue, self._turns.take, settings.workers)
 
     def run(self) -> int:

@@ -9,6 +9,7 @@ from backfill.api.backfill import BackfillStatus
 from backfill.api.conditions import SUMMARIES, Condition, ConditionType, find_condition
 from backfill.api.errors import BackfillError, BadInput
 from backfill.controller.interfaces import ConflictError, JobRunner
+from backfill.controller.kubernetes.errors import Unauthorized, Unreachable
 from backfill.controller.kubernetes.logs import about
 from backfill.controller.kubernetes.metrics import Metrics, Result
 from backfill.controller.kubernetes.names import Key
@@ -45,6 +46,7 @@ class Turns:
         metrics: Metrics,
         *,
         leads: Callable[[], bool],
+        on_trouble: Callable[[Manifest, str], None] = lambda backfill, why: None,
     ):
         """How turns are taken.
 
@@ -54,12 +56,15 @@ class Turns:
             open_case: begins to work on a Backfill.
             metrics: told of each turn.
             leads: whether this process may take turns.
+            on_trouble: told of a Backfill whose turns fail, and why; again only when the reason is another.
         """
         self._queue = queue
         self._find = find
         self._open_case = open_case
         self._metrics = metrics
         self._leads = leads
+        self._on_trouble = on_trouble
+        self._troubles: dict[Key, str] = {}
         self._cases: dict[Key, Case] = {}
 
     def take(self, key: Key) -> None:
@@ -93,11 +98,20 @@ class Turns:
                 return "refused"
             except BackfillError as error:
                 _LOG.warning("could not be worked on, will be tried again: %s", error)
+                if not isinstance(error, Unauthorized | Unreachable):  # else there is nobody to tell it to
+                    self._say_trouble(key, backfill, str(error))
                 return "failed"
-            except Exception:
+            except Exception as error:
                 _LOG.exception("a turn failed, will be tried again")
+                self._say_trouble(key, backfill, f"{type(error).__name__} (details in the operator's log)")
                 return "failed"
+        self._troubles.pop(key, None)
         return "done"
+
+    def _say_trouble(self, key: Key, backfill: Manifest | None, why: str) -> None:
+        if backfill is not None and self._troubles.get(key) != why:
+            self._troubles[key] = why
+            self._on_trouble(backfill, why)
 
     def _turn(self, key: Key, backfill: Manifest | None) -> None:
         case = self._cases.get(key)
@@ -127,6 +141,7 @@ class Turns:
 
     def _drop(self, key: Key) -> None:
         self._metrics.forget(key)
+        self._troubles.pop(key, None)
         case = self._cases.pop(key, None)
         if case is not None:
             case.close()

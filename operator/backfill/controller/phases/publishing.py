@@ -39,6 +39,13 @@ def _to_publish(observed: Observed, draft: Draft) -> list[Output]:
     ]
 
 
+def _stays(outputs: tuple[OutputStatus, ...]) -> str:
+    branches = ", ".join(f"{output.table} branch {output.branch}" for output in outputs if output.branch)
+    if branches:
+        return f"the result stays in {branches}"
+    return "the result is empty, there is no branch" if outputs else "spec.outputs names no table: there is nothing to publish"
+
+
 def _publish_one(observed: Observed, draft: Draft, output: Output) -> Next:
     draft.condition(_PUBLISHED, "Unknown", Reason.PUBLISHING, f"publishes {output.name} to {output.table}")
     staged = next(staged for staged in staged_outputs(observed.backfill) if staged.output == output)
@@ -69,7 +76,6 @@ def _succeed(observed: Observed, draft: Draft) -> None:
         message = ", ".join(f"{output.rows:,} rows to {output.table}" for output in published)
         draft.condition(_PUBLISHED, "True", Reason.PUBLISHED, message)
     else:
-        branches = ", ".join(f"{output.table} branch {output.branch}" for output in draft.status.outputs if output.branch)
-        draft.condition(_PUBLISHED, "False", Reason.NOT_PUBLISHED, f"the result stays in {branches or 'no branch: it is empty'}")
+        draft.condition(_PUBLISHED, "False", Reason.NOT_PUBLISHED, _stays(draft.status.outputs))
     draft.condition(ConditionType.SUCCEEDED, "True", Reason.FINISHED)
     draft.set(finished_at=observed.now)

@@ -67,8 +67,12 @@ def _parse(text: str, schema: Schema, table: str, where: str, problems: list[Pro
 
 
 def _columns(text: str, schema: Schema) -> str:
-    """The columns that look most like words of a filter."""
+    """The columns that look most like words of a filter which are none, or else all of them with their types."""
     words = "".join(character if character.isalnum() or character in "_." else " " for character in text).split()
     names = list(schema._name_to_id)
-    near = dict.fromkeys(match for word in words for match in difflib.get_close_matches(word, names, n=1, cutoff=0.6))
-    return f"did you mean {' and '.join(near)}?" if near else f"its columns are: {', '.join(sorted(names)[:20])}"
+    strange = [word for word in words if word not in names]
+    near = dict.fromkeys(match for word in strange for match in difflib.get_close_matches(word, names, n=1, cutoff=0.6))
+    if near:
+        return f"did you mean {' and '.join(near)}?"
+    types = {name: schema.find_type(name) for name in sorted(names)[:20]}
+    return f"its columns are: {', '.join(f'{name} ({kind})' if kind.is_primitive else name for name, kind in types.items())}"

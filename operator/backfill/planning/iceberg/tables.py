@@ -82,8 +82,8 @@ class Catalogs:
                     Problem(
                         field,
                         f"catalog {name} can not be opened: {first_line(error)}",
-                        f"configure it for PyIceberg, as catalog.{name} in .pyiceberg.yaml or PYICEBERG_CATALOG__"
-                        f"{name.upper()}__URI in the environment",
+                        "correct PyIceberg's properties of it: the keys of its Secret in spec.catalogs or, without one, "
+                        f"catalog.{name} in .pyiceberg.yaml or PYICEBERG_CATALOG__{name.upper()}__URI in the environment",
                         may_pass=True,
                     )
                 ) from error

@@ -33,6 +33,7 @@ def reasons(notices: list[Notice]) -> list[str]:
     ("kind", "truth", "reason", "told"),
     [
         (ConditionType.PLANNED, "True", Reason.PLAN_READY, ("Normal", "Planned")),
+        (ConditionType.PLANNED, "False", Reason.INVALID_INPUT, ("Warning", "InvalidInput")),
         (ConditionType.RUNNING, "True", Reason.REPLAYING, ("Normal", "Running")),
         (ConditionType.RUNNING, "False", Reason.SUSPENDED, ("Normal", "Suspended")),
         (ConditionType.RUNNING, "Unknown", Reason.DRIVER_CAN_NOT_START, ("Warning", "DriverCanNotStart")),
@@ -54,7 +55,6 @@ def test_a_condition_that_comes_to_have_a_reason_is_told(
     ("kind", "truth", "reason"),
     [
         (ConditionType.PLANNED, "Unknown", Reason.PLANNING),
-        (ConditionType.PLANNED, "False", Reason.INVALID_INPUT),
         (ConditionType.RUNNING, "Unknown", Reason.STARTING),
         (ConditionType.RUNNING, "False", Reason.ATTEMPTS_EXHAUSTED),
         (ConditionType.SUCCEEDED, "Unknown", Reason.IN_PROGRESS),
@@ -64,6 +64,12 @@ def test_a_condition_that_comes_to_have_a_reason_is_told(
 )
 def test_what_another_event_says_is_not_told_twice(kind: ConditionType, truth: Truth, reason: Reason) -> None:
     assert transitions(status(), status(condition(kind, truth, reason))) == []
+
+
+def test_what_two_conditions_say_is_told_once() -> None:
+    both = (ConditionType.SUCCEEDED, ConditionType.PLANNED)
+    failed = status(*(condition(kind, "False", Reason.INVALID_INPUT, "there is no such table") for kind in both))
+    assert reasons(transitions(status(), failed)) == ["InvalidInput"]
 
 
 def test_progress_alone_is_nothing_to_tell() -> None:

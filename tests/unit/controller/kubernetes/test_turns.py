@@ -13,6 +13,7 @@ from backfill.api.errors import BadInput, Problem
 from backfill.controller.decision import Decision, Next
 from backfill.controller.interfaces import ConflictError
 from backfill.controller.jobs import JobState
+from backfill.controller.kubernetes.errors import Forbidden, Refused, Unreachable
 from backfill.controller.kubernetes.metrics import Metrics, ended, state_of
 from backfill.controller.kubernetes.pool import JobUsage
 from backfill.controller.kubernetes.queue import WorkQueue
@@ -82,7 +83,15 @@ class Desk:
         self.opened: list[FakeJobs] = []
         self.leads = True
         self.job = job
-        self.turns = Turns(self.queue, lambda key: self.there, self._open, self.metrics, leads=lambda: self.leads)
+        self.troubles: list[str] = []
+        self.turns = Turns(
+            self.queue,
+            lambda key: self.there,
+            self._open,
+            self.metrics,
+            leads=lambda: self.leads,
+            on_trouble=lambda backfill, why: self.troubles.append(why),
+        )
 
     def take(self) -> None:
         """Marks the Backfill and takes its turn."""
@@ -180,6 +189,23 @@ def test_bad_input_is_said_on_the_resource() -> None:
     desk = Desk(error)
     desk.take()
     assert desk.store.refused == [error]
+
+
+def test_what_keeps_turns_from_succeeding_is_told_once_for_each_cause() -> None:
+    causes = Refused("never goes back"), Forbidden("may not create")
+    desk = Desk(causes[0], causes[0], causes[1], turn(), causes[1], ValueError("a mistake"))
+    for _ in range(6):
+        desk.take()
+        desk.clock.now += 60
+    told = [*(str(cause) for cause in causes), str(causes[1]), "ValueError (details in the operator's log)"]
+    assert desk.troubles == told
+
+
+def test_an_api_server_that_is_away_is_not_told_of() -> None:
+    desk = Desk(Unreachable("no answer"))
+    desk.take()
+    assert desk.troubles == []
+    assert desk.due_after() == 0.1
 
 
 def test_who_does_not_lead_takes_no_turn() -> None:
