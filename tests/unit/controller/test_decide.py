@@ -218,6 +218,12 @@ def test_a_driver_that_finished_and_ended_makes_its_attempt_succeed() -> None:
     assert decision.status.progress.open_at_end == 0
 
 
+def test_a_driver_that_says_it_finished_and_has_not_committed_every_step_has_failed() -> None:
+    decision = decide(running(driver=DriverState("Exited", 0), report=reported("Finished", committed=9)))
+    assert decision.status.attempts[0].outcome == "Failed"
+    assert "1 of 10 steps are not committed" in decision.status.attempts[0].message
+
+
 def test_a_driver_that_failed_is_tried_again_after_the_backoff() -> None:
     decision = decide(running(driver=DriverState("Exited", 17), report=reported("Running")))
     assert decision.status.attempts[0].outcome == "Failed"

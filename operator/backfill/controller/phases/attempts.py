@@ -17,6 +17,8 @@ _LONGEST_BACKOFF = timedelta(minutes=10)
 _RUNNING = ConditionType.RUNNING
 _NOT_TRIED_AGAIN = (Reason.UNSUPPORTED_PROGRAM, Reason.INVALID_INPUT)
 _TAIL_LINES = 12
+_OUTCOMES = {"Finished": "Succeeded", "Stopped": "Stopped"}
+"""Of an attempt, by what its driver said last; otherwise it has failed."""
 
 
 def kill(observed: Observed, draft: Draft, attempt: Attempt, why: str, due: datetime) -> Next:
@@ -38,8 +40,9 @@ def end_attempt(observed: Observed, draft: Draft, attempt: Attempt) -> None:
     if report is None and attempt.stopping_since is not None:
         close_attempt(draft, "Stopped", observed.now, "stopped before it read anything")
         return
-    outcome = {"Finished": "Succeeded", "Stopped": "Stopped"}.get(report.phase if report else "", "Failed")
-    message = "" if outcome != "Failed" else attempt.message or _why(observed)
+    missing = observed.plan.steps - draft.status.progress.committed if report and report.phase == "Finished" else 0
+    outcome = "Failed" if missing else _OUTCOMES.get(report.phase if report else "", "Failed")
+    message = "" if outcome != "Failed" else attempt.message or _why(observed, missing)
     close_attempt(draft, outcome, _ended_at(observed, attempt), message)
 
 
@@ -60,7 +63,9 @@ def _ended_at(observed: Observed, attempt: Attempt) -> datetime:
     return min(report.heartbeat if report else attempt.started_at, observed.now)
 
 
-def _why(observed: Observed) -> str:
+def _why(observed: Observed, missing: int) -> str:
+    if missing:
+        return f"its driver says that it has finished, but {missing} of {observed.plan.steps} steps are not committed"
     if observed.report is not None and observed.report.message:
         return observed.report.message
     return _exit_in_words(observed.driver)
