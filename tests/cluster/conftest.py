@@ -6,6 +6,7 @@ mount by its path: the nodes have to share it with this machine.
 
 import os
 import re
+import shutil
 import sys
 import tempfile
 import uuid
@@ -49,13 +50,14 @@ def admin(kubeconfig: Path) -> Iterator[Rest]:
 
 @pytest.fixture
 def lake_directory() -> Iterator[Path]:
-    """A directory that pods see at the same path, and any of their users may write to."""
+    """A directory that pods see at the same path. Whatever is made in it, any of their users may change."""
+    before = os.umask(0)
     directory = DIRECTORY / uuid.uuid4().hex[:10]
-    for each in (directory, directory / "warehouse", directory / "work"):
-        each.mkdir(parents=True)
-        each.chmod(0o777)
+    (directory / "warehouse").mkdir(parents=True)
+    (directory / "work").mkdir()
     yield directory
-    _remove(directory)
+    shutil.rmtree(directory)
+    os.umask(before)
 
 
 @pytest.fixture
@@ -63,6 +65,7 @@ def lake(lake_directory: Path) -> Catalog:
     """An empty catalog ``lake`` with a namespace ``raw``, as pods have it."""
     catalog = sqlite_catalog(lake_directory)
     catalog.create_namespace("raw")
+    (lake_directory / "catalog.db").chmod(0o666)
     return catalog
 
 
@@ -85,11 +88,3 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     report = yield
     item.stash[_FAILED] = item.stash.get(_FAILED, False) or report.failed  # type: ignore[attr-defined]
     return report
-
-
-def _remove(directory: Path) -> None:
-    """Pods may have written as any user, so this needs root, or that all of them are one."""
-    for folder, _, files in os.walk(directory, topdown=False):
-        for name in files:
-            (Path(folder) / name).unlink()
-        Path(folder).rmdir()

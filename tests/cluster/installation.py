@@ -108,8 +108,8 @@ class Installation:
         ]
         return found
 
-    def until_succeeded(self, name: str, look: Callable[[Manifest], None] = lambda _: None) -> Manifest:
-        """Waits for the end of a Backfill; ``look`` is shown its states on the way."""
+    def until_succeeded(self, name: str, look: Callable[[Manifest], None] = lambda _: None, *, attempts: int = 1) -> Manifest:
+        """Waits for the end of a Backfill within so many attempts; ``look`` is shown its states on the way."""
         deadline = time.monotonic() + SUCCESS_SECONDS
         while True:
             found = self.backfill(name)
@@ -117,7 +117,8 @@ class Installation:
             ended = conditions(found).get("Succeeded")
             if ended == "True":
                 return found
-            assert ended != "False", f"{name} did not succeed\n{self.story()}"
+            made = found.get("status", {}).get("attempts", [])
+            assert ended != "False" and len(made) <= attempts, f"{name} did not succeed\n{self.story()}"
             assert time.monotonic() < deadline, f"{name} has not ended within {SUCCESS_SECONDS} s\n{self.story()}"
             time.sleep(0.1)
 

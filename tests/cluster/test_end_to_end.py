@@ -4,11 +4,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from installation import Installation, conditions
 from plays import PROGRAM, Plays, backfill, production
 from pyiceberg.catalog import Catalog
 from rest import Manifest
 
+pytestmark = pytest.mark.timeout(600)
 FIRST_STEP_SECONDS = 120
 ENDING_SECONDS = 40
 """Both are three times and more of what is aimed at, and of what an idle machine needs: these tests share theirs."""
