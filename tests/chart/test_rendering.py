@@ -71,6 +71,20 @@ def test_the_operator_takes_the_arguments_it_is_given(manifests: list[Manifest])
     assert settings.leader_election_id == one(manifests, "Deployment")["metadata"]["name"]
 
 
+def test_by_default_the_operator_is_that_of_the_plain_manifests() -> None:
+    file = CHART.parents[1] / "deploy" / "kustomize" / "operator.yaml"
+    plain = one(list(yaml.safe_load_all(file.read_text())), "Deployment")["spec"]
+    chart = one(rendered({}), "Deployment")["spec"]
+    assert chart["replicas"] == plain["replicas"]
+    pods = [each["template"]["spec"] for each in (chart, plain)]
+    containers = [pod["containers"][0] for pod in pods]
+    for field in ("securityContext", "volumes", "serviceAccountName"):
+        assert pods[0][field] == pods[1][field], field
+    for field in ("securityContext", "command", "ports", "resources", "volumeMounts"):
+        assert containers[0][field] == containers[1][field], field
+    assert parse(containers[0]["args"], ENVIRONMENT) == parse(containers[1]["args"], ENVIRONMENT)
+
+
 def test_values_reach_the_operator() -> None:
     values = VARIANTS["one namespace"] | {
         "workspace": {"uri": "s3://lake/work"},
