@@ -123,6 +123,15 @@ def test_an_attempt_without_a_trace_has_failed_where(fields: dict[str, Any]) -> 
     assert decide(at_work(DriverState("Absent"), **fields)).status.attempts[-1].outcome == "Failed"
 
 
+def test_an_attempt_that_has_read_is_not_made_again_though_its_reports_and_its_child_are_gone() -> None:
+    of = attempt(child="january-a1", started_at=NOW - timedelta(minutes=1))
+    seen = at_work(DriverState("Absent"), of=of, assignment=None)
+    status = with_condition(seen.backfill.status, ConditionType.RUNNING, "True", Reason.REPLAYING)
+    read = replace(seen, backfill=seen.backfill.model_copy(update={"status": status}))
+    assert decide(seen).status.attempts[-1].outcome == "Running"
+    assert decide(read).status.attempts[-1].outcome == "Failed"
+
+
 def test_what_passes_by_itself_in_a_moment_is_not_spoken_of() -> None:
     decision = decide(at_work(pending("ContainerCreating", minutes=0.1)))
     assert stage(decision, ConditionType.RUNNING) == ("Unknown", Reason.STARTING)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from backfill.api.backfill import Attempt
-from backfill.api.conditions import ConditionType, Reason
+from backfill.api.conditions import ConditionType, Reason, find_condition
 from backfill.controller.coordinate import assignment
 from backfill.controller.decision import KillDriver, Next, StartDriver, WriteAssignment
 from backfill.controller.draft import Draft
@@ -120,10 +120,16 @@ def begin_again(observed: Observed, attempt: Attempt) -> Next | None:
     It can not be made twice, for its child has a name; and nothing has begun to read yet.
     """
     waited = observed.now - attempt.started_at
-    if attempt.child is None or attempt.message or observed.report is not None or waited >= CREATION_LIMIT:
+    if attempt.child is None or attempt.message or _has_read(observed) or waited >= CREATION_LIMIT:
         return None
     first = assignment(observed, attempt.number, report=None)
     return Next(actions=(WriteAssignment(first), StartDriver(attempt.number)), requeue_seconds=_LOOK_SECONDS)
+
+
+def _has_read(observed: Observed) -> bool:
+    """Also where its reports are gone: a driver that nobody sees may be at work, and none of its number must join it."""
+    running = find_condition(observed.backfill.status.conditions, _RUNNING)
+    return observed.report is not None or (running is not None and running.reason == Reason.REPLAYING)
 
 
 def _say(draft: Draft, attempt: Attempt, wait: Wait, reason: str, message: str) -> None:

@@ -4,6 +4,7 @@ from datetime import datetime, timedelta
 
 from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType, Reason
+from backfill.api.quantities import format_duration
 from backfill.controller.decision import CancelJob, KillDriver, Next, RemoveResource
 from backfill.controller.draft import Draft
 from backfill.controller.jobs import DiscardJob, PublishJob
@@ -55,7 +56,7 @@ def _discard(observed: Observed, draft: Draft) -> Next:
 
 def _failure(observed: Observed, error: Exception | None) -> str:
     message = f"can not be removed: {error}"
-    return message if observed.local else f"{message}\nIt is tried again, and given up {REMOVAL_LIMIT} after the deletion."
+    return message if observed.local else f"{message}\nIt is tried again, and given up {format_duration(REMOVAL_LIMIT)} after the deletion."
 
 
 def _let_go(observed: Observed, draft: Draft) -> Next:
@@ -65,7 +66,7 @@ def _let_go(observed: Observed, draft: Draft) -> Next:
     branches = [f"branch {output.branch or branch} of {output.table}" for output in status.outputs]
     left = ", ".join((*branches, f"plans and checkpoints in {status.workspace}"))
     why = f" ({retry.message})" if retry is not None and retry.job == "discard" else ""
-    message = f"let go of {REMOVAL_LIMIT} after its deletion was asked for{why}. There may be left: {left}. Remove it by hand."
+    message = f"let go of {format_duration(REMOVAL_LIMIT)} after its deletion was asked for{why}. There may be left: {left}. Remove it by hand."
     draft.condition(_SUCCEEDED, "False", Reason.LEFT_BEHIND, message)
     return Next(actions=(RemoveResource(),), at_rest=True)  # a driver that is left goes with its owner
 

@@ -4,6 +4,7 @@ from datetime import timedelta
 
 from backfill.api.backfill import Attempt
 from backfill.api.conditions import ConditionType, Reason
+from backfill.api.quantities import format_duration
 from backfill.controller.coordinate import record_progress, stop_assignment
 from backfill.controller.decision import Action, CancelJob, Next, WriteAssignment
 from backfill.controller.draft import Draft
@@ -40,7 +41,7 @@ def _stop_driver(observed: Observed, draft: Draft, attempt: Attempt) -> Next:
     if silent is not None:
         return silent
     if observed.now - since >= STOP_LIMIT:
-        return kill(observed, draft, attempt, f"did not stop within {STOP_LIMIT}; killed", since + STOP_LIMIT)
+        return kill(observed, draft, attempt, f"did not stop within {format_duration(STOP_LIMIT)}; killed", since + STOP_LIMIT)
     last_word = stop_assignment(observed, attempt.number)
     actions: tuple[Action, ...] = () if last_word == observed.assignment else (WriteAssignment(last_word),)
     return Next(actions, requeue_seconds=min(until_silent(observed), (since + STOP_LIMIT - observed.now).total_seconds()))
