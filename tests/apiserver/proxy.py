@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import urllib3
 import yaml
@@ -264,6 +264,12 @@ class UnreliableProxy:
             self._connections[connection] = request
             self.requests.append(request)
 
+    def pass_on(self, request: Request) -> Response:
+        """Sends a request to the server, now: one that was held back arrives late."""
+        url = f"{self.upstream}{request.path}?{urlencode(request.query)}"
+        answer = self.pool.request(request.method, url, body=request.body or None, headers=_own_headers(request))
+        return Response(answer.status, answer.data, _passed_on(answer.headers))
+
     def start(self) -> None:
         """Begins to listen."""
         threading.Thread(target=self._server.serve_forever, name="unreliable-proxy", daemon=True).start()
@@ -329,8 +335,7 @@ class _Handler(BaseHTTPRequestHandler):
         answer = self.proxy.before(request)
         if answer is not None:
             return self._answer(answer)
-        headers = {name: value for name, value in request.headers.items() if name.lower() not in _NOT_PASSED_ON}
-        url = self.proxy.upstream + self.path
+        url, headers = self.proxy.upstream + self.path, _own_headers(request)
         upstream = self.proxy.pool.request(request.method, url, body=body or None, headers=headers, preload_content=False)
         try:
             if upstream.status == 200 and request.verb == "watch":
@@ -383,6 +388,10 @@ def _handler_of(owner: UnreliableProxy) -> type[_Handler]:
         proxy = owner
 
     return Handler
+
+
+def _own_headers(request: Request) -> dict[str, str]:
+    return {name: value for name, value in request.headers.items() if name.lower() not in _NOT_PASSED_ON}
 
 
 def _passed_on(headers: urllib3.HTTPHeaderDict) -> dict[str, str]:

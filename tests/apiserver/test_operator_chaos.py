@@ -1,5 +1,6 @@
 """The operator is killed at every write, before and after it reaches the API server: nothing is lost, nothing is doubled.
 
+Nor where the write was held up on its way and arrives when the next operator has written, too.
 The operators are in the test's process (see ``mortal_operator``), so that every single write can be cut in turn.
 ``test_operator_chaos_process`` does the same to real processes at every kind of write.
 """
@@ -118,8 +119,16 @@ def clicks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clicks]:
 
 
 @pytest.mark.usefixtures("crds")
-@pytest.mark.parametrize("moment", ["before", "after"])
-@pytest.mark.parametrize("life", [MortalRun.fail_once_and_succeed, MortalRun.suspend_and_resume])
+@pytest.mark.parametrize(
+    ("life", "moment"),
+    [
+        (MortalRun.fail_once_and_succeed, "before"),
+        (MortalRun.fail_once_and_succeed, "after"),
+        (MortalRun.fail_once_and_succeed, "late"),
+        (MortalRun.suspend_and_resume, "before"),
+        (MortalRun.suspend_and_resume, "after"),
+    ],
+)
 def test_an_operator_killed_at_any_write_is_followed_by_one_that_ends_in_the_same_state(
     life: Callable[[MortalRun], Manifest],
     moment: str,
@@ -137,7 +146,7 @@ def test_an_operator_killed_at_any_write_is_followed_by_one_that_ends_in_the_sam
     struck: list[str] = []
     for number in count():  # the first one is not killed at all
         written = Written()
-        cut = CutWrite(number, moment, written)
+        cut = CutWrite(number, moment, written, proxy)
         proxy.before, proxy.after = cut.before, cut.after
         run = PlayedRun(admin, namespace, tmp_path, f"killed-{number}", clicks)
         mortal = MortalRun(admin, MortalOperators(kubeconfig, namespace), run)

@@ -5,11 +5,13 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from proxy import CUT, Cut, Request, Response
+from proxy import CUT, Cut, Request, Response, UnreliableProxy
 from rest import Manifest
 
 Made = tuple[str, str]
 """Resource and name."""
+_MOST_BETWEEN = 4
+"""Writes of others before one that is late."""
 
 
 @dataclass
@@ -56,25 +58,40 @@ class Written:
 
 
 class CutWrite:
-    """The nth write of an operator is cut: ``before`` it reaches the server, or ``after``, so that it is done."""
+    """The nth write of an operator is cut: ``before`` it reaches the server, or ``after``, so that it is done.
 
-    def __init__(self, number: int, moment: str, written: Written):
-        self._number, self._moment, self._written = number, moment, written
+    ``late``: it is cut before, and reaches the server when others have been written meanwhile.
+    """
+
+    def __init__(self, number: int, moment: str, written: Written, proxy: UnreliableProxy):
+        self._number, self._moment, self._written, self._proxy = number, moment, written, proxy
         self._seen = 0
+        self._late: Request | None = None
+        self._late_after = number + 1 + number % _MOST_BETWEEN
         self.struck = ""
         """The write, once it was cut."""
 
     def before(self, request: Request) -> Response | Cut | None:
-        if is_real_write(request):
-            self._seen += 1
-        return self._cut("before", request)
+        if not is_real_write(request):
+            return None
+        self._seen += 1
+        if self._late is not None and self._seen > self._late_after:
+            late, self._late = self._late, None
+            self._written.note(late, self._proxy.pass_on(late))
+        if self._moment == "late" and self._strikes:
+            self._late = request
+        return self._cut(request, "before", "late")
 
     def after(self, request: Request, response: Response) -> Response | Cut | None:
         self._written.note(request, response)
-        return self._cut("after", request)
+        return self._cut(request, "after") if is_real_write(request) else None
 
-    def _cut(self, moment: str, request: Request) -> Cut | None:
-        if moment != self._moment or self._seen != self._number or self.struck or not is_real_write(request):
+    @property
+    def _strikes(self) -> bool:
+        return self._seen == self._number and not self.struck
+
+    def _cut(self, request: Request, *moments: str) -> Cut | None:
+        if self._moment not in moments or not self._strikes:
             return None
         self.struck = str(request)
         return CUT
