@@ -6,6 +6,7 @@ from backfill.api.backfill import MOST_ATTEMPTS_KEPT, Attempt, BackfillStatus
 from backfill.api.conditions import Condition, ConditionType, Reason, find_condition, put_condition
 from backfill.api.errors import Problem
 from backfill.controller.observed import Observed
+from backfill.controller.redaction import redact
 
 _MOST_MESSAGE = 8_000
 
@@ -26,8 +27,8 @@ class Draft:
     def condition(
         self, kind: ConditionType, value: Literal["True", "False", "Unknown"], reason: Reason, message: str = ""
     ) -> None:
-        """Sets one condition, now and for this generation."""
-        conditions, text = self.status.conditions, message[:_MOST_MESSAGE]
+        """Sets one condition, now and for this generation. Whatever a driver or a library has said: without its logins."""
+        conditions, text = self.status.conditions, redact(message[:_MOST_MESSAGE], {})[:_MOST_MESSAGE]
         self.set(conditions=put_condition(conditions, self._recorded, kind, value, reason, text, self._now, self._generation))
 
     def remove_condition(self, kind: ConditionType) -> None:

@@ -132,6 +132,16 @@ def test_an_attempt_that_has_read_is_not_made_again_though_its_reports_and_its_c
     assert decide(read).status.attempts[-1].outcome == "Failed"
 
 
+def test_logins_that_a_driver_told_or_wrote_into_its_log_are_left_out_of_the_status() -> None:
+    url = "jdbc:postgresql://writer:hunter2@db/events"
+    ended = DriverState("Exited", exit_status=1, log_tail=(f"connects to {url}",))
+    failed = reported("Failed").model_copy(update={"message": f"{url} does not answer"})
+    decision = decide(at_work(ended, report=failed, resource={"failurePolicy": {"maxAttempts": 1}}))
+    assert stage(decision, ConditionType.SUCCEEDED) == ("False", Reason.ATTEMPTS_EXHAUSTED)
+    assert "***@db/events does not answer" in condition(decision, ConditionType.SUCCEEDED).message
+    assert "hunter2" not in decision.status.model_dump_json()
+
+
 def test_what_passes_by_itself_in_a_moment_is_not_spoken_of() -> None:
     decision = decide(at_work(pending("ContainerCreating", minutes=0.1)))
     assert stage(decision, ConditionType.RUNNING) == ("Unknown", Reason.STARTING)

@@ -8,6 +8,7 @@ from backfill.controller.coordinate import record_progress
 from backfill.controller.decision import KillDriver, Next
 from backfill.controller.draft import Draft
 from backfill.controller.observed import DriverState, Observed
+from backfill.controller.redaction import redact
 
 END_LIMIT = timedelta(minutes=2)
 """A driver that was killed and is not gone after so long needs a person: the next attempt must not run beside it."""
@@ -48,7 +49,8 @@ def end_attempt(observed: Observed, draft: Draft, attempt: Attempt) -> None:
 
 def close_attempt(draft: Draft, outcome: str, ended_at: datetime, message: str) -> None:
     """Records the end of an attempt; nobody is at work after it."""
-    draft.change_attempt(outcome=outcome, finished_at=ended_at, message=message, unheard_since=None, stopping_since=None)
+    told = redact(message, {})
+    draft.change_attempt(outcome=outcome, finished_at=ended_at, message=told, unheard_since=None, stopping_since=None)
     idle = {"eta": None, "rows_per_second": None, "rate": "", "executors": 0}
     draft.set(progress=draft.status.progress.model_copy(update=idle))
 

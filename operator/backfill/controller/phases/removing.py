@@ -15,6 +15,7 @@ from backfill.controller.phases.work import note_failure, seconds_until_retry, s
 REMOVAL_LIMIT = timedelta(minutes=5)
 """A Backfill is let go of so long after its deletion was asked for, whatever could not be removed: a namespace must not hang
 on a catalog that is gone. What is left then is said in the condition Succeeded, and so in an Event."""
+_LIMIT = format_duration(REMOVAL_LIMIT)
 _SUCCEEDED = ConditionType.SUCCEEDED
 
 
@@ -56,7 +57,7 @@ def _discard(observed: Observed, draft: Draft) -> Next:
 
 def _failure(observed: Observed, error: Exception | None) -> str:
     message = f"can not be removed: {error}"
-    return message if observed.local else f"{message}\nIt is tried again, and given up {format_duration(REMOVAL_LIMIT)} after the deletion."
+    return message if observed.local else f"{message}\nIt is tried again, and given up {_LIMIT} after the deletion."
 
 
 def _let_go(observed: Observed, draft: Draft) -> Next:
@@ -66,7 +67,7 @@ def _let_go(observed: Observed, draft: Draft) -> Next:
     branches = [f"branch {output.branch or branch} of {output.table}" for output in status.outputs]
     left = ", ".join((*branches, f"plans and checkpoints in {status.workspace}"))
     why = f" ({retry.message})" if retry is not None and retry.job == "discard" else ""
-    message = f"let go of {format_duration(REMOVAL_LIMIT)} after its deletion was asked for{why}. There may be left: {left}. Remove it by hand."
+    message = f"let go of {_LIMIT} after its deletion was asked for{why}. There may be left: {left}. Remove it by hand."
     draft.condition(_SUCCEEDED, "False", Reason.LEFT_BEHIND, message)
     return Next(actions=(RemoveResource(),), at_rest=True)  # a driver that is left goes with its owner
 
