@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 PY := .venv/bin/python
 
-.PHONY: help install demo test test-slow test-apiserver test-chart lint format generate verify bench clean
+.PHONY: help install demo test test-slow test-apiserver test-chart e2e lint format generate verify bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -26,15 +26,18 @@ test-apiserver: install ## Run the tests on a real API server (KUBEBUILDER_ASSET
 test-chart: install ## Check the Helm chart: lint, what it renders, and what an API server says of that (builds helm with Go where it is missing)
 	@HELM=$$(sh scripts/helm.sh) || [ -z "$$CI" ] && export HELM && $(PY) -m pytest -n 2 --dist loadfile tests/chart tests/apiserver/test_chart.py
 
+e2e: install ## Run the tests on the disposable cluster of KUBECONFIG that has nodes, the Spark operator and the two images (docs/images.md)
+	@$(PY) -m pytest tests/cluster
+
 lint: install ## Check style, types and the direction of imports
-	@$(PY) -m ruff check operator tests examples scripts charts
-	@$(PY) -m ruff format --check operator tests examples scripts charts
+	@$(PY) -m ruff check operator tests examples scripts charts spark-images
+	@$(PY) -m ruff format --check operator tests examples scripts charts spark-images
 	@$(PY) -m mypy
 	@$(PY) -c "from importlinter.cli import lint_imports_command; lint_imports_command()" --no-cache
 
 format: install ## Rewrite the code in the house style
-	@$(PY) -m ruff check --fix operator tests examples scripts charts
-	@$(PY) -m ruff format operator tests examples scripts charts
+	@$(PY) -m ruff check --fix operator tests examples scripts charts spark-images
+	@$(PY) -m ruff format operator tests examples scripts charts spark-images
 
 generate: install ## Write what is made from the models: crds/, docs/reference.md, and parts of the Helm chart
 	@$(PY) scripts/resource_definitions.py

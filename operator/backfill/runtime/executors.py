@@ -46,7 +46,9 @@ class Executors:
             context = self._context()
             try:
                 self._count = self._look(context, target) if context is not None else 0
-            except (Py4JError, OSError, AttributeError) as error:  # a context that is being stopped has no JVM any more
+            except AttributeError:  # a context that is being made or stopped has no JVM, and no executors that matter
+                self._count = 0
+            except (Py4JError, OSError) as error:
                 _log.warning("Spark does not tell of its executors: %s", type(error).__name__)
         return self._count
 
