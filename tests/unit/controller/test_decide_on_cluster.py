@@ -39,6 +39,7 @@ from backfill.controller.jobs import DiscardJob, JobState, PlanResult, PublishJo
 from backfill.controller.observed import DriverState, Observed
 from backfill.controller.phases.attempts import END_LIMIT
 from backfill.controller.phases.pending import BROKEN_LIMIT, CREATION_LIMIT, NOTICE_AFTER, SUBMITTED_LIMIT, UNSCHEDULED_LIMIT
+from backfill.controller.phases.planning import APPLIED_WITHIN
 from backfill.controller.phases.removing import REMOVAL_LIMIT
 from backfill.controller.phases.resting import REMOVAL_PATIENCE
 from backfill.controller.phases.silence import CONFIRMATION, FIRST_REPORT_LIMIT_SECONDS
@@ -359,7 +360,11 @@ def test_a_publication_that_is_suspended_says_so() -> None:
 
 
 def test_a_missing_application_is_waited_for_and_planning_begins_when_it_is_there() -> None:
-    seen = on_cluster(backfill(), obstacles=(Problem("spec.applicationRef.name", 'there is no SparkApplication "app"'),))
+    applied = on_cluster(backfill(), obstacles=(Problem("spec.applicationRef.name", 'there is no SparkApplication "app"'),))
+    decision = decide(applied)
+    assert stage(decision, ConditionType.PLANNED) == ("Unknown", Reason.PLANNING), "the same file may hold it"
+    assert decision.next.requeue_seconds == 1
+    seen = later(applied, decision, APPLIED_WITHIN)
     decision = decide(seen)
     assert stage(decision, ConditionType.PLANNED) == ("False", Reason.INVALID_INPUT)
     assert stage(decision, ConditionType.SUCCEEDED) == ("Unknown", Reason.IN_PROGRESS)
@@ -591,5 +596,5 @@ def test_a_deletion_under_way_is_looked_at_again_when_its_limit_is_over() -> Non
 
 def test_a_transition_is_counted_from_what_is_recorded() -> None:
     seen = on_cluster(backfill(), obstacles=(Problem("", "no SparkApplication"),))
-    first = decide(seen)
+    first = decide(later(seen, decide(seen), APPLIED_WITHIN))
     assert decide(later(seen, first, timedelta(hours=1))).status == first.status

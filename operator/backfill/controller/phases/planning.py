@@ -1,5 +1,7 @@
 """From a new resource to a recorded plan."""
 
+from datetime import timedelta
+
 from backfill.api.backfill import BackfillSpec, Progress, SourceStatus
 from backfill.api.conditions import ConditionType, Reason
 from backfill.api.errors import BadInput
@@ -13,6 +15,9 @@ from backfill.planning.plan import PlanHeader
 from backfill.planning.workspace import Workspace
 
 _PLANNED = ConditionType.PLANNED
+APPLIED_WITHIN = timedelta(seconds=5)
+"""Files are applied document by document: what a Backfill refers to may come after it."""
+_FIRST_LOOK_SECONDS = 1.0
 _LOOK_SECONDS = 30.0
 """Between two looks at what keeps a Backfill from being planned; it is not told when a person mends it."""
 _READS = "reads the metadata of the tables"
@@ -46,6 +51,10 @@ def _obstructed(observed: Observed, draft: Draft) -> Next:
     if observed.local:
         draft.fail_input(_PLANNED, observed.obstacles)
         return Next(at_rest=True)
+    since = draft.status.started_at or observed.now
+    if observed.now - since < APPLIED_WITHIN:
+        draft.condition(_PLANNED, "Unknown", Reason.PLANNING, f"waits for what is not there yet: {in_lines(observed.obstacles)}")
+        return Next(requeue_seconds=_FIRST_LOOK_SECONDS)
     message = f"{in_lines(observed.obstacles)}\nPlanning begins by itself once that is mended."
     draft.condition(_PLANNED, "False", Reason.INVALID_INPUT, message)
     return Next(requeue_seconds=_LOOK_SECONDS)
