@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from histories import MINUTE_US, history, timeline
 from simulation import Cluster, History
+from timelines import MINUTE_US, history, timeline
 
 from backfill.coordination.release import release
 from backfill.coordination.timeline import SourceTimeline, Timeline

@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from histories import histories
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 from simulation import BrokenPromiseError, Cluster, History, Rules
+from timelines import histories
 
 from backfill.api.split_assignment import SplitAssignmentStatus
 from backfill.coordination.release import release

@@ -1,10 +1,10 @@
 """The rules themselves, away from any cluster."""
 
 import pytest
-from histories import MINUTE_US, histories, timeline
 from hypothesis import given
 from hypothesis import strategies as st
 from simulation import History
+from timelines import MINUTE_US, histories, timeline
 
 from backfill.api.quantities import from_us
 from backfill.api.split_assignment import QueryProgress, SourceProgress, SplitAssignmentStatus
