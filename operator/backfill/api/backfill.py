@@ -340,7 +340,8 @@ class BackfillSpec(Model):
     overrides: Overrides = Overrides()
     """Tuning apart from production."""
     workspace: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
-    """Where plans and checkpoints are kept: a directory or an object store's URI that all pods share."""
+    """Where plans and checkpoints are kept: a directory or an object store's URI that all pods share. An object store is
+    opened with the properties of the first of ``catalogs`` that has a Secret, else with the pods' own identity."""
     catalogs: Annotated[tuple[CatalogRef, ...], Field(max_length=16)] = ()
     """The catalogs that the tables' names begin with."""
     planning: PlanningOptions = PlanningOptions()
@@ -362,6 +363,11 @@ class BackfillSpec(Model):
         if not value:
             raise PydanticCustomError("misalignment", "must be longer than nothing; a step spans half of it")
         return value
+
+    @property
+    def workspace_catalog(self) -> str:
+        """The catalog whose connection properties open the workspace: the first with a Secret, else the first source's."""
+        return next((each.name for each in self.catalogs if each.secret_ref), self.sources[0].table.partition(".")[0])
 
 
 class SourceStatus(Model):

@@ -29,6 +29,8 @@ class DriverSettings(Model):
     """The URI of the plan's directory."""
     checkpoints: str
     """The URI below which each query keeps its checkpoint, the same for all attempts."""
+    workspace_catalog: str = ""
+    """The catalog whose connection properties open both where they are in an object store."""
     channel: str
     """Through what controller and driver talk: a directory, or ``kubernetes:<name>``, a SplitAssignment of the namespace."""
     scratch: str

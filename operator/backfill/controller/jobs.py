@@ -228,9 +228,9 @@ class DiscardJob:
     @classmethod
     def of(cls, backfill: Backfill) -> Self:
         """The job for a Backfill, planned or not."""
-        location = backfill.status.workspace
-        metadata, workspace = backfill.metadata, Workspace(location) if location else None
-        return cls(metadata.namespace, metadata.name, backfill.spec, staged_outputs(backfill), workspace)
+        metadata, spec, location = backfill.metadata, backfill.spec, backfill.status.workspace
+        workspace = Workspace(location, spec.workspace_catalog) if location else None
+        return cls(metadata.namespace, metadata.name, spec, staged_outputs(backfill), workspace)
 
     def run(self, on_progress: OnProgress) -> None:
         """Can be repeated: what is gone already is no error."""

@@ -23,7 +23,8 @@ class StoredPlans:
             return None
         if self._header is None or self._header.plan_id != plan_id:
             try:
-                self._header = read_header(plan_directory(Workspace(workspace), plan_id))
+                place = Workspace(workspace, backfill.spec.workspace_catalog)
+                self._header = read_header(plan_directory(place, plan_id))
             except (OSError, ValueError, BackfillError) as error:
                 raise PlanCorrupt(f"plan {plan_id} can not be read from {workspace}: {error}") from error
         return self._header

@@ -198,8 +198,8 @@ class Reconciler:
                 self._store.delete()
 
     def _launch(self, attempt: int, observed: Observed, status: BackfillStatus) -> Launch:
-        workspace, plan_id = Workspace(observed.workspace), observed.plan.plan_id
-        backfill = observed.backfill.model_copy(update={"status": status})
+        backfill, plan_id = observed.backfill.model_copy(update={"status": status}), observed.plan.plan_id
+        workspace = Workspace(observed.workspace, backfill.spec.workspace_catalog)
         return Launch(
             attempt, backfill, plan_id, plan_directory(workspace, plan_id), checkpoints(workspace).child(backfill.metadata.uid)
         )

@@ -54,7 +54,7 @@ class LocalStore:
         """Where plan and checkpoints are kept."""
         if spec.workspace is None:
             return Workspace(str(self.directory))
-        return Workspace(spec.workspace).child(self.namespace, self.name)
+        return Workspace(spec.workspace, spec.workspace_catalog).child(self.namespace, self.name)
 
     def version(self) -> Version:
         """Changes with every change of the resource."""

@@ -290,7 +290,7 @@ def read_header(directory: Workspace) -> PlanHeader:
     header = PlanHeader.model_validate_json(directory.read(HEADER_FILE))
     if header.plan_id != header.inputs.plan_id():
         raise PlanCorrupt(
-            f"{directory.location(HEADER_FILE)} says plan {header.plan_id}, its inputs give {header.inputs.plan_id()}"
+            f"{directory.child(HEADER_FILE).uri} says plan {header.plan_id}, its inputs give {header.inputs.plan_id()}"
         )
     return header
 

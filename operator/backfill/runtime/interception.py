@@ -15,6 +15,7 @@ from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 from pyspark.sql.streaming.query import StreamingQueryManager
 
 from backfill.runtime.frames import SourceFrames
+from backfill.runtime.object_store import open_for_spark
 from backfill.runtime.progress import ProgressListener
 from backfill.runtime.query import SwitchedQueryManager
 from backfill.runtime.run import Run, failed
@@ -78,6 +79,7 @@ def _starting(original: Callable[..., None], run: Run, context_started: Callable
         if "spark.master" in run.settings.spark_conf:
             given.arguments.pop("master", None)
         original(*given.args, **given.kwargs)
+        open_for_spark(self, run.settings.checkpoint_workspace)
         context_started()
 
     return start

@@ -5,16 +5,16 @@ from urllib.parse import quote
 from backfill.planning.workspace import Workspace
 
 
-def checkpoint_location(checkpoints: str, query: str) -> str:
+def checkpoint_of(query: str, checkpoints: Workspace) -> Workspace:
     """Where a query keeps its checkpoint: the same place for every attempt, whatever characters its name has."""
-    return Workspace(checkpoints).location(quote(query, safe=""))
+    return checkpoints.child(quote(query, safe=""))
 
 
-def committed_steps(checkpoint: str) -> int:
+def committed_steps(checkpoint: Workspace) -> int:
     """How many steps a query has committed, by its commit log.
 
     Batch ``k`` of a query is step ``k``, because every offset a source gives is one step further and no batch is made
     without one; so the number of the last committed batch tells it.
     """
-    names = Workspace(checkpoint).names("commits")
+    names = checkpoint.names("commits")
     return max((int(name) + 1 for name in names if name.isdigit()), default=0)

@@ -54,6 +54,7 @@ class StartedQuery:
     name: str
     output: str
     checkpoint: str
+    """Where its checkpoint is, as Spark takes it."""
     handle: StreamingQuery
     frame: DataFrame
     """What it writes, as the application defined it."""

@@ -15,7 +15,12 @@ class RuntimeSettings(DriverSettings):
     @property
     def plan_workspace(self) -> Workspace:
         """Where the plan is."""
-        return Workspace(self.plan)
+        return Workspace(self.plan, self.workspace_catalog)
+
+    @property
+    def checkpoint_workspace(self) -> Workspace:
+        """Below which the queries' checkpoints are."""
+        return Workspace(self.checkpoints, self.workspace_catalog)
 
 
 def settings_from_environment() -> RuntimeSettings:

@@ -39,12 +39,13 @@ _POLL_SECONDS = 0.02
 
 
 class BackfillSource(DataSource):
-    """One source of a plan. Options: ``source`` (its name), ``plan`` (the URI of the plan's directory), ``scratch`` (the
-    driver's directory with what is released and used), and ``topic`` where rows are to have what Kafka adds
-    (:mod:`backfill.runtime.record_columns`)."""
+    """One source of a plan. Options: ``source`` (its name), ``scratch`` (the driver's directory with what is released and
+    used), and ``topic`` where rows are to have what Kafka adds (:mod:`backfill.runtime.record_columns`)."""
 
+    plan: ClassVar[Workspace]
+    """The plan's directory, in the class that :func:`register_source` makes."""
     tables: ClassVar[Mapping[str, SourceTable]] = {}
-    """The plan's tables by source, in the class that :func:`register_source` makes."""
+    """The plan's tables by source, as well."""
 
     @classmethod
     def name(cls) -> str:
@@ -54,8 +55,7 @@ class BackfillSource(DataSource):
     def streamReader(self, schema: StructType) -> "StepReader":
         """Reads the plan's steps. ``schema`` is the table's, as :func:`source_frame` gives it."""
         options = self.options
-        plan, scratch = Workspace(options["plan"]), options["scratch"]
-        return StepReader(self.tables[options["source"]], plan, scratch, schema, options.get("topic"))
+        return StepReader(self.tables[options["source"]], self.plan, options["scratch"], schema, options.get("topic"))
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,8 @@ def register_source(spark: SparkSession, settings: RuntimeSettings) -> None:
     """
     # Spark pickles a class that is in no module with all it has. Options would be printed in query plans, and how to open a
     # table's files may hold credentials; and so the sources' processes need neither PyIceberg nor its catalogs.
-    spark.dataSource.register(type("PlannedSource", (BackfillSource,), {"tables": _tables(settings.plan)}))
+    plan = settings.plan_workspace
+    spark.dataSource.register(type("PlannedSource", (BackfillSource,), {"plan": plan, "tables": _tables(plan)}))
 
 
 def source_frame(spark: SparkSession, settings: RuntimeSettings, source: str, topic: str | None = None) -> DataFrame:
@@ -188,9 +189,9 @@ def source_frame(spark: SparkSession, settings: RuntimeSettings, source: str, to
         InvalidPlanInput: the table is gone, is another one, has lost the snapshot, or has columns Spark can not represent.
     """
     register_source(spark, settings)
-    table = _tables(settings.plan)[source]
+    table = _tables(settings.plan_workspace)[source]
     schema = _schema(table, moments=topic is None)
-    options = {"source": source, "plan": settings.plan, "scratch": settings.scratch}
+    options = {"source": source, "scratch": settings.scratch}
     if topic is not None:
         options["topic"] = topic
         schema = StructType([*schema, *(StructField(name, kind) for name, kind in RECORD_COLUMNS.items())])
@@ -199,8 +200,8 @@ def source_frame(spark: SparkSession, settings: RuntimeSettings, source: str, to
 
 
 @cache
-def _tables(plan: str) -> dict[str, SourceTable]:
-    return {source.name: load_source_table(source) for source in read_header(Workspace(plan)).inputs.sources}
+def _tables(plan: Workspace) -> dict[str, SourceTable]:
+    return {source.name: load_source_table(source) for source in read_header(plan).inputs.sources}
 
 
 def _schema(table: SourceTable, *, moments: bool) -> StructType:

@@ -12,7 +12,7 @@ from backfill.api.errors import BadInput
 from backfill.runtime.matching import Target, match_output
 from backfill.runtime.plans import columns_used, sources_read
 from backfill.runtime.query import SwitchedQuery
-from backfill.runtime.recovery import checkpoint_location, committed_steps
+from backfill.runtime.recovery import checkpoint_of, committed_steps
 from backfill.runtime.run import Run, StartedQuery
 from backfill.runtime.session import apply_settings
 from backfill.runtime.sink import redirect
@@ -103,15 +103,15 @@ class SwitchedWriter(DataStreamWriter):
         output = match_output(self._target, run.settings.outputs, [query.output for query in run.queries])
         name = self._target.query_name or output.name
         sources = sources_read(frame)
-        checkpoint = checkpoint_location(run.settings.checkpoints, name)
+        checkpoint = checkpoint_of(name, run.settings.checkpoint_workspace)
         committed = committed_steps(checkpoint)
         apply_settings(frame.sparkSession, run.settings)
         self._listen(frame)
         for source, columns in columns_used(frame).items():
             add_used_columns(used_columns_path(run.settings.scratch, source), columns)
-        plain = DataStreamWriter(frame).queryName(name).outputMode("append").option("checkpointLocation", checkpoint)
+        plain = DataStreamWriter(frame).queryName(name).outputMode("append").option("checkpointLocation", checkpoint.for_spark)
         writer = redirect(plain, run.settings, output, name)
         run.tracker.add(name, output.name, dict.fromkeys(sorted(sources), committed))
         handle = writer.start()
-        run.started(StartedQuery(name, output.name, checkpoint, handle, frame))
+        run.started(StartedQuery(name, output.name, checkpoint.for_spark, handle, frame))
         return SwitchedQuery(handle._jsq, run)

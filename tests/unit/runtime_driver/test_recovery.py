@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from backfill.runtime.recovery import checkpoint_location, committed_steps
+from backfill.planning.workspace import Workspace
+from backfill.runtime.recovery import checkpoint_of, committed_steps
 from backfill.runtime.release import Release, read_release, release_path, write_release
 
 
@@ -25,12 +26,21 @@ def test_the_last_committed_batch_tells_how_many_steps_are_read(
         (tmp_path / "commits").mkdir()
         for name in files:
             (tmp_path / "commits" / name).write_text("v1")
-    assert committed_steps(str(tmp_path)) == steps, case
+    assert committed_steps(Workspace(str(tmp_path))) == steps, case
 
 
 def test_a_query_name_can_not_lead_out_of_the_checkpoints_directory() -> None:
-    assert checkpoint_location("s3://lake/b/checkpoints", "summary") == "s3://lake/b/checkpoints/summary"
-    assert checkpoint_location("/checkpoints", "../a b") == "/checkpoints/..%2Fa%20b"
+    store = Workspace("s3://lake/b/checkpoints", "lake")
+    assert checkpoint_of("summary", store) == Workspace("s3://lake/b/checkpoints/summary", "lake")
+    assert checkpoint_of("../a b", Workspace("/checkpoints")).uri == "/checkpoints/..%2Fa%20b"
+
+
+@pytest.mark.parametrize(
+    ("uri", "told"),
+    [("s3://lake/b", "s3a://lake/b"), ("s3a://lake/b", "s3a://lake/b"), ("gs://lake/b", "gs://lake/b"), ("/lake/b", "/lake/b")],
+)
+def test_spark_is_told_the_scheme_that_hadoop_knows(uri: str, told: str) -> None:
+    assert Workspace(uri).for_spark == told
 
 
 def test_sources_see_nothing_released_until_the_agent_says_so(tmp_path: Path) -> None:

@@ -104,16 +104,13 @@ def not_scraped(annotations: Manifest | None) -> Manifest:
 def default_conf(launch: Launch) -> dict[str, str]:
     """Properties that a backfill sets where neither production nor its overrides do."""
     executors = launch.backfill.spec.scaling.max_executors
-    conf = {
+    return {
         "spark.decommission.enabled": "true",
         "spark.storage.decommission.enabled": "true",  # executors hand on the blocks they hold when they are let go,
         "spark.executor.decommission.forceKillTimeout": "5m",  # and go in the end, also where there is nobody to take them
         "spark.executor.maxNumFailures": str(max(2 * executors, 3)),  # Spark's rule where it scales by itself,
         "spark.executor.failuresValidityInterval": "1h",  # but nodes that go in the course of a long run are no failure of it
     }
-    if launch.checkpoints.uri.startswith("s3://"):
-        conf["spark.hadoop.fs.s3.impl"] = "org.apache.hadoop.fs.s3a.S3AFileSystem"  # PyArrow calls s3 what Hadoop calls s3a
-    return conf
 
 
 def _kept(labels: dict[str, str] | None) -> dict[str, str]:

@@ -19,6 +19,7 @@ def driver_settings(
         plan_id=launch.plan_id,
         plan=launch.plan.uri,
         checkpoints=launch.checkpoints.uri,
+        workspace_catalog=launch.plan.catalog,
         channel=channel,
         scratch=scratch,
         window=backfill.spec.window,

@@ -79,7 +79,7 @@ class KubernetesStore:
         base = spec.workspace or self._default_workspace
         if base is None:
             raise BadInput(_NO_WORKSPACE)
-        return Workspace(base).child(self._namespace, self._name)
+        return Workspace(base, spec.workspace_catalog).child(self._namespace, self._name)
 
     def write_status(self, status: BackfillStatus) -> None:
         """Replaces the status, unless it is the same. The finalizer comes first: whatever is made is made after a status

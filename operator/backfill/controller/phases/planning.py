@@ -33,7 +33,7 @@ def plan(observed: Observed, draft: Draft) -> Next:
     draft.condition(_PLANNED, "Unknown", Reason.PLANNING, _reading(observed))
     draft.set(workspace=observed.workspace)
     metadata, spec = observed.backfill.metadata, observed.backfill.spec
-    place = Workspace(observed.workspace)
+    place = Workspace(observed.workspace, spec.workspace_catalog)
     job = PlanJob(metadata.namespace, metadata.name, metadata.uid, spec, place, observed.parallelism)
     made = work(observed, draft, job, _PLANNED)
     if isinstance(made, Next):

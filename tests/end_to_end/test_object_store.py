@@ -1,0 +1,124 @@
+"""Tables and workspace in an object store, the catalog in PostgreSQL, and nothing told but what PyIceberg is told."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from production import Production, ended
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.utils.config import Config
+from store_servers import ObjectStore, Programs, find_programs, object_store, postgresql
+
+from histories import DAY_US, HOUR_US, UTC_TIME, land, query, sorted_rows, times
+
+ACCESS_KEY, SECRET_KEY, PASSWORD = "AKBACKFILLTESTS", "secret-of-the-object-store", "password-of-the-database"
+APPLICATION = """
+from pyspark.sql import SparkSession, functions as F
+from backfill.runtime import read_source, write_output
+
+spark = SparkSession.builder.appName("hourly").getOrCreate()
+clicks = read_source(spark, "clicks").withWatermark("seen", "1 minute")
+hourly = clicks.groupBy(F.window("seen", "1 hour"), "page").agg(F.count("*").alias("clicks"))
+hourly = hourly.select(F.col("window.start").alias("hour"), "page", "clicks")
+hourly.explain(True)
+print(spark.sparkContext.getConf().getAll())
+spark.sql("SET -v").show(1000, truncate=False)
+write_output(hourly, "hourly").awaitTermination()
+"""
+HOURS = 8
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+
+
+@pytest.fixture(scope="module")
+def programs() -> Programs:
+    """The servers' programs."""
+    return find_programs()
+
+
+@pytest.fixture
+def store(programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
+    """An object store with the bucket ``lake``, whose keys are not among the AWS variables."""
+    for variable in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(variable)
+    with object_store(programs, tmp_path, ACCESS_KEY, SECRET_KEY, "lake") as running:
+        yield running
+
+
+@pytest.fixture
+def lake(programs: Programs, store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[Catalog]:
+    """The catalog ``lake`` in PostgreSQL, as the environment tells PyIceberg."""
+    with postgresql(programs, "iceberg", PASSWORD) as address:
+        properties = {
+            "TYPE": "sql",
+            "URI": f"postgresql+psycopg2://iceberg:{PASSWORD}@{address}/postgres",
+            "WAREHOUSE": "s3://lake/warehouse",
+            "S3__ENDPOINT": store.endpoint,
+            "S3__REGION": "us-east-1",
+            "S3__ACCESS_KEY_ID": ACCESS_KEY,
+            "S3__SECRET_ACCESS_KEY": SECRET_KEY,
+        }
+        for name, value in properties.items():
+            monkeypatch.setenv(f"PYICEBERG_CATALOG__LAKE__{name}", value)
+        monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+        catalog = load_catalog("lake")
+        catalog.create_namespace("raw")
+        yield catalog
+
+
+def test_a_killed_run_goes_on_from_its_checkpoint_in_the_store_and_no_credential_is_left_anywhere(
+    lake: Catalog, store: ObjectStore, programs: Programs, tmp_path: Path
+) -> None:
+    random = np.random.default_rng(1)
+    at = np.sort(random.integers(DAY_US, DAY_US + HOURS * HOUR_US, 4_000))
+    clicks = pa.table({"page": pa.array(random.integers(0, 5, len(at))), "seen": times(at)})
+    expected = query(
+        "SELECT date_trunc('hour', seen) AS hour, page, count(*) AS clicks FROM clicks"
+        " WHERE seen < TIMESTAMPTZ '2024-03-01 07:00Z' GROUP BY ALL",
+        clicks=clicks,
+    )
+    land(lake.create_table("raw.clicks", clicks.schema), clicks, at, files=HOURS, seed=1)
+    schema = pa.schema([("hour", UTC_TIME), ("page", pa.int64()), ("clicks", pa.int64())])
+    lake.create_table("raw.hourly", schema)
+
+    production = Production(tmp_path / "here", lake)
+    production.directory.mkdir()
+    production.describe(
+        APPLICATION,
+        window={"start": "2024-03-01T00:00:00Z", "end": "2024-03-01T07:00:00Z", "drain": "1h"},
+        sources=[{"name": "clicks", "table": "lake.raw.clicks", "timestampColumn": "seen"}],
+        maxMisalignment="2h",
+        outputs=[
+            {"name": "hourly", "table": "lake.raw.hourly", "timestampColumn": "hour", "publish": {"mode": "Append"}},
+        ],
+        workspace="s3://lake/backfills",
+        overrides={"sparkConf": {"spark.master": "local[2,4]", "spark.driver.memory": "1g", "spark.jars": programs.spark_jars}},
+    )
+    run = production.start_run()
+    place = store.files / "lake" / "backfills" / "default" / "again"
+    deadline = time.monotonic() + 200
+    while len(list(place.glob("checkpoints/*/hourly/commits/[0-9]*"))) < 2:
+        assert run.poll() is None and time.monotonic() < deadline, f"{production.driver_log()}\n{list(place.rglob('*'))}"
+        time.sleep(0.1)
+    attempt = production.store.attempts / "1"
+    os.killpg(json.loads((attempt / "driver.json").read_text())["group"], signal.SIGKILL)
+    end = ended(run)
+    assert end.status == 0, f"{end.err}\n{production.driver_log()}"
+
+    assert sorted_rows(production.output("raw.hourly")) == sorted_rows(expected)
+    assert len(production.resource.status.attempts) == 2
+    assert list(place.glob("plans/*/plan.json"))
+    assert not list(production.state.rglob("checkpoints")), "checkpoints are in the store"
+    assert "== Optimized Logical Plan ==" in (attempt / "driver.log").read_text()
+
+    told = {"out": end.out, "err": end.err}
+    for root in (production.directory, store.files):
+        told |= {str(path): path.read_bytes().decode(errors="replace") for path in root.rglob("*") if path.is_file()}
+    for secret in (ACCESS_KEY, SECRET_KEY, PASSWORD):
+        assert [where for where, text in told.items() if secret in text] == []
