@@ -84,7 +84,8 @@ class Workspace:
             filesystem.delete_file(path)
         except (OSError, ValueError) as error:
             fix = "name a directory or an object store prefix that can be written to, and check its credentials"
-            return [Problem("spec.workspace", f"{self.uri} can not be written to: {error}", fix)]
+            away = isinstance(error, OSError)  # a store that does not answer may be back in a moment
+            return [Problem("spec.workspace", f"{self.uri} can not be written to: {error}", fix, may_pass=away)]
         return []
 
     def remove(self) -> None:

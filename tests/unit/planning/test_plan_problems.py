@@ -180,3 +180,4 @@ def test_a_workspace_that_can_not_be_written_to_is_told_with_all_other_mistakes(
     fields = [problem.field for problem in raised.value.problems]
     assert fields == ["spec.sources[0].timestampColumn", "spec.workspace"]
     assert f"{workspace} can not be written to" in str(raised.value)
+    assert raised.value.problems[1].may_pass == workspace.startswith("/"), "only what the store itself says may pass"
