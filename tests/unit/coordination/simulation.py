@@ -187,7 +187,7 @@ class Cluster:
         self.rules = rules
         self.checkpoints = {name: Checkpoint() for name in history.queries}
         self.spec = SplitAssignmentSpec(
-            backfill="b", plan_id="p", attempt=0, steps=history.timeline.steps, watermark=from_us(history.timeline.starts_us[0])
+            backfill="b", plan_id="p", attempt=1, steps=history.timeline.steps, watermark=from_us(history.timeline.starts_us[0])
         )
         self.suspended = False
         self.view: SplitAssignmentStatus | None = None
