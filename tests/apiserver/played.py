@@ -7,7 +7,8 @@ from typing import Any
 
 from rest import BACKFILLS, SPARK_APPLICATIONS, SPLIT_ASSIGNMENTS, Manifest, Rest, eventually
 
-from backfill.controller.kubernetes.names import DRIVER_MANAGER, child_name
+from backfill.api.split_assignment import DRIVER_MANAGER
+from backfill.controller.kubernetes.names import child_name
 from table_jobs import HOURS, Clicks
 
 HOUR_ROWS = 60

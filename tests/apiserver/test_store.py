@@ -1,6 +1,5 @@
 """A Backfill in a cluster: what the controller reads of it and writes to it."""
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from backfill.controller.kubernetes.cache import Cache, own_key
 from backfill.controller.kubernetes.client import Cluster
 from backfill.controller.kubernetes.names import FINALIZER
 from backfill.controller.kubernetes.store import KubernetesStore
-from backfill.controller.observed import Observed
 
 WORKSPACE = {"spec.workspace": "s3://lake/backfills"}
 
@@ -215,7 +213,7 @@ def test_a_refused_backfill_is_worked_on_once_it_is_corrected(admin: Rest, crds:
     subject.cache.put(subject.now)
     backfill = subject.store.load()
     assert backfill is not None
-    assert not finished(Observed(backfill, datetime.now(UTC)))
+    assert not finished(backfill)
 
 
 def test_a_spec_that_was_tried_is_tried_again_after_a_wrong_one(subject: Subject) -> None:
@@ -231,7 +229,7 @@ def test_a_spec_that_was_tried_is_tried_again_after_a_wrong_one(subject: Subject
     restored = subject.store.load()
     assert restored is not None
     assert restored.status.workspace == "s3://lake/x"
-    assert not finished(Observed(restored, datetime.now(UTC)))
+    assert not finished(restored)
 
 
 def test_what_this_version_can_not_read_is_refused_and_keeps_the_rest_of_its_status(subject: Subject) -> None:

@@ -94,23 +94,15 @@ def set_condition(  # noqa: PLR0917 - one caller, and no two neighbours of one t
     message: str,
     now: datetime,
     generation: int,
+    *,
+    recorded: tuple[Condition, ...] | None = None,
 ) -> tuple[Condition, ...]:
-    """The conditions with one of them set; its transition time moves only when its status changes."""
-    return put_condition(conditions, conditions, kind, status, reason, message, now, generation)
+    """The conditions with one of them set; its transition time moves only when its status changes.
 
-
-def put_condition(  # noqa: PLR0917 - as above
-    conditions: tuple[Condition, ...],
-    recorded: tuple[Condition, ...],
-    kind: ConditionType,
-    status: Literal["True", "False", "Unknown"],
-    reason: Reason,
-    message: str,
-    now: datetime,
-    generation: int,
-) -> tuple[Condition, ...]:
-    """The same, with the transition counted from what is ``recorded``: what a decision sets and sets again is one change."""
-    old = find_condition(recorded, kind)
+    The change is counted from what is ``recorded``, by default the conditions themselves: what a decision sets and sets
+    again is one change.
+    """
+    old = find_condition(conditions if recorded is None else recorded, kind)
     since = old.last_transition_time if old and old.status == status else now
     new = Condition(
         type=kind, status=status, reason=reason, message=message, last_transition_time=since, observed_generation=generation

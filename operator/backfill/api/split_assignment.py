@@ -14,6 +14,8 @@ from backfill.api.quantities import Time
 
 ASSIGNMENT_FILE = "assignment.json"
 """Without a cluster: the file in the channel's directory that holds the spec."""
+DRIVER_MANAGER = "backfill-driver"
+"""In a cluster: the field manager of what a driver writes."""
 STATUS_FILE = "status.json"
 """Without a cluster: the file in the channel's directory that holds the status."""
 LOCK_FILE = "controller.lock"

@@ -1,10 +1,5 @@
 """Being the controller of one Backfill in the foreground, until nothing more happens by itself."""
 
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import FrameType
-
 from rich.console import Console
 
 from backfill.api.backfill import Backfill
@@ -14,6 +9,7 @@ from backfill.controller.backends.local import LocalBackend
 from backfill.controller.channel import ControllerChannel
 from backfill.controller.loop import Loop
 from backfill.controller.reconcile import Reconciler, Turn
+from backfill.controller.signals import asked_to_end
 from backfill.controller.store import LocalStore
 from backfill.controller.worker import Worker
 
@@ -30,7 +26,7 @@ def control(store: LocalStore, backfill: Backfill, console: Console) -> Backfill
     worker = Worker(store.directory / _WORKER_LOG)
     loop = Loop(store, backend, ControllerChannel(store.channel), worker)
     try:
-        with display(console) as shown, _signals(loop.reconciler, shown, store.name):
+        with display(console) as shown, asked_to_end(lambda: _end(loop.reconciler, shown, store.name)):
             loop.run(lambda turn: shown.show(_view_of(turn)))
     except Killed:
         _kill_driver(store, backend)
@@ -52,19 +48,9 @@ def _kill_driver(store: LocalStore, backend: LocalBackend) -> None:
         backend.kill(attempt.number)
 
 
-@contextmanager
-def _signals(reconciler: Reconciler, shown: Display, name: str) -> Iterator[None]:
+def _end(reconciler: Reconciler, shown: Display, name: str) -> None:
     """The first Ctrl-C (or SIGTERM) lets the step under way be committed; the second one kills."""
-
-    def handle(_number: int, _frame: FrameType | None) -> None:
-        if reconciler.shutting_down:
-            raise Killed
-        reconciler.shutting_down = True
-        shown.say(f"{name}: stops after the step under way; press Ctrl-C again to kill it")
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    if reconciler.shutting_down:
+        raise Killed
+    reconciler.shutting_down = True
+    shown.say(f"{name}: stops after the step under way; press Ctrl-C again to kill it")

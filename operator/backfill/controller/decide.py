@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable
 
-from backfill.api.backfill import BackfillSpec
+from backfill.api.backfill import Backfill, BackfillSpec
 from backfill.api.conditions import ConditionType, Reason, find_condition
 from backfill.controller.decision import Decision, Next
 from backfill.controller.draft import Draft
@@ -34,20 +34,20 @@ def decide(observed: Observed) -> Decision:
     return Decision(draft.status, following)
 
 
-def finished(observed: Observed) -> bool:
+def finished(backfill: Backfill) -> bool:
     """Whether it has succeeded, or failed for good.
 
     One that has failed is tried again when its spec has changed: by ``retryNonce``, or by what was wrong. That the time its
     remains are kept is another is no reason to, and after that time there is nothing left to go on with.
     """
-    status = observed.backfill.status
+    status = backfill.status
     outcome = find_condition(status.conditions, ConditionType.SUCCEEDED)
     if outcome is None or outcome.status == "Unknown" or outcome.reason in (Reason.REMOVAL_FAILED, Reason.LEFT_BEHIND):
         return False
     if outcome.status == "True" or status.discarded_at is not None:
         return True
-    same_generation = outcome.observed_generation >= observed.backfill.metadata.generation
-    return same_generation or status.tried == digest(observed.backfill.spec)
+    same_generation = outcome.observed_generation >= backfill.metadata.generation
+    return same_generation or status.tried == digest(backfill.spec)
 
 
 def digest(spec: BackfillSpec) -> str:
@@ -68,7 +68,7 @@ def _phase(observed: Observed) -> _Phase:
     status = observed.backfill.status
     if observed.backfill.metadata.deletion_timestamp is not None:
         return remove
-    if finished(observed):
+    if finished(observed.backfill):
         return rest
     if observed.shutting_down or (observed.backfill.spec.suspend and status.plan_id is not None):
         return stop  # one that is suspended is planned all the same: that starts nothing, and tells what would be

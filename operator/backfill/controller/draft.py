@@ -3,7 +3,7 @@
 from typing import Any, Literal
 
 from backfill.api.backfill import MOST_ATTEMPTS_KEPT, Attempt, BackfillStatus
-from backfill.api.conditions import Condition, ConditionType, Reason, find_condition, put_condition
+from backfill.api.conditions import Condition, ConditionType, Reason, find_condition, set_condition
 from backfill.api.errors import Problem
 from backfill.controller.observed import Observed
 from backfill.controller.redaction import redact
@@ -29,7 +29,9 @@ class Draft:
     ) -> None:
         """Sets one condition, now and for this generation. Whatever a driver or a library has said: without its logins."""
         conditions, text = self.status.conditions, redact(message[:_MOST_MESSAGE], {})[:_MOST_MESSAGE]
-        self.set(conditions=put_condition(conditions, self._recorded, kind, value, reason, text, self._now, self._generation))
+        self.set(
+            conditions=set_condition(conditions, kind, value, reason, text, self._now, self._generation, recorded=self._recorded)
+        )
 
     def remove_condition(self, kind: ConditionType) -> None:
         """Takes one condition away: it is not so, and nothing is to be said of it."""

@@ -104,7 +104,7 @@ class Reconciler:
     def _observe(self, backfill: Backfill) -> Observed:
         """What is not needed is not asked for: a deletion must not wait for what is gone, nor a restart for what is over."""
         now = datetime.now(UTC)
-        at_work = backfill.metadata.deletion_timestamp is None and not finished(Observed(backfill, now))
+        at_work = backfill.metadata.deletion_timestamp is None and not finished(backfill)
         header, plan_error = self._plan(backfill) if at_work else (None, "")
         unplanned = at_work and backfill.status.plan_id is None
         workspace, nowhere = self._place(backfill)

@@ -11,16 +11,15 @@ import threading
 import time
 from dataclasses import dataclass
 
+from backfill.api.backfill import API_VERSION
 from backfill.api.errors import BackfillError
-from backfill.api.split_assignment import SplitAssignmentSpec, SplitAssignmentStatus
+from backfill.api.split_assignment import DRIVER_MANAGER, SplitAssignmentSpec, SplitAssignmentStatus
 from backfill.runtime.api_server import ApiError, ApiServer
 from backfill.runtime.retrying import Retries
 from backfill.runtime.seen_assignment import SeenAssignment
 from backfill.runtime.settings import RuntimeSettings
 
-DRIVER_MANAGER = "backfill-driver"
-"""The field manager of what a driver writes."""
-_COLLECTION = "/apis/backfill.dev/v1alpha1/namespaces/{}/splitassignments"
+_COLLECTION = f"/apis/{API_VERSION}/namespaces/{{}}/splitassignments"
 
 _log = logging.getLogger(__name__)
 

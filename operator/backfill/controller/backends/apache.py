@@ -10,11 +10,11 @@ from backfill.api.errors import Problem
 from backfill.api.quantities import parse_time
 from backfill.controller.backends.base import Launch
 from backfill.controller.backends.child import KEPT_SECONDS, ChildState, child_metadata, default_conf, not_scraped, pod_labels
-from backfill.controller.backends.injection import SCRATCH, inject_catalogs, inject_driver
+from backfill.controller.backends.injection import inject_catalogs, inject_driver, pod_settings
+from backfill.controller.backends.launcher import LAUNCHER_URI
 from backfill.controller.backends.manifests import merged, part, without
 from backfill.controller.backends.pod_template import Role, spark_container
 from backfill.controller.backends.program import Program, program_problems
-from backfill.controller.backends.settings import driver_settings
 from backfill.controller.backends.sizing import Sizing
 from backfill.controller.backends.spark_conf import inherited, override_problems
 from backfill.controller.kubernetes.resources import Manifest, Resource
@@ -82,14 +82,7 @@ class Apache:
         main, *modules = _files(old)
         program = Program.at(main, tuple(old.get("driverArgs") or ()))
         enforced = self.sizing(production, backfill).enforced_conf() | backfill.spec.overrides.spark_conf
-        settings = driver_settings(
-            launch,
-            channel=f"kubernetes:{backfill.metadata.name}",
-            scratch=SCRATCH,
-            main_file=program.main_file,
-            arguments=program.arguments,
-            spark_conf=enforced,
-        )
+        settings = pod_settings(launch, program, enforced)
         metadata = child_metadata(production, launch, _left_out(old))
         spec = without(old, (*_REPLACED, *_LEFT_OUT, "sparkConf"))
         spec["driverSpec"] = _pod(spec.get("driverSpec"), "driver", launch)
@@ -100,7 +93,7 @@ class Apache:
         _append(conf, "spark.submit.pyFiles", modules)
         _append(conf, "spark.files", program.fetched)
         spec |= {
-            "pyFiles": "local:///etc/backfill/run.py",
+            "pyFiles": LAUNCHER_URI,
             "deploymentMode": "ClusterMode",
             "sparkConf": conf,
             "applicationTolerations": _tolerations(old.get("applicationTolerations") or {}),

@@ -1,27 +1,42 @@
 """What the pods of a backfill get besides what production's have: settings, launcher, catalogs, a scratch directory."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from backfill.api.backfill import CatalogRef
 from backfill.api.catalogs import CATALOGS_DIRECTORY, CATALOGS_VARIABLE
-from backfill.api.settings import SETTINGS_VARIABLE, DriverSettings
+from backfill.api.settings import CLUSTER_CHANNEL, SETTINGS_VARIABLE, DriverSettings
+from backfill.controller.backends.base import Launch
 from backfill.controller.backends.launcher import LAUNCHER_KEY, LAUNCHER_PATH
 from backfill.controller.backends.manifests import items, part
+from backfill.controller.backends.program import Program
+from backfill.controller.backends.settings import driver_settings
 from backfill.controller.kubernetes.resources import Manifest
 
-SCRATCH: Final = "/var/run/backfill"
+LAUNCHER_VOLUME: Final = "backfill-launcher"
+_SCRATCH = "/var/run/backfill"
 """A directory of the driver's own that can be written to whatever the image allows."""
-_LAUNCHER_VOLUME = "backfill-launcher"
 _SCRATCH_VOLUME = "backfill-scratch"
 
 
 def inject_driver(template: Manifest, container: Manifest, settings: DriverSettings, launcher: str) -> None:
     """Makes a template's pod the driver of a backfill; ``launcher`` is the name of the launcher's ConfigMap."""
-    _mount(template, container, {"name": _LAUNCHER_VOLUME, "configMap": {"name": launcher}}, LAUNCHER_PATH, LAUNCHER_KEY)
-    _mount(template, container, {"name": _SCRATCH_VOLUME, "emptyDir": {}}, SCRATCH)
+    _mount(template, container, {"name": LAUNCHER_VOLUME, "configMap": {"name": launcher}}, LAUNCHER_PATH, LAUNCHER_KEY)
+    _mount(template, container, {"name": _SCRATCH_VOLUME, "emptyDir": {}}, _SCRATCH)
     set_variable(container, SETTINGS_VARIABLE, settings_json(settings))
     set_variable(container, "PYTHONUNBUFFERED", "1")
+
+
+def pod_settings(launch: Launch, program: Program, spark_conf: Mapping[str, str]) -> DriverSettings:
+    """The settings of an attempt whose driver is a pod, whichever Spark operator starts it."""
+    return driver_settings(
+        launch,
+        channel=f"{CLUSTER_CHANNEL}{launch.backfill.metadata.name}",
+        scratch=_SCRATCH,
+        main_file=program.main_file,
+        arguments=program.arguments,
+        spark_conf=spark_conf,
+    )
 
 
 def inject_catalogs(template: Manifest, container: Manifest, catalogs: Iterable[CatalogRef]) -> None:

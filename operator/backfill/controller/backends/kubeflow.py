@@ -7,12 +7,12 @@ from backfill.api.errors import Problem
 from backfill.api.quantities import parse_time
 from backfill.controller.backends.base import Launch
 from backfill.controller.backends.child import KEPT_SECONDS, ChildState, child_metadata, default_conf, not_scraped, pod_labels
-from backfill.controller.backends.injection import SCRATCH, inject_catalogs, inject_driver
+from backfill.controller.backends.injection import inject_catalogs, inject_driver, pod_settings
+from backfill.controller.backends.launcher import LAUNCHER_URI
 from backfill.controller.backends.manifests import items, merged, part, without
 from backfill.controller.backends.overhead import FACTOR
 from backfill.controller.backends.pod_template import Role, spark_container, take_template
 from backfill.controller.backends.program import Program, program_problems
-from backfill.controller.backends.settings import driver_settings
 from backfill.controller.backends.sizing import Sizing
 from backfill.controller.backends.spark_conf import accepted_by_kubeflow, inherited, override_problems
 from backfill.controller.kubernetes.resources import SPARK_APPLICATION, Manifest
@@ -75,14 +75,7 @@ class Kubeflow:
         overrides = backfill.spec.overrides.spark_conf
         program = Program.at(production["spec"]["mainApplicationFile"], tuple(production["spec"].get("arguments") or ()))
         enforced = sizing.enforced_conf() | overrides
-        settings = driver_settings(
-            launch,
-            channel=f"kubernetes:{backfill.metadata.name}",
-            scratch=SCRATCH,
-            main_file=program.main_file,
-            arguments=program.arguments,
-            spark_conf=enforced,
-        )
+        settings = pod_settings(launch, program, enforced)
         metadata = child_metadata(production, launch, _left_out(production))
         driver, executor = _pod(spec, "driver", launch), _pod(spec, "executor", launch)
         inject_driver(driver["template"], spark_container(driver["template"], "driver"), settings, metadata["name"])
@@ -91,7 +84,7 @@ class Kubeflow:
             "type": "Python",
             "mode": "cluster",
             "pythonVersion": spec.get("pythonVersion") or "3",
-            "mainApplicationFile": "local:///etc/backfill/run.py",
+            "mainApplicationFile": LAUNCHER_URI,
             "restartPolicy": {"type": "Never"},
             "timeToLiveSeconds": KEPT_SECONDS,
             "driver": _sized(driver, sizing.driver_fields()),

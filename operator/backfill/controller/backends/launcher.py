@@ -6,6 +6,8 @@ from backfill.controller.kubernetes.resources import Manifest
 
 LAUNCHER_PATH: Final = "/etc/backfill/run.py"
 """Where the pod finds it."""
+LAUNCHER_URI: Final = f"local://{LAUNCHER_PATH}"
+"""The same, as Spark is told."""
 LAUNCHER_KEY: Final = "run.py"
 """Its key in the ConfigMap."""
 

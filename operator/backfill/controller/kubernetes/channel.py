@@ -4,6 +4,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from backfill.api.backfill import API_VERSION
 from backfill.api.problems import read_json
 from backfill.api.split_assignment import SplitAssignmentSpec, SplitAssignmentStatus
 from backfill.controller.files import M
@@ -11,7 +12,7 @@ from backfill.controller.interfaces import ConflictError
 from backfill.controller.kubernetes.cache import Cache, owner_uid, uid_of, version_of
 from backfill.controller.kubernetes.client import Cluster
 from backfill.controller.kubernetes.errors import AlreadyExists, NotFound, Refused
-from backfill.controller.kubernetes.names import API_VERSION, CONTROLLER_MANAGER, Key, backfill_labels, owner_reference
+from backfill.controller.kubernetes.names import CONTROLLER_MANAGER, Key, backfill_labels, owner_reference
 from backfill.controller.kubernetes.resources import SPLIT_ASSIGNMENT, Manifest
 
 _KIND: Final = "SplitAssignment"

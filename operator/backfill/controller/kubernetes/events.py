@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Literal
 
-from backfill.api.backfill import KIND, Attempt, Backfill, BackfillStatus, ObjectMeta
+from backfill.api.backfill import API_VERSION, KIND, Attempt, Backfill, BackfillStatus, ObjectMeta
 from backfill.api.conditions import Condition, ConditionType, Reason, find_condition
 from backfill.api.problems import read_json
 from backfill.api.quantities import format_time
 from backfill.controller.interfaces import ConflictError
 from backfill.controller.kubernetes.client import Cluster
 from backfill.controller.kubernetes.errors import AlreadyExists, ClusterError
-from backfill.controller.kubernetes.names import API_VERSION, CONTROLLER_MANAGER
+from backfill.controller.kubernetes.names import CONTROLLER_MANAGER
 from backfill.controller.kubernetes.resources import EVENT, Manifest
 from backfill.controller.redaction import redact
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from backfill.api.catalogs import CATALOGS_DIRECTORY, CATALOGS_VARIABLE, mounted_catalogs
 from backfill.api.errors import BackfillError
+from backfill.api.split_assignment import DRIVER_MANAGER
 from backfill.controller.job_main import do
 from backfill.controller.job_process import Message
 from backfill.controller.jobs import Job
@@ -21,7 +22,6 @@ from backfill.controller.kubernetes.client import Cluster
 from backfill.controller.kubernetes.errors import ClusterError
 from backfill.controller.kubernetes.job_codec import decode_job, encode_end, encode_progress
 from backfill.controller.kubernetes.job_pod import JOB_DIRECTORY, JOB_KEY, JOB_VARIABLE, PROGRESS_KEY, RESULT_KEY
-from backfill.controller.kubernetes.names import DRIVER_MANAGER
 from backfill.controller.kubernetes.plans import MOST_BYTES
 from backfill.controller.kubernetes.resources import CONFIG_MAP, Manifest
 from backfill.controller.redaction import redact, redacted

@@ -14,6 +14,7 @@ from typing import Any, Final
 from backfill.api.backfill import Backfill
 from backfill.api.settings import SETTINGS_VARIABLE
 from backfill.controller.backends.children import dialect, preview_launch
+from backfill.controller.backends.injection import LAUNCHER_VOLUME
 from backfill.controller.backends.manifests import items, part
 from backfill.controller.backends.pod_template import spark_container
 from backfill.controller.jobs import Job, job_kind
@@ -38,7 +39,6 @@ _PREFIX_CHARACTERS = 40
 _HASH_CHARACTERS = 10
 _COMMAND = 'exec "${PYSPARK_DRIVER_PYTHON:-${PYSPARK_PYTHON:-python3}}" -m backfill.controller.kubernetes.job'
 _VOLUME = "backfill-job"
-_LAUNCHER_VOLUME = "backfill-launcher"
 _IMAGES = ("spark.kubernetes.driver.container.image", "spark.kubernetes.container.image")
 _ACCOUNT = "spark.kubernetes.authenticate.driver.serviceAccountName"
 _PULL_POLICY = "spark.kubernetes.container.image.pullPolicy"
@@ -116,8 +116,8 @@ def _labels(metadata: Manifest, application: Manifest) -> dict[str, str]:
 
 
 def _leave_out_the_driver(spec: Manifest, container: Manifest) -> None:
-    spec["volumes"] = [volume for volume in spec.get("volumes") or [] if volume["name"] != _LAUNCHER_VOLUME]
-    container["volumeMounts"] = [each for each in container.get("volumeMounts") or [] if each["name"] != _LAUNCHER_VOLUME]
+    spec["volumes"] = [volume for volume in spec.get("volumes") or [] if volume["name"] != LAUNCHER_VOLUME]
+    container["volumeMounts"] = [each for each in container.get("volumeMounts") or [] if each["name"] != LAUNCHER_VOLUME]
     container["env"] = [each for each in container.get("env") or [] if each["name"] != SETTINGS_VARIABLE]
     for field in ("args", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe", "ports"):
         container.pop(field, None)

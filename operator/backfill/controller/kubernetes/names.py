@@ -3,14 +3,12 @@
 import hashlib
 from typing import Any, Final
 
-from backfill.api.backfill import KIND
+from backfill.api.backfill import API_VERSION, KIND
 
 Key = tuple[str, str]
 """Namespace and name of a Backfill."""
 
-GROUP: Final = "backfill.dev"
-VERSION: Final = "v1alpha1"
-API_VERSION: Final = f"{GROUP}/{VERSION}"
+GROUP, VERSION = API_VERSION.split("/")
 BACKFILLS: Final = "backfills"
 SPLIT_ASSIGNMENTS: Final = "splitassignments"
 
@@ -26,8 +24,6 @@ FINALIZER: Final = f"{GROUP}/cleanup"
 
 CONTROLLER_MANAGER: Final = "backfill-operator"
 """Field manager of what the controller writes."""
-DRIVER_MANAGER: Final = "backfill-driver"
-"""Field manager of what a driver writes."""
 CLI_MANAGER: Final = "backfill-cli"
 """Field manager of what the command line writes."""
 

@@ -2,12 +2,10 @@
 
 import logging
 import os
-import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import FrameType
 
 from backfill.api.backfill import Backfill
 from backfill.api.catalogs import CATALOGS_DIRECTORY, CATALOGS_VARIABLE
@@ -28,6 +26,7 @@ from backfill.controller.kubernetes.resources import BACKFILL, SPLIT_ASSIGNMENT,
 from backfill.controller.kubernetes.settings import Settings
 from backfill.controller.kubernetes.turns import Turns
 from backfill.controller.kubernetes.watching import Login, Relisting, Watching
+from backfill.controller.signals import asked_to_end
 
 _LOG = logging.getLogger(__name__)
 _RETRY_SECONDS = 2.0
@@ -90,7 +89,7 @@ class Operator:
 
     def run(self) -> int:
         """Until SIGTERM or SIGINT (0), or until the Lease is lost (1)."""
-        with _signals(self._stop.set), self._servers():
+        with asked_to_end(self._stop.set), self._servers():
             _LOG.info(
                 "%s begins; it looks after %s", self._settings.identity, ", ".join(self._settings.namespaces) or "all namespaces"
             )
@@ -193,16 +192,3 @@ class Operator:
 
     def _measured(self) -> Answer:
         return Answer(self._metrics.render(), content_type=_METRICS_TYPE)
-
-
-@contextmanager
-def _signals(stop: Callable[[], None]) -> Iterator[None]:
-    def handle(_number: int, _frame: FrameType | None) -> None:
-        stop()
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

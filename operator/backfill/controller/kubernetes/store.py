@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from pydantic import ValidationError
 
-from backfill.api.backfill import KIND, Backfill, BackfillSpec, BackfillStatus, ObjectMeta
+from backfill.api.backfill import API_VERSION, KIND, Backfill, BackfillSpec, BackfillStatus, ObjectMeta
 from backfill.api.errors import BadInput, InvalidManifest, Problem
 from backfill.api.problems import problems_of, read_json
 from backfill.api.rules import check_spec
@@ -14,7 +14,7 @@ from backfill.controller.interfaces import ConflictError
 from backfill.controller.kubernetes.cache import Cache, uid_of, version_of
 from backfill.controller.kubernetes.client import Cluster
 from backfill.controller.kubernetes.errors import NotFound
-from backfill.controller.kubernetes.names import API_VERSION, CONTROLLER_MANAGER, FINALIZER, Key
+from backfill.controller.kubernetes.names import CONTROLLER_MANAGER, FINALIZER, Key
 from backfill.controller.kubernetes.resources import BACKFILL, Manifest
 from backfill.controller.refusal import refused, unread
 from backfill.planning.workspace import Workspace
