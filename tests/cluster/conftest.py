@@ -1,16 +1,15 @@
-"""A real cluster with nodes, images and the Spark operator, and for every test a namespace with an operator of its own.
+"""A real cluster with nodes, images and the Spark operator; in it one operator, some teams and one set of tables for all tests.
 
 ``KUBECONFIG`` names the cluster; one that may be in use is refused. The tests write to ``BACKFILL_E2E_DIRECTORY``, which pods
-mount by its path: the nodes have to share it with this machine.
+mount by its path: the nodes have to share it with this machine. What ``restarts.py`` ends and starts again may need a command.
 """
 
 import os
-import re
 import shutil
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,70 +20,109 @@ sys.path.append(str(TESTS / "apiserver"))  # plain requests, and which clusters 
 
 from installation import Installation, definitions_installed  # noqa: E402
 from kubeconfigs import why_refused  # noqa: E402
+from live_cluster import Cluster  # noqa: E402
+from plays import Plays  # noqa: E402
+from replays import Replay  # noqa: E402
 from rest import Rest  # noqa: E402
+from teams import Team  # noqa: E402
 
 from iceberg_tables import sqlite_catalog  # noqa: E402
 
 DIRECTORY = Path(os.environ.get("BACKFILL_E2E_DIRECTORY", Path(tempfile.gettempdir()) / "backfill-e2e"))
-_FAILED = pytest.StashKey[bool]()
 
 
 @pytest.fixture(scope="session")
-def kubeconfig() -> Path:
+def cluster() -> Iterator[Cluster]:
+    """As somebody who may do everything. The definitions are those of this version."""
     given = os.environ.get("KUBECONFIG")
-    if not given:
-        pytest.skip("no cluster: KUBECONFIG names none")
-    if reason := why_refused(Path(given)):
-        pytest.skip(reason)
-    return Path(given)
-
-
-@pytest.fixture(scope="session")
-def admin(kubeconfig: Path) -> Iterator[Rest]:
-    """Plain requests as a user who may do everything."""
-    rest = Rest(kubeconfig)
+    reason = why_refused(Path(given)) if given else "no cluster: KUBECONFIG names none"
+    if given is None or reason:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(str(reason))
+    rest = Rest(Path(given))
     definitions_installed(rest, TESTS.parent / "crds")
-    yield rest
+    yield Cluster(rest, Path(given))
     rest.close()
 
 
-@pytest.fixture
-def lake_directory() -> Iterator[Path]:
+@pytest.fixture(scope="session")
+def directory() -> Iterator[Path]:
     """A directory that pods see at the same path. Whatever is made in it, any of their users may change."""
     before = os.umask(0)
-    directory = DIRECTORY / uuid.uuid4().hex[:10]
-    (directory / "warehouse").mkdir(parents=True)
-    (directory / "work").mkdir()
-    yield directory
-    shutil.rmtree(directory)
+    made = DIRECTORY / uuid.uuid4().hex[:10]
+    (made / "warehouse").mkdir(parents=True)
+    (made / "work").mkdir()
+    yield made
+    shutil.rmtree(made)
     os.umask(before)
 
 
-@pytest.fixture
-def lake(lake_directory: Path) -> Catalog:
-    """An empty catalog ``lake`` with a namespace ``raw``, as pods have it."""
-    catalog = sqlite_catalog(lake_directory)
+@pytest.fixture(scope="session")
+def lake(directory: Path) -> Catalog:
+    """A catalog ``lake`` with a namespace ``raw``, as pods have it."""
+    catalog = sqlite_catalog(directory)
     catalog.create_namespace("raw")
-    (lake_directory / "catalog.db").chmod(0o666)
+    (directory / "catalog.db").chmod(0o666)
     return catalog
 
 
+@pytest.fixture(scope="session")
+def plays(lake: Catalog) -> Plays:
+    """The history that all Backfills read."""
+    return Plays(lake)
+
+
+@pytest.fixture(scope="session")
+def teams(cluster: Cluster, directory: Path) -> dict[str, Team]:
+    """``open``: the operator may read its Secret. ``guarded``: it may not. ``poor``: for a quota."""
+    session = uuid.uuid4().hex[:6]
+    readable = {"open": True, "guarded": False, "poor": True}
+    return {name: Team(cluster, f"e2e-{name}-{session}", directory, operator_reads_secrets=may) for name, may in readable.items()}
+
+
+@pytest.fixture(scope="session")
+def installation(cluster: Cluster, directory: Path, teams: dict[str, Team]) -> Iterator[Installation]:
+    """The operator that looks after the teams."""
+    made = Installation(cluster, f"e2e-operator-{uuid.uuid4().hex[:6]}", directory, list(teams.values()))
+    yield from _installed(made)
+
+
 @pytest.fixture
-def installation(admin: Rest, kubeconfig: Path, lake_directory: Path, request: pytest.FixtureRequest) -> Iterator[Installation]:
-    """A namespace with the operator, installed as users do, and what drivers need."""
-    namespace = f"e2e-{re.sub('[^a-z0-9]+', '-', request.node.name.removeprefix('test_'))[:30].strip('-')}-{uuid.uuid4().hex[:6]}"
-    made = Installation(admin, kubeconfig, namespace, lake_directory)
+def installation_apart(cluster: Cluster, directory: Path) -> Iterator[Installation]:
+    """Another one, without teams, for what the others would not survive."""
+    yield from _installed(Installation(cluster, f"e2e-apart-{uuid.uuid4().hex[:6]}", directory))
+
+
+@pytest.fixture
+def replay(installation: Installation, teams: dict[str, Team], plays: Plays) -> Iterator[Callable[..., Replay]]:
+    """Makes a Backfill of this name, and a wrong summary that it is to mend. It goes with the test."""
+    made: list[Replay] = []
+
+    def make(name: str, team: str = "open") -> Replay:
+        made.append(Replay(teams[team], plays.summary(name)))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.delete()
+
+
+def _installed(installation: Installation) -> Iterator[Installation]:
     try:
-        made.install()
-        yield made
-        if request.node.stash.get(_FAILED, False):
-            print(made.story())
+        try:
+            installation.install()
+        except BaseException:
+            print(installation.story())
+            raise
+        yield installation
     finally:
-        made.remove()
+        installation.remove()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Of a test that failed it is told what could be seen in the cluster."""
     report = yield
-    item.stash[_FAILED] = item.stash.get(_FAILED, False) or report.failed  # type: ignore[attr-defined]
+    for fixture in ("installation", "installation_apart"):
+        if report.failed and report.when == "call" and fixture in getattr(item, "funcargs", {}):  # type: ignore[attr-defined]
+            report.sections.append(("the cluster", item.funcargs[fixture].story()))  # type: ignore[attr-defined]
     return report

@@ -1,29 +1,29 @@
-"""The history of two skewed sources, the production application that reads them live, and what its output should be."""
+"""The history of two skewed sources, what the output made of it should be, and Backfills that mend that output."""
 
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from installation import SPARK_IMAGE, Installation
 from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
 from rest import Manifest
+from teams import APPLICATION, CATALOG_SECRET
 
 from histories import MINUTE_US, UTC_TIME, events, land, query, sorted_rows
 
-PROGRAM = Path(__file__).with_name("hourly_plays.py")
-START, END = "2024-03-01T06:00:00Z", "2024-03-01T12:00:00Z"
 _HOURLY = """
     SELECT date_trunc('hour', played) AS window_start, i.title, count(*) AS plays, sum(watched)::BIGINT AS watched
     FROM impressions i JOIN playbacks p ON i.title = p.title AND i.viewer = p.viewer
         AND shown <= played AND shown > played - INTERVAL 30 MINUTE
     GROUP BY ALL
 """
-_WINDOW = f"window_start >= TIMESTAMPTZ '{START}' AND window_start < TIMESTAMPTZ '{END}'"
+_COLUMNS = pa.schema([("window_start", UTC_TIME), ("title", pa.int64()), ("plays", pa.int64()), ("watched", pa.int64())])
+_DAY = {"start": "2024-03-01T06:00:00Z", "end": "2024-03-01T12:00:00Z"}
 
 
 class Plays:
-    """Tables with fifty impressions for each playback, and a summary that is wrong everywhere."""
+    """Tables with fifty impressions for each playback."""
 
     def __init__(self, catalog: Catalog):
         self._catalog = catalog
@@ -34,68 +34,85 @@ class Plays:
         playbacks = playbacks.append_column("watched", pa.array(np.arange(len(playbacks))))
         land(catalog.create_table("raw.playbacks", playbacks.schema), playbacks, played, files=5, seed=2)
         self._truth = query(_HOURLY, impressions=impressions, playbacks=playbacks)
-        self._wrong = query("SELECT window_start, title, plays + 1 AS plays, watched FROM truth", truth=self._truth)
-        schema = pa.schema([("window_start", UTC_TIME), ("title", pa.int64()), ("plays", pa.int64()), ("watched", pa.int64())])
-        catalog.create_table("raw.summary", schema).append(self._wrong.cast(schema))
+
+    def summary(self, name: str) -> "Summary":
+        """A table of its own that should be the summary of these plays and is wrong everywhere."""
+        table = self._catalog.create_table(f"raw.{name.replace('-', '_')}", _COLUMNS)
+        return Summary(name, table, self._truth)
+
+
+class Summary:
+    """An output of the application that is wrong in all hours, and is to be mended in some."""
+
+    def __init__(self, name: str, table: Table, truth: pa.Table):
+        """``name`` is that of the Backfill that mends it."""
+        self.name = name
+        self.window = _DAY
+        self._table = table
+        self._truth = truth
+        self._wrong = query("SELECT window_start, title, plays + 1 AS plays, watched FROM truth", truth=truth)
+        table.append(self._wrong.cast(_COLUMNS))
 
     @property
-    def output(self) -> list[tuple[Any, ...]]:
-        """The rows that readers of the summary see."""
-        return sorted_rows(self._catalog.load_table("raw.summary").scan().to_arrow())
+    def table(self) -> str:
+        """The table's name in the catalog."""
+        return ".".join(self._table.name())
+
+    @property
+    def rows(self) -> list[tuple[Any, ...]]:
+        """What readers of the table see."""
+        return sorted_rows(self._table.refresh().scan().to_arrow())
+
+    @property
+    def wrong(self) -> list[tuple[Any, ...]]:
+        """What they saw in the beginning."""
+        return sorted_rows(self._wrong.cast(_COLUMNS))
 
     @property
     def mended(self) -> list[tuple[Any, ...]]:
-        """What they should see: the window as it should be, the rest as it was."""
-        inside = query(f"SELECT * FROM truth WHERE {_WINDOW}", truth=self._truth)
-        outside = query(f"SELECT * FROM wrong WHERE NOT ({_WINDOW})", wrong=self._wrong)
+        """What they should see in the end: the window as it should be, the rest as it was."""
+        start, end = self.window["start"], self.window["end"]
+        within = f"window_start >= TIMESTAMPTZ '{start}' AND window_start < TIMESTAMPTZ '{end}'"
+        inside = query(f"SELECT * FROM truth WHERE {within}", truth=self._truth)
+        outside = query(f"SELECT * FROM wrong WHERE NOT ({within})", wrong=self._wrong)
         assert min(len(inside), len(outside)) > 10
         return sorted_rows(inside, outside)
 
+    @property
+    def branches(self) -> set[str]:
+        """What refers to a snapshot of the table besides its own branch."""
+        return set(self._table.refresh().metadata.refs) - {"main"}
 
-def production(installation: Installation) -> Manifest:
-    """The SparkApplication as it runs in production; there is no Kafka here, so it is not started."""
-    application = {"name": "program", "configMap": {"name": "hourly-plays"}}
-    mounts = [{"name": "program", "mountPath": "/opt/application"}, installation.lake_mount]
-    variables = {"KAFKA_BROKERS": "kafka.production:9092", "CHECKPOINTS": "/production/checkpoints"}
-    env = [{"name": name, "value": value} for name, value in variables.items()]
-    size = {"cores": 1, "coreRequest": "100m", "memory": "1g"}
-    return {
-        "apiVersion": "sparkoperator.k8s.io/v1beta2",
-        "kind": "SparkApplication",
-        "metadata": {"name": "hourly-plays", "labels": {"team": "streaming"}},
-        "spec": {
-            "type": "Python",
-            "mode": "cluster",
-            "sparkVersion": "4.3.0",
-            "image": SPARK_IMAGE,
-            "imagePullPolicy": "IfNotPresent",
-            "mainApplicationFile": "local:///opt/application/main.py",
-            "restartPolicy": {"type": "Always"},
-            "suspend": True,
-            "sparkConf": {"spark.sql.shuffle.partitions": "16", "spark.dynamicAllocation.enabled": "true"},
-            "volumes": [application, installation.lake_volume],
-            "driver": size | {"serviceAccount": "spark", "env": env, "volumeMounts": mounts},
-            "executor": size | {"instances": 3, "volumeMounts": [installation.lake_mount]},
-        },
-    }
+    @property
+    def stray_files(self) -> set[str]:
+        """Data files that no snapshot of the table refers to."""
+        table = self._table.refresh()
+        used = set(table.inspect.all_files()["file_path"].to_pylist())
+        return {str(file) for file in Path(table.location(), "data").rglob("*.parquet")} - used
 
 
-def backfill(installation: Installation, name: str = "again", **spec: Any) -> Manifest:
-    """A Backfill that mends the summary; ``spec`` replaces fields."""
+def mending(summary: Summary, directory: Path, **spec: Any) -> Manifest:
+    """The Backfill that mends a summary; ``spec`` replaces fields."""
     sources = [
         {"name": topic, "table": f"lake.raw.{topic}", "timestampColumn": "ingested", "live": {"kafka": {"topic": topic}}}
         for topic in ("impressions", "playbacks")
     ]
-    table = {"table": "lake.raw.summary", "timestampColumn": "window_start"}
+    output = {"name": "summary", "table": f"lake.{summary.table}", "timestampColumn": "window_start"}
     fields: dict[str, Any] = {
-        "applicationRef": {"name": "hourly-plays"},
-        "window": {"start": START, "end": END, "warmUp": "1h", "drain": "2h"},
+        "applicationRef": {"name": APPLICATION},
+        "window": {**summary.window, "warmUp": "1h", "drain": "2h"},
         "sources": sources,
         "ordering": {"policy": "WithinLateness", "allowedLateness": "5m"},
-        "maxMisalignment": "2h",
-        "outputs": [{"name": "summary", **table, "publish": {"mode": "Replace"}}],
-        "scaling": {"minExecutors": 1, "maxExecutors": 2},
-        "workspace": str(installation.directory / "work"),
-        "catalogs": [{"name": "lake", "secretRef": {"name": "lake-catalog"}}],
+        "maxMisalignment": "1h",
+        "outputs": [{**output, "publish": {"mode": "Replace"}}],
+        "scaling": {"minExecutors": 1, "maxExecutors": 1},
+        "workspace": str(directory / "work"),
+        "catalogs": [{"name": "lake", "secretRef": {"name": CATALOG_SECRET}}],
+        "failurePolicy": {"backoff": "1s"},
     }
-    return {"apiVersion": "backfill.dev/v1alpha1", "kind": "Backfill", "metadata": {"name": name}, "spec": fields | spec}
+    return {
+        "apiVersion": "backfill.dev/v1alpha1",
+        "kind": "Backfill",
+        "metadata": {"name": summary.name},
+        "spec": fields | spec,
+    }

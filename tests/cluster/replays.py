@@ -1,0 +1,148 @@
+"""One Backfill in a cluster, from ``kubectl apply`` to its end, as its owner sees it."""
+
+from typing import Any
+
+from live_cluster import until
+from plays import Summary, mending
+from rest import BACKFILLS, SPARK_APPLICATIONS, SPLIT_ASSIGNMENTS, Manifest
+from teams import Team
+
+REPLAY_SECONDS = 180.0
+"""From ``kubectl apply``, or from the last thing that happened to it, to the end."""
+FIRST_STEPS_SECONDS = 120.0
+"""The same to the first committed steps. Both are several times what a machine of two cores needs."""
+_LABEL = "backfill.dev/backfill"
+_OWNED = (SPLIT_ASSIGNMENTS, SPARK_APPLICATIONS, "api/v1/namespaces/{}/configmaps", "api/v1/namespaces/{}/pods")
+
+
+class Replay:
+    """A Backfill that mends a summary."""
+
+    def __init__(self, team: Team, summary: Summary):
+        """It has the summary's name; nothing is applied yet."""
+        self.team = team
+        self.summary = summary
+        self.name = summary.name
+
+    def begin(self, **spec: Any) -> "Replay":
+        """Applies it; ``spec`` replaces fields."""
+        self.team.apply(mending(self.summary, self.team.directory, **spec))
+        return self
+
+    def change(self, **spec: Any) -> None:
+        """Replaces fields of its spec."""
+        self._admin.patch(self._path, {"spec": spec}).expect()
+
+    def delete(self) -> None:
+        """Asks for its deletion, as ``kubectl delete --wait=false``."""
+        self._admin.delete(self._path)
+
+    @property
+    def state(self) -> Manifest:
+        """The resource as it is now."""
+        return self._admin.get(self._path).expect()
+
+    @property
+    def gone(self) -> bool:
+        """Whether there is no such resource any more."""
+        return self._admin.get(self._path).status == 404
+
+    @property
+    def committed(self) -> int:
+        """Steps that its driver has reported as committed by every query of every source."""
+        report = self._admin.get(f"{SPLIT_ASSIGNMENTS.format(self.team.namespace)}/{self.name}").body.get("status") or {}
+        sources = [source.get("committed", 0) for query in report.get("queries", ()) for source in query["sources"]]
+        return min(sources, default=0)
+
+    @property
+    def released(self) -> Manifest:
+        """What the controller has told the driver."""
+        spec: Manifest = self._admin.get(f"{SPLIT_ASSIGNMENTS.format(self.team.namespace)}/{self.name}").expect()["spec"]
+        return spec
+
+    @property
+    def attempts(self) -> list[Manifest]:
+        """What it says of its attempts."""
+        found: list[Manifest] = self.state.get("status", {}).get("attempts", [])
+        return found
+
+    @property
+    def events(self) -> list[Manifest]:
+        """Its Events."""
+        selector = f"involvedObject.kind=Backfill,involvedObject.name={self.name}"
+        return self.team.items("api/v1/namespaces/{}/events", fieldSelector=selector)
+
+    def condition(self, kind: str) -> Manifest:
+        """One of its conditions; empty where it was never set."""
+        found = self.state.get("status", {}).get("conditions", [])
+        return next((each for each in found if each["type"] == kind), {})
+
+    @property
+    def drivers(self) -> list[Manifest]:
+        """The pods of its driver that have not ended."""
+        return self.pods(**{"spark-role": "driver"})
+
+    @property
+    def executors(self) -> list[Manifest]:
+        """The pods of its executors that have not ended."""
+        return self.pods(**{"spark-role": "executor"})
+
+    def pods(self, **labels: str) -> list[Manifest]:
+        """Pods that are made for it, have these labels too, and have not ended."""
+        selector = ",".join(f"{key}={value}" for key, value in {_LABEL: self.name, **labels}.items())
+        found = self.team.items("api/v1/namespaces/{}/pods", labelSelector=selector)
+        return [pod for pod in found if pod["status"].get("phase") in ("Pending", "Running")]
+
+    @property
+    def belongings(self) -> set[str]:
+        """Objects of the namespace that are made for it."""
+        found = set()
+        for path in _OWNED:
+            for each in self.team.items(path, labelSelector=f"{_LABEL}={self.name}"):
+                found.add(f"{path.rsplit('/', 1)[1]}/{each['metadata']['name']}")
+        return found
+
+    @property
+    def remains(self) -> set[str]:
+        """Files of its workspace, and of its branch."""
+        workspace = self.team.directory / "work" / self.team.namespace / self.name
+        return {str(file) for file in workspace.rglob("*") if file.is_file()}
+
+    def until(self, what: str, reason: str, kind: str = "Running", seconds: float = REPLAY_SECONDS) -> Manifest:
+        """Waits for a condition to have a reason, and returns it."""
+
+        def found() -> Manifest:
+            condition = self.condition(kind)
+            return condition if condition.get("reason") == reason else {}
+
+        condition: Manifest = until(found, f"{self.name} {what}", seconds)
+        return condition
+
+    def until_midway(self) -> int:
+        """Waits until some steps are committed and many are not; how many are."""
+        until(lambda: self.committed >= 2, f"{self.name} has committed steps", FIRST_STEPS_SECONDS)
+        committed = self.committed
+        assert committed < self.released["steps"] - 4, "it is too fast to be caught midway"
+        return committed
+
+    def until_succeeded(self, *, attempts: int = 1, seconds: float = REPLAY_SECONDS) -> Manifest:
+        """Waits for its end, in exactly so many attempts, and compares what it published with the oracle, row by row."""
+
+        def ended() -> bool:
+            outcome = self.condition("Succeeded")
+            assert outcome.get("status") != "False", f"{self.name} failed: {outcome['message']}"
+            return bool(outcome.get("status") == "True")
+
+        until(ended, f"{self.name} succeeds", seconds)
+        assert [each["outcome"] for each in self.attempts][-1] == "Succeeded"
+        assert len(self.attempts) == attempts
+        assert self.summary.rows == self.summary.mended
+        return self.state
+
+    @property
+    def _admin(self) -> Any:
+        return self.team.cluster.admin
+
+    @property
+    def _path(self) -> str:
+        return f"{BACKFILLS.format(self.team.namespace)}/{self.name}"

@@ -1,0 +1,131 @@
+"""A namespace with a streaming application in production and all that it needs, as a team has it."""
+
+from pathlib import Path
+
+from live_cluster import Cluster
+from rest import BACKFILLS, Manifest
+
+from iceberg_tables import catalog_properties
+
+SPARK_IMAGE = "localhost/backfill-spark:dev"
+SPARK_USER = 185
+"""The user of the Spark image. The operator is given the same one, for they share a directory and no object store."""
+ACCOUNT = "spark"
+CATALOG_SECRET = "lake-catalog"
+OTHER_SECRET = "other-catalog"
+APPLICATION = "hourly-plays"
+PROGRAM = Path(__file__).with_name("hourly_plays.py")
+_SPARK_MAY: list[Manifest] = [
+    {
+        "apiGroups": [""],
+        "resources": ["pods", "services", "configmaps", "persistentvolumeclaims"],
+        "verbs": ["create", "get", "list", "watch", "update", "patch", "delete", "deletecollection"],
+    }
+]
+"""What Spark itself asks for its drivers."""
+
+
+class Team:
+    """One namespace. The lake is a directory of the node."""
+
+    def __init__(self, cluster: Cluster, namespace: str, directory: Path, *, operator_reads_secrets: bool = True):
+        self.cluster = cluster
+        self.namespace = namespace
+        self.directory = directory
+        self._operator_reads_secrets = operator_reads_secrets
+
+    @property
+    def served(self) -> Manifest:
+        """This namespace among the chart's values."""
+        secrets = [CATALOG_SECRET, OTHER_SECRET] if self._operator_reads_secrets else []
+        return {"name": self.namespace, "drivers": [ACCOUNT], "planInPods": True, "secrets": secrets}
+
+    def make(self) -> None:
+        """Makes the namespace, the account of drivers, the catalog's Secret and the application."""
+        self.cluster.admin.create("api/v1/namespaces", {"metadata": {"name": self.namespace}}).expect()
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": ACCOUNT}
+        account, rbac = {"metadata": {"name": ACCOUNT}}, "rbac.authorization.k8s.io/v1"
+        program = {"metadata": {"name": APPLICATION}, "data": {"main.py": PROGRAM.read_text()}}
+        self.apply(
+            {"apiVersion": "v1", "kind": "ServiceAccount", **account},
+            {"apiVersion": rbac, "kind": "Role", **account, "rules": _SPARK_MAY},
+            {
+                "apiVersion": rbac,
+                "kind": "RoleBinding",
+                **account,
+                "roleRef": role,
+                "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT}],
+            },
+            self.secret(CATALOG_SECRET, **catalog_properties(self.directory)),
+            {"apiVersion": "v1", "kind": "ConfigMap", **program},
+            production(self.directory),
+        )
+
+    def apply(self, *manifests: Manifest) -> None:
+        """``kubectl apply``."""
+        self.cluster.kubectl(self.namespace, "apply", "-f", "-", manifests=manifests)
+
+    def secret(self, name: str, **values: str) -> Manifest:
+        """A Secret with these values."""
+        return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": values}
+
+    def items(self, path: str, **query: str) -> list[Manifest]:
+        """Objects of this namespace; in ``path`` it is written as ``{}``."""
+        return self.cluster.items(path.format(self.namespace), **query)
+
+    def story(self) -> str:
+        """What happened, for a test that failed."""
+        told = (
+            ("get", "backfills,sparkapplications,pods", "--output", "wide"),
+            ("get", "backfills,splitassignments", "--output", "yaml"),
+            ("get", "events", "--sort-by=.metadata.creationTimestamp"),
+            ("logs", "--selector", "spark-role=driver", "--tail", "80", "--prefix"),
+            ("logs", "--selector", "spark-role=executor", "--tail", "15", "--prefix"),
+        )
+        return "\n".join(self.cluster.tell(self.namespace, *words) for words in told)
+
+    def backfills_gone(self) -> bool:
+        """Whether no Backfill is left."""
+        return not self.items(BACKFILLS)
+
+    def remove(self) -> None:
+        """Deletes the namespace."""
+        self.cluster.admin.delete(f"api/v1/namespaces/{self.namespace}")
+
+
+def lake_volume(directory: Path) -> Manifest:
+    """The volume with tables and workspaces."""
+    return {"name": "lake", "hostPath": {"path": str(directory)}}
+
+
+def lake_mount(directory: Path) -> Manifest:
+    """Where pods have it: at the same path as this machine."""
+    return {"name": "lake", "mountPath": str(directory)}
+
+
+def production(directory: Path) -> Manifest:
+    """The SparkApplication as it runs in production; there is no Kafka here, so it is not started."""
+    program = {"name": "program", "configMap": {"name": APPLICATION}}
+    mounts = [{"name": "program", "mountPath": "/opt/application"}, lake_mount(directory)]
+    variables = {"KAFKA_BROKERS": "kafka.production:9092", "CHECKPOINTS": "/production/checkpoints"}
+    env = [{"name": name, "value": value} for name, value in variables.items()]
+    size = {"cores": 1, "coreRequest": "100m", "memory": "1g"}
+    return {
+        "apiVersion": "sparkoperator.k8s.io/v1beta2",
+        "kind": "SparkApplication",
+        "metadata": {"name": APPLICATION, "labels": {"team": "streaming"}},
+        "spec": {
+            "type": "Python",
+            "mode": "cluster",
+            "sparkVersion": "4.3.0",
+            "image": SPARK_IMAGE,
+            "imagePullPolicy": "IfNotPresent",
+            "mainApplicationFile": "local:///opt/application/main.py",
+            "restartPolicy": {"type": "Always"},
+            "suspend": True,
+            "sparkConf": {"spark.sql.shuffle.partitions": "16", "spark.dynamicAllocation.enabled": "true"},
+            "volumes": [program, lake_volume(directory)],
+            "driver": size | {"serviceAccount": ACCOUNT, "env": env, "volumeMounts": mounts},
+            "executor": size | {"instances": 3, "volumeMounts": [lake_mount(directory)]},
+        },
+    }

@@ -1,0 +1,57 @@
+"""Executors come and go while the application runs, as many as the Backfill is allowed."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+from live_cluster import until
+from replays import Replay
+from rest import Manifest
+
+pytestmark = pytest.mark.timeout(400)
+UP_SECONDS = 15.0
+"""From the change of the Backfill to executors that work."""
+DOWN_SECONDS = 30.0
+
+
+def test_they_follow_the_bounds_of_the_backfill(
+    replay: Callable[..., Replay], record_property: Callable[[str, object], None]
+) -> None:
+    elastic = replay("elastic").begin(maxMisalignment="15m")
+    elastic.until_midway()
+    (first,) = elastic.executors
+
+    began = time.monotonic()
+    elastic.change(scaling={"minExecutors": 3, "maxExecutors": 3})
+    until(lambda: len(_ready(elastic)) == 3, "three executors are up", UP_SECONDS)
+    record_property("two more executors", f"{time.monotonic() - began:.1f} s")
+    assert elastic.released["executorTarget"] == 3
+    until(lambda: _progress(elastic).get("executors") == 3, "all three are at work", UP_SECONDS)
+    assert _progress(elastic)["executorTarget"] == 3
+    assert _progress(elastic)["executorReason"] == "minExecutors and maxExecutors are both 3"
+
+    began = time.monotonic()
+    elastic.change(scaling={"minExecutors": 1, "maxExecutors": 1})
+    until(lambda: len(elastic.executors) == 1, "two executors are gone", DOWN_SECONDS)
+    record_property("two executors less", f"{time.monotonic() - began:.1f} s")
+    assert [pod["metadata"]["uid"] for pod in elastic.executors] == [first["metadata"]["uid"]]
+    until(lambda: _progress(elastic).get("executorTarget") == 1, "the status says so", 15)
+    log = _driver_log(elastic)
+    assert "executors let go: 2, 3" in log
+    assert "Executor decommission: fewer executors are wanted" in log
+    assert "Lost task" not in log
+    elastic.until_succeeded(attempts=1)
+
+
+def _ready(replay: Replay) -> list[Manifest]:
+    return [pod for pod in replay.executors if pod["status"]["phase"] == "Running"]
+
+
+def _progress(replay: Replay) -> Manifest:
+    progress: Manifest = replay.state["status"]["progress"]
+    return progress
+
+
+def _driver_log(replay: Replay) -> str:
+    (driver,) = replay.drivers
+    return replay.team.cluster.kubectl(replay.team.namespace, "logs", driver["metadata"]["name"])

@@ -1,0 +1,69 @@
+"""What keeps a Backfill from running is said on it, with what to do, while others run beside it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from installation import Installation
+from live_cluster import until
+from plays import Plays
+from replays import Replay
+from teams import OTHER_SECRET, Team
+
+from iceberg_tables import catalog_properties
+
+pytestmark = pytest.mark.timeout(200)
+SAID_SECONDS = 60.0
+_QUOTA = {
+    "apiVersion": "v1",
+    "kind": "ResourceQuota",
+    "metadata": {"name": "tiny"},
+    "spec": {"hard": {"requests.memory": "512Mi"}},
+}
+
+
+@pytest.fixture(scope="module")
+def stopped(installation: Installation, teams: dict[str, Team], plays: Plays) -> Iterator[dict[str, Replay]]:
+    """Three Backfills that have all begun, each with something wrong."""
+    named = {"no-image": "open", "no-quota": "poor", "wrong-secret": "open"}
+    made = {name: Replay(teams[team], plays.summary(name)) for name, team in named.items()}
+    teams["poor"].apply(_QUOTA)
+    teams["open"].apply(teams["open"].secret(OTHER_SECRET, **catalog_properties(Path("/nowhere"))))
+    catalogs = [{"name": "lake", "secretRef": {"name": OTHER_SECRET}}]
+    made["no-image"].begin(overrides={"driver": {"image": "localhost/no-such-image:1"}})
+    made["no-quota"].begin(failurePolicy={"backoff": "1s", "maxAttempts": 1})
+    made["wrong-secret"].begin(catalogs=catalogs, suspend=True)
+    yield made
+    for each in made.values():
+        each.delete()
+
+
+def test_an_image_that_can_not_be_pulled_is_named(stopped: dict[str, Replay]) -> None:
+    nowhere = stopped["no-image"]
+    said = nowhere.until("names its image", "DriverCanNotStart", seconds=SAID_SECONDS)
+    assert "its image can not be pulled" in said["message"]
+    assert "localhost/no-such-image:1" in said["message"]
+    assert nowhere.condition("Stalled")["status"] == "True"
+    assert any(event["type"] == "Warning" and event["reason"] == "DriverCanNotStart" for event in nowhere.events)
+
+    nowhere.delete()
+    until(lambda: nowhere.gone and not nowhere.belongings, "nothing of it is left", SAID_SECONDS)
+
+
+def test_a_quota_that_is_too_small_is_named(stopped: dict[str, Replay]) -> None:
+    large = stopped["no-quota"]
+    said = large.until("names the quota", "AttemptsExhausted", seconds=SAID_SECONDS)
+    assert "exceeded quota: tiny" in said["message"]
+    assert large.condition("Stalled")["status"] == "True"
+    assert not large.drivers
+
+
+def test_a_secret_with_another_catalog_is_told_of_and_read_again(stopped: dict[str, Replay]) -> None:
+    misled = stopped["wrong-secret"]
+    said = misled.until("can not open its catalog", "TryingAgain", kind="Planned", seconds=SAID_SECONDS)
+    assert "unable to open database file" in said["message"]
+
+    misled.team.apply(misled.team.secret(OTHER_SECRET, **catalog_properties(misled.team.directory)))
+    misled.until("is planned", "PlanReady", kind="Planned", seconds=SAID_SECONDS)
+    misled.until("is not started", "Suspended", seconds=SAID_SECONDS)
+    assert misled.attempts == []
