@@ -24,6 +24,7 @@ from live_cluster import Cluster  # noqa: E402
 from plays import Plays  # noqa: E402
 from replays import Replay  # noqa: E402
 from rest import Rest  # noqa: E402
+from storage import Storage, shared_directory  # noqa: E402
 from teams import Team  # noqa: E402
 
 from iceberg_tables import sqlite_catalog  # noqa: E402
@@ -66,30 +67,36 @@ def lake(directory: Path) -> Catalog:
 
 
 @pytest.fixture(scope="session")
+def storage(directory: Path) -> Storage:
+    """What pods are told of it."""
+    return shared_directory(directory)
+
+
+@pytest.fixture(scope="session")
 def plays(lake: Catalog) -> Plays:
     """The history that all Backfills read."""
     return Plays(lake)
 
 
 @pytest.fixture(scope="session")
-def teams(cluster: Cluster, directory: Path) -> dict[str, Team]:
+def teams(cluster: Cluster, storage: Storage) -> dict[str, Team]:
     """``open``: the operator may read its Secret. ``guarded``: it may not. ``poor``: for a quota."""
     session = uuid.uuid4().hex[:6]
     readable = {"open": True, "guarded": False, "poor": True}
-    return {name: Team(cluster, f"e2e-{name}-{session}", directory, operator_reads_secrets=may) for name, may in readable.items()}
+    return {name: Team(cluster, f"e2e-{name}-{session}", storage, operator_reads_secrets=may) for name, may in readable.items()}
 
 
 @pytest.fixture(scope="session")
-def installation(cluster: Cluster, directory: Path, teams: dict[str, Team]) -> Iterator[Installation]:
+def installation(cluster: Cluster, storage: Storage, teams: dict[str, Team]) -> Iterator[Installation]:
     """The operator that looks after the teams."""
-    made = Installation(cluster, f"e2e-operator-{uuid.uuid4().hex[:6]}", directory, list(teams.values()))
+    made = Installation(cluster, f"e2e-operator-{uuid.uuid4().hex[:6]}", storage, list(teams.values()))
     yield from _installed(made)
 
 
 @pytest.fixture
-def installation_apart(cluster: Cluster, directory: Path) -> Iterator[Installation]:
+def installation_apart(cluster: Cluster, storage: Storage) -> Iterator[Installation]:
     """Another one, without teams, for what the others would not survive."""
-    yield from _installed(Installation(cluster, f"e2e-apart-{uuid.uuid4().hex[:6]}", directory))
+    yield from _installed(Installation(cluster, f"e2e-apart-{uuid.uuid4().hex[:6]}", storage))
 
 
 @pytest.fixture

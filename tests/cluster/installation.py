@@ -10,7 +10,8 @@ from typing import Any
 import yaml
 from live_cluster import Cluster, until
 from rest import DEFINITIONS, Manifest, Rest
-from teams import SPARK_USER, Team, lake_mount, lake_volume
+from storage import Storage
+from teams import Team
 
 from helm_chart import CHART, helm
 
@@ -21,12 +22,12 @@ RELEASE = "backfill-operator"
 class Installation:
     """One release in a namespace of its own."""
 
-    def __init__(self, cluster: Cluster, namespace: str, directory: Path, teams: Sequence[Team] = ()):
-        """``directory`` holds the lake."""
+    def __init__(self, cluster: Cluster, namespace: str, storage: Storage, teams: Sequence[Team] = ()):
+        """``storage`` is what the operator plans from and publishes to."""
         self.cluster = cluster
         self.namespace = namespace
         self.teams = teams
-        self._directory = directory
+        self._storage = storage
 
     def install(self) -> None:
         """Makes the namespaces, and returns when the operator leads."""
@@ -59,10 +60,10 @@ class Installation:
             "replicas": 1,
             "crds": {"install": False},
             "rbac": {"users": False},
-            "podSecurityContext": {"runAsUser": SPARK_USER, "runAsGroup": 0, "fsGroup": 0},
+            "podSecurityContext": self._storage.operator_user,
             "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}},
-            "volumes": [lake_volume(self._directory)],
-            "volumeMounts": [lake_mount(self._directory)],
+            "volumes": self._storage.volumes,
+            "volumeMounts": self._storage.mounts,
         }
 
     @property

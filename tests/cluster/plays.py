@@ -91,7 +91,7 @@ class Summary:
         return {str(file) for file in Path(table.location(), "data").rglob("*.parquet")} - used
 
 
-def mending(summary: Summary, directory: Path, **spec: Any) -> Manifest:
+def mending(summary: Summary, workspace: str, **spec: Any) -> Manifest:
     """The Backfill that mends a summary; ``spec`` replaces fields."""
     sources = [
         {"name": topic, "table": f"lake.raw.{topic}", "timestampColumn": "ingested", "live": {"kafka": {"topic": topic}}}
@@ -106,7 +106,7 @@ def mending(summary: Summary, directory: Path, **spec: Any) -> Manifest:
         "maxMisalignment": "1h",
         "outputs": [{**output, "publish": {"mode": "Replace"}}],
         "scaling": {"minExecutors": 1, "maxExecutors": 1},
-        "workspace": str(directory / "work"),
+        "workspace": workspace,
         "catalogs": [{"name": "lake", "secretRef": {"name": CATALOG_SECRET}}],
         "failurePolicy": {"backoff": "1s"},
     }

@@ -1,5 +1,6 @@
 """One Backfill in a cluster, from ``kubectl apply`` to its end, as its owner sees it."""
 
+from pathlib import Path
 from typing import Any
 
 from live_cluster import until
@@ -26,7 +27,7 @@ class Replay:
 
     def begin(self, **spec: Any) -> "Replay":
         """Applies it; ``spec`` replaces fields."""
-        self.team.apply(mending(self.summary, self.team.directory, **spec))
+        self.team.apply(mending(self.summary, self.team.storage.workspace, **spec))
         return self
 
     def change(self, **spec: Any) -> None:
@@ -105,7 +106,7 @@ class Replay:
     @property
     def remains(self) -> set[str]:
         """Files of its workspace, and of its branch."""
-        workspace = self.team.directory / "work" / self.team.namespace / self.name
+        workspace = Path(self.team.storage.workspace) / self.team.namespace / self.name
         return {str(file) for file in workspace.rglob("*") if file.is_file()}
 
     def until(self, what: str, reason: str, kind: str = "Running", seconds: float = REPLAY_SECONDS) -> Manifest:

@@ -4,12 +4,9 @@ from pathlib import Path
 
 from live_cluster import Cluster
 from rest import BACKFILLS, Manifest
-
-from iceberg_tables import catalog_properties
+from storage import Storage
 
 SPARK_IMAGE = "localhost/backfill-spark:dev"
-SPARK_USER = 185
-"""The user of the Spark image. The operator is given the same one, for they share a directory and no object store."""
 ACCOUNT = "spark"
 CATALOG_SECRET = "lake-catalog"
 OTHER_SECRET = "other-catalog"
@@ -26,12 +23,12 @@ _SPARK_MAY: list[Manifest] = [
 
 
 class Team:
-    """One namespace. The lake is a directory of the node."""
+    """One namespace."""
 
-    def __init__(self, cluster: Cluster, namespace: str, directory: Path, *, operator_reads_secrets: bool = True):
+    def __init__(self, cluster: Cluster, namespace: str, storage: Storage, *, operator_reads_secrets: bool = True):
         self.cluster = cluster
         self.namespace = namespace
-        self.directory = directory
+        self.storage = storage
         self._operator_reads_secrets = operator_reads_secrets
 
     @property
@@ -56,9 +53,9 @@ class Team:
                 "roleRef": role,
                 "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT}],
             },
-            self.secret(CATALOG_SECRET, **catalog_properties(self.directory)),
+            self.secret(CATALOG_SECRET, **self.storage.properties),
             {"apiVersion": "v1", "kind": "ConfigMap", **program},
-            production(self.directory),
+            production(self.storage),
         )
 
     def apply(self, *manifests: Manifest) -> None:
@@ -93,20 +90,10 @@ class Team:
         self.cluster.admin.delete(f"api/v1/namespaces/{self.namespace}")
 
 
-def lake_volume(directory: Path) -> Manifest:
-    """The volume with tables and workspaces."""
-    return {"name": "lake", "hostPath": {"path": str(directory)}}
-
-
-def lake_mount(directory: Path) -> Manifest:
-    """Where pods have it: at the same path as this machine."""
-    return {"name": "lake", "mountPath": str(directory)}
-
-
-def production(directory: Path) -> Manifest:
+def production(storage: Storage) -> Manifest:
     """The SparkApplication as it runs in production; there is no Kafka here, so it is not started."""
     program = {"name": "program", "configMap": {"name": APPLICATION}}
-    mounts = [{"name": "program", "mountPath": "/opt/application"}, lake_mount(directory)]
+    mounts = [{"name": "program", "mountPath": "/opt/application"}, *storage.mounts]
     variables = {"KAFKA_BROKERS": "kafka.production:9092", "CHECKPOINTS": "/production/checkpoints"}
     env = [{"name": name, "value": value} for name, value in variables.items()]
     size = {"cores": 1, "coreRequest": "100m", "memory": "1g"}
@@ -124,8 +111,8 @@ def production(directory: Path) -> Manifest:
             "restartPolicy": {"type": "Always"},
             "suspend": True,
             "sparkConf": {"spark.sql.shuffle.partitions": "16", "spark.dynamicAllocation.enabled": "true"},
-            "volumes": [program, lake_volume(directory)],
+            "volumes": [program, *storage.volumes],
             "driver": size | {"serviceAccount": ACCOUNT, "env": env, "volumeMounts": mounts},
-            "executor": size | {"instances": 3, "volumeMounts": [lake_mount(directory)]},
+            "executor": size | {"instances": 3, "volumeMounts": storage.mounts},
         },
     }

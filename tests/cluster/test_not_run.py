@@ -63,7 +63,7 @@ def test_a_secret_with_another_catalog_is_told_of_and_read_again(stopped: dict[s
     said = misled.until("can not open its catalog", "TryingAgain", kind="Planned", seconds=SAID_SECONDS)
     assert "unable to open database file" in said["message"]
 
-    misled.team.apply(misled.team.secret(OTHER_SECRET, **catalog_properties(misled.team.directory)))
+    misled.team.apply(misled.team.secret(OTHER_SECRET, **misled.team.storage.properties))
     misled.until("is planned", "PlanReady", kind="Planned", seconds=SAID_SECONDS)
     misled.until("is not started", "Suspended", seconds=SAID_SECONDS)
     assert misled.attempts == []
