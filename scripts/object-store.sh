@@ -1,6 +1,7 @@
 #!/bin/sh
 # Gets what tests of object stores and SQL catalogs need, once for each machine: an S3-compatible server (built with Go, three
 # minutes), Spark's jars for S3 (from Maven Central, with their checksums) and PostgreSQL. Prints their directories, a line each.
+# --gateway: the object store's server only.
 set -eu
 cd "$(dirname "$0")/.."
 version=v1.8.0
@@ -26,7 +27,12 @@ need() {
 
 if [ ! -x "$gateway/versitygw" ]; then
     need go
-    GOBIN=$gateway nice -n 10 go install "github.com/versity/versitygw/cmd/versitygw@$version" >&2
+    # Without C it runs in every image, whatever this machine is.
+    GOBIN=$gateway CGO_ENABLED=0 nice -n 10 go install -trimpath "github.com/versity/versitygw/cmd/versitygw@$version" >&2
+fi
+if [ "${1:-}" = --gateway ]; then
+    echo "$gateway"
+    exit 0
 fi
 if [ ! -d "$jars" ]; then
     need mvn
