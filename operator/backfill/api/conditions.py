@@ -58,6 +58,7 @@ class Reason(StrEnum):
     NOT_PUBLISHED = "PublishModeNone"
     PUBLISH_CONFLICT = "PublishConflict"
     PUBLISH_FAILED = "PublishFailed"
+    RESULT_LOST = "ResultLost"
 
     REMOVING = "Removing"
     REMOVAL_FAILED = "RemovalFailed"

@@ -8,7 +8,9 @@ BackfillError
 │   └── UnsupportedProgram   the application does something a backfill can not redirect
 ├── ControllerRunning        another process works on this Backfill
 ├── PlanCorrupt              a stored plan is lost, or does not match its header
-├── PublishConflict          the output table changed inside the window since the backfill began
+├── CanNotPublish            the result can not be published as it is, however long one waits
+│   ├── PublishConflict      the output table changed inside the window since the backfill began
+│   └── ResultLost           what was staged for an output is gone
 ├── RunFailed                the application failed more often than the failure policy allows
 └── ClusterError             the API server did not do what it was asked for (``controller/kubernetes/errors.py``)
 """
@@ -43,10 +45,11 @@ class BackfillError(Exception):
 
 
 class BadInput(BackfillError):
-    """What was given can not work. ``problems`` holds every mistake found, not just the first."""
+    """What was given can not work. ``problems`` holds every mistake found, not just the first, and each one once."""
 
     def __init__(self, problems: Sequence[Problem] | Problem):
-        self.problems: tuple[Problem, ...] = (problems,) if isinstance(problems, Problem) else tuple(problems)
+        found = (problems,) if isinstance(problems, Problem) else problems
+        self.problems: tuple[Problem, ...] = tuple(dict.fromkeys(found))
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
     @property
@@ -83,8 +86,16 @@ class PlanCorrupt(BackfillError):
     """A stored plan is lost, or does not match its header."""
 
 
-class PublishConflict(BackfillError):
+class CanNotPublish(BackfillError):
+    """The result can not be published as it is, however long one waits."""
+
+
+class PublishConflict(CanNotPublish):
     """The output table changed inside the window since the backfill began."""
+
+
+class ResultLost(CanNotPublish):
+    """What was staged for an output is gone: only another Backfill can make it again."""
 
 
 class RunFailed(BackfillError):

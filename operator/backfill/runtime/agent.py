@@ -15,11 +15,11 @@ from typing import Literal
 from py4j.protocol import Py4JError
 
 from backfill.api.split_assignment import SplitAssignmentSpec, SplitAssignmentStatus
-from backfill.runtime.causes import bad_input_of, cause_of
+from backfill.runtime.causes import cause_of, lasting_cause
 from backfill.runtime.channel import Channel
 from backfill.runtime.executors import Executors
 from backfill.runtime.release import Release, release_path, write_release
-from backfill.runtime.run import FINISHED, STOPPED, Outcome, Run, StartedQuery, failed, invalid_input, unsupported
+from backfill.runtime.run import FINISHED, STOPPED, Outcome, Run, StartedQuery, failed, failed_for_good, unsupported
 
 _PERIOD_SECONDS = 0.05
 _CONTROLLER_CHECK_SECONDS = 5.0
@@ -190,8 +190,8 @@ def _outcome_of(query: str, error: Exception | None) -> Outcome:
     if error is None:
         return failed(f"the query {query} was stopped from outside")
     cause = cause_of(error)
-    bad_input = bad_input_of(cause)
-    return failed(f"the query {query} failed: {cause}", error) if bad_input is None else invalid_input(bad_input, error)
+    lasting = lasting_cause(cause)
+    return failed(f"the query {query} failed: {cause}", error) if lasting is None else failed_for_good(*lasting, error)
 
 
 class _ControllerWatch:

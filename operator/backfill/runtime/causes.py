@@ -2,11 +2,15 @@
 
 import re
 
-from backfill.api.errors import InvalidPlanInput
+from backfill.api.conditions import Reason
+from backfill.api.errors import InvalidPlanInput, ResultLost
 
 _QUERY_PLAN = "\n=== Streaming Query ==="
 _STACK = "Traceback (most recent call last):\n"
-_BAD_INPUT = f"{InvalidPlanInput.__module__}.{InvalidPlanInput.__name__}: "
+_LASTING = {
+    f"{kind.__module__}.{kind.__name__}: ": reason
+    for kind, reason in ((InvalidPlanInput, Reason.INVALID_INPUT), (ResultLost, Reason.RESULT_LOST))
+}
 _STATE = re.compile(r"\n\s*SQLSTATE: ")
 _JAVA_CALL = re.compile(r"An error occurred while calling \S+\n: ")
 _JAVA_FRAME = re.compile(r"\n\s+(at .*|\.\.\. \d+ more)")
@@ -26,6 +30,10 @@ def cause_of(error: BaseException) -> str:
     return "\n".join(lines[raised:]) or told
 
 
-def bad_input_of(cause: str) -> str | None:
-    """What is wrong with the tables, if a source gave up because of them; only text comes back from where it ran."""
-    return cause.removeprefix(_BAD_INPUT) if cause.startswith(_BAD_INPUT) else None
+def lasting_cause(cause: str) -> tuple[Reason, str] | None:
+    """Why another attempt would end the same way: what is wrong with the tables, if a source or a sink gave up because of them.
+
+    Only text comes back from where they ran. None: another attempt may succeed.
+    """
+    found = ((reason, cause.removeprefix(kind)) for kind, reason in _LASTING.items() if cause.startswith(kind))
+    return next(found, None)

@@ -8,6 +8,7 @@ from typing import Literal
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from backfill.api.conditions import Reason
 from backfill.api.errors import BadInput, Problem, UnsupportedProgram
 from backfill.runtime.settings import RuntimeSettings
 from backfill.runtime.tracking import Tracker
@@ -37,13 +38,16 @@ def failed(message: str, error: Exception | None = None) -> Outcome:
     return Outcome("Failed", 1, "ApplicationFailed", message, error)
 
 
-def invalid_input(message: str, error: Exception) -> Outcome:
-    """The tables can not be read as planned; another attempt would end the same way."""
-    return Outcome("Failed", 2, "InvalidInput", message, error)
+def failed_for_good(reason: Reason, message: str, error: Exception) -> Outcome:
+    """The tables are not as they have to be; another attempt would end the same way."""
+    return Outcome("Failed", 2, reason, message, error)
 
 
 def unsupported(error: BadInput) -> Outcome:
-    """The program does what a backfill can not redirect; another attempt would end the same way."""
+    """The program does what a backfill can not redirect; another attempt would end the same way. Not so where only a catalog
+    did not answer."""
+    if error.may_pass:
+        return failed(str(error), error)
     return Outcome("Failed", 2, "UnsupportedProgram", str(error), error)
 
 

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
 
+from backfill.api.errors import BackfillError, InvalidPlanInput
 from backfill.planning.plan import SourceInput
 
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
     from pyiceberg.io import FileIO
     from pyiceberg.schema import Schema
+    from pyiceberg.table import Table
     from pyiceberg.table.name_mapping import NameMapping
     from pyiceberg.typedef import TableVersion
 
@@ -57,12 +59,14 @@ def load_source_table(source: SourceInput) -> SourceTable:
 
     Raises:
         InvalidPlanInput: the catalog or table can not be loaded, or is no longer what was planned.
+        BackfillError: the catalog does not answer.
     """
-    from backfill.planning.iceberg.tables import Catalogs, check_pinned
-
-    catalogs = Catalogs()
-    check_pinned(catalogs, source, "spec.sources")
-    table = catalogs.load_table(source.table, "spec.sources")
+    try:
+        table = _load(source)
+    except InvalidPlanInput as error:
+        if error.may_pass:  # only the kind of an error is told from where sources run
+            raise BackfillError(str(error)) from error
+        raise
     return SourceTable(
         source=source,
         schema_json=table.schemas()[source.schema_id].model_dump_json(),
@@ -71,6 +75,14 @@ def load_source_table(source: SourceInput) -> SourceTable:
         location=table.location(),
         io_properties=tuple(sorted((key, str(value)) for key, value in table.io.properties.items())),
     )
+
+
+def _load(source: SourceInput) -> "Table":
+    from backfill.planning.iceberg.tables import Catalogs, check_pinned
+
+    catalogs = Catalogs()
+    check_pinned(catalogs, source, "spec.sources")
+    return catalogs.load_table(source.table, "spec.sources")
 
 
 @cache

@@ -2,7 +2,10 @@
 
 import pytest
 
-from backfill.runtime.causes import cause_of
+from backfill.api.conditions import Reason
+from backfill.api.errors import BackfillError, BadInput, InvalidPlanInput, Problem, ResultLost
+from backfill.runtime.causes import cause_of, lasting_cause
+from backfill.runtime.run import unsupported
 
 WORKER = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):
   File "app.py", line 3, in price
@@ -58,3 +61,22 @@ Caused by: java.nio.file.AccessDeniedException: /work/checkpoints
 )
 def test_what_is_told_of_an_error(told: str, cause: str) -> None:
     assert cause_of(Exception(told)) == cause
+
+
+@pytest.mark.parametrize(
+    ("error", "lasting"),
+    [
+        (InvalidPlanInput(Problem("", "snapshot 5 has expired")), (Reason.INVALID_INPUT, "snapshot 5 has expired")),
+        (ResultLost("the branch was dropped"), (Reason.RESULT_LOST, "the branch was dropped")),
+        (BackfillError("catalog lake can not be opened: timed out"), None),
+    ],
+    ids=["the tables are wrong", "the result is gone", "anything else"],
+)
+def test_what_another_attempt_would_not_mend(error: Exception, lasting: tuple[Reason, str] | None) -> None:
+    assert lasting_cause(f"{type(error).__module__}.{type(error).__name__}: {error}") == lasting
+
+
+@pytest.mark.parametrize("away", [True, False], ids=["a catalog that does not answer", "a table that does not fit"])
+def test_a_program_is_not_unsupported_because_something_is_away(away: bool) -> None:
+    outcome = unsupported(BadInput(Problem("spec.outputs", "it is so", may_pass=away)))
+    assert (outcome.phase, outcome.reason) == ("Failed", "ApplicationFailed" if away else "UnsupportedProgram")

@@ -16,7 +16,7 @@ LOOK_SECONDS = 10.0
 """Between two looks at a driver that was killed."""
 _LONGEST_BACKOFF = timedelta(minutes=10)
 _RUNNING = ConditionType.RUNNING
-_NOT_TRIED_AGAIN = (Reason.UNSUPPORTED_PROGRAM, Reason.INVALID_INPUT)
+_NOT_TRIED_AGAIN = (Reason.UNSUPPORTED_PROGRAM, Reason.INVALID_INPUT, Reason.RESULT_LOST)
 _TAIL_LINES = 12
 _OUTCOMES = {"Finished": "Succeeded", "Stopped": "Stopped"}
 """Of an attempt, by what its driver said last; otherwise it has failed."""

@@ -15,6 +15,7 @@ from pyiceberg.types import IntegerType, LongType, NestedField
 from backfill.api.backfill import Source
 from backfill.api.errors import InvalidPlanInput, Problem, first_line
 from backfill.api.quantities import format_time, to_us
+from backfill.planning.iceberg.catalog_problems import catalog_problem, lasts
 from backfill.planning.iceberg.filters import parse_filter
 from backfill.planning.plan import SourceInput
 from backfill.planning.timestamps import describe_us
@@ -60,7 +61,7 @@ class Catalogs:
                     field,
                     f"table {name} can not be loaded: {first_line(error)}",
                     "check the catalog and its credentials",
-                    may_pass=True,
+                    may_pass=not lasts(error),
                 )
             ) from error
         if catalog.supports_server_side_planning():
@@ -78,15 +79,7 @@ class Catalogs:
             try:
                 self._opened[name] = load_catalog(name)
             except Exception as error:
-                raise InvalidPlanInput(
-                    Problem(
-                        field,
-                        f"catalog {name} can not be opened: {first_line(error)}",
-                        "correct PyIceberg's properties of it: the keys of its Secret in spec.catalogs or, without one, "
-                        f"catalog.{name} in .pyiceberg.yaml or PYICEBERG_CATALOG__{name.upper()}__URI in the environment",
-                        may_pass=True,
-                    )
-                ) from error
+                raise InvalidPlanInput(catalog_problem(name, field, error)) from error
         return self._opened[name]
 
 
