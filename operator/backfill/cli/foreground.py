@@ -3,6 +3,7 @@
 from rich.console import Console
 
 from backfill.api.backfill import Backfill
+from backfill.api.conditions import ConditionType, find_condition
 from backfill.cli.screen import Display, display
 from backfill.cli.view import View
 from backfill.controller.backends.local import LocalBackend
@@ -27,12 +28,27 @@ def control(store: LocalStore, backfill: Backfill, console: Console) -> Backfill
     loop = Loop(store, backend, ControllerChannel(store.channel), worker)
     try:
         with display(console) as shown, asked_to_end(lambda: _end(loop.reconciler, shown, store.name)):
-            loop.run(lambda turn: shown.show(_view_of(turn)))
+            loop.run(lambda turn: _show(turn, shown))
     except Killed:
         _kill_driver(store, backend)
     finally:
         worker.close()
     return store.load()
+
+
+def _show(turn: Turn, shown: Display) -> None:
+    shown.show(_view_of(turn))
+    for warning in _new_warnings(turn):
+        shown.say(f"{turn.observed.backfill.metadata.name}: warning: {warning}")
+
+
+def _new_warnings(turn: Turn) -> list[str]:
+    """What a person should know of the plan, once it is made: it stands below the line that says what it is."""
+    status = turn.decision.status
+    planned = find_condition(status.conditions, ConditionType.PLANNED)
+    if planned is None or status.plan_id == turn.observed.backfill.status.plan_id:
+        return []
+    return planned.message.splitlines()[1:]
 
 
 def _view_of(turn: Turn) -> View:

@@ -4,6 +4,7 @@ Everything here may be asked at every turn and answers from memory or a cache. W
 controller between any two calls; whoever takes over reads what was written and goes on.
 """
 
+from collections.abc import Iterator, Set
 from typing import Protocol
 
 from backfill.api.backfill import Backfill, BackfillSpec, BackfillStatus
@@ -25,6 +26,9 @@ class Store(Protocol):
 
     def workspace(self, spec: BackfillSpec) -> Workspace:
         """Where its plan and checkpoints are kept."""
+
+    def writers_of(self, tables: Set[str]) -> Iterator[Backfill]:
+        """Other Backfills that are known here and have an output in one of the tables, as far as they can be read."""
 
     def write_status(self, status: BackfillStatus) -> None:
         """Replaces the status.
@@ -78,8 +82,8 @@ class Plans(Protocol):
         """The header of the plan that the status names; None where it names none.
 
         Raises:
-            PlanCorrupt: it is lost, and a person must know.
+            PlanCorrupt: it is lost here. It may be found in the workspace.
         """
 
     def keep(self, backfill: Backfill, header: PlanHeader) -> None:
-        """Sees to it that the header of a new plan is found from now on. Comes before any status that names the plan."""
+        """Sees to it that the header of a plan is found from now on. Of a new plan it comes before any status that names it."""

@@ -52,11 +52,13 @@ class Observed:
     shutting_down: bool = False
     """The controller was asked to end: the driver is to commit the step under way and stop."""
     obstacles: tuple[Problem, ...] = ()
-    """Why no driver can be started here at all; looked for before planning only."""
+    """Why no driver can be started here at all; looked for before planning and when an attempt is due."""
     header: PlanHeader | None = None
     """The plan named in the status; None before planning, and where it can not be read."""
     plan_error: str = ""
     """Why the plan named in the status can not be read."""
+    rivals: tuple[str, ...] = ()
+    """Other Backfills that will publish into the same window, a sentence for each; looked for when the plan is made only."""
     job: JobState | None = None
     """What the worker does, or did last."""
     driver: DriverState = DriverState()

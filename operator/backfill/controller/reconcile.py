@@ -21,10 +21,11 @@ from backfill.controller.decision import (
     WriteAssignment,
 )
 from backfill.controller.interfaces import Channel, JobRunner, Plans, Store
-from backfill.controller.jobs import PlanResult, checkpoints
+from backfill.controller.jobs import JobState, PlanResult, checkpoints
 from backfill.controller.meter import Meter
 from backfill.controller.observed import DriverState, Observed, next_attempt_number
 from backfill.controller.phases.removing import removal_overdue
+from backfill.controller.rivals import published_tables, rivals
 from backfill.planning.plan import PlanHeader, plan_directory
 from backfill.planning.workspace import Workspace
 
@@ -108,6 +109,7 @@ class Reconciler:
         header, plan_error = self._plan(backfill) if at_work else (None, "")
         unplanned = at_work and backfill.status.plan_id is None
         workspace, nowhere = self._place(backfill)
+        job = self._jobs.state
         observed = Observed(
             backfill=backfill,
             now=now,
@@ -115,10 +117,11 @@ class Reconciler:
             parallelism=self._backend.parallelism if unplanned else 1,
             local=self._local,
             shutting_down=self.shutting_down,
-            obstacles=tuple(self._backend.obstacles()) or nowhere if unplanned else (),
+            obstacles=tuple(self._backend.obstacles()) or nowhere if at_work and _is_to_start(backfill, now) else (),
             header=header,
             plan_error=plan_error,
-            job=self._jobs.state,
+            rivals=self._rivals(backfill, job) if unplanned else (),
+            job=job,
             assignment=self._channel.assignment(),
             next_child=self._backend.child(next_attempt_number(backfill.status.attempts)),
         )
@@ -136,6 +139,12 @@ class Reconciler:
             rate=self._meter.rate,
             executor_rate=self._meter.executor_rate,
         )
+
+    def _rivals(self, backfill: Backfill, job: JobState | None) -> tuple[str, ...]:
+        """All Backfills are gone through, so only once there is a plan to record."""
+        if job is None or not isinstance(job.result, PlanResult):
+            return ()
+        return rivals(backfill, self._store.writers_of(published_tables(backfill)))
 
     def _place(self, backfill: Backfill) -> tuple[str, tuple[Problem, ...]]:
         """Where the Backfill's plan and checkpoints are kept, or why there is no such place."""
@@ -207,3 +216,12 @@ class Reconciler:
 
 def _without_progress(status: BackfillStatus) -> BackfillStatus:
     return status.model_copy(update={"progress": None, "sources": (), "watermark": None})
+def _is_to_start(backfill: Backfill, now: datetime) -> bool:
+    """Whether it is to be planned, or the next attempt is due."""
+    status = backfill.status
+    if status.plan_id is None:
+        return True
+    idle = not status.attempts or status.attempts[-1].outcome in {"Failed", "Stopped"}
+    return idle and not backfill.spec.suspend and (status.next_attempt_at is None or status.next_attempt_at <= now)
+
+

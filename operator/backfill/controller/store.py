@@ -8,8 +8,8 @@
 import fcntl
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Set
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -38,6 +38,7 @@ class LocalStore:
         self.namespace = namespace
         self.name = name
         self.directory = state.absolute() / namespace / name
+        self._state = state
         self._resource = CachedModel(self.directory / _RESOURCE, Backfill)
 
     @property
@@ -71,6 +72,14 @@ class LocalStore:
         except ValidationError as error:
             path = self.directory / _RESOURCE
             raise BackfillError(f"{path} can not be read by this version: {error.errors()[0]['msg']}") from error
+
+    def writers_of(self, tables: Set[str]) -> Iterator[Backfill]:
+        """Other Backfills of the state directory that have an output in one of the tables."""
+        for store in stored(self._state):
+            with suppress(BackfillError):
+                other = store.load() if store.directory != self.directory else None
+                if other is not None and not tables.isdisjoint(output.table for output in other.spec.outputs):
+                    yield other
 
     def application(self) -> Application:
         """The application as it was when the Backfill was made."""

@@ -7,6 +7,8 @@ from urllib.parse import quote
 from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata
 
+from backfill.api.branches import result_branch
+
 NAME = "backfill.name"
 NAMESPACE = "backfill.namespace"
 UID = "backfill.uid"
@@ -31,7 +33,7 @@ class Result:
     @property
     def branch(self) -> str:
         """The branch of the output table that holds the result; the outputs of one table share it."""
-        return f"backfill/{self.backfill}"
+        return result_branch(self.namespace, self.backfill)
 
     @property
     def summary(self) -> dict[str, str]:

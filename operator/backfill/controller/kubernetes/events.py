@@ -48,6 +48,7 @@ _TOLD: Final[dict[tuple[ConditionType, Reason], tuple[Kind, str]]] = {
     (ConditionType.PUBLISHED, Reason.PUBLISHED): ("Normal", "Published"),
     (ConditionType.PLANNED, Reason.INVALID_INPUT): ("Warning", "InvalidInput"),
     (ConditionType.PLANNED, Reason.TRYING_AGAIN): ("Warning", "TryingAgain"),
+    (ConditionType.RUNNING, Reason.INVALID_INPUT): ("Warning", "InvalidInput"),
     (ConditionType.RUNNING, Reason.TRYING_AGAIN): ("Warning", "TryingAgain"),
     (ConditionType.PUBLISHED, Reason.TRYING_AGAIN): ("Warning", "TryingAgain"),
     (ConditionType.SUCCEEDED, Reason.REMOVING): ("Normal", "Removing"),
@@ -79,12 +80,21 @@ def _conditions(old: BackfillStatus, new: BackfillStatus) -> Iterator[Notice]:
 
 
 def _told(condition: Condition) -> Iterator[Notice]:
+    if condition.reason == Reason.PLAN_READY:
+        yield from _warnings(condition)
     known = _TOLD.get((condition.type, condition.reason))
     if known is not None:
         kind, reason = known
         yield Notice(kind, reason, _in_short(condition.message or reason))
     elif condition.type == ConditionType.SUCCEEDED and condition.status == "False":
         yield Notice("Warning", condition.reason, _in_short(condition.message))
+
+
+def _warnings(condition: Condition) -> Iterator[Notice]:
+    """What a person should know of a plan stands below the line that says what it is."""
+    _, _, warnings = condition.message.partition("\n")
+    if warnings:
+        yield Notice("Warning", "PlanWarning", _in_short(warnings))
 
 
 def _as_child(attempt: Attempt) -> str:

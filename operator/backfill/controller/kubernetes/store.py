@@ -1,6 +1,6 @@
 """One Backfill in a cluster, read from a cache and written to the API server."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Set
 from contextlib import suppress
 from datetime import UTC, datetime
 
@@ -80,6 +80,14 @@ class KubernetesStore:
         if base is None:
             raise BadInput(_NO_WORKSPACE)
         return Workspace(base, spec.workspace_catalog).child(self._namespace, self._name)
+
+    def writers_of(self, tables: Set[str]) -> Iterator[Backfill]:
+        """Other Backfills of the cluster, as far as this operator looks after them, that have an output in one of the tables."""
+        known = self._backfills.keys()
+        for raw in (self._backfills.get(*key) for key in known):
+            if raw is not None and uid_of(raw) != self._uid and not tables.isdisjoint(_output_tables(raw)):
+                with suppress(ValidationError):
+                    yield read_json(Backfill, raw)
 
     def write_status(self, status: BackfillStatus) -> None:
         """Replaces the status, unless it is the same. The finalizer comes first: whatever is made is made after a status
@@ -222,6 +230,10 @@ _SAID_BY_A_REFUSAL = ("conditions", "observedGeneration", "finishedAt")
 _NO_WORKSPACE = Problem(
     "spec.workspace", "is missing, and the operator has no default", "name a prefix of an object store that all pods can reach"
 )
+
+
+def _output_tables(raw: Manifest) -> Iterator[str]:
+    return (output["table"] for output in raw["spec"].get("outputs", ()))
 
 
 def _exactly(raw: Manifest) -> Manifest:

@@ -10,6 +10,7 @@ from backfill.controller.decision import CancelJob, Next
 from backfill.controller.draft import Draft, in_lines
 from backfill.controller.jobs import JobState, PlanJob, PlanResult
 from backfill.controller.observed import Observed
+from backfill.controller.phases.obstacles import obstructed
 from backfill.controller.phases.work import work
 from backfill.planning.plan import PlanHeader
 from backfill.planning.workspace import Workspace
@@ -18,8 +19,6 @@ _PLANNED = ConditionType.PLANNED
 APPLIED_WITHIN = timedelta(seconds=5)
 """Files are applied document by document: what a Backfill refers to may come after it."""
 _FIRST_LOOK_SECONDS = 1.0
-_LOOK_SECONDS = 30.0
-"""Between two looks at what keeps a Backfill from being planned; it is not told when a person mends it."""
 _READS = "reads the metadata of the tables"
 
 
@@ -41,23 +40,18 @@ def plan(observed: Observed, draft: Draft) -> Next:
     if made.phase == "Failed":
         _record_failure(draft, made.error)
         return Next(actions=(CancelJob(),), at_rest=True)
-    _record(draft, made.result)
+    _record(draft, made.result, observed.rivals)
     _say_what_is_not_validated(observed.backfill.spec, draft)
     return Next(requeue_seconds=0)
 
 
 def _obstructed(observed: Observed, draft: Draft) -> Next:
-    """Locally somebody reads it and tries again; on a cluster what is missing may be applied a moment later."""
-    if observed.local:
-        draft.fail_input(_PLANNED, observed.obstacles)
-        return Next(at_rest=True)
+    """On a cluster what is missing may be applied a moment later."""
     since = draft.status.started_at or observed.now
-    if observed.now - since < APPLIED_WITHIN:
+    if not observed.local and observed.now - since < APPLIED_WITHIN:
         draft.condition(_PLANNED, "Unknown", Reason.PLANNING, f"waits for what is not there yet: {in_lines(observed.obstacles)}")
         return Next(requeue_seconds=_FIRST_LOOK_SECONDS)
-    message = f"{in_lines(observed.obstacles)}\nPlanning begins by itself once that is mended."
-    draft.condition(_PLANNED, "False", Reason.INVALID_INPUT, message)
-    return Next(requeue_seconds=_LOOK_SECONDS)
+    return obstructed(observed, draft, _PLANNED, "Planning")
 
 
 def _reading(observed: Observed) -> str:
@@ -86,7 +80,7 @@ def _record_failure(draft: Draft, error: Exception | None) -> None:
         draft.fail(_PLANNED, Reason.PLANNING_FAILED, str(error))
 
 
-def _record(draft: Draft, result: object) -> None:
+def _record(draft: Draft, result: object, warnings: tuple[str, ...]) -> None:
     if not isinstance(result, PlanResult):
         raise TypeError(f"a plan job gave {type(result).__name__}")
     header = result.header
@@ -97,7 +91,7 @@ def _record(draft: Draft, result: object) -> None:
         outputs=result.outputs,
     )
     message = f"{header.steps:,} steps, {header.rows:,} rows in {sum(source.files for source in header.sources):,} files"
-    draft.condition(_PLANNED, "True", Reason.PLAN_READY, "\n".join((message, *header.warnings)))
+    draft.condition(_PLANNED, "True", Reason.PLAN_READY, "\n".join((message, *warnings, *header.warnings)))
 
 
 def _say_what_is_not_validated(spec: BackfillSpec, draft: Draft) -> None:

@@ -3,6 +3,7 @@
 from datetime import datetime, timedelta
 
 from backfill.api.backfill import Backfill
+from backfill.api.branches import result_branch
 from backfill.api.conditions import ConditionType, Reason
 from backfill.api.quantities import format_duration
 from backfill.controller.decision import CancelJob, KillDriver, Next, RemoveResource
@@ -63,7 +64,7 @@ def _failure(observed: Observed, error: Exception | None) -> str:
 def _let_go(observed: Observed, draft: Draft) -> Next:
     """Names what is left, so that somebody can remove it by hand."""
     status, retry = draft.status, draft.status.retry
-    branch = f"backfill/{observed.backfill.metadata.name}"
+    branch = result_branch(observed.backfill.metadata.namespace, observed.backfill.metadata.name)
     branches = [f"branch {output.branch or branch} of {output.table}" for output in status.outputs]
     left = ", ".join((*branches, f"plans and checkpoints in {status.workspace}"))
     why = f" ({retry.message})" if retry is not None and retry.job == "discard" else ""

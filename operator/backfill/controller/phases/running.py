@@ -9,6 +9,7 @@ from backfill.controller.draft import Draft
 from backfill.controller.jobs import PlanJob, VerifyJob
 from backfill.controller.observed import Observed, next_attempt_number
 from backfill.controller.phases.attempts import end_attempt, react
+from backfill.controller.phases.obstacles import obstructed
 from backfill.controller.phases.pending import begin_again, watch_pending
 from backfill.controller.phases.silence import until_silent, watch_silence
 from backfill.controller.phases.work import work
@@ -39,6 +40,8 @@ def _prepare_attempt(observed: Observed, draft: Draft) -> Next:
     if status.next_attempt_at is not None and status.next_attempt_at > observed.now:
         return Next(requeue_seconds=(status.next_attempt_at - observed.now).total_seconds())
     number = next_attempt_number(status.attempts)
+    if observed.obstacles:
+        return obstructed(observed, draft, _RUNNING, f"Attempt {number}")
     draft.condition(_RUNNING, "Unknown", Reason.STARTING, f"attempt {number} is starting")
     state = observed.job
     just_planned = number == 1 and state is not None and isinstance(state.job, PlanJob) and state.phase == "Done"

@@ -36,6 +36,7 @@ def reasons(notices: list[Notice]) -> list[str]:
         (ConditionType.PLANNED, "False", Reason.INVALID_INPUT, ("Warning", "InvalidInput")),
         (ConditionType.RUNNING, "True", Reason.REPLAYING, ("Normal", "Running")),
         (ConditionType.RUNNING, "False", Reason.SUSPENDED, ("Normal", "Suspended")),
+        (ConditionType.RUNNING, "False", Reason.INVALID_INPUT, ("Warning", "InvalidInput")),
         (ConditionType.RUNNING, "Unknown", Reason.DRIVER_CAN_NOT_START, ("Warning", "DriverCanNotStart")),
         (ConditionType.PUBLISHED, "Unknown", Reason.WAITING_FOR_APPROVAL, ("Normal", "WaitingForApproval")),
         (ConditionType.PUBLISHED, "True", Reason.PUBLISHED, ("Normal", "Published")),
@@ -150,3 +151,10 @@ _LIFE: list[tuple[ConditionType, Truth, Reason, tuple[Attempt, ...]]] = [
     (ConditionType.PUBLISHED, "True", Reason.PUBLISHED, (*_SECOND, attempt(3, outcome="Succeeded"))),
     (ConditionType.SUCCEEDED, "True", Reason.FINISHED, (*_SECOND, attempt(3, outcome="Succeeded"))),
 ]
+
+
+def test_what_a_person_should_know_of_a_plan_is_a_warning_of_its_own() -> None:
+    planned = condition(ConditionType.PLANNED, "True", Reason.PLAN_READY, "3 steps\nanother one writes there\n5 without time")
+    warning, told = transitions(status(), status(planned))
+    assert warning == Notice("Warning", "PlanWarning", "another one writes there (and 1 more lines in the status)")
+    assert (told.kind, told.reason) == ("Normal", "Planned")
