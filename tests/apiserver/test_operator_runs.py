@@ -34,6 +34,8 @@ def test_a_backfill_is_planned_run_and_finished(admin: Rest, namespace: str, ope
     assert status["progress"]["rowsRead"] == 60 * HOURS
     assert [attempt["outcome"] for attempt in status["attempts"]] == ["Succeeded"]
     assert run.children() == ["january-a1"]
+    told = {each["reason"]: each["message"] for each in admin.get(f"api/v1/namespaces/{namespace}/events").expect()["items"]}
+    assert told["Succeeded"].startswith(f"{60 * HOURS} rows read in {status['progress']['steps']} steps, 0 dropped as late; ")
     assert operator.measured('backfill_attempts_total{outcome="Succeeded"}') == 1
     eventually(lambda: operator.measured('backfill_backfills{state="Succeeded"}') == 1, "it is counted as succeeded")
     assert 'name="january"' not in operator.get("/metrics")

@@ -219,7 +219,7 @@ def test_a_refused_backfill_is_worked_on_once_it_is_corrected(admin: Rest, crds:
 def test_a_spec_that_was_tried_is_tried_again_after_a_wrong_one(subject: Subject) -> None:
     backfill = subject.store.load()
     assert backfill is not None
-    subject.store.write_status(BackfillStatus(tried=digest(backfill.spec), workspace="s3://lake/x"))
+    subject.store.write_status(BackfillStatus(spec_digest=digest(backfill.spec), workspace="s3://lake/x"))
     subject.edit({"spec": {"maxMisalignment": "20m"}})
     subject.cache.put(subject.now)
     subject.store.load()

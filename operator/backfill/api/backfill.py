@@ -3,12 +3,12 @@
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import Field, JsonValue, field_validator, model_validator
+from pydantic import AliasChoices, Field, JsonValue, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from backfill.api.base import Message, Model
 from backfill.api.conditions import Condition
-from backfill.api.quantities import ByteSize, Duration, Time, format_duration, format_time
+from backfill.api.quantities import ByteSize, Duration, Time, format_time
 
 API_VERSION: Final = "backfill.dev/v1alpha1"
 KIND: Final = "Backfill"
@@ -349,8 +349,8 @@ class BackfillSpec(Model):
     failure_policy: FailurePolicy = FailurePolicy()
     """What happens when the application fails."""
     suspend: bool = False
-    """Stop the application after the step under way, and keep everything needed to go on. One that is suspended from the
-    beginning is planned and not started."""
+    """Stop the application after the steps under way (at most four), and keep everything needed to go on. One that is
+    suspended from the beginning is planned and not started."""
     retry_nonce: Annotated[str, Field(max_length=64)] | None = None
     """Any new value tries a Backfill that has failed for good once more, from where it stopped."""
     ttl_after_finished: Duration | None = None
@@ -486,8 +486,9 @@ class BackfillStatus(Model):
 
     observed_generation: int = 0
     """The generation of the spec that the rest of the status speaks of."""
-    tried: Annotated[str, Field(max_length=64)] = ""
-    """A digest of the spec that was worked on last: one that has failed is tried again when the spec is another."""
+    spec_digest: Annotated[str, Field(max_length=64, validation_alias=AliasChoices("specDigest", "tried"))] = ""
+    """Identifies the content of the spec that was worked on last. A Backfill that has failed is tried again once its spec has
+    another content; a change of ``ttlAfterFinished`` does not count."""
     plan_id: PlanId | None = None
     """The plan, once made."""
     workspace: WorkspaceUri | None = None
@@ -514,6 +515,10 @@ class BackfillStatus(Model):
     """Where each output stands."""
     conditions: Annotated[tuple[Condition, ...], Field(max_length=16)] = ()
     """Planned, Running, Validated, Published, Succeeded: how far it is. Ready, Reconciling, Stalled: the same in short."""
+
+    def to_manifest(self) -> dict[str, object]:
+        """The status as it is stored: without what is empty, which people would read as a name with nothing behind it."""
+        return _without_empty(super().to_manifest())
 
 
 class ObjectMeta(Model):
@@ -571,8 +576,11 @@ class Application(Model):
     """The resource as it was given."""
 
 
-def describe_window(window: Window) -> str:
-    """The window in one phrase for people."""
-    lengths = (("warm-up", window.warm_up), ("drain", window.drain))
-    around = "".join(f", {format_duration(length)} {label}" for label, length in lengths if length)
-    return f"{format_time(window.start)} to {format_time(window.end)}{around}"
+def _without_empty(fields: dict[str, Any]) -> dict[str, object]:
+    return {name: _pruned(value) for name, value in fields.items() if value not in ("", [])}
+
+
+def _pruned(value: Any) -> object:
+    if isinstance(value, list):
+        return [_pruned(item) for item in value]
+    return _without_empty(value) if isinstance(value, dict) else value

@@ -47,7 +47,7 @@ def finished(backfill: Backfill) -> bool:
     if outcome.status == "True" or status.discarded_at is not None:
         return True
     same_generation = outcome.observed_generation >= backfill.metadata.generation
-    return same_generation or status.tried == digest(backfill.spec)
+    return same_generation or status.spec_digest == digest(backfill.spec)
 
 
 def digest(spec: BackfillSpec) -> str:
@@ -58,10 +58,10 @@ def digest(spec: BackfillSpec) -> str:
 
 def _begin(observed: Observed, draft: Draft) -> None:
     status, backfill = draft.status, observed.backfill
-    if status.observed_generation != backfill.metadata.generation or not status.tried:
-        draft.set(tried=digest(backfill.spec), retry=None)
+    if status.observed_generation != backfill.metadata.generation or not status.spec_digest:
+        draft.set(spec_digest=digest(backfill.spec), retry=None)
     draft.set(started_at=status.started_at or observed.now, finished_at=None)
-    draft.condition(ConditionType.SUCCEEDED, "Unknown", Reason.IN_PROGRESS)
+    draft.condition(ConditionType.SUCCEEDED, "Unknown", Reason.IN_PROGRESS, "has not ended yet")
 
 
 def _phase(observed: Observed) -> _Phase:

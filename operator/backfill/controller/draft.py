@@ -18,20 +18,17 @@ class Draft:
         self.status: BackfillStatus = observed.backfill.status
         self._recorded = observed.backfill.status.conditions
         self._now = observed.now
-        self._generation = observed.backfill.metadata.generation
+        self._metadata = observed.backfill.metadata
 
     def set(self, **fields: Any) -> None:
         """Replaces fields of the status."""
         self.status = self.status.model_copy(update=fields)
 
-    def condition(
-        self, kind: ConditionType, value: Literal["True", "False", "Unknown"], reason: Reason, message: str = ""
-    ) -> None:
+    def condition(self, kind: ConditionType, value: Literal["True", "False", "Unknown"], reason: Reason, message: str) -> None:
         """Sets one condition, now and for this generation. Whatever a driver or a library has said: without its logins."""
-        conditions, text = self.status.conditions, redact(message[:_MOST_MESSAGE], {})[:_MOST_MESSAGE]
-        self.set(
-            conditions=set_condition(conditions, kind, value, reason, text, self._now, self._generation, recorded=self._recorded)
-        )
+        conditions, generation = self.status.conditions, self._metadata.generation
+        text = redact(message[:_MOST_MESSAGE], {})[:_MOST_MESSAGE]
+        self.set(conditions=set_condition(conditions, kind, value, reason, text, self._now, generation, recorded=self._recorded))
 
     def remove_condition(self, kind: ConditionType) -> None:
         """Takes one condition away: it is not so, and nothing is to be said of it."""
@@ -55,6 +52,10 @@ class Draft:
         """Replaces fields of the last attempt."""
         *earlier, last = self.status.attempts
         self.set(attempts=(*earlier, last.model_copy(update=fields)))
+
+    def kubectl(self, verb: str) -> str:
+        """The command by which a person does something with this Backfill, wherever he reads of it."""
+        return f"kubectl backfill {verb} {self._metadata.name} -n {self._metadata.namespace}"
 
     def find(self, kind: ConditionType) -> Condition | None:
         """A condition as it stands now."""

@@ -16,10 +16,10 @@ _STUCK = (Reason.INVALID_INPUT, Reason.DRIVER_CAN_NOT_START, Reason.DRIVER_DOES_
 """Reasons of a stage that lasts until a person does something, though the Backfill has not failed."""
 
 _MOST_MESSAGE = 6_000
-_RETRY = "then give spec.retryNonce a new value (kubectl backfill retry does)"
+_RETRY = "then give spec.retryNonce a new value ({retry} does)"
 _ADVICE = {
     Reason.INVALID_INPUT: "Correct what is named above. A change of the spec is tried at once; after any other, give "
-    "spec.retryNonce a new value (kubectl backfill retry does). What can not change any more needs a new Backfill.",
+    "spec.retryNonce a new value ({retry} does). What can not change any more needs a new Backfill.",
     Reason.PLANNING_FAILED: f"Mend what is named above, {_RETRY}; where the plan itself is lost, delete this and make it anew.",
     Reason.UNSUPPORTED_PROGRAM: f"Change the application so that this output can be redirected, {_RETRY}.",
     Reason.ATTEMPTS_EXHAUSTED: f"Read the driver's log, mend the cause, {_RETRY}: it goes on after the last committed step.",
@@ -38,7 +38,8 @@ def summarise(draft: Draft) -> None:
         _only(draft, None)
     elif outcome.status == "False":
         draft.condition(ConditionType.READY, "False", outcome.reason, _first_line(outcome))
-        message = f"{outcome.message[:_MOST_MESSAGE]}\n{_ADVICE.get(outcome.reason, '')}".strip()
+        advice = _ADVICE.get(outcome.reason, "").format(retry=draft.kubectl("retry"))
+        message = f"{outcome.message[:_MOST_MESSAGE]}\n{advice}".strip()
         _only(draft, ConditionType.STALLED, outcome.reason, message)
     elif outcome.reason in _REMOVAL or stage is None:
         draft.condition(ConditionType.READY, "False", outcome.reason, outcome.message)

@@ -18,7 +18,7 @@ def refused(metadata: ObjectMeta, recorded: BackfillStatus, problems: tuple[Prob
     if said and outcome is not None and outcome.message == in_lines(problems):
         return recorded
     draft.condition(ConditionType.SUCCEEDED, "False", Reason.INVALID_INPUT, in_lines(problems))
-    draft.set(observed_generation=generation, finished_at=now, tried="")  # what was tried before may be tried again
+    draft.set(observed_generation=generation, finished_at=now, spec_digest="")  # what was tried before may be tried again
     summarise(draft)
     return draft.status
 

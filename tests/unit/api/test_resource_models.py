@@ -8,7 +8,7 @@ import pytest
 from manifests import BACKFILL, changed
 from pydantic import BaseModel
 
-from backfill.api.backfill import Application, Backfill, describe_window
+from backfill.api.backfill import Application, Attempt, Backfill, BackfillStatus
 from backfill.api.conditions import ConditionType, Reason, find_condition, set_condition
 from backfill.api.errors import InvalidManifest, InvalidPlanInput, Problem
 from backfill.api.problems import read_json
@@ -70,9 +70,20 @@ def test_the_models_are_defined_without_a_warning() -> None:
             model.model_json_schema(by_alias=True)
 
 
-def test_a_window_in_words_names_what_is_read_around_it() -> None:
-    spec = read_json(Backfill, changed(BACKFILL, EVERYTHING)).spec
-    assert describe_window(spec.window) == "2021-07-11T00:00:00Z to 2021-07-12T00:00:00Z, 2h warm-up, 30m drain"
+def test_a_status_is_stored_without_what_is_empty() -> None:
+    status = BackfillStatus(attempts=(Attempt(number=1, started_at=parse_time("2021-07-11T00:00:00Z")),))
+    stored = status.to_manifest()
+    assert read_json(BackfillStatus, stored) == status  # type: ignore[arg-type]
+    assert set(stored) == {"observedGeneration", "progress", "attempts"}
+    assert not {"", None}.intersection(stored["progress"].values())  # type: ignore[attr-defined]
+    assert stored["progress"]["committed"] == 0, "that nothing is read yet is no empty value"  # type: ignore[index]
+    assert "message" not in stored["attempts"][0]  # type: ignore[index]
+
+
+def test_a_status_of_an_earlier_version_is_read() -> None:
+    earlier = read_json(BackfillStatus, {"tried": "0123456789abcdef"})
+    assert earlier.spec_digest == "0123456789abcdef"
+    assert earlier.to_manifest()["specDigest"] == "0123456789abcdef"
 
 
 def test_a_conditions_transition_time_moves_only_with_its_status() -> None:

@@ -158,6 +158,11 @@ class AnyOrder(RuleBasedStateMachine):
             assert stalled is not None
 
     @invariant()
+    def every_condition_says_why_in_words_of_its_own(self) -> None:
+        for condition in self.world.status.conditions:
+            assert condition.message not in ("", condition.reason, condition.type), condition
+
+    @invariant()
     def writes_are_few(self) -> None:
         assert self.world.writes <= 5 * (self.events + 2)
 

@@ -36,7 +36,7 @@ def test_the_same_is_recorded_once_for_a_generation() -> None:
 
 
 def test_what_was_made_stays_recorded() -> None:
-    recorded = BackfillStatus(plan_id="0123456789abcdef", workspace="s3://lake/x", tried="abc")
+    recorded = BackfillStatus(plan_id="0123456789abcdef", workspace="s3://lake/x", spec_digest="abc")
     status = refused(metadata(3), recorded, PROBLEMS, NOW)
     assert (status.plan_id, status.workspace) == ("0123456789abcdef", "s3://lake/x")
-    assert not status.tried, "the spec before may be tried again"
+    assert not status.spec_digest, "the spec before may be tried again"

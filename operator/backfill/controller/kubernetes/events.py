@@ -85,7 +85,7 @@ def _told(condition: Condition) -> Iterator[Notice]:
     known = _TOLD.get((condition.type, condition.reason))
     if known is not None:
         kind, reason = known
-        yield Notice(kind, reason, _in_short(condition.message or reason))
+        yield Notice(kind, reason, _in_short(condition.message))
     elif condition.type == ConditionType.SUCCEEDED and condition.status == "False":
         yield Notice("Warning", condition.reason, _in_short(condition.message))
 

@@ -153,7 +153,7 @@ class KubernetesStore:
         if status == recorded:
             return
         said = {key: value for key, value in status.to_manifest().items() if key in _SAID_BY_A_REFUSAL}
-        self._apply_status({key: value for key, value in raw.get("status", {}).items() if key != "tried"} | said)
+        self._apply_status({key: value for key, value in raw.get("status", {}).items() if key != "specDigest"} | said)
         self._on_status(unread(metadata, recorded), status)
 
     @property

@@ -21,15 +21,15 @@ def publish(observed: Observed, draft: Draft) -> Next:
         return _publish_one(observed, draft, approved[0])
     if waiting:
         names = ", ".join(output.name for output in waiting)
-        draft.condition(_PUBLISHED, "Unknown", Reason.WAITING_FOR_APPROVAL, _waits(observed, names))
+        draft.condition(_PUBLISHED, "Unknown", Reason.WAITING_FOR_APPROVAL, _waits(observed, draft, names))
         return Next(at_rest=True)
     _succeed(observed, draft)
     return Next(at_rest=True)
 
 
-def _waits(observed: Observed, names: str) -> str:
+def _waits(observed: Observed, draft: Draft, names: str) -> str:
     what = f"waits for approval to publish {names}"
-    return what if observed.local else f"{what}. Look at the branches in status.outputs, then run: kubectl backfill approve"
+    return what if observed.local else f"{what}. Look at the branches in status.outputs, then run: {draft.kubectl('approve')}"
 
 
 def _to_publish(observed: Observed, draft: Draft) -> list[Output]:
@@ -76,6 +76,10 @@ def _succeed(observed: Observed, draft: Draft) -> None:
         message = ", ".join(f"{output.rows:,} rows to {output.table}" for output in published)
         draft.condition(_PUBLISHED, "True", Reason.PUBLISHED, message)
     else:
-        draft.condition(_PUBLISHED, "False", Reason.NOT_PUBLISHED, _stays(draft.status.outputs))
-    draft.condition(ConditionType.SUCCEEDED, "True", Reason.FINISHED)
+        end = _stays(draft.status.outputs)
+        draft.condition(_PUBLISHED, "False", Reason.NOT_PUBLISHED, end)
+    progress = draft.status.progress
+    read = f"{progress.rows_read:,} rows read in {progress.steps:,} steps, {progress.rows_dropped_late:,} dropped as late"
+    draft.condition(ConditionType.SUCCEEDED, "True", Reason.FINISHED, f"{read}; {end}")
+        end = f"published {message}"
     draft.set(finished_at=observed.now)

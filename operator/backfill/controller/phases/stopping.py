@@ -36,7 +36,7 @@ def _stop_driver(observed: Observed, draft: Draft, attempt: Attempt) -> Next:
     if observed.driver.phase == "Pending":
         draft.condition(_RUNNING, "Unknown", Reason.SUSPENDING, "takes back a driver that has not started yet")
         return kill(observed, draft, attempt, "stopped before it started", since)
-    draft.condition(_RUNNING, "Unknown", Reason.SUSPENDING, "commits the step under way, then stops")
+    draft.condition(_RUNNING, "Unknown", Reason.SUSPENDING, "commits the steps under way, at most four, then stops")
     silent = watch_silence(observed, draft, attempt)
     if silent is not None:
         return silent
@@ -53,12 +53,18 @@ def _stopped(observed: Observed, draft: Draft) -> Next:
         return Next()
     running = draft.find(_RUNNING)
     committed = running is not None and running.reason == Reason.ALL_STEPS_COMMITTED
-    if observed.backfill.spec.suspend:
-        message = "suspended; everything committed so far is kept. Set spec.suspend to false to go on."
-    else:
-        message = "interrupted; everything committed so far is kept"
+    message = _in_words(observed, draft)
     if not committed:
         draft.condition(_RUNNING, "False", Reason.SUSPENDED, message)
     elif not observed.local:
         draft.condition(ConditionType.PUBLISHED, "Unknown", Reason.SUSPENDED, message)
     return Next(actions=(CancelJob(),) if under_way else (), at_rest=True)
+
+
+def _in_words(observed: Observed, draft: Draft) -> str:
+    backfill = observed.backfill
+    if not backfill.spec.suspend:
+        return "interrupted; everything committed so far is kept"
+    kept = "everything committed so far is kept" if backfill.status.attempts else "it is planned, and nothing was started"
+    resume = "" if observed.local else f". Go on with: {draft.kubectl('resume')} (it sets spec.suspend to false)"
+    return f"suspended; {kept}{resume}"
