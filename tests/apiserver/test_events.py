@@ -12,8 +12,11 @@ from samples import BACKFILL
 from backfill.api.backfill import Backfill, BackfillStatus
 from backfill.api.conditions import Condition, ConditionType, Reason
 from backfill.api.problems import read_json
+from backfill.controller.kubernetes.cache import Cache, own_key
 from backfill.controller.kubernetes.client import Cluster
 from backfill.controller.kubernetes.events import Recorder
+from backfill.controller.kubernetes.names import FINALIZER
+from backfill.controller.kubernetes.store import KubernetesStore
 
 NOW = datetime(2021, 8, 1, tzinfo=UTC)
 
@@ -76,6 +79,32 @@ def test_who_may_not_write_events_goes_on_without(
     assert events(admin, namespace) == []
     assert 'grant it in a role: apiGroups: [""], resources: ["events"], verbs: ["create"]' in caplog.text
     cluster.close()
+
+
+def test_what_can_not_be_told_in_a_namespace_that_is_being_deleted_is_in_the_log_and_holds_nothing_up(
+    admin: Rest, cluster: Cluster, backfill: Backfill, namespace: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, uid = f"{BACKFILLS.format(namespace)}/{backfill.metadata.name}", backfill.metadata.uid
+    admin.patch(path, {"metadata": {"finalizers": [FINALIZER]}, "spec": {"workspace": "s3://lake/work"}}).expect()
+    admin.delete(f"api/v1/namespaces/{namespace}").expect()
+    admin.delete(path).expect()
+    cache = Cache(own_key)
+    cache.put(admin.get(path).expect())
+    on_status = Recorder(cluster, "replica-0").status_written
+    store = KubernetesStore(cluster, cache, (namespace, backfill.metadata.name), uid, on_status=on_status)
+    store.load()
+    left = Condition(
+        type=ConditionType.SUCCEEDED,
+        status="False",
+        reason=Reason.LEFT_BEHIND,
+        message="There may be left: branch backfill/july of lake.ops.summary",
+        last_transition_time=NOW,
+    )
+    store.write_status(BackfillStatus(conditions=(left,)))
+    store.delete()
+    assert not admin.get(path).ok
+    assert events(admin, namespace) == []
+    assert "the event LeftBehind (There may be left: branch backfill/july of lake.ops.summary) is left out" in caplog.text
 
 
 def test_what_keeps_a_backfill_from_being_worked_on_is_told(

@@ -41,6 +41,30 @@ def test_a_backfill_is_planned_run_and_finished(admin: Rest, namespace: str, ope
     assert 'name="january"' not in operator.get("/metrics")
 
 
+def test_a_deleted_backfill_leaves_no_directory(admin: Rest, namespace: str, operator: OperatorProcess, tmp_path: Path) -> None:
+    run = PlayedRun(admin, namespace, tmp_path)
+    run.create()
+    run.wait_for("Planned", "True")
+    own = run.workspace / namespace / "january"
+    assert list(own.iterdir())
+    admin.delete(run.path).expect()
+    eventually(lambda: not admin.get(run.path).ok, "it is gone")
+    assert not own.exists()
+
+
+def test_what_others_keep_in_the_directory_of_a_deleted_backfill_stays(
+    admin: Rest, namespace: str, operator: OperatorProcess, tmp_path: Path
+) -> None:
+    run = PlayedRun(admin, namespace, tmp_path)
+    run.create()
+    run.wait_for("Planned", "True")
+    note = run.workspace / namespace / "january" / "note.txt"
+    note.write_text("mine")
+    admin.delete(run.path).expect()
+    eventually(lambda: not admin.get(run.path).ok, "it is gone")
+    assert [left.name for left in note.parent.iterdir()] == [note.name]
+
+
 def test_an_operator_that_is_asked_to_end_leaves_the_driver_alone_and_the_next_one_goes_on(
     admin: Rest, namespace: str, operator: OperatorProcess, cluster_admin: Path, tmp_path: Path
 ) -> None:

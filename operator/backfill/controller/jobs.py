@@ -248,3 +248,4 @@ class DiscardJob:
 def checkpoints(workspace: Workspace) -> Workspace:
     """Where the checkpoints of all plans' queries are."""
     return workspace.child("checkpoints")
+            self.workspace.remove_if_empty()

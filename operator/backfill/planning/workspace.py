@@ -4,6 +4,7 @@ The operator only names workspaces: PyArrow is imported where one is opened.
 """
 
 import posixpath
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -95,6 +96,17 @@ class Workspace:
         filesystem, path = self._open()
         if filesystem.get_file_info(path).type != fs.FileType.NotFound:
             filesystem.delete_dir(path)
+
+    def remove_if_empty(self) -> None:
+        """Removes the directory itself, unless something is in it."""
+        from pyarrow import fs
+
+        filesystem, path = self._open()
+        if isinstance(filesystem, fs.LocalFileSystem):
+            with suppress(OSError):  # somebody else's files are in it, or its parent belongs to somebody else
+                Path(path).rmdir()
+        elif not filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True)):
+            self.remove()
 
     def open_input(self, name: str) -> "fs.NativeFile":
         """A file for random access."""

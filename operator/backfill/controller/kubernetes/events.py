@@ -132,7 +132,7 @@ class Recorder:
         try:
             self._write(backfill, notice)
         except (ClusterError, ConflictError) as error:
-            _LOG.warning("an event is left out: %s", error, extra={"reason": notice.reason})
+            _LOG.warning("the event %s (%s) is left out: %s", notice.reason, notice.message, error)
 
     def _write(self, backfill: ObjectMeta, notice: Notice) -> None:
         event = self._event(backfill, notice)
