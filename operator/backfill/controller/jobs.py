@@ -243,9 +243,9 @@ class DiscardJob:
         if self.workspace is not None:
             self.workspace.child("plans").remove()
             checkpoints(self.workspace).remove()
+            self.workspace.remove_if_empty()
 
 
 def checkpoints(workspace: Workspace) -> Workspace:
     """Where the checkpoints of all plans' queries are."""
     return workspace.child("checkpoints")
-            self.workspace.remove_if_empty()

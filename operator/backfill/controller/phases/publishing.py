@@ -75,11 +75,11 @@ def _succeed(observed: Observed, draft: Draft) -> None:
     if published:
         message = ", ".join(f"{output.rows:,} rows to {output.table}" for output in published)
         draft.condition(_PUBLISHED, "True", Reason.PUBLISHED, message)
+        end = f"published {message}"
     else:
         end = _stays(draft.status.outputs)
         draft.condition(_PUBLISHED, "False", Reason.NOT_PUBLISHED, end)
     progress = draft.status.progress
     read = f"{progress.rows_read:,} rows read in {progress.steps:,} steps, {progress.rows_dropped_late:,} dropped as late"
     draft.condition(ConditionType.SUCCEEDED, "True", Reason.FINISHED, f"{read}; {end}")
-        end = f"published {message}"
     draft.set(finished_at=observed.now)
