@@ -10,7 +10,7 @@ import apache_definition
 import pytest
 from rest import DEFINITIONS, Rest, eventually
 
-from backfill.api.backfill import Backfill
+from backfill.api.backfill import Attempt, Backfill, BackfillStatus
 from backfill.controller.backends.apache import Apache
 from backfill.controller.backends.base import Launch
 from backfill.controller.backends.children import preview_launch
@@ -67,6 +67,9 @@ class Stage:
         metadata = {"name": "lake-catalog", "namespace": self.namespace}
         self.cluster.create(SECRET, {"metadata": metadata, "stringData": {"uri": "https://catalog"}})
         return self
+
+    def with_status(self, **fields: Any) -> None:
+        self.backfill = self.backfill.model_copy(update={"status": BackfillStatus(**fields)})
 
     @property
     def launch(self) -> Launch:
@@ -143,6 +146,17 @@ def test_an_obstacle_that_is_gone_is_forgotten(cluster: Cluster, namespace: str)
     assert stage.backend.obstacles() == ()
 
 
+def test_before_each_attempt_it_is_looked_whether_it_can_be_made(stage: Stage) -> None:
+    failed = Attempt(number=1, outcome="Failed", started_at="2024-01-01T00:00:00Z")
+    stage.with_status(plan_id="0123456789abcdef", attempts=(failed,))
+    assert stage.backend.obstacles() == ()
+    stage.cluster.delete(SPARK_APPLICATION, stage.namespace, "rmi")
+    (problem,) = stage.backend.obstacles()
+    assert problem.message.startswith('there is no SparkApplication "rmi"')
+    stage.with_production()
+    assert stage.backend.obstacles() == ()
+
+
 @pytest.mark.parametrize("base", [KUBEFLOW, APACHE], ids=["kubeflow", "apache"])
 def test_starting_makes_the_launcher_and_the_child_once(cluster: Cluster, namespace: str, base: Manifest) -> None:
     stage = Stage(cluster, namespace, base).with_production()
@@ -181,6 +195,8 @@ def test_every_attempt_is_made_from_production_as_it_was_when_the_plan_was_made(
     metadata = {"name": "rmi-july-11-plan", "namespace": stage.namespace, "ownerReferences": [owner]}
     stage.cluster.create(CONFIG_MAP, {"metadata": metadata, "binaryData": kept})
     stage.cluster.delete(SPARK_APPLICATION, stage.namespace, "rmi")
+    stage.with_status(plan_id="0123456789abcdef")
+    assert stage.backend.obstacles() == ()
     stage.backend.start(stage.launch)
     child = stage.child()
     assert child is not None

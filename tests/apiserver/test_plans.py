@@ -13,7 +13,7 @@ from rest import BACKFILLS, SPARK_APPLICATIONS, Manifest, Rest
 from samples import BACKFILL
 
 from backfill.api.backfill import Backfill, Overrides
-from backfill.api.errors import BadInput, PlanCorrupt
+from backfill.api.errors import BackfillError, BadInput, PlanCorrupt
 from backfill.api.problems import read_json
 from backfill.controller.kubernetes.client import Cluster
 from backfill.controller.kubernetes.errors import Unreachable
@@ -166,5 +166,6 @@ def test_nothing_is_kept_before_there_is_a_plan(cluster: Cluster, backfill: Back
 
 
 def test_without_production_there_is_no_plan_to_keep(cluster: Cluster, admin: Rest, crds: None, namespace: str) -> None:
-    with pytest.raises(BadInput, match='there is no SparkApplication "rmi"'):
+    with pytest.raises(BackfillError, match='there is no SparkApplication "rmi"') as raised:
         KubernetesPlans(cluster).keep(stored(admin, namespace), header())
+    assert not isinstance(raised.value, BadInput), "the next turn waits for it"

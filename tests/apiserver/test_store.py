@@ -256,6 +256,15 @@ def test_a_refused_backfill_can_be_deleted(admin: Rest, crds: None, namespace: s
     assert subject.rest.get(subject.path).status == 404
 
 
+def test_other_backfills_that_write_a_table_are_found_wherever_they_are(subject: Subject) -> None:
+    """One that this version can not read is nobody to speak of."""
+    for name, table in (("june", "lake.ops.summary"), ("may", "lake.ops.other"), ("april", "lake.ops.summary")):
+        unlike = {"metadata.name": name, "metadata.namespace": "x", "metadata.uid": name, "spec.outputs.0.table": table}
+        end = "soon" if name == "april" else "2021-07-12T00:00:00Z"
+        subject.cache.put(changed(subject.now, unlike | {"spec.window.end": end}))
+    assert [found.metadata.name for found in subject.store.writers_of({"lake.ops.summary"})] == ["june"]
+
+
 def is_status(request: Request) -> bool:
     return request.resource == "backfills/status"
 

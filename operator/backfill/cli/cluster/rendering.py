@@ -12,7 +12,7 @@ from backfill.cli.cluster.place import OPERATORS_WORKSPACE, Place, is_file
 from backfill.cli.ending import SUCCEEDED
 from backfill.controller.backends.children import render
 from backfill.controller.backends.production import read_production
-from backfill.controller.kubernetes.plans import kept_application
+from backfill.controller.kubernetes.plans import application_of
 from backfill.controller.kubernetes.resources import Manifest
 
 
@@ -31,14 +31,13 @@ def _read(place: Place, target: str) -> tuple[Backfill, Manifest]:
     """The Backfill and its application: from the cluster, or from a file as far as it has them."""
     if not is_file(target):
         backfill = place.find(target)
-        return backfill, kept_application(place.cluster, backfill) or _production(place, backfill)
+        return backfill, _found(application_of(place.cluster, backfill))
     file = load_for_cluster(Path(target))
     backfill = place.here(file.backfill)
-    return backfill, file.application or _production(place, backfill)
+    return backfill, file.application or _found(read_production(place.cluster, backfill))
 
 
-def _production(place: Place, backfill: Backfill) -> Manifest:
-    found = read_production(place.cluster, backfill)
-    if isinstance(found, Problem):
-        raise BadInput(found)
-    return found
+def _found(application: Manifest | Problem) -> Manifest:
+    if isinstance(application, Problem):
+        raise BadInput(application)
+    return application

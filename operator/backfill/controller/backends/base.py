@@ -29,7 +29,7 @@ class Backend(Protocol):
         """Tasks that can run at once."""
 
     def obstacles(self) -> Sequence[Problem]:
-        """Why no driver can be started here at all."""
+        """Why no driver can be started here at all; asked before planning and before each attempt."""
 
     def child(self, attempt: int) -> str | None:
         """The name of what runs an attempt, where one that has it can not be made twice; None where there are no names."""

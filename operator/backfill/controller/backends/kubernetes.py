@@ -24,9 +24,9 @@ from backfill.controller.kubernetes.errors import (
     Refused,
 )
 from backfill.controller.kubernetes.names import ATTEMPT_LABEL, CONTROLLER_MANAGER, UID_LABEL, backfill_labels, child_name
-from backfill.controller.kubernetes.plans import kept_application
+from backfill.controller.kubernetes.plans import application_of
 from backfill.controller.kubernetes.resources import CONFIG_MAP, POD, Manifest, Resource
-from backfill.controller.observed import DriverState
+from backfill.controller.observed import DriverState, next_attempt_number
 
 _LOG = logging.getLogger(__name__)
 _TAIL_LINES = 40
@@ -62,7 +62,7 @@ class KubernetesBackend:
         self._default_workspace = default_workspace
         self._refused: dict[int, DriverState] = {}
         self._sized: tuple[int, int] | None = None
-        self._unobstructed: int | None = None
+        self._unobstructed: tuple[int, int] | None = None
 
     @property
     def parallelism(self) -> int:
@@ -79,17 +79,22 @@ class KubernetesBackend:
         return self._sized[1]
 
     def obstacles(self) -> Sequence[Problem]:
-        """What keeps an attempt from being made, by all that can be known before planning; the API server is asked as well.
+        """What keeps the next attempt from being made, by all that can be known before; the API server is asked as well.
+
+        Whether there is an application is looked at each time, everything else until nothing is wrong with the attempt.
 
         Raises:
             ClusterError: it can not be told now.
         """
         backfill = self._backfill
-        if self._unobstructed == backfill.metadata.generation or backfill.metadata.deletion_timestamp is not None:
+        if backfill.metadata.deletion_timestamp is not None:
             return ()
-        problems = obstacles_of(self._cluster, backfill, self._default_workspace)
-        if not problems:
-            self._unobstructed = backfill.metadata.generation
+        production = application_of(self._cluster, backfill)
+        attempt = backfill.metadata.generation, next_attempt_number(backfill.status.attempts)
+        if self._unobstructed == attempt and not isinstance(production, Problem):
+            return ()
+        problems = obstacles_of(self._cluster, backfill, production, self._default_workspace)
+        self._unobstructed = None if problems else attempt
         return tuple(problems)
 
     def child(self, attempt: int) -> str:
@@ -99,14 +104,13 @@ class KubernetesBackend:
     def start(self, launch: Launch) -> None:
         """Makes the launcher and the child of an attempt. What is there already from an earlier try is left as it is.
 
-        All attempts are made from production as it was when the plan was made: they go on with each other's state.
         A refusal does not raise: the attempt has then exited, for the reason that :meth:`observe` tells.
 
         Raises:
             ClusterError: the API server could not be asked; try again.
         """
         try:
-            production = kept_application(self._cluster, launch.backfill) or read_production(self._cluster, launch.backfill)
+            production = application_of(self._cluster, launch.backfill)
             if isinstance(production, Problem):
                 raise BadInput(production)
             if problems := child_problems(launch.backfill, production, self._default_workspace):

@@ -7,7 +7,14 @@ from backfill.api.backfill import Backfill
 from backfill.api.errors import BadInput, Problem
 from backfill.controller.backends.children import child_manifests, child_problems, dialect, preview_launch
 from backfill.controller.kubernetes.client import Cluster
-from backfill.controller.kubernetes.errors import AlreadyExists, ClusterError, Forbidden, KindMissing, Refused
+from backfill.controller.kubernetes.errors import (
+    AlreadyExists,
+    ClusterError,
+    Forbidden,
+    KindMissing,
+    NamespaceEnding,
+    Refused,
+)
 from backfill.controller.kubernetes.names import CONTROLLER_MANAGER
 from backfill.controller.kubernetes.resources import SECRET, SPARK_APPLICATION, Manifest, Resource
 
@@ -39,16 +46,18 @@ def read_production(cluster: Cluster, backfill: Backfill) -> Manifest | Problem:
         message = f'"{reference.name}" is a ScheduledSparkApplication, which can not be run again'
         return Problem(f"{_FIELD}.name", message, "make a SparkApplication of its spec.template, suspended, and name that")
     message = f'there is no SparkApplication "{reference.name}" in namespace {namespace}'
-    return Problem(f"{_FIELD}.name", message, "name the production application of this namespace")
+    return Problem(f"{_FIELD}.name", message, "name the production application of this namespace", may_pass=True)
 
 
-def obstacles_of(cluster: Cluster, backfill: Backfill, default_workspace: str | None) -> list[Problem]:
-    """Everything that is known to keep an attempt from being made. The API server is asked whether it would accept it.
+def obstacles_of(
+    cluster: Cluster, backfill: Backfill, production: Manifest | Problem, default_workspace: str | None
+) -> list[Problem]:
+    """Everything that is known to keep an attempt from being made of ``production``, or of what is there instead of it.
+    The API server is asked whether it would accept the attempt.
 
     Raises:
         ClusterError: it can not be told now.
     """
-    production = read_production(cluster, backfill)
     problems = [*_secret_problems(cluster, backfill)]
     if isinstance(production, Problem):
         return [production, *problems]
@@ -90,7 +99,7 @@ def _refusals(cluster: Cluster, backfill: Backfill, production: Manifest, defaul
         cluster.create(dialect(production["apiVersion"]).resource, child, manager=CONTROLLER_MANAGER, dry_run=True)
     except AlreadyExists:
         return
-    except (Forbidden, Refused) as error:
+    except (Forbidden, KindMissing, NamespaceEnding, Refused) as error:
         if _QUOTA not in str(error):
             fix = "correct the overrides or the SparkApplication, or grant what is missing"
             yield Problem("", f"the API server does not accept the child SparkApplication: {error}", fix)

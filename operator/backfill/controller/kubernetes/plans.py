@@ -12,7 +12,7 @@ import json
 from typing import Final
 
 from backfill.api.backfill import Backfill
-from backfill.api.errors import BadInput, PlanCorrupt, Problem, first_line
+from backfill.api.errors import BackfillError, BadInput, PlanCorrupt, Problem, first_line
 from backfill.controller.backends.production import read_production
 from backfill.controller.kubernetes.cache import owner_uid
 from backfill.controller.kubernetes.client import Cluster
@@ -57,16 +57,20 @@ class KubernetesPlans:
         return self._header
 
     def keep(self, backfill: Backfill, header: PlanHeader) -> None:
-        """Sees to it that the header is found from now on, and production's SparkApplication as it is now.
+        """Sees to it that the header is found from now on, and with a new one production's SparkApplication as it is now. With
+        one that was lost the application stays as it was, where it is kept yet.
 
         Raises:
-            BadInput: the header is too large for a cluster, or there is no SparkApplication any more.
+            BadInput: the header is too large for a cluster.
+            BackfillError: the plan is new and there is no SparkApplication any more; the next turn waits for it.
             ClusterError: it can not be kept now.
         """
-        production = read_production(self._cluster, backfill)
-        if isinstance(production, Problem):
-            raise BadInput(production)
-        content = {HEADER_KEY: packed(header.to_manifest()), APPLICATION_KEY: packed(_without_history(production))}
+        content = {HEADER_KEY: packed(header.to_manifest())}
+        application = application_of(self._cluster, backfill)
+        if not isinstance(application, Problem):
+            content[APPLICATION_KEY] = packed(_without_history(application))
+        elif backfill.status.plan_id is None:
+            raise BackfillError(str(application))
         size = sum(map(len, content.values()))
         if size > MOST_BYTES:
             raise BadInput(_too_large(header, size))
@@ -98,6 +102,17 @@ class KubernetesPlans:
         if not header.plan_id == header.inputs.plan_id() == plan_id:
             raise PlanCorrupt(f"{name} holds plan {header.plan_id} of inputs {header.inputs.plan_id()}, not plan {plan_id}")
         return header
+
+
+def application_of(cluster: Cluster, backfill: Backfill) -> Manifest | Problem:
+    """What attempts and the pods of jobs are made from, or why there is none: once there is a plan, production as it was then,
+    since they go on with each other's state.
+
+    Raises:
+        ClusterError: it can not be told now.
+    """
+    kept = kept_application(cluster, backfill) if backfill.status.plan_id is not None else None
+    return kept or read_production(cluster, backfill)
 
 
 def kept_application(cluster: Cluster, backfill: Backfill) -> Manifest | None:

@@ -1,0 +1,93 @@
+"""What the operator's process tells people when something around a Backfill is wrong, and how it goes on once that is mended."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from operators import OperatorProcess, running, wait_until_ready
+from played import PlayedRun
+from rest import SPARK_APPLICATIONS, Manifest, Rest, eventually
+
+from iceberg_tables import sqlite_catalog
+from table_jobs import CLICKS, Clicks
+
+
+@pytest.fixture
+def operator(crds: None, cluster_admin: Path, namespace: str, tmp_path: Path) -> Iterator[OperatorProcess]:
+    operator = OperatorProcess(cluster_admin, namespace, tmp_path)
+    with running(operator):
+        wait_until_ready(operator)
+        yield operator
+
+
+def message(run: PlayedRun, kind: str) -> str:
+    return next(str(each["message"]) for each in run.status["conditions"] if each["type"] == kind)
+
+
+def events(admin: Rest, namespace: str, reason: str) -> list[Manifest]:
+    items = admin.get(f"api/v1/namespaces/{namespace}/events").expect()["items"]
+    return [event for event in items if event["reason"] == reason]
+
+
+def edit_secret(admin: Rest, namespace: str, **properties: str) -> None:
+    admin.patch(f"api/v1/namespaces/{namespace}/secrets/january-catalog", {"stringData": properties}).expect()
+
+
+def test_a_wrong_catalog_property_is_refused_at_once_and_planned_once_it_is_mended(
+    admin: Rest, namespace: str, operator: OperatorProcess, tmp_path: Path
+) -> None:
+    run = PlayedRun(admin, namespace, tmp_path)
+    edit_secret(admin, namespace, type="sqll")
+    run.create(suspend=True)
+    assert run.wait_for("Planned", "False") == "InvalidInput"
+    assert run.condition("Stalled") == ("True", "InvalidInput")
+    (line,) = message(run, "Planned").splitlines()
+    assert line.startswith('catalog lake can not be opened: its property type is "sqll"; did you mean sql?')
+    edit_secret(admin, namespace, type="sql")
+    admin.patch(run.path, {"spec": {"retryNonce": "mended"}}).expect()
+    assert run.wait_for("Planned", "True") == "PlanReady"
+
+
+def test_a_production_application_that_is_gone_costs_no_attempt_and_the_next_one_follows_when_it_is_back(
+    admin: Rest, namespace: str, operator: OperatorProcess, tmp_path: Path
+) -> None:
+    run = PlayedRun(admin, namespace, tmp_path)
+    run.create(failurePolicy={"maxAttempts": 1, "backoff": "1s"})
+    run.submit()
+    run.report(1, committed=1)
+    eventually(lambda: run.status["progress"]["committed"] == 1, "the step is recorded")
+    path = f"{SPARK_APPLICATIONS.format(namespace)}/app"
+    production = admin.get(path).expect()
+    admin.delete(path).expect()
+    admin.patch(run.path, {"spec": {"overrides": {"driver": {"memory": "2g"}}}}).expect()
+    run.end(1, exit_code=1)
+    eventually(lambda: run.condition("Running") == ("False", "InvalidInput"), "it waits for the application")
+    assert f'there is no SparkApplication "app" in namespace {namespace}' in message(run, "Running")
+    assert run.condition("Succeeded")[0] == "Unknown"
+    assert run.condition("Stalled")[0] == "True"
+    eventually(lambda: events(admin, namespace, "InvalidInput"), "the Event")
+    assert run.children() == ["january-a1"]
+    assert [attempt["number"] for attempt in run.status["attempts"]] == [1]
+    admin.apply(path, {key: production[key] for key in ("apiVersion", "kind", "spec")} | {"metadata": {"name": "app"}}).expect()
+    admin.patch(run.path, {"metadata": {"annotations": {"looked": "again"}}}).expect()  # else it is looked at every 30 s
+    child = run.submit(2)
+    assert child["spec"]["driver"]["memory"] == "2g"
+
+
+def test_the_second_backfill_of_the_same_rows_is_told_of_the_first(
+    admin: Rest, namespace: str, operator: OperatorProcess, tmp_path: Path
+) -> None:
+    clicks = Clicks(tmp_path / "lake")
+    sqlite_catalog(tmp_path / "lake").create_table("raw.counts", schema=CLICKS)
+    output = {"name": "counts", "table": "lake.raw.counts", "timestampColumn": "at", "publish": {"mode": "Append"}}
+    first, second = (PlayedRun(admin, namespace, tmp_path, name, clicks) for name in ("first", "second"))
+    first.create(suspend=True, outputs=[output])
+    first.wait_for("Planned", "True")
+    assert events(admin, namespace, "PlanWarning") == []
+    second.create(suspend=True, outputs=[output])
+    second.wait_for("Planned", "True")
+    warning = f"lake.raw.counts is also written by Backfill {namespace}/first, which has not ended, from 2024-01-01T00:00:00Z"
+    assert warning in message(second, "Planned")
+    (event,) = eventually(lambda: events(admin, namespace, "PlanWarning"), "the Event")
+    assert (event["type"], event["involvedObject"]["name"]) == ("Warning", "second")
+    assert event["message"].startswith(warning)
