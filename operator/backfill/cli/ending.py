@@ -86,7 +86,9 @@ def _tell_failure(backfill: Backfill, store: "LocalStore", err: Console, options
     if outcome.reason in _LOG_REASONS and backfill.status.attempts:
         log = store.attempts / str(backfill.status.attempts[-1].number) / "driver.log"
         _say(err, f"the driver's log: {_short(log)}")
-    if outcome.reason != Reason.INVALID_INPUT:
+    if outcome.reason == Reason.RESULT_LOST:
+        _say(err, f"start over with: backfill cancel {backfill.metadata.name}{options}")
+    elif outcome.reason != Reason.INVALID_INPUT:
         _say(err, f"try again with: backfill resume {backfill.metadata.name}{options}")
 
 

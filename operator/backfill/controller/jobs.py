@@ -174,7 +174,11 @@ class SettleJob:
     staged: tuple[StagedOutput, ...]
 
     def run(self, on_progress: OnProgress) -> SettleResult:
-        """The totals of every output."""
+        """The totals of every output.
+
+        Raises:
+            ResultLost: nothing is staged of one, though all steps are committed.
+        """
         return SettleResult({staged.output.name: _settle(staged) for staged in self.staged})
 
 
@@ -233,6 +237,8 @@ class DiscardJob:
         return cls(metadata.namespace, metadata.name, spec, staged_outputs(backfill), workspace)
 
     def run(self, on_progress: OnProgress) -> None:
+    if state.batch_id is None and state.published_snapshot_id is None:
+        raise lost(staged.output.table, staged.result)
         """Can be repeated: what is gone already is no error."""
         from backfill.outputs.cleanup import discard
         from backfill.planning.planner import release_snapshots

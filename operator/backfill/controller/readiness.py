@@ -24,6 +24,7 @@ _ADVICE = {
     Reason.UNSUPPORTED_PROGRAM: f"Change the application so that this output can be redirected, {_RETRY}.",
     Reason.ATTEMPTS_EXHAUSTED: f"Read the driver's log, mend the cause, {_RETRY}: it goes on after the last committed step.",
     Reason.PUBLISH_CONFLICT: "Look at what changed the table; to replace it all the same, delete this and make it anew.",
+    Reason.RESULT_LOST: "Nothing brings it back: delete this Backfill and make it anew; it reads everything once more.",
     Reason.PUBLISH_FAILED: f"Mend what is named above, {_RETRY}: only the publication is repeated.",
 }
 

@@ -10,12 +10,12 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 
 from backfill.api.backfill import Output, PublishMode, Window
-from backfill.api.errors import BackfillError
+from backfill.api.errors import CanNotPublish
 from backfill.outputs.commits import as_writer, commit, commit_once
 from backfill.outputs.conflicts import ConflictCheck
 from backfill.outputs.replaced import Removal, Replacement
 from backfill.outputs.result import Result
-from backfill.outputs.staging import ROWS, files_added, read_staged, staged_files
+from backfill.outputs.staging import ROWS, files_added, lost, read_staged, staged_files
 from backfill.outputs.window import WindowRows, window_rows
 from backfill.planning.iceberg.tables import Catalogs
 
@@ -78,8 +78,9 @@ def publish(output: Output, result: Result, window: Window, base_snapshot_id: in
 
     Raises:
         PublishConflict: the window was changed since then by something else.
+        ResultLost: there is no result any more.
+        CanNotPublish: it does not fit the table any more, or it would only delete.
         BadInput: the table can not be opened, or the branch holds something else.
-        BackfillError: there is no result to publish, or it does not fit the table any more.
     """
     table = _open(output)
     before = find_published(table.metadata, result)
@@ -93,7 +94,7 @@ def publish(output: Output, result: Result, window: Window, base_snapshot_id: in
     did = publication.replace(rows) if output.publish.mode is PublishMode.REPLACE else publication.append()
     published = find_published(table.metadata, result)
     if published is None:
-        raise BackfillError(f"{output.table} was rolled back to before the snapshot that published {output.name}")
+        raise CanNotPublish(f"{output.table} was rolled back to before the snapshot that published {output.name}")
     return Published(published.snapshot_id, _rows(published), already=not did)
 
 
@@ -128,7 +129,7 @@ class _Publication:
     def replace(self, rows: WindowRows | None) -> bool:
         """Replaces the window's rows by the files."""
         if rows is None:
-            raise BackfillError(f"output {self._result.output} has no timestampColumn that tells which rows to replace")
+            raise CanNotPublish(f"output {self._result.output} has no timestampColumn that tells which rows to replace")
         replacement = Replacement(self._result, rows, self._spec_id)
         self._check_conflicts()
         replacement.plan(self._table)  # the long part, before the short one between a look at the table and the commit
@@ -144,6 +145,11 @@ class _Publication:
 
     def _try(self, removal: Removal) -> None:
         self._check_conflicts()
+        if removal.removed and not self._files:
+            raise CanNotPublish(
+                f"the result for {'.'.join(self._table.name())} has no rows in the window, so that replacing would only delete; "
+                "delete the window's rows by hand if that is wanted"
+            )
         writer = as_writer(self._table, self._spec_id)
         rows = sum(file.record_count for file in self._files)
         summary = {**self._result.summary, PUBLISHED_FROM: str(self._source), ROWS: str(rows)}
@@ -167,15 +173,10 @@ class _Publication:
 
 def _checked_files(table: Table, output: Output, result: Result) -> list[DataFile]:
     if read_staged(table.metadata, result) is None:
-        raise BackfillError(f"there is nothing of output {output.name} in branch {result.branch} of {output.table}")
+        raise lost(output.table, result)
     files = staged_files(table, result)
-    if not files and output.publish.mode is PublishMode.REPLACE:
-        raise BackfillError(
-            f"the result for {output.table} has no rows in the window, so that replacing would only delete; "
-            "delete the window's rows by hand if that is wanted"
-        )
     if len({file.spec_id for file in files}) > 1:
-        raise BackfillError(
+        raise CanNotPublish(
             f"the partitioning of {output.table} was changed between two attempts, and files of both kinds can not be "
             "published in one commit; run the backfill again"
         )

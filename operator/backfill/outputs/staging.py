@@ -16,7 +16,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import RemoveSnapshotsUpdate, TableUpdate
 
-from backfill.api.errors import BackfillError, BadInput, Problem
+from backfill.api.errors import BadInput, Problem, ResultLost
 from backfill.outputs.commits import as_writer, commit, commit_once
 from backfill.outputs.files import remove_file
 from backfill.outputs.result import NAME, NAMESPACE, PLAN_ID, Result
@@ -68,23 +68,26 @@ def stage_batch(table: Table, result: Result, batch: Batch) -> bool:
 
     Raises:
         BadInput: the branch holds something else.
-        BackfillError: the branch or a part of it is gone.
+        ResultLost: the branch or a part of it is gone.
     """
 
     def there(metadata: TableMetadata) -> bool:
         staged = read_staged(metadata, result)
         if staged is None and batch.batch_id > 0:
-            raise BackfillError(
-                f"branch {result.branch} of {'.'.join(table.name())} has nothing of the {batch.batch_id} batches staged for "
-                f"{result.output} so far: it was dropped or expired; cancel this Backfill and start it again"
-            )
+            raise lost(".".join(table.name()), result)
         return staged is not None and staged.batch_id >= batch.batch_id
 
     return commit_once(table, lambda: _append(table, result, batch), there)
 
 
+def lost(table: str, result: Result) -> ResultLost:
+    """What is wrong when nothing of a result is where batches of it were staged: every batch is, also one without rows."""
+    where = f"branch {result.branch} of {table}"
+    return ResultLost(f"there is nothing of output {result.output} in {where} any more: it was dropped, or it has expired")
+
+
 def read_staged(metadata: TableMetadata, result: Result) -> Staged | None:
-    """How far a result has come; None when nothing of it was staged.
+    """How far a result has come; None when nothing of it was staged, not even a batch without rows.
 
     Raises:
         BadInput: the branch holds something else.

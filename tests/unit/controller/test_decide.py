@@ -25,7 +25,7 @@ from situations import (
 
 from backfill.api.backfill import Backfill, BackfillStatus, OutputStatus
 from backfill.api.conditions import ConditionType, Reason, find_condition
-from backfill.api.errors import BackfillError, InvalidPlanInput, Problem, PublishConflict
+from backfill.api.errors import BackfillError, InvalidPlanInput, Problem, PublishConflict, ResultLost
 from backfill.api.quantities import from_us
 from backfill.controller.decide import decide
 from backfill.controller.decision import (
@@ -415,8 +415,9 @@ def test_what_was_counted_is_recorded() -> None:
 
 def test_a_result_that_can_not_be_read_fails() -> None:
     resource = backfill(_succeeded_attempt())
-    state = job_state(SettleJob(staged_outputs(resource)), "Failed", error=BackfillError("no catalog"))
-    assert stage(decide(observed(resource, job=state)), ConditionType.SUCCEEDED) == ("False", Reason.PUBLISH_FAILED)
+    for error, reason in ((BackfillError("no catalog"), Reason.PUBLISH_FAILED), (ResultLost("dropped"), Reason.RESULT_LOST)):
+        state = job_state(SettleJob(staged_outputs(resource)), "Failed", error=error)
+        assert stage(decide(observed(resource, job=state)), ConditionType.SUCCEEDED) == ("False", reason)
 
 
 def test_a_counted_result_is_published() -> None:
@@ -446,8 +447,12 @@ def test_outputs_are_published_one_after_the_other() -> None:
 
 @pytest.mark.parametrize(
     ("error", "reason"),
-    [(PublishConflict("snapshot 8 changed the window"), Reason.PUBLISH_CONFLICT), (BackfillError("lost"), Reason.PUBLISH_FAILED)],
-    ids=["production changed the window", "anything else"],
+    [
+        (PublishConflict("snapshot 8 changed the window"), Reason.PUBLISH_CONFLICT),
+        (ResultLost("the branch was dropped"), Reason.RESULT_LOST),
+        (BackfillError("no catalog"), Reason.PUBLISH_FAILED),
+    ],
+    ids=["production changed the window", "the branch was dropped", "anything else"],
 )
 def test_publishing_that_fails_ends_the_backfill_with_its_reason(error: Exception, reason: Reason) -> None:
     resource = backfill(_settled())

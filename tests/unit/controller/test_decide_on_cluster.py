@@ -24,7 +24,7 @@ from situations import (
 
 from backfill.api.backfill import Attempt, Backfill, BackfillStatus
 from backfill.api.conditions import Condition, ConditionType, Reason, find_condition
-from backfill.api.errors import BackfillError, InvalidPlanInput, Problem, PublishConflict
+from backfill.api.errors import BackfillError, InvalidPlanInput, Problem, PublishConflict, ResultLost
 from backfill.controller.decide import decide
 from backfill.controller.decision import (
     CancelJob,
@@ -435,8 +435,9 @@ def test_what_can_not_pass_by_itself_fails_at_once() -> None:
     assert stage(decision, ConditionType.SUCCEEDED) == ("False", Reason.INVALID_INPUT)
     conflict = PublishConflict("snapshot 8 changed the window")
     resource = backfill(_counted())
-    decision = decide(on_cluster(resource, job=job_state(_publication(resource), "Failed", error=conflict)))
-    assert stage(decision, ConditionType.STALLED) == ("True", Reason.PUBLISH_CONFLICT)
+    for error in (PublishConflict("snapshot 8 changed the window"), ResultLost("the branch was dropped")):
+        decision = decide(on_cluster(resource, job=job_state(_publication(resource), "Failed", error=error)))
+        assert stage(decision, ConditionType.STALLED) == ("True", Reason(type(error).__name__))
 
 
 def test_a_success_after_failures_forgets_them() -> None:

@@ -12,6 +12,10 @@ from backfill.cli.view import has_failed
 
 _TAKEN_UP_WITHIN = timedelta(seconds=30)
 _WITHOUT_A_LOG = {Reason.PUBLISH_FAILED, Reason.PLANNING_FAILED, Reason.INVALID_INPUT}
+_START_OVER = {
+    Reason.PUBLISH_CONFLICT: "look at what has changed the table; to replace it all the same, cancel this and apply it anew:",
+    Reason.RESULT_LOST: "nothing brings the result back; cancel this and apply it anew:",
+}
 _DRIVER_TROUBLE = {Reason.BACKING_OFF, Reason.DRIVER_SILENT, Reason.DRIVER_DOES_NOT_END}
 
 
@@ -82,9 +86,8 @@ def _of_a_new_one(backfill: Backfill, now: datetime) -> Advice | None:
 def _of_a_failure(backfill: Backfill, place: Place) -> Advice:
     name, outcome = backfill.metadata.name, find_condition(backfill.status.conditions, ConditionType.SUCCEEDED)
     retry, logs = place.command("retry", name), place.command("logs", name)
-    if outcome is not None and outcome.reason == Reason.PUBLISH_CONFLICT:
-        what = "look at what has changed the table; to replace it all the same, cancel this and apply it anew:"
-        return Advice(what, (place.command("cancel", name),))
+    if outcome is not None and outcome.reason in _START_OVER:
+        return Advice(_START_OVER[outcome.reason], (place.command("cancel", name),))
     if exit_status(backfill) == BAD_INPUT and backfill.status.plan_id is None:
         return Advice("correct the manifest and apply it again; or, if what was missing is there now, try again with:", (retry,))
     if backfill.status.attempts and outcome is not None and outcome.reason not in _WITHOUT_A_LOG:

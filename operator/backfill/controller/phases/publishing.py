@@ -2,7 +2,7 @@
 
 from backfill.api.backfill import Output, OutputStatus, PublishMode
 from backfill.api.conditions import ConditionType, Reason
-from backfill.api.errors import PublishConflict
+from backfill.api.errors import PublishConflict, ResultLost
 from backfill.controller.decision import CancelJob, Next
 from backfill.controller.draft import Draft
 from backfill.controller.jobs import PublishJob, PublishResult, staged_outputs
@@ -40,10 +40,8 @@ def _to_publish(observed: Observed, draft: Draft) -> list[Output]:
 
 
 def _stays(outputs: tuple[OutputStatus, ...]) -> str:
-    branches = ", ".join(f"{output.table} branch {output.branch}" for output in outputs if output.branch)
-    if branches:
-        return f"the result stays in {branches}"
-    return "the result is empty, there is no branch" if outputs else "spec.outputs names no table: there is nothing to publish"
+    branches = ", ".join(f"{output.table} branch {output.branch}" for output in outputs)
+    return f"the result stays in {branches}" if branches else "spec.outputs names no table: there is nothing to publish"
 
 
 def _publish_one(observed: Observed, draft: Draft, output: Output) -> Next:
@@ -53,10 +51,15 @@ def _publish_one(observed: Observed, draft: Draft, output: Output) -> Next:
     published = work(observed, draft, job, _PUBLISHED)
     if isinstance(published, Next):
         return published
-    conflict = isinstance(published.error, PublishConflict)
-    reason = Reason.PUBLISH_CONFLICT if conflict else Reason.PUBLISH_FAILED
-    draft.fail(_PUBLISHED, reason, f"{output.name}: {published.error}")
+    draft.fail(_PUBLISHED, reason_of(published.error), f"{output.name}: {published.error}")
     return Next(actions=(CancelJob(),), at_rest=True)
+
+
+def reason_of(error: Exception | None) -> Reason:
+    """Why a result was not published, in one word."""
+    if isinstance(error, PublishConflict):
+        return Reason.PUBLISH_CONFLICT
+    return Reason.RESULT_LOST if isinstance(error, ResultLost) else Reason.PUBLISH_FAILED
 
 
 def _record_result(observed: Observed, draft: Draft) -> None:

@@ -6,6 +6,7 @@ from backfill.controller.decision import CancelJob, Next
 from backfill.controller.draft import Draft
 from backfill.controller.jobs import SettleJob, SettleResult, Totals, staged_outputs
 from backfill.controller.observed import Observed
+from backfill.controller.phases.publishing import reason_of
 from backfill.controller.phases.work import work
 
 _RUNNING = ConditionType.RUNNING
@@ -19,7 +20,7 @@ def settle(observed: Observed, draft: Draft) -> Next:
     if isinstance(counted, Next):
         return counted
     if counted.phase == "Failed":
-        draft.fail(ConditionType.PUBLISHED, Reason.PUBLISH_FAILED, f"the staged result can not be read: {counted.error}")
+        draft.fail(ConditionType.PUBLISHED, reason_of(counted.error), f"the staged result can not be read: {counted.error}")
         return Next(actions=(CancelJob(),), at_rest=True)
     _record(draft, counted.result)
     return Next(requeue_seconds=0)

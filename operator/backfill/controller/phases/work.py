@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from backfill.api.backfill import JobRetry
 from backfill.api.conditions import ConditionType, Reason
-from backfill.api.errors import BadInput, PublishConflict
+from backfill.api.errors import BadInput, CanNotPublish, PlanCorrupt
 from backfill.api.quantities import format_time
 from backfill.controller.decision import CancelJob, Next, StartJob
 from backfill.controller.draft import Draft
@@ -71,7 +71,7 @@ def _say_retry(draft: Draft, job: Job, kind: ConditionType) -> None:
 
 def _worth_another_try(observed: Observed, state: JobState) -> bool:
     error = state.error
-    lasts = isinstance(error, PublishConflict) or (isinstance(error, BadInput) and not error.may_pass)
+    lasts = isinstance(error, CanNotPublish | PlanCorrupt) or (isinstance(error, BadInput) and not error.may_pass)
     if observed.local or lasts:
         return False
     retry = observed.backfill.status.retry
