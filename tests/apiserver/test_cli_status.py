@@ -89,6 +89,7 @@ def test_a_status_shows_lanes_attempts_and_conditions(
     [
         (EXHAUSTED, "kubectl backfill retry july -n {}"),
         (CONFLICT, "kubectl backfill cancel july -n {}"),
+        ((ConditionType.SUCCEEDED, "False", Reason.RESULT_LOST, "the branch was dropped"), "kubectl backfill cancel july -n {}"),
         (WAITING, "kubectl backfill approve july -n {}"),
         ((ConditionType.RUNNING, "Unknown", Reason.BACKING_OFF, "attempt 1 failed"), "kubectl backfill logs july -n {}"),
     ],

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 from pyiceberg.catalog import Catalog
-from staged import NESTED, RESULT, WINDOW, make_table, output, stage
 
 from backfill.api.backfill import Output, PublishMode
 from backfill.outputs.tables import check_outputs
+from staged import NESTED, RESULT, WINDOW, content, expected, make_table, output, stage
 
 
 def problems(*outputs: Output) -> list[str]:
@@ -55,9 +55,17 @@ def test_the_branch_of_an_earlier_backfill_of_this_name_is_in_nobodys_way(lake: 
     table = make_table(lake)
     stage(table, 0, [(1, 0)], result=replace(RESULT, uid="earlier"))
     assert problems(output()) == []
-    stage(table, 0, [(2, 0)], result=replace(RESULT, backfill="other", namespace="elsewhere"))
-    (found,) = check_outputs([output()], [replace(RESULT, backfill="other")], WINDOW)
-    assert found.message.startswith("branch backfill/other of the output's table already holds plan")
+
+
+@pytest.mark.parametrize(("namespace", "branch"), [("default", "backfill/rmi"), ("elsewhere", "backfill/elsewhere/rmi")])
+def test_a_namesake_in_another_namespace_has_a_branch_of_its_own(lake: Catalog, namespace: str, branch: str) -> None:
+    table = make_table(lake)
+    namesake = replace(RESULT, namespace=namespace)
+    stage(table, 0, [(1, 0)], result=namesake, who="namesake")
+    assert problems(output()) == []
+    stage(table, 0, [(2, 0)])
+    assert content(table, branch) == expected([(1, 0)], "namesake")
+    assert content(table, "backfill/streaming/rmi") == expected([(2, 0)], "backfill")
 
 
 def test_missing_tables_of_all_outputs_are_told_at_once(lake: Catalog) -> None:
@@ -87,4 +95,4 @@ def test_two_outputs_of_one_table_can_not_both_replace_its_window(lake: Catalog)
 def test_a_branch_that_is_there_before_the_run_is_told_with_its_owner(lake: Catalog) -> None:
     stage(make_table(lake), 0, [(1, 0)])
     (found,) = problems(output())
-    assert "branch backfill/rmi of the output's table already holds plan 0123456789abcdef of Backfill streaming/rmi" in found
+    assert f"branch {RESULT.branch} of the output's table already holds plan 0123456789abcdef of Backfill streaming/rmi" in found

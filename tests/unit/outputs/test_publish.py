@@ -14,6 +14,13 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.update import AddSnapshotUpdate
 from pyiceberg.types import NestedField, StringType, StructType, TimestampType
+
+from backfill.api.backfill import PublishMode
+from backfill.api.errors import BackfillError, CanNotPublish, PublishConflict, ResultLost
+from backfill.outputs.commits import commit
+from backfill.outputs.publish import OutputState, output_state, publish
+from backfill.outputs.result import Result
+from iceberg_tables import commit_files, data_file
 from staged import (
     DAY_START_US,
     DAY_US,
@@ -29,13 +36,6 @@ from staged import (
     stage_rows,
     write_files,
 )
-
-from backfill.api.backfill import PublishMode
-from backfill.api.errors import BackfillError, PublishConflict
-from backfill.outputs.commits import commit
-from backfill.outputs.publish import OutputState, output_state, publish
-from backfill.outputs.result import Result
-from iceberg_tables import commit_files, data_file
 
 OLD = [(1, -HOUR_US), (2, 0), (3, DAY_US - 1), (4, DAY_US), (5, None)]
 """Of production: before, first and last moment of, after, and not in the window."""
@@ -166,15 +166,25 @@ def test_two_backfills_of_different_days_publish_one_after_the_other(lake: Catal
 def test_an_empty_result_does_not_empty_the_window(lake: Catalog) -> None:
     table, base = _production(lake, OLD)
     stage(table, 0, [], outside=9)
-    with pytest.raises(BackfillError, match="has no rows in the window"):
+    with pytest.raises(CanNotPublish, match="has no rows in the window"):
         publish(output(), RESULT, WINDOW, base)
     assert content(table) == expected(OLD, "production")
+
+
+@pytest.mark.parametrize("mode", [PublishMode.APPEND, PublishMode.REPLACE])
+def test_an_empty_result_is_published_where_nothing_is_in_the_window(lake: Catalog, mode: PublishMode) -> None:
+    table, base = _production(lake, STAY)
+    stage(table, 0, [], outside=9)
+    published = publish(output(mode), RESULT, WINDOW, base)
+    assert (published.rows, published.already) == (0, False)
+    assert publish(output(mode), RESULT, WINDOW, base).already
+    assert content(table) == expected(STAY, "production")
 
 
 def test_replace_without_a_column_that_tells_the_window_changes_nothing(lake: Catalog) -> None:
     table, base = _production(lake, OLD)
     stage(table, 0, NEW)
-    with pytest.raises(BackfillError, match="has no timestampColumn that tells which rows to replace"):
+    with pytest.raises(CanNotPublish, match="has no timestampColumn that tells which rows to replace"):
         publish(output(timestamp_column=None), RESULT, WINDOW, base)
     assert content(table) == expected(OLD, "production")
 
@@ -206,10 +216,14 @@ def test_tables_of_format_version_1_are_staged_to_and_published(lake: Catalog) -
     assert content(table) == expected(STAY, "production") + expected(NEW, "backfill")
 
 
-def test_without_a_branch_nothing_is_published(lake: Catalog) -> None:
-    _, base = _production(lake, OLD)
-    with pytest.raises(BackfillError, match="there is nothing of output summary in branch backfill/rmi"):
-        publish(output(), RESULT, WINDOW, base)
+@pytest.mark.parametrize("mode", [PublishMode.APPEND, PublishMode.REPLACE])
+def test_a_branch_that_was_dropped_is_a_result_that_is_lost(lake: Catalog, mode: PublishMode) -> None:
+    table, base = _production(lake, OLD)
+    stage(table, 0, NEW)
+    table.manage_snapshots().remove_branch(RESULT.branch).commit()
+    with pytest.raises(ResultLost, match=r"in branch backfill/streaming/rmi of lake\.raw\.out any more"):
+        publish(output(mode), RESULT, WINDOW, base)
+    assert content(table) == expected(OLD, "production")
 
 
 def test_a_partitioning_changed_after_staging_keeps_the_files_of_the_old_one(lake: Catalog) -> None:
@@ -228,7 +242,7 @@ def test_a_partitioning_changed_between_attempts_is_refused(lake: Catalog) -> No
     with table.update_spec() as update:
         update.add_identity("who")
     stage(table, 1, [(14, 0)])
-    with pytest.raises(BackfillError, match=r"partitioning of lake\.raw\.out was changed between two attempts"):
+    with pytest.raises(CanNotPublish, match=r"partitioning of lake\.raw\.out was changed between two attempts"):
         publish(output(), RESULT, WINDOW, base)
 
 
@@ -278,9 +292,9 @@ def test_the_state_tells_how_far_an_output_is(lake: Catalog) -> None:
     table, base = _production(lake, OLD)
     assert output_state(output(), RESULT) == OutputState(base, None, 0, 0, None, None)
     stage(table, 0, NEW, outside=3)
-    assert output_state(output(), RESULT) == OutputState(base, "backfill/rmi", 2, 3, 0, None)
+    assert output_state(output(), RESULT) == OutputState(base, RESULT.branch, 2, 3, 0, None)
     snapshot = publish(output(), RESULT, WINDOW, base).snapshot_id
-    assert output_state(output(), RESULT) == OutputState(snapshot, "backfill/rmi", 2, 3, 0, snapshot)
+    assert output_state(output(), RESULT) == OutputState(snapshot, RESULT.branch, 2, 3, 0, snapshot)
 
 
 def _production(lake: Catalog, rows: list[tuple[int, int | None]], partition: str | None = None) -> tuple[Table, int]:

@@ -12,12 +12,12 @@ import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyiceberg.table import Table
-from staged import HOUR_US, RESULT, content, expected, make_table, output, rows_of, stage, write_files
 
-from backfill.api.errors import BackfillError, BadInput
+from backfill.api.errors import BadInput, ResultLost
 from backfill.outputs import staging
 from backfill.outputs.cleanup import remove_orphans
 from backfill.outputs.staging import Batch, Staged, read_staged, stage_batch, staged_files
+from staged import HOUR_US, RESULT, content, expected, make_table, output, rows_of, stage, write_files
 
 FIRST, SECOND = [(1, 0), (2, HOUR_US)], [(3, 2 * HOUR_US)]
 
@@ -118,7 +118,7 @@ def test_a_branch_that_is_gone_is_not_begun_again_in_the_middle(lake: Catalog) -
     table.append(rows_of([(9, 0)], "production"))
     stage(table, 0, FIRST)
     table.manage_snapshots().remove_branch(RESULT.branch).commit()
-    with pytest.raises(BackfillError, match="dropped or expired; cancel this Backfill and start it again"):
+    with pytest.raises(ResultLost, match=r"nothing of output summary in branch backfill/streaming/rmi of .* any more"):
         stage(table, 1, SECOND)
 
 
