@@ -39,10 +39,8 @@ def show_plan(file: Path, namespace: str | None, *, as_json: bool) -> int:
 def _planned(backfill: Backfill, err: Console) -> PlanSummary:
     with tempfile.TemporaryDirectory(prefix="backfill-plan-") as directory, err.status("plans") as spinner:
         worker = Worker(Path(directory) / "worker.log")
-        metadata, spec = backfill.metadata, backfill.spec
-        parallelism = cores(spec.overrides.spark_conf)
-        place = Workspace(directory)
-        worker.start(PlanJob(metadata.namespace, metadata.name, metadata.uid, spec, place, parallelism, dry_run=True))
+        parallelism = cores(backfill.spec.overrides.spark_conf)
+        worker.start(PlanJob.of(backfill, Workspace(directory), parallelism, dry_run=True))
         try:
             while (state := worker.state) is not None and state.phase == "Running":
                 spinner.update(planning_in_words(state.progress))

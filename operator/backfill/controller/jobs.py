@@ -4,12 +4,12 @@ The modules that do the work are imported where it is done: the controller itsel
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol, Self
 
-from backfill.api.backfill import Backfill, BackfillSpec, Output, OutputStatus, Window
-from backfill.api.errors import BadInput
-from backfill.planning.plan import PlanHeader
+from backfill.api.backfill import Backfill, BackfillSpec, Output, OutputStatus, Publish, Window
+from backfill.api.errors import BadInput, PlanCorrupt, first_line
+from backfill.planning.plan import PlanHeader, plan_directory, read_header
 from backfill.planning.progress import PlanningProgress
 from backfill.planning.workspace import Workspace
 
@@ -27,7 +27,7 @@ class Job(Protocol):
 
 
 def job_kind(kind: type[Job]) -> str:
-    """What jobs of a class do, in a word: plan, verify, settle, publish or discard."""
+    """What jobs of a class do, in a word: plan, recover, verify, settle, publish or discard."""
     return kind.__name__.removesuffix("Job").lower()
 
 
@@ -57,16 +57,24 @@ class PlanResult:
 
 @dataclass(frozen=True, slots=True)
 class PlanJob:
-    """Checks the outputs and makes the plan."""
+    """Checks the outputs and makes the plan. The same one as long as nothing is edited that a plan is made from, or how."""
 
     namespace: str
     name: str
     uid: str
     spec: BackfillSpec
+    """Without what has nothing to do with the plan, see :meth:`of`."""
     workspace: Workspace
-    parallelism: int
+    parallelism: int = field(compare=False)
+    """Tasks that a step should have work for. It follows from how the Backfill is scaled, and scaling does not begin anew."""
     dry_run: bool = False
     """Leave every table as it is."""
+
+    @classmethod
+    def of(cls, backfill: Backfill, workspace: Workspace, parallelism: int, *, dry_run: bool = False) -> Self:
+        """The job for a Backfill."""
+        metadata, spec = backfill.metadata, _to_plan(backfill.spec)
+        return cls(metadata.namespace, metadata.name, metadata.uid, spec, workspace, parallelism, dry_run)
 
     def run(self, on_progress: OnProgress) -> PlanResult:
         """The plan; the problems of outputs and sources are reported together.
@@ -101,6 +109,47 @@ class PlanJob:
             for output, base in zip(outputs, bases, strict=True)
         )
         return PlanResult(header, tuple(statuses))
+
+
+_PLANNED_FROM = frozenset(
+    ("application_ref", "window", "sources", "ordering", "max_misalignment", "outputs", "catalogs", "planning")
+)
+"""The fields of a spec that decide what is planned, and where and with what identity."""
+
+
+def _to_plan(spec: BackfillSpec) -> BackfillSpec:
+    """The spec with the default of whatever does not matter until the plan is made."""
+    fields = {name: info.get_default() for name, info in BackfillSpec.model_fields.items() if name not in _PLANNED_FROM}
+    fields["sources"] = tuple(source.model_copy(update={"live": None}) for source in spec.sources)
+    fields["outputs"] = tuple(
+        output.model_copy(update={"validate_": None, "publish": Publish(mode=output.publish.mode)}) for output in spec.outputs
+    )
+    return spec.model_copy(update=fields)
+
+
+@dataclass(frozen=True, slots=True)
+class RecoverJob:
+    """Reads the header of a plan from the workspace, where the cluster has lost it."""
+
+    plan_id: str
+    workspace: Workspace
+
+    def run(self, on_progress: OnProgress) -> PlanHeader:
+        """The header.
+
+        Raises:
+            PlanCorrupt: the workspace has lost it, too.
+        """
+        directory = plan_directory(self.workspace, self.plan_id)
+        try:
+            header = read_header(directory)
+        except FileNotFoundError:
+            raise PlanCorrupt(f"it is not in {directory.uri} either") from None
+        except ValueError as error:
+            raise PlanCorrupt(f"in {directory.uri} it can not be read either: {first_line(error)}") from error
+        if header.plan_id != self.plan_id:
+            raise PlanCorrupt(f"{directory.uri} holds plan {header.plan_id}")
+        return header
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +234,11 @@ class SettleJob:
 def _settle(staged: StagedOutput) -> Totals:
     from backfill.outputs.cleanup import remove_orphans
     from backfill.outputs.publish import output_state
+    from backfill.outputs.staging import lost
 
     state = output_state(staged.output, staged.result)
+    if state.batch_id is None and state.published_snapshot_id is None:
+        raise lost(staged.output.table, staged.result)
     remove_orphans(staged.output, staged.result)
     return Totals(state.branch, state.rows, state.rows_outside_window)
 
@@ -237,8 +289,6 @@ class DiscardJob:
         return cls(metadata.namespace, metadata.name, spec, staged_outputs(backfill), workspace)
 
     def run(self, on_progress: OnProgress) -> None:
-    if state.batch_id is None and state.published_snapshot_id is None:
-        raise lost(staged.output.table, staged.result)
         """Can be repeated: what is gone already is no error."""
         from backfill.outputs.cleanup import discard
         from backfill.planning.planner import release_snapshots

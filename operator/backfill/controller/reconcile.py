@@ -162,9 +162,11 @@ class Reconciler:
             return None, str(error)
 
     def _keep_plan(self, observed: Observed, decision: Decision) -> None:
-        result = observed.job.result if observed.job else None
-        if decision.status.plan_id != observed.backfill.status.plan_id and isinstance(result, PlanResult):
+        result, plan_id = observed.job.result if observed.job else None, observed.backfill.status.plan_id
+        if isinstance(result, PlanResult) and decision.status.plan_id != plan_id:
             self._plans.keep(observed.backfill, result.header)
+        elif isinstance(result, PlanHeader) and observed.plan_error and result.plan_id == plan_id:
+            self._plans.keep(observed.backfill, result)
 
     def _report(self, attempt: int, *, newest: bool) -> SplitAssignmentStatus | None:
         report = self._channel.report(newest=newest)
@@ -214,8 +216,6 @@ class Reconciler:
         )
 
 
-def _without_progress(status: BackfillStatus) -> BackfillStatus:
-    return status.model_copy(update={"progress": None, "sources": (), "watermark": None})
 def _is_to_start(backfill: Backfill, now: datetime) -> bool:
     """Whether it is to be planned, or the next attempt is due."""
     status = backfill.status
@@ -225,3 +225,5 @@ def _is_to_start(backfill: Backfill, now: datetime) -> bool:
     return idle and not backfill.spec.suspend and (status.next_attempt_at is None or status.next_attempt_at <= now)
 
 
+def _without_progress(status: BackfillStatus) -> BackfillStatus:
+    return status.model_copy(update={"progress": None, "sources": (), "watermark": None})

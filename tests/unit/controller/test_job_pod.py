@@ -19,7 +19,7 @@ def made(base: Manifest, **spec: Any) -> Manifest:
 
 def job(base: Manifest, parallelism: int = 2) -> PlanJob:
     backfill = backfill_of(base)
-    return PlanJob("streaming", "rmi-july-11", "6f1c", backfill.spec, Workspace("s3://lake/backfills"), parallelism)
+    return PlanJob.of(backfill, Workspace("s3://lake/backfills"), parallelism)
 
 
 def names(entries: list[Manifest]) -> list[str]:
@@ -73,6 +73,8 @@ def test_the_same_job_has_the_same_name_and_another_one_another() -> None:
     name = job_name(backfill, job(KUBEFLOW))
     assert name == job_name(backfill, job(KUBEFLOW)) == job_config_map(backfill, job(KUBEFLOW))["metadata"]["name"]
     again = backfill.model_copy(update={"metadata": backfill.metadata.model_copy(update={"uid": "made-again"})})
-    assert len({name, job_name(backfill, job(KUBEFLOW, 3)), job_name(again, job(KUBEFLOW))}) == 3
+    another = PlanJob.of(backfill_of(KUBEFLOW, maxMisalignment="1h"), Workspace("s3://lake/backfills"), 2)
+    assert len({name, job_name(backfill, another), job_name(again, job(KUBEFLOW))}) == 3
+    assert job_name(backfill, job(KUBEFLOW, parallelism=3)) == name, "scaling makes no other plan"
     longest = backfill.metadata.model_copy(update={"name": "a" * 63})
     assert len(job_name(backfill.model_copy(update={"metadata": longest}), job(KUBEFLOW))) <= 63

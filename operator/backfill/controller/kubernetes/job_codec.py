@@ -6,6 +6,7 @@ Nothing that a pod says is run or trusted to be well formed: it is read into the
 import gzip
 import json
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -20,19 +21,22 @@ from backfill.controller.jobs import (
     PlanResult,
     PublishJob,
     PublishResult,
+    RecoverJob,
     SettleJob,
     SettleResult,
     VerifyJob,
     job_kind,
 )
 from backfill.controller.kubernetes.plans import packed
+from backfill.planning.plan import PlanHeader
 from backfill.planning.progress import PlanningProgress
 
 _JOBS: dict[str, TypeAdapter[Any]] = {
-    job_kind(kind): TypeAdapter(kind) for kind in (PlanJob, VerifyJob, SettleJob, PublishJob, DiscardJob)
+    job_kind(kind): TypeAdapter(kind) for kind in (PlanJob, RecoverJob, VerifyJob, SettleJob, PublishJob, DiscardJob)
 }
 _RESULTS: dict[str, TypeAdapter[Any]] = {
     "plan": TypeAdapter(PlanResult),
+    "recover": TypeAdapter(PlanHeader),
     "verify": TypeAdapter(None),
     "settle": TypeAdapter(SettleResult),
     "publish": TypeAdapter(PublishResult),
@@ -47,6 +51,13 @@ def encode_job(job: Job) -> bytes:
     """A job. The same job always gives the same bytes."""
     kind = job_kind(type(job))
     return packed({"kind": kind, "job": _JOBS[kind].dump_python(job, mode="json", by_alias=True)})
+
+
+def job_identity(job: Any) -> bytes:
+    """The same bytes for equal jobs, which go on with each other's work."""
+    kind = job_kind(type(job))
+    compared = {field.name for field in fields(job) if field.compare}
+    return packed({"kind": kind, "job": _JOBS[kind].dump_python(job, mode="json", by_alias=True, include=compared)})
 
 
 def decode_job(content: bytes) -> Job:

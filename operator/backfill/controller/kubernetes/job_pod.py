@@ -18,7 +18,7 @@ from backfill.controller.backends.injection import LAUNCHER_VOLUME
 from backfill.controller.backends.manifests import items, part
 from backfill.controller.backends.pod_template import spark_container
 from backfill.controller.jobs import Job, job_kind
-from backfill.controller.kubernetes.job_codec import encode_job
+from backfill.controller.kubernetes.job_codec import encode_job, job_identity
 from backfill.controller.kubernetes.names import ATTEMPT_LABEL, GROUP, UID_LABEL, backfill_labels, owner_reference
 from backfill.controller.kubernetes.resources import Manifest
 
@@ -54,7 +54,7 @@ _CONFINED = {
 
 def job_name(backfill: Backfill, job: Job) -> str:
     """The name of a job's pod and ConfigMap: the same job of the same Backfill has the same one."""
-    content = hashlib.sha256(backfill.metadata.uid.encode() + encode_job(job)).hexdigest()[:_HASH_CHARACTERS]
+    content = hashlib.sha256(backfill.metadata.uid.encode() + job_identity(job)).hexdigest()[:_HASH_CHARACTERS]
     return f"{backfill.metadata.name[:_PREFIX_CHARACTERS].rstrip('-')}-job-{content}"
 
 
@@ -62,6 +62,17 @@ def job_config_map(backfill: Backfill, job: Job) -> Manifest:
     """The ConfigMap: the pod reads the job from it and writes progress and result into it."""
     content = base64.b64encode(encode_job(job)).decode()
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(backfill, job), "binaryData": {JOB_KEY: content}}
+
+
+def job_notes(config_map: Manifest) -> Manifest:
+    """What is to be remembered of such a ConfigMap: not the job, and of the result only that there is one; both may be large."""
+    result = {RESULT_KEY: ""} if has_result(config_map) else {}
+    return {"metadata": config_map["metadata"], "data": config_map.get("data"), "binaryData": result}
+
+
+def has_result(config_map: Manifest | None) -> bool:
+    """Whether it is written down how the job has ended."""
+    return RESULT_KEY in ((config_map or {}).get("binaryData") or {})
 
 
 def job_pod(backfill: Backfill, job: Job, production: Manifest) -> Manifest:

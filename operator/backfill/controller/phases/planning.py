@@ -8,7 +8,7 @@ from backfill.api.errors import BadInput
 from backfill.controller.coordinate import steps_in_words
 from backfill.controller.decision import CancelJob, Next
 from backfill.controller.draft import Draft, in_lines
-from backfill.controller.jobs import JobState, PlanJob, PlanResult
+from backfill.controller.jobs import JobState, PlanJob, PlanResult, RecoverJob
 from backfill.controller.observed import Observed
 from backfill.controller.phases.obstacles import obstructed
 from backfill.controller.phases.work import work
@@ -25,15 +25,12 @@ _READS = "reads the metadata of the tables"
 def plan(observed: Observed, draft: Draft) -> Next:
     """Has the outputs checked and the plan made, then records it. Bad input ends the Backfill."""
     if draft.status.plan_id is not None:
-        draft.fail(_PLANNED, Reason.PLANNING_FAILED, f"{observed.plan_error}; cancel this backfill and start over")
-        return Next(at_rest=True)
+        return _recover(observed, draft, draft.status.plan_id)
     if observed.obstacles:
         return _obstructed(observed, draft)
     draft.condition(_PLANNED, "Unknown", Reason.PLANNING, _reading(observed))
     draft.set(workspace=observed.workspace)
-    metadata, spec = observed.backfill.metadata, observed.backfill.spec
-    place = Workspace(observed.workspace, spec.workspace_catalog)
-    job = PlanJob(metadata.namespace, metadata.name, metadata.uid, spec, place, observed.parallelism)
+    job = PlanJob.of(observed.backfill, _workspace(observed), observed.parallelism)
     made = work(observed, draft, job, _PLANNED)
     if isinstance(made, Next):
         return made
@@ -43,6 +40,26 @@ def plan(observed: Observed, draft: Draft) -> Next:
     _record(draft, made.result, observed.rivals)
     _say_what_is_not_validated(observed.backfill.spec, draft)
     return Next(requeue_seconds=0)
+
+
+def _workspace(observed: Observed) -> Workspace:
+    return Workspace(observed.workspace, observed.backfill.spec.workspace_catalog)
+
+
+def _recover(observed: Observed, draft: Draft, plan_id: str) -> Next:
+    """On a cluster the header of a plan is in a ConfigMap, which may be lost, and in the workspace, which a job can read."""
+    lost = observed.plan_error
+    if not observed.local:
+        draft.condition(_PLANNED, "Unknown", Reason.PLANNING, f"{lost}; it is read again from the workspace")
+        read = work(observed, draft, RecoverJob(plan_id, _workspace(observed)), _PLANNED)
+        if isinstance(read, Next):
+            return read
+        if isinstance(read.result, PlanHeader):
+            _say_ready(draft, read.result)
+            return Next(requeue_seconds=0)
+        lost = f"{lost}; {read.error}"
+    draft.fail(_PLANNED, Reason.PLANNING_FAILED, f"{lost}; cancel this backfill and start over")
+    return Next(actions=() if observed.local else (CancelJob(),), at_rest=True)
 
 
 def _obstructed(observed: Observed, draft: Draft) -> Next:
@@ -90,6 +107,10 @@ def _record(draft: Draft, result: object, warnings: tuple[str, ...]) -> None:
         sources=expected(header),
         outputs=result.outputs,
     )
+    _say_ready(draft, header, warnings)
+
+
+def _say_ready(draft: Draft, header: PlanHeader, warnings: tuple[str, ...] = ()) -> None:
     message = f"{header.steps:,} steps, {header.rows:,} rows in {sum(source.files for source in header.sources):,} files"
     draft.condition(_PLANNED, "True", Reason.PLAN_READY, "\n".join((message, *warnings, *header.warnings)))
 
