@@ -553,6 +553,11 @@ class Backfill(Model):
     """What was observed and done."""
 
 
+def unread(metadata: ObjectMeta, status: BackfillStatus) -> Backfill:
+    """A Backfill without a spec: nothing may ask for it."""
+    return Backfill.model_construct(metadata=metadata, status=status)  # type: ignore[call-arg]
+
+
 class Application(Model):
     """The part of a production SparkApplication that a local run uses; on a cluster the whole of it is the template."""
 

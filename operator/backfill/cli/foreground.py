@@ -65,8 +65,8 @@ def _kill_driver(store: LocalStore, backend: LocalBackend) -> None:
 
 
 def _end(reconciler: Reconciler, shown: Display, name: str) -> None:
-    """The first Ctrl-C (or SIGTERM) lets the step under way be committed; the second one kills."""
+    """The first Ctrl-C (or SIGTERM) lets the steps under way be committed; the second one kills."""
     if reconciler.shutting_down:
         raise Killed
     reconciler.shutting_down = True
-    shown.say(f"{name}: stops after the step under way; press Ctrl-C again to kill it")
+    shown.say(f"{name}: stops after the steps under way, at most four; press Ctrl-C again to kill it")

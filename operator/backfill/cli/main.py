@@ -86,7 +86,7 @@ def list_(state_dir: StateDir = DEFAULT_STATE, output: OutputOption = Output.TEX
 
 @app.command()
 def suspend(target: Target, state_dir: StateDir = DEFAULT_STATE, namespace: Namespace = None) -> None:
-    """Stop a backfill after the step under way. What was committed is kept."""
+    """Stop a backfill after the steps under way (at most four). What is committed is kept."""
     from backfill.cli.commands import Context, suspend_one
 
     raise typer.Exit(suspend_one(Context(state_dir, namespace), target))

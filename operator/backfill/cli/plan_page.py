@@ -12,8 +12,9 @@ def render_plan(name: str, summary: PlanSummary, *, estimated_for: str) -> Rende
     """The plan as a table, with what was proved and what to know; ``estimated_for`` says where it would take so long."""
     steps = summary.steps
     largest = f"{count(steps.most_rows, 'row')}, {size(steps.most_bytes)}"
+    stretch = f"{moment(summary.read_from)} to {moment(summary.read_to)} UTC"
     facts = [
-        f"  reads {moment(summary.read_from)} to {moment(summary.read_to)}: {count(summary.rows, 'row')}, {size(summary.bytes)}",
+        f"  reads {stretch}: {count(summary.rows, 'row')}, {size(summary.bytes)}",
         f"  {count(steps.count, 'step')} of up to {seconds(steps.longest_seconds)}; the largest has {largest}",
         f"  sources differ by a factor of {summary.rows_skew:,.1f} in rows and {summary.bytes_skew:,.1f} in bytes",
         f"  estimate {estimated_for}: {seconds(summary.estimated_seconds)}, if reading is what takes longest",
@@ -33,7 +34,7 @@ def _sources(sources: tuple[SourceSummary, ...]) -> Table:
     table.add_column("source", overflow="fold")
     for column in ("files", "wide", "rows", "size"):
         table.add_column(column, justify="right", no_wrap=True)
-    for column in ("first", "last"):
+    for column in ("first (UTC)", "last (UTC)"):
         table.add_column(column, no_wrap=True)
     for source in sources:
         table.add_row(

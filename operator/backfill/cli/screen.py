@@ -98,7 +98,7 @@ def progress_line(view: View) -> str:
         return planning_in_words(view.planning)
     parts = [f"{progress.committed:,} of {count(progress.steps, 'step')}", count(progress.rows_read, "row")]
     if view.status.watermark is not None:
-        parts.append(f"watermark {moment(view.status.watermark)}")
+        parts.append(f"watermark {moment(view.status.watermark)} UTC")
     if progress.rows_per_second is not None:
         parts.append(f"{progress.rows_per_second:,.0f} rows/s")
     if progress.eta is not None and progress.committed < progress.steps:
@@ -156,7 +156,7 @@ def _bars(view: View, scale: bool) -> RenderableType:
     for source in view.status.sources:
         grid.add_row(source.name, _lane(view, source), moment(source.watermark) if source.watermark else "")
     if scale:
-        grid.add_row("", _scale(view), "")
+        grid.add_row("", _scale(view), Text("UTC", style="dim"))
     return Padding(grid, (0, 0, 0, 2))
 
 

@@ -34,5 +34,5 @@ def show_all(context: Context) -> int:
         for backfill in backfills:
             print(result_line(backfill))  # noqa: T201
         return SUCCEEDED
-    Console().print(listing(backfills) if backfills else f"no backfills in {context.state}")
+    Console().print(listing(backfills) if backfills else f"no backfills in {context.state}", crop=False)
     return SUCCEEDED

@@ -4,14 +4,18 @@ Everything here may be asked at every turn and answers from memory or a cache. W
 controller between any two calls; whoever takes over reads what was written and goes on.
 """
 
-from collections.abc import Iterator, Set
-from typing import Protocol
+from __future__ import annotations
 
-from backfill.api.backfill import Backfill, BackfillSpec, BackfillStatus
-from backfill.api.split_assignment import SplitAssignmentSpec, SplitAssignmentStatus
-from backfill.controller.jobs import Job, JobState
-from backfill.planning.plan import PlanHeader
-from backfill.planning.workspace import Workspace
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:  # commands need no more of this than the error, and are to start quickly
+    from collections.abc import Iterator, Set
+
+    from backfill.api.backfill import Backfill, BackfillSpec, BackfillStatus
+    from backfill.api.split_assignment import SplitAssignmentSpec, SplitAssignmentStatus
+    from backfill.controller.jobs import Job, JobState
+    from backfill.planning.plan import PlanHeader
+    from backfill.planning.workspace import Workspace
 
 
 class ConflictError(Exception):

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from backfill.api.backfill import Backfill, BackfillStatus, ObjectMeta
+from backfill.api.backfill import BackfillStatus, ObjectMeta, unread
 from backfill.api.conditions import ConditionType, Reason
 from backfill.api.errors import Problem
 from backfill.controller.draft import Draft, in_lines
@@ -21,8 +21,3 @@ def refused(metadata: ObjectMeta, recorded: BackfillStatus, problems: tuple[Prob
     draft.set(observed_generation=generation, finished_at=now, spec_digest="")  # what was tried before may be tried again
     summarise(draft)
     return draft.status
-
-
-def unread(metadata: ObjectMeta, status: BackfillStatus) -> Backfill:
-    """A Backfill without a spec: nothing may ask for it."""
-    return Backfill.model_construct(metadata=metadata, status=status)  # type: ignore[call-arg]

@@ -115,7 +115,7 @@ def plan(
 def suspend(
     ctx: typer.Context, target: Name, *, namespace: Namespace = None, context: ContextName = None, kubeconfig: Kubeconfig = None
 ) -> None:
-    """Stop a Backfill after the step under way. What was committed is kept."""
+    """Stop a Backfill after the steps under way (at most four). What is committed is kept."""
     from backfill.cli.cluster.changes import suspend_one
 
     suspend_one(*_find(ctx, target, namespace, context, kubeconfig), Console())

@@ -22,12 +22,13 @@ _NONCE = "/spec/retryNonce"
 
 
 def suspend_one(place: Place, name: str, out: Console) -> None:
-    """Asks for a stop after the step under way."""
+    """Asks for a stop after the steps under way."""
     backfill = place.find(name)
     if _over(backfill, out):
         return
     place.change(backfill, [_set(_SUSPEND, True)])
-    _say(out, f"{name}: stops after the step under way; what is committed is kept. Go on with: {place.command('resume', name)}")
+    when = "stops after the steps under way, at most four; what is committed is kept"
+    _say(out, f"{name}: {when}. Go on with: {place.command('resume', name)}")
 
 
 def resume_one(place: Place, name: str, out: Console) -> None:

@@ -51,7 +51,7 @@ def follow_all(place: Place, *, everywhere: bool, as_json: bool) -> NoReturn:
     with Live(auto_refresh=False) as live:
         while True:
             found = _patiently(lambda: place.backfills(everywhere=everywhere))
-            live.update(table(readable(found), place, everywhere=everywhere), refresh=True)
+            live.update(table(found, place, everywhere=everywhere), refresh=True)
             time.sleep(_ALL_SECONDS)
 
 
@@ -61,7 +61,7 @@ def _print_changes(place: Place, everywhere: bool) -> NoReturn:
         found = _patiently(lambda: place.backfills(everywhere=everywhere))
         changed = [each for each in found if versions.get(each["metadata"]["uid"]) != each["metadata"]["resourceVersion"]]
         versions = {each["metadata"]["uid"]: each["metadata"]["resourceVersion"] for each in found}
-        for backfill in readable(changed):
+        for backfill in readable(changed, read):
             print_document(backfill, place)
         time.sleep(_ALL_SECONDS)
 

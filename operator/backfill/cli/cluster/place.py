@@ -1,6 +1,7 @@
 """Which cluster and namespace a command works in, and the Backfills there."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -8,7 +9,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from backfill import __version__
-from backfill.api.backfill import Backfill
+from backfill.api.backfill import Backfill, BackfillStatus, ObjectMeta, unread
 from backfill.api.errors import BackfillError, BadInput, Problem
 from backfill.api.manifest import load_for_cluster
 from backfill.api.problems import did_you_mean
@@ -20,6 +21,7 @@ from backfill.controller.kubernetes.resources import BACKFILL, Manifest
 OPERATORS_WORKSPACE: Final = "s3://default-workspace-of-the-operator"
 """Stands for a default that only the operator knows."""
 _NAMES_SHOWN = 5
+_OUTLINE = ("conditions", "progress", "watermark")
 _HOW_TO_INSTALL = "Backfill is not installed in this cluster; install it with: kubectl apply -k deploy/kustomize"
 
 
@@ -97,8 +99,26 @@ def read(found: Manifest) -> Backfill:
     Raises:
         BackfillError: an operator of another version has written it.
     """
-    try:
+    with _readable(found):
         return Backfill.model_validate(found)
+
+
+def read_outline(found: Manifest) -> Backfill:
+    """As much of a Backfill as a line about it needs, read in a fraction of the time: its name, and where it stands.
+
+    Raises:
+        BackfillError: as for :func:`read`.
+    """
+    metadata, status = found["metadata"], found.get("status", {})
+    with _readable(found):
+        outline = BackfillStatus.model_validate({part: status[part] for part in _OUTLINE if part in status})
+    return unread(ObjectMeta.model_construct(name=metadata["name"], namespace=metadata["namespace"]), outline)
+
+
+@contextmanager
+def _readable(found: Manifest) -> Iterator[None]:
+    try:
+        yield
     except ValidationError as error:
         where, detail = f"{found['metadata']['namespace']}/{found['metadata']['name']}", error.errors()[0]
         field = ".".join(str(part) for part in detail["loc"])

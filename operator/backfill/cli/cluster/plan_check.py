@@ -83,7 +83,7 @@ def _tell(backfill: Backfill, place: Place) -> None:
     steps = -(-(end - start) // step)
     lines = [
         f"{name}: the API server accepts it in namespace {backfill.metadata.namespace}",
-        f"  reads {moment(start)} to {moment(end)} of " + ", ".join(source.table for source in spec.sources),
+        f"  reads {moment(start)} to {moment(end)} UTC of " + ", ".join(source.table for source in spec.sources),
         f"  steps span at most {seconds(step.total_seconds())}: {count(steps, 'step')}, or more where data is dense",
         *(f"  output {output.name}: {output.table}, publish mode {output.publish.mode}" for output in spec.outputs),
         *([] if spec.workspace else ["  workspace: the operator's default; without one it is refused"]),

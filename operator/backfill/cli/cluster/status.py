@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 
@@ -12,7 +13,7 @@ from rich.text import Text
 from backfill.api.backfill import Backfill
 from backfill.api.errors import BackfillError
 from backfill.cli.cluster.advice import next_step
-from backfill.cli.cluster.place import Place, read
+from backfill.cli.cluster.place import Place, read, read_outline
 from backfill.cli.ending import SUCCEEDED
 from backfill.cli.pages import details, listing, outcome
 from backfill.cli.result import result
@@ -34,12 +35,12 @@ def show_one(place: Place, name: str, *, as_json: bool) -> int:
 
 def show_all(place: Place, *, everywhere: bool, as_json: bool) -> int:
     """A line for each Backfill."""
-    backfills = readable(place.backfills(everywhere=everywhere))
+    found = place.backfills(everywhere=everywhere)
     if as_json:
-        for backfill in backfills:
+        for backfill in readable(found, read):
             print_document(backfill, place)
     else:
-        wide_console().print(table(backfills, place, everywhere=everywhere))
+        wide_console().print(table(found, place, everywhere=everywhere), crop=False)
     return SUCCEEDED
 
 
@@ -59,34 +60,34 @@ def page(backfill: Backfill, place: Place) -> RenderableType:
     return Group(*parts)
 
 
-def table(backfills: list[Backfill], place: Place, *, everywhere: bool) -> RenderableType:
+def table(found: list[Manifest], place: Place, *, everywhere: bool) -> RenderableType:
     """Many Backfills for people."""
-    if backfills:
-        return listing(backfills, namespaces=everywhere)
+    if found:
+        return listing(readable(found, read_outline), namespaces=everywhere)
     return "no backfills in any namespace" if everywhere else f"no backfills in namespace {place.namespace}; look in all with -A"
 
 
 def print_document(backfill: Backfill, place: Place) -> None:
     """One Backfill for programs: the result as far as it has come, where it stands, and what to do next; on one line."""
-    now, status = datetime.now(UTC), backfill.status
+    now, status = datetime.now(UTC), backfill.status.to_manifest()
     advice = next_step(backfill, place, now)
     known = result(backfill) | {
         "namespace": backfill.metadata.namespace,
         "stage": outcome(View(backfill, now)),
-        "watermark": status.to_manifest().get("watermark"),
-        "progress": status.progress.to_manifest(),
-        "attempts": [attempt.to_manifest() for attempt in status.attempts],
+        "watermark": status.get("watermark"),
+        "progress": status["progress"],
+        "attempts": status.get("attempts", []),
         "nextStep": asdict(advice) if advice else None,
     }
     print(json.dumps(known, separators=(",", ":")), flush=True)  # noqa: T201
 
 
-def readable(found: list[Manifest]) -> list[Backfill]:
-    """Those that this version can read; the others are told of on standard error."""
+def readable(found: list[Manifest], reader: Callable[[Manifest], Backfill]) -> list[Backfill]:
+    """Those that ``reader`` can read; the others are told of on standard error."""
     backfills = []
     for each in found:
         try:
-            backfills.append(read(each))
+            backfills.append(reader(each))
         except BackfillError as error:
             Console(stderr=True).print(f"warning: {error}", highlight=False, markup=False, soft_wrap=True)
     return sorted(backfills, key=lambda backfill: (backfill.metadata.namespace, backfill.metadata.name))

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from pydantic import ValidationError
 
-from backfill.api.backfill import API_VERSION, KIND, Backfill, BackfillSpec, BackfillStatus, ObjectMeta
+from backfill.api.backfill import API_VERSION, KIND, Backfill, BackfillSpec, BackfillStatus, ObjectMeta, unread
 from backfill.api.errors import BadInput, InvalidManifest, Problem
 from backfill.api.problems import problems_of, read_json
 from backfill.api.rules import check_spec
@@ -16,7 +16,7 @@ from backfill.controller.kubernetes.client import Cluster
 from backfill.controller.kubernetes.errors import NotFound
 from backfill.controller.kubernetes.names import CONTROLLER_MANAGER, FINALIZER, Key
 from backfill.controller.kubernetes.resources import BACKFILL, Manifest
-from backfill.controller.refusal import refused, unread
+from backfill.controller.refusal import refused
 from backfill.planning.workspace import Workspace
 
 OnStatus = Callable[[Backfill, BackfillStatus], None]
