@@ -93,7 +93,7 @@ def test_a_status_shows_lanes_attempts_and_conditions(
         (WAITING, "kubectl backfill approve july -n {}"),
         ((ConditionType.RUNNING, "Unknown", Reason.BACKING_OFF, "attempt 1 failed"), "kubectl backfill logs july -n {}"),
     ],
-    ids=["failed for good", "the table has changed", "waits for approval", "backs off"],
+    ids=["failed for good", "the table has changed", "the result is gone", "waits for approval", "backs off"],
 )
 def test_a_status_says_what_to_do_next(
     kubectl_backfill: KubectlBackfill, admin: Rest, namespace: str, july: str, told: Told, command: str
