@@ -16,6 +16,7 @@ from backfill.controller.kubernetes.events import Recorder
 from backfill.controller.kubernetes.job_pods import JobPods
 from backfill.controller.kubernetes.metrics import Metrics
 from backfill.controller.kubernetes.names import Key
+from backfill.controller.kubernetes.pod_places import PodPlaces
 from backfill.controller.kubernetes.pool import JobPool
 from backfill.controller.kubernetes.queue import WorkQueue
 from backfill.controller.kubernetes.turns import Turns
@@ -64,7 +65,8 @@ class MortalOperator:
         self._queue: WorkQueue[Key] = WorkQueue()
         recorder = Recorder(cluster, "mortal")
         pool = cast(JobPool, _PoolHere())
-        cases = Cases(cluster, caches, pool, JobPods(cluster), self._queue.mark, recorder.status_written)
+        pods = JobPods(cluster, caches.pods, caches.notes, PodPlaces(caches.pods, most=1))
+        cases = Cases(cluster, caches, pool, pods, self._queue.mark, recorder.status_written)
         caches.listen(self._queue.mark)
         find = caches.backfills.get
         self._turns = Turns(self._queue, lambda key: find(*key), cases.open, Metrics(lambda: ()), leads=lambda: True)

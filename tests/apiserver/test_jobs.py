@@ -1,6 +1,7 @@
 """Jobs on a cluster: credentials from Secrets, and pods whose program runs here under the driver's identity."""
 
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,17 @@ from roles import rules_of
 from backfill.api.backfill import Backfill
 from backfill.api.errors import BadInput
 from backfill.controller.jobs import Job, PlanJob, PlanResult
+from backfill.controller.kubernetes.cases import Caches
 from backfill.controller.kubernetes.client import Cluster
 from backfill.controller.kubernetes.credentials import catalog_credentials
-from backfill.controller.kubernetes.job_pod import job_config_map, job_pod
+from backfill.controller.kubernetes.job_codec import encode_progress
+from backfill.controller.kubernetes.job_pod import job_config_map, job_name, job_pod
 from backfill.controller.kubernetes.job_pods import JobPods, PodJobs
+from backfill.controller.kubernetes.pod_places import PodPlaces
 from backfill.controller.kubernetes.pool import JobPool
 from backfill.controller.kubernetes.resources import CONFIG_MAP, POD
+from backfill.controller.kubernetes.watching import Login, Relisting, Watching
+from backfill.planning.progress import PlanningProgress
 from backfill.planning.workspace import Workspace
 from table_jobs import PARALLELISM, Clicks, clicks_spec, ended
 
@@ -48,25 +54,50 @@ PRODUCTION = {
 }
 
 
+class Operator:
+    """What an operator knows and may do, as far as jobs in pods need it. Its requests are counted."""
+
+    def __init__(self, kubeconfig: Path, namespace: str, most: int, start_seconds: float):
+        self.requests = 0
+        login, caches = Login(kubeconfig), Caches()
+        self._cluster = login.cluster(on_request=self._count)
+        Relisting(self._cluster, caches.watched(), [namespace]).list_once()
+        self._watching = Watching(caches.watched(), [namespace], login.connection)
+        self._watching.start()
+        self.pods = JobPods(self._cluster, caches.pods, caches.notes, PodPlaces(caches.pods, most), start_seconds)
+
+    def close(self) -> None:
+        self._watching.close()
+        self._cluster.close()
+
+    def _count(self, verb: str, kind: str, status: int, seconds: float) -> None:
+        self.requests += 1
+
+
 class Stage:
     """A production application, a Backfill of a real table, and whoever works on it."""
 
-    def __init__(self, admin: Rest, namespace: str, cluster: Cluster, clicks: Clicks, kubelet: Kubelet):
-        self.admin, self.namespace, self.cluster, self.clicks, self.kubelet = admin, namespace, cluster, clicks, kubelet
+    def __init__(self, admin: Rest, namespace: str, kubeconfig: Path, clicks: Clicks, kubelet: Kubelet):
+        self.admin, self.namespace, self.kubeconfig, self.clicks, self.kubelet = admin, namespace, kubeconfig, clicks, kubelet
+        self.cluster = Cluster.from_kubeconfig(kubeconfig)
         admin.create(SPARK_APPLICATIONS.format(namespace), PRODUCTION).expect()
+        self.backfill = self.another("january")
+        self.operators: list[Operator] = []
+
+    def another(self, name: str) -> Backfill:
+        """A Backfill of the same table."""
         spec = clicks_spec(
             catalogs=[{"name": "lake", "secretRef": {"name": "lake-catalog"}}],
             planning={"runIn": "Pod"},
-            workspace=str(kubelet.directory / "workspace"),
+            workspace=str(self.kubelet.directory / "workspace"),
         )
         manifest = {
             "apiVersion": "backfill.dev/v1alpha1",
             "kind": "Backfill",
-            "metadata": {"name": "january"},
+            "metadata": {"name": name},
             "spec": spec.to_manifest(),
         }
-        self.backfill = Backfill.model_validate(admin.create(BACKFILLS.format(namespace), manifest).expect())
-        self._made: list[JobPods] = []
+        return Backfill.model_validate(self.admin.create(BACKFILLS.format(self.namespace), manifest).expect())
 
     def with_secret(self, **properties: str) -> "Stage":
         secret = {"metadata": {"name": "lake-catalog"}, "stringData": properties or self.clicks.properties}
@@ -77,32 +108,40 @@ class Stage:
         self.admin.create(f"api/v1/namespaces/{self.namespace}/secrets", {"metadata": {"name": "lake-catalog"}}).expect()
         return self
 
-    def runner(self, **options: float) -> PodJobs:
-        self._made.append(JobPods(self.cluster, look_seconds=0.05, **options))
-        return self._made[-1].runner(lambda: self.backfill, lambda: None)
+    def operator(self, kubeconfig: Path | None = None, most: int = 10, start_seconds: float = 300.0) -> Operator:
+        """One that begins now."""
+        self.operators.append(Operator(kubeconfig or self.kubeconfig, self.namespace, most, start_seconds))
+        return self.operators[-1]
 
-    def job(self, **changes: Any) -> PlanJob:
-        spec = self.backfill.spec.model_copy(update=changes)
-        place = Workspace(str(self.kubelet.directory / "workspace"))
-        return PlanJob(self.namespace, "january", self.backfill.metadata.uid, spec, place, PARALLELISM)
+    def runner(self, **options: Any) -> PodJobs:
+        """The Backfill's jobs, in an operator that begins now."""
+        return self.jobs_of(self.backfill, self.operator(**options))
+
+    def jobs_of(self, backfill: Backfill, operator: Operator) -> PodJobs:
+        return operator.pods.runner(lambda: backfill, lambda seconds: None)
+
+    def job(self, backfill: Backfill | None = None, **changes: Any) -> PlanJob:
+        of = backfill or self.backfill
+        changed = of.model_copy(update={"spec": of.spec.model_copy(update=changes)})
+        return PlanJob.of(changed, Workspace(str(self.kubelet.directory / "workspace")), PARALLELISM)
 
     def started(self, runner: PodJobs, job: Job) -> Manifest:
+        """The job's pod, once there is only this one."""
         runner.start(job)
-        return self.kubelet.pod()
+        return dict(eventually(lambda: runner.state and self.kubelet.pods(), "the job's pod")[0])
 
     def close(self) -> None:
-        for pods in self._made:
-            pods.close()
+        for operator in self.operators:
+            operator.close()
+        self.cluster.close()
 
 
 @pytest.fixture
 def stage(admin: Rest, namespace: str, service_account: ServiceAccountMaker, tmp_path: Path) -> Iterator[Stage]:
     kubelet = Kubelet(admin, namespace, service_account("spark", DRIVER), tmp_path / "pod")
-    cluster = Cluster.from_kubeconfig(service_account("operator", OPERATOR))
-    stage = Stage(admin, namespace, cluster, Clicks(tmp_path / "lake"), kubelet)
+    stage = Stage(admin, namespace, service_account("operator", OPERATOR), Clicks(tmp_path / "lake"), kubelet)
     yield stage
     stage.close()
-    cluster.close()
 
 
 def test_the_plan_of_a_pod_is_the_one_that_the_operators_own_process_makes(stage: Stage) -> None:
@@ -123,7 +162,7 @@ def test_the_plan_of_a_pod_is_the_one_that_the_operators_own_process_makes(stage
 def test_an_operator_that_starts_anew_finds_the_pod_and_its_result(stage: Stage) -> None:
     job = stage.job()
     pod = stage.started(stage.with_secret().runner(), job)
-    stage.close()
+    stage.operators.pop().close()
     again = stage.runner()
     assert stage.started(again, job)["metadata"]["uid"] == pod["metadata"]["uid"]
     stage.kubelet.run(pod)
@@ -209,7 +248,6 @@ def test_a_pod_that_does_not_start_says_why_and_fails_in_the_end(stage: Stage, s
 def test_a_pod_that_is_deleted_fails_its_job(stage: Stage) -> None:
     job, runner = stage.job(), stage.runner()
     pod = stage.started(runner, job)
-    eventually(lambda: runner.state and "PodPending" in runner.state.waits_for, "the pod is known")
     stage.cluster.delete(POD, stage.namespace, pod["metadata"]["name"], grace_seconds=0)
     assert "was deleted before the plan job was done" in str(ended(runner, job).error)
 
@@ -227,15 +265,71 @@ def test_what_is_cancelled_is_removed_and_can_be_started_again(stage: Stage) -> 
 
 
 def test_another_job_takes_the_place_of_the_one_under_way(stage: Stage) -> None:
-    runner = stage.runner()
+    runner = stage.runner(most=1)
     first = stage.started(runner, stage.job())
-    runner.start(stage.job(retry_nonce="again"))
+    runner.start(stage.job(max_misalignment=timedelta(hours=2)))
 
     def only_another() -> bool:
+        assert runner.state
+        assert runner.state.phase == "Running", runner.state.error
         names = [pod["metadata"]["name"] for pod in stage.kubelet.pods()]
         return len(names) == 1 and names != [first["metadata"]["name"]]
 
     eventually(only_another, "the pod of the other job")
+
+
+def test_what_an_earlier_job_left_is_no_failure_of_the_next_one(stage: Stage, service_account: ServiceAccountMaker) -> None:
+    """Here it can not be removed, since the operator may delete nothing."""
+    rules = [rule | {"verbs": [verb for verb in rule["verbs"] if verb != "delete"]} for rule in OPERATOR]
+    runner = stage.with_secret().runner(kubeconfig=service_account("operator-without-delete", rules))
+    stage.started(runner, stage.job())
+    another = stage.job(max_misalignment=timedelta(hours=2))
+    runner.start(another)
+    pods = eventually(lambda: runner.state and len(found := stage.kubelet.pods()) == 2 and found, "both pods")
+    newest = next(pod for pod in pods if pod["metadata"]["name"] == job_name(stage.backfill, another))
+    stage.kubelet.run(newest)
+    assert ended(runner, another).phase == "Done"
+
+
+def test_a_job_under_way_costs_no_requests(stage: Stage) -> None:
+    job, runner = stage.job(), stage.runner()
+    stage.kubelet.tell(stage.started(runner, job), {"phase": "Running"} | waiting("ContainerCreating", "pulls the image"))
+    eventually(lambda: runner.state and "pulls the image" in runner.state.waits_for, "the watch tells of the pod")
+    before = stage.operators[-1].requests
+    for _ in range(100):
+        assert runner.state
+        assert runner.state.phase == "Running"
+    assert stage.operators[-1].requests == before
+
+
+def test_progress_of_a_pod_arrives(stage: Stage) -> None:
+    job, runner = stage.job(), stage.runner()
+    pod = stage.started(runner, job)
+    progress = PlanningProgress("clicks", 3, 7, 1000)
+    name = pod["metadata"]["name"]
+    stage.cluster.merge(CONFIG_MAP, stage.namespace, name, {"data": {"progress": encode_progress(progress)}}, manager="pod")
+    stage.kubelet.tell(pod, {"phase": "Running", "containerStatuses": [status_of({"running": {"startedAt": None}})]})
+    eventually(lambda: runner.state and runner.state.progress == progress, "the progress")
+
+
+def test_pods_are_bounded_in_number_and_jobs_wait_in_order_also_for_those_of_an_operator_before(stage: Stage) -> None:
+    backfills = [stage.backfill, stage.another("february"), stage.another("march")]
+    jobs = [stage.job(backfill) for backfill in backfills]
+    first = stage.started(stage.with_secret().runner(most=1), jobs[0])
+    operator = stage.operator(most=1)
+    runners = [stage.jobs_of(backfill, operator) for backfill in backfills]
+    for number in (2, 1, 0):
+        runners[number].start(jobs[number])
+        assert runners[number].state
+    assert [runner.state and runner.state.waits_for for runner in runners[1:]] == ["its turn", "its turn"]
+    assert stage.kubelet.pods() == [first]
+    stage.kubelet.run(first)
+    assert ended(runners[0], jobs[0]).phase == "Done"
+    eventually(lambda: runners[2].state and runners[2].state.waits_for != "its turn", "the turn of who waits longest")
+    assert runners[1].state
+    assert runners[1].state.waits_for == "its turn"
+    names = [pod["metadata"]["name"] for pod in stage.kubelet.pods()]
+    assert names == [job_name(backfills[2], jobs[2])]
 
 
 def test_without_the_application_there_is_no_pod_and_the_field_is_named(stage: Stage) -> None:

@@ -21,7 +21,7 @@ get list watch create delete         sparkapplications.spark.apache.org
 get                       scheduledsparkapplications.sparkoperator.k8s.io
 get list watch create delete         pods
 get                       pods/log
-get list create patch delete         configmaps
+get list watch create patch delete   configmaps
 get create patch          events
 """
 OPERATOR_MAY_NOT = """
@@ -36,7 +36,6 @@ create get                pods/exec
 create                    pods/eviction
 create                    pods/ephemeralcontainers
 get list watch create patch update delete   secrets
-watch                     configmaps
 list watch                events
 get create patch          serviceaccounts
 create                    serviceaccounts/token

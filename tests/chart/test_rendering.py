@@ -89,14 +89,14 @@ def test_values_reach_the_operator() -> None:
     values = VARIANTS["one namespace"] | {
         "workspace": {"uri": "s3://lake/work"},
         "workers": 3,
-        "jobs": {"concurrent": 4, "memory": "3Gi"},
+        "jobs": {"concurrent": 4, "memory": "3Gi", "pods": 7},
         "apiRequestsPerSecond": 12.5,
         "log": {"level": "debug", "format": "text"},
     }
     settings = parse(operator_arguments(rendered(values)), ENVIRONMENT)
     assert settings.namespaces == ("streaming",)
     assert settings.default_workspace == "s3://lake/work"
-    assert (settings.workers, settings.jobs, settings.job_memory) == (3, 4, 3 * 2**30)
+    assert (settings.workers, settings.jobs, settings.job_memory, settings.job_pods) == (3, 4, 3 * 2**30, 7)
     assert (settings.qps, settings.log_level, settings.log_format) == (12.5, "debug", "text")
 
 
@@ -106,7 +106,7 @@ def test_in_the_whole_cluster_no_namespaces_are_named() -> None:
 
 @pytest.mark.parametrize(
     ("jobs", "limit"),
-    [({}, "2560Mi"), ({"concurrent": 3, "memory": "2Gi"}, "6656Mi"), ({"concurrent": 1, "memory": "1536Mi"}, "2048Mi")],
+    [({}, "3584Mi"), ({"concurrent": 3, "memory": "2Gi"}, "6656Mi"), ({"concurrent": 1, "memory": "1536Mi"}, "2048Mi")],
 )
 def test_a_replica_may_use_what_its_jobs_may_take(jobs: Values, limit: str) -> None:
     assert pod_spec({"jobs": jobs})["containers"][0]["resources"]["limits"] == {"memory": limit}

@@ -45,9 +45,17 @@ def owner_uid(manifest: Manifest) -> str | None:
 class Cache:
     """Objects of one kind by namespace and name. Threads share it; what it gives must not be changed."""
 
-    def __init__(self, backfill_of: Callable[[Manifest], Key | None]):
-        """``backfill_of`` says which Backfill an object has to do with; one that has to do with none is not kept."""
+    def __init__(
+        self, backfill_of: Callable[[Manifest], Key | None], essence: Callable[[Manifest], Manifest] = lambda manifest: manifest
+    ):
+        """What is kept.
+
+        Args:
+            backfill_of: says which Backfill an object has to do with; one that has to do with none is not kept.
+            essence: what to keep of an object, with its labels, names and versions.
+        """
         self._backfill_of = backfill_of
+        self._essence = essence
         self._objects: dict[Key, Manifest] = {}
         self._of_backfill: defaultdict[Key, set[Key]] = defaultdict(set)
         self._deleted: OrderedDict[Key, int] = OrderedDict()
@@ -73,7 +81,7 @@ class Cache:
                 return
             if key in self._objects:
                 self._remove(key)
-            self._objects[key] = _without_managed_fields(manifest)
+            self._objects[key] = self._essence(_without_managed_fields(manifest))
             self._of_backfill[backfill].add(key)
             self._deleted.pop(key, None)
         self._tell(backfill)

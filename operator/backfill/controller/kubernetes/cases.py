@@ -8,13 +8,22 @@ from backfill.controller.backends.apache import Apache
 from backfill.controller.backends.kubernetes import KubernetesBackend
 from backfill.controller.kubernetes.cache import Cache, Listener, labelled_key, own_key, uid_of
 from backfill.controller.kubernetes.channel import KubernetesChannel
-from backfill.controller.kubernetes.client import Cluster
+from backfill.controller.kubernetes.client import Cluster, Not
+from backfill.controller.kubernetes.job_pod import JOB_LABEL, job_notes
 from backfill.controller.kubernetes.job_pods import JobPods
 from backfill.controller.kubernetes.jobs import ChosenJobs
 from backfill.controller.kubernetes.names import BACKFILL_LABEL, Key
 from backfill.controller.kubernetes.plans import KubernetesPlans
 from backfill.controller.kubernetes.pool import JobPool
-from backfill.controller.kubernetes.resources import BACKFILL, POD, SPARK_APPLICATION, SPLIT_ASSIGNMENT, Manifest, Resource
+from backfill.controller.kubernetes.resources import (
+    BACKFILL,
+    CONFIG_MAP,
+    POD,
+    SPARK_APPLICATION,
+    SPLIT_ASSIGNMENT,
+    Manifest,
+    Resource,
+)
 from backfill.controller.kubernetes.store import KubernetesStore, OnStatus
 from backfill.controller.kubernetes.turns import Case
 from backfill.controller.kubernetes.watching import Watched
@@ -36,6 +45,9 @@ class Caches:
     assignments: Cache = field(default_factory=lambda: Cache(own_key))
     children: Mapping[Resource, Cache] = field(default_factory=_children)
     pods: Cache = field(default_factory=lambda: Cache(labelled_key))
+    """Of drivers and of jobs."""
+    notes: Cache = field(default_factory=lambda: Cache(labelled_key, job_notes))
+    """The ConfigMaps of jobs in pods."""
 
     def watched(self) -> list[Watched]:
         """Which kinds are watched, and what of them."""
@@ -44,7 +56,8 @@ class Caches:
             Watched(BACKFILL, self.backfills),
             Watched(SPLIT_ASSIGNMENT, self.assignments),
             *(Watched(resource, cache, made_for_us) for resource, cache in self.children.items()),
-            Watched(POD, self.pods, made_for_us | {"spark-role": "driver"}),
+            Watched(POD, self.pods, made_for_us | {"spark-role": Not("executor")}),
+            Watched(CONFIG_MAP, self.notes, made_for_us | {JOB_LABEL: None}),
         ]
 
     def listen(self, listener: Listener) -> None:
@@ -61,8 +74,8 @@ class Cases:
     caches: Caches
     pool: JobPool
     pods: JobPods
-    mark: Callable[[Key], None]
-    """Called when a job has news."""
+    mark: Callable[[Key, float], None]
+    """Asks for a turn after some seconds."""
     on_status: OnStatus
     default_workspace: str | None = None
 
@@ -76,7 +89,7 @@ class Cases:
 
         backend = KubernetesBackend(self.cluster, find, caches.children, caches.pods, default_workspace=self.default_workspace)
         channel = KubernetesChannel(self.cluster, caches.assignments, key, uid)
-        jobs = self._jobs(key, uid, find)
+        jobs = self._jobs(key, find)
         plans = KubernetesPlans(self.cluster)
         reconciler = Reconciler(store, plans, backend, channel, jobs, progress_every_seconds=PROGRESS_SECONDS)
         return Case(uid, store, jobs, reconciler)
@@ -86,9 +99,8 @@ class Cases:
             self.cluster, self.caches.backfills, key, uid, default_workspace=self.default_workspace, on_status=self.on_status
         )
 
-    def _jobs(self, key: Key, uid: str, find: Callable[[], Backfill | None]) -> ChosenJobs:
-        def news() -> None:
-            self.mark(key)
+    def _jobs(self, key: Key, find: Callable[[], Backfill | None]) -> ChosenJobs:
+        def again(seconds: float) -> None:
+            self.mark(key, seconds)
 
-        in_thread_of_pods = self._store(key, uid).load  # what a turn has loaded must not change under it
-        return ChosenJobs(find, self.pool.runner(key, news), self.pods.runner(in_thread_of_pods, news))
+        return ChosenJobs(find, self.pool.runner(key, lambda: again(0)), self.pods.runner(find, again))

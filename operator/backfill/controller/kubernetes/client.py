@@ -15,7 +15,15 @@ from backfill.controller.kubernetes.resources import POD, Manifest, Resource
 from backfill.controller.kubernetes.throttle import Throttle
 from backfill.controller.kubernetes.transport import Call, OnRequest, Transport
 
-Labels = Mapping[str, str | None]
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """Any other value of a label, or none."""
+
+    value: str
+
+
+Labels = Mapping[str, str | Not | None]
 """Labels that objects must have; None: whatever the value."""
 
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -267,7 +275,17 @@ class Cluster:
 
 def label_selector(labels: Labels) -> str:
     """The labels as the API server wants to be asked for them."""
-    return ",".join(name if value is None else f"{name}={value}" for name, value in labels.items())
+    return ",".join(_requirement(name, value) for name, value in labels.items())
+
+
+def _requirement(name: str, value: str | Not | None) -> str:
+    match value:
+        case None:
+            return name
+        case Not(other):
+            return f"{name}!={other}"
+        case _:
+            return f"{name}={value}"
 
 
 def _selector(labels: Labels | None) -> tuple[tuple[str, str], ...]:

@@ -1,95 +1,74 @@
 """Jobs in pods of the Backfill's namespace, with the identity, the image and the volumes of the application's driver.
 
 Nothing about a job is kept here alone: its pod and its ConfigMap are named after what it does, so an operator that starts
-anew finds a job under way, and the result of one that is done, by asking for it once more.
+anew finds a job under way, and the result of one that is done, by asking for it once more. What becomes of them is told by
+the caches; the API server is asked only where something is to be made, fetched or removed.
 """
 
 import base64
 import logging
-import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from backfill.api.backfill import Backfill
-from backfill.api.errors import BackfillError, BadInput, first_line
+from backfill.api.errors import BackfillError, BadInput, Problem
 from backfill.controller.backends.driver_state import driver_state
-from backfill.controller.backends.production import read_production
 from backfill.controller.interfaces import ConflictError
 from backfill.controller.job_process import failed, told
 from backfill.controller.jobs import Job, JobState, job_kind
+from backfill.controller.kubernetes.cache import Cache, uid_of
 from backfill.controller.kubernetes.client import Cluster
 from backfill.controller.kubernetes.errors import AlreadyExists, ClusterError, Unauthorized, Unreachable
 from backfill.controller.kubernetes.job_codec import decode_end, decode_progress
-from backfill.controller.kubernetes.job_pod import JOB_LABEL, PROGRESS_KEY, RESULT_KEY, job_config_map, job_name, job_pod
-from backfill.controller.kubernetes.names import CONTROLLER_MANAGER, backfill_labels
+from backfill.controller.kubernetes.job_pod import (
+    JOB_LABEL,
+    PROGRESS_KEY,
+    RESULT_KEY,
+    has_result,
+    job_config_map,
+    job_name,
+    job_pod,
+)
+from backfill.controller.kubernetes.names import CONTROLLER_MANAGER, Key
+from backfill.controller.kubernetes.plans import application_of
+from backfill.controller.kubernetes.pod_places import PodPlaces
 from backfill.controller.kubernetes.resources import CONFIG_MAP, POD, Manifest, Resource
+from backfill.controller.observed import DriverState
 
 _LOG = logging.getLogger(__name__)
-_LOOK_SECONDS = 2.0
-_STOP_SECONDS = 1.0
-"""A request under way is not waited for any longer: the thread makes nothing that is not found again."""
 START_SECONDS: Final = 300.0
 """How long a pod may wait for a node and its image."""
+_AGAIN_SECONDS = 2.0
+"""Between two tries of what the API server does not answer."""
 _LOG_LINES = 30
 _OUT_OF_MEMORY = "OOMKilled"
 
 
+@dataclass(frozen=True, slots=True)
 class JobPods:
-    """All Backfills' jobs in pods. One thread makes the pods and looks after them."""
+    """What the jobs in pods of all Backfills share."""
 
-    def __init__(self, cluster: Cluster, *, look_seconds: float = _LOOK_SECONDS, start_seconds: float = START_SECONDS):
-        """``look_seconds``: between two looks at each pod. ``start_seconds``: how long one may take to start."""
-        self.cluster = cluster
-        self.start_seconds = start_seconds
-        self._look_seconds = look_seconds
-        self._runners: set[PodJobs] = set()
-        self._news = threading.Condition()
-        self._closed = False
-        self._thread: threading.Thread | None = None
+    cluster: Cluster
+    pods: Cache
+    """Holds at least the pods of jobs."""
+    notes: Cache
+    """The ConfigMaps of jobs, see :func:`~backfill.controller.kubernetes.job_pod.job_notes`."""
+    places: PodPlaces
+    start_seconds: float = START_SECONDS
+    """How long one may take to start."""
 
-    def runner(self, find: Callable[[], Backfill | None], on_change: Callable[[], None]) -> "PodJobs":
+    def runner(self, find: Callable[[], Backfill | None], again: Callable[[float], None]) -> "PodJobs":
         """The jobs of one Backfill.
 
         Args:
-            find: the Backfill as it is now; asked in the thread of the pods.
-            on_change: there is something new in its state; called in that thread.
+            find: the Backfill as it is now; asked often.
+            again: has the state asked for once more, after some seconds. It is asked for in any case when one of the
+                caches has news of the Backfill.
         """
-        return PodJobs(self, find, on_change)
-
-    def attend(self, runner: "PodJobs") -> None:
-        """Looks after a runner from now on, and at once."""
-        with self._news:
-            self._runners.add(runner)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._look_after_all, name="job-pods", daemon=True)
-                self._thread.start()
-            self._news.notify()
-
-    def close(self) -> None:
-        """Ends the thread, and waits a moment for it. Pods go on; whoever comes after finds them."""
-        with self._news:
-            self._closed = True
-            self._news.notify()
-        if self._thread is not None:
-            self._thread.join(_STOP_SECONDS)
-
-    def _look_after_all(self) -> None:
-        while True:
-            with self._news:
-                if self._closed:
-                    return
-                runners = list(self._runners)
-            for runner in runners:
-                if not runner.look():
-                    with self._news:
-                        if not runner.busy:
-                            self._runners.discard(runner)
-            with self._news:
-                fresh = self._runners - set(runners)
-                if not self._closed and not fresh:
-                    self._news.wait(self._look_seconds if self._runners else None)
+        return PodJobs(self, find, again)
 
 
 @dataclass(slots=True, eq=False)
@@ -97,198 +76,190 @@ class _Run:
     """One job in a pod."""
 
     job: Job
-    began: float = field(default_factory=time.monotonic)
-    name: str = ""
-    namespace: str = ""
-    backfill: str = ""
+    pod: Key | None = None
+    """The pod and its ConfigMap, once it is known whose they are."""
     made: bool = False
     """Its pod was seen or made: if it is missing later, it is gone."""
+    since: float = field(default_factory=time.monotonic)
+    """When that was."""
 
 
 class PodJobs:
-    """Does the jobs of one Backfill in pods, one at a time."""
+    """Does the jobs of one Backfill in pods, one at a time. One thread uses it at a time."""
 
-    def __init__(self, pods: JobPods, find: Callable[[], Backfill | None], on_change: Callable[[], None]):
-        self._pods = pods
+    def __init__(self, pods: JobPods, find: Callable[[], Backfill | None], again: Callable[[float], None]):
+        self._shared = pods
         self._cluster = pods.cluster
         self._find = find
-        self._on_change = on_change
-        self._lock = threading.Lock()
+        self._again = again
         self._run: _Run | None = None
-        self._abandoned: list[_Run] = []
         self._state: JobState | None = None
 
     @property
     def state(self) -> JobState | None:
-        """The job under way or done last."""
+        """The job under way or done last. What is to be done for a job under way is done when this is asked."""
+        if self._run is not None and self._state is not None and self._state.phase == "Running":
+            self._state = self._looked_after(self._run, self._state)
+            if self._state.phase != "Running" and self._run.pod is not None:
+                self._shared.places.leave(self._run.pod)
         return self._state
-
-    @property
-    def busy(self) -> bool:
-        """Whether there is something to look after."""
-        with self._lock:
-            return bool(self._abandoned) or (self._state is not None and self._state.phase == "Running")
 
     def start(self, job: Job) -> None:
         """Begins a job, or goes on with its pod, and abandons another one that is under way."""
-        with self._lock:
-            if self._run is not None and self._run.job != job:
-                self._abandoned.append(self._run)
-            self._run, self._state = _Run(job), JobState(job, "Running", waits_for="its pod")
-        self._pods.attend(self)
+        if self._run is not None and self._run.job != job:
+            self.cancel()
+        self._run, self._state = _Run(job), JobState(job, "Running", waits_for="its pod")
+        self._again(0)
 
     def cancel(self) -> None:
-        """Abandons the job under way and forgets the last one; its pod and ConfigMap are deleted soon."""
-        with self._lock:
-            if self._run is not None:
-                self._abandoned.append(self._run)
-            self._run, self._state = None, None
-        self._pods.attend(self)
+        """Abandons the job under way and forgets the last one, and removes pod and ConfigMap."""
+        run = self._run
+        self.close()
+        if run is None or run.pod is None:
+            return
+        for resource, cache in self._kinds:
+            left = cache.get(*run.pod)
+            if left is not None:
+                self._remove(resource, cache, left)
 
     def close(self) -> None:
         """Looks no more. What is in the cluster goes with the Backfill."""
-        with self._lock:
-            self._abandoned.clear()
-            self._run, self._state = None, None
+        if self._run is not None and self._run.pod is not None:
+            self._shared.places.leave(self._run.pod)
+        self._run, self._state = None, None
 
-    def look(self) -> bool:
-        """Deletes what was abandoned, and sees what became of the job under way. False: there is no more to do.
+    @property
+    def _kinds(self) -> tuple[tuple[Resource, Cache], ...]:
+        return (POD, self._shared.pods), (CONFIG_MAP, self._shared.notes)
 
-        Only the thread of the pods calls it.
-        """
-        with self._lock:
-            run, state, abandoned = self._run, self._state, list(self._abandoned)
+    def _looked_after(self, run: _Run, state: JobState) -> JobState:
         try:
-            for old in abandoned:
-                self._remove(old)
-            if run is not None and state is not None and state.phase == "Running":
-                self._tell(run, self._step(run, state))
+            return self._step(run, state)
         except (Unreachable, Unauthorized) as error:
-            _LOG.warning("looks at job pods again in a moment: %s", error)
+            _LOG.warning("the %s job's pod is looked after again in a moment: %s", job_kind(type(run.job)), error)
+            self._again(_AGAIN_SECONDS)
+            return replace(state, waits_for="the API server")
         except BackfillError as error:
-            self._fail(run, state, error)
-        except Exception as error:
-            _LOG.exception("a job pod could not be looked after")
-            self._fail(run, state, BackfillError(f"{type(error).__name__}: {first_line(error)} (details in the operator's log)"))
-        return self.busy
+            return failed(state, error)
 
     def _step(self, run: _Run, state: JobState) -> JobState:
         backfill = self._find()
         if backfill is None:
             raise BackfillError("the Backfill is gone")
-        if not run.name:
-            run.name, run.namespace = job_name(backfill, run.job), backfill.metadata.namespace
-            run.backfill = backfill.metadata.name
-            self._remove_others(run, backfill)
-        notes = self._get(CONFIG_MAP, run)
-        if notes is not None and RESULT_KEY in (notes.get("binaryData") or {}):
-            return self._ended(run, state, notes)
-        pod = self._get(POD, run)
+        if run.pod is None:
+            run.pod = backfill.metadata.namespace, job_name(backfill, run.job)
+        notes, pod = self._shared.notes.get(*run.pod), self._shared.pods.get(*run.pod)
+        if has_result(notes) and (ended := self._ended(run.pod, state)) is not None:
+            return ended
         if pod is None and not run.made:
-            self._make(run, backfill)
-            return state
-        return self._judged(run, state, notes, pod, backfill)
-
-    def _judged(self, run: _Run, state: JobState, notes: Manifest | None, pod: Manifest | None, backfill: Backfill) -> JobState:
-        """What the pod says, of a job without a result."""
+            return self._made(run, run.pod, state, backfill)
         terminating = pod is not None and pod["metadata"].get("deletionTimestamp") is not None
         if terminating and not run.made:
             return replace(state, waits_for="the end of an earlier pod")
         if pod is None or notes is None or terminating:
-            return failed(state, BackfillError(f"pod {run.name} was deleted before the {job_kind(type(run.job))} job was done"))
-        run.made = True
-        seen = driver_state(None, pod)
+            raise BackfillError(f"pod {run.pod[1]} was deleted before the {job_kind(type(run.job))} job was done")
+        if not run.made:
+            run.made, run.since = True, time.monotonic()
+        return self._judged(run, run.pod, state, driver_state(None, pod), backfill)
+
+    def _made(self, run: _Run, pod: Key, state: JobState, backfill: Backfill) -> JobState:
+        """Once there is a place for its pod."""
+        self._remove_others(pod, backfill)
+        if not self._shared.places.take(pod, lambda: self._again(0)):
+            return replace(state, waits_for="its turn")
+        try:
+            application = application_of(self._cluster, backfill)
+            if isinstance(application, Problem):
+                raise BadInput(application)
+            self._create(CONFIG_MAP, self._shared.notes, job_config_map(backfill, run.job))
+            self._create(POD, self._shared.pods, job_pod(backfill, run.job, application))
+        finally:
+            self._shared.places.leave(pod)
+        run.made, run.since = True, time.monotonic()
+        self._again(self._shared.start_seconds)
+        return replace(state, waits_for="its pod")
+
+    def _judged(self, run: _Run, pod: Key, state: JobState, seen: DriverState, backfill: Backfill) -> JobState:
+        """What the pod says, of a job without a result."""
         if seen.phase == "Exited":
-            notes = self._get(CONFIG_MAP, run) or notes  # the result may have come between the two looks
-            if RESULT_KEY in (notes.get("binaryData") or {}):
-                return self._ended(run, state, notes)
-            error = _why(run, seen.reason, seen.message, backfill)
-            self._log(run, error)
+            ended = self._ended(pod, state)  # the two caches need not be of the same moment
+            if ended is not None:
+                return ended
+            error = _why(run.job, pod, seen, backfill)
+            self._log(pod, backfill, run.job, error)
             return failed(state, error)
         if seen.phase == "Pending":
             cause = ": ".join(text for text in (seen.reason, seen.message) if text)
-            if time.monotonic() - run.began > self._pods.start_seconds:
-                return failed(
-                    state, BackfillError(f"pod {run.name} did not start within {self._pods.start_seconds:.0f} s: {cause}")
-                )
-            return replace(state, waits_for=f"pod {run.name} ({cause})")
+            left = run.since + self._shared.start_seconds - time.monotonic()
+            if left <= 0:
+                raise BackfillError(f"pod {pod[1]} did not start within {self._shared.start_seconds:.0f} s: {cause}")
+            self._again(left)
+            return replace(state, waits_for=f"pod {pod[1]} ({cause})")
+        notes = self._shared.notes.get(*pod) or {}
         progress = decode_progress((notes.get("data") or {}).get(PROGRESS_KEY, ""))
         return replace(state, waits_for="", progress=progress or state.progress)
 
-    def _ended(self, run: _Run, state: JobState, notes: Manifest) -> JobState:
-        """The result, which stays in the ConfigMap; the pod has done its work."""
-        state = told(state, decode_end(run.job, base64.b64decode(notes["binaryData"][RESULT_KEY])), "the operator's log")
-        if state.error is not None:
-            self._log(run, state.error)
-        self._delete(POD, run)
+    def _ended(self, pod: Key, state: JobState) -> JobState | None:
+        """How the job has ended, if that is written down. It stays in the ConfigMap; the pod has done its work."""
+        notes = self._fetched(CONFIG_MAP, self._shared.notes, pod)
+        result = ((notes or {}).get("binaryData") or {}).get(RESULT_KEY)
+        if result is None:
+            return None
+        state = told(state, decode_end(state.job, base64.b64decode(result)), "the operator's log")
+        backfill, there = self._find(), self._shared.pods.get(*pod)
+        if state.error is not None and backfill is not None:
+            self._log(pod, backfill, state.job, state.error)
+        if there is not None:
+            self._remove(POD, self._shared.pods, there)
         return state
 
-    def _log(self, run: _Run, error: Exception) -> None:
+    def _log(self, pod: Key, backfill: Backfill, job: Job, error: Exception) -> None:
         """The end of the pod's own log goes with the pod."""
-        try:
-            lines = list(self._cluster.log(run.namespace, run.name, tail_lines=_LOG_LINES))
-        except ClusterError:
-            lines = []
-        extra = {"backfill": f"{run.namespace}/{run.backfill}", "job": job_kind(type(run.job))}
+        lines: list[str] = []
+        with suppress(ClusterError):
+            lines += self._cluster.log(*pod, tail_lines=_LOG_LINES)
+        extra = {"backfill": f"{pod[0]}/{backfill.metadata.name}", "job": job_kind(type(job))}
         _LOG.warning("%s", "\n".join((f"job failed: {error}", *lines)), extra=extra)
 
-    def _make(self, run: _Run, backfill: Backfill) -> None:
-        production = read_production(self._cluster, backfill)
-        if not isinstance(production, dict):
-            raise BadInput(production)
-        self._create(CONFIG_MAP, job_config_map(backfill, run.job))
-        self._create(POD, job_pod(backfill, run.job, production))
-        run.made = True
-
-    def _create(self, resource: Resource, manifest: Manifest) -> None:
+    def _create(self, resource: Resource, cache: Cache, manifest: Manifest) -> None:
+        metadata = manifest["metadata"]
         try:
-            self._cluster.create(resource, manifest, manager=CONTROLLER_MANAGER)
+            cache.put(self._cluster.create(resource, manifest, manager=CONTROLLER_MANAGER))
         except AlreadyExists:
-            _LOG.debug("%s is there already", manifest["metadata"]["name"])
+            self._fetched(resource, cache, (metadata["namespace"], metadata["name"]))
 
-    def _get(self, resource: Resource, run: _Run) -> Manifest | None:
-        return self._cluster.get(resource, run.namespace, run.name)
+    def _fetched(self, resource: Resource, cache: Cache, key: Key) -> Manifest | None:
+        """An object as it is now, which the cache then knows."""
+        known, found = cache.get(*key), self._cluster.get(resource, *key)
+        if found is not None:
+            cache.put(found)
+        elif known is not None:
+            cache.forget(known)
+        return found
 
-    def _remove_others(self, run: _Run, backfill: Backfill) -> None:
+    def _remove_others(self, pod: Key, backfill: Backfill) -> None:
         """What earlier jobs left, also those of an operator before this one."""
-        for resource in (POD, CONFIG_MAP):
-            labels = {**backfill_labels(backfill.metadata.name), JOB_LABEL: None}
-            for old in self._cluster.list(resource, run.namespace, labels=labels).items:
-                if old["metadata"]["name"] != run.name:
-                    self._cluster.delete(resource, run.namespace, old["metadata"]["name"])
+        for resource, cache in self._kinds:
+            for old in cache.of((pod[0], backfill.metadata.name)):
+                metadata = old["metadata"]
+                if JOB_LABEL in metadata["labels"] and metadata["name"] != pod[1] and "deletionTimestamp" not in metadata:
+                    self._remove(resource, cache, old)
 
-    def _remove(self, run: _Run) -> None:
-        if run.name:
-            self._delete(POD, run)
-            self._delete(CONFIG_MAP, run)
-        with self._lock:
-            if run in self._abandoned:
-                self._abandoned.remove(run)
-
-    def _delete(self, resource: Resource, run: _Run) -> None:
+    def _remove(self, resource: Resource, cache: Cache, manifest: Manifest) -> None:
+        """A failure is no other job's: what is left is removed before the next job, or goes with the Backfill."""
+        metadata = manifest["metadata"]
+        key = metadata["namespace"], metadata["name"]
         try:
-            self._cluster.delete(resource, run.namespace, run.name)
-        except ConflictError:
-            return
-
-    def _fail(self, run: _Run | None, state: JobState | None, error: BackfillError) -> None:
-        if run is None or state is None:
-            _LOG.warning("a job pod could not be removed: %s", error)
-            with self._lock:
-                self._abandoned.clear()  # it goes with its Backfill
-        else:
-            self._tell(run, failed(state, error))
-
-    def _tell(self, run: _Run, state: JobState) -> None:
-        with self._lock:
-            if self._run is not run or self._state == state:
-                return
-            self._state = state
-        self._on_change()
+            with suppress(ConflictError):  # another one has its name by now
+                self._cluster.delete(resource, *key, uid=uid_of(manifest))
+            self._fetched(resource, cache, key)
+        except ClusterError as error:
+            _LOG.warning("%s %s of an earlier job is left: %s", resource.plural, "/".join(key), error)
 
 
-def _why(run: _Run, reason: str, message: str, backfill: Backfill) -> BackfillError:
-    kind = job_kind(type(run.job))
-    if reason == _OUT_OF_MEMORY:
+def _why(job: Job, pod: Key, seen: DriverState, backfill: Backfill) -> BackfillError:
+    kind = job_kind(type(job))
+    if seen.reason == _OUT_OF_MEMORY:
         return BackfillError(f"the {kind} job needs more than {backfill.spec.planning.memory} of memory: raise planning.memory")
-    return BackfillError(f"pod {run.name} of the {kind} job ended without a result: {reason}{f': {message}' if message else ''}")
+    more = f": {seen.message}" if seen.message else ""
+    return BackfillError(f"pod {pod[1]} of the {kind} job ended without a result: {seen.reason}{more}")

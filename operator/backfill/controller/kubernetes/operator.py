@@ -19,6 +19,7 @@ from backfill.controller.kubernetes.leader import Elector
 from backfill.controller.kubernetes.lease import ClusterLease
 from backfill.controller.kubernetes.metrics import Metrics, state_of
 from backfill.controller.kubernetes.names import Key
+from backfill.controller.kubernetes.pod_places import PodPlaces
 from backfill.controller.kubernetes.pool import JobPool
 from backfill.controller.kubernetes.probes import Answer, HttpServer, Routes, probe
 from backfill.controller.kubernetes.queue import Workers, WorkQueue
@@ -66,13 +67,13 @@ class Operator:
         self._pool = JobPool(
             self._credentials, processes=settings.jobs, memory_bytes=settings.job_memory, on_used=self._metrics.used
         )
-        self._pods = JobPods(cluster)
+        places = PodPlaces(self._caches.pods, settings.job_pods)
         recorder = Recorder(cluster, settings.identity)
         cases = Cases(
             cluster,
             self._caches,
             self._pool,
-            self._pods,
+            JobPods(cluster, self._caches.pods, self._caches.notes, places),
             self._queue.mark,
             recorder.status_written,
             settings.default_workspace,
@@ -149,7 +150,6 @@ class Operator:
         if not self._workers.join(_LAST_TURNS_SECONDS):
             _LOG.warning("a turn did not end in time and is left to whoever leads next")
         self._pool.close()
-        self._pods.close()
         self._elector.release()
         self._metrics.leading(False)
         _LOG.info("%s has ended its turns and leads no more", self._settings.identity)

@@ -35,7 +35,7 @@ class JobUsage:
 
     key: Key
     kind: str
-    """``plan``, ``verify``, ``settle``, ``publish`` or ``discard``."""
+    """``plan``, ``recover``, ``verify``, ``settle``, ``publish`` or ``discard``."""
     outcome: Literal["Done", "Failed"]
     waited_seconds: float
     """For its turn."""
@@ -53,7 +53,7 @@ class JobPool:
         credentials: Callable[[Key], Mapping[str, str]],
         *,
         processes: int = 2,
-        memory_bytes: int = 1024 * _MIB,
+        memory_bytes: int = 1536 * _MIB,
         longest_seconds: float = 3600.0,
         on_used: Callable[[JobUsage], None] = lambda usage: None,
     ):

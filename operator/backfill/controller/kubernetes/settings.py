@@ -31,6 +31,8 @@ class Settings:
     """Jobs done at the same time, each in a process."""
     job_memory: int
     """The most memory of a job's process, in bytes."""
+    job_pods: int
+    """Jobs done at the same time in pods of their own (``planning.runIn: Pod``)."""
     qps: float
     """Requests to the API server a second."""
     metrics_port: int
@@ -70,7 +72,8 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     add("--default-workspace", str, None, "URI below which Backfills without spec.workspace keep plans and checkpoints")
     add("--workers", _at_least(1, int), "8", "Backfills worked on at the same time")
     add("--jobs", _at_least(1, int), "2", "planning and publishing jobs done at the same time, each in a process")
-    add("--job-memory", parse_bytes, "1Gi", "the most memory of a job's process")
+    add("--job-memory", parse_bytes, "1536Mi", "the most memory of a job's process; that plans over a million files")
+    add("--job-pods", _at_least(1, int), "10", "jobs done at the same time in pods (planning.runIn: Pod)")
     add("--qps", _at_least(1.0, float), "50", "requests to the API server a second, at the most")
     add("--metrics-port", _at_least(0, int), "8080", "port of /metrics; 0 for none")
     add("--health-port", _at_least(0, int), "8081", "port of /healthz and /readyz; 0 for none")

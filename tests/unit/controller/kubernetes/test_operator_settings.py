@@ -8,7 +8,7 @@ from backfill.controller.kubernetes.settings import parse
 def test_without_any_option_everything_has_a_sensible_value() -> None:
     settings = parse([], {"POD_NAMESPACE": "backfill-system", "POD_NAME": "operator-7c9-x2x"})
     assert settings.namespaces == ()
-    assert (settings.workers, settings.jobs, settings.job_memory) == (8, 2, 2**30)
+    assert (settings.workers, settings.jobs, settings.job_memory, settings.job_pods) == (8, 2, 1536 * 2**20, 10)
     assert (settings.metrics_port, settings.health_port) == (8080, 8081)
     assert (settings.leader_election_namespace, settings.identity) == ("backfill-system", "operator-7c9-x2x")
 
