@@ -185,7 +185,7 @@ class Operator:
             yield
 
     def _health(self) -> Answer:
-        return probe("the watches have ended" if self._synced and not self._watching.alive else None)
+        return probe("the watches have ended" if self._synced and not self._watching.alive else self._turns.stuck)
 
     def _readiness(self) -> Answer:
         return probe(None if self._synced else "not everything is listed yet", "leader" if self._elector.leads else "standby")

@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from backfill.api.backfill import BackfillStatus
 from backfill.api.conditions import SUMMARIES, Condition, ConditionType, find_condition
@@ -19,6 +20,8 @@ from backfill.controller.kubernetes.store import KubernetesStore
 from backfill.controller.reconcile import Reconciler, Turn
 
 _LOG = logging.getLogger(__name__)
+STUCK_SECONDS: Final = 900.0
+"""No turn takes so long: it makes a few requests, each of which gives up after three minutes, and waits for nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,7 @@ class Turns:
         *,
         leads: Callable[[], bool],
         on_trouble: Callable[[Manifest, str], None] = lambda backfill, why: None,
+        monotonic: Callable[[], float] = time.monotonic,
     ):
         """How turns are taken.
 
@@ -65,16 +69,30 @@ class Turns:
         self._leads = leads
         self._on_trouble = on_trouble
         self._troubles: dict[Key, str] = {}
+        self._monotonic = monotonic
         self._cases: dict[Key, Case] = {}
+        self._under_way: dict[Key, float] = {}
+
+    @property
+    def stuck(self) -> str | None:
+        """A turn that has been under way for longer than any should, in words; None where there is none."""
+        now = self._monotonic()
+        for (namespace, name), began in self._under_way.copy().items():
+            if now - began > STUCK_SECONDS:
+                return f"the turn of {namespace}/{name} has been under way for {now - began:.0f} s"
+        return None
 
     def take(self, key: Key) -> None:
         """One turn of one Backfill. Never raises."""
         if not self._leads():
             self._queue.done(key)
             return
-        began = time.monotonic()
-        result = self._guarded(key)
-        self._metrics.turned(result, time.monotonic() - began)
+        began = self._under_way[key] = self._monotonic()
+        try:
+            result = self._guarded(key)
+        finally:
+            del self._under_way[key]
+        self._metrics.turned(result, self._monotonic() - began)
         if result in {"done", "refused"}:
             self._queue.done(key)
         else:

@@ -17,7 +17,7 @@ from backfill.controller.kubernetes.errors import Forbidden, Refused, Unreachabl
 from backfill.controller.kubernetes.metrics import Metrics, ended, state_of
 from backfill.controller.kubernetes.pool import JobUsage
 from backfill.controller.kubernetes.queue import WorkQueue
-from backfill.controller.kubernetes.turns import Case, Turns, changed_conditions
+from backfill.controller.kubernetes.turns import STUCK_SECONDS, Case, Turns, changed_conditions
 from backfill.controller.reconcile import Turn
 
 KEY = ("streaming", "january")
@@ -37,9 +37,11 @@ class FakeReconciler:
     """Takes the turns it is given, one after the other."""
 
     turns: list[Turn | Exception | None]
+    during: Callable[[], None] = lambda: None
     withheld_seconds: float | None = None
 
     def turn(self) -> Turn | None:
+        self.during()
         result = self.turns.pop(0)
         if isinstance(result, Exception):
             raise result
@@ -91,6 +93,7 @@ class Desk:
             self.metrics,
             leads=lambda: self.leads,
             on_trouble=lambda backfill, why: self.troubles.append(why),
+            monotonic=self.clock,
         )
 
     def take(self) -> None:
@@ -206,6 +209,20 @@ def test_an_api_server_that_is_away_is_not_told_of() -> None:
     desk.take()
     assert desk.troubles == []
     assert desk.due_after() == 0.1
+
+
+def test_a_turn_that_takes_longer_than_any_should_is_named_until_it_ends() -> None:
+    desk, seen = Desk(turn()), []
+
+    def take_long() -> None:
+        for seconds in (STUCK_SECONDS, 1):
+            desk.clock.now += seconds
+            seen.append(desk.turns.stuck)
+
+    desk.reconciler.during = take_long
+    desk.take()
+    assert seen == [None, "the turn of streaming/january has been under way for 901 s"]
+    assert desk.turns.stuck is None
 
 
 def test_who_does_not_lead_takes_no_turn() -> None:
