@@ -14,10 +14,13 @@ from identities import Rules, ServiceAccountMaker, kubeconfig_of, wait_until_all
 from identities import service_account as create_service_account
 from kubeconfigs import why_refused
 from kubectl_backfill import KubectlBackfill, runner
+from mortal_run import MortalRuns
 from proxy import UnreliableProxy, running_proxy
 from resources import definitions, install
 from rest import BACKFILLS, SPARK_APPLICATIONS, SPLIT_ASSIGNMENTS, Rest
-from servers import running_servers
+from servers import Servers, running_servers
+
+from table_jobs import Clicks
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -78,6 +81,35 @@ def proxy(cluster_admin: Path) -> Iterator[UnreliableProxy]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def clicks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clicks]:
+    """One table for all runs; its catalog is known to this process."""
+    made = Clicks(tmp_path_factory.mktemp("lake"))
+    with pytest.MonkeyPatch.context() as patch:
+        from pyiceberg.utils.config import Config
+
+        for name, value in made.variables.items():
+            patch.setenv(name, value)
+        patch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+        yield made
+
+
+@pytest.fixture
+def mortal_runs(
+    admin: Rest,
+    cluster_admin: Path,
+    crds: None,
+    proxy: UnreliableProxy,
+    namespace: str,
+    clicks: Clicks,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> MortalRuns:
+    """Runs under operators of this process that can be killed at any write; no write waits for another one."""
+    monkeypatch.setattr("backfill.controller.kubernetes.cases.PROGRESS_SECONDS", 0.0)
+    return MortalRuns(admin, cluster_admin, proxy, namespace, clicks, tmp_path)
+
+
 @pytest.fixture
 def service_account(admin: Rest, cluster_admin: Path, namespace: str, tmp_path: Path) -> ServiceAccountMaker:
     """Makes a ServiceAccount in the test's namespace and gives the kubeconfig of its token.
@@ -93,6 +125,24 @@ def service_account(admin: Rest, cluster_admin: Path, namespace: str, tmp_path: 
         return kubeconfig
 
     return make
+
+
+@pytest.fixture
+def own_servers(tmp_path: Path) -> Iterator[Servers]:
+    """An API server without definitions; those of the other tests' server belong to all of them."""
+    assets = os.environ.get("KUBEBUILDER_ASSETS")
+    if not assets:
+        pytest.skip("definitions of a given cluster are not replaced by old ones")
+    with running_servers(Path(assets), tmp_path / "own server") as servers:
+        yield servers
+
+
+@pytest.fixture
+def own_server(own_servers: Servers) -> Iterator[Rest]:
+    """Plain requests to it, as a user who may do everything."""
+    rest = Rest(own_servers.admin_kubeconfig)
+    yield rest
+    rest.close()
 
 
 @pytest.fixture

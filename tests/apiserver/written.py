@@ -63,8 +63,9 @@ class CutWrite:
     ``late``: it is cut before, and reaches the server when others have been written meanwhile.
     """
 
-    def __init__(self, number: int, moment: str, written: Written, proxy: UnreliableProxy):
-        self._number, self._moment, self._written, self._proxy = number, moment, written, proxy
+    def __init__(self, number: int, moment: str, proxy: UnreliableProxy):
+        self._number, self._moment, self._proxy = number, moment, proxy
+        self.written = Written()
         self._seen = 0
         self._late: Request | None = None
         self._late_after = number + 1 + number % _MOST_BETWEEN
@@ -77,13 +78,13 @@ class CutWrite:
         self._seen += 1
         if self._late is not None and self._seen > self._late_after:
             late, self._late = self._late, None
-            self._written.note(late, self._proxy.pass_on(late))
+            self.written.note(late, self._proxy.pass_on(late))
         if self._moment == "late" and self._strikes:
             self._late = request
         return self._cut(request, "before", "late")
 
     def after(self, request: Request, response: Response) -> Response | Cut | None:
-        self._written.note(request, response)
+        self.written.note(request, response)
         return self._cut(request, "after") if is_real_write(request) else None
 
     @property

@@ -1,0 +1,137 @@
+"""One Backfill under operators that die: run after run, each with another of the operators' writes cut."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from mortal_operator import MortalOperators
+from played import PlayedRun
+from proxy import UnreliableProxy
+from rest import SPARK_APPLICATIONS, SPLIT_ASSIGNMENTS, Manifest, Rest
+from written import CutWrite, Written
+
+from backfill.controller.kubernetes.names import child_name
+from table_jobs import Clicks
+
+_OWNED = ("api/v1/namespaces/{}/configmaps", SPLIT_ASSIGNMENTS, SPARK_APPLICATIONS, "api/v1/namespaces/{}/pods")
+_PROGRESS = ("steps", "committed", "summary", "rowsRead", "openAtEnd")
+
+
+class MortalRun:
+    """One Backfill, with whoever plays the Spark operator and the driver."""
+
+    def __init__(self, admin: Rest, operators: MortalOperators, run: PlayedRun, written: Written):
+        self.admin, self.operators, self.run, self.written = admin, operators, run, written
+        self.meanwhile: Callable[[], None] = lambda: None
+        """What others do between two turns."""
+
+    def work_until(self, condition: Callable[[], Any], what: str) -> None:
+        """Turns are taken until the condition is true."""
+
+        def looked() -> Any:
+            self.meanwhile()
+            return condition()
+
+        self.operators.work_until(looked, what)
+
+    def start(self, attempt: int) -> None:
+        """The attempt's child is made, and its driver runs."""
+        child = f"{SPARK_APPLICATIONS.format(self.run.namespace)}/{child_name(self.run.name, attempt)}"
+        self.work_until(lambda: self.admin.get(child).ok, f"attempt {attempt} has a child")
+        self.run.submit(attempt)
+
+    def commit(self, attempt: int, step: int) -> None:
+        """The driver commits a step once it is released."""
+        self.work_until(lambda: self.released(attempt) >= step, f"step {step} is released to attempt {attempt}")
+        self.run.report(attempt, step)
+
+    def finish(self, attempt: int) -> None:
+        """The driver has committed every step, and ends."""
+        self.run.report(attempt, self.run.assignment()["steps"] + 1, "Finished")
+        self.run.end(attempt)
+
+    def succeed(self) -> Manifest:
+        """The status of a Backfill that has succeeded."""
+        self.work_until(lambda: self.run.condition("Succeeded")[0] == "True", "it succeeds")
+        return self.run.status
+
+    def released(self, attempt: int) -> int:
+        """How many steps are released to an attempt."""
+        spec = self.run.assignment()
+        return int(spec["released"]) if spec["attempt"] == attempt else 0
+
+    def change(self, spec: Manifest) -> None:
+        """A person changes the Backfill."""
+        self.admin.patch(self.run.path, {"spec": spec}).expect()
+
+    def delete(self) -> None:
+        """And then what it owned: nothing else may be left, neither in the cluster nor in its workspace."""
+        uid = self.admin.get(self.run.path).expect()["metadata"]["uid"]
+        self.admin.delete(self.run.path)
+        self.work_until(lambda: self.admin.get(self.run.path).status == 404, "it is let go of")
+        workspace = self.run.workspace
+        assert [path for path in workspace.rglob("*") if path.is_file()] == [], "plan and checkpoints are removed"
+        for collection in _OWNED:
+            path = collection.format(self.run.namespace)
+            for left in self.admin.get(path).expect()["items"]:
+                if left["metadata"]["name"].startswith(self.run.name):
+                    self._collect(path, left, uid)
+
+    def _collect(self, path: str, left: Manifest, uid: str) -> None:
+        """What garbage collection does. A pod is owned by what the Spark operator made it for."""
+        owners = [owner["uid"] for owner in left["metadata"].get("ownerReferences", ())]
+        assert owners == [uid] or path.endswith("/pods"), left["metadata"]
+        self.admin.delete(f"{path}/{left['metadata']['name']}", gracePeriodSeconds="0")
+
+
+@dataclass(frozen=True)
+class MortalRuns:
+    """Runs of one kind, by operators that reach the API server through a proxy only."""
+
+    admin: Rest
+    cluster_admin: Path
+    proxy: UnreliableProxy
+    namespace: str
+    clicks: Clicks
+    folder: Path
+
+    def one(self, number: int, cut: CutWrite) -> MortalRun:
+        """A run of which one write is cut."""
+        kubeconfig = self.proxy.kubeconfig(self.cluster_admin, self.folder / "kubeconfig")
+        self.proxy.before, self.proxy.after = cut.before, cut.after
+        run = PlayedRun(self.admin, self.namespace, self.folder, f"killed-{number}", self.clicks)
+        return MortalRun(self.admin, MortalOperators(kubeconfig, self.namespace), run, cut.written)
+
+    def each_cut(self, moment: str, least_writes: int) -> Iterator[tuple[str, MortalRun]]:
+        """As many runs as one has writes, and what to say where one of them goes wrong; the first one is not cut at all.
+
+        Fewer writes would mean that something is not cut.
+        """
+        struck: list[str] = []
+        for number in count():
+            cut = CutWrite(number, moment, self.proxy)
+            mortal = self.one(number, cut)
+            yield f"cut {moment} write {number}", mortal
+            mortal.written.assert_sound()
+            assert mortal.operators.deaths == bool(cut.struck)
+            if number and not cut.struck:
+                break
+            struck.append(cut.struck)
+        assert len(struck) > least_writes, struck
+
+
+def essence(status: Manifest) -> dict[str, Any]:
+    """A status without names and times, and without what is measured."""
+    return {
+        "conditions": [(each["type"], each["status"], each["reason"]) for each in status["conditions"]],
+        "attempts": [(each["number"], each["outcome"], each["stepsAtStart"]) for each in status["attempts"]],
+        "progress": {key: status["progress"].get(key) for key in _PROGRESS},
+        "outputs": [(each["name"], each.get("rows"), "snapshotId" in each) for each in status.get("outputs", ())],
+        "sources": status["sources"],
+        "watermark": status["watermark"],
+        "planId": status["planId"],
+        "retry": status.get("retry"),
+        "observedGeneration": status["observedGeneration"],
+    }

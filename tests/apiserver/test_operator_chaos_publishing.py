@@ -1,0 +1,166 @@
+"""The operator is killed at every write on the way to published outputs, and at every commit: each is published once.
+
+Of the two outputs one is appended, the other one replaces the window's rows when a person has approved it. The driver is
+played, and stages its rows as Spark's tasks do.
+"""
+
+from datetime import timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from cut_commit import CutCommit
+from mortal_run import MortalRun, MortalRuns, essence
+from played import PlayedRun
+from pyiceberg.catalog import load_catalog
+from pyiceberg.table import Table
+from rest import Manifest
+from written import CutWrite
+
+from backfill.controller.kubernetes.names import child_name
+from backfill.outputs.publish import PUBLISHED_FROM
+from backfill.outputs.result import Result
+from staged import stage_rows
+from table_jobs import CLICKS, HOURS, START
+
+_LEAST_WRITES = 18
+_LEAST_COMMITS = 4  # two publish, two remove a branch
+_OUTSIDE = {1: START - timedelta(hours=1), 2: START + timedelta(hours=HOURS)}
+_WRONG = {3: START, 4: START + timedelta(minutes=90)}
+"""Production's rows of the window."""
+_STEPS = 6
+
+
+class Outputs:
+    """The tables of one run."""
+
+    def __init__(self, run: PlayedRun):
+        self.catalog = load_catalog("lake")
+        self._namespace = f"{run.namespace}_{run.name}".replace("-", "_")
+        self.catalog.create_namespace(self._namespace)
+        self.tables = {name: self._made(name) for name in ("added", "corrected")}
+
+    def spec(self, *, approved: bool) -> list[Manifest]:
+        """As a Backfill says it."""
+        corrected = {"mode": "Replace", "approval": "Automatic" if approved else "Manual"}
+        return [self._output("added", {"mode": "Append"}), self._output("corrected", corrected)]
+
+    def stage(self, mortal: MortalRun, batch: int) -> None:
+        """What the driver does with a micro-batch; after the last step comes one that has no rows here."""
+        status, namespace = mortal.run.status, mortal.run.namespace
+        rows = staged_rows(batch) if batch < _STEPS else {}
+        for output, table in self.tables.items():
+            uid = mortal.admin.get(mortal.run.path).expect()["metadata"]["uid"]
+            result = Result(namespace, mortal.run.name, uid, status["planId"], output)
+            assert stage_rows(table.refresh(), batch, arrow(rows), result=result)
+
+    def assert_published_once(self, status: Manifest) -> None:
+        """Each table has what it should have, from one snapshot, which is the one that the status names."""
+        fresh = {at: time for batch in range(_STEPS) for at, time in staged_rows(batch).items()}
+        named = {output["name"]: output["snapshotId"] for output in status["outputs"]}
+        for name, kept in (("added", _OUTSIDE), ("corrected", _OUTSIDE)):
+            table = self.tables[name].refresh()
+            assert content(table) == kept | fresh, name
+            assert publications(table) == [named[name]], name
+
+    def assert_nothing_left(self) -> None:
+        """Neither branches, nor files that no snapshot of the table refers to."""
+        for table in self.tables.values():
+            assert list(table.refresh().metadata.refs) == ["main"]
+            files = {path.removeprefix("file://") for path in table.inspect.all_files()["file_path"].to_pylist()}
+            assert {str(path) for path in Path(table.location(), "data").rglob("*.parquet")} == files
+
+    def _made(self, name: str) -> Table:
+        table = self.catalog.create_table(f"{self._namespace}.{name}", schema=CLICKS)
+        table.append(arrow(_OUTSIDE if name == "added" else _OUTSIDE | _WRONG))
+        return table
+
+    def _output(self, name: str, publish: Manifest) -> Manifest:
+        return {"name": name, "table": ".".join(("lake", *self.tables[name].name())), "timestampColumn": "at", "publish": publish}
+
+
+def staged_rows(batch: int) -> dict[int, Any]:
+    """Two rows of a step, by their ids."""
+    at = START + timedelta(minutes=30 * batch)
+    return {100 + 2 * batch: at, 101 + 2 * batch: at + timedelta(minutes=29)}
+
+
+def arrow(rows: dict[int, Any]) -> pa.Table:
+    return pa.table({"id": list(rows), "at": list(rows.values())}, schema=CLICKS)
+
+
+def content(table: Table) -> dict[int, Any]:
+    """All rows; an id that is there twice is an error."""
+    found = table.scan().to_arrow().to_pylist()
+    rows = {row["id"]: row["at"] for row in found}
+    assert len(rows) == len(found), sorted(row["id"] for row in found)
+    return rows
+
+
+def publications(table: Table) -> list[int]:
+    """The snapshots that published something, of the whole history."""
+    summaries = {each.snapshot_id: each.summary for each in table.metadata.snapshots}
+    named = {number: dict(summary.additional_properties) if summary else {} for number, summary in summaries.items()}
+    return [number for number, summary in named.items() if PUBLISHED_FROM in summary]
+
+
+def publish_both(mortal: MortalRun, outputs: Outputs) -> Manifest:
+    """From the resource to published outputs. The status before the deletion."""
+    mortal.run.create(outputs=outputs.spec(approved=False))
+    mortal.start(1)
+    assert mortal.run.assignment()["steps"] == _STEPS
+    for step in range(1, _STEPS + 1):
+        mortal.work_until(lambda due=step: mortal.released(1) >= due, f"step {step} is released")
+        outputs.stage(mortal, step - 1)
+        mortal.run.report(1, step)
+    outputs.stage(mortal, _STEPS)
+    mortal.finish(1)
+    waits = ("Unknown", "WaitingForApproval")
+    mortal.work_until(lambda: mortal.run.condition("Published") == waits, "it waits for a person")
+    assert publications(outputs.tables["corrected"].refresh()) == []
+    mortal.change({"outputs": outputs.spec(approved=True)})
+    return mortal.succeed()
+
+
+def assert_all_well(mortal: MortalRun, outputs: Outputs, status: Manifest) -> None:
+    name = mortal.run.name
+    assert mortal.written.children(name) == [child_name(name, 1)]
+    outputs.assert_published_once(status)
+    mortal.delete()
+    outputs.assert_published_once(status)
+    outputs.assert_nothing_left()
+
+
+@pytest.mark.parametrize("moment", ["before", "after", "late"])
+def test_an_operator_killed_at_any_write_publishes_each_output_once(moment: str, mortal_runs: MortalRuns) -> None:
+    expected: dict[str, Any] = {}
+    for cut, mortal in mortal_runs.each_cut(moment, _LEAST_WRITES):
+        outputs = Outputs(mortal.run)
+        status = publish_both(mortal, outputs)
+        expected = expected or essence(status)
+        assert essence(status) == expected, cut
+        assert_all_well(mortal, outputs, status)
+
+
+@pytest.mark.parametrize("moment", ["before", "after", "late", "too late"])
+def test_an_operator_killed_at_any_commit_publishes_each_output_once(
+    moment: str, mortal_runs: MortalRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected: dict[str, Any] = {}
+    for number in count():
+        mortal = mortal_runs.one(number, CutWrite(0, "never", mortal_runs.proxy))
+        outputs = Outputs(mortal.run)
+        cut = CutCommit(number, moment, outputs.catalog)
+        with monkeypatch.context() as patch:
+            cut.install(patch)
+            status = publish_both(mortal, outputs)
+            expected = expected or essence(status)
+            assert essence(status) == expected, f"cut {moment} commit {number}"
+            assert_all_well(mortal, outputs, status)
+        mortal.written.assert_sound()
+        assert mortal.operators.deaths == cut.struck
+        if number and not cut.struck:
+            break
+    assert number > _LEAST_COMMITS
