@@ -164,7 +164,9 @@ APACHE: Manifest = {
                 },
             }
         },
-        "driverServiceIngressList": [{"serviceMetadata": {"name": "ui"}, "serviceSpec": {"ports": [{"port": 80}]}}],
+        "driverServiceIngressList": [
+            {"ingressMetadata": {}, "serviceMetadata": {"name": "ui"}, "serviceSpec": {"ports": [{"port": 80}]}}
+        ],
         "applicationTolerations": {
             "restartConfig": {"restartPolicy": "Always", "maxRestartAttempts": 9},
             "instanceConfig": {"minExecutors": 3},

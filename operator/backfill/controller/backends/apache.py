@@ -43,6 +43,7 @@ _RUNNING = (
     "DriverReady",
     "InitializedBelowThresholdExecutors",
     "RunningHealthy",
+    "RunningWithPartialCapacity",
     "RunningWithBelowThresholdExecutors",
 )
 _RELEASED = ("ResourceReleased", "TerminatedWithoutReleaseResources")
