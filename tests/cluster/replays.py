@@ -51,7 +51,8 @@ class Replay:
     @property
     def committed(self) -> int:
         """Steps that its driver has reported as committed by every query of every source."""
-        report = self._admin.get(f"{SPLIT_ASSIGNMENTS.format(self.team.namespace)}/{self.name}").body.get("status") or {}
+        answer = self._admin.get(f"{SPLIT_ASSIGNMENTS.format(self.team.namespace)}/{self.name}")
+        report = (answer.body.get("status") if answer.ok else None) or {}  # what says that there is none yet has a status too
         sources = [source.get("committed", 0) for query in report.get("queries", ()) for source in query["sources"]]
         return min(sources, default=0)
 
@@ -139,6 +140,14 @@ class Replay:
         assert len(self.attempts) == attempts
         assert self.summary.rows == self.summary.mended
         return self.state
+
+    def until_nothing_is_left(self) -> None:
+        """Waits for the end of its deletion, and looks for what it should have taken along."""
+        until(lambda: self.gone, f"{self.name} is gone", 90)
+        until(lambda: not self.belongings, "its objects are gone", 60)
+        assert self.remains == set()
+        assert self.summary.branches == set()
+        assert self.summary.stray_files == set()
 
     @property
     def _admin(self) -> Any:
