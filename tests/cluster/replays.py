@@ -8,10 +8,10 @@ from plays import Summary, mending
 from rest import BACKFILLS, SPARK_APPLICATIONS, SPLIT_ASSIGNMENTS, Manifest
 from teams import Team
 
-REPLAY_SECONDS = 180.0
+REPLAY_SECONDS = 300.0
 """From ``kubectl apply``, or from the last thing that happened to it, to the end."""
-FIRST_STEPS_SECONDS = 120.0
-"""The same to the first committed steps. Both are several times what a machine of two cores needs."""
+FIRST_STEPS_SECONDS = 240.0
+"""The same to the first committed steps. Both are many times what an idle machine of two cores needs."""
 _LABEL = "backfill.dev/backfill"
 _OWNED = (SPLIT_ASSIGNMENTS, SPARK_APPLICATIONS, "api/v1/namespaces/{}/configmaps", "api/v1/namespaces/{}/pods")
 

@@ -6,25 +6,25 @@ from collections.abc import Callable
 import pytest
 from installation import RELEASE, Installation
 from live_cluster import until
-from replays import FIRST_STEPS_SECONDS, Replay
+from replays import FIRST_STEPS_SECONDS, REPLAY_SECONDS, Replay
 from teams import ACCOUNT, CATALOG_SECRET
 
-pytestmark = pytest.mark.timeout(400)
-FIRST_STEP_SECONDS = 120
-ENDING_SECONDS = 40
-"""Both are three times and more of what is aimed at, and of what an idle machine needs: these tests share theirs."""
+pytestmark = pytest.mark.timeout(900)
+FIRST_STEP_SECONDS = 110
+ENDING_SECONDS = 15
+"""Three times and more of what a machine of two cores needs that does nothing else: 37 s and 4 s."""
 MOST_EVENTS = 15
 _REVIEWS = "apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 
-def test_an_unmodified_kafka_application_mends_its_output(
+def test_an_unmodified_kafka_application_mends_its_output_and_what_is_published_stays(
     replay: Callable[..., Replay], record_property: Callable[[str, object], None]
 ) -> None:
     began = time.monotonic()
     mending = replay("mending").begin()
     until(lambda: mending.committed > 0, "a step is committed", FIRST_STEPS_SECONDS)
     first_step = time.monotonic() - began
-    until(lambda: mending.committed >= mending.released["steps"], "all steps are committed", 120)
+    until(lambda: mending.committed >= mending.released["steps"], "all steps are committed", REPLAY_SECONDS)
     committed = time.monotonic()
     ended = mending.until_succeeded()
     ending = time.monotonic() - committed
@@ -44,6 +44,10 @@ def test_an_unmodified_kafka_application_mends_its_output(
     print(f"apply to the first committed step: {first_step:.1f} s; last one to Succeeded: {ending:.1f} s")
     assert first_step < FIRST_STEP_SECONDS
     assert ending < ENDING_SECONDS
+
+    mending.delete()
+    mending.until_nothing_is_left()
+    assert mending.summary.rows == mending.summary.mended
 
 
 def test_two_backfills_run_at_once(replay: Callable[..., Replay]) -> None:
@@ -66,7 +70,7 @@ def test_all_is_done_in_pods_of_a_team_whose_secret_the_operator_can_not_read(
     assert _operator_reads_secrets(installation, "open")
 
     guarded.begin(planning={"runIn": "Pod", "memory": "512Mi"})
-    plans = until(lambda: guarded.pods(**{"backfill.dev/job": "plan"}), "a pod makes the plan", 30)
+    plans = until(lambda: guarded.pods(**{"backfill.dev/job": "plan"}), "a pod makes the plan", 60)
     assert [pod["spec"]["serviceAccountName"] for pod in plans] == [ACCOUNT]
     guarded.until_succeeded()
 

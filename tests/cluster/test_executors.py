@@ -8,7 +8,7 @@ from live_cluster import until
 from replays import Replay
 from rest import Manifest
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(900)
 UP_SECONDS = 15.0
 """From the change of the Backfill to executors that work."""
 DOWN_SECONDS = 30.0

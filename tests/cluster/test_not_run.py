@@ -12,8 +12,8 @@ from teams import OTHER_SECRET, Team
 
 from iceberg_tables import catalog_properties
 
-pytestmark = pytest.mark.timeout(200)
-SAID_SECONDS = 60.0
+pytestmark = pytest.mark.timeout(400)
+SAID_SECONDS = 120.0
 _QUOTA = {
     "apiVersion": "v1",
     "kind": "ResourceQuota",

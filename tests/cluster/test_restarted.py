@@ -8,7 +8,7 @@ from live_cluster import until
 from replays import Replay
 from restarts import restart_api_server, restart_spark_operator
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(900)
 
 
 def test_the_spark_operator_is_restarted(replay: Callable[..., Replay]) -> None:

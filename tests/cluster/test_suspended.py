@@ -6,7 +6,7 @@ import pytest
 from live_cluster import until
 from replays import Replay
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(900)
 
 
 def test_it_goes_on_after_the_last_committed_step(replay: Callable[..., Replay]) -> None:
