@@ -53,7 +53,8 @@ def test_an_image_that_can_not_be_pulled_is_named(stopped: dict[str, Replay]) ->
 def test_a_quota_that_is_too_small_is_named(stopped: dict[str, Replay]) -> None:
     large = stopped["no-quota"]
     said = large.until("names the quota", "AttemptsExhausted", seconds=SAID_SECONDS)
-    assert "exceeded quota: tiny" in said["message"]
+    assert f'pods "{large.name}-a1-driver" is forbidden: exceeded quota: tiny, requested: requests.memory=' in said["message"]
+    assert "Raise the ResourceQuota, or lower spec.overrides.driver." in said["message"]
     assert large.condition("Stalled")["status"] == "True"
     assert not large.drivers
 

@@ -155,7 +155,6 @@ def test_what_passes_by_itself_in_a_moment_is_not_spoken_of() -> None:
         ("ErrImagePull", "image can not be pulled"),
         ("InvalidImageName", "Correct the image"),
         ("CreateContainerConfigError", "a Secret or ConfigMap that its pod refers to is missing"),
-        ("QuotaExceeded", "Raise the ResourceQuota"),
     ],
 )
 def test_a_driver_that_can_not_start_without_a_person_is_told_of_at_once(reason: str, told: str) -> None:
@@ -433,7 +432,6 @@ def test_what_can_not_pass_by_itself_fails_at_once() -> None:
     resource = backfill()
     decision = decide(on_cluster(resource, job=job_state(plan_job(resource), "Failed", error=MISSING)))
     assert stage(decision, ConditionType.SUCCEEDED) == ("False", Reason.INVALID_INPUT)
-    conflict = PublishConflict("snapshot 8 changed the window")
     resource = backfill(_counted())
     for error in (PublishConflict("snapshot 8 changed the window"), ResultLost("the branch was dropped")):
         decision = decide(on_cluster(resource, job=job_state(_publication(resource), "Failed", error=error)))

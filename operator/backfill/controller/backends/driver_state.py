@@ -14,7 +14,9 @@ from backfill.controller.observed import DriverState
 
 _MOST_MESSAGE = 600
 _OUT_OF_MEMORY = "OOMKilled"
+_API_SERVER = "Message: "
 _QUOTA = "exceeded quota"
+_QUOTA_ADVICE = "Raise the ResourceQuota, or lower spec.overrides.driver."
 
 
 def driver_state(child: ChildState | None, pod: Manifest | None) -> DriverState:
@@ -29,8 +31,9 @@ def driver_state(child: ChildState | None, pod: Manifest | None) -> DriverState:
     if child.phase == "Running":
         message = "its driver pod is gone, and the Spark operator has not said so yet"
         return DriverState("Exited", reason="DriverGone", message=message)
-    reason = "QuotaExceeded" if _QUOTA in child.message else child.reason
-    return DriverState("Exited", reason=reason, message=message, since=child.since)
+    if _QUOTA in child.message:
+        return DriverState("Exited", reason="QuotaExceeded", message=f"{message.rstrip('.')}. {_QUOTA_ADVICE}", since=child.since)
+    return DriverState("Exited", reason=child.reason, message=message, since=child.since)
 
 
 def has_ended(pod: Manifest) -> bool:
@@ -41,9 +44,14 @@ def has_ended(pod: Manifest) -> bool:
 def essence(message: str) -> str:
     """The line of a long message that says what was wrong: Spark operators pass on whole stack traces."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
-    told = next((line for line in lines if "Message: " in line or _QUOTA in line), None)
+    told = next((_of_api_server(line) for line in lines if _API_SERVER in line or _QUOTA in line), None)
     raised = next((line for line in lines if "Exception: " in line or "Error: " in line), None)
     return (told or raised or (lines[0] if lines else ""))[:_MOST_MESSAGE]
+
+
+def _of_api_server(line: str) -> str:
+    """Its own words, where Spark's client has put the request before them and the whole answer after them."""
+    return line.split(_API_SERVER, 1)[-1].partition(" Received status: ")[0].strip()
 
 
 def _of_pod(pod: Manifest) -> DriverState:

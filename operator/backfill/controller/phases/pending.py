@@ -58,12 +58,6 @@ _CONFIG = Wait(
 _CONTAINER = Wait(
     "its container can not be created", BROKEN_LIMIT, "Look at the pod's Events with kubectl describe pod.", needs_person=True
 )
-_QUOTA = Wait(
-    "the namespace has no quota left",
-    BROKEN_LIMIT,
-    "Raise the ResourceQuota, or lower spec.overrides.driver.",
-    needs_person=True,
-)
 _QUEUED = Wait("it is held back, as by a queue that has not admitted it yet", None, "Look at the queue.")
 _WAITS = {
     "ErrImagePull": _IMAGE,
@@ -75,7 +69,6 @@ _WAITS = {
     "CreateContainerConfigError": _CONFIG,
     "CreateContainerError": _CONTAINER,
     "RunContainerError": _CONTAINER,
-    "QuotaExceeded": _QUOTA,
     "Suspended": _QUEUED,
     "SchedulingGated": _QUEUED,
     "NotSubmitted": Wait(

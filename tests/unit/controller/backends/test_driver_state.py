@@ -84,6 +84,20 @@ def test_a_container_before_it_that_can_not_start_says_why() -> None:
     assert driver_state(None, pod("Pending", waiting("PodInitializing"), **status)).reason == "ImagePullBackOff"
 
 
+QUOTA = 'pods "rmi-a1-driver" is forbidden: exceeded quota: tiny, requested: requests.memory=2496Mi, limited: requests.memory=1Gi'
+REFUSED = (
+    'failed to run spark-submit: WARNING: x\nException in thread "main" io.fabric8.kubernetes.client.KubernetesClientException: '
+    f"Failure executing: POST at: https://10.0.0.1/api/v1/namespaces/streaming/pods. Message: {QUOTA}. "
+    f"Received status: Status(apiVersion=v1, code=403, message={QUOTA}, metadata=ListMeta(_continue=null)).\n\tat y"
+)
+
+
+def test_a_quota_that_is_used_up_is_told_in_the_api_servers_words_with_what_to_do() -> None:
+    state = driver_state(ChildState("Over", "SubmissionFailed", REFUSED), None)
+    assert (state.phase, state.reason) == ("Exited", "QuotaExceeded")
+    assert state.message == f"{QUOTA}. Raise the ResourceQuota, or lower spec.overrides.driver."
+
+
 TRACE = "failed to run spark-submit: 24/01/01 WARN x\n\tat y\nCaused by: java.io.IOException: no\n\tat z"
 
 
