@@ -52,6 +52,7 @@ def with_kind(command: list[str]) -> int:
     with kind_cluster(engine) as (name, kubeconfig):
         load_images(engine, name)
         os.environ["KUBECONFIG"] = str(kubeconfig)
+        os.environ["RESTART_API_SERVER"] = f"{engine} exec {name}-control-plane pkill -KILL kube-apiserver"
         # An empty name stands for all namespaces: tests make theirs as they go.
         values = ["--set-json", 'spark.jobNamespaces=[""]', "--wait", "--timeout", "5m"]
         run(helm, "install", "spark-operator", *chart, "--namespace", "spark-operator", "--create-namespace", *values)

@@ -93,9 +93,11 @@ class Installation:
         admin = self.cluster.admin
         for team in self.teams:
             admin.delete(f"apis/backfill.dev/v1alpha1/namespaces/{team.namespace}/backfills")
-        until(lambda: all(team.backfills_gone() for team in self.teams), "Backfills are gone", seconds=90)
-        for namespace in (*(team.namespace for team in self.teams), self.namespace):
-            admin.delete(f"api/v1/namespaces/{namespace}")
+        try:
+            until(lambda: all(team.backfills_gone() for team in self.teams), "Backfills are gone", seconds=90)
+        finally:
+            for namespace in (*(team.namespace for team in self.teams), self.namespace):
+                admin.delete(f"api/v1/namespaces/{namespace}")
 
 
 def definitions_installed(admin: Rest, directory: Path) -> None:

@@ -78,6 +78,11 @@ def test_the_status_is_that_of_the_tests(programs: FakePrograms) -> None:
     assert programs.calls[-1].startswith("kind delete cluster")
 
 
+def test_the_tests_are_told_how_its_api_server_is_killed(programs: FakePrograms) -> None:
+    done = with_cluster(programs, 'echo "$RESTART_API_SERVER"')
+    assert re.search(r"^docker exec backfill-e2e-\d+-control-plane pkill -KILL kube-apiserver$", done.stdout, re.MULTILINE)
+
+
 def test_a_cluster_that_is_kept_is_told_with_how_to_use_and_delete_it(programs: FakePrograms) -> None:
     done = with_cluster(programs, KEEP_CLUSTER="1")
     assert not [call for call in programs.calls if call.startswith("kind delete")]
