@@ -27,8 +27,17 @@ assert LeaseTimes().duration + LeaseTimes().retry < TAKEOVER_SECONDS
 class OperatorProcess:
     """One replica."""
 
-    def __init__(self, kubeconfig: Path, namespace: str, folder: Path, name: str = "one", *options: str, life: int = 0):
-        """``life`` tells the log from those of earlier ones of its name."""
+    def __init__(
+        self,
+        kubeconfig: Path,
+        namespace: str,
+        folder: Path,
+        name: str = "one",
+        *options: str,
+        life: int = 0,
+        code: Path | None = None,
+    ):
+        """``life`` tells the log from those of earlier ones of its name. ``code``: where Python finds another operator's."""
         self.log_file = folder / (f"{name}-{life}.log" if life else f"{name}.log")
         self.port = _free_port()
         port = str(self.port)
@@ -36,6 +45,8 @@ class OperatorProcess:
         command += ["--kubeconfig", str(kubeconfig), "--namespaces", namespace, "--leader-election-namespace", namespace]
         command += ["--metrics-port", port, "--health-port", port, "--log-format", "json", *options]
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYICEBERG", "KUBE"))}
+        if code is not None:
+            environment["PYTHONPATH"] = str(code)
         with self.log_file.open("wb") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
 

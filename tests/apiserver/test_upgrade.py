@@ -1,17 +1,14 @@
 """What was stored under earlier definitions is read, changed and deleted under today's."""
 
 import json
-import os
-import subprocess
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 import yaml
-from resources import DATA, OWN, ROOT, install
+from history import definitions_at, previous_commit
+from resources import DATA, OWN, install
 from rest import BACKFILLS, SPLIT_ASSIGNMENTS, Manifest, Rest, eventually
 from samples import ASSIGNMENT, BACKFILL, STATUS, changed, rich_backfill
-from servers import running_servers
 
 from backfill.api.backfill import Backfill
 from backfill.api.problems import read_json
@@ -25,39 +22,12 @@ SAMPLES = {
 }
 
 
-def _git(*arguments: str) -> str:
-    """What git prints; nothing where there is no git, no history, or not that file in it."""
-    try:
-        done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, timeout=60, check=False)
-    except FileNotFoundError:
-        return ""
-    return done.stdout if done.returncode == 0 else ""
-
-
 def first_definitions() -> list[Manifest]:
     return [json.loads((DATA / "first" / f"{path.stem}.json").read_text()) for path in OWN]
 
 
 def previous_definitions() -> list[Manifest]:
-    """The last ones in the history that are not today's; skips where there is no such history (an archive, a first commit)."""
-    today = [yaml.safe_load(path.read_text()) for path in OWN]
-    for commit in _git("log", "--max-count=20", "--format=%H", "--", "crds").split():
-        texts = [_git("show", f"{commit}:crds/{path.name}") for path in OWN]
-        if all(texts) and (found := [yaml.safe_load(text) for text in texts]) != today:
-            return found
-    pytest.skip("no earlier definitions in the history")
-
-
-@pytest.fixture
-def own_server(cluster_admin: Path, tmp_path: Path) -> Iterator[Rest]:
-    """An API server without definitions; those of the other tests' server belong to all of them."""
-    assets = os.environ.get("KUBEBUILDER_ASSETS")
-    if not assets:
-        pytest.skip("definitions of a given cluster are not replaced by old ones")
-    with running_servers(Path(assets), tmp_path / "own server") as servers:
-        rest = Rest(servers.admin_kubeconfig)
-        yield rest
-        rest.close()
+    return definitions_at(previous_commit())
 
 
 @pytest.mark.parametrize("earlier", [first_definitions, previous_definitions])
