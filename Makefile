@@ -27,7 +27,7 @@ test-chart: install ## Check the Helm chart: lint, what it renders, and what an 
 	@HELM=$$(sh scripts/helm.sh) || [ -z "$$CI" ] && export HELM && $(PY) -m pytest -n 2 --dist loadfile tests/chart tests/apiserver/test_chart.py
 
 e2e: install ## Run the tests on a real cluster: that of KUBECONFIG where it is a disposable one, else one made with kind (docs/images.md)
-	@$(PY) scripts/with_cluster.py $(PY) -m pytest tests/cluster
+	@$(PY) scripts/with_cluster.py $(PY) -m pytest -n 2 --dist loadfile tests/cluster
 
 lint: install ## Check style, types and the direction of imports
 	@$(PY) -m ruff check operator tests examples scripts charts spark-images

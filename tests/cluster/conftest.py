@@ -4,6 +4,7 @@
 mount by its path: the nodes have to share it with this machine. What ``restarts.py`` ends and starts again may need a command.
 """
 
+import fcntl
 import os
 import shutil
 import sys
@@ -30,6 +31,19 @@ from teams import Team  # noqa: E402
 from iceberg_tables import sqlite_catalog  # noqa: E402
 
 DIRECTORY = Path(os.environ.get("BACKFILL_E2E_DIRECTORY", Path(tempfile.gettempdir()) / "backfill-e2e"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "alone: others would disturb what it measures, or it disturbs all others")
+
+
+@pytest.fixture(autouse=True)
+def _turn(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Processes run their tests at once, but for those that are marked to run alone."""
+    DIRECTORY.mkdir(parents=True, exist_ok=True)
+    with (DIRECTORY / "turns").open("w") as turns:
+        fcntl.flock(turns, fcntl.LOCK_EX if request.node.get_closest_marker("alone") else fcntl.LOCK_SH)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -129,7 +143,7 @@ def _installed(installation: Installation) -> Iterator[Installation]:
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     """Of a test that failed it is told what could be seen in the cluster."""
     report = yield
-    for fixture in ("installation", "installation_apart"):
+    for fixture in ("installation", "installation_apart", "remote", "stores"):
         if report.failed and report.when == "call" and fixture in getattr(item, "funcargs", {}):  # type: ignore[attr-defined]
             report.sections.append(("the cluster", item.funcargs[fixture].story()))  # type: ignore[attr-defined]
     return report

@@ -19,7 +19,7 @@ _HOURLY = """
     GROUP BY ALL
 """
 _COLUMNS = pa.schema([("window_start", UTC_TIME), ("title", pa.int64()), ("plays", pa.int64()), ("watched", pa.int64())])
-_DAY = {"start": "2024-03-01T06:00:00Z", "end": "2024-03-01T12:00:00Z"}
+_MORNING = {"start": "2024-03-01T03:00:00Z", "end": "2024-03-01T07:00:00Z"}
 
 
 class Plays:
@@ -47,7 +47,7 @@ class Summary:
     def __init__(self, name: str, table: Table, truth: pa.Table):
         """``name`` is that of the Backfill that mends it."""
         self.name = name
-        self.window = _DAY
+        self.window = _MORNING
         self._table = table
         self._truth = truth
         self._wrong = query("SELECT window_start, title, plays + 1 AS plays, watched FROM truth", truth=truth)
@@ -100,10 +100,10 @@ def mending(summary: Summary, workspace: str, **spec: Any) -> Manifest:
     output = {"name": "summary", "table": f"lake.{summary.table}", "timestampColumn": "window_start"}
     fields: dict[str, Any] = {
         "applicationRef": {"name": APPLICATION},
-        "window": {**summary.window, "warmUp": "1h", "drain": "2h"},
+        "window": {**summary.window, "warmUp": "1h", "drain": "1h"},
         "sources": sources,
         "ordering": {"policy": "WithinLateness", "allowedLateness": "5m"},
-        "maxMisalignment": "1h",
+        "maxMisalignment": "90m",
         "outputs": [{**output, "publish": {"mode": "Replace"}}],
         "scaling": {"minExecutors": 1, "maxExecutors": 1},
         "workspace": workspace,

@@ -14,10 +14,11 @@ UP_SECONDS = 15.0
 DOWN_SECONDS = 30.0
 
 
+@pytest.mark.alone
 def test_they_follow_the_bounds_of_the_backfill(
     replay: Callable[..., Replay], record_property: Callable[[str, object], None]
 ) -> None:
-    elastic = replay("elastic").begin(maxMisalignment="15m")
+    elastic = replay("elastic").begin(maxMisalignment="30m")
     elastic.until_midway()
     (first,) = elastic.executors
 

@@ -11,6 +11,7 @@ from restarts import restart_api_server, restart_spark_operator
 pytestmark = pytest.mark.timeout(900)
 
 
+@pytest.mark.alone
 def test_the_spark_operator_is_restarted(replay: Callable[..., Replay]) -> None:
     unsupervised = replay("unsupervised").begin()
     unsupervised.until_midway()
@@ -18,6 +19,7 @@ def test_the_spark_operator_is_restarted(replay: Callable[..., Replay]) -> None:
     unsupervised.until_succeeded(attempts=1)
 
 
+@pytest.mark.alone
 def test_the_api_server_is_restarted(replay: Callable[..., Replay]) -> None:
     unheard = replay("unheard").begin()
     unheard.until_midway()
