@@ -121,7 +121,7 @@ def test_approval_is_given_to_every_output_that_waits_for_it(kubectl_backfill: K
 
 def test_nothing_to_approve_is_said(kubectl_backfill: KubectlBackfill, july: July) -> None:
     kubectl_backfill("approve", "july")
-    assert "nothing of it needs an approval" in kubectl_backfill("approve", "july").out
+    assert "no output of it waits for an approval" in kubectl_backfill("approve", "july").out
 
 
 def test_another_backfill_of_the_name_is_not_changed(

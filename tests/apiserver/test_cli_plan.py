@@ -84,7 +84,7 @@ def test_what_planning_found_is_told_like_any_bad_input(kubectl_backfill: Kubect
     tell(admin, namespace, "july", running(*told, plan_id=None))
     ended = kubectl_backfill("plan", "july")
     assert ended.status == 2
-    assert ended.err.splitlines() == [f"error: {line}" for line in BAD_INPUT.splitlines()]
+    assert ended.err.splitlines() == ["error: july can not be planned:", *(f"  {line}" for line in BAD_INPUT.splitlines())]
 
 
 @pytest.mark.usefixtures("production")
@@ -138,7 +138,7 @@ def test_who_may_not_create_is_told(
     assert (ended.status, 'verbs: ["create"]' in ended.err) == (1, True)
 
 
-@pytest.mark.parametrize("output", ["text", "json"])
+@pytest.mark.parametrize("output", ["yaml", "json"])
 def test_what_is_rendered_is_accepted_by_the_api_server(
     kubectl_backfill: KubectlBackfill, admin: Rest, namespace: str, july: Manifest, output: str
 ) -> None:

@@ -104,6 +104,14 @@ def test_a_status_says_what_to_do_next(
     assert command.format(namespace) in document["nextStep"]["commands"]
 
 
+def test_what_to_do_next_is_not_cut_where_there_is_little_room(
+    kubectl_backfill: KubectlBackfill, admin: Rest, namespace: str, july: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    tell(admin, namespace, july, running(WAITING))
+    assert f"    kubectl backfill approve july -n {namespace}" in kubectl_backfill("status", july).out.splitlines()
+
+
 def test_why_it_failed_is_told_in_full(kubectl_backfill: KubectlBackfill, admin: Rest, namespace: str, july: str) -> None:
     tell(admin, namespace, july, running(REFUSED))
     shown = kubectl_backfill("status", july).out

@@ -28,7 +28,11 @@ File = Annotated[Path, typer.Argument(metavar="FILE", help="Manifests: the Backf
 Target = Annotated[str, typer.Argument(metavar="NAME|FILE", help="A backfill's name, or the file it was run from.")]
 StateDir = Annotated[Path, typer.Option("--state-dir", help="Where backfills are kept on this machine.")]
 Namespace = Annotated[str | None, typer.Option("--namespace", "-n", help="The namespace; default: the file's, or default.")]
+PlanFile = Annotated[Path, typer.Argument(metavar="FILE", help="Manifests: the Backfill; no SparkApplication is needed.")]
+NamespaceOfAll = Annotated[str | None, typer.Option("--namespace", "-n", help="Of this namespace only; default: of all.")]
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="json: the result as one JSON line at the end.")]
+LinesOption = Annotated[Output, typer.Option("--output", "-o", help="json: one document on a line for each backfill.")]
+PlanOption = Annotated[Output, typer.Option("--output", "-o", help="json: the plan in numbers, as one document.")]
 
 app = typer.Typer(
     cls=LocalCommands,
@@ -53,7 +57,7 @@ def run(file: File, state_dir: StateDir = DEFAULT_STATE, output: OutputOption = 
 
 
 @app.command()
-def plan(file: File, output: OutputOption = Output.TEXT, namespace: Namespace = None) -> None:
+def plan(file: PlanFile, output: PlanOption = Output.TEXT, namespace: Namespace = None) -> None:
     """Show what a backfill would read, in which steps, and what is in the way. Nothing is run, nothing is kept."""
     from backfill.cli.dry_run import show_plan
 
@@ -62,12 +66,12 @@ def plan(file: File, output: OutputOption = Output.TEXT, namespace: Namespace = 
 
 @app.command()
 def status(
-    target: Annotated[str | None, typer.Argument(metavar="[NAME|FILE]", help="Without it all are listed.")] = None,
+    target: Annotated[str | None, typer.Argument(metavar="NAME|FILE", help="Without it all are listed.")] = None,
     state_dir: StateDir = DEFAULT_STATE,
-    output: OutputOption = Output.TEXT,
+    output: LinesOption = Output.TEXT,
     namespace: Namespace = None,
 ) -> None:
-    """Show how far backfills are."""
+    """Show how far a backfill is, what happened, and what to do next; without a name, all in a line each."""
     from backfill.cli.commands import Context
     from backfill.cli.status import show_all, show_one
 
@@ -76,12 +80,12 @@ def status(
 
 
 @app.command("list")
-def list_(state_dir: StateDir = DEFAULT_STATE, output: OutputOption = Output.TEXT) -> None:
+def list_(state_dir: StateDir = DEFAULT_STATE, output: LinesOption = Output.TEXT, namespace: NamespaceOfAll = None) -> None:
     """Show all backfills of this machine in a line each."""
     from backfill.cli.commands import Context
     from backfill.cli.status import show_all
 
-    raise typer.Exit(show_all(Context(state_dir, as_json=output == Output.JSON)))
+    raise typer.Exit(show_all(Context(state_dir, namespace, output == Output.JSON)))
 
 
 @app.command()

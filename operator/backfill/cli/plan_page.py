@@ -15,6 +15,7 @@ def render_plan(name: str, summary: PlanSummary, *, estimated_for: str) -> Rende
     stretch = f"{moment(summary.read_from)} to {moment(summary.read_to)} UTC"
     facts = [
         f"  reads {stretch}: {count(summary.rows, 'row')}, {size(summary.bytes)}",
+        *_wide_in_words(summary.sources),
         f"  {count(steps.count, 'step')} of up to {seconds(steps.longest_seconds)}; the largest has {largest}",
         f"  sources differ by a factor of {summary.rows_skew:,.1f} in rows and {summary.bytes_skew:,.1f} in bytes",
         f"  estimate {estimated_for}: {seconds(summary.estimated_seconds)}, if reading is what takes longest",
@@ -27,6 +28,11 @@ def render_plan(name: str, summary: PlanSummary, *, estimated_for: str) -> Rende
         *(Text(fact) for fact in facts),
         *(Text(f"  warning: {warning}", style="yellow") for warning in summary.warnings),
     )
+
+
+def _wide_in_words(sources: tuple[SourceSummary, ...]) -> list[str]:
+    wide = sum(source.wide_files for source in sources)
+    return [f"  {count(wide, 'file')} of them wide: with rows of several steps, each of which reads its part"] if wide else []
 
 
 def _sources(sources: tuple[SourceSummary, ...]) -> Table:

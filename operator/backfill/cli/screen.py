@@ -150,7 +150,7 @@ def _bars(view: View, scale: bool) -> RenderableType:
     grid.add_column(no_wrap=True)
     grid.add_column(ratio=1)
     grid.add_column(no_wrap=True, min_width=19)
-    share = f"{100 * progress.committed / progress.steps:3.0f} %" if progress.steps else ""
+    share = f"{100 * progress.committed // progress.steps:3} %" if progress.steps else ""
     bar = ProgressBar(total=max(progress.steps, 1), completed=progress.committed, complete_style="green", finished_style="green")
     grid.add_row("steps", bar, f"{progress.committed:,} of {progress.steps:,} {share}")
     for source in view.status.sources:

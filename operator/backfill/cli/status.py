@@ -28,8 +28,9 @@ def show_one(context: Context, target: str) -> int:
 
 
 def show_all(context: Context) -> int:
-    """A line for each Backfill."""
-    backfills = [found for store in stored(context.state) if (found := store.load()) is not None]
+    """A line for each Backfill, of one namespace or of all."""
+    stores = (store for store in stored(context.state) if context.namespace in (None, store.namespace))
+    backfills = [found for store in stores if (found := store.load()) is not None]
     if context.as_json:
         for backfill in backfills:
             print(result_line(backfill))  # noqa: T201

@@ -118,6 +118,8 @@ def test_namespaces_are_kept_apart(backfill: Command, runs: LocalRuns) -> None:
     backfill("run", file, "-n", "streaming", *state)
     assert backfill("status", "january", *state).status == 2
     assert backfill("status", "january", "-n", "streaming", *state).status == 0
+    assert "january" in backfill("list", "-n", "streaming", *state).out
+    assert "january" not in backfill("list", "-n", "default", *state).out
 
 
 def test_a_plan_is_shown_and_nothing_is_kept(backfill: Command, runs: LocalRuns, tmp_path: Path) -> None:

@@ -109,6 +109,10 @@ def test_the_list_of_backfills() -> None:
     assert shown(listing([view(12).backfill]))[1].split() == ["default", "january", "12/24", "2024-01-01", "12:00", "Replaying"]
 
 
+def test_a_share_is_whole_only_when_all_is_done() -> None:
+    assert "23 of 24  95 %" in "\n".join(shown(render(view(23))))
+
+
 def test_lengths_of_time_are_coarser_the_longer_they_are() -> None:
     assert [seconds(value) for value in (0, 59.4, 60, 3599, 3600, 90_000, 200_000)] == [
         "0 s",

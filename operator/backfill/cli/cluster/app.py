@@ -20,6 +20,13 @@ class Output(StrEnum):
     JSON = "json"
 
 
+class Format(StrEnum):
+    """How manifests are written."""
+
+    YAML = "yaml"
+    JSON = "json"
+
+
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A Backfill's name, or the file it was applied from.")]
 NameOrFile = Annotated[str, typer.Argument(metavar="NAME|FILE", help="A Backfill's name, or a manifest file.")]
 Namespace = Annotated[
@@ -27,8 +34,13 @@ Namespace = Annotated[
 ]
 ContextName = Annotated[str | None, typer.Option("--context", metavar="NAME", help="The kubeconfig's context to use.")]
 Kubeconfig = Annotated[Path | None, typer.Option("--kubeconfig", metavar="FILE", help="Default: KUBECONFIG, or ~/.kube/config.")]
+PlanOption = Annotated[Output, typer.Option("--output", "-o", help="json: the same in numbers, as one document.")]
+FormatOption = Annotated[Format, typer.Option("--output", "-o", help="json: all of it in one List.")]
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="json: one document on a line for each Backfill.")]
-Watch = Annotated[bool, typer.Option("--watch", "-w", help="Follow it. The exit status is the Backfill's.")]
+Watch = Annotated[
+    bool, typer.Option("--watch", "-w", help="Follow it until nothing more happens. The exit status is the Backfill's.")
+]
+WatchAll = Annotated[bool, typer.Option("--watch", "-w", help="Keep it up to date, until Ctrl-C.")]
 Everywhere = Annotated[bool, typer.Option("--all-namespaces", "-A", help="In all namespaces.")]
 
 app = typer.Typer(
@@ -56,7 +68,7 @@ def list_(
     *,
     namespace: Namespace = None,
     everywhere: Everywhere = False,
-    watch: Watch = False,
+    watch: WatchAll = False,
     output: OutputOption = Output.TEXT,
     context: ContextName = None,
     kubeconfig: Kubeconfig = None,
@@ -96,7 +108,7 @@ def plan(
     target: NameOrFile,
     *,
     namespace: Namespace = None,
-    output: OutputOption = Output.TEXT,
+    output: PlanOption = Output.TEXT,
     context: ContextName = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
@@ -179,7 +191,7 @@ def logs(
     context: ContextName = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Print the log of a driver."""
+    """Print the log of a Backfill's driver."""
     from backfill.cli.cluster.logs import show_log
 
     place, name = _find(ctx, target, namespace, context, kubeconfig)
@@ -192,15 +204,15 @@ def render(
     target: NameOrFile,
     *,
     namespace: Namespace = None,
-    output: OutputOption = Output.TEXT,
+    output: FormatOption = Format.YAML,
     context: ContextName = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Print the SparkApplication that the next attempt would be, as YAML or JSON."""
+    """Print what the next attempt would be made of: a SparkApplication, and the ConfigMap that it mounts."""
     from backfill.cli.cluster.rendering import show_manifests
 
     place, name = _find(ctx, target, namespace, context, kubeconfig)
-    raise typer.Exit(show_manifests(place, target if is_file(target) else name, as_json=output == Output.JSON))
+    raise typer.Exit(show_manifests(place, target if is_file(target) else name, as_json=output == Format.JSON))
 
 
 @app.command()

@@ -62,7 +62,7 @@ def approve_one(place: Place, name: str, out: Console) -> None:
             operations.append({"op": "test", "path": f"{path}/name", "value": output.name})
             operations.append(_set(f"{path}/publish/approval", "Automatic"))
     if not operations:
-        _say(out, f"{name}: nothing of it needs an approval, or it has it already")
+        _say(out, f"{name}: no output of it waits for an approval")
         return
     place.change(backfill, operations)
     outputs = ", ".join(operation["value"] for operation in operations if operation["op"] == "test")

@@ -82,7 +82,7 @@ def _shown(place: Place, as_json: bool) -> Iterator[_Show]:
 def _in_lines(lines: Lines, console: Console, place: Place) -> _Show:
     def show(backfill: Backfill) -> None:
         if at_rest(backfill):
-            console.print(page(backfill, place))
+            console.print(page(backfill, place), crop=False)
         else:
             lines.show(View(backfill, datetime.now(UTC)))
 

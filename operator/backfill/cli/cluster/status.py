@@ -29,7 +29,7 @@ def show_one(place: Place, name: str, *, as_json: bool) -> int:
     if as_json:
         print_document(backfill, place)
     else:
-        Console().print(page(backfill, place))
+        Console().print(page(backfill, place), crop=False)
     return SUCCEEDED
 
 

@@ -105,7 +105,7 @@ def _as_child(attempt: Attempt) -> str:
 def _in_short(message: str) -> str:
     """The first line, without logins; the condition has the rest."""
     first, *rest = redact(message, {}).strip().splitlines() or [""]
-    more = f" (and {len(rest)} more lines in the status)" if rest else ""
+    more = f" (and {len(rest)} more line{'s' if len(rest) > 1 else ''} in the status)" if rest else ""
     return f"{first[: _MOST_CHARACTERS - len(more)]}{more}"
 
 

@@ -30,7 +30,7 @@ def _record(draft: Draft, result: object) -> None:
     if not isinstance(result, SettleResult):
         raise TypeError(f"a settle job gave {type(result).__name__}")
     draft.set(outputs=tuple(_counted(output, result.totals[output.name]) for output in draft.status.outputs))
-    draft.condition(_RUNNING, "False", Reason.ALL_STEPS_COMMITTED, "every source of every query is committed to its end")
+    draft.condition(_RUNNING, "False", Reason.ALL_STEPS_COMMITTED, f"all {draft.status.progress.steps:,} steps are committed")
 
 
 def _counted(output: OutputStatus, totals: Totals) -> OutputStatus:

@@ -156,5 +156,5 @@ _LIFE: list[tuple[ConditionType, Truth, Reason, tuple[Attempt, ...]]] = [
 def test_what_a_person_should_know_of_a_plan_is_a_warning_of_its_own() -> None:
     planned = condition(ConditionType.PLANNED, "True", Reason.PLAN_READY, "3 steps\nanother one writes there\n5 without time")
     warning, told = transitions(status(), status(planned))
-    assert warning == Notice("Warning", "PlanWarning", "another one writes there (and 1 more lines in the status)")
+    assert warning == Notice("Warning", "PlanWarning", "another one writes there (and 1 more line in the status)")
     assert (told.kind, told.reason) == ("Normal", "Planned")
