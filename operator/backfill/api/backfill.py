@@ -470,7 +470,7 @@ class JobRetry(Model):
     """A piece of the controller's own work that failed and is tried again."""
 
     job: Annotated[str, Field(max_length=32)]
-    """What it does: ``plan``, ``verify``, ``settle``, ``publish`` or ``discard``."""
+    """What it does: ``plan``, ``recover``, ``verify``, ``settle``, ``publish`` or ``discard``."""
     failures: int
     """How many times in a row it has failed."""
     since: Time
