@@ -1,0 +1,38 @@
+"""What a run without a cluster tells of a catalog that can not be opened, and of another Backfill of the same rows."""
+
+import pytest
+from pyiceberg.catalog import Catalog
+
+from local_runs import EVENTS, LocalRuns
+
+OUTPUT = {
+    "name": "counts",
+    "table": "lake.raw.counts",
+    "timestampColumn": "at",
+    "publish": {"mode": "Append", "approval": "Manual"},
+}
+
+
+def test_a_wrong_catalog_property_is_one_mistake(runs: LocalRuns, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__TYPE", "resst")
+    ended = runs.run()
+    assert ended.status == 2
+    (told,) = [line for line in ended.err.splitlines() if line.startswith("error: ")]
+    assert told.startswith('error: catalog lake can not be opened: its property type is "resst"; did you mean rest?')
+    assert "PYICEBERG_CATALOG__LAKE__TYPE in the environment" in told
+
+
+def test_namesakes_in_two_namespaces_have_branches_of_their_own_and_the_second_one_hears_of_the_first(
+    runs: LocalRuns, lake: Catalog
+) -> None:
+    lake.create_table("raw.counts", schema=EVENTS)
+    runs.write(outputs=[OUTPUT])
+    first = runs.run("-n", "other", "--output", "json")
+    assert first.status == 3, first.err
+    assert "warning" not in first.err
+    second = runs.run("--output", "json")
+    assert second.status == 3, second.err
+    assert "january: warning: lake.raw.counts is also written by Backfill other/january, which has not ended" in second.err
+    branches = [ended.document["outputs"][0]["branch"] for ended in (first, second)]
+    assert branches == ["backfill/other/january", "backfill/january"]
+    assert set(branches) <= set(lake.load_table("raw.counts").refs())
