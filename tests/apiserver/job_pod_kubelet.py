@@ -1,15 +1,23 @@
-"""Plays the kubelet for the pods of jobs: their program runs as a process of this machine, with the pod's identity."""
+"""Plays the kubelet for the pods of jobs: their program runs on this machine, with the pod's identity."""
 
 import base64
 import os
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 from rest import Manifest, Rest, eventually
 
+from backfill.controller.kubernetes import job
 from backfill.controller.kubernetes.job_pod import JOB_DIRECTORY, JOB_LABEL
+
+_LOOK_SECONDS = 0.1
+_KUBECONFIG = "kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION"  # read from the environment once, when it is imported
 
 
 @dataclass
@@ -36,21 +44,67 @@ class Kubelet:
 
     def run(self, pod: Manifest) -> "subprocess.CompletedProcess[str]":
         """Runs the pod's program to its end."""
+        command = [sys.executable, "-m", "backfill.controller.kubernetes.job"]
+        environment = self._environment(pod)
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+    def run_here(self, pod: Manifest) -> None:
+        """Runs the pod's program in this process, which knows the catalogs already, and tells that it has ended."""
+        with patch.dict(os.environ, self._environment(pod)), patch(_KUBECONFIG, str(self.kubeconfig)):
+            self._tell_end(pod, job.main())
+
+    def waiting(self) -> list[Manifest]:
+        """The pods that have not begun and are not being deleted."""
+        pods = ((pod, pod["metadata"], pod["status"]) for pod in self.pods())
+        return [pod for pod, metadata, status in pods if "deletionTimestamp" not in metadata and status["phase"] == "Pending"]
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """While the block runs, every pod's program is run."""
+        over = threading.Event()
+
+        def work() -> None:
+            while not over.wait(_LOOK_SECONDS):
+                for pod in self.waiting():
+                    self._tell_end(pod, self.run(pod).returncode)
+
+        thread = threading.Thread(target=work, name="kubelet")
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def tell(self, pod: Manifest, status: Manifest) -> None:
+        """The pod's status."""
+        self.admin.patch(self._status_path(pod), {"status": status}).expect()
+
+    def delete(self, pod: Manifest) -> None:
+        """Somebody deletes the pod."""
+        path = f"api/v1/namespaces/{self.namespace}/pods/{pod['metadata']['name']}"
+        self.admin.delete(path, gracePeriodSeconds="0").expect()
+
+    def _tell_end(self, pod: Manifest, exit_code: int) -> None:
+        """A pod whose result is known may have been deleted by now."""
+        state = {"terminated": {"exitCode": exit_code, "reason": "Error" if exit_code else "Completed"}}
+        container = {"name": pod["spec"]["containers"][0]["name"], "image": "app", "imageID": ""}
+        ended = {"containerStatuses": [container | {"ready": False, "restartCount": 0, "state": state}]}
+        answer = self.admin.patch(self._status_path(pod), {"status": ended | {"phase": "Failed" if exit_code else "Succeeded"}})
+        assert answer.ok or answer.status == 404, answer.message
+
+    def _status_path(self, pod: Manifest) -> str:
+        return f"api/v1/namespaces/{self.namespace}/pods/{pod['metadata']['name']}/status"
+
+    def _environment(self, pod: Manifest) -> dict[str, str]:
         mounted = self._mounted(pod)
         environment = {variable["name"]: variable["value"] for variable in pod["spec"]["containers"][0]["env"]}
-        environment |= {
+        return environment | {
             "BACKFILL_JOB_DIRECTORY": str(mounted[JOB_DIRECTORY]),
             "BACKFILL_CATALOGS": str(self.directory / environment["BACKFILL_CATALOGS"].lstrip("/")),
             "KUBECONFIG": str(self.kubeconfig),
             "PATH": os.environ["PATH"],
         }
-        command = [sys.executable, "-m", "backfill.controller.kubernetes.job"]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
-
-    def tell(self, pod: Manifest, status: Manifest) -> None:
-        """The pod's status."""
-        path = f"api/v1/namespaces/{self.namespace}/pods/{pod['metadata']['name']}/status"
-        self.admin.patch(path, {"status": status}).expect()
 
     def _mounted(self, pod: Manifest) -> dict[str, Path]:
         """The files of the ConfigMaps and Secrets that are mounted, by where they are in the pod."""
