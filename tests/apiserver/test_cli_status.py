@@ -28,6 +28,12 @@ REFUSED: Told = (
 WAITING: Told = (ConditionType.PUBLISHED, "Unknown", Reason.WAITING_FOR_APPROVAL, "51,200 rows wait for approval")
 STUCK: Told = (ConditionType.STALLED, "True", Reason.DRIVER_CAN_NOT_START, "there is no such image")
 CONFLICT: Told = (ConditionType.SUCCEEDED, "False", Reason.PUBLISH_CONFLICT, "the table changed")
+TRYING_AGAIN: Told = (
+    ConditionType.PLANNED,
+    "Unknown",
+    Reason.TRYING_AGAIN,
+    "catalog lake can not be opened\nIt is tried again, next at 2021-08-01T00:00:10Z",
+)
 SUSPENDED: Told = (ConditionType.RUNNING, "False", Reason.SUSPENDED, "suspended")
 REPLAYING: Told = (ConditionType.RUNNING, "True", Reason.REPLAYING, "attempt 2 is reading")
 
@@ -117,6 +123,17 @@ def test_why_it_failed_is_told_in_full(kubectl_backfill: KubectlBackfill, admin:
     shown = kubectl_backfill("status", july).out
     assert "there is none" in shown
     assert "spec.outputs: too" in shown
+
+
+def test_what_is_tried_again_is_told_in_full_also_of_one_that_is_suspended(
+    kubectl_backfill: KubectlBackfill, admin: Rest, namespace: str, july: str
+) -> None:
+    admin.patch(f"{BACKFILLS.format(namespace)}/{july}", {"spec": {"suspend": True}}).expect()
+    tell(admin, namespace, july, running(TRYING_AGAIN, generation=2, plan_id=None))
+    shown = kubectl_backfill("status", july).out
+    assert "next at 2021-08-01T00:00:10Z" in shown
+    assert "the operator tries again by itself" in shown
+    assert "resume" not in shown
 
 
 def test_what_is_stuck_goes_on_when_it_is_mended(

@@ -9,13 +9,15 @@ from rich.table import Table
 from rich.text import Text
 
 from backfill.api.backfill import Attempt, Backfill, OutputStatus
-from backfill.api.conditions import SUMMARIES, Condition, ConditionType
+from backfill.api.conditions import SUMMARIES, Condition, ConditionType, Reason
 from backfill.cli.ending import SUCCEEDED, exit_status
 from backfill.cli.screen import in_words, overview
 from backfill.cli.text import count, moment, seconds
 from backfill.cli.view import View, in_order
 
 _ATTEMPTS_SHOWN = 3
+_IN_FULL = (Reason.INVALID_INPUT, Reason.TRYING_AGAIN)
+"""Reasons with something to mend in every line."""
 _COLUMNS = ("namespace", "name", "steps", "watermark (UTC)", "stage")
 
 
@@ -103,7 +105,7 @@ def _conditions(view: View) -> RenderableType:
 
 def _of_condition(condition: Condition, failure: str) -> str:
     if not failure or condition.message != failure:
-        return in_words(condition)
+        return f"{condition.reason}: {condition.message}" if condition.reason in _IN_FULL else in_words(condition)
     return f"{condition.reason}: {failure}" if condition.type == ConditionType.SUCCEEDED else str(condition.reason)
 
 

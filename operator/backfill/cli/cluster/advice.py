@@ -48,6 +48,8 @@ def next_step(backfill: Backfill, place: Place, now: datetime) -> Advice | None:
         return _of_a_failure(backfill, place)
     if backfill.status.observed_generation == 0:
         return _of_a_new_one(backfill, now)
+    if _tried_again(backfill):
+        return Advice("mend what is said above; the operator tries again by itself")
     if backfill.spec.suspend:
         return Advice("it is suspended; go on with:", (place.command("resume", name),))
     if _waits_for_approval(backfill):
@@ -98,6 +100,10 @@ def _of_a_failure(backfill: Backfill, place: Place) -> Advice:
 def _waits_for_approval(backfill: Backfill) -> bool:
     published = find_condition(backfill.status.conditions, ConditionType.PUBLISHED)
     return published is not None and published.reason == Reason.WAITING_FOR_APPROVAL
+
+
+def _tried_again(backfill: Backfill) -> bool:
+    return any(condition.reason == Reason.TRYING_AGAIN for condition in backfill.status.conditions)
 
 
 def _stalled(backfill: Backfill) -> bool:

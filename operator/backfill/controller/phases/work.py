@@ -64,8 +64,8 @@ def _say_retry(draft: Draft, job: Job, kind: ConditionType) -> None:
     retry = _retry_of(draft, job)
     if retry is None:
         return
-    until = format_time(retry.since + PATIENCE)
-    message = f"{retry.message}\nIt is tried again until {until}, next at {format_time(retry.next_at)}; mend the cause meanwhile."
+    until, next_at = (format_time(at.replace(microsecond=0)) for at in (retry.since + PATIENCE, retry.next_at))
+    message = f"{retry.message}\nIt is tried again until {until}, next at {next_at}; mend the cause meanwhile."
     draft.condition(kind, "Unknown", Reason.TRYING_AGAIN, message)
 
 
