@@ -11,7 +11,7 @@ from job_pod_kubelet import Kubelet
 from rest import BACKFILLS, SPARK_APPLICATIONS, Manifest, Rest, eventually
 from roles import rules_of
 
-from backfill.api.backfill import Backfill
+from backfill.api.backfill import Backfill, PlanningOptions
 from backfill.api.errors import BadInput
 from backfill.controller.jobs import Job, PlanJob, PlanResult
 from backfill.controller.kubernetes.cases import Caches
@@ -248,8 +248,28 @@ def test_a_pod_that_does_not_start_says_why_and_fails_in_the_end(stage: Stage, s
 def test_a_pod_that_is_deleted_fails_its_job(stage: Stage) -> None:
     job, runner = stage.job(), stage.runner()
     pod = stage.started(runner, job)
+    stage.kubelet.tell(pod, UNSCHEDULABLE)
+    eventually(lambda: runner.state and "Unschedulable" in runner.state.waits_for, "the watch is at work")
     stage.cluster.delete(POD, stage.namespace, pod["metadata"]["name"], grace_seconds=0)
     assert "was deleted before the plan job was done" in str(ended(runner, job).error)
+
+
+def test_a_pod_that_has_not_started_is_made_anew_after_an_edit_which_may_be_what_lets_it_start(stage: Stage) -> None:
+    job, operator = stage.job(), stage.operator(most=1)
+    runner = operator.pods.runner(lambda: stage.backfill, lambda seconds: None)
+    first = stage.started(runner, job)
+    spec = stage.backfill.spec.model_copy(update={"planning": PlanningOptions(run_in="Pod", memory="1Gi")})
+    metadata = stage.backfill.metadata.model_copy(update={"generation": 2})
+    stage.backfill = stage.backfill.model_copy(update={"spec": spec, "metadata": metadata})
+
+    def smaller() -> bool:
+        assert runner.state
+        assert runner.state.phase == "Running", runner.state.error
+        limits = [pod["spec"]["containers"][0]["resources"]["limits"] for pod in stage.kubelet.pods()]
+        return limits == [{"memory": "1Gi"}]
+
+    eventually(smaller, "a pod with less memory")
+    assert stage.kubelet.pod()["metadata"]["name"] == first["metadata"]["name"]
 
 
 def test_what_is_cancelled_is_removed_and_can_be_started_again(stage: Stage) -> None:

@@ -82,6 +82,12 @@ class _Run:
     """Its pod was seen or made: if it is missing later, it is gone."""
     since: float = field(default_factory=time.monotonic)
     """When that was."""
+    generation: int = 0
+    """Of the spec at that time."""
+
+    def note_pod(self, backfill: Backfill) -> None:
+        """There is a pod."""
+        self.made, self.since, self.generation = True, time.monotonic(), backfill.metadata.generation
 
 
 class PodJobs:
@@ -159,8 +165,14 @@ class PodJobs:
         if pod is None or notes is None or terminating:
             raise BackfillError(f"pod {run.pod[1]} was deleted before the {job_kind(type(run.job))} job was done")
         if not run.made:
-            run.made, run.since = True, time.monotonic()
-        return self._judged(run, run.pod, state, driver_state(None, pod), backfill)
+            run.note_pod(backfill)
+        seen = driver_state(None, pod)
+        if seen.phase == "Pending" and run.generation != backfill.metadata.generation:
+            run.made = False  # the edit may be what lets it start
+            self._remove(POD, self._shared.pods, pod)
+            self._again(0)
+            return replace(state, waits_for="a pod of the spec as it is now")
+        return self._judged(run, run.pod, state, seen, backfill)
 
     def _made(self, run: _Run, pod: Key, state: JobState, backfill: Backfill) -> JobState:
         """Once there is a place for its pod."""
@@ -175,7 +187,7 @@ class PodJobs:
             self._create(POD, self._shared.pods, job_pod(backfill, run.job, application))
         finally:
             self._shared.places.leave(pod)
-        run.made, run.since = True, time.monotonic()
+        run.note_pod(backfill)
         self._again(self._shared.start_seconds)
         return replace(state, waits_for="its pod")
 
