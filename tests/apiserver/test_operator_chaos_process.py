@@ -8,10 +8,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from identities import ServiceAccountMaker
+from job_pod_kubelet import Kubelet
 from operators import KeptRunning, OperatorProcess
 from played import PlayedRun
 from proxy import CUT, Cut, Request, Response, UnreliableProxy
 from rest import Rest, eventually
+from roles import rules_of
 from weather import Weather, broken_watches, dropped_watches, lost_answers, refusals, stale_reads
 from written import Written, is_real_write
 
@@ -19,7 +22,7 @@ from backfill.controller.kubernetes.names import child_name
 
 _PATIENCE_SECONDS = 90
 _AWAY_SECONDS = 30
-_WATCHES_IN_GOOD_WEATHER = 5  # one of each kind
+_WATCHES_IN_GOOD_WEATHER = 6  # one of each kind
 _KINDS_OF_WRITES = {
     "patch backfills",
     "patch backfills/status",
@@ -30,6 +33,7 @@ _KINDS_OF_WRITES = {
     "create configmaps",
     "create sparkapplications",
 }
+_KINDS_OF_JOBS_IN_PODS = {"create pods", "delete pods", "delete configmaps"}
 Keep = Callable[[], KeptRunning]
 
 
@@ -47,6 +51,15 @@ def keep(
             return operator
 
         yield start
+
+
+@pytest.fixture
+def kubelet(admin: Rest, namespace: str, service_account: ServiceAccountMaker, tmp_path: Path) -> Iterator[Kubelet]:
+    """Runs the pods of jobs, where there are any."""
+    pods = service_account("spark", rules_of("planning-pods.yaml", "Role", "backfill-planning"))
+    kubelet = Kubelet(admin, namespace, pods, tmp_path / "pod")
+    with kubelet.at_work():
+        yield kubelet
 
 
 class KillAtEveryKind:
@@ -75,29 +88,35 @@ class KillAtEveryKind:
         return CUT
 
 
+@pytest.mark.usefixtures("kubelet")
+@pytest.mark.parametrize(
+    ("run_in", "kinds"), [("Operator", _KINDS_OF_WRITES), ("Pod", _KINDS_OF_WRITES | _KINDS_OF_JOBS_IN_PODS)]
+)
 def test_processes_killed_at_writes_of_every_kind_lose_and_double_nothing(
-    keep: Keep, proxy: UnreliableProxy, admin: Rest, namespace: str, tmp_path: Path
+    run_in: str, kinds: set[str], keep: Keep, proxy: UnreliableProxy, admin: Rest, namespace: str, tmp_path: Path
 ) -> None:
     run = PlayedRun(admin, namespace, tmp_path)
     deaths = KillAtEveryKind(Written())
     operator = keep()
     deaths.kill = operator.kill
     proxy.before, proxy.after = deaths.before, deaths.after
-    run.create()
+    run.create(planning={"runIn": run_in})
     assert_ends_well(run, deaths.written)
-    assert set(deaths.struck) == _KINDS_OF_WRITES
-    assert operator.lives > len(_KINDS_OF_WRITES)
+    assert set(deaths.struck) == kinds
+    assert operator.lives > len(kinds)
 
 
+@pytest.mark.usefixtures("kubelet")
+@pytest.mark.parametrize("run_in", ["Operator", "Pod"])
 @pytest.mark.parametrize("weather", [refusals, lost_answers, broken_watches, stale_reads])
 def test_an_api_that_is_not_to_be_relied_on_holds_nothing_up(
-    weather: Weather, keep: Keep, proxy: UnreliableProxy, admin: Rest, namespace: str, tmp_path: Path
+    weather: Weather, run_in: str, keep: Keep, proxy: UnreliableProxy, admin: Rest, namespace: str, tmp_path: Path
 ) -> None:
     run, written = PlayedRun(admin, namespace, tmp_path), Written()
     weather(proxy, written)
     operator = keep()
     with dropped_watches(proxy) if weather is broken_watches else ExitStack():
-        run.create(failurePolicy={"maxAttempts": 3, "backoff": "10ms"})
+        run.create(failurePolicy={"maxAttempts": 3, "backoff": "10ms"}, planning={"runIn": run_in})
         run.submit(1, _PATIENCE_SECONDS)
         run.report(1, committed=0)
         run.end(1, exit_code=1)
