@@ -67,8 +67,10 @@ class Call:
 
     @property
     def where(self) -> str:
-        """The object for people."""
-        return " ".join(part for part in (self.kind, "/".join(part for part in (self.namespace, self.name) if part)) if part)
+        """The object for people, or the namespace where there are several of them."""
+        if not self.name:
+            return f"{self.kind} in namespace {self.namespace}" if self.namespace else self.kind
+        return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
 
     @property
     def path(self) -> str:
