@@ -2,6 +2,8 @@
 
 import json
 import re
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,6 +33,13 @@ def suspicious(path: str, content: bytes) -> bool:
     return bool(_CONFIGURATION.match(path) and _LOGIN.search(content))
 
 
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A directory for gigabytes, which are not kept as those of ``tmp_path`` are."""
+    with tempfile.TemporaryDirectory() as directory:
+        yield Path(directory)
+
+
 @pytest.mark.parametrize(
     ("path", "content"),
     [
@@ -52,9 +61,9 @@ def test_credentials_would_be_seen(path: str, content: str) -> None:
     ids=["operator", "spark"],
 )
 def test_an_image_has_its_user_its_entry_point_and_nobodys_credentials(
-    image: str, user: str, entry: list[str], tmp_path: Path
+    image: str, user: str, entry: list[str], place: Path
 ) -> None:
-    made = ImageFiles(image, tmp_path)
+    made = ImageFiles(image, place)
     assert (made.config["config"]["User"], made.config["config"]["Entrypoint"]) == (user, entry)
     configuration = json.dumps(made.config).encode()
     assert not _TEXTS.search(configuration) and not _LOGIN.search(configuration)
