@@ -1,5 +1,6 @@
 """Executors come and go while the application runs, as many as the Backfill is allowed."""
 
+import re
 import time
 from collections.abc import Callable
 
@@ -10,8 +11,9 @@ from rest import Manifest
 
 pytestmark = pytest.mark.timeout(900)
 UP_SECONDS = 15.0
-"""From the change of the Backfill to executors that work."""
-DOWN_SECONDS = 30.0
+"""From the change of the Backfill to pods that run."""
+DOWN_SECONDS = 20.0
+"""The same until those that are too many are gone, with what they hold handed on."""
 
 
 @pytest.mark.alone
@@ -38,8 +40,7 @@ def test_they_follow_the_bounds_of_the_backfill(
     assert [pod["metadata"]["uid"] for pod in elastic.executors] == [first["metadata"]["uid"]]
     until(lambda: _progress(elastic).get("executorTarget") == 1, "the status says so", 15)
     log = _driver_log(elastic)
-    assert "executors let go: 2, 3" in log
-    assert "Executor decommission: fewer executors are wanted" in log
+    assert set(re.findall(r"Executor (\d+) on \S+ is decommissioned", log)) == {"2", "3"}
     assert "Lost task" not in log
     elastic.until_succeeded(attempts=1)
 

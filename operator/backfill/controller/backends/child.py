@@ -107,6 +107,7 @@ def default_conf(launch: Launch) -> dict[str, str]:
     return {
         "spark.decommission.enabled": "true",
         "spark.storage.decommission.enabled": "true",  # executors hand on the blocks they hold when they are let go,
+        "spark.storage.decommission.replicationReattemptInterval": "5s",  # look for more of them after that, then go,
         "spark.executor.decommission.forceKillTimeout": "5m",  # and go in the end, also where there is nobody to take them
         "spark.executor.maxNumFailures": str(max(2 * executors, 3)),  # Spark's rule where it scales by itself,
         "spark.executor.failuresValidityInterval": "1h",  # but nodes that go in the course of a long run are no failure of it
