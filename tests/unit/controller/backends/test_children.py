@@ -183,7 +183,6 @@ def test_apaches_child_has_sizes_among_its_properties_and_keeps_the_pods_of_the_
         "spark.executor.memory": "8g",
         "spark.executor.memoryOverhead": "3456m",
         "spark.executor.instances": "2",
-        "spark.storage.decommission.replicationReattemptInterval": "5s",
         "spark.executor.decommission.forceKillTimeout": "5m",
         "spark.executor.maxNumFailures": "80",
         "spark.executor.failuresValidityInterval": "1h",
