@@ -1,6 +1,7 @@
 """An object store and PostgreSQL as pods, with credentials that are made for one test and stand in Secrets only."""
 
 import secrets
+import socket
 from functools import cached_property
 
 from live_cluster import Cluster, until
@@ -53,7 +54,10 @@ class Stores:
         """The catalog ``lake`` with a namespace ``raw``, as this machine reaches it, when both are up."""
         for name in _PORTS:
             until(lambda name=name: self._ready(name), f"{name} is up", READY_SECONDS)
-        catalog = load_catalog("lake", **self._properties({name: self._outside(name) for name in _PORTS}))
+        addresses = {name: self._outside(name) for name in _PORTS}
+        for address in addresses.values():  # the node is told of a ready pod a moment later
+            until(lambda address=address: _listens(address), f"{address} answers", READY_SECONDS)
+        catalog = load_catalog("lake", **self._properties(addresses))
         catalog.create_namespace("raw")
         return catalog
 
@@ -95,6 +99,13 @@ class Stores:
         waiting = [each["state"].get("waiting", {}).get("reason", "") for each in containers]
         assert "ErrImageNeverPull" not in waiting, f"the nodes have no image {IMAGE}: make it as docs/images.md says"
         return bool(containers) and all(each["ready"] for each in containers)
+
+
+def _listens(address: str) -> bool:
+    host, port = address.rsplit(":", 1)
+    with socket.socket() as connection:
+        connection.settimeout(1)
+        return connection.connect_ex((host, int(port))) == 0
 
 
 def _pod(name: str) -> Manifest:
