@@ -34,6 +34,7 @@ from backfill.outputs.staging import Batch, stage_batch
 from backfill.outputs.window import WindowRows, window_rows
 from backfill.planning.iceberg.tables import Catalogs
 from backfill.runtime.catalogs import catalog_properties
+from backfill.runtime.long_lived import exempt_from_collection
 from backfill.runtime.settings import RuntimeSettings
 
 FORMAT = "backfill_iceberg"
@@ -142,6 +143,7 @@ class SinkWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[Any]) -> Written:
         """Writes the rows of one task."""
         files = DataFileWriter(self._layout, _open(self._settings.output.table).io)
+        exempt_from_collection(FORMAT)
         outside = 0
         try:
             for rows in iterator:

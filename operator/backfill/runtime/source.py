@@ -23,6 +23,7 @@ from backfill.api.errors import PlanCorrupt, RunFailed
 from backfill.planning.plan import PlanHeader, SourceInput, Split, read_header, read_splits
 from backfill.planning.workspace import Workspace
 from backfill.runtime.columns import column_of, microseconds
+from backfill.runtime.long_lived import exempt_from_collection
 from backfill.runtime.packing import pack_by_bytes, pack_by_kafka_partition
 from backfill.runtime.progress import OBSERVED_PREFIX
 from backfill.runtime.record_columns import RECORD_COLUMNS, RecordColumns
@@ -133,6 +134,7 @@ class StepReader(DataSourceStreamReader):
         from backfill.runtime.reading import read_in_offset_order, read_split
 
         assert isinstance(partition, StepPartition)
+        exempt_from_collection(FORMAT)
         table, splits, target, columns = partition.table, partition.splits, partition.target, partition.columns
         if partition.by_offset:
             rows = read_in_offset_order(table, splits, target, columns)
