@@ -1,5 +1,6 @@
 """``kubectl backfill suspend``, ``resume``, ``retry``, ``approve`` and ``cancel``: what they change, and nothing else."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,19 @@ def test_suspend_and_resume_change_one_field_under_their_own_name(
     assert "backfill-cli" in {entry["manager"] for entry in july.now["metadata"]["managedFields"]}
     assert kubectl_backfill("resume", "july", kubeconfig=editor).status == 0
     assert july.change() == {}
+
+
+def test_what_is_changed_is_printed_for_programs(kubectl_backfill: KubectlBackfill, july: July, editor: Path) -> None:
+    july.tell(FAILED)
+    for command in ("suspend", "resume", "retry", "approve"):
+        ended = kubectl_backfill(command, "july", "-o", "json", kubeconfig=editor)
+        assert ended.status == 0
+        assert ended.err.startswith("july: ")
+        document = json.loads(ended.out)
+        assert (document["name"], document["namespace"]) == ("july", july.namespace)
+    july.admin.patch(july.path, {"metadata": {"finalizers": None}}).expect()
+    ended = kubectl_backfill("cancel", "july", "-o", "json", kubeconfig=editor)
+    assert json.loads(ended.out) == {"name": "july", "namespace": july.namespace, "removed": True}
 
 
 def test_resume_tries_a_failed_one_again(kubectl_backfill: KubectlBackfill, july: July, editor: Path) -> None:

@@ -1,5 +1,7 @@
 """The commands of ``kubectl backfill``."""
 
+import json
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -36,6 +38,9 @@ ContextName = Annotated[str | None, typer.Option("--context", metavar="NAME", he
 Kubeconfig = Annotated[Path | None, typer.Option("--kubeconfig", metavar="FILE", help="Default: KUBECONFIG, or ~/.kube/config.")]
 PlanOption = Annotated[Output, typer.Option("--output", "-o", help="json: the same in numbers, as one document.")]
 FormatOption = Annotated[Format, typer.Option("--output", "-o", help="json: all of it in one List.")]
+ChangeOption = Annotated[
+    Output, typer.Option("--output", "-o", help="json: what is left as one document; words go to standard error.")
+]
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="json: one document on a line for each Backfill.")]
 Watch = Annotated[
     bool, typer.Option("--watch", "-w", help="Follow it until nothing more happens. The exit status is the Backfill's.")
@@ -125,42 +130,66 @@ def plan(
 
 @app.command()
 def suspend(
-    ctx: typer.Context, target: Name, *, namespace: Namespace = None, context: ContextName = None, kubeconfig: Kubeconfig = None
+    ctx: typer.Context,
+    target: Name,
+    *,
+    namespace: Namespace = None,
+    output: ChangeOption = Output.TEXT,
+    context: ContextName = None,
+    kubeconfig: Kubeconfig = None,
 ) -> None:
     """Stop a Backfill after the steps under way (at most four). What is committed is kept."""
     from backfill.cli.cluster.changes import suspend_one
 
-    suspend_one(*_find(ctx, target, namespace, context, kubeconfig), Console())
+    _change(suspend_one, *_find(ctx, target, namespace, context, kubeconfig), output)
 
 
 @app.command()
 def resume(
-    ctx: typer.Context, target: Name, *, namespace: Namespace = None, context: ContextName = None, kubeconfig: Kubeconfig = None
+    ctx: typer.Context,
+    target: Name,
+    *,
+    namespace: Namespace = None,
+    output: ChangeOption = Output.TEXT,
+    context: ContextName = None,
+    kubeconfig: Kubeconfig = None,
 ) -> None:
     """Go on with a Backfill that was suspended or has failed."""
     from backfill.cli.cluster.changes import resume_one
 
-    resume_one(*_find(ctx, target, namespace, context, kubeconfig), Console())
+    _change(resume_one, *_find(ctx, target, namespace, context, kubeconfig), output)
 
 
 @app.command()
 def retry(
-    ctx: typer.Context, target: Name, *, namespace: Namespace = None, context: ContextName = None, kubeconfig: Kubeconfig = None
+    ctx: typer.Context,
+    target: Name,
+    *,
+    namespace: Namespace = None,
+    output: ChangeOption = Output.TEXT,
+    context: ContextName = None,
+    kubeconfig: Kubeconfig = None,
 ) -> None:
     """Try a Backfill once more that has failed for good, from where it stopped."""
     from backfill.cli.cluster.changes import retry_one
 
-    retry_one(*_find(ctx, target, namespace, context, kubeconfig), Console())
+    _change(retry_one, *_find(ctx, target, namespace, context, kubeconfig), output)
 
 
 @app.command()
 def approve(
-    ctx: typer.Context, target: Name, *, namespace: Namespace = None, context: ContextName = None, kubeconfig: Kubeconfig = None
+    ctx: typer.Context,
+    target: Name,
+    *,
+    namespace: Namespace = None,
+    output: ChangeOption = Output.TEXT,
+    context: ContextName = None,
+    kubeconfig: Kubeconfig = None,
 ) -> None:
     """Let a result be published that waits for approval."""
     from backfill.cli.cluster.changes import approve_one
 
-    approve_one(*_find(ctx, target, namespace, context, kubeconfig), Console())
+    _change(approve_one, *_find(ctx, target, namespace, context, kubeconfig), output)
 
 
 @app.command()
@@ -170,13 +199,18 @@ def cancel(
     *,
     namespace: Namespace = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until all is removed.")] = True,
+    output: ChangeOption = Output.TEXT,
     context: ContextName = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
     """Delete a Backfill and all it made, except what it has published."""
     from backfill.cli.cluster.changes import cancel_one
 
-    cancel_one(*_find(ctx, target, namespace, context, kubeconfig), Console(), wait=wait)
+    place, name = _find(ctx, target, namespace, context, kubeconfig)
+    as_json = output == Output.JSON
+    cancel_one(place, name, Console(stderr=as_json), wait=wait)
+    if as_json:
+        typer.echo(json.dumps({"name": name, "namespace": place.namespace, "removed": wait}))
 
 
 @app.command()
@@ -219,6 +253,15 @@ def render(
 def version() -> None:
     """Show the version."""
     typer.echo(__version__)
+
+
+def _change(change: Callable[[Place, str, Console], None], place: Place, name: str, output: Output) -> None:
+    from backfill.cli.cluster.status import show_one
+
+    as_json = output == Output.JSON
+    change(place, name, Console(stderr=as_json))
+    if as_json:
+        show_one(place, name, as_json=True)
 
 
 def _find(
