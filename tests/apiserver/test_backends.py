@@ -209,7 +209,8 @@ def test_a_submission_that_failed_says_why_in_one_line(stage: Stage) -> None:
     stage.state("FAILED", trace)
     state = stage.backend.observe(1)
     assert (state.phase, state.reason) == ("Exited", "QuotaExceeded")
-    assert state.message == 'Message: pods "a" is forbidden: exceeded quota: small, requested: cpu=4'
+    refused = 'pods "a" is forbidden: exceeded quota: small, requested: cpu=4'
+    assert state.message == f"{refused}. Raise the ResourceQuota, or lower spec.overrides.driver."
 
 
 def test_a_driver_is_followed_from_its_submission_to_its_end(stage: Stage) -> None:
