@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
-from staged import DAY_US, HOUR_US, RESULT, WINDOW, content, expected, make_table, output, rows_of, stage, write_files
 
 from backfill.api.backfill import PublishMode
 from backfill.outputs.cleanup import discard, discard_earlier, remove_orphans
 from backfill.outputs.publish import publish
+from staged import DAY_US, HOUR_US, RESULT, WINDOW, content, expected, make_table, output, rows_of, stage, write_files
 
 OLD, NEW = [(1, -HOUR_US), (2, 0), (3, DAY_US)], [(12, 0), (13, HOUR_US)]
 

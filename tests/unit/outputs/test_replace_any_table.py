@@ -11,13 +11,13 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.types import DateType, IcebergType, IntegerType, LongType, NestedField, TimestampType, TimestamptzType
-from staged import DAY_START_US, DAY_US, HOUR_US, RESULT, make_table, output, stage_rows
 
 from backfill.api.backfill import Window
 from backfill.api.quantities import from_us
 from backfill.outputs.publish import publish
 from backfill.outputs.staging import Staged, read_staged
 from iceberg_tables import catalog_properties, sqlite_catalog
+from staged import DAY_START_US, DAY_US, HOUR_US, RESULT, make_table, output, stage_rows
 
 KINDS: dict[str, tuple[IcebergType, str | None, int]] = {
     "timestamp": (TimestampType(), None, HOUR_US),
