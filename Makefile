@@ -30,13 +30,13 @@ e2e: install ## Run the tests on a real cluster: that of KUBECONFIG where it is 
 	@$(PY) scripts/with_cluster.py $(PY) -m pytest -n 2 --dist loadfile tests/cluster
 
 lint: install ## Check style, types and the direction of imports
-	@$(PY) -m ruff check operator tests examples scripts charts spark-images
+	@$(PY) -m ruff check --no-cache operator tests examples scripts charts spark-images
 	@$(PY) -m ruff format --check operator tests examples scripts charts spark-images
 	@$(PY) -m mypy
 	@$(PY) -c "from importlinter.cli import lint_imports_command; lint_imports_command()" --no-cache
 
 format: install ## Rewrite the code in the house style
-	@$(PY) -m ruff check --fix operator tests examples scripts charts spark-images
+	@$(PY) -m ruff check --no-cache --fix operator tests examples scripts charts spark-images
 	@$(PY) -m ruff format operator tests examples scripts charts spark-images
 
 generate: install ## Write what is made from the models: crds/, docs/reference.md, and parts of the Helm chart
