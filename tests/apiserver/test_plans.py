@@ -95,6 +95,17 @@ def test_what_an_earlier_backfill_of_the_name_left_is_taken_over(
     assert KubernetesPlans(cluster).header(planned(again, plan)) == plan
 
 
+def test_a_config_map_of_somebody_else_that_has_the_name_stays_as_it_is(
+    cluster: Cluster, backfill: Backfill, admin: Rest, namespace: str
+) -> None:
+    theirs = {"metadata": {"name": "july-plan"}, "data": {"notes": "ours"}}
+    admin.create(f"api/v1/namespaces/{namespace}/configmaps", theirs).expect()
+    with pytest.raises(BadInput, match=rf"ConfigMap {namespace}/july-plan is there already.*delete it"):
+        KubernetesPlans(cluster).keep(backfill, header())
+    there = admin.get(config_map(namespace)).expect()
+    assert (there["data"], there["metadata"].get("ownerReferences")) == (theirs["data"], None)
+
+
 @pytest.mark.parametrize(
     ("damage", "told"),
     [

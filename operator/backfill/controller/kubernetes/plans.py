@@ -16,7 +16,14 @@ from backfill.api.errors import BackfillError, BadInput, PlanCorrupt, Problem, f
 from backfill.controller.backends.production import read_production
 from backfill.controller.kubernetes.cache import owner_uid
 from backfill.controller.kubernetes.client import Cluster
-from backfill.controller.kubernetes.names import CONTROLLER_MANAGER, GROUP, backfill_labels, owner_reference
+from backfill.controller.kubernetes.names import (
+    CONTROLLER_MANAGER,
+    GROUP,
+    MANAGED_BY,
+    MANAGED_BY_LABEL,
+    backfill_labels,
+    owner_reference,
+)
 from backfill.controller.kubernetes.resources import CONFIG_MAP, Manifest
 from backfill.planning.plan import HEADER_FILE, PlanHeader
 
@@ -61,7 +68,7 @@ class KubernetesPlans:
         one that was lost the application stays as it was, where it is kept yet.
 
         Raises:
-            BadInput: the header is too large for a cluster.
+            BadInput: the header is too large for a cluster, or somebody else's ConfigMap has its name.
             BackfillError: the plan is new and there is no SparkApplication any more; the next turn waits for it.
             ClusterError: it can not be kept now.
         """
@@ -74,6 +81,7 @@ class KubernetesPlans:
         size = sum(map(len, content.values()))
         if size > MOST_BYTES:
             raise BadInput(_too_large(header, size))
+        self._require_name(backfill)
         metadata = backfill.metadata
         manifest = {
             "apiVersion": "v1",
@@ -89,6 +97,20 @@ class KubernetesPlans:
         }
         self._cluster.apply(CONFIG_MAP, manifest, manager=CONTROLLER_MANAGER)
         self._header = header
+
+    def _require_name(self, backfill: Backfill) -> None:
+        """What an earlier Backfill of the name left is taken over; a ConfigMap of somebody else's must stay as it is."""
+        metadata = backfill.metadata
+        name = config_map_name(metadata.name)
+        there = self._cluster.get(CONFIG_MAP, metadata.namespace, name)
+        if there is None or owner_uid(there) == metadata.uid:
+            return
+        if there["metadata"].get("labels", {}).get(MANAGED_BY_LABEL) != MANAGED_BY:
+            message = (
+                f"ConfigMap {metadata.namespace}/{name} is there already and is not this Backfill's; its plan needs that name"
+            )
+            fix = "delete it and retry, or give the Backfill another name"
+            raise BadInput(Problem("metadata.name", message, fix))
 
     def _read(self, backfill: Backfill, plan_id: str) -> PlanHeader:
         name = f"ConfigMap {backfill.metadata.namespace}/{config_map_name(backfill.metadata.name)}"
