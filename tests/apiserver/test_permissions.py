@@ -4,12 +4,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from identities import kubeconfig_of
+from identities import ServiceAccountMaker, kubeconfig_of
 from operators import OperatorProcess, running, wait_until_ready
 from played import PlayedRun
 from proxy import UnreliableProxy
-from rest import Rest, eventually
+from rest import BACKFILLS, Rest, eventually
 from roles import OPERATOR_NAMESPACE, granted, may, rules_of, shipped, shipped_files
+from samples import BACKFILL
 
 OPERATOR_MAY = """
 get list watch patch      backfills.backfill.dev
@@ -272,6 +273,20 @@ def test_whoever_may_edit_or_view_a_namespace_may_edit_or_view_its_backfills(adm
         "backfill-edit": {"edit", "admin"},
         "backfill-view": {"view", "edit", "admin"},
     }
+
+
+@pytest.mark.parametrize(("roles", "may_scale"), [(("view",), False), (("view", "edit"), True)], ids=["view", "edit"])
+def test_who_may_edit_a_backfill_may_scale_it_and_who_may_view_it_only_sees_the_scale(
+    admin: Rest, crds: None, namespace: str, service_account: ServiceAccountMaker, roles: tuple[str, ...], may_scale: bool
+) -> None:
+    """As ``kubectl scale`` does, with what Kubernetes adds to its role of that name."""
+    rules = [rule for role in roles for rule in rules_of("users.yaml", "ClusterRole", f"backfill-{role}")]
+    admin.create(BACKFILLS.format(namespace), BACKFILL).expect()
+    person, scale = Rest(service_account("person", rules)), f"{BACKFILLS.format(namespace)}/july/scale"
+    assert person.patch(scale, {"spec": {"replicas": 3}}).ok is may_scale
+    seen = person.get(scale).expect()
+    assert person.replace(scale, seen | {"spec": {"replicas": 4}}).ok is may_scale
+    person.close()
 
 
 def _true(answers: dict[str, bool]) -> set[str]:
