@@ -3,6 +3,7 @@
 import base64
 import copy
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,14 @@ from backfill.controller.backends.children import preview_launch
 from backfill.controller.backends.kubernetes import KubernetesBackend
 from backfill.controller.kubernetes.cache import Cache, labelled_key
 from backfill.controller.kubernetes.client import Cluster
+from backfill.controller.kubernetes.errors import Faltering
 from backfill.controller.kubernetes.names import owner_reference
 from backfill.controller.kubernetes.plans import APPLICATION_KEY, packed
 from backfill.controller.kubernetes.resources import CONFIG_MAP, POD, SECRET, SPARK_APPLICATION, Resource
 from spark_applications import APACHE, KUBEFLOW, Manifest, backfill_of, production
 
 CHILD = "rmi-july-11-a1"
+_WEBHOOKS = Resource("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", namespaced=False)
 _DEFINITION = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
 RESOURCES = {KUBEFLOW["apiVersion"]: SPARK_APPLICATION, APACHE["apiVersion"]: Apache.resource}
 pytestmark = pytest.mark.usefixtures("definitions")
@@ -110,6 +113,27 @@ def stage(cluster: Cluster, namespace: str) -> Stage:
     return Stage(cluster, namespace).with_production().with_secret()
 
 
+@contextmanager
+def webhook_that_is_away(stage: Stage) -> Iterator[None]:
+    """As that of a Spark operator that is down: the API server must ask it, and nobody answers."""
+    name = f"away-{stage.namespace}"
+    webhook = {
+        "name": "away.example.com",
+        "clientConfig": {"url": "https://127.0.0.1:1/"},
+        "rules": [{"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["CREATE"], "resources": ["sparkapplications"]}],
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": stage.namespace}},
+        "failurePolicy": "Fail",
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+    stage.cluster.create(_WEBHOOKS, {"metadata": {"name": name}, "webhooks": [webhook]})
+    try:
+        eventually(lambda: stage.new_backend().obstacles(), "the webhook is asked")
+        yield
+    finally:
+        stage.cluster.delete(_WEBHOOKS, None, name)
+
+
 def of_container(**state: Any) -> dict[str, Any]:
     status = {"name": "spark-kubernetes-driver", "image": "spark:4.3", "imageID": "", "ready": False, "restartCount": 0}
     return {"containerStatuses": [status | {"state": state}]}
@@ -144,6 +168,25 @@ def test_an_obstacle_that_is_gone_is_forgotten(cluster: Cluster, namespace: str)
     assert len(stage.backend.obstacles()) == 1
     stage.with_production()
     assert stage.backend.obstacles() == ()
+
+
+def test_a_webhook_that_is_away_is_told_before_an_attempt_and_as_the_reason_of_one_that_it_kept_from_being_made(
+    stage: Stage,
+) -> None:
+    launch = stage.launch
+    with webhook_that_is_away(stage):
+        (problem,) = stage.backend.obstacles()
+        assert problem.may_pass
+        assert "can not check the child SparkApplication" in problem.message
+        assert 'failed calling webhook "away.example.com"' in problem.message
+        with pytest.raises(Faltering):
+            stage.backend.start(launch)
+        unmade = stage.backend.observe(1)
+        assert unmade.phase == "Absent", "it is still to be made"
+        assert "failed calling webhook" in unmade.message
+    eventually(lambda: not stage.backend.obstacles(), "the webhook is gone")
+    stage.backend.start(launch)
+    assert stage.child() is not None
 
 
 def test_before_each_attempt_it_is_looked_whether_it_can_be_made(stage: Stage) -> None:

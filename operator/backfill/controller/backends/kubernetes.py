@@ -60,7 +60,7 @@ class KubernetesBackend:
         self._children = children
         self._pods = pods
         self._default_workspace = default_workspace
-        self._refused: dict[int, DriverState] = {}
+        self._unmade: dict[int, DriverState] = {}
         self._sized: tuple[int, int] | None = None
         self._unobstructed: tuple[int, int] | None = None
 
@@ -107,7 +107,7 @@ class KubernetesBackend:
         A refusal does not raise: the attempt has then exited, for the reason that :meth:`observe` tells.
 
         Raises:
-            ClusterError: the API server could not be asked; try again.
+            ClusterError: the API server could not be asked; try again. Until then :meth:`observe` tells why.
         """
         try:
             production = application_of(self._cluster, launch.backfill)
@@ -121,13 +121,18 @@ class KubernetesBackend:
             self._cache.put(made)
         except _NO_MATTER_HOW_OFTEN as error:
             _LOG.warning("the child of attempt %s could not be made: %s", launch.attempt, error)
-            self._refused[launch.attempt] = DriverState("Exited", reason="Refused", message=str(error))
+            self._unmade[launch.attempt] = DriverState("Exited", reason="Refused", message=str(error))
+        except ClusterError as error:
+            self._unmade[launch.attempt] = DriverState("Absent", message=f"its child could not be made: {error}")
+            raise
+        else:
+            self._unmade.pop(launch.attempt, None)
 
     def observe(self, attempt: int) -> DriverState:
         """What became of an attempt's driver: by its pod, or else by what the Spark operator says."""
         pod, child = self._pod(attempt), self._child(attempt)
         if pod is None and child is None:
-            return self._refused.get(attempt, DriverState("Absent"))
+            return self._unmade.get(attempt, DriverState("Absent"))
         state = self._dialect.state(child) if child is not None else None
         if pod is None and state is not None and state.phase == "Running":
             pod = self._pod_asked_for(attempt)  # the caches of pods and of children need not be of the same moment

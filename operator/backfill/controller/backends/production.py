@@ -10,6 +10,7 @@ from backfill.controller.kubernetes.client import Cluster
 from backfill.controller.kubernetes.errors import (
     AlreadyExists,
     ClusterError,
+    Faltering,
     Forbidden,
     KindMissing,
     NamespaceEnding,
@@ -103,3 +104,6 @@ def _refusals(cluster: Cluster, backfill: Backfill, production: Manifest, defaul
         if _QUOTA not in str(error):
             fix = "correct the overrides or the SparkApplication, or grant what is missing"
             yield Problem("", f"the API server does not accept the child SparkApplication: {error}", fix)
+    except Faltering as error:
+        fix = "look at the Spark operator's webhook, and at the API server's log"
+        yield Problem("", f"the API server can not check the child SparkApplication: {error}", fix, may_pass=True)

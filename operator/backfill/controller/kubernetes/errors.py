@@ -11,6 +11,7 @@ BackfillError
     ├── Refused              the object is not valid
     ├── Unauthorized         the API server does not know who asks
     └── Unreachable          there was no answer, or one that promises better for later
+        └── Faltering        the API server is there, and something that it asks has failed: as a rule an admission webhook
 
 A write that lost against another one (409) is :class:`backfill.controller.interfaces.ConflictError`.
 """
@@ -74,6 +75,10 @@ class Unreachable(ClusterError):
     """No answer, or one that promises better for later."""
 
 
+class Faltering(Unreachable):
+    """Something that the API server asks has failed, such as an admission webhook: it may pass, or need a person."""
+
+
 def error_of(status: int, body: bytes, verb: str, resource: Resource, where: str) -> ClusterError | ConflictError:
     """The error that an answer of the API server stands for.
 
@@ -109,7 +114,9 @@ def error_of(status: int, body: bytes, verb: str, resource: Resource, where: str
             return Unreachable(said, status)
         case _ if _UNDECLARED in told.message:  # comes as 500
             return Refused(f"{said}; the cluster's definitions are older than this program: apply those of its version", status)
-        case _ if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        case HTTPStatus.INTERNAL_SERVER_ERROR:
+            return Faltering(said, status)
+        case _ if status > HTTPStatus.INTERNAL_SERVER_ERROR:
             return Unreachable(said, status)
         case _:
             return Refused(said, status)

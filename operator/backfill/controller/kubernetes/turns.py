@@ -10,7 +10,7 @@ from backfill.api.backfill import BackfillStatus
 from backfill.api.conditions import SUMMARIES, Condition, ConditionType, find_condition
 from backfill.api.errors import BackfillError, BadInput
 from backfill.controller.interfaces import ConflictError, JobRunner
-from backfill.controller.kubernetes.errors import Unauthorized, Unreachable
+from backfill.controller.kubernetes.errors import Faltering, Unauthorized, Unreachable
 from backfill.controller.kubernetes.logs import about
 from backfill.controller.kubernetes.metrics import Metrics, Result
 from backfill.controller.kubernetes.names import Key
@@ -116,7 +116,8 @@ class Turns:
                 return "refused"
             except BackfillError as error:
                 _LOG.warning("could not be worked on, will be tried again: %s", error)
-                if not isinstance(error, Unauthorized | Unreachable):  # else there is nobody to tell it to
+                nobody_there = isinstance(error, Unauthorized | Unreachable) and not isinstance(error, Faltering)
+                if not nobody_there:  # else it could not be told to anybody
                     self._say_trouble(key, backfill, str(error))
                 return "failed"
             except Exception as error:

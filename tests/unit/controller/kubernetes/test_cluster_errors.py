@@ -9,6 +9,7 @@ from backfill.controller.interfaces import ConflictError
 from backfill.controller.kubernetes.errors import (
     AlreadyExists,
     Expired,
+    Faltering,
     Forbidden,
     KindMissing,
     NamespaceEnding,
@@ -39,7 +40,9 @@ def answer(reason: str, message: str = "in words", **details: Any) -> bytes:
         (422, answer("Invalid"), Refused),
         (400, answer("BadRequest"), Refused),
         (429, answer("TooManyRequests"), Unreachable),
-        (500, b"", Unreachable),
+        (500, answer("InternalError", "failed calling webhook"), Faltering),
+        (500, b"", Faltering),
+        (504, answer("Timeout"), Unreachable),
         (503, b"<html>gateway</html>", Unreachable),
         (503, b"[]", Unreachable),
     ],

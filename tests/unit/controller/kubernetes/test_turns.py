@@ -13,7 +13,7 @@ from backfill.api.errors import BadInput, Problem
 from backfill.controller.decision import Decision, Next
 from backfill.controller.interfaces import ConflictError
 from backfill.controller.jobs import JobState
-from backfill.controller.kubernetes.errors import Forbidden, Refused, Unreachable
+from backfill.controller.kubernetes.errors import Faltering, Forbidden, Refused, Unreachable
 from backfill.controller.kubernetes.metrics import Metrics, ended, state_of
 from backfill.controller.kubernetes.pool import JobUsage
 from backfill.controller.kubernetes.queue import WorkQueue
@@ -208,6 +208,13 @@ def test_an_api_server_that_is_away_is_not_told_of() -> None:
     desk = Desk(Unreachable("no answer"))
     desk.take()
     assert desk.troubles == []
+    assert desk.due_after() == 0.1
+
+
+def test_an_api_server_that_answers_with_a_failure_of_its_own_is_told_of() -> None:
+    desk = Desk(Faltering("failed calling webhook", 500))
+    desk.take()
+    assert desk.troubles == ["failed calling webhook"]
     assert desk.due_after() == 0.1
 
 
