@@ -1,8 +1,10 @@
 """Results staged the way the sink stages them, without Spark."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pyarrow as pa
+import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile
@@ -94,3 +96,23 @@ def content(table: Table, ref: str | None = None) -> list[tuple[object, object, 
 
 def expected(rows: Sequence[Row], who: str) -> list[tuple[object, object, object]]:
     return [(number, offset, who) for number, offset in rows]
+
+
+def around_commit(
+    monkeypatch: pytest.MonkeyPatch,
+    table: Table,
+    before: Callable[[], object] = lambda: None,
+    after: Callable[[], object] = lambda: None,
+) -> None:
+    """Lets something happen right before or after the next commit to any table of the catalog's kind."""
+    kind = type(table.catalog)
+    commit = kind.commit_table
+
+    def commit_between(self: Catalog, *args: Any) -> Any:
+        monkeypatch.setattr(kind, "commit_table", commit)
+        before()
+        answer = commit(self, *args)
+        after()
+        return answer
+
+    monkeypatch.setattr(kind, "commit_table", commit_between)

@@ -30,14 +30,16 @@ def discard(output: Output, result: Result, base_snapshot_id: int | None) -> Non
     """Drops a result's branch, and removes its files as far as they are not part of the table.
 
     ``base_snapshot_id`` is the table's snapshot from before the run. A result that was published belongs to the table, and
-    so does one of which that can not be told any more because the table's history since then has expired. Safe to repeat.
+    so does one of which that can not be told any more because the table's history since then has expired. Safe to repeat,
+    and while somebody publishes the result: without its branch nobody can any more, so what is part of the table is only
+    then looked at.
 
     Raises:
         BadInput: the table can not be opened, or the branch holds something else.
     """
     table = Catalogs().load_table(output.table, "spec.outputs")
-    used = _files_of_table(table, result, base_snapshot_id)
     _drop_branch(table, result)
+    used = _files_of_table(table.refresh(), result, base_snapshot_id)
     if used is not None:
         for directory in (result.staging_directory(table.metadata), result.kept_directory(table.metadata)):
             _remove(table, directory, used)

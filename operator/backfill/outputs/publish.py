@@ -10,12 +10,12 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 
 from backfill.api.backfill import Output, PublishMode, Window
-from backfill.api.errors import CanNotPublish
+from backfill.api.errors import BackfillError, CanNotPublish
 from backfill.outputs.commits import as_writer, commit, commit_once
 from backfill.outputs.conflicts import ConflictCheck
 from backfill.outputs.replaced import Removal, Replacement
 from backfill.outputs.result import Result
-from backfill.outputs.staging import ROWS, files_added, lost, read_staged, staged_files
+from backfill.outputs.staging import ROWS, branch_head, files_added, lost, read_staged, staged_files
 from backfill.outputs.window import WindowRows, window_rows
 from backfill.planning.iceberg.tables import Catalogs
 
@@ -80,6 +80,7 @@ def publish(output: Output, result: Result, window: Window, base_snapshot_id: in
         PublishConflict: the window was changed since then by something else.
         ResultLost: there is no result any more.
         CanNotPublish: it does not fit the table any more, or it would only delete.
+        BackfillError: the branch was changed meanwhile.
         BadInput: the table can not be opened, or the branch holds something else.
     """
     table = _open(output)
@@ -144,6 +145,7 @@ class _Publication:
         return find_published(metadata, self._result) is not None
 
     def _try(self, removal: Removal) -> None:
+        self._check_branch()
         self._check_conflicts()
         if removal.removed and not self._files:
             raise CanNotPublish(
@@ -165,6 +167,15 @@ class _Publication:
         except CommitFailedException:
             producer._clean_all_uncommitted()
             raise
+
+    def _check_branch(self) -> None:
+        """The branch holds the files: where it was dropped meanwhile, they are being removed or are gone already."""
+        table = ".".join(self._table.name())
+        head = branch_head(self._table.metadata, self._result)
+        if head is None:
+            raise lost(table, self._result)
+        if head.snapshot_id != self._source:
+            raise BackfillError(f"branch {self._result.branch} of {table} was changed while it was published; publish again")
 
     def _check_conflicts(self) -> None:
         if self._conflicts is not None:

@@ -10,7 +10,20 @@ from pyiceberg.table import Table
 from backfill.api.backfill import PublishMode
 from backfill.outputs.cleanup import discard, discard_earlier, remove_orphans
 from backfill.outputs.publish import publish
-from staged import DAY_US, HOUR_US, RESULT, WINDOW, content, expected, make_table, output, rows_of, stage, write_files
+from staged import (
+    DAY_US,
+    HOUR_US,
+    RESULT,
+    WINDOW,
+    around_commit,
+    content,
+    expected,
+    make_table,
+    output,
+    rows_of,
+    stage,
+    write_files,
+)
 
 OLD, NEW = [(1, -HOUR_US), (2, 0), (3, DAY_US)], [(12, 0), (13, HOUR_US)]
 
@@ -64,6 +77,18 @@ def test_discarding_a_published_result_keeps_the_rows_in_the_table(lake: Catalog
     published = content(table)
     discard(output(mode), RESULT, base)
     assert content(table) == published
+    assert set(table.metadata.refs) == {"main"}
+
+
+@pytest.mark.parametrize("mode", [PublishMode.APPEND, PublishMode.REPLACE])
+def test_a_result_that_is_published_right_before_its_branch_goes_keeps_its_files(
+    lake: Catalog, monkeypatch: pytest.MonkeyPatch, mode: PublishMode
+) -> None:
+    table, base = _production(lake)
+    stage(table, 0, NEW)
+    around_commit(monkeypatch, table, before=lambda: publish(output(mode), RESULT, WINDOW, base))
+    discard(output(mode), RESULT, base)
+    assert set(expected(NEW, "backfill")) < set(content(table))
     assert set(table.metadata.refs) == {"main"}
 
 

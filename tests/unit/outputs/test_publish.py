@@ -1,8 +1,6 @@
 """A result comes into its table in one commit, once, and never over something it was not checked against."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,6 +15,7 @@ from pyiceberg.types import NestedField, StringType, StructType, TimestampType
 
 from backfill.api.backfill import PublishMode
 from backfill.api.errors import BackfillError, CanNotPublish, PublishConflict, ResultLost
+from backfill.outputs.cleanup import discard
 from backfill.outputs.commits import commit
 from backfill.outputs.publish import OutputState, output_state, publish
 from backfill.outputs.result import Result
@@ -27,6 +26,7 @@ from staged import (
     HOUR_US,
     RESULT,
     WINDOW,
+    around_commit,
     content,
     expected,
     make_table,
@@ -90,7 +90,7 @@ def test_publishing_again_finds_what_was_published(lake: Catalog, mode: PublishM
 def test_a_commit_whose_answer_was_lost_is_not_made_again(lake: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     table, base = _production(lake, OLD)
     stage(table, 0, NEW)
-    _around_commit(monkeypatch, table, after=lambda: _raise(ConnectionError("reset by peer")))
+    around_commit(monkeypatch, table, after=lambda: _raise(ConnectionError("reset by peer")))
     publish(output(), RESULT, WINDOW, base)
     assert content(table) == expected(STAY, "production") + expected(NEW, "backfill")
     assert len(table.history()) == 2
@@ -101,7 +101,7 @@ def test_production_may_append_live_rows_during_the_run_and_the_commit(lake: Cat
     stage(table, 0, NEW)
     other = load_catalog("lake").load_table("raw.out")
     other.append(rows_of([(30, 3 * DAY_US)], "production"))
-    _around_commit(monkeypatch, table, before=lambda: other.append(rows_of([(31, 4 * DAY_US)], "production")))
+    around_commit(monkeypatch, table, before=lambda: other.append(rows_of([(31, 4 * DAY_US)], "production")))
     publish(output(), RESULT, WINDOW, base)
     live = expected([(30, 3 * DAY_US), (31, 4 * DAY_US)], "production")
     assert content(table) == expected(STAY, "production") + expected(NEW, "backfill") + live
@@ -124,7 +124,7 @@ def test_a_conflict_between_look_and_commit_is_seen(lake: Catalog, monkeypatch: 
     table, base = _production(lake, OLD)
     stage(table, 0, NEW)
     other = load_catalog("lake").load_table("raw.out")
-    _around_commit(monkeypatch, table, before=lambda: other.append(rows_of([(31, HOUR_US)], "production")))
+    around_commit(monkeypatch, table, before=lambda: other.append(rows_of([(31, HOUR_US)], "production")))
     with pytest.raises(PublishConflict):
         publish(output(), RESULT, WINDOW, base)
     assert content(table) == expected([*OLD, (31, HOUR_US)], "production")
@@ -224,6 +224,30 @@ def test_a_branch_that_was_dropped_is_a_result_that_is_lost(lake: Catalog, mode:
     with pytest.raises(ResultLost, match=r"in branch backfill/streaming/rmi of lake\.raw\.out any more"):
         publish(output(mode), RESULT, WINDOW, base)
     assert content(table) == expected(OLD, "production")
+
+
+@pytest.mark.parametrize("mode", [PublishMode.APPEND, PublishMode.REPLACE])
+def test_a_result_that_is_discarded_right_before_its_commit_is_lost_and_no_commit_refers_to_it(
+    lake: Catalog, monkeypatch: pytest.MonkeyPatch, mode: PublishMode
+) -> None:
+    table, base = _production(lake, OLD)
+    stage(table, 0, NEW)
+    around_commit(monkeypatch, table, before=lambda: discard(output(mode), RESULT, base))
+    with pytest.raises(ResultLost):
+        publish(output(mode), RESULT, WINDOW, base)
+    assert content(table) == expected(OLD, "production")
+
+
+def test_a_batch_that_is_staged_right_before_the_commit_is_not_left_out_of_it(
+    lake: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, base = _production(lake, OLD)
+    stage(table, 0, NEW)
+    other = load_catalog("lake").load_table("raw.out")
+    around_commit(monkeypatch, table, before=lambda: stage(other, 1, [(14, 0)]))
+    with pytest.raises(BackfillError, match="was changed while it was published"):
+        publish(output(), RESULT, WINDOW, base)
+    assert publish(output(), RESULT, WINDOW, base).rows == 3
 
 
 def test_a_partitioning_changed_after_staging_keeps_the_files_of_the_old_one(lake: Catalog) -> None:
@@ -332,26 +356,6 @@ def _delete(table: Table, kind: DataFileContent) -> int:
 def _nested(name: str, offset: int) -> pa.Table:
     at = pa.array([DAY_START_US + offset]).cast(pa.timestamp("us"))
     return pa.table({"id": pa.array([name], pa.large_string()), "meta": pa.StructArray.from_arrays([at], ["at"])})
-
-
-def _around_commit(
-    monkeypatch: pytest.MonkeyPatch,
-    table: Table,
-    before: Callable[[], object] = lambda: None,
-    after: Callable[[], object] = lambda: None,
-) -> None:
-    """Lets something happen right before or after the next commit to any table of the catalog's kind."""
-    kind = type(table.catalog)
-    commit = kind.commit_table
-
-    def commit_between(self: Catalog, *args: Any) -> Any:
-        monkeypatch.setattr(kind, "commit_table", commit)
-        before()
-        answer = commit(self, *args)
-        after()
-        return answer
-
-    monkeypatch.setattr(kind, "commit_table", commit_between)
 
 
 def _raise(error: Exception) -> None:
