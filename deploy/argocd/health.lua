@@ -28,8 +28,9 @@ end
 if published ~= nil and published.reason == "WaitingForApproval" then
   return {status = "Suspended", message = published.message or ""}
 end
-if obj.spec.suspend == true and running ~= nil and running.reason == "Suspended" then
-  return {status = "Suspended", message = running.message or ""}
+local paused = published ~= nil and published.reason == "Suspended" and published or running
+if obj.spec.suspend == true and paused ~= nil and paused.reason == "Suspended" then
+  return {status = "Suspended", message = paused.message or ""}
 end
 for _, name in ipairs({"Published", "Running", "Planned"}) do
   local condition = conditions[name]

@@ -45,6 +45,15 @@ def running(reason: Reason) -> tuple[ConditionType, str, Reason, str]:
         (backfill(UNDER_WAY, running(Reason.REPLAYING)), ("Progressing", "Replaying, 12/48 (25%)")),
         (backfill(UNDER_WAY, running(Reason.BACKING_OFF)), ("Progressing", "BackingOff, 12/48 (25%)")),
         (backfill(UNDER_WAY, running(Reason.SUSPENDED), suspend=True), ("Suspended", "about the driver")),
+        (
+            backfill(
+                UNDER_WAY,
+                running(Reason.ALL_STEPS_COMMITTED),
+                (ConditionType.PUBLISHED, "Unknown", Reason.SUSPENDED, "not published yet"),
+                suspend=True,
+            ),
+            ("Suspended", "not published yet"),
+        ),
         (backfill(UNDER_WAY, running(Reason.SUSPENDING), suspend=True), ("Progressing", "Suspending, 12/48 (25%)")),
         (
             backfill(UNDER_WAY, (ConditionType.PUBLISHED, "Unknown", Reason.WAITING_FOR_APPROVAL, "7 rows wait")),
@@ -67,6 +76,7 @@ def running(reason: Reason) -> tuple[ConditionType, str, Reason, str]:
         "reading",
         "a failed attempt is not a failed backfill",
         "suspended",
+        "suspended before it was published",
         "still stopping",
         "waits for approval",
         "stalled",
