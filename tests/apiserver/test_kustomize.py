@@ -72,6 +72,12 @@ def test_the_operators_pods_are_as_restricted_as_the_namespace_wants_them(admin:
     assert (refused.status, "PodSecurity" in refused.message) == (403, True)
 
 
+def test_a_replica_is_named_after_its_pod_so_that_a_container_that_starts_again_goes_on_with_its_lease() -> None:
+    deployment = next(manifest for manifest in MANIFESTS if manifest["kind"] == "Deployment")
+    variables = {variable["name"]: variable for variable in deployment["spec"]["template"]["spec"]["containers"][0]["env"]}
+    assert variables["POD_NAME"]["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.name"
+
+
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl")
 def test_kubectl_makes_the_same_of_it() -> None:
     built = subprocess.run(["kubectl", "kustomize", str(KUSTOMIZE)], capture_output=True, text=True, check=True).stdout
