@@ -1,12 +1,13 @@
 """One turn of the controller: observe, decide, record, act. A controller may be killed between any two lines of it."""
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from backfill.api.backfill import Backfill, BackfillStatus
-from backfill.api.errors import BadInput, PlanCorrupt, Problem
+from backfill.api.errors import BackfillError, BadInput, PlanCorrupt, Problem
 from backfill.api.split_assignment import SplitAssignmentStatus
 from backfill.controller.backends.base import Backend, Launch
 from backfill.controller.decide import decide, finished
@@ -28,6 +29,8 @@ from backfill.controller.phases.removing import removal_overdue
 from backfill.controller.rivals import published_tables, rivals
 from backfill.planning.plan import PlanHeader, plan_directory
 from backfill.planning.workspace import Workspace
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +100,7 @@ class Reconciler:
         observed = self._observe(backfill if self._status is None else backfill.model_copy(update={"status": self._status}))
         decision = decide(observed)
         self._keep_plan(observed, decision)
-        self._record(backfill.status, decision)
+        self._record_if_it_matters(backfill.status, decision)
         for action in decision.next.actions:
             self._act(action, observed, decision.status)
         return Turn(observed, decision)
@@ -147,8 +150,10 @@ class Reconciler:
         return rivals(backfill, self._store.writers_of(published_tables(backfill)))
 
     def _place(self, backfill: Backfill) -> tuple[str, tuple[Problem, ...]]:
-        """Where the Backfill's plan and checkpoints are kept, or why there is no such place."""
-        if backfill.status.workspace:
+        """Where the Backfill's plan and checkpoints are kept, or why there is no such place. Until there is a plan, the spec
+        may still be corrected.
+        """
+        if backfill.status.workspace and backfill.status.plan_id is not None:
             return backfill.status.workspace, ()
         try:
             return self._store.workspace(backfill.spec).uri, ()
@@ -175,6 +180,15 @@ class Reconciler:
     def _driver(self, attempt: int) -> DriverState:
         state = self._backend.observe(attempt)
         return replace(state, log_tail=self._backend.log_tail(attempt)) if state.phase == "Exited" else state
+
+    def _record_if_it_matters(self, recorded: BackfillStatus, decision: Decision) -> None:
+        """A resource that is let go of must not hang on its status: who may not write that may still let go."""
+        try:
+            self._record(recorded, decision)
+        except BackfillError as error:
+            if RemoveResource() not in decision.next.actions:
+                raise
+            _LOG.warning("let go of without its last status, which could not be written: %s", error)
 
     def _record(self, recorded: BackfillStatus, decision: Decision) -> None:
         """Progress alone is written now and then; everything else at once, before it is acted on."""

@@ -110,13 +110,11 @@ def error_of(status: int, body: bytes, verb: str, resource: Resource, where: str
             return NamespaceEnding(said, status)
         case HTTPStatus.FORBIDDEN:
             return Forbidden(f"{said}{_advice(told.message, verb, resource, where)}", status)
-        case HTTPStatus.TOO_MANY_REQUESTS:
-            return Unreachable(said, status)
         case _ if _UNDECLARED in told.message:  # comes as 500
             return Refused(f"{said}; the cluster's definitions are older than this program: apply those of its version", status)
         case HTTPStatus.INTERNAL_SERVER_ERROR:
             return Faltering(said, status)
-        case _ if status > HTTPStatus.INTERNAL_SERVER_ERROR:
+        case _ if status > HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS:
             return Unreachable(said, status)
         case _:
             return Refused(said, status)
