@@ -190,6 +190,21 @@ def test_secrets_do_not_come_back_from_a_pod(stage: Stage) -> None:
     assert "hunter2" not in error + done.stderr
 
 
+def test_secrets_are_not_in_the_traceback_of_a_job_that_breaks(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def break_off(job: PlanJob, on_progress: object) -> PlanResult:
+        raise RuntimeError("no token for hunter2 from https://me:swordfish@db/lake")
+
+    job, runner = stage.job(), stage.with_secret(type="rest", uri="https://lake", credential="hunter2").runner()
+    monkeypatch.setattr(PlanJob, "run", break_off)
+    stage.kubelet.run_here(stage.started(runner, job))
+    error, printed = str(ended(runner, job).error), capsys.readouterr().err
+    assert "RuntimeError: no token for *** from https://***@db/lake" in error
+    assert "Traceback" in printed
+    assert not any(secret in error + printed for secret in ("hunter2", "swordfish"))
+
+
 def waiting(reason: str, message: str) -> Manifest:
     state = {"waiting": {"reason": reason, "message": message}}
     return {"phase": "Pending", "containerStatuses": [status_of(state)]}
@@ -298,17 +313,62 @@ def test_another_job_takes_the_place_of_the_one_under_way(stage: Stage) -> None:
     eventually(only_another, "the pod of the other job")
 
 
-def test_what_an_earlier_job_left_is_no_failure_of_the_next_one(stage: Stage, service_account: ServiceAccountMaker) -> None:
-    """Here it can not be removed, since the operator may delete nothing."""
-    rules = [rule | {"verbs": [verb for verb in rule["verbs"] if verb != "delete"]} for rule in OPERATOR]
-    runner = stage.with_secret().runner(kubeconfig=service_account("operator-without-delete", rules))
-    stage.started(runner, stage.job())
+def test_a_job_waits_for_the_end_of_the_pod_before_it_which_may_be_about_to_commit(stage: Stage) -> None:
+    runner = stage.runner()
+    first = stage.started(runner, stage.job())
+    stage.kubelet.bind(first)
     another = stage.job(max_misalignment=timedelta(hours=2))
     runner.start(another)
+    eventually(lambda: runner.state and "which is being deleted" in runner.state.waits_for, "the wait is told")
+    assert [pod["metadata"]["name"] for pod in stage.kubelet.pods()] == [first["metadata"]["name"]]
+    stage.kubelet.delete(first)
+    names = eventually(lambda: runner.state and [pod["metadata"]["name"] for pod in stage.kubelet.pods()], "the next pod")
+    assert names == [job_name(stage.backfill, another)]
+
+
+def test_an_operator_that_starts_anew_waits_as_well_for_the_pod_of_the_job_before(stage: Stage) -> None:
+    first = stage.started(stage.runner(), stage.job())
+    stage.kubelet.bind(first)
+    runner = stage.runner()
+    runner.start(stage.job(max_misalignment=timedelta(hours=2)))
+    said = eventually(lambda: runner.state and runner.state.waits_for, "the wait is told")
+    assert said == f"the end of pod {first['metadata']['name']}, which is being deleted"
+    assert len(stage.kubelet.pods()) == 1
+
+
+def test_a_pod_that_can_not_be_removed_is_waited_for_until_it_has_ended_by_itself(
+    stage: Stage, service_account: ServiceAccountMaker
+) -> None:
+    """The operator may delete nothing."""
+    rules = [rule | {"verbs": [verb for verb in rule["verbs"] if verb != "delete"]} for rule in OPERATOR]
+    runner = stage.with_secret().runner(kubeconfig=service_account("operator-without-delete", rules))
+    first = stage.started(runner, stage.job())
+    another = stage.job(max_misalignment=timedelta(hours=2))
+    runner.start(another)
+    assert runner.state
+    assert runner.state.waits_for == f"the end of pod {first['metadata']['name']}"
+    stage.kubelet.tell(first, over("Completed", 0))
     pods = eventually(lambda: runner.state and len(found := stage.kubelet.pods()) == 2 and found, "both pods")
     newest = next(pod for pod in pods if pod["metadata"]["name"] == job_name(stage.backfill, another))
     stage.kubelet.run(newest)
     assert ended(runner, another).phase == "Done"
+
+
+def test_what_failed_is_done_once_more_when_it_is_asked_for_by_an_operator_that_starts_anew(stage: Stage) -> None:
+    job = stage.job()
+    stage.with_secret(type="sql", uri="sqlite:////nowhere/at-all.db")
+    first_runner = stage.runner()
+    first = stage.started(first_runner, job)
+    stage.kubelet.run(first)
+    assert ended(first_runner, job).phase == "Failed"
+    stage.operators.pop().close()
+    secret = f"api/v1/namespaces/{stage.namespace}/secrets/lake-catalog"
+    stage.admin.patch(secret, {"stringData": stage.clicks.properties}).expect()
+    runner = stage.runner()
+    again = stage.started(runner, job)
+    assert again["metadata"]["uid"] != first["metadata"]["uid"]
+    stage.kubelet.run(again)
+    assert ended(runner, job).phase == "Done"
 
 
 def test_a_job_under_way_costs_no_requests(stage: Stage) -> None:

@@ -1,8 +1,10 @@
 """What stands in a Secret stays out of messages, also where a client library repeats what it was given."""
 
+import io
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import TextIO
 from urllib.parse import urlsplit
 
 from backfill.api.errors import BackfillError, BadInput
@@ -28,6 +30,24 @@ def redacted(error: BackfillError, variables: Mapping[str, str]) -> BackfillErro
         texts = ((problem, redact(problem.message, variables), redact(problem.fix, variables)) for problem in error.problems)
         return type(error)([replace(problem, message=message, fix=fix) for problem, message, fix in texts])
     return type(error)(redact(str(error), variables))
+
+
+class RedactedText(io.TextIOBase):
+    """Passes on what is written to it, redacted: also what libraries log, and what stands in a traceback."""
+
+    def __init__(self, stream: TextIO, variables: Mapping[str, str]):
+        """``stream`` takes what is left."""
+        self._stream = stream
+        self._variables = variables
+
+    def write(self, text: str) -> int:
+        """Each text by itself: a secret may have several lines."""
+        self._stream.write(redact(text, self._variables))
+        return len(text)
+
+    def flush(self) -> None:
+        """Flushes the stream."""
+        self._stream.flush()
 
 
 def _secrets(variables: Mapping[str, str]) -> Iterator[str]:

@@ -9,6 +9,9 @@ import logging
 import os
 import sys
 import time
+import traceback
+from collections.abc import Mapping
+from contextlib import redirect_stderr
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -24,7 +27,7 @@ from backfill.controller.kubernetes.job_codec import decode_job, encode_end, enc
 from backfill.controller.kubernetes.job_pod import JOB_DIRECTORY, JOB_KEY, JOB_VARIABLE, PROGRESS_KEY, RESULT_KEY
 from backfill.controller.kubernetes.plans import MOST_BYTES
 from backfill.controller.kubernetes.resources import CONFIG_MAP, Manifest
-from backfill.controller.redaction import redact, redacted
+from backfill.controller.redaction import RedactedText, redact, redacted
 from backfill.planning.progress import PlanningProgress
 
 _LOG = logging.getLogger(__name__)
@@ -37,6 +40,11 @@ def main() -> int:
     """Does the job. The exit status is 0 once it is written down what became of it, also where that is a failure."""
     variables = mounted_catalogs(Path(os.environ.get(CATALOGS_VARIABLE, CATALOGS_DIRECTORY)))
     os.environ.update(variables)  # before anything imports PyIceberg
+    with redirect_stderr(RedactedText(sys.stderr, variables)):
+        return _main(variables)
+
+
+def _main(variables: Mapping[str, str]) -> int:
     try:
         job = decode_job((Path(os.environ.get(DIRECTORY_VARIABLE, JOB_DIRECTORY)) / JOB_KEY).read_bytes())
         cluster = Cluster.in_cluster() if "KUBERNETES_SERVICE_HOST" in os.environ else Cluster.from_kubeconfig()
@@ -45,7 +53,10 @@ def main() -> int:
         error = redacted(end.error, variables) if end.error else None
         desk.hand_in(job, replace(end, error=error, cause=redact(end.cause, variables)))
     except (BackfillError, OSError, KeyError) as error:
-        sys.stderr.write(f"{redact(str(error), variables)}\n")
+        sys.stderr.write(f"{error}\n")
+        return 1
+    except Exception:
+        traceback.print_exc()  # the interpreter would print it as it is
         return 1
     return 0
 
