@@ -117,7 +117,7 @@ class Agent(threading.Thread):
         elif not self._run.missing() and self._run.tracker.all_reached(self._flushed):
             self._start_closing(self._finish)
         elif self._run.stopping.is_set() and self._run.tracker.all_reached(self._last_offset()):
-            self._start_closing(self._stop)
+            self._start_closing(self._stop_queries)
 
     def _ended_by_itself(self) -> bool:
         for query in self._run.queries:
@@ -143,15 +143,24 @@ class Agent(threading.Thread):
 
     def _start_closing(self, close: Callable[[], None]) -> None:
         """In a thread of its own: counting what is open may take longer than a controller waits for a heartbeat."""
-        self._closing = threading.Thread(target=close, name="backfill-closing", daemon=True)
+        self._closing = threading.Thread(target=self._end_by, args=(close,), name="backfill-closing", daemon=True)
         self._closing.start()
+
+    def _end_by(self, close: Callable[[], None]) -> None:
+        """From now on nobody else looks at the queries: a run whose queries can not be closed ends here."""
+        try:
+            close()
+        except Exception as error:
+            _log.exception("the queries could not be closed")
+            self._run.end(failed(f"the queries could not be closed: {cause_of(error) or type(error).__name__}", error))
 
     def _finish(self) -> None:
         for query in self._run.queries:
             self._close(query)
         self._run.end(FINISHED)
 
-    def _stop(self) -> None:
+    def _stop_queries(self) -> None:
+        """A method named ``_stop`` would be called by Thread itself."""
         for query in self._run.queries:
             query.handle.stop()
         self._run.end(STOPPED)

@@ -10,14 +10,20 @@ _log = logging.getLogger(__name__)
 
 
 def close_query(query: StartedQuery, run: Run) -> None:
-    """Stops a query that has committed everything and records the results its state still holds."""
+    """Stops a query that has committed everything and records the results its state still holds.
+
+    Raises:
+        Py4JError, OSError: Spark is gone.
+        Exception: the query can not be stopped.
+    """
     query.handle.stop()
     found = _open_results(query, run)
     run.tracker.record_open_results(query.name, found.count, found.needed_drain_seconds)
 
 
 def _open_results(query: StartedQuery, run: Run) -> OpenResults:
-    """A result that can not be counted does not undo a run that has committed everything."""
+    """A result that can not be counted does not undo a run that has committed everything, unless Spark is gone: then the
+    next attempt can count it."""
     try:
         if has_outer_join(query.frame):
             return UNKNOWN
@@ -25,4 +31,5 @@ def _open_results(query: StartedQuery, run: Run) -> OpenResults:
         return open_results(query.frame.sparkSession, query.checkpoint, run.settings.window, delay_us)
     except Exception:
         _log.exception("what the query %s leaves open could not be counted", query.name)
+        query.handle.exception()  # raises where Spark is gone; what is raised while it goes looks like any other error
         return UNKNOWN

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import IO, Any
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 
 from backfill.api.atomic import replace_file
 from backfill.api.quantities import from_us
@@ -30,11 +31,14 @@ class Handle:
     def __init__(self) -> None:
         self.isActive = True
         self.error: Exception | None = None
+        self.stop_error: Exception | None = None
 
     def exception(self) -> Exception | None:
         return self.error
 
     def stop(self) -> None:
+        if self.stop_error is not None:
+            raise self.stop_error
         self.isActive = False
 
 
@@ -201,6 +205,20 @@ def test_a_stop_lets_what_is_released_be_committed_and_then_stops_the_queries(dr
     assert driver.ended().phase == "Stopped"
     assert driver.release == Release(2, stop=True)
     assert not driver.handle.isActive
+
+
+@pytest.mark.parametrize("stopped_after", [pytest.param(None, id="at the end"), pytest.param(2, id="where it is to stop")])
+def test_a_query_that_can_not_be_closed_fails_the_run_instead_of_hanging_it(driver: Driver, stopped_after: int | None) -> None:
+    driver.handle.stop_error = Py4JNetworkError("Answer from Java side is empty")
+    driver.start_query()
+    if stopped_after is None:
+        driver.commit(driver.header.steps + 1)
+    else:
+        driver.assign(stopped_after, stop=True)
+        driver.commit(stopped_after)
+    end = driver.ended()
+    assert (end.phase, end.reason) == ("Failed", "ApplicationFailed")
+    assert end.message == "the queries could not be closed: Answer from Java side is empty"
 
 
 def test_a_driver_that_is_stopped_before_it_has_queries_ends(driver: Driver) -> None:

@@ -1,0 +1,47 @@
+"""The end of a query whose open results can not be counted."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JError, Py4JNetworkError
+
+from backfill.planning.plan import PlanHeader
+from backfill.runtime.closing import close_query
+from backfill.runtime.run import StartedQuery
+from backfill.runtime.tracking import Tracker
+
+
+class FakeSpark:
+    """The handle and the frame of a query. What is asked while Spark dies fails as a method call that went wrong does."""
+
+    def __init__(self, *, gone: bool):
+        self._gone = gone
+
+    def stop(self) -> None:
+        """It was there until now."""
+
+    def exception(self) -> None:
+        if self._gone:
+            raise Py4JNetworkError("Connection refused")
+
+    @property
+    def _jdf(self) -> None:
+        raise Py4JError("An error occurred while calling o1.queryExecution")
+
+
+def _close(spark: Any, header: PlanHeader) -> int | None:
+    tracker = Tracker(header, ["impressions", "playbacks"], lambda _source, _step: 0, lambda: 0)
+    tracker.add("q", "summary", {"impressions": header.steps + 1})
+    run: Any = SimpleNamespace(tracker=tracker)
+    close_query(StartedQuery("q", "summary", "checkpoint", spark, spark), run)
+    return tracker.queries[0].open_at_end
+
+
+def test_when_spark_dies_while_open_results_are_counted_the_next_attempt_has_to_count_them(header: PlanHeader) -> None:
+    with pytest.raises(Py4JNetworkError, match="refused"):
+        _close(FakeSpark(gone=True), header)
+
+
+def test_results_that_spark_can_not_count_do_not_undo_the_run(header: PlanHeader) -> None:
+    assert _close(FakeSpark(gone=False), header) is None
