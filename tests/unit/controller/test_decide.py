@@ -134,14 +134,14 @@ def test_a_plan_that_was_lost_ends_the_backfill() -> None:
 def test_the_first_attempt_follows_planning_at_once_and_is_recorded_before_it_is_started() -> None:
     resource = backfill(planned())
     decision = decide(observed(resource, job=job_state(plan_job(resource), "Done")))
-    assert kinds(decision) == ["WriteAssignment", "StartDriver"]
+    assert kinds(decision) == ["CancelJob", "WriteAssignment", "StartDriver"], "the plan's header is not needed twice"
     assert [(a.number, a.outcome) for a in decision.status.attempts] == [(1, "Running")]
     assert stage(decision, ConditionType.RUNNING) == ("Unknown", Reason.STARTING)
 
 
 def test_the_first_release_is_what_may_be_read_from_the_beginning() -> None:
     decision = decide(observed(backfill(planned()), job=verified(1)))
-    assert decision.next.actions == (WriteAssignment(assigned(released=2, watermark=START)), StartDriver(1))
+    assert decision.next.actions[1:] == (WriteAssignment(assigned(released=2, watermark=START)), StartDriver(1))
 
 
 @pytest.mark.parametrize("number", [1, 2])
@@ -363,6 +363,15 @@ def test_a_suspended_backfill_is_planned_and_not_started() -> None:
         (),
         True,
     )
+
+
+def test_what_was_planned_or_verified_before_a_suspension_does_not_stand_for_a_verification_after_it() -> None:
+    resource = backfill(planned(), suspend=True)
+    for before in (job_state(plan_job(resource), "Done"), verified(1)):
+        suspended = decide(observed(resource, job=before))
+        assert (suspended.next.actions, suspended.next.at_rest) == ((CancelJob(),), True)
+    resumed = decide(observed(backfill(suspended.status)))
+    assert resumed.next.actions == (StartJob(VerifyJob(HEADER, 1)),)
 
 
 def test_a_controller_that_is_to_end_abandons_planning() -> None:

@@ -101,7 +101,7 @@ def _assigned(**fields: Any) -> Any:
 def test_an_attempt_is_recorded_with_the_name_of_its_child_before_that_is_made() -> None:
     decision = decide(on_cluster(backfill(planned()), job=verified(1)))
     assert [(made.number, made.child, made.outcome) for made in decision.status.attempts] == [(1, "january-a1", "Running")]
-    assert decision.next.actions[1:] == (StartDriver(1),)
+    assert decision.next.actions[2:] == (StartDriver(1),)
 
 
 def test_an_attempt_that_was_recorded_and_never_made_is_made_under_the_same_number() -> None:
@@ -284,7 +284,7 @@ def test_more_failures_than_attempts_are_kept_are_counted_all_the_same() -> None
 
 def test_the_first_assignment_asks_for_the_least_executors_until_one_is_measured() -> None:
     decision = decide(on_cluster(backfill(planned(), scaling=SCALING), job=verified(1)))
-    first = decision.next.actions[0]
+    first = decision.next.actions[1]
     assert isinstance(first, WriteAssignment)
     assert first.assignment.executor_target == 2
 

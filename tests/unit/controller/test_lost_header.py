@@ -41,7 +41,7 @@ def test_it_is_read_by_a_job_before_anything_else_is_done(suspend: bool) -> None
 def test_with_the_header_everything_goes_on() -> None:
     decision = decide(replace(lost(), job=job_state(JOB, "Done", result=HEADER)))
     assert told(decision, ConditionType.PLANNED)[:2] == ("True", Reason.PLAN_READY)
-    assert (decision.next.actions, decision.next.requeue_seconds) == ((), 0)
+    assert (decision.next.actions, decision.next.requeue_seconds) == ((CancelJob(),), 0)
 
 
 def test_a_store_that_does_not_answer_is_asked_again() -> None:

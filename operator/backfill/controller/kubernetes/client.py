@@ -11,7 +11,7 @@ from kubernetes.config import ConfigException, list_kube_config_contexts, load_i
 
 from backfill.api.errors import BackfillError
 from backfill.controller.kubernetes.errors import Expired, KindMissing, NotFound, error_of
-from backfill.controller.kubernetes.resources import POD, Manifest, Resource
+from backfill.controller.kubernetes.resources import CONFIG_MAP, POD, Manifest, Resource
 from backfill.controller.kubernetes.throttle import Throttle
 from backfill.controller.kubernetes.transport import Call, OnRequest, Transport
 
@@ -28,6 +28,8 @@ Labels = Mapping[str, str | Not | None]
 
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _PAGE = 500
+_PAGES = {CONFIG_MAP: 20}
+"""Of kinds whose objects may be large: a mebibyte each."""
 _WATCH_SECONDS = 300
 _WATCH_SILENCE_SECONDS = 30.0
 _DRY_RUN = (("dryRun", "All"), ("fieldValidation", "Strict"))
@@ -105,7 +107,7 @@ class Cluster:
         items: list[Manifest] = []
         more = ""
         while True:
-            query = (*_selector(labels), ("limit", str(_PAGE)), *((("continue", more),) if more else ()))
+            query = (*_selector(labels), ("limit", str(_PAGES.get(resource, _PAGE))), *((("continue", more),) if more else ()))
             try:
                 page = self._object(Call("list", resource, namespace, query=query))
             except Expired:

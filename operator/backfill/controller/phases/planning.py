@@ -56,7 +56,7 @@ def _recover(observed: Observed, draft: Draft, plan_id: str) -> Next:
             return read
         if isinstance(read.result, PlanHeader):
             _say_ready(draft, read.result)
-            return Next(requeue_seconds=0)
+            return Next(actions=(CancelJob(),), requeue_seconds=0)  # the header is kept by then
         lost = f"{lost}; {read.error}"
     draft.fail(_PLANNED, Reason.PLANNING_FAILED, f"{lost}; cancel this backfill and start over")
     return Next(actions=() if observed.local else (CancelJob(),), at_rest=True)

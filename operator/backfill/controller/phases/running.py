@@ -73,7 +73,7 @@ def _start_attempt(observed: Observed, draft: Draft, number: int) -> Next:
     draft.set(next_attempt_at=None)
     draft.condition(_RUNNING, "Unknown", Reason.STARTING, f"attempt {number} is starting")
     first = assignment(observed, number, report=None)
-    return Next(actions=(WriteAssignment(first), StartDriver(number)))
+    return Next(actions=(CancelJob(), WriteAssignment(first), StartDriver(number)))  # the result of the job is used up
 
 
 def _watch(observed: Observed, draft: Draft, attempt: Attempt) -> Next:

@@ -48,8 +48,9 @@ def _stop_driver(observed: Observed, draft: Draft, attempt: Attempt) -> Next:
 
 
 def _stopped(observed: Observed, draft: Draft) -> Next:
-    under_way = observed.job is not None and observed.job.phase == "Running"
-    if under_way and observed.job is not None and not isinstance(observed.job.job, PlanJob | VerifyJob):
+    job = observed.job
+    prepares = job is not None and isinstance(job.job, PlanJob | VerifyJob)
+    if job is not None and job.phase == "Running" and not prepares:
         return Next()
     running = draft.find(_RUNNING)
     committed = running is not None and running.reason == Reason.ALL_STEPS_COMMITTED
@@ -58,7 +59,7 @@ def _stopped(observed: Observed, draft: Draft) -> Next:
         draft.condition(_RUNNING, "False", Reason.SUSPENDED, message)
     elif not observed.local:
         draft.condition(ConditionType.PUBLISHED, "Unknown", Reason.SUSPENDED, message)
-    return Next(actions=(CancelJob(),) if under_way else (), at_rest=True)
+    return Next(actions=(CancelJob(),) if prepares else (), at_rest=True)  # what was true then need not be when it goes on
 
 
 def _in_words(observed: Observed, draft: Draft) -> str:
