@@ -80,8 +80,14 @@ class Kubelet:
         """The pod's status."""
         self.admin.patch(self._status_path(pod), {"status": status}).expect()
 
+    def bind(self, pod: Manifest) -> None:
+        """The pod gets a node: from then on it stays, when somebody deletes it, until its kubelet says that it has ended."""
+        name = pod["metadata"]["name"]
+        binding = {"metadata": {"name": name}, "target": {"apiVersion": "v1", "kind": "Node", "name": "node-1"}}
+        self.admin.create(f"api/v1/namespaces/{self.namespace}/pods/{name}/binding", binding).expect()
+
     def delete(self, pod: Manifest) -> None:
-        """Somebody deletes the pod."""
+        """Somebody deletes the pod, or its kubelet, which tells so that it has ended."""
         path = f"api/v1/namespaces/{self.namespace}/pods/{pod['metadata']['name']}"
         self.admin.delete(path, gracePeriodSeconds="0").expect()
 

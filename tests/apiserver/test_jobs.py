@@ -21,7 +21,7 @@ from backfill.controller.kubernetes.job_codec import encode_progress
 from backfill.controller.kubernetes.job_pod import job_config_map, job_name, job_pod
 from backfill.controller.kubernetes.job_pods import JobPods, PodJobs
 from backfill.controller.kubernetes.pod_places import PodPlaces
-from backfill.controller.kubernetes.pool import JobPool
+from backfill.controller.kubernetes.pool import JobPool, JobUsage
 from backfill.controller.kubernetes.resources import CONFIG_MAP, POD
 from backfill.controller.kubernetes.watching import Login, Relisting, Watching
 from backfill.planning.progress import PlanningProgress
@@ -59,12 +59,15 @@ class Operator:
 
     def __init__(self, kubeconfig: Path, namespace: str, most: int, start_seconds: float):
         self.requests = 0
+        self.usages: list[JobUsage] = []
         login, caches = Login(kubeconfig), Caches()
         self._cluster = login.cluster(on_request=self._count)
         Relisting(self._cluster, caches.watched(), [namespace]).list_once()
         self._watching = Watching(caches.watched(), [namespace], login.connection)
         self._watching.start()
-        self.pods = JobPods(self._cluster, caches.pods, caches.notes, PodPlaces(caches.pods, most), start_seconds)
+        self.pods = JobPods(
+            self._cluster, caches.pods, caches.notes, PodPlaces(caches.pods, most), start_seconds, self.usages.append
+        )
 
     def close(self) -> None:
         self._watching.close()
@@ -171,6 +174,25 @@ def test_an_operator_that_starts_anew_finds_the_pod_and_its_result(stage: Stage)
     later.start(job)
     assert ended(later, job).phase == "Done"
     assert not stage.kubelet.pods(), "what is done is not done again"
+
+
+def test_what_a_job_in_a_pod_took_is_measured(stage: Stage) -> None:
+    job, runner = stage.job(), stage.with_secret().runner()
+    stage.kubelet.run(stage.started(runner, job))
+    ended(runner, job)
+    (usage,) = stage.operators[-1].usages
+    assert (usage.key, usage.kind, usage.outcome) == ((stage.namespace, "january"), "plan", "Done")
+    assert 0.2 < usage.seconds < 60
+    assert usage.peak_bytes
+    assert 80 * 2**20 < usage.peak_bytes < 2**30
+
+
+def test_a_pod_that_ends_without_a_word_is_counted_among_the_failed(stage: Stage) -> None:
+    job, runner = stage.job(), stage.runner()
+    stage.kubelet.tell(stage.started(runner, job), over("OOMKilled", 137))
+    ended(runner, job)
+    (usage,) = stage.operators[-1].usages
+    assert (usage.outcome, usage.peak_bytes) == ("Failed", None)
 
 
 def test_bad_input_and_its_problems_come_back_from_a_pod(stage: Stage) -> None:

@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Final
+from datetime import UTC, datetime
+from typing import Final, Literal
 
 from backfill.api.backfill import Backfill
 from backfill.api.errors import BackfillError, BadInput, Problem
-from backfill.controller.backends.driver_state import driver_state
+from backfill.controller.backends.driver_state import driver_state, has_ended
 from backfill.controller.interfaces import ConflictError
 from backfill.controller.job_process import failed, told
 from backfill.controller.jobs import Job, JobState, job_kind
@@ -34,15 +35,20 @@ from backfill.controller.kubernetes.job_pod import (
 )
 from backfill.controller.kubernetes.names import CONTROLLER_MANAGER, Key
 from backfill.controller.kubernetes.plans import application_of
+from backfill.controller.kubernetes.pod_end import being_deleted, end_in_words
 from backfill.controller.kubernetes.pod_places import PodPlaces
+from backfill.controller.kubernetes.pool import JobUsage
 from backfill.controller.kubernetes.resources import CONFIG_MAP, POD, Manifest, Resource
 from backfill.controller.observed import DriverState
+from backfill.controller.redaction import redact
 
 _LOG = logging.getLogger(__name__)
 START_SECONDS: Final = 300.0
 """How long a pod may wait for a node and its image."""
 _AGAIN_SECONDS = 2.0
 """Between two tries of what the API server does not answer."""
+_LOOK_SECONDS = 60.0
+"""Between two looks at what no watch tells of: a pod that should be gone by now, or one that can not be removed."""
 _LOG_LINES = 30
 _OUT_OF_MEMORY = "OOMKilled"
 
@@ -59,6 +65,8 @@ class JobPods:
     places: PodPlaces
     start_seconds: float = START_SECONDS
     """How long one may take to start."""
+    on_used: Callable[[JobUsage], None] = lambda usage: None
+    """Told of each job that came to its end."""
 
     def runner(self, find: Callable[[], Backfill | None], again: Callable[[float], None]) -> "PodJobs":
         """The jobs of one Backfill.
@@ -76,6 +84,7 @@ class _Run:
     """One job in a pod."""
 
     job: Job
+    asked_at: float = field(default_factory=time.monotonic)
     pod: Key | None = None
     """The pod and its ConfigMap, once it is known whose they are."""
     made: bool = False
@@ -88,6 +97,14 @@ class _Run:
     def note_pod(self, backfill: Backfill) -> None:
         """There is a pod."""
         self.made, self.since, self.generation = True, time.monotonic(), backfill.metadata.generation
+
+    def usage(self, backfill: Key, end: JobState) -> JobUsage:
+        """What the job took. Of a pod that ended without a word it is the time since it was made."""
+        now, used = time.monotonic(), end.used
+        seconds = used.seconds if used else now - self.since
+        outcome: Literal["Done", "Failed"] = "Done" if end.phase == "Done" else "Failed"
+        waited = max(now - self.asked_at - seconds, 0.0)
+        return JobUsage(backfill, job_kind(type(self.job)), outcome, waited, seconds, used.peak_bytes if used else None)
 
 
 class PodJobs:
@@ -106,8 +123,8 @@ class PodJobs:
         """The job under way or done last. What is to be done for a job under way is done when this is asked."""
         if self._run is not None and self._state is not None and self._state.phase == "Running":
             self._state = self._looked_after(self._run, self._state)
-            if self._state.phase != "Running" and self._run.pod is not None:
-                self._shared.places.leave(self._run.pod)
+            if self._state.phase != "Running":
+                self._over(self._run, self._state)
         return self._state
 
     def start(self, job: Job) -> None:
@@ -123,16 +140,20 @@ class PodJobs:
         self.close()
         if run is None or run.pod is None:
             return
-        for resource, cache in self._kinds:
-            left = cache.get(*run.pod)
-            if left is not None:
-                self._remove(resource, cache, left)
+        self._remove_both(run.pod)
 
     def close(self) -> None:
         """Looks no more. What is in the cluster goes with the Backfill."""
         if self._run is not None and self._run.pod is not None:
             self._shared.places.leave(self._run.pod)
         self._run, self._state = None, None
+
+    def _over(self, run: _Run, end: JobState) -> None:
+        backfill = self._find()
+        if run.pod is not None:
+            self._shared.places.leave(run.pod)
+        if backfill is not None:
+            self._shared.on_used(run.usage((backfill.metadata.namespace, backfill.metadata.name), end))
 
     @property
     def _kinds(self) -> tuple[tuple[Resource, Cache], ...]:
@@ -155,14 +176,13 @@ class PodJobs:
         if run.pod is None:
             run.pod = backfill.metadata.namespace, job_name(backfill, run.job)
         notes, pod = self._shared.notes.get(*run.pod), self._shared.pods.get(*run.pod)
-        if has_result(notes) and (ended := self._ended(run.pod, state)) is not None:
-            return ended
+        if has_result(notes) and (end := self._end(run.pod, state)) is not None:
+            return self._begun_anew(run.pod, end) if end.phase == "Failed" and not run.made else self._closed(run.pod, end)
         if pod is None and not run.made:
             return self._made(run, run.pod, state, backfill)
-        terminating = pod is not None and pod["metadata"].get("deletionTimestamp") is not None
-        if terminating and not run.made:
-            return replace(state, waits_for="the end of an earlier pod")
-        if pod is None or notes is None or terminating:
+        if pod is not None and being_deleted(pod) and not run.made:
+            return self._waiting_for_end(pod, state)
+        if pod is None or notes is None or being_deleted(pod):
             raise BackfillError(f"pod {run.pod[1]} was deleted before the {job_kind(type(run.job))} job was done")
         if not run.made:
             run.note_pod(backfill)
@@ -175,9 +195,14 @@ class PodJobs:
         return self._judged(run, run.pod, state, seen, backfill)
 
     def _made(self, run: _Run, pod: Key, state: JobState, backfill: Backfill) -> JobState:
-        """Once there is a place for its pod."""
+        """Once no earlier pod of the Backfill is at work, and there is a place for this one: two at the same time would not
+        know of each other, and one could remove what the other one publishes."""
         self._remove_others(pod, backfill)
+        earlier = next((other for other in self._others(self._shared.pods, pod, backfill) if not has_ended(other)), None)
+        if earlier is not None:
+            return self._waiting_for_end(earlier, state)
         if not self._shared.places.take(pod, lambda: self._again(0)):
+            self._again(_LOOK_SECONDS)
             return replace(state, waits_for="its turn")
         try:
             application = application_of(self._cluster, backfill)
@@ -191,12 +216,24 @@ class PodJobs:
         self._again(self._shared.start_seconds)
         return replace(state, waits_for="its pod")
 
+    def _waiting_for_end(self, pod: Manifest, state: JobState) -> JobState:
+        self._again(_LOOK_SECONDS)
+        return replace(state, waits_for=end_in_words(pod, datetime.now(UTC)))
+
+    def _begun_anew(self, pod: Key, end: JobState) -> JobState:
+        """What failed before anybody asked this time is tried once more; its failure is an answer to an earlier question."""
+        self._remove_both(pod)
+        if self._shared.notes.get(*pod) is not None:
+            return self._closed(pod, end)
+        self._again(0)
+        return JobState(end.job, "Running", waits_for="its pod")
+
     def _judged(self, run: _Run, pod: Key, state: JobState, seen: DriverState, backfill: Backfill) -> JobState:
         """What the pod says, of a job without a result."""
         if seen.phase == "Exited":
-            ended = self._ended(pod, state)  # the two caches need not be of the same moment
-            if ended is not None:
-                return ended
+            end = self._end(pod, state)  # the two caches need not be of the same moment
+            if end is not None:
+                return self._closed(pod, end)
             error = _why(run.job, pod, seen, backfill)
             self._log(pod, backfill, run.job, error)
             return failed(state, error)
@@ -211,27 +248,30 @@ class PodJobs:
         progress = decode_progress((notes.get("data") or {}).get(PROGRESS_KEY, ""))
         return replace(state, waits_for="", progress=progress or state.progress)
 
-    def _ended(self, pod: Key, state: JobState) -> JobState | None:
-        """How the job has ended, if that is written down. It stays in the ConfigMap; the pod has done its work."""
+    def _end(self, pod: Key, state: JobState) -> JobState | None:
+        """How the job has ended, if that is written down."""
         notes = self._fetched(CONFIG_MAP, self._shared.notes, pod)
         result = ((notes or {}).get("binaryData") or {}).get(RESULT_KEY)
         if result is None:
             return None
-        state = told(state, decode_end(state.job, base64.b64decode(result)), "the operator's log")
+        return told(state, decode_end(state.job, base64.b64decode(result)), "the operator's log")
+
+    def _closed(self, pod: Key, end: JobState) -> JobState:
+        """The result stays in the ConfigMap; the pod has done its work."""
         backfill, there = self._find(), self._shared.pods.get(*pod)
-        if state.error is not None and backfill is not None:
-            self._log(pod, backfill, state.job, state.error)
+        if end.error is not None and backfill is not None:
+            self._log(pod, backfill, end.job, end.error)
         if there is not None:
             self._remove(POD, self._shared.pods, there)
-        return state
+        return end
 
     def _log(self, pod: Key, backfill: Backfill, job: Job, error: Exception) -> None:
-        """The end of the pod's own log goes with the pod."""
+        """The end of the pod's own log goes with the pod. What its libraries print past Python is not redacted there."""
         lines: list[str] = []
         with suppress(ClusterError):
             lines += self._cluster.log(*pod, tail_lines=_LOG_LINES)
         extra = {"backfill": f"{pod[0]}/{backfill.metadata.name}", "job": job_kind(type(job))}
-        _LOG.warning("%s", "\n".join((f"job failed: {error}", *lines)), extra=extra)
+        _LOG.warning("%s", redact("\n".join((f"job failed: {error}", *lines)), {}), extra=extra)
 
     def _create(self, resource: Resource, cache: Cache, manifest: Manifest) -> None:
         metadata = manifest["metadata"]
@@ -252,10 +292,20 @@ class PodJobs:
     def _remove_others(self, pod: Key, backfill: Backfill) -> None:
         """What earlier jobs left, also those of an operator before this one."""
         for resource, cache in self._kinds:
-            for old in cache.of((pod[0], backfill.metadata.name)):
-                metadata = old["metadata"]
-                if JOB_LABEL in metadata["labels"] and metadata["name"] != pod[1] and "deletionTimestamp" not in metadata:
+            for old in self._others(cache, pod, backfill):
+                if not being_deleted(old):
                     self._remove(resource, cache, old)
+
+    def _others(self, cache: Cache, pod: Key, backfill: Backfill) -> list[Manifest]:
+        """What the cache has of other jobs."""
+        known = ((manifest, manifest["metadata"]) for manifest in cache.of((pod[0], backfill.metadata.name)))
+        return [each for each, metadata in known if JOB_LABEL in metadata["labels"] and metadata["name"] != pod[1]]
+
+    def _remove_both(self, pod: Key) -> None:
+        for resource, cache in self._kinds:
+            left = cache.get(*pod)
+            if left is not None:
+                self._remove(resource, cache, left)
 
     def _remove(self, resource: Resource, cache: Cache, manifest: Manifest) -> None:
         """A failure is no other job's: what is left is removed before the next job, or goes with the Backfill."""

@@ -2,12 +2,14 @@
 
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
 from itertools import islice
 
 from backfill.controller.backends.driver_state import has_ended
 from backfill.controller.kubernetes.cache import Cache
 from backfill.controller.kubernetes.job_pod import JOB_LABEL
 from backfill.controller.kubernetes.names import Key
+from backfill.controller.kubernetes.pod_end import overdue
 from backfill.controller.kubernetes.resources import Manifest
 
 
@@ -63,4 +65,6 @@ class PodPlaces:
 
 
 def _works(pod: Manifest | None) -> bool:
-    return pod is not None and JOB_LABEL in pod["metadata"].get("labels", {}) and not has_ended(pod)
+    """One whose node is lost stays for ever and does not count for ever."""
+    job = pod if pod is not None and JOB_LABEL in pod["metadata"].get("labels", {}) else None
+    return job is not None and not has_ended(job) and not overdue(job, datetime.now(UTC))

@@ -1,8 +1,10 @@
 """How many pods of jobs there are at the same time, and whose turn is next."""
 
+from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
 
+from backfill.api.quantities import format_time
 from backfill.controller.kubernetes.cache import Cache, labelled_key
 from backfill.controller.kubernetes.job_pod import JOB_LABEL
 from backfill.controller.kubernetes.names import BACKFILL_LABEL, Key
@@ -29,9 +31,9 @@ class Place:
         self.places.leave(key(name))
         return True
 
-    def see(self, name: str, phase: str = "Pending", label: str = JOB_LABEL) -> dict[str, Any]:
+    def see(self, name: str, phase: str = "Pending", label: str = JOB_LABEL, **more: str) -> dict[str, Any]:
         labels = {BACKFILL_LABEL: name, label: "plan"}
-        metadata = {"namespace": "default", "name": name, "uid": name, "labels": labels}
+        metadata = {"namespace": "default", "name": name, "uid": name, "labels": labels} | more
         pod = {"metadata": metadata | {"resourceVersion": str(next(self._versions))}, "status": {"phase": phase}}
         self.cache.put(pod)
         return pod
@@ -92,3 +94,12 @@ def test_drivers_need_no_place() -> None:
     place = Place(most=1)
     place.see("driver", label="spark-role")
     assert place.make("a")
+
+
+def test_a_pod_that_is_being_deleted_has_its_place_but_not_for_ever_where_its_node_is_lost() -> None:
+    place, now = Place(most=1), datetime.now(UTC)
+    place.see("a", "Running", deletionTimestamp=format_time(now))
+    assert not place.make("b")
+    place.see("a", "Running", deletionTimestamp=format_time(now - timedelta(minutes=2)))
+    assert place.told == ["b"]
+    assert place.make("b")
