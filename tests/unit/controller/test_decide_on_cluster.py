@@ -413,6 +413,27 @@ def test_work_that_fails_while_the_catalog_is_away_is_tried_again_after_a_wait(r
 
 
 @pytest.mark.parametrize(("resource", "job", "kind"), WORK)
+def test_what_work_waits_for_is_told_once_and_only_as_long_as_it_waits(resource: Backfill, job: Any, kind: Any) -> None:
+    seen = on_cluster(resource, job=job_state(job(resource), "Running"))
+    at_work = decide(seen)
+    held_up = job_state(job(resource), "Running", waits_for="pod x (Unschedulable: no node)")
+    waiting = decide(later(seen, at_work, job=held_up))
+    assert condition(waiting, kind).message == f"{condition(at_work, kind).message}; waits for pod x (Unschedulable: no node)"
+    assert stage(waiting, kind) == stage(at_work, kind)
+    assert decide(later(seen, waiting, job=held_up)).status == waiting.status
+    assert decide(later(seen, waiting)).status == at_work.status
+
+
+def test_a_try_that_waits_tells_the_last_failure_as_well() -> None:
+    resource = backfill()
+    seen = on_cluster(resource, job=job_state(plan_job(resource), "Failed", error=UNREACHABLE))
+    held_up = job_state(plan_job(resource), "Running", waits_for="the end of pod x")
+    waiting = decide(later(seen, decide(seen), timedelta(seconds=11), job=held_up))
+    assert "timed out" in condition(waiting, ConditionType.PLANNED).message
+    assert condition(waiting, ConditionType.PLANNED).message.endswith("mend the cause meanwhile; waits for the end of pod x")
+
+
+@pytest.mark.parametrize(("resource", "job", "kind"), WORK)
 def test_work_that_goes_on_failing_has_failed_for_good_in_the_end(resource: Backfill, job: Any, kind: ConditionType) -> None:
     seen = on_cluster(resource, job=job_state(job(resource), "Failed", error=UNREACHABLE))
     decision, waits, passed = decide(seen), [], timedelta()
@@ -591,6 +612,13 @@ def test_a_deletion_under_way_is_looked_at_again_when_its_limit_is_over() -> Non
     seen = _deleted(planned(), timedelta(minutes=1))
     running = decide(replace(seen, job=job_state(DiscardJob.of(seen.backfill), "Running")))
     assert running.next.requeue_seconds == (REMOVAL_LIMIT - timedelta(minutes=1)).total_seconds()
+
+
+def test_a_deletion_tells_what_keeps_it_waiting() -> None:
+    seen = _deleted(planned(), timedelta(minutes=1))
+    held_up = job_state(DiscardJob.of(seen.backfill), "Running", waits_for="the end of pod x")
+    waiting = decide(replace(seen, job=held_up))
+    assert condition(waiting, ConditionType.SUCCEEDED).message == "removes what it made; waits for the end of pod x"
 
 
 def test_a_transition_is_counted_from_what_is_recorded() -> None:

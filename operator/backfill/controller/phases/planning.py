@@ -8,7 +8,7 @@ from backfill.api.errors import BadInput
 from backfill.controller.coordinate import steps_in_words
 from backfill.controller.decision import CancelJob, Next
 from backfill.controller.draft import Draft, in_lines
-from backfill.controller.jobs import JobState, PlanJob, PlanResult, RecoverJob
+from backfill.controller.jobs import PlanJob, PlanResult, RecoverJob
 from backfill.controller.observed import Observed
 from backfill.controller.phases.obstacles import obstructed
 from backfill.controller.phases.work import work
@@ -76,12 +76,6 @@ def _reading(observed: Observed) -> str:
     state = observed.job
     if observed.local or state is None or state.phase != "Running" or not isinstance(state.job, PlanJob):
         return _READS
-    if state.waits_for:
-        return f"waits for {state.waits_for}"
-    return _progress_in_words(state)
-
-
-def _progress_in_words(state: JobState) -> str:
     progress = state.progress
     if progress is None or progress.files < 10:
         return _READS

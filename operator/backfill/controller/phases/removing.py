@@ -11,7 +11,7 @@ from backfill.controller.draft import Draft
 from backfill.controller.jobs import DiscardJob, PublishJob
 from backfill.controller.observed import Observed
 from backfill.controller.phases.attempts import LOOK_SECONDS
-from backfill.controller.phases.work import note_failure, seconds_until_retry, start
+from backfill.controller.phases.work import note_failure, say_wait, seconds_until_retry, start
 
 REMOVAL_LIMIT = timedelta(minutes=5)
 """A Backfill is let go of so long after its deletion was asked for, whatever could not be removed: a namespace must not hang
@@ -43,6 +43,7 @@ def _discard(observed: Observed, draft: Draft) -> Next:
     state, job = observed.job, DiscardJob.of(observed.backfill)
     if draft.status.retry is None or draft.status.retry.job != "discard":
         draft.condition(_SUCCEEDED, "Unknown", Reason.REMOVING, "removes what it made")
+        say_wait(observed, draft, job, _SUCCEEDED)
     if state is not None and state.phase == "Running" and isinstance(state.job, PublishJob):
         return Next()  # what it commits must be over before branches go
     if state is None or state.job != job or state.phase == "Running":

@@ -31,6 +31,7 @@ def work(observed: Observed, draft: Draft, job: Job, kind: ConditionType) -> Nex
         draft.set(retry=None)
         return state
     _say_retry(draft, job, kind)
+    say_wait(observed, draft, job, kind)
     return start(observed, draft, job)
 
 
@@ -40,6 +41,13 @@ def start(observed: Observed, draft: Draft, job: Job) -> Next:
         return Next()
     wait = seconds_until_retry(observed, draft, job)
     return Next(requeue_seconds=wait) if wait > 0 else Next(actions=(StartJob(job),))
+
+
+def say_wait(observed: Observed, draft: Draft, job: Job, kind: ConditionType) -> None:
+    """Adds to a condition, which this decision has set, what keeps a job that was begun from being done right now."""
+    state, said = observed.job, draft.find(kind)
+    if state is not None and state.job == job and state.waits_for and said is not None:
+        draft.condition(kind, said.status, said.reason, f"{said.message.rstrip('.')}; waits for {state.waits_for}")
 
 
 def note_failure(observed: Observed, draft: Draft, job: Job, error: Exception | None) -> None:
