@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from backfill.api.errors import BackfillError
-from backfill.controller.jobs import Job, JobState
+from backfill.controller.jobs import Job, JobState, Used
 from backfill.planning.progress import PlanningProgress
 
 _MODULE = "backfill.controller.job_main"
@@ -32,6 +32,8 @@ class Message:
     error: BackfillError | None = None
     cause: str = ""
     """What broke it, in one line."""
+    used: Used | None = None
+    """At the end, where nobody can look at the process from outside."""
 
 
 class ProcessDied(Exception):  # noqa: N818 - what became of the process
@@ -133,6 +135,7 @@ class JobProcess:
 
 def told(state: JobState, message: Message, details: str) -> JobState:
     """A job's state after a message. ``details``: where a person finds what the process printed."""
+    state = replace(state, used=message.used)
     match message.kind:
         case "Progress":
             return replace(state, progress=message.progress)

@@ -5,7 +5,9 @@ The modules that do the work are imported where it is done: the controller itsel
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol, Self
+
+from pydantic import Field
 
 from backfill.api.backfill import Backfill, BackfillSpec, Output, OutputStatus, Publish, Window
 from backfill.api.errors import BadInput, PlanCorrupt, first_line
@@ -32,6 +34,15 @@ def job_kind(kind: type[Job]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Used:
+    """What a job took, as its process measures it."""
+
+    seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    peak_bytes: Annotated[int, Field(ge=0)]
+    """The most memory that the process held."""
+
+
+@dataclass(frozen=True, slots=True)
 class JobState:
     """What became of a job."""
 
@@ -45,6 +56,8 @@ class JobState:
     """Of a job that is done."""
     error: Exception | None = None
     """Of a job that failed."""
+    used: Used | None = None
+    """Of a job that is over, where its process could tell."""
 
 
 @dataclass(frozen=True, slots=True)

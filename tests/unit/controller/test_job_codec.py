@@ -1,6 +1,7 @@
 """What operator and pod say to each other about jobs."""
 
 import gzip
+import json
 from dataclasses import fields
 from typing import Any
 
@@ -21,6 +22,7 @@ from backfill.controller.jobs import (
     SettleJob,
     SettleResult,
     Totals,
+    Used,
     VerifyJob,
     staged_outputs,
 )
@@ -32,6 +34,7 @@ from backfill.controller.kubernetes.job_codec import (
     encode_job,
     encode_progress,
 )
+from backfill.controller.kubernetes.plans import packed
 from backfill.planning.progress import PlanningProgress
 from backfill.planning.workspace import Workspace
 
@@ -85,6 +88,21 @@ def test_a_deliberate_error_arrives_as_what_it_is(error: BackfillError) -> None:
     assert end.kind == "Failed"
     assert type(end.error) is type(error)
     assert str(end.error) == str(error)
+
+
+def test_what_a_job_took_arrives_and_who_does_not_tell_is_read_all_the_same() -> None:
+    used = Used(seconds=42.5, peak_bytes=300_000_000)
+    assert decode_end(PLAN, encode_end(PLAN, Message("Broken", used=used))).used == used
+    without = {
+        key: value for key, value in json.loads(gzip.decompress(encode_end(PLAN, Message("Broken")))).items() if key != "used"
+    }
+    assert decode_end(PLAN, packed(without)).used is None
+
+
+@pytest.mark.parametrize("used", [{"seconds": float("nan"), "peak_bytes": 1}, {"seconds": 1.0, "peak_bytes": -1}])
+def test_measurements_that_would_spoil_a_sum_are_refused(used: dict[str, float]) -> None:
+    with pytest.raises(BackfillError):
+        decode_end(PLAN, packed({"kind": "Broken", "result": None, "error": None, "cause": "", "used": used}))
 
 
 def test_what_broke_a_job_arrives_in_words() -> None:

@@ -7,6 +7,7 @@ became of it back into the ConfigMap. Its service account needs ``patch`` on ``c
 import base64
 import logging
 import os
+import resource
 import sys
 import time
 import traceback
@@ -20,7 +21,7 @@ from backfill.api.errors import BackfillError
 from backfill.api.split_assignment import DRIVER_MANAGER
 from backfill.controller.job_main import do
 from backfill.controller.job_process import Message
-from backfill.controller.jobs import Job
+from backfill.controller.jobs import Job, Used
 from backfill.controller.kubernetes.client import Cluster
 from backfill.controller.kubernetes.errors import ClusterError
 from backfill.controller.kubernetes.job_codec import decode_job, encode_end, encode_progress
@@ -45,13 +46,15 @@ def main() -> int:
 
 
 def _main(variables: Mapping[str, str]) -> int:
+    began = time.monotonic()
     try:
         job = decode_job((Path(os.environ.get(DIRECTORY_VARIABLE, JOB_DIRECTORY)) / JOB_KEY).read_bytes())
         cluster = Cluster.in_cluster() if "KUBERNETES_SERVICE_HOST" in os.environ else Cluster.from_kubeconfig()
         desk = _Desk(cluster, os.environ[JOB_VARIABLE])
         end = do(job, desk.note)
+        used = Used(time.monotonic() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
         error = redacted(end.error, variables) if end.error else None
-        desk.hand_in(job, replace(end, error=error, cause=redact(end.cause, variables)))
+        desk.hand_in(job, replace(end, error=error, cause=redact(end.cause, variables), used=used))
     except (BackfillError, OSError, KeyError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
@@ -85,7 +88,7 @@ class _Desk:
         if len(content) > MOST_BYTES:
             text = f"the result takes {len(content):,} bytes, compressed, of which {MOST_BYTES:,} can be handed over"
             fix = "raise maxMisalignment or planning.targetStepBytes for fewer steps"
-            content = encode_end(job, Message("Failed", error=BackfillError(f"{text}; {fix}")))
+            content = encode_end(job, Message("Failed", error=BackfillError(f"{text}; {fix}"), used=end.used))
         self._write({"binaryData": {RESULT_KEY: base64.b64encode(content).decode()}})
 
     def _write(self, change: Manifest) -> None:

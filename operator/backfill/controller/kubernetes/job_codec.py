@@ -24,6 +24,7 @@ from backfill.controller.jobs import (
     RecoverJob,
     SettleJob,
     SettleResult,
+    Used,
     VerifyJob,
     job_kind,
 )
@@ -44,6 +45,7 @@ _RESULTS: dict[str, TypeAdapter[Any]] = {
 }
 _Read = TypeVar("_Read")
 _PROGRESS = TypeAdapter(PlanningProgress)
+_USED: TypeAdapter[Used | None] = TypeAdapter(Used | None)
 _PROBLEMS = TypeAdapter(tuple[Problem, ...])
 
 
@@ -84,6 +86,7 @@ def encode_end(job: Job, message: Message) -> bytes:
             "error": type(error).__name__ if error else None,
             "problems": _PROBLEMS.dump_python(error.problems, mode="json") if isinstance(error, BadInput) else (),
             "cause": str(error) if error else message.cause,
+            "used": _USED.dump_python(message.used),
         }
     )
 
@@ -98,7 +101,8 @@ def decode_end(job: Job, content: bytes) -> Message:
     def end(parts: dict[str, Any]) -> Message:
         result = _RESULTS[job_kind(type(job))].validate_python(parts["result"]) if parts["kind"] == "Done" else None
         error = _error(parts) if parts["kind"] == "Failed" else None
-        return Message(parts["kind"], result=result, error=error, cause=parts["cause"])
+        used = _USED.validate_python(parts.get("used"))
+        return Message(parts["kind"], result=result, error=error, cause=parts["cause"], used=used)
 
     return _read(content, end)
 

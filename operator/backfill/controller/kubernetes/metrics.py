@@ -84,7 +84,8 @@ class Metrics:
         self._jobs.labels(usage.kind, usage.outcome).inc()
         self._job_seconds.labels(usage.kind).observe(usage.seconds)
         self._job_waited.labels(usage.kind).observe(usage.waited_seconds)
-        self._job_bytes.labels(usage.kind).set(usage.peak_bytes)
+        if usage.peak_bytes is not None:
+            self._job_bytes.labels(usage.kind).set(usage.peak_bytes)
 
     def decided(self, key: Key, turn: Turn) -> None:
         """What a turn says of its Backfill."""

@@ -73,7 +73,7 @@ class Operator:
             cluster,
             self._caches,
             self._pool,
-            JobPods(cluster, self._caches.pods, self._caches.notes, places),
+            JobPods(cluster, self._caches.pods, self._caches.notes, places, on_used=self._metrics.used),
             self._queue.mark,
             recorder.status_written,
             settings.default_workspace,

@@ -38,11 +38,11 @@ class JobUsage:
     """``plan``, ``recover``, ``verify``, ``settle``, ``publish`` or ``discard``."""
     outcome: Literal["Done", "Failed"]
     waited_seconds: float
-    """For its turn."""
+    """For its turn, and for its pod to start."""
     seconds: float
     """At work, with the start of its process."""
-    peak_bytes: int
-    """The most memory its process held."""
+    peak_bytes: int | None
+    """The most memory its process held; None where that is not known, as of a pod that ended without a word."""
 
 
 class JobPool:
@@ -162,7 +162,7 @@ class PooledJobs:
         state, began = JobState(run.job, "Running"), time.monotonic()
         if not self._tell(run, state):
             return
-        peak_bytes = 0
+        peak_bytes: int | None = None
         try:
             state, peak_bytes = self._do(run, state)
         except BackfillError as error:

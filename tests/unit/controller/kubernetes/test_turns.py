@@ -304,7 +304,8 @@ def test_where_a_backfill_stands_is_one_word(conditions: list[tuple[str, str, st
 def test_what_a_job_took_is_measured_by_its_kind() -> None:
     metrics = Metrics(list)
     metrics.used(JobUsage(KEY, "plan", "Done", waited_seconds=0.5, seconds=42.0, peak_bytes=300_000_000))
+    metrics.used(JobUsage(KEY, "plan", "Failed", waited_seconds=0.5, seconds=1.0, peak_bytes=None))
     text = metrics.render().decode()
     assert 'backfill_jobs_total{kind="plan",outcome="Done"} 1.0' in text
-    assert 'backfill_job_duration_seconds_sum{kind="plan"} 42.0' in text
+    assert 'backfill_job_duration_seconds_sum{kind="plan"} 43.0' in text
     assert 'backfill_job_peak_bytes{kind="plan"} 3e+08' in text
