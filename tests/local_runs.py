@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -75,8 +75,8 @@ class LocalRuns:
         assert found is not None
         return found
 
-    def write(self, **spec: Any) -> None:
-        """Writes the manifest."""
+    def write(self, arguments: Sequence[str] = (), **spec: Any) -> None:
+        """Writes the manifest; ``arguments`` are the application's."""
         sources = [{"name": name, "table": f"lake.raw.{name}", "timestampColumn": "at"} for name in ("clicks", "views")]
         backfill = {
             "apiVersion": "backfill.dev/v1alpha1",
@@ -95,7 +95,7 @@ class LocalRuns:
             "apiVersion": "sparkoperator.k8s.io/v1beta2",
             "kind": "SparkApplication",
             "metadata": {"name": "app"},
-            "spec": {"type": "Python", "mainApplicationFile": "app.py"},
+            "spec": {"type": "Python", "mainApplicationFile": "app.py", "arguments": list(arguments)},
         }
         self.file.write_text(yaml.safe_dump_all([application, backfill]))
 

@@ -1,9 +1,10 @@
-"""What differs between two specifications of one Backfill and may not."""
+"""What differs between two specifications of one Backfill, or between the programs it runs, and may not."""
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
-from backfill.api.backfill import BackfillSpec
+from backfill.api.backfill import Application, BackfillSpec
 from backfill.api.errors import Problem
 from backfill.api.problems import Location, field_path, shown
 
@@ -21,6 +22,20 @@ def spec_difference(old: BackfillSpec, new: BackfillSpec) -> list[Problem]:
     """
     changed = _differences(old.to_manifest(), new.to_manifest(), ("spec",))
     return [problem for problem in changed if not _MUTABLE.fullmatch(problem.field)]
+
+
+def program_difference(old: Application, new: Application) -> list[Problem]:
+    """Every difference in what decides what two programs compute: "was X, is Y". Tuning and environment do not count."""
+    changed = _differences(_program(old), _program(new), ("spec",))
+    return [replace(problem, field=f"SparkApplication/{new.name}: {problem.field}") for problem in changed]
+
+
+def _program(application: Application) -> dict[str, object]:
+    return {
+        "mainApplicationFile": application.main_application_file,
+        "arguments": list(application.arguments),
+        "deps": {"pyFiles": list(application.py_files)},
+    }
 
 
 def _differences(old: object, new: object, place: Location) -> Iterator[Problem]:

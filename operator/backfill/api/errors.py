@@ -4,7 +4,7 @@ BackfillError
 ├── BadInput                 what the user gave can not work; carries one Problem per mistake (exit status 2)
 │   ├── InvalidManifest      the file or a resource in it (YAML, unknown field, a field's value)
 │   ├── InvalidPlanInput     the tables do not allow the plan (missing table, column, statistics, snapshot, rows)
-│   ├── SpecChanged          another Backfill of this name, with another spec, is there already
+│   ├── SpecChanged          a Backfill of this name, with another spec or program, is there already
 │   └── UnsupportedProgram   the application does something a backfill can not redirect
 ├── ControllerRunning        another process works on this Backfill
 ├── PlanCorrupt              a stored plan is lost, or does not match its header
@@ -71,7 +71,7 @@ class InvalidPlanInput(BadInput):
 
 
 class SpecChanged(BadInput):
-    """A Backfill of this name exists with another spec."""
+    """A Backfill of this name exists with another spec, or has begun with another program."""
 
 
 class UnsupportedProgram(BadInput):

@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from backfill.api.backfill import Application, Backfill
-from backfill.api.changes import spec_difference
+from backfill.api.changes import program_difference, spec_difference
 from backfill.api.conditions import ConditionType, Reason, find_condition
 from backfill.api.errors import BackfillError, BadInput, Problem, SpecChanged
 from backfill.api.liveness import controller_alive
@@ -57,7 +57,7 @@ def run_file(context: Context, file: Path) -> int:
         if stored is None:
             store.create(backfill, application)
         else:
-            _refuse_changes(stored, backfill, context)
+            _refuse_changes(store, stored, backfill, application, context)
             if exit_status(stored) == SUCCEEDED:
                 return _say_finished(context, _without_expired_remains(context, store, stored))
             _apply(store, stored, backfill, application)
@@ -155,14 +155,20 @@ def _end(context: Context, backfill: Backfill) -> int:
     return exit_status(backfill)
 
 
-def _refuse_changes(stored: Backfill, wanted: Backfill, context: Context) -> None:
+def _refuse_changes(store: LocalStore, stored: Backfill, wanted: Backfill, application: Application, context: Context) -> None:
+    """Steps of two programs would be a mixture; none is committed before the first attempt."""
     name = stored.metadata.name
     if stored.metadata.deletion_timestamp is not None:
         raise BackfillError(f"{name} is being removed; finish that first with: backfill cancel {name}{context.options}")
+    fix = f"start over with: backfill cancel {name}{context.options}, or give it another metadata.name"
     changes = spec_difference(stored.spec, wanted.spec) if stored.status.plan_id else []
     if changes:
-        fix = f"start over with: backfill cancel {name}{context.options}, or give it another metadata.name"
-        raise SpecChanged([*changes, Problem("", f"{name} is planned already and its input can not change", fix)])
+        changes.append(Problem("", f"{name} is planned already and its input can not change", fix))
+    other = program_difference(store.application(), application) if stored.status.attempts else []
+    if other:
+        other.append(Problem("", f"{name} has begun already and its program can not change", fix))
+    if changes or other:
+        raise SpecChanged([*changes, *other])
 
 
 def _apply(store: LocalStore, stored: Backfill, wanted: Backfill, application: Application) -> None:

@@ -167,6 +167,29 @@ def test_a_finished_backfill_is_not_run_again_and_not_changed(runs: LocalRuns) -
     assert runs.events() == before
 
 
+def test_a_run_does_not_go_on_with_another_program(runs: LocalRuns) -> None:
+    runs.write(arguments=["--gap", "30m"])
+    assert runs.run(crash_always_at=2).status == 1
+    before = runs.events()
+    runs.write(arguments=["--gap", "10m"])
+    changed = runs.run()
+    assert changed.status == 2
+    assert 'error: SparkApplication/app: spec.arguments[1]: was "30m", is "10m"' in changed.err
+    assert "january has begun already and its program can not change; start over with: backfill cancel january" in changed.err
+    assert runs.events() == before
+    runs.write(arguments=["--gap", "30m"])
+    assert runs.run().status == 0
+    runs.assert_every_step_was_committed_once_and_in_order()
+
+
+def test_a_program_may_change_until_it_is_run(runs: LocalRuns) -> None:
+    runs.write(arguments=["--gap", "30m"], suspend=True)
+    assert runs.run().status == 3
+    runs.write(arguments=["--gap", "10m"], suspend=True)
+    assert runs.run().status == 3
+    assert runs.store.application().arguments == ("--gap", "10m")
+
+
 def test_what_may_change_is_taken_over_while_the_backfill_goes_on(runs: LocalRuns) -> None:
     assert runs.run(crash_always_at=2).status == 1
     runs.write(failurePolicy={"maxAttempts": 1, "backoff": "0s"})
