@@ -17,7 +17,7 @@ from backfill.planning.footers import RowGroup, Unreadable, read_footers
 class _Missing:
     """What could not be found out."""
 
-    unreadable: list[str] = field(default_factory=list)
+    unreadable: list[Unreadable] = field(default_factory=list)
     without_statistics: list[str] = field(default_factory=list)
 
 
@@ -41,7 +41,7 @@ def fill_bounds(files: SourceFiles, where: str, start_us: int, end_us: int) -> t
     without_timestamp = 0
     for row, footer in zip(unbounded.tolist(), read_footers(files.open, paths, files.column), strict=True):
         if isinstance(footer, Unreadable):
-            missing.unreadable.append(footer.reason)
+            missing.unreadable.append(footer)
         elif all(group.empty for group in footer):
             keep[row] = False
             without_timestamp += sum(group.rows for group in footer)
@@ -53,13 +53,14 @@ def fill_bounds(files: SourceFiles, where: str, start_us: int, end_us: int) -> t
     return len(unbounded), without_timestamp
 
 
-def unreadable_files(files: SourceFiles, where: str, reasons: Sequence[str]) -> InvalidPlanInput:
-    """The error for data files that can not be opened."""
+def unreadable_files(files: SourceFiles, where: str, unreadable: Sequence[Unreadable]) -> InvalidPlanInput:
+    """The error for data files that can not be opened or understood."""
     return InvalidPlanInput(
         Problem(
             f"{where}.table",
-            f"{len(reasons)} data files of {files.source.table} can not be read; the first: {reasons[0]}",
-            "check the store's credentials and the file; if it is lost, remove it from the table or choose another snapshot",
+            f"{len(unreadable)} data files of {files.source.table} can not be read; the first: {unreadable[0].reason}",
+            unreadable[0].fix
+            or "check the store's credentials and the file; if it is lost, remove it from the table or choose another snapshot",
         )
     )
 

@@ -35,14 +35,14 @@ class ColumnRef:
 
     name: str
     field_id: int
+    names: tuple[str, ...] | None
+    """What it may be called in files without field ids; None: the table has no name mapping for such files."""
 
 
 @dataclass(frozen=True, slots=True)
-class TimestampColumn:
+class TimestampColumn(ColumnRef):
     """The arrival column of a source."""
 
-    name: str
-    field_id: int
     ticks: Ticks
     initial_us: int | None = None
     """The value of rows in files written before the column was added; None: they have no timestamp."""
@@ -94,9 +94,9 @@ class SourceFiles:
         self.partition, self.deletes = self.partition[chosen], self.deletes[chosen]
 
 
-def timestamp_column(source: SourceInput, initial: int | None) -> TimestampColumn:
-    """The arrival column of a pinned source; ``initial`` is its initial default in its own unit."""
+def timestamp_column(source: SourceInput, initial: int | None, names: tuple[str, ...] | None) -> TimestampColumn:
+    """The arrival column of a pinned source; ``initial`` is its initial default in its own unit, ``names`` as :class:`ColumnRef`
+    has them."""
     ticks = ticks_of(source.timestamp_type, source.timestamp_unit)
-    return TimestampColumn(
-        source.timestamp_column, source.timestamp_field_id, ticks, None if initial is None else ticks.floor_us(initial)
-    )
+    initial_us = None if initial is None else ticks.floor_us(initial)
+    return TimestampColumn(source.timestamp_column, source.timestamp_field_id, names, ticks, initial_us)

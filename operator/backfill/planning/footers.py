@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from backfill.api.errors import first_line
-from backfill.planning.files import UNKNOWN, TimestampColumn
+from backfill.planning.files import UNKNOWN, ColumnRef, TimestampColumn
 from backfill.planning.timestamps import Ticks
 
 _READERS = 16
@@ -47,6 +47,8 @@ class Unreadable:
     """Why a data file can not be read, in a phrase that names it."""
 
     reason: str
+    fix: str = ""
+    """What to do, where nothing is wrong with the file itself."""
 
 
 def read_footers(
@@ -57,7 +59,9 @@ def read_footers(
     def read(path: str) -> tuple[RowGroup, ...] | Unreadable:
         try:
             with open_file(path) as file:
-                return _row_groups(pq.read_metadata(file), column)
+                metadata = pq.read_metadata(file)
+            problem = unidentified(path, metadata.schema.to_arrow_schema(), mapped=column.names is not None)
+            return problem or _row_groups(metadata, column)
         except (OSError, pa.ArrowException) as error:
             return Unreadable(f"{path} can not be read: {first_line(error)}")
 
@@ -67,8 +71,10 @@ def read_footers(
             yield from pool.map(read, batch)
 
 
-def unreadable_files(open_file: Callable[[str], BinaryIO], files: Iterable[tuple[str, int]]) -> Iterator[Unreadable]:
-    """Which of these files, given as path and length in bytes, are gone, cut off, or no Parquet."""
+def unreadable_files(
+    open_file: Callable[[str], BinaryIO], files: Iterable[tuple[str, int]], *, mapped: bool
+) -> Iterator[Unreadable]:
+    """Which of these files, given as path and length in bytes, are gone, cut off, no Parquet, or :func:`unidentified`."""
 
     def check(file: tuple[str, int]) -> Unreadable | None:
         path, length = file
@@ -78,17 +84,27 @@ def unreadable_files(open_file: Callable[[str], BinaryIO], files: Iterable[tuple
                 if found != length:
                     return Unreadable(f"{path} has {found:,} bytes where the table says {length:,}")
                 stream.seek(0)
-                pq.read_metadata(stream)
+                return unidentified(path, pq.read_metadata(stream).schema.to_arrow_schema(), mapped=mapped)
         except (OSError, pa.ArrowException) as error:
             return Unreadable(f"{path} can not be read: {first_line(error)}")
-        return None
 
     with ThreadPoolExecutor(_READERS) as pool:
         yield from filter(None, pool.map(check, files))
 
 
-def column_path(schema: pa.Schema, name: str, field_id: int) -> str | None:
-    """Where a column is in a file, nested ones with dots: by its field id, or by name in a file without field ids."""
+def unidentified(path: str, schema: pa.Schema, *, mapped: bool) -> Unreadable | None:
+    """Why nothing tells which columns of the table a file has; None where its field ids do, or the table's name mapping
+    (``mapped``)."""
+    if mapped or any(_FIELD_ID in (field.metadata or {}) for field in schema):
+        return None
+    return Unreadable(
+        f"{path} has no field ids, and the table no name mapping",
+        "set the table property schema.name-mapping.default, which says what the columns of such files are",
+    )
+
+
+def column_path(schema: pa.Schema, column: ColumnRef) -> str | None:
+    """Where a column is in a file, nested ones with dots: by its field id, or by a mapped name in a file without field ids."""
     by_id: dict[int, str] = {}
     names: set[str] = set()
     pending = [(field, field.name) for field in schema]
@@ -101,12 +117,12 @@ def column_path(schema: pa.Schema, name: str, field_id: int) -> str | None:
         if pa.types.is_struct(field.type):
             pending += [(child, f"{path}.{child.name}") for child in field.type]
     if by_id:
-        return by_id.get(field_id)
-    return name if name in names else None
+        return by_id.get(column.field_id)
+    return next((name for name in column.names or () if name in names), None)
 
 
 def _row_groups(metadata: pq.FileMetaData, column: TimestampColumn) -> tuple[RowGroup, ...]:
-    path = column_path(metadata.schema.to_arrow_schema(), column.name, column.field_id)
+    path = column_path(metadata.schema.to_arrow_schema(), column)
     position = next((i for i in range(metadata.num_columns) if metadata.schema.column(i).path == path), None)
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     if position is None:

@@ -90,10 +90,10 @@ def row_groups(files: SourceFiles, source: int, span: ReadRange, chosen: Int64s,
     """
     paths = (files.path[row].as_py() for row in chosen)
     found: list[tuple[int, ...]] = []
-    unreadable: list[str] = []
+    unreadable: list[Unreadable] = []
     for row, footer in zip(chosen.tolist(), read_footers(files.open, paths, files.column), strict=True):
         if isinstance(footer, Unreadable):
-            unreadable.append(footer.reason)
+            unreadable.append(footer)
             continue
         for number, group in enumerate(footer):
             bounds = _within(files, row, group)

@@ -91,10 +91,11 @@ def verify_files(header: PlanHeader, workspace: Workspace) -> None:
     problems: list[Problem] = []
     for number, source in enumerate(header.inputs.sources):
         field = f"{_field(number)}.table"
-        io = catalogs.load_table(source.table, field).io
-        found = unreadable_files(partial(open_file, io), read_files(directory, source.name))
+        table = catalogs.load_table(source.table, field)
+        files, mapped = read_files(directory, source.name), table.name_mapping() is not None
+        found = unreadable_files(partial(open_file, table.io), files, mapped=mapped)
         fix = "restore the file, or read a snapshot without it"
-        problems += [Problem(field, f"a data file of {source.table}, {file.reason}", fix) for file in found]
+        problems += [Problem(field, f"a data file of {source.table}, {file.reason}", file.fix or fix) for file in found]
     if problems:
         raise InvalidPlanInput(problems)
 

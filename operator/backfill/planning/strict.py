@@ -17,8 +17,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from backfill.api.errors import InvalidPlanInput, Problem, first_line
+from backfill.planning.bounds import unreadable_files
 from backfill.planning.files import Bools, ColumnRef, Int64s, SourceFiles
-from backfill.planning.footers import column_path
+from backfill.planning.footers import column_path, unidentified
 from backfill.planning.pieces import Pieces, ReadRange, join
 from backfill.planning.plan import PlanInputs, Proof, SourceInput, splits_schema
 from backfill.planning.splits import Parts, Steps
@@ -130,7 +131,7 @@ class _Reader:
         self._files = files
         self._field = field
         self._span = span
-        self._columns = (ColumnRef(files.column.name, files.column.field_id), *files.kafka_columns)
+        self._columns: tuple[ColumnRef, ...] = (files.column, *files.kafka_columns)
 
     def rows(self) -> Iterator[_Rows]:
         """The rows of the range, one row group after the other."""
@@ -144,7 +145,9 @@ class _Reader:
                 raise InvalidPlanInput(Problem(f"{self._field}.table", message)) from error
 
     def _rows_of_file(self, number: int, path: str, file: pq.ParquetFile) -> Iterator[_Rows]:
-        paths = [column_path(file.schema_arrow, column.name, column.field_id) for column in self._columns]
+        if problem := unidentified(path, file.schema_arrow, mapped=self._files.column.names is not None):
+            raise unreadable_files(self._files, self._field, [problem])
+        paths = [column_path(file.schema_arrow, column) for column in self._columns]
         known = [each for each in paths if each is not None]
         if len(known) < len(paths):
             raise self._without_order(path)

@@ -18,6 +18,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, PrimitiveType
 
 from backfill.api.errors import BackfillError, InvalidPlanInput, Problem, first_line
+from backfill.planning.footers import unidentified
 from backfill.planning.plan import DeleteFile, Split, read_header, read_splits
 from backfill.planning.workspace import Workspace
 from backfill.runtime.arrow_rows import Projection
@@ -38,7 +39,7 @@ def read_split(
     Top-level columns that are not in ``columns`` are null; None reads them all.
 
     Raises:
-        InvalidPlanInput: the file is gone or damaged.
+        InvalidPlanInput: the file is gone or damaged, or nothing tells what its columns are.
         BackfillError: it can not be reached.
     """
     try:
@@ -142,7 +143,7 @@ class _SplitFile:
 def _open_file(table: OpenTable, split: Split) -> Iterator[_SplitFile]:
     with table.io.new_input(split.path).open() as stream:
         parquet = pq.ParquetFile(stream, pre_buffer=True, coerce_int96_timestamp_unit="us")
-        written = _written_schema(table, parquet.schema_arrow)
+        written = _written_schema(table, split.path, parquet.schema_arrow)
         constants = _constants(table.schema, written, split)
         deleted = _deleted_positions(table, split)
         groups = split.row_groups if split.row_groups is not None else tuple(range(parquet.num_row_groups))
@@ -150,8 +151,14 @@ def _open_file(table: OpenTable, split: Split) -> Iterator[_SplitFile]:
         yield _SplitFile(parquet, written, constants, selection, groups)
 
 
-def _written_schema(table: OpenTable, file: pa.Schema) -> Schema:
-    """A file's schema by field id. Columns that have no id, by themselves or by the name mapping, are not the table's."""
+def _written_schema(table: OpenTable, path: str, file: pa.Schema) -> Schema:
+    """A file's schema by field id. Columns that have no id, by themselves or by the name mapping, are not the table's.
+
+    Raises:
+        InvalidPlanInput: nothing tells what the file's columns are.
+    """
+    if problem := unidentified(path, file, mapped=table.name_mapping is not None):
+        raise InvalidPlanInput(Problem("spec.sources", f"a data file of {table.source.table}, {problem.reason}", problem.fix))
     mapped = {name for field in table.name_mapping or () for name in field.names}
     identified = [field for field in file if field.name in mapped or _FIELD_ID in (field.metadata or {})]
     return pyarrow_to_schema(

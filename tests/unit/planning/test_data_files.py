@@ -1,15 +1,18 @@
 """Data files that are gone or damaged are named before anything runs, though planning itself did not have to open them."""
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from planned import hourly, source, spec
+from planned import hourly, moments_read, plan, source, spec
 from pyiceberg.catalog import Catalog
 
 from backfill.api.errors import InvalidPlanInput
 from backfill.planning.planner import make_plan, verify_files
 from backfill.planning.workspace import Workspace
+from iceberg_tables import commit_files, data_file, metrics
 
 
 @pytest.fixture
@@ -44,3 +47,46 @@ def test_every_file_that_is_gone_cut_off_or_garbled_is_named(files: list[Path], 
         assert found.startswith("spec.sources[0].table: a data file of lake.raw.events")
         assert why in found
         assert found.endswith("restore the file, or read a snapshot without it")
+
+
+def register(lake: Catalog, column: str, *, bounds: bool, **options: Any) -> list[int]:
+    """A table with one file that has no field ids and calls ``ts`` as given; returns the moments in it."""
+    moments = hourly()[36:72]
+    rows = pa.table({"ts": pa.array(moments, pa.timestamp("us", "UTC")), "number": pa.array(range(36), pa.int64())})
+    table = lake.create_table("raw.events", schema=rows.schema, **options)
+    path = Path(table.location().removeprefix("file://")) / "data" / "registered.parquet"
+    path.parent.mkdir(parents=True)
+    pq.write_table(rows.rename_columns([column, "number"]), path)
+    known = {**metrics(1, moments[0], moments[-1]), "split_offsets": [4]} if bounds else {}
+    size = path.stat().st_size
+    commit_files(lake, table, 1, [data_file(2, file_path=str(path), record_count=36, file_size_in_bytes=size, **known)])
+    return moments
+
+
+KAFKA = {"kafka": {"partitionColumn": "number", "offsetColumn": "number"}}
+
+
+@pytest.mark.parametrize("policy", ["WithinLateness", "Strict"])
+def test_a_file_whose_columns_nothing_tells_is_refused_when_planned(lake: Catalog, tmp_path: Path, policy: str) -> None:
+    register(lake, "ts", bounds=policy == "Strict")
+    with pytest.raises(InvalidPlanInput) as raised:
+        plan(tmp_path / "w", source("events", **KAFKA), ordering={"policy": policy})
+    (problem,) = raised.value.problems
+    assert problem.field == "spec.sources[0].table"
+    assert "registered.parquet has no field ids, and the table no name mapping" in problem.message
+    assert problem.fix.startswith("set the table property schema.name-mapping.default")
+
+
+def test_a_file_whose_columns_nothing_tells_is_refused_before_anything_runs(lake: Catalog, tmp_path: Path) -> None:
+    register(lake, "ts", bounds=True)
+    header = plan(tmp_path / "w", source("events")).header
+    with pytest.raises(InvalidPlanInput, match=r"registered.parquet has no field ids.*set the table property schema.name-map"):
+        verify_files(header, Workspace(str(tmp_path / "w")))
+
+
+def test_the_tables_name_mapping_tells_the_columns_of_files_without_field_ids(lake: Catalog, tmp_path: Path) -> None:
+    mapping = '[{"field-id": 1, "names": ["ts", "time"]}, {"field-id": 2, "names": ["number"]}]'
+    moments = register(lake, "time", bounds=False, properties={"schema.name-mapping.default": mapping})
+    planned = plan(tmp_path / "w", source("events"))
+    assert moments_read(planned.splits, "time") == moments
+    verify_files(planned.header, Workspace(str(tmp_path / "w")))

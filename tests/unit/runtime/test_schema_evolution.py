@@ -187,3 +187,12 @@ def test_a_required_column_that_a_file_does_not_have_is_named(lake: Catalog, tmp
     without = write_plain_file(tmp_path / "bad.parquet", pa.table({"at": [at(0)]}, table.schema().select("at").as_arrow()))
     with pytest.raises(InvalidPlanInput, match="column user, which is required"):
         read(source_table(table), without)
+
+
+def test_a_file_without_field_ids_is_refused_in_a_table_without_a_name_mapping(lake: Catalog, tmp_path: Path) -> None:
+    table, _ = table_with_old_file(lake, tmp_path, NestedField(2, "user", LongType()), rows=[{"user": 7}])
+    rows = pa.table({"at": pa.array([at(5)], pa.timestamp("us")), "user": pa.array([8], pa.int64())})
+    registered = write_plain_file(tmp_path / "registered.parquet", rows)
+    message = "registered.parquet has no field ids.*; set the table property schema.name-mapping.default"
+    with pytest.raises(InvalidPlanInput, match=message):
+        read(source_table(table), registered)

@@ -113,7 +113,8 @@ class ManifestScan:
         self._pinned = pinned
         self._range = (start_us, end_us)
         self._progress = on_progress
-        self.column = timestamp_column(pinned.source, cast("int | None", pinned.timestamp.initial_default))
+        names = _mapped_names(pinned, pinned.timestamp.field_id)
+        self.column = timestamp_column(pinned.source, cast("int | None", pinned.timestamp.initial_default), names)
         expression = And(in_range(self.column.name, self.column.ticks, start_us, end_us), pinned.row_filter)
         read = partial(spec_reader, pinned.table.metadata, pinned.schema, expression=expression, column=self.column)
         self._partitions = _Partitions(lambda spec_id: read(spec_id=spec_id))
@@ -267,7 +268,15 @@ class ManifestScan:
 
 def _kafka_columns(pinned: PinnedTable) -> tuple[ColumnRef, ...]:
     names = (pinned.source.kafka_partition_column, pinned.source.kafka_offset_column)
-    return tuple(ColumnRef(name, pinned.schema.find_field(name).field_id) for name in names if name is not None)
+    found = [(name, pinned.schema.find_field(name).field_id) for name in names if name is not None]
+    return tuple(ColumnRef(name, field_id, _mapped_names(pinned, field_id)) for name, field_id in found)
+
+
+def _mapped_names(pinned: PinnedTable, field_id: int) -> tuple[str, ...] | None:
+    mapping = pinned.table.name_mapping()
+    if mapping is None:
+        return None
+    return tuple(name for name, field in mapping._field_by_name.items() if field.field_id == field_id)
 
 
 def _metrics_evaluator(pinned: PinnedTable) -> Callable[[DataFile], bool]:
