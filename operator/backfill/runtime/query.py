@@ -21,8 +21,8 @@ class SwitchedQuery(StreamingQuery):
 
     @property
     def isActive(self) -> bool:
-        """Whether the run goes on. An application that asks is taken to have started all its queries."""
-        self._run.application_waits()
+        """Whether the run goes on. An application that asks for long is taken to have started all its queries."""
+        self._run.application_asks()
         return not self._run.over.is_set()
 
     def awaitTermination(self, timeout: int | None = None) -> bool | None:
@@ -55,7 +55,7 @@ class SwitchedQueryManager(StreamingQueryManager):
     @property
     def active(self) -> list[StreamingQuery]:
         """All queries until the run is over, then none."""
-        self._run.application_waits()
+        self._run.application_asks()
         return [] if self._run.over.is_set() else [SwitchedQuery(query.handle._jsq, self._run) for query in self._run.queries]
 
     def get(self, id: str) -> StreamingQuery | None:

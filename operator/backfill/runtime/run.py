@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,6 +16,8 @@ from backfill.runtime.tracking import Tracker
 
 _MISSING_GRACE_SECONDS = 5.0
 """How long an application that waits for its queries may take to start the rest of them from other threads."""
+_ASKING_GRACE_SECONDS = 60.0
+"""How long an application may ask about its queries before it starts the rest of them: one that asks once may only log it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,7 @@ class StartedQuery:
 class Run:
     """Shared by all threads of one driver. It ends once; the first outcome counts."""
 
-    def __init__(self, settings: RuntimeSettings, tracker: Tracker):
+    def __init__(self, settings: RuntimeSettings, tracker: Tracker, clock: Callable[[], float] = time.monotonic):
         self.settings = settings
         self.tracker = tracker
         self.over = threading.Event()
@@ -76,8 +79,12 @@ class Run:
         self._lock = threading.RLock()
         self._queries: dict[str, StartedQuery] = {}
         self._outcome: Outcome | None = None
+        self._clock = clock
         self._waiting = False
-        self._changed_at = time.monotonic()
+        self._changed_at = clock()
+        self._asked_first: float | None = None
+        """When the application asked about its queries for the first time since it started the last one."""
+        self._asked_last = 0.0
 
     @property
     def queries(self) -> tuple[StartedQuery, ...]:
@@ -95,7 +102,8 @@ class Run:
         """The application started a query."""
         with self._lock:
             self._queries[query.output] = query
-            self._changed_at = time.monotonic()
+            self._changed_at = self._clock()
+            self._asked_first = None
 
     def end(self, outcome: Outcome) -> None:
         """The run is over. Only the first outcome counts."""
@@ -113,6 +121,13 @@ class Run:
         """The application waits for its queries, or its main program has returned: it is not expected to start more."""
         with self._lock:
             self._waiting = True
+
+    def application_asks(self) -> None:
+        """The application asks about its queries. Once it has done so for a minute it is taken to wait for them."""
+        with self._lock:
+            self._asked_last = self._clock()
+            if self._asked_first is None:
+                self._asked_first = self._asked_last
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits, as the application does, until the run is over. False when the time was up before.
@@ -146,8 +161,9 @@ class Run:
     def overdue(self) -> UnsupportedProgram | None:
         """The error for what is missing, once the application can not be expected to start it any more."""
         with self._lock:
-            expected = not self._waiting or time.monotonic() - self._changed_at < _MISSING_GRACE_SECONDS
-        if expected:
+            waits = self._waiting and self._clock() - self._changed_at >= _MISSING_GRACE_SECONDS
+            asks = self._asked_first is not None and self._asked_last - self._asked_first >= _ASKING_GRACE_SECONDS
+        if not (waits or asks):
             return None
         problems = self.missing()
         return UnsupportedProgram(problems) if problems else None
