@@ -15,9 +15,11 @@ from planned_sources import Backfill, committed, planned, wait
 from pyiceberg.catalog import Catalog
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import LongType
 
 from backfill.api.backfill import BackfillSpec
 from backfill.api.errors import InvalidPlanInput
+from backfill.runtime.columns import microseconds
 from backfill.runtime.kafka_rows import kafka_frame
 from backfill.runtime.source import source_frame
 
@@ -107,6 +109,14 @@ def test_every_type_of_column_reaches_the_application(spark: SparkSession, rows_
     expected = FULL | {"uuid": str(ID), "zoned": AT, "clock": "12:30:15.123456", "sizes": {"s": 7, "none": None}}
     assert full.asDict(recursive=True) == expected
     assert empty.asDict(recursive=True) == EMPTY
+
+
+def test_a_long_of_nanoseconds_gives_exactly_the_microsecond_it_lies_in(spark: SparkSession) -> None:
+    first = 1_625_961_900_123_456_789
+    values = [first + 997 * number for number in range(100)] + [-1, -1_000, -1_001, 0, 999, 2**63 - 1, -(2**63)]
+    frame = spark.createDataFrame([(value,) for value in values], "ns long")
+    found = [row.us for row in frame.select(microseconds(F.col("ns"), LongType(), "ns").alias("us")).collect()]
+    assert found == [value // 1_000 for value in values]
 
 
 TOPIC = {"kafka": {"topic": "raw"}}

@@ -30,5 +30,6 @@ def microseconds(value: Column, kind: DataType, unit: str | None = None) -> Colu
         since_epoch = value - F.lit("1970-01-01").cast("timestamp_ntz")
         return (since_epoch.cast("decimal(20, 6)") * 1_000_000).cast("bigint")
     if unit == "ns":
-        return F.floor(value / 1_000).cast("bigint")
+        exact = value.cast("decimal(20, 0)")  # two longs would be divided as doubles
+        return F.floor(exact / 1_000).cast("bigint")
     return value.cast("bigint") * {"s": 1_000_000, "ms": 1_000, "us": 1}[unit or "us"]
