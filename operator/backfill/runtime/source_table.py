@@ -26,7 +26,7 @@ class SourceTable:
     source: SourceInput
     """The source as planned."""
     schema_json: str
-    """The schema rows are read in: the pinned snapshot's."""
+    """The schema rows are read in: the one that the plan pinned."""
     name_mapping_json: str | None
     """Names of columns for files without field ids."""
     format_version: "TableVersion"

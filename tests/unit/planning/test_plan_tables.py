@@ -15,6 +15,7 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, MonthTransform, TruncateTransform
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType, TimestampNanoType, TimestamptzType
 
+from backfill.api.quantities import format_time, from_us
 from backfill.planning.planner import make_plan
 from backfill.planning.progress import PlanningProgress
 from backfill.planning.workspace import Workspace
@@ -179,6 +180,22 @@ def test_columns_renamed_and_promoted_since_are_found_by_their_field_id(lake: Ca
     assert planned.header.inputs.sources[0].timestamp_field_id == 1
     assert len(planned.files) == 1
     assert moments_read(planned.splits, "seconds", Fraction(1_000_000)) == [moment // 1_000_000 for moment in WANTED]
+
+
+def test_the_current_snapshot_has_the_tables_schema_and_one_asked_for_its_own(lake: Catalog, tmp_path: Path) -> None:
+    table = write_hourly(lake, "events", pa.array(hourly(), UTC), files=2)
+    snapshot = table.current_snapshot()
+    with table.update_schema() as update:
+        update.rename_column("ts", "arrived")
+        update.add_column("device", StringType())
+    current = plan(tmp_path / "w", source("events", timestampColumn="arrived", filter="device is null"))
+    named = plan(tmp_path / "w", source("events", snapshot={"id": snapshot.snapshot_id}))
+    at_the_time = plan(tmp_path / "w", source("events", snapshot={"asOf": format_time(from_us(snapshot.timestamp_ms * 1000))}))
+    pinned = [planned.header.inputs.sources[0] for planned in (current, named, at_the_time)]
+    assert [each.schema_id for each in pinned] == [table.schema().schema_id, snapshot.schema_id, snapshot.schema_id]
+    assert {each.snapshot_id for each in pinned} == {snapshot.snapshot_id}
+    for planned in (current, named, at_the_time):
+        assert moments_read(planned.splits, "ts") == WANTED
 
 
 def test_files_older_than_the_timestamp_column_have_no_rows_to_read(lake: Catalog, tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def pin(catalogs: Catalogs, source: Source, field: str) -> PinnedTable:
     """
     table = catalogs.load_table(source.table, f"{field}.table")
     snapshot = _pin_snapshot(table, source, field)
-    schema = _schema_of(table, snapshot)
+    schema = _schema_of(table, snapshot, source)
     problems: list[Problem] = []
     timestamp = _timestamp_field(schema, source, field, problems)
     text, expression = parse_filter(source, schema, field, problems)
@@ -187,8 +187,10 @@ def _no_snapshot(table: Table, source: Source, field: str, message: str) -> Snap
     raise InvalidPlanInput(Problem(f"{field}.snapshot.{key}", message, fix))
 
 
-def _schema_of(table: Table, snapshot: Snapshot) -> Schema:
-    schema_id = snapshot.schema_id
+def _schema_of(table: Table, snapshot: Snapshot, source: Source) -> Schema:
+    """The schema of a snapshot that was asked for; else the table's, as Iceberg's own readers have it: columns may have been
+    renamed or added since anything was written."""
+    schema_id = None if source.snapshot.id is None and source.snapshot.as_of is None else snapshot.schema_id
     return table.schema() if schema_id is None else table.schemas().get(schema_id, table.schema())
 
 
