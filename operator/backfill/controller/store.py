@@ -74,9 +74,9 @@ class LocalStore:
             raise BackfillError(f"{path} can not be read by this version: {error.errors()[0]['msg']}") from error
 
     def writers_of(self, tables: Set[str]) -> Iterator[Backfill]:
-        """Other Backfills of the state directory that have an output in one of the tables."""
+        """Other Backfills of the state directory that have an output in one of the tables, of those that can be read."""
         for store in stored(self._state):
-            with suppress(BackfillError):
+            with suppress(BackfillError, OSError):
                 other = store.load() if store.directory != self.directory else None
                 if other is not None and not tables.isdisjoint(output.table for output in other.spec.outputs):
                     yield other

@@ -73,5 +73,6 @@ def test_the_others_of_a_state_directory_are_found(tmp_path: Path) -> None:
         LocalStore(tmp_path, each.metadata.namespace, each.metadata.name).create(each, application)
     (tmp_path / "elsewhere" / "broken").mkdir()
     (tmp_path / "elsewhere" / "broken" / "backfill.json").write_text("{}")
+    (tmp_path / "elsewhere" / "closed" / "backfill.json").mkdir(parents=True)  # no file that could be read, whoever tries
     store = LocalStore(tmp_path, "default", "january")
     assert [found.metadata.name for found in store.writers_of(published_tables(OURS))] == ["february"]
