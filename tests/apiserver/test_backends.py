@@ -3,12 +3,12 @@
 import base64
 import copy
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import apache_definition
 import pytest
+from absent_webhook import WEBHOOK, webhook_that_is_away
 from rest import DEFINITIONS, Rest, eventually
 
 from backfill.api.backfill import Attempt, Backfill, BackfillStatus
@@ -25,7 +25,6 @@ from backfill.controller.kubernetes.resources import CONFIG_MAP, POD, SECRET, SP
 from spark_applications import APACHE, KUBEFLOW, Manifest, backfill_of, production
 
 CHILD = "rmi-july-11-a1"
-_WEBHOOKS = Resource("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", namespaced=False)
 _DEFINITION = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
 RESOURCES = {KUBEFLOW["apiVersion"]: SPARK_APPLICATION, APACHE["apiVersion"]: Apache.resource}
 pytestmark = pytest.mark.usefixtures("definitions")
@@ -113,27 +112,6 @@ def stage(cluster: Cluster, namespace: str) -> Stage:
     return Stage(cluster, namespace).with_production().with_secret()
 
 
-@contextmanager
-def webhook_that_is_away(stage: Stage) -> Iterator[None]:
-    """As that of a Spark operator that is down: the API server must ask it, and nobody answers."""
-    name = f"away-{stage.namespace}"
-    webhook = {
-        "name": "away.example.com",
-        "clientConfig": {"url": "https://127.0.0.1:1/"},
-        "rules": [{"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["CREATE"], "resources": ["sparkapplications"]}],
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": stage.namespace}},
-        "failurePolicy": "Fail",
-        "sideEffects": "None",
-        "admissionReviewVersions": ["v1"],
-    }
-    stage.cluster.create(_WEBHOOKS, {"metadata": {"name": name}, "webhooks": [webhook]})
-    try:
-        eventually(lambda: stage.new_backend().obstacles(), "the webhook is asked")
-        yield
-    finally:
-        stage.cluster.delete(_WEBHOOKS, None, name)
-
-
 def of_container(**state: Any) -> dict[str, Any]:
     status = {"name": "spark-kubernetes-driver", "image": "spark:4.3", "imageID": "", "ready": False, "restartCount": 0}
     return {"containerStatuses": [status | {"state": state}]}
@@ -174,11 +152,11 @@ def test_a_webhook_that_is_away_is_told_before_an_attempt_and_as_the_reason_of_o
     stage: Stage,
 ) -> None:
     launch = stage.launch
-    with webhook_that_is_away(stage):
+    with webhook_that_is_away(stage.cluster, stage.namespace, "sparkapplications", lambda: stage.new_backend().obstacles()):
         (problem,) = stage.backend.obstacles()
         assert problem.may_pass
         assert "can not check the child SparkApplication" in problem.message
-        assert 'failed calling webhook "away.example.com"' in problem.message
+        assert f'failed calling webhook "{WEBHOOK}"' in problem.message
         with pytest.raises(Faltering):
             stage.backend.start(launch)
         unmade = stage.backend.observe(1)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from absent_webhook import WEBHOOK, webhook_that_is_away
 from identities import ServiceAccountMaker
 from job_pod_kubelet import Kubelet
 from rest import BACKFILLS, SPARK_APPLICATIONS, Manifest, Rest, eventually
@@ -391,6 +392,25 @@ def test_what_failed_is_done_once_more_when_it_is_asked_for_by_an_operator_that_
     assert again["metadata"]["uid"] != first["metadata"]["uid"]
     stage.kubelet.run(again)
     assert ended(runner, job).phase == "Done"
+
+
+def test_a_webhook_that_keeps_the_pod_from_being_made_is_named_until_it_answers(stage: Stage, cluster_admin: Path) -> None:
+    runner, job = stage.runner(), stage.job()
+    cluster = Cluster.from_kubeconfig(cluster_admin)
+
+    def waits_for() -> str:
+        return runner.state.waits_for if runner.state is not None else ""
+
+    def refused() -> bool:
+        runner.cancel()
+        runner.start(job)
+        return WEBHOOK in waits_for()
+
+    with webhook_that_is_away(cluster, stage.namespace, "pods", refused):
+        assert stage.kubelet.pods() == []
+        assert waits_for().startswith("the API server: can not create pods ")
+    eventually(lambda: runner.state and stage.kubelet.pods(), "the job's pod")
+    cluster.close()
 
 
 def test_a_job_under_way_costs_no_requests(stage: Stage) -> None:

@@ -22,7 +22,7 @@ from backfill.controller.job_process import failed, told
 from backfill.controller.jobs import Job, JobState, job_kind
 from backfill.controller.kubernetes.cache import Cache, uid_of
 from backfill.controller.kubernetes.client import Cluster
-from backfill.controller.kubernetes.errors import AlreadyExists, ClusterError, Unauthorized, Unreachable
+from backfill.controller.kubernetes.errors import AlreadyExists, ClusterError, Faltering, Unauthorized, Unreachable
 from backfill.controller.kubernetes.job_codec import decode_end, decode_progress
 from backfill.controller.kubernetes.job_pod import (
     JOB_LABEL,
@@ -165,7 +165,8 @@ class PodJobs:
         except (Unreachable, Unauthorized) as error:
             _LOG.warning("the %s job's pod is looked after again in a moment: %s", job_kind(type(run.job)), error)
             self._again(_AGAIN_SECONDS)
-            return replace(state, waits_for="the API server")
+            why = f": {error}" if isinstance(error, Faltering) else ""
+            return replace(state, waits_for=f"the API server{why}")
         except BackfillError as error:
             return failed(state, error)
 
