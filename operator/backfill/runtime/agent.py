@@ -18,6 +18,7 @@ from backfill.api.split_assignment import SplitAssignmentSpec, SplitAssignmentSt
 from backfill.runtime.causes import cause_of, lasting_cause
 from backfill.runtime.channel import Channel
 from backfill.runtime.executors import Executors
+from backfill.runtime.lost_commits import LostCommits
 from backfill.runtime.release import Release, release_path, write_release
 from backfill.runtime.run import FINISHED, STOPPED, Outcome, Run, StartedQuery, failed, failed_for_good, unsupported
 
@@ -40,7 +41,9 @@ class Agent(threading.Thread):
         channel: Channel,
         close: Callable[[StartedQuery], None],
         controller_grace_seconds: float = CONTROLLER_GRACE_SECONDS,
+        *,
         executors: Executors | None = None,
+        lost_commits: LostCommits | None = None,
     ):
         """``close`` stops a query that has committed everything and records what it leaves open; ``executors`` are by
         default those of the application's SparkContext."""
@@ -55,6 +58,7 @@ class Agent(threading.Thread):
         self._controller = _ControllerWatch(channel, controller_grace_seconds)
         self._executors = executors or Executors()
         self._executors_at_work = 0
+        self._lost_commits = lost_commits or LostCommits(run)
         self.reported = threading.Event()
 
     def run(self) -> None:
@@ -109,6 +113,7 @@ class Agent(threading.Thread):
     def _watch_queries(self) -> None:
         if self._closing is not None:
             return
+        self._lost_commits.watch()
         overdue = self._run.overdue()
         if overdue is not None and not self._run.stopping.is_set():
             self._run.end(unsupported(overdue))

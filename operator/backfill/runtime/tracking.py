@@ -1,5 +1,6 @@
 """What the queries of one driver have committed, and how far ahead of the global watermark they really read. No Spark here."""
 
+import logging
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
@@ -7,6 +8,8 @@ from dataclasses import dataclass, field
 
 from backfill.api.split_assignment import QueryProgress, SourceProgress, SplitAssignmentStatus
 from backfill.planning.plan import PlanHeader
+
+_log = logging.getLogger(__name__)
 
 RowCounter = Callable[[str, int], int]
 """Counts the rows that one step of one source gives, by reading it."""
@@ -118,6 +121,22 @@ class Tracker:
             query.late_rows += batch.late_rows
             self._busy_us += max(batch.ended_us - max(batch.read_from_us, self._busy_until_us), 0)
             self._busy_until_us = max(self._busy_until_us, batch.ended_us)
+            self._note_watermark()
+
+    def catch_up(self, name: str, committed: int) -> None:
+        """A query has committed so many steps by its checkpoint, whatever it has reported.
+
+        The rows of the others are counted by reading; late rows can not be.
+        """
+        with self._lock:
+            query = self._queries[name]
+            known = {source: progress for source, progress in query.sources.items() if progress.committed < committed}
+        found = {source: self._recount(progress, source, committed) for source, progress in known.items()}
+        with self._lock:
+            for source, progress in found.items():
+                if query.sources[source] == known[source]:  # else it was reported meanwhile
+                    _log.warning("the query %s has committed %s steps of %s without a report", name, committed, source)
+                    query.sources[source] = progress
             self._note_watermark()
 
     def record_open_results(self, query: str, count: int | None, needed_drain_seconds: float | None) -> None:

@@ -17,6 +17,7 @@ from backfill.api.split_assignment import ASSIGNMENT_FILE, LOCK_FILE, SplitAssig
 from backfill.planning.plan import PlanHeader
 from backfill.runtime.agent import Agent
 from backfill.runtime.channel import DirectoryChannel
+from backfill.runtime.lost_commits import LostCommits
 from backfill.runtime.release import Release, read_release, release_path
 from backfill.runtime.run import Run, StartedQuery
 from backfill.runtime.settings import RuntimeSettings
@@ -68,7 +69,14 @@ class Driver:
         self.tracker = Tracker(header, [source.name for source in header.inputs.sources], lambda _s, _k: 0, time.monotonic_ns)
         self.run = Run(self.settings, self.tracker)
         self.channel = DirectoryChannel(directory)
-        self.agent = Agent(self.run, self.channel, lambda query: query.handle.stop(), controller_grace_seconds)
+        lost_commits = LostCommits(self.run, silence_seconds=0.1)
+        self.agent = Agent(
+            self.run,
+            self.channel,
+            lambda query: query.handle.stop(),
+            controller_grace_seconds,
+            lost_commits=lost_commits,
+        )
         self.lock: IO[bytes] = (directory / LOCK_FILE).open("wb")
         fcntl.flock(self.lock, fcntl.LOCK_EX)
         self.handle = Handle()
@@ -205,6 +213,17 @@ def test_a_stop_lets_what_is_released_be_committed_and_then_stops_the_queries(dr
     assert driver.ended().phase == "Stopped"
     assert driver.release == Release(2, stop=True)
     assert not driver.handle.isActive
+
+
+def test_a_flush_whose_report_was_lost_is_found_in_the_checkpoint(driver: Driver) -> None:
+    driver.start_query()
+    driver.commit(driver.header.steps)
+    commits = Path(driver.settings.checkpoints) / "q" / "commits"
+    commits.mkdir(parents=True)
+    for batch in range(driver.header.steps + 1):
+        (commits / str(batch)).touch()
+    assert driver.ended().phase == "Finished"
+    assert [source.committed for source in driver.status.queries[0].sources] == [driver.header.steps + 1] * 2
 
 
 @pytest.mark.parametrize("stopped_after", [pytest.param(None, id="at the end"), pytest.param(2, id="where it is to stop")])

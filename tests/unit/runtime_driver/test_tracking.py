@@ -67,6 +67,38 @@ def test_a_step_whose_report_was_lost_is_counted_by_reading(header: PlanHeader) 
     assert counted == [("impressions", 0), ("impressions", 1)]
 
 
+def test_steps_that_only_the_checkpoint_tells_of_are_counted_by_reading_and_not_again_when_a_report_comes(
+    header: PlanHeader,
+) -> None:
+    tracker, clock, counted = _tracker(header)
+    tracker.add("q", "o", {"impressions": 0})
+    tracker.commit(_batch(clock, {"impressions": 1}))
+    tracker.catch_up("q", 3)
+    tracker.commit(_batch(clock, {"impressions": 3}))
+    assert _sources(tracker) == [("impressions", 3, 30)]
+    assert counted == [("impressions", 1), ("impressions", 2)]
+
+
+def test_a_checkpoint_that_is_behind_the_reports_takes_nothing_back(header: PlanHeader) -> None:
+    tracker, clock, _ = _tracker(header)
+    tracker.add("q", "o", {"impressions": 0})
+    tracker.commit(_batch(clock, {"impressions": 1}))
+    tracker.catch_up("q", 0)
+    assert _sources(tracker) == [("impressions", 1, 10)]
+
+
+def test_a_report_that_comes_while_lost_steps_are_counted_is_kept(header: PlanHeader) -> None:
+    def count_rows(_source: str, _step: int) -> int:
+        tracker.commit(_batch(clock, {"impressions": 1}, rows=7))
+        return 10
+
+    clock = Clock()
+    tracker = Tracker(header, SOURCES, count_rows, clock)
+    tracker.add("q", "o", {"impressions": 0})
+    tracker.catch_up("q", 1)
+    assert _sources(tracker) == [("impressions", 1, 7)]
+
+
 def test_the_flush_reads_nothing_and_a_lost_report_of_it_is_not_read(header: PlanHeader) -> None:
     tracker, _, counted = _tracker(header, _status(header, _reported("q", header.steps, 60)))
     tracker.add("q", "o", {"impressions": header.steps + 1})
