@@ -110,5 +110,5 @@ def definitions_installed(admin: Rest, directory: Path) -> None:
 
 
 def _established(definition: Manifest) -> bool:
-    found = definition.get("status", {}).get("conditions", [])
+    found = definition.get("status", {}).get("conditions") or []  # null in the first moment
     return any(each["type"] == "Established" and each["status"] == "True" for each in found)
