@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from backfill.api.errors import first_line
 from backfill.planning.files import UNKNOWN, ColumnRef, TimestampColumn
+from backfill.planning.plan import PlannedFile
 from backfill.planning.timestamps import Ticks
 
 _READERS = 16
@@ -71,20 +72,20 @@ def read_footers(
             yield from pool.map(read, batch)
 
 
-def unreadable_files(
-    open_file: Callable[[str], BinaryIO], files: Iterable[tuple[str, int]], *, mapped: bool
-) -> Iterator[Unreadable]:
-    """Which of these files, given as path and length in bytes, are gone, cut off, no Parquet, or :func:`unidentified`."""
+def unreadable_files(open_file: Callable[[str], BinaryIO], files: Iterable[PlannedFile], *, mapped: bool) -> Iterator[Unreadable]:
+    """Which of these files are gone, cut off, no Parquet, :func:`unidentified`, or :func:`miscounted`."""
 
-    def check(file: tuple[str, int]) -> Unreadable | None:
-        path, length = file
+    def check(file: PlannedFile) -> Unreadable | None:
+        path, length = file.path, file.bytes
         try:
             with open_file(path) as stream:
                 found = stream.seek(0, os.SEEK_END)
                 if found != length:
                     return Unreadable(f"{path} has {found:,} bytes where the table says {length:,}")
                 stream.seek(0)
-                return unidentified(path, pq.read_metadata(stream).schema.to_arrow_schema(), mapped=mapped)
+                metadata = pq.read_metadata(stream)
+                problem = unidentified(path, metadata.schema.to_arrow_schema(), mapped=mapped)
+                return problem or miscounted(path, metadata.num_row_groups, file.row_groups)
         except (OSError, pa.ArrowException) as error:
             return Unreadable(f"{path} can not be read: {first_line(error)}")
 
@@ -100,6 +101,16 @@ def unidentified(path: str, schema: pa.Schema, *, mapped: bool) -> Unreadable | 
     return Unreadable(
         f"{path} has no field ids, and the table no name mapping",
         "set the table property schema.name-mapping.default, which says what the columns of such files are",
+    )
+
+
+def miscounted(path: str, found: int, planned: int | None) -> Unreadable | None:
+    """Why the row groups of a plan are not those of the file; None where they are, or where its footer told them."""
+    if planned is None or planned == found:
+        return None
+    return Unreadable(
+        f"{path} has {found} row groups where its manifest says {planned}",
+        "rewrite the file (rewrite_data_files), then start a new Backfill",
     )
 
 

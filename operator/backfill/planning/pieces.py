@@ -39,6 +39,8 @@ class Pieces:
     bytes: Int64s
     careful: Int64s
     """1 where rows must be looked at one by one: some lie outside of the range, or may have no timestamp."""
+    told: Int64s
+    """How many row groups the manifest says that the file has, where the row group is known from that alone; else 0."""
 
     def __len__(self) -> int:
         """How many pieces there are."""
@@ -129,4 +131,5 @@ def _cut_to_range(files: SourceFiles, source: int, span: ReadRange, found: npt.N
         rows=np.where(outside, np.ceil(rows * share), rows).astype(np.int64),
         bytes=size,
         careful=(outside | (nulls != 0)).astype(np.int64),
+        told=np.zeros(len(file), np.int64),
     )

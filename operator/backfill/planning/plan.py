@@ -230,6 +230,18 @@ class Split:
     deletes: tuple[DeleteFile, ...] = ()
     offsets: tuple[OffsetRange, ...] = ()
     """For ``Strict`` order only: rows outside of these ranges are left out."""
+    file_row_groups: int | None = None
+    """How many row groups the file has to have: ``row_groups`` were told by its manifest, without opening it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFile:
+    """A file that a plan reads, with what is taken for granted of it."""
+
+    path: str
+    bytes: int
+    row_groups: int | None
+    """As :attr:`Split.file_row_groups`."""
 
 
 @cache
@@ -255,6 +267,7 @@ def splits_schema() -> "pa.Schema":
             pa.field("partition", pa.dictionary(pa.int32(), pa.string()), nullable=False),
             pa.field("deletes", pa.list_(pa.struct([("path", pa.string()), ("format", pa.string())]))),
             pa.field("offsets", pa.list_(pa.struct([("partition", pa.int32()), ("start", pa.int64()), ("end", pa.int64())]))),
+            pa.field("file_row_groups", pa.int32()),
         ]
     )
 
@@ -300,17 +313,19 @@ def read_splits(directory: Workspace, step: int, source: str) -> list[Split]:
     import pyarrow.parquet as pq
 
     with directory.open_input(SPLITS_FILE) as file:
-        table = pq.read_table(file, filters=[("step", "=", step), ("source", "=", source)])
+        table = pq.read_table(file, schema=splits_schema(), filters=[("step", "=", step), ("source", "=", source)])
     return [_split(row) for row in table.to_pylist()]
 
 
-def read_files(directory: Workspace, source: str) -> list[tuple[str, int]]:
-    """Every file of one source once, as path and length in bytes, sorted."""
+def read_files(directory: Workspace, source: str) -> list[PlannedFile]:
+    """Every file of one source once, sorted by path."""
     import pyarrow.parquet as pq
 
     with directory.open_input(SPLITS_FILE) as file:
-        table = pq.read_table(file, columns=["path", "file_bytes"], filters=[("source", "=", source)])
-    return sorted({(row["path"], row["file_bytes"]) for row in table.to_pylist()})
+        columns = ["path", "file_bytes", "file_row_groups"]
+        table = pq.read_table(file, schema=splits_schema(), columns=columns, filters=[("source", "=", source)])
+    files = {PlannedFile(row["path"], row["file_bytes"], row["file_row_groups"]) for row in table.to_pylist()}
+    return sorted(files, key=lambda file: file.path)
 
 
 def _split(row: dict[str, object]) -> Split:

@@ -156,9 +156,8 @@ def _by_starts(parts: Parts, row: int, starts: Int64s) -> Parts:
     ends = np.append(starts[1:], size)
     begun = np.append(0, ends * int(piece.rows[0]) // size)
     sizes = ends - np.append(0, starts[1:])
-    divided = Pieces(
-        piece.source, piece.file, np.arange(len(starts)), piece.lower_us, piece.upper_us, np.diff(begun), sizes, piece.careful
-    )
+    told = np.full(len(starts), len(starts))
+    divided = replace(piece, group=np.arange(len(starts)), rows=np.diff(begun), bytes=sizes, told=told)
     return Parts(divided, np.full(len(starts), parts.step[row]), np.full(len(starts), parts.sliced[row]))
 
 
@@ -237,6 +236,7 @@ def _table(parts: Parts, begins: Int64s, steps: Steps, span: ReadRange, sources:
         "partition": _partitions(head, sources),
         "deletes": _deletes(head, sources),
         "offsets": pa.nulls(len(head), splits_schema().field("offsets").type),
+        "file_row_groups": pa.array(head.told, mask=head.told == 0),
     }
     return pa.table({name: columns[name] for name in splits_schema().names}).cast(splits_schema())
 

@@ -211,11 +211,11 @@ def _place(reader: _Reader, source: int, boundaries: Boundaries, partitions: Par
             chosen = step == number
             moments = rows.moment_us[chosen]
             bounds = (int(moments.min()), int(moments.max()))
-            found.append((rows.file, rows.group, *bounds, int(chosen.sum()), rows.bytes, int(rows.others), number))
+            found.append((rows.file, rows.group, *bounds, int(chosen.sum()), rows.bytes, int(rows.others), 0, number))
             partitions[source, rows.file, rows.group, number] = tuple(np.unique(rows.partition[chosen]).tolist())
-    columns = np.array(found, np.int64).reshape(-1, 8).T
-    pieces = Pieces(np.full(columns.shape[1], source, np.int64), *columns[:7])
-    return Parts(pieces, columns[7], np.zeros(columns.shape[1], np.bool_))
+    columns = np.array(found, np.int64).reshape(-1, 9).T
+    pieces = Pieces(np.full(columns.shape[1], source, np.int64), *columns[:8])
+    return Parts(pieces, columns[8], np.zeros(columns.shape[1], np.bool_))
 
 
 def _steps_of(rows: _Rows, boundaries: Boundaries) -> Int64s:

@@ -18,11 +18,12 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, PrimitiveType
 
 from backfill.api.errors import BackfillError, InvalidPlanInput, Problem, first_line
-from backfill.planning.footers import unidentified
+from backfill.planning.footers import miscounted, unidentified
 from backfill.planning.plan import DeleteFile, Split, read_header, read_splits
 from backfill.planning.workspace import Workspace
 from backfill.runtime.arrow_rows import Projection
-from backfill.runtime.row_selection import Positions, RowSelection, column_at, kafka_field_ids, path_of, top_level_names
+from backfill.runtime.row_selection import Positions, RowSelection, kafka_field_ids, path_of, top_level_names
+from backfill.runtime.sorting import in_order
 from backfill.runtime.source_table import OpenTable, SourceTable, load_source_table
 
 _BATCH_ROWS = 65_536
@@ -39,7 +40,7 @@ def read_split(
     Top-level columns that are not in ``columns`` are null; None reads them all.
 
     Raises:
-        InvalidPlanInput: the file is gone or damaged, or nothing tells what its columns are.
+        InvalidPlanInput: the file is gone or damaged, or not what the plan or the table needs.
         BackfillError: it can not be reached.
     """
     try:
@@ -72,12 +73,8 @@ def read_in_offset_order(
         columns |= {path[0] for path in paths if path}
     rows = pa.Table.from_batches((batch for split in splits for batch in read_split(table, split, target, columns)), target)
     whole = rows.combine_chunks().to_batches()
-    if not whole:
-        return
-    keys = {name: column_at(whole[0], path) for name, path in zip(("partition", "offset"), paths, strict=True) if path}
-    order = pa.compute.sort_indices(pa.table(keys), [(name, "ascending") for name in keys])
-    for start in range(0, len(order), _BATCH_ROWS):
-        yield whole[0].take(order.slice(start, _BATCH_ROWS))
+    if whole:
+        yield from in_order(whole, [path for path in paths if path], _batch_rows(rows.num_rows, rows.nbytes))
 
 
 def count_rows(plan: Workspace, source: str, step: int) -> int:
@@ -134,16 +131,20 @@ class _SplitFile:
     @cached_property
     def _batch_rows(self) -> int:
         groups = [self.parquet.metadata.row_group(group) for group in self.row_groups]
-        rows: int = sum(group.num_rows for group in groups)
-        size: int = sum(group.total_byte_size for group in groups)
-        return max(1, min(_BATCH_ROWS, _BATCH_BYTES * rows // max(size, 1)))
+        return _batch_rows(sum(group.num_rows for group in groups), sum(group.total_byte_size for group in groups))
+
+
+def _batch_rows(rows: int, size: int) -> int:
+    """How many rows a batch should have, where so many rows have so many bytes."""
+    return max(1, min(_BATCH_ROWS, _BATCH_BYTES * rows // max(size, 1)))
 
 
 @contextmanager
 def _open_file(table: OpenTable, split: Split) -> Iterator[_SplitFile]:
     with table.io.new_input(split.path).open() as stream:
         parquet = pq.ParquetFile(stream, pre_buffer=True, coerce_int96_timestamp_unit="us")
-        written = _written_schema(table, split.path, parquet.schema_arrow)
+        _check_file(table, split, parquet)
+        written = _written_schema(table, parquet.schema_arrow)
         constants = _constants(table.schema, written, split)
         deleted = _deleted_positions(table, split)
         groups = split.row_groups if split.row_groups is not None else tuple(range(parquet.num_row_groups))
@@ -151,14 +152,15 @@ def _open_file(table: OpenTable, split: Split) -> Iterator[_SplitFile]:
         yield _SplitFile(parquet, written, constants, selection, groups)
 
 
-def _written_schema(table: OpenTable, path: str, file: pa.Schema) -> Schema:
-    """A file's schema by field id. Columns that have no id, by themselves or by the name mapping, are not the table's.
-
-    Raises:
-        InvalidPlanInput: nothing tells what the file's columns are.
-    """
-    if problem := unidentified(path, file, mapped=table.name_mapping is not None):
+def _check_file(table: OpenTable, split: Split, file: pq.ParquetFile) -> None:
+    problem = unidentified(split.path, file.schema_arrow, mapped=table.name_mapping is not None)
+    problem = problem or miscounted(split.path, file.num_row_groups, split.file_row_groups)
+    if problem:
         raise InvalidPlanInput(Problem("spec.sources", f"a data file of {table.source.table}, {problem.reason}", problem.fix))
+
+
+def _written_schema(table: OpenTable, file: pa.Schema) -> Schema:
+    """A file's schema by field id. Columns that have no id, by themselves or by the name mapping, are not the table's."""
     mapped = {name for field in table.name_mapping or () for name in field.names}
     identified = [field for field in file if field.name in mapped or _FIELD_ID in (field.metadata or {})]
     return pyarrow_to_schema(

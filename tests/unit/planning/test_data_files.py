@@ -3,16 +3,18 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from planned import hourly, moments_read, plan, source, spec
+from planned import DAY_US, HOUR_US, hourly, moments_read, plan, source, spec
 from pyiceberg.catalog import Catalog
 
 from backfill.api.errors import InvalidPlanInput
+from backfill.planning.plan import plan_directory, read_splits
 from backfill.planning.planner import make_plan, verify_files
 from backfill.planning.workspace import Workspace
-from iceberg_tables import commit_files, data_file, metrics
+from iceberg_tables import commit_files, data_file, metrics, parquet_file
 
 
 @pytest.fixture
@@ -90,3 +92,49 @@ def test_the_tables_name_mapping_tells_the_columns_of_files_without_field_ids(la
     planned = plan(tmp_path / "w", source("events"))
     assert moments_read(planned.splits, "time") == moments
     verify_files(planned.header, Workspace(str(tmp_path / "w")))
+
+
+def write_four_row_groups(lake: Catalog, split_offsets: list[int]) -> list[int]:
+    """A table with one file that is worth several tasks, with these offsets in its manifest; returns the moments in it."""
+    first, count = DAY_US + 7 * HOUR_US, 700_000
+    moments = np.arange(first, first + count)
+    noise = np.random.default_rng(1).integers(0, 2**62, count)
+    rows = pa.table({"ts": pa.array(moments, pa.timestamp("us", "UTC")), "number": noise})
+    table = lake.create_table("raw.events", schema=rows.schema)
+    known = metrics(1, first, first + count - 1)
+    file = parquet_file(table, "big.parquet", rows, row_group_size=count // 4, split_offsets=split_offsets, **known)
+    commit_files(lake, table, 1, [file])
+    return [int(moment) for moment in moments]
+
+
+@pytest.mark.parametrize("offsets", [[4, 2_000_000], [4, 5, 6, 7, 8, 9]])
+def test_a_manifest_that_miscounts_the_row_groups_is_refused_before_anything_runs(
+    lake: Catalog, tmp_path: Path, offsets: list[int]
+) -> None:
+    write_four_row_groups(lake, offsets)
+    header = plan(tmp_path / "w", source("events")).header
+    with pytest.raises(InvalidPlanInput, match=rf"big.parquet has 4 row groups where its manifest says {len(offsets)}; rewrite"):
+        verify_files(header, Workspace(str(tmp_path / "w")))
+
+
+@pytest.mark.parametrize("offsets", [[4, 2**40], [2_000_000, 4]])
+def test_row_groups_that_can_not_be_where_the_manifest_says_are_looked_up(
+    lake: Catalog, tmp_path: Path, offsets: list[int]
+) -> None:
+    moments = write_four_row_groups(lake, offsets)
+    planned = plan(tmp_path / "w", source("events"))
+    assert len(planned.splits) > 1
+    assert moments_read(planned.splits, "ts") == moments
+    verify_files(planned.header, Workspace(str(tmp_path / "w")))
+
+
+def test_a_plan_that_does_not_say_how_many_row_groups_files_have_is_read_as_well(lake: Catalog, tmp_path: Path) -> None:
+    """As plans were before they said it."""
+    write_four_row_groups(lake, [4, 2_000_000])
+    place = Workspace(str(tmp_path / "w"))
+    header = plan(tmp_path / "w", source("events")).header
+    directory = plan_directory(place, header.plan_id)
+    (file,) = (tmp_path / "w").rglob("splits.parquet")
+    pq.write_table(pq.read_table(file).drop_columns("file_row_groups"), file)
+    assert {split.file_row_groups for split in read_splits(directory, 0, "events")} == {None}
+    verify_files(header, place)

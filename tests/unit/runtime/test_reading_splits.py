@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyiceberg.table import Table
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from backfill.api.errors import BackfillError
+from backfill.api.errors import BackfillError, InvalidPlanInput
 from backfill.planning.plan import (
     DeleteFile,
     OffsetRange,
@@ -153,6 +153,13 @@ def test_several_delete_files_of_one_data_file_add_up(file: File, described: Sou
     both = file.delete({1, 2}, "positions") + file.delete({2, 3}, "vector")
     read_ids = read(described, replace(file.split, deletes=both))["id"].to_pylist()
     assert read_ids == [row for row in range(ROWS) if row not in {1, 2, 3}]
+
+
+def test_a_file_with_other_row_groups_than_planned_is_not_read(file: File, described: SourceTable) -> None:
+    split = replace(file.split, row_groups=(0,), file_row_groups=8)
+    assert read(described, split).num_rows == GROUP
+    with pytest.raises(InvalidPlanInput, match=r"data.parquet has 8 row groups where its manifest says 7; rewrite the file"):
+        read(described, replace(split, file_row_groups=7))
 
 
 @pytest.fixture

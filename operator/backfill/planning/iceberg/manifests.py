@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from threading import Lock
 from typing import Any, BinaryIO, cast
 
@@ -184,7 +185,7 @@ class ManifestScan:
             columns.other_formats.append(f"{values[1]} ({str(values[2]).lower()})")
         columns.path.append(values[1])
         columns.numbers.append((values[5], rows, lower_us, upper_us, bounded, nulls, partition, sequence))
-        columns.group_starts.append(values[13])
+        columns.group_starts.append(_row_group_starts(values[13], values[5]))
 
     def _read_deletes(self, io: FileIO, manifest: ManifestFile) -> None:
         for entry, sequence in self._entries(io, manifest):
@@ -284,6 +285,13 @@ def _metrics_evaluator(pinned: PinnedTable) -> Callable[[DataFile], bool]:
     if isinstance(expression, AlwaysTrue):
         return lambda entry: bool(entry._data[4])
     return cast("Callable[[DataFile], bool]", _InclusiveMetricsEvaluator(pinned.schema, expression).eval)
+
+
+def _row_group_starts(offsets: list[int] | None, file_bytes: int) -> list[int] | None:
+    """Where row groups begin; None where that can not be true, as some writers left it behind. Readers have to ignore that."""
+    if not offsets or offsets[-1] >= file_bytes or any(later <= earlier for earlier, later in pairwise(offsets)):
+        return None
+    return offsets
 
 
 def _bound(bounds: Mapping[int, bytes] | None, column: int) -> int | None:
