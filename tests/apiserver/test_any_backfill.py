@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from rest import BACKFILLS, Answer, Manifest, Rest
 from samples import BACKFILL, rich_backfill
@@ -139,6 +139,7 @@ def test_a_specification_with_something_wrong_in_it(admin: Rest, crds: None, nam
             here = here[part]
         if data.draw(st.booleans()):
             here[last] = data.draw(WRONG)
+            assume(last != "asOf" or here[last] != [])  # an API server takes an empty list for text of a format
         else:
             del here[last]
     agree(admin, namespace, document)
