@@ -61,8 +61,9 @@ def read_footers(
         try:
             with open_file(path) as file:
                 metadata = pq.read_metadata(file)
-            problem = unidentified(path, metadata.schema.to_arrow_schema(), mapped=column.names is not None)
-            return problem or _row_groups(metadata, column)
+            schema = metadata.schema.to_arrow_schema()
+            problem = unidentified(path, schema, mapped=column.names is not None)
+            return problem or _row_groups(metadata, column_path(schema, column), column)
         except (OSError, pa.ArrowException) as error:
             return Unreadable(f"{path} can not be read: {first_line(error)}")
 
@@ -132,8 +133,7 @@ def column_path(schema: pa.Schema, column: ColumnRef) -> str | None:
     return next((name for name in column.names or () if name in names), None)
 
 
-def _row_groups(metadata: pq.FileMetaData, column: TimestampColumn) -> tuple[RowGroup, ...]:
-    path = column_path(metadata.schema.to_arrow_schema(), column)
+def _row_groups(metadata: pq.FileMetaData, path: str | None, column: TimestampColumn) -> tuple[RowGroup, ...]:
     position = next((i for i in range(metadata.num_columns) if metadata.schema.column(i).path == path), None)
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     if position is None:

@@ -145,9 +145,10 @@ class _Reader:
                 raise InvalidPlanInput(Problem(f"{self._field}.table", message)) from error
 
     def _rows_of_file(self, number: int, path: str, file: pq.ParquetFile) -> Iterator[_Rows]:
-        if problem := unidentified(path, file.schema_arrow, mapped=self._files.column.names is not None):
+        schema = file.schema_arrow
+        if problem := unidentified(path, schema, mapped=self._files.column.names is not None):
             raise unreadable_files(self._files, self._field, [problem])
-        paths = [column_path(file.schema_arrow, column) for column in self._columns]
+        paths = [column_path(schema, column) for column in self._columns]
         known = [each for each in paths if each is not None]
         if len(known) < len(paths):
             raise self._without_order(path)

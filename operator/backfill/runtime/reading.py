@@ -143,8 +143,9 @@ def _batch_rows(rows: int, size: int) -> int:
 def _open_file(table: OpenTable, split: Split) -> Iterator[_SplitFile]:
     with table.io.new_input(split.path).open() as stream:
         parquet = pq.ParquetFile(stream, pre_buffer=True, coerce_int96_timestamp_unit="us")
-        _check_file(table, split, parquet)
-        written = _written_schema(table, parquet.schema_arrow)
+        schema = parquet.schema_arrow
+        _check_file(table, split, schema, parquet.num_row_groups)
+        written = _written_schema(table, schema)
         constants = _constants(table.schema, written, split)
         deleted = _deleted_positions(table, split)
         groups = split.row_groups if split.row_groups is not None else tuple(range(parquet.num_row_groups))
@@ -152,9 +153,9 @@ def _open_file(table: OpenTable, split: Split) -> Iterator[_SplitFile]:
         yield _SplitFile(parquet, written, constants, selection, groups)
 
 
-def _check_file(table: OpenTable, split: Split, file: pq.ParquetFile) -> None:
-    problem = unidentified(split.path, file.schema_arrow, mapped=table.name_mapping is not None)
-    problem = problem or miscounted(split.path, file.num_row_groups, split.file_row_groups)
+def _check_file(table: OpenTable, split: Split, schema: pa.Schema, row_groups: int) -> None:
+    problem = unidentified(split.path, schema, mapped=table.name_mapping is not None)
+    problem = problem or miscounted(split.path, row_groups, split.file_row_groups)
     if problem:
         raise InvalidPlanInput(Problem("spec.sources", f"a data file of {table.source.table}, {problem.reason}", problem.fix))
 

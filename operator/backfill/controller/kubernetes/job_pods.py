@@ -138,9 +138,8 @@ class PodJobs:
         """Abandons the job under way and forgets the last one, and removes pod and ConfigMap."""
         run = self._run
         self.close()
-        if run is None or run.pod is None:
-            return
-        self._remove_both(run.pod)
+        if run is not None and run.pod is not None:
+            self._remove_both(run.pod)
 
     def close(self) -> None:
         """Looks no more. What is in the cluster goes with the Backfill."""
