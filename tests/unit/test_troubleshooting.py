@@ -40,16 +40,3 @@ def test_the_program_says_what_the_guide_quotes(quotation: str, said: str) -> No
 
 def test_there_are_quotations() -> None:
     assert len(set(quotations())) > 30
-
-
-def test_links_lead_somewhere() -> None:
-    for document in sorted((ROOT / "docs").glob("*.md")):
-        for target, anchor in re.findall(r"\]\(([\w./-]*\.md)?(#[\w-]+)?\)", document.read_text()):
-            path = (document.parent / target).resolve() if target else document
-            assert path.exists(), f"{document.name} -> {target}"
-            headings = {_anchor(heading) for heading in re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)}
-            assert not anchor or anchor[1:] in headings, f"{document.name} -> {target}{anchor}"
-
-
-def _anchor(heading: str) -> str:
-    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
