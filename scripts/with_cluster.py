@@ -15,8 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.append(str(ROOT / "tests" / "apiserver"))
+sys.path += [str(ROOT / "tests" / "apiserver"), str(ROOT / "tests" / "cluster")]
 
+from images import OPERATOR, SPARK, STORES  # noqa: E402
 from kubeconfigs import why_refused  # noqa: E402
 
 SPARK_OPERATOR_VERSION = "2.5.2"
@@ -110,9 +111,9 @@ def load_images(engine: str, cluster: str) -> None:
     base = os.environ.get("BASE_IMAGE")
     options = ["--build-arg", f"BASE_IMAGE={base}"] if base else []
     for image, file, context in (
-        ("localhost/backfill-operator:dev", ROOT / "operator" / "Dockerfile", ROOT),
-        ("localhost/backfill-spark:dev", ROOT / "spark-images" / "Dockerfile", ROOT),
-        ("localhost/backfill-stores:dev", ROOT / "tests" / "cluster" / "stores.Dockerfile", gateway),
+        (OPERATOR, ROOT / "operator" / "Dockerfile", ROOT),
+        (SPARK, ROOT / "spark-images" / "Dockerfile", ROOT),
+        (STORES, ROOT / "tests" / "cluster" / "stores.Dockerfile", gateway),
     ):
         run(engine, "build", "--file", file, "--tag", image, *options, context)
         with tempfile.TemporaryDirectory() as place:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from images import OPERATOR
 from live_cluster import Cluster, until
 from rest import DEFINITIONS, Manifest, Rest
 from storage import Storage
@@ -15,7 +16,6 @@ from teams import Team
 
 from helm_chart import CHART, helm
 
-OPERATOR_IMAGE = "localhost/backfill-operator:dev"
 RELEASE = "backfill-operator"
 
 
@@ -52,7 +52,7 @@ class Installation:
     @property
     def values(self) -> dict[str, Any]:
         """The chart's values."""
-        repository, tag = OPERATOR_IMAGE.rsplit(":", 1)
+        repository, tag = OPERATOR.rsplit(":", 1)
         return {
             "image": {"repository": repository, "tag": tag},
             "scope": "Namespaces",

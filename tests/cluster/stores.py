@@ -4,12 +4,12 @@ import secrets
 import socket
 from functools import cached_property
 
+from images import STORES
 from live_cluster import Cluster, until
 from pyiceberg.catalog import Catalog, load_catalog
 from rest import Manifest
 from storage import Storage
 
-IMAGE = "localhost/backfill-stores:dev"
 READY_SECONDS = 60.0
 OBJECTS, DATABASE = "objects", "database"
 _PORTS = {OBJECTS: 7070, DATABASE: 5432}
@@ -97,7 +97,7 @@ class Stores:
         status = self._cluster.admin.get(f"api/v1/namespaces/{self.namespace}/pods/{name}").expect()["status"]
         containers = status.get("containerStatuses", [])
         waiting = [each["state"].get("waiting", {}).get("reason", "") for each in containers]
-        assert "ErrImageNeverPull" not in waiting, f"the nodes have no image {IMAGE}: make it as docs/images.md says"
+        assert "ErrImageNeverPull" not in waiting, f"the nodes have no image {STORES}: make it as docs/images.md says"
         return bool(containers) and all(each["ready"] for each in containers)
 
 
@@ -111,7 +111,7 @@ def _listens(address: str) -> bool:
 def _pod(name: str) -> Manifest:
     container = {
         "name": "server",
-        "image": IMAGE,
+        "image": STORES,
         "imagePullPolicy": "Never",
         "command": ["sh", "-c", _SERVE[name]],
         "envFrom": [{"secretRef": {"name": _SECRET}}],

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
+from images import SPARK
 from live_cluster import Cluster
 from rest import BACKFILLS, Manifest
 from storage import Storage
 
-SPARK_IMAGE = "localhost/backfill-spark:dev"
 ACCOUNT = "spark"
 CATALOG_SECRET = "lake-catalog"
 OTHER_SECRET = "other-catalog"
@@ -105,7 +105,7 @@ def production(storage: Storage) -> Manifest:
             "type": "Python",
             "mode": "cluster",
             "sparkVersion": "4.3.0",
-            "image": SPARK_IMAGE,
+            "image": SPARK,
             "imagePullPolicy": "IfNotPresent",
             "mainApplicationFile": "local:///opt/application/main.py",
             "restartPolicy": {"type": "Always"},

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from image_files import ImageFiles
-from installation import OPERATOR_IMAGE
-from teams import SPARK_IMAGE
+from images import OPERATOR, SPARK
 
 _PLACES = re.compile(
     r"(^|/)(\.netrc|\.pgpass|\.pypirc|\.git-credentials|\.dockercfg|\.env|id_(rsa|dsa|ecdsa|ed25519))$"
@@ -57,7 +56,7 @@ def test_credentials_would_be_seen(path: str, content: str) -> None:
 
 @pytest.mark.parametrize(
     ("image", "user", "entry"),
-    [(OPERATOR_IMAGE, "10001:10001", ["backfill-operator"]), (SPARK_IMAGE, "185", ["/opt/entrypoint.sh"])],
+    [(OPERATOR, "10001:10001", ["backfill-operator"]), (SPARK, "185", ["/opt/entrypoint.sh"])],
     ids=["operator", "spark"],
 )
 def test_an_image_has_its_user_its_entry_point_and_nobodys_credentials(

@@ -1,0 +1,5 @@
+"""The images that the tests run, by the names that they have in the cluster."""
+
+OPERATOR = "localhost/backfill-operator:dev"
+SPARK = "localhost/backfill-spark:dev"
+STORES = "localhost/backfill-stores:dev"
