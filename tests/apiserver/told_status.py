@@ -15,7 +15,7 @@ SOURCES = {"impressions": 43, "playbacks": 41, "licences": 60}
 Status = Literal["True", "False", "Unknown"]
 Told = tuple[ConditionType, Status, Reason, str]
 
-PLANNED: Told = (ConditionType.PLANNED, "True", Reason.PLAN_READY, "1,380 steps, 84,000,000 rows in 1,212 files")
+PLANNED: Told = (ConditionType.PLANNED, "True", Reason.PLAN_READY, "1,380 steps, about 84,000,000 rows in 1,212 files")
 IN_PROGRESS: Told = (ConditionType.SUCCEEDED, "Unknown", Reason.IN_PROGRESS, "")
 
 

@@ -105,7 +105,8 @@ def _record(draft: Draft, result: object, warnings: tuple[str, ...]) -> None:
 
 
 def _say_ready(draft: Draft, header: PlanHeader, warnings: tuple[str, ...] = ()) -> None:
-    message = f"{header.steps:,} steps, {header.rows:,} rows in {sum(source.files for source in header.sources):,} files"
+    files = sum(source.files for source in header.sources)
+    message = f"{header.steps:,} steps, about {header.rows:,} rows in {files:,} files"
     draft.condition(_PLANNED, "True", Reason.PLAN_READY, "\n".join((message, *warnings, *header.warnings)))
 
 
