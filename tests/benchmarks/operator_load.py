@@ -11,6 +11,7 @@ import json
 import os
 import re
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -26,11 +27,14 @@ from operator_world import World
 from operators import OperatorProcess, running
 from played import PlayedRun
 from resources import definitions, install
-from rest import Rest, eventually
+from rest import Rest
 from servers import running_servers
+
+from waiting import eventually
 
 NAMESPACE = "operator"
 _OPTIONS = ("--namespaces", "", "--log-level", "warning")
+_LISTS = 5
 _QUIET_SECONDS = 6.0
 """Longer than progress may be kept back."""
 Figures = dict[str, float]
@@ -110,6 +114,7 @@ def measure(backfills: int, active: int, seconds: float) -> Figures:
             figures["writes_at_restart"] = sum(
                 number for verb, number in again.requested().items() if verb not in ("get", "list")
             )
+            figures["list_seconds"] = list_seconds(servers.admin_kubeconfig, backfills)
         return figures | {"first_start_seconds": first_seconds}
 
 
@@ -167,6 +172,18 @@ def events_of_finished(admin: Rest, folder: Path) -> float:
     for event in admin.get(f"api/v1/namespaces/{NAMESPACE}/events").expect()["items"]:
         counts[event["involvedObject"]["name"]] += event["count"]
     return max(counts.values())
+
+
+def list_seconds(kubeconfig: Path, backfills: int) -> float:
+    """How long ``kubectl backfill list`` takes to show them all, from the start of its process; the median."""
+    program = Path(sys.executable).with_name("kubectl-backfill")
+    taken = []
+    for _ in range(_LISTS):
+        began = time.monotonic()
+        done = subprocess.run((program, "list", "-A", "--kubeconfig", kubeconfig), capture_output=True, check=True)
+        taken.append(time.monotonic() - began)
+        assert len(done.stdout.splitlines()) > backfills
+    return statistics.median(taken)
 
 
 def _series(text: str) -> dict[str, float]:
