@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
+
+import missing
 
 Manifest = dict[str, Any]
 Values = Mapping[str, Any]
@@ -80,7 +81,7 @@ def helm(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     """Runs it; whether it succeeds is for the caller to judge."""
     program = find_helm()
     if program is None:
-        pytest.skip("helm is missing: make test-chart")
+        missing.skip("helm is missing: make test-chart")
     return subprocess.run([program, *arguments], capture_output=True, text=True, check=False, timeout=240, **options)
 
 

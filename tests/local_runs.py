@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from pyiceberg.catalog import Catalog
 from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType, Reason, find_condition
 from backfill.controller.store import LocalStore
+from waiting import eventually
 
 FAKE_CLI = Path(__file__).parent / "unit" / "controller" / "fake_cli.py"
 START = datetime(2024, 1, 1, tzinfo=UTC)
@@ -138,10 +138,7 @@ class LocalRuns:
 
     def wait_for(self, condition: Callable[[], bool], what: str) -> None:
         """Until it holds, or the test fails."""
-        deadline = time.monotonic() + DEADLINE_SECONDS
-        while not condition():
-            assert time.monotonic() < deadline, f"waited in vain for {what}: {self.events()}"
-            time.sleep(0.01)
+        eventually(condition, lambda: f"{what}: {self.events()}", DEADLINE_SECONDS)
 
     def wait_for_steps(self, count: int) -> None:
         """Until so many steps have been committed."""

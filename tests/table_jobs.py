@@ -1,8 +1,7 @@
 """Jobs on a real table, and a catalog that never answers, so that a job is under way for as long as a test wants."""
 
 import socket
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,12 +16,12 @@ from backfill.planning.plan import PlanHeader
 from backfill.planning.planner import make_plan
 from backfill.planning.workspace import Workspace
 from iceberg_tables import catalog_properties, sqlite_catalog
+from waiting import eventually
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 HOURS = 3
 PARALLELISM = 2
 CLICKS = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
-DEADLINE_SECONDS = 60.0
 
 
 class Clicks:
@@ -72,17 +71,8 @@ def silent_catalog() -> Iterator[Mapping[str, str]]:
         yield catalog_variables("lake", {"type": "rest", "uri": uri, "token": "secret-token"})
 
 
-def eventually(condition: Callable[[], Any], what: str) -> Any:
-    """The first true value of a condition."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"not within {DEADLINE_SECONDS} seconds: {what}"
-        time.sleep(0.01)
-    return value
-
-
 def ended(runner: Any, job: Job) -> JobState:
     """A runner's job once it has ended."""
-    state: JobState = eventually(lambda: (found := runner.state) and found.phase != "Running" and found, f"the end of {job}")
+    state: JobState = eventually(lambda: (found := runner.state) and found.phase != "Running" and found, f"the end of {job}", 60)
     assert state.job == job
     return state

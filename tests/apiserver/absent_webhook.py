@@ -4,10 +4,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from rest import eventually
-
 from backfill.controller.kubernetes.client import Cluster
 from backfill.controller.kubernetes.resources import Resource
+from waiting import eventually
 
 WEBHOOK: Final = "away.example.com"
 _CONFIGURATIONS: Final = Resource("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", namespaced=False)

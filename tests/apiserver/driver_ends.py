@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from kubeconfigs import address_and_ca, token_of
-from rest import SPLIT_ASSIGNMENTS, Manifest, Rest, eventually
+from rest import SPLIT_ASSIGNMENTS, Manifest, Rest
 
 from backfill.api.split_assignment import QueryProgress, SourceProgress, SplitAssignmentStatus
 from backfill.runtime.api_server import ApiServer, Connection
 from backfill.runtime.kubernetes_channel import KubernetesChannel, Timing
 from backfill.runtime.settings import RuntimeSettings
+from waiting import eventually
 
 QUICK = Timing(heartbeat=0.5, between_reports=0.02, first_retry=0.02, last_retry=0.1, refused_at_start=0.3, patience=1.0)
 PATIENT = Timing(heartbeat=0.5, between_reports=0.02, first_retry=0.02, last_retry=0.1, patience=20.0)

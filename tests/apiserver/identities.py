@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from kubeconfigs import address_and_ca, write_kubeconfig
-from rest import Rest, eventually
+from rest import Rest
+
+from waiting import eventually
 
 RBAC = "apis/rbac.authorization.k8s.io/v1"
 Rules = list[dict[str, list[str]]]

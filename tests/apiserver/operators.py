@@ -16,9 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rest import eventually
-
 from backfill.controller.kubernetes.leader import LeaseTimes
+from waiting import eventually
 
 TAKEOVER_SECONDS = 20
 assert LeaseTimes().duration + LeaseTimes().retry < TAKEOVER_SECONDS

@@ -5,11 +5,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rest import BACKFILLS, SPARK_APPLICATIONS, SPLIT_ASSIGNMENTS, Manifest, Rest, eventually
+from rest import BACKFILLS, SPARK_APPLICATIONS, SPLIT_ASSIGNMENTS, Manifest, Rest
 
 from backfill.api.split_assignment import DRIVER_MANAGER
 from backfill.controller.kubernetes.names import child_name
 from table_jobs import HOURS, Clicks
+from waiting import eventually
 
 HOUR_ROWS = 60
 _PODS = "api/v1/namespaces/{}/pods"

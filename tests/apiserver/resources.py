@@ -5,7 +5,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import yaml
-from rest import DEFINITIONS, Manifest, Rest, eventually
+from rest import DEFINITIONS, Manifest, Rest
+
+from waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 DATA = Path(__file__).parent / "data"

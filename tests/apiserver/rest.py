@@ -1,8 +1,6 @@
 """Plain requests to the API server: what went in, what came out, and the warnings that came with it."""
 
 import json
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -86,12 +84,3 @@ class Rest:
         answer = response.data.decode()
         decoded = json.loads(answer) if answer.startswith("{") else {"message": answer}
         return Answer(response.status, decoded, response.headers.getlist("Warning"))
-
-
-def eventually(condition: Callable[[], Any], what: str, seconds: float = 20) -> Any:
-    """The first true value of a condition; fails when there is none in time."""
-    deadline = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"{what}: not within {seconds:g} s"
-        time.sleep(0.02)
-    return value

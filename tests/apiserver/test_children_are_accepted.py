@@ -4,10 +4,11 @@ from typing import Any
 
 import apache_definition
 import pytest
-from rest import DEFINITIONS, Rest, eventually
+from rest import DEFINITIONS, Rest
 
 from backfill.controller.backends.children import child_manifests, child_problems, preview_launch
 from spark_applications import APACHE, KUBEFLOW, Manifest, backfill_of, production
+from waiting import eventually
 
 OVERRIDES: dict[str, Any] = {
     "sparkConf": {"spark.sql.adaptive.enabled": "false"},

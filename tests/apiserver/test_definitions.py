@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 import yaml
 from resources import OWN
-from rest import DEFINITIONS, Rest, eventually
+from rest import DEFINITIONS, Rest
+
+from waiting import eventually
 
 DEFINITION_FILES = pytest.mark.parametrize("path", OWN, ids=lambda path: path.stem)
 

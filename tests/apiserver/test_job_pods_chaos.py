@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_kubelet import FakeKubelet
 from identities import ServiceAccountMaker
-from job_pod_kubelet import Kubelet
 from mortal_run import MortalRun, MortalRuns, essence
 from rest import Manifest
 from roles import rules_of
@@ -25,9 +25,9 @@ _EVICTED = {"phase": "Failed", "reason": "Evicted", "message": "The node was low
 
 
 @pytest.fixture
-def kubelet(mortal_runs: MortalRuns, service_account: ServiceAccountMaker, tmp_path: Path) -> Kubelet:
+def kubelet(mortal_runs: MortalRuns, service_account: ServiceAccountMaker, tmp_path: Path) -> FakeKubelet:
     pods = service_account("spark", rules_of("planning-pods.yaml", "Role", "backfill-planning"))
-    return Kubelet(mortal_runs.admin, mortal_runs.namespace, pods, tmp_path / "pod")
+    return FakeKubelet(mortal_runs.admin, mortal_runs.namespace, pods, tmp_path / "pod")
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("backfill.controller.phases.work.FIRST_RETRY", timedelta(milliseconds=10))
 
 
-def run_waiting(kubelet: Kubelet) -> None:
+def run_waiting(kubelet: FakeKubelet) -> None:
     for pod in kubelet.waiting():
         kubelet.run_here(pod)
 
@@ -64,7 +64,9 @@ def retried(mortal: MortalRun) -> str:
 
 
 @pytest.mark.parametrize("moment", ["before", "after", "late"])
-def test_an_operator_killed_at_any_write_has_every_job_done_once(moment: str, mortal_runs: MortalRuns, kubelet: Kubelet) -> None:
+def test_an_operator_killed_at_any_write_has_every_job_done_once(
+    moment: str, mortal_runs: MortalRuns, kubelet: FakeKubelet
+) -> None:
     expected: dict[str, Any] = {}
     for cut, mortal in mortal_runs.each_cut(moment, _LEAST_WRITES):
         mortal.meanwhile = lambda: run_waiting(kubelet)
@@ -86,7 +88,7 @@ def test_an_operator_killed_at_any_write_has_every_job_done_once(moment: str, mo
     ids=["evicted", "deleted"],
 )
 def test_the_pod_of_a_job_that_is_taken_away_is_made_again_and_it_is_told_why(
-    strike: Callable[[Kubelet, Manifest], None], said: str, undisturbed: MortalRun, kubelet: Kubelet
+    strike: Callable[[FakeKubelet, Manifest], None], said: str, undisturbed: MortalRun, kubelet: FakeKubelet
 ) -> None:
     undisturbed.run.create(**_IN_PODS)
     undisturbed.work_until(kubelet.waiting, "the pod of the plan's job")
@@ -101,7 +103,7 @@ def test_the_pod_of_a_job_that_is_taken_away_is_made_again_and_it_is_told_why(
 
 @pytest.mark.usefixtures("impatient")
 def test_a_quota_that_refuses_the_pod_is_told_and_planning_goes_on_when_there_is_room(
-    undisturbed: MortalRun, kubelet: Kubelet
+    undisturbed: MortalRun, kubelet: FakeKubelet
 ) -> None:
     admin, quotas = undisturbed.admin, f"api/v1/namespaces/{undisturbed.run.namespace}/resourcequotas"
     quota = {"metadata": {"name": "small"}, "spec": {"hard": {"pods": "0"}}}

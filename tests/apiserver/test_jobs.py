@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from absent_webhook import WEBHOOK, webhook_that_is_away
+from fake_kubelet import FakeKubelet
 from identities import ServiceAccountMaker
-from job_pod_kubelet import Kubelet
-from rest import BACKFILLS, SPARK_APPLICATIONS, Manifest, Rest, eventually
+from rest import BACKFILLS, SPARK_APPLICATIONS, Manifest, Rest
 from roles import rules_of
 
 from backfill.api.backfill import Backfill, PlanningOptions
@@ -28,6 +28,7 @@ from backfill.controller.kubernetes.watching import Login, Relisting, Watching
 from backfill.planning.progress import PlanningProgress
 from backfill.planning.workspace import Workspace
 from table_jobs import PARALLELISM, Clicks, clicks_spec, ended
+from waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("crds")
 
@@ -81,7 +82,7 @@ class Operator:
 class Stage:
     """A production application, a Backfill of a real table, and whoever works on it."""
 
-    def __init__(self, admin: Rest, namespace: str, kubeconfig: Path, clicks: Clicks, kubelet: Kubelet):
+    def __init__(self, admin: Rest, namespace: str, kubeconfig: Path, clicks: Clicks, kubelet: FakeKubelet):
         self.admin, self.namespace, self.kubeconfig, self.clicks, self.kubelet = admin, namespace, kubeconfig, clicks, kubelet
         self.cluster = Cluster.from_kubeconfig(kubeconfig)
         admin.create(SPARK_APPLICATIONS.format(namespace), PRODUCTION).expect()
@@ -142,7 +143,7 @@ class Stage:
 
 @pytest.fixture
 def stage(admin: Rest, namespace: str, service_account: ServiceAccountMaker, tmp_path: Path) -> Iterator[Stage]:
-    kubelet = Kubelet(admin, namespace, service_account("spark", DRIVER), tmp_path / "pod")
+    kubelet = FakeKubelet(admin, namespace, service_account("spark", DRIVER), tmp_path / "pod")
     stage = Stage(admin, namespace, service_account("operator", OPERATOR), Clicks(tmp_path / "lake"), kubelet)
     yield stage
     stage.close()

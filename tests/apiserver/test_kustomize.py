@@ -10,6 +10,8 @@ import yaml
 from resources import ROOT
 from rest import Manifest, Rest
 
+import missing
+
 KUSTOMIZE = ROOT / "deploy" / "kustomize"
 CORE = {"Namespace": "namespaces", "ServiceAccount": "serviceaccounts"}
 GROUPED = {
@@ -78,8 +80,9 @@ def test_a_replica_is_named_after_its_pod_so_that_a_container_that_starts_again_
     assert variables["POD_NAME"]["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.name"
 
 
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl")
 def test_kubectl_makes_the_same_of_it() -> None:
+    if shutil.which("kubectl") is None:
+        missing.skip("there is no kubectl")
     built = subprocess.run(["kubectl", "kustomize", str(KUSTOMIZE)], capture_output=True, text=True, check=True).stdout
     named = {(each["kind"], each["metadata"]["name"]) for each in yaml.safe_load_all(built)}
     assert named == {(each["kind"], each["metadata"]["name"]) for each in MANIFESTS}

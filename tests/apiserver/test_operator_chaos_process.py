@@ -8,17 +8,18 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from fake_kubelet import FakeKubelet
 from identities import ServiceAccountMaker
-from job_pod_kubelet import Kubelet
 from operators import KeptRunning, OperatorProcess
 from played import PlayedRun
 from proxy import CUT, Cut, Request, Response, UnreliableProxy
-from rest import Rest, eventually
+from rest import Rest
 from roles import rules_of
 from weather import Weather, broken_watches, dropped_watches, lost_answers, refusals, stale_reads
 from written import Written, is_real_write
 
 from backfill.controller.kubernetes.names import child_name
+from waiting import eventually
 
 _PATIENCE_SECONDS = 90
 _AWAY_SECONDS = 30
@@ -54,10 +55,10 @@ def keep(
 
 
 @pytest.fixture
-def kubelet(admin: Rest, namespace: str, service_account: ServiceAccountMaker, tmp_path: Path) -> Iterator[Kubelet]:
+def kubelet(admin: Rest, namespace: str, service_account: ServiceAccountMaker, tmp_path: Path) -> Iterator[FakeKubelet]:
     """Runs the pods of jobs, where there are any."""
     pods = service_account("spark", rules_of("planning-pods.yaml", "Role", "backfill-planning"))
-    kubelet = Kubelet(admin, namespace, pods, tmp_path / "pod")
+    kubelet = FakeKubelet(admin, namespace, pods, tmp_path / "pod")
     with kubelet.at_work():
         yield kubelet
 

@@ -7,10 +7,11 @@ import pytest
 from kubeconfigs import write_kubeconfig
 from operators import TAKEOVER_SECONDS, OperatorProcess, running, wait_until_ready
 from proxy import running_proxy
-from rest import BACKFILLS, Rest, eventually
+from rest import BACKFILLS, Rest
 from samples import BACKFILL, changed
 
 from backfill.controller.kubernetes.leader import LeaseTimes
+from waiting import eventually
 
 LEASES = "apis/coordination.k8s.io/v1/namespaces/{}/leases"
 

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 from operators import OperatorProcess, children_of, running, wait_until_ready
 from played import PlayedRun
-from rest import BACKFILLS, Rest, eventually
+from rest import BACKFILLS, Rest
 from samples import BACKFILL, CONDITION, STATUS, changed
 
 from backfill.controller.kubernetes.names import FINALIZER
 from table_jobs import HOURS
+from waiting import eventually
 
 
 @pytest.fixture

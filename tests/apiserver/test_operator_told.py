@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 from operators import OperatorProcess, running, wait_until_ready
 from played import PlayedRun
-from rest import SPARK_APPLICATIONS, Manifest, Rest, eventually
+from rest import SPARK_APPLICATIONS, Manifest, Rest
 
 from iceberg_tables import sqlite_catalog
 from table_jobs import CLICKS, Clicks
+from waiting import eventually
 
 
 @pytest.fixture

@@ -13,10 +13,11 @@ from mortal_run import essence
 from operators import OperatorProcess, running, wait_until_ready
 from played import PlayedRun
 from resources import OWN, definitions, install
-from rest import Rest, eventually
+from rest import Rest
 from servers import Servers
 
 from table_jobs import Clicks
+from waiting import eventually
 
 _NAMESPACE = "default"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from proxy import refusal, running_proxy
-from rest import BACKFILLS, DEFINITIONS, Manifest, Rest, eventually
+from rest import BACKFILLS, DEFINITIONS, Manifest, Rest
 from samples import BACKFILL as SAMPLE
 from samples import changed
 
@@ -13,6 +13,7 @@ from backfill.controller.kubernetes.cache import Cache, labelled_key, own_key
 from backfill.controller.kubernetes.names import BACKFILL_LABEL
 from backfill.controller.kubernetes.resources import BACKFILL, POD, Resource
 from backfill.controller.kubernetes.watching import Login, Relisting, Watched, Watching
+from waiting import eventually
 
 FOREIGN = "kopf.zalando.org/KopfFinalizerMarker"
 Watch = Callable[..., tuple[Watching, Relisting]]

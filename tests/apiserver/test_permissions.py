@@ -8,9 +8,11 @@ from identities import ServiceAccountMaker, kubeconfig_of
 from operators import OperatorProcess, running, wait_until_ready
 from played import PlayedRun
 from proxy import UnreliableProxy
-from rest import BACKFILLS, Rest, eventually
+from rest import BACKFILLS, Rest
 from roles import OPERATOR_NAMESPACE, granted, may, rules_of, shipped, shipped_files
 from samples import BACKFILL
+
+from waiting import eventually
 
 OPERATOR_MAY = """
 get list watch patch      backfills.backfill.dev

@@ -8,7 +8,9 @@ import pytest
 import urllib3
 from kubeconfigs import token_of
 from proxy import CUT, Nth, Request, Response, UnreliableProxy, expired_event, refusal
-from rest import Rest, eventually
+from rest import Rest
+
+from waiting import eventually
 
 CONFIG_MAPS = "api/v1/namespaces/{}/configmaps"
 

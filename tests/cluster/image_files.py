@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
+import missing
 
 _SAVE = {
     "buildah": ("push", "{image}", "docker-archive:{file}"),
@@ -23,10 +23,10 @@ class ImageFiles:
     """An image on this machine."""
 
     def __init__(self, image: str, place: Path):
-        """Skips the test where no program has the image. ``place`` is for the archive."""
+        """Skips the test where no program has the image, or fails. ``place`` is for the archive."""
         self._archive = place / "image.tar"
         if not any(_saved(engine, image, self._archive) for engine in _SAVE):
-            pytest.skip(f"neither buildah nor docker nor podman has {image}")
+            missing.skip(f"neither buildah nor docker nor podman has {image}")
         with tarfile.open(self._archive) as archive:
             (self._manifest,) = json.load(_member(archive, "manifest.json"))
             self.config: dict[str, Any] = json.load(_member(archive, self._manifest["Config"]))

@@ -8,8 +8,9 @@ import os
 import shlex
 import subprocess
 
-import pytest
 from live_cluster import Cluster, until
+
+import missing
 
 _SPARK_OPERATOR = "app.kubernetes.io/name=spark-operator,app.kubernetes.io/component=controller"
 
@@ -32,5 +33,5 @@ def restart_api_server(cluster: Cluster) -> None:
 def _run(variable: str) -> None:
     command = os.environ.get(variable)
     if command is None:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"{variable} names no command that does it")
+        missing.skip(f"{variable} names no command that does it")
     subprocess.run(shlex.split(command), check=True, timeout=60, stdin=subprocess.DEVNULL)

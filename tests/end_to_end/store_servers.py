@@ -7,16 +7,15 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
+import missing
+from waiting import eventually
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "object-store.sh"
-DEADLINE_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +36,7 @@ def find_programs() -> Programs:
     """Gets what is missing, or skips the test where that is not possible; with CI set it fails."""
     found = subprocess.run(["sh", SCRIPT], capture_output=True, text=True, check=False)
     if found.returncode != 0:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(found.stderr.strip()[-1000:])
+        missing.skip(found.stderr.strip()[-1000:])
     return Programs(*(Path(line) for line in found.stdout.splitlines()))
 
 
@@ -60,7 +59,7 @@ def object_store(programs: Programs, directory: Path, key: str, secret: str, buc
     with (directory / "gateway.log").open("wb") as log:
         server = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
     try:
-        _wait(lambda: _listens(port), directory / "gateway.log")
+        eventually(lambda: _listens(port), (directory / "gateway.log").read_text)
         yield ObjectStore(f"http://127.0.0.1:{port}", files)
     finally:
         server.kill()
@@ -87,7 +86,7 @@ def postgresql(programs: Programs, user: str, password: str) -> Iterator[str]:
         with log.open("wb") as output:
             server = subprocess.Popen(serve, user=account, cwd=directory, stdout=output, stderr=output)
         try:
-            _wait(lambda: _listens(port), log)
+            eventually(lambda: _listens(port), log.read_text)
             yield f"127.0.0.1:{port}"
         finally:
             server.send_signal(signal.SIGINT)  # without waiting for clients
@@ -105,10 +104,3 @@ def _free_port() -> int:
 def _listens(port: int) -> bool:
     with socket.socket() as connection:
         return connection.connect_ex(("127.0.0.1", port)) == 0
-
-
-def _wait(condition: Callable[[], bool], log: Path) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, log.read_text()
-        time.sleep(0.05)

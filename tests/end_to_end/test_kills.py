@@ -16,6 +16,7 @@ from pyiceberg.catalog import Catalog
 
 from backfill.api.conditions import ConditionType, Reason, find_condition
 from histories import DAY_US, HOUR_US, MINUTE_US, UTC_TIME, land, query, sorted_rows, times
+from waiting import eventually
 
 APPLICATION = """
 from pyspark.sql import SparkSession, functions as F
@@ -50,10 +51,7 @@ class Assailant:
         self._random = random.Random(3)
 
     def wait_until(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + DEADLINE_SECONDS
-        while not condition():
-            assert time.monotonic() < deadline, f"waited in vain for {what}\n{self._production.driver_log()}"
-            time.sleep(0.02)
+        eventually(condition, lambda: f"{what}\n{self._production.driver_log()}", DEADLINE_SECONDS)
 
     def wait_for_batches(self, count: int) -> None:
         """Until so many more batches than now are committed, and a moment longer: it is not to hit between batches only."""

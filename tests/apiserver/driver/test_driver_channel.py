@@ -20,10 +20,11 @@ from driver_ends import (
 )
 from identities import ServiceAccountMaker
 from proxy import CUT, UnreliableProxy, refusal
-from rest import Rest, eventually
+from rest import Rest
 
 from backfill.api.errors import BackfillError
 from backfill.runtime.api_server import Connection
+from waiting import eventually
 
 
 def test_over_tls_and_without_a_proxy_both_ends_hear_of_each_other(controller: PlayedController, connection: Connection) -> None:
@@ -88,7 +89,7 @@ def test_reporting_never_waits_for_the_server(
     begun = time.monotonic()
     for committed in range(1000):
         channel.report(progress(committed))
-    assert time.monotonic() - begun < 1
+    assert time.monotonic() - begun < 10, "the first answer takes twenty"
     answered.set()
     await_committed(controller, 999)
 

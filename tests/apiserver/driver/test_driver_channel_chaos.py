@@ -24,8 +24,10 @@ from driver_ends import (
 )
 from proxy import CUT, DROP, Cut, Request, Response, UnreliableProxy, expired_event, refusal
 from resources import definitions
-from rest import DEFINITIONS, Manifest, Rest, eventually
+from rest import DEFINITIONS, Manifest, Rest
 from servers import running_servers
+
+from waiting import eventually
 
 Hook = Callable[[Request], Response | Cut | None]
 

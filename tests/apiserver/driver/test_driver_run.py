@@ -6,7 +6,6 @@ from urllib.parse import urlsplit
 import pytest
 from driver_ends import PlayedController, driver_channel, driver_settings
 from pyiceberg.utils.config import Config
-from rest import eventually
 
 from backfill.planning.plan import PlanHeader, plan_directory
 from backfill.planning.workspace import Workspace
@@ -19,6 +18,7 @@ from backfill.runtime.run import FINISHED, Run
 from backfill.runtime.settings import RuntimeSettings
 from backfill.runtime.tracking import Tracker
 from table_jobs import Clicks
+from waiting import eventually
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from backfill.controller.lock import ControllerLock
 from backfill.controller.meter import Meter
 from backfill.controller.store import LocalStore, stored
 from backfill.controller.worker import Worker
+from waiting import eventually
 
 APPLICATION = Application(name="app", main_application_file="/app/main.py")
 
@@ -147,11 +148,7 @@ def worker(tmp_path: Path) -> Worker:
 
 def done(worker: Worker, job: Echo) -> JobState:
     worker.start(job)
-    deadline = time.monotonic() + 30
-    while (state := worker.state) is not None and state.phase == "Running":
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    assert state is not None
+    state: JobState = eventually(lambda: (found := worker.state) and found.phase != "Running" and found, f"the end of {job}")
     return state
 
 

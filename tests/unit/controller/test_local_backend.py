@@ -5,8 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,9 @@ from backfill.controller.backends.java import find_java
 from backfill.controller.backends.local import LocalBackend
 from backfill.controller.backends.local_conf import cores, local_conf
 from backfill.controller.backends.processes import group_members
+from backfill.controller.observed import DriverState
 from backfill.planning.workspace import Workspace
+from waiting import eventually
 
 APPLICATION = Application(
     name="app",
@@ -41,11 +42,10 @@ SLEEP = "import time; time.sleep(600)"
 WITH_CHILD = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {SLEEP!r}]); print('child started', flush=True)"
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+def ended(backend: LocalBackend) -> DriverState:
+    """The first attempt's driver once it has ended."""
+    state: DriverState = eventually(lambda: (seen := backend.observe(1)).phase == "Exited" and seen, "the end of the driver")
+    return state
 
 
 class Drivers:
@@ -87,8 +87,7 @@ def test_an_attempt_that_was_never_started_is_absent(drivers: Drivers) -> None:
 
 def test_the_exit_status_of_a_driver_is_seen(drivers: Drivers) -> None:
     backend = drivers.start("raise SystemExit(17)")
-    wait_until(lambda: backend.observe(1).phase == "Exited")
-    assert backend.observe(1).exit_status == 17
+    assert ended(backend).exit_status == 17
 
 
 def test_a_later_controller_finds_the_driver_and_can_kill_it(drivers: Drivers) -> None:
@@ -96,13 +95,13 @@ def test_a_later_controller_finds_the_driver_and_can_kill_it(drivers: Drivers) -
     later = drivers.backend()
     assert later.observe(1).phase == "Running"
     later.kill(1)
-    wait_until(lambda: backend.observe(1).phase == "Exited")
-    assert later.observe(1) == type(later.observe(1))("Exited", None)
+    ended(backend)
+    assert later.observe(1) == DriverState("Exited", None)
 
 
 def test_a_driver_has_exited_only_when_nothing_it_started_is_left(drivers: Drivers) -> None:
     backend = drivers.start(WITH_CHILD)
-    wait_until(lambda: backend.observe(1).phase == "Exited")
+    ended(backend)
     assert "child started" in backend.log_tail(1)
     assert group_members(drivers.pid) == []
 
@@ -128,7 +127,7 @@ def test_ctrl_c_in_the_terminal_does_not_reach_the_driver(drivers: Drivers) -> N
 
 def test_the_log_is_kept_and_its_end_can_be_read(drivers: Drivers) -> None:
     backend = drivers.start("print('\\n'.join(f'line {n}' for n in range(1000)))")
-    wait_until(lambda: backend.observe(1).phase == "Exited")
+    ended(backend)
     assert backend.log_tail(1)[-1] == "line 999"
     assert backend.log(1).exists()
     assert not (backend.log(1).parent / "tmp").exists(), "temporary files are removed"
@@ -138,7 +137,7 @@ def test_the_driver_gets_its_settings_and_the_environment_of_the_application(dri
     program = "import os, json; print(json.dumps(dict(os.environ)))"
     inherited = {"PATH": os.environ["PATH"], "PYTHONPATH": "/mine", "SPARK_HOME": "/opt/spark-3", "PYICEBERG_HOME": "/conf"}
     backend = drivers.start(program, inherited)
-    wait_until(lambda: backend.observe(1).phase == "Exited")
+    ended(backend)
     environment = json.loads(backend.log_tail(1)[-1])
     settings = DriverSettings.model_validate_json(environment["BACKFILL_SETTINGS"])
     assert (settings.backfill, settings.attempt, settings.plan, settings.checkpoints) == ("january", 1, "/plan", "/checkpoints")

@@ -14,7 +14,8 @@ from backfill.api.catalogs import catalog_variables
 from backfill.api.errors import BadInput, Problem
 from backfill.controller.jobs import PlanResult, VerifyJob
 from backfill.controller.kubernetes.pool import JobPool, JobUsage, Key
-from table_jobs import Clicks, ended, eventually, silent_catalog
+from table_jobs import Clicks, ended, silent_catalog
+from waiting import eventually
 
 KEY = ("default", "january")
 MIB = 2**20

@@ -2,8 +2,6 @@
 
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +19,7 @@ from backfill.planning.workspace import Workspace
 from backfill.runtime.release import Release, write_release
 from backfill.runtime.source import StepPartition, StepReader
 from backfill.runtime.source_table import SourceTable
+from waiting import eventually
 
 STEPS = 3
 
@@ -91,7 +90,7 @@ def test_the_process_ends_when_the_driver_that_waits_for_it_is_killed(tmp_path: 
     pid_file = tmp_path / "pid"
     wait_forever = f"""
 import os, pathlib, sys
-sys.path.insert(0, {str(Path(__file__).parent)!r})
+sys.path[:0] = {[str(Path(__file__).parent), str(Path(__file__).parents[2])]!r}
 from test_waiting_for_a_release import reader_of, ReadAllAvailable
 reader = reader_of(pathlib.Path({str(tmp_path)!r}))
 pathlib.Path({str(pid_file)!r}).write_text(str(os.getpid()))
@@ -99,12 +98,12 @@ reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
 """
     start_child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {wait_forever!r}])"
     driver = subprocess.Popen([sys.executable, "-c", start_child])
-    _until(lambda: pid_file.exists() and pid_file.read_text() != "")
+    eventually(lambda: pid_file.exists() and pid_file.read_text(), "the process waits", 60)
     child = Path("/proc") / pid_file.read_text()
     assert _running(child)
     driver.kill()
     driver.wait()
-    _until(lambda: not _running(child))
+    eventually(lambda: not _running(child), "the end of the process", 60)
 
 
 def _running(process: Path) -> bool:
@@ -112,10 +111,3 @@ def _running(process: Path) -> bool:
         return ") Z " not in (process / "stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return False
-
-
-def _until(condition: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)

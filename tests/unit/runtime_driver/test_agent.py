@@ -22,12 +22,13 @@ from backfill.runtime.release import Release, read_release, release_path
 from backfill.runtime.run import Run, StartedQuery
 from backfill.runtime.settings import RuntimeSettings
 from backfill.runtime.tracking import Batch, Tracker
+from waiting import eventually
 
-DEADLINE_SECONDS = 10.0
+DEADLINE_SECONDS = 30.0
 
 
-class Handle:
-    """A query that runs until it is stopped, or fails."""
+class FakeQuery:
+    """Runs until it is stopped, or fails."""
 
     def __init__(self) -> None:
         self.isActive = True
@@ -79,7 +80,7 @@ class Driver:
         )
         self.lock: IO[bytes] = (directory / LOCK_FILE).open("wb")
         fcntl.flock(self.lock, fcntl.LOCK_EX)
-        self.handle = Handle()
+        self.handle = FakeQuery()
 
     def start_query(self, sources: tuple[str, ...] = ("impressions", "playbacks")) -> None:
         self.tracker.add("q", "summary", dict.fromkeys(sources, 0))
@@ -118,10 +119,7 @@ class Driver:
         return status
 
     def until(self, condition: Callable[[], bool]) -> None:
-        end = time.monotonic() + DEADLINE_SECONDS
-        while not condition():
-            assert time.monotonic() < end, "the deadline passed"
-            time.sleep(0.01)
+        eventually(condition, lambda: f"{self.channel.last_status()} {self.release}")
 
     def ended(self) -> SplitAssignmentStatus:
         assert self.agent.reported.wait(DEADLINE_SECONDS)

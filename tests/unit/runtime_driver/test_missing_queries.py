@@ -17,7 +17,7 @@ ASKS = (
 )
 
 
-class Clock:
+class FakeClock:
     """Stands still until the test moves it."""
 
     now = 100.0
@@ -27,12 +27,12 @@ class Clock:
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> FakeClock:
+    return FakeClock()
 
 
 @pytest.fixture
-def run(header: PlanHeader, clock: Clock) -> Run:
+def run(header: PlanHeader, clock: FakeClock) -> Run:
     settings: Any = SimpleNamespace(outputs=[SimpleNamespace(name="summary"), SimpleNamespace(name="plays")])
     return Run(settings, Tracker(header, [], lambda _source, _step: 0, lambda: 0), clock)
 
@@ -42,7 +42,7 @@ def _start(run: Run, output: str) -> None:
     run.started(StartedQuery(output, output, "", handle, handle))
 
 
-def test_an_application_that_waits_may_start_queries_from_other_threads_for_a_moment(run: Run, clock: Clock) -> None:
+def test_an_application_that_waits_may_start_queries_from_other_threads_for_a_moment(run: Run, clock: FakeClock) -> None:
     _start(run, "summary")
     run.application_waits()
     clock.now += 4.0
@@ -53,7 +53,7 @@ def test_an_application_that_waits_may_start_queries_from_other_threads_for_a_mo
 
 @pytest.mark.parametrize("asks", ASKS)
 def test_an_application_that_looks_at_a_query_once_may_take_its_time_to_start_the_next(
-    run: Run, clock: Clock, asks: Callable[[Run], object]
+    run: Run, clock: FakeClock, asks: Callable[[Run], object]
 ) -> None:
     _start(run, "summary")
     asks(run)
@@ -63,7 +63,7 @@ def test_an_application_that_looks_at_a_query_once_may_take_its_time_to_start_th
 
 @pytest.mark.parametrize("asks", ASKS)
 def test_an_application_that_still_asks_after_a_minute_has_started_all_it_will(
-    run: Run, clock: Clock, asks: Callable[[Run], object]
+    run: Run, clock: FakeClock, asks: Callable[[Run], object]
 ) -> None:
     _start(run, "summary")
     for _ in range(60):
@@ -74,7 +74,7 @@ def test_an_application_that_still_asks_after_a_minute_has_started_all_it_will(
     assert "no query of the application writes the output plays" in str(run.overdue())
 
 
-def test_the_minute_begins_anew_with_every_query(run: Run, clock: Clock) -> None:
+def test_the_minute_begins_anew_with_every_query(run: Run, clock: FakeClock) -> None:
     for output in ("summary", "other"):
         run.application_asks()
         clock.now += 40.0
@@ -83,7 +83,7 @@ def test_the_minute_begins_anew_with_every_query(run: Run, clock: Clock) -> None
     assert run.overdue() is None
 
 
-def test_nothing_is_overdue_once_every_output_has_its_query(run: Run, clock: Clock) -> None:
+def test_nothing_is_overdue_once_every_output_has_its_query(run: Run, clock: FakeClock) -> None:
     for output in ("summary", "plays"):
         _start(run, output)
     run.application_waits()

@@ -12,7 +12,7 @@ from backfill.runtime.tracking import Batch, Tracker
 SOURCES = ("impressions", "playbacks")
 
 
-class Clock:
+class FakeClock:
     """Moves by a second each time it is asked."""
 
     now_us = 0
@@ -22,8 +22,8 @@ class Clock:
         return self.now_us
 
 
-def _tracker(header: PlanHeader, before: SplitAssignmentStatus | None = None) -> tuple[Tracker, Clock, list[tuple[str, int]]]:
-    clock = Clock()
+def _tracker(header: PlanHeader, before: SplitAssignmentStatus | None = None) -> tuple[Tracker, FakeClock, list[tuple[str, int]]]:
+    clock = FakeClock()
     counted: list[tuple[str, int]] = []
 
     def count_rows(source: str, step: int) -> int:
@@ -33,7 +33,7 @@ def _tracker(header: PlanHeader, before: SplitAssignmentStatus | None = None) ->
     return Tracker(header, SOURCES, count_rows, clock, before), clock, counted
 
 
-def _batch(clock: Clock, ends: Mapping[str, int], rows: int = 10, newest_us: int | None = None, query: str = "q") -> Batch:
+def _batch(clock: FakeClock, ends: Mapping[str, int], rows: int = 10, newest_us: int | None = None, query: str = "q") -> Batch:
     return Batch(query, clock.now_us, clock.now_us + 500_000, ends, dict.fromkeys(ends, rows), newest_us, late_rows=1)
 
 
@@ -92,7 +92,7 @@ def test_a_report_that_comes_while_lost_steps_are_counted_is_kept(header: PlanHe
         tracker.commit(_batch(clock, {"impressions": 1}, rows=7))
         return 10
 
-    clock = Clock()
+    clock = FakeClock()
     tracker = Tracker(header, SOURCES, count_rows, clock)
     tracker.add("q", "o", {"impressions": 0})
     tracker.catch_up("q", 1)

@@ -11,17 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
 
-from rest import Manifest, Rest, eventually
+from rest import Manifest, Rest
 
 from backfill.controller.kubernetes import job
 from backfill.controller.kubernetes.job_pod import JOB_DIRECTORY, JOB_LABEL
+from waiting import eventually
 
 _LOOK_SECONDS = 0.1
 _KUBECONFIG = "kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION"  # read from the environment once, when it is imported
 
 
 @dataclass
-class Kubelet:
+class FakeKubelet:
     """Of one namespace."""
 
     admin: Rest
