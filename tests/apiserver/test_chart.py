@@ -14,10 +14,11 @@ from identities import RBAC, kubeconfig_of
 from kubeconfigs import address_and_ca, token_of
 from operators import OperatorProcess, running, wait_until_ready
 from resources import DATA, install
-from rest import DEFINITIONS, Answer, Manifest, Rest, eventually
+from rest import DEFINITIONS, Answer, Manifest, Rest
 from roles import may
 
 from helm_chart import CHART, STREAMING, VARIANTS, Values, helm, one, operator_arguments, rendered
+from waiting import eventually
 
 _MONITORING = [
     json.loads((DATA / f"{kind}.monitoring.coreos.com.json").read_text()) for kind in ("servicemonitors", "prometheusrules")
@@ -169,6 +170,16 @@ def test_a_release_is_installed_upgraded_rolled_back_and_uninstalled(installed: 
     release("uninstall")
     assert installed.admin.get(deployment).status == 404
     assert installed.admin.get(f"{DEFINITIONS}/backfills.backfill.dev").ok
+
+
+def test_where_permissions_are_left_to_others_nobody_is_told_to_name_drivers(installed: Installed, cluster_admin: Path) -> None:
+    options = ["--dry-run=server", "--kubeconfig", str(cluster_admin), "--namespace", installed.namespace, "--values", "-"]
+    values = {"rbac": {"create": False}, "namespaces": [{"name": installed.streaming}], "crds": {"install": False}}
+    answer = helm("install", installed.namespace, str(CHART), *options, input=json.dumps(values))
+    _, _, notes = answer.stdout.partition("NOTES:")
+    assert "rbac.create is false" in notes, answer.stderr
+    assert "drivers: [spark]" not in notes
+    assert f"kubectl -n {installed.streaming} apply -f backfill.yaml" in notes
 
 
 def _account(namespace: str, name: str) -> Manifest:

@@ -111,6 +111,19 @@ def test_a_runbook_link_leads_where_the_values_say() -> None:
     assert first["annotations"]["runbook_url"] == "https://wiki.example.com/runbooks#backfilloperatorabsent"
 
 
+def test_what_is_no_time_is_not_shown_in_seconds() -> None:
+    for panel in dashboard()["panels"]:
+        timed = panel.get("fieldConfig", {}).get("defaults", {}).get("unit") == "s"
+        others = [target["legendFormat"] for target in panel.get("targets", []) if "_seconds" not in target["expr"]]
+        overridden = {
+            override["matcher"]["options"]
+            for override in panel.get("fieldConfig", {}).get("overrides", [])
+            for given in override["properties"]
+            if given["id"] == "unit" and given["value"] != "s"
+        }
+        assert not timed or set(others) == overridden, panel["title"]
+
+
 def test_panels_do_not_overlap_and_have_different_ids() -> None:
     panels = dashboard()["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)

@@ -1,6 +1,7 @@
 """What the chart makes of its values."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -80,7 +81,7 @@ def test_by_default_the_operator_is_that_of_the_plain_manifests() -> None:
     containers = [pod["containers"][0] for pod in pods]
     for field in ("securityContext", "volumes", "serviceAccountName"):
         assert pods[0][field] == pods[1][field], field
-    for field in ("securityContext", "command", "ports", "resources", "volumeMounts"):
+    for field in ("securityContext", "command", "ports", "resources", "volumeMounts", "livenessProbe", "readinessProbe"):
         assert containers[0][field] == containers[1][field], field
     assert parse(containers[0]["args"], ENVIRONMENT) == parse(containers[1]["args"], ENVIRONMENT)
 
@@ -165,6 +166,28 @@ def test_two_releases_share_no_names() -> None:
         return {(each["kind"], each["metadata"]["name"]) for each in made if each["kind"] != "CustomResourceDefinition"}
 
     assert not names("one") & names("two")
+
+
+def without_what_is_empty(values: Values) -> Values:
+    """The same values with null in the place of every empty one, by which helm forgets it."""
+
+    def replaced(value: Any) -> Any:
+        return without_what_is_empty(value) if isinstance(value, dict) and value else value if value not in ("", [], {}) else None
+
+    return {key: replaced(value) for key, value in values.items()}
+
+
+def test_what_is_empty_may_be_taken_away() -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    for each in values["metrics"].values():
+        each["enabled"] = True
+    kinds = {each["kind"] for each in rendered(without_what_is_empty(values))}
+    assert kinds > {"Deployment", "ServiceMonitor", "PrometheusRule", "ConfigMap"}
+
+
+def test_a_secret_with_a_catalog_may_have_any_name_of_an_object() -> None:
+    spec = pod_spec({"catalogs": [{"name": "lake", "secretName": "lake.catalog"}]})
+    assert {"secretName": "lake.catalog"} in [volume.get("secret") for volume in spec["volumes"]]
 
 
 def test_a_name_that_yaml_would_take_for_something_else_stays_a_name() -> None:

@@ -23,11 +23,20 @@ BAD: dict[str, tuple[Values, tuple[str, ...]]] = {
     "a number as text": ({"replicas": "two"}, ("replicas", "want integer")),
     "no workers": ({"workers": 0}, ("workers", "minimum")),
     "memory in words": ({"jobs": {"memory": "one gigabyte"}}, ("jobs/memory", "one gigabyte")),
+    "no memory": ({"jobs": {"memory": "0Mi"}}, ("jobs/memory", "0Mi")),
+    "a default taken away": ({"log": {"level": None}}, ("/log", "missing property 'level'")),
+    "a section taken away": ({"image": None}, ("missing property 'image'",)),
+    "a repository with its tag": ({"image": {"repository": "r.example.com/b:1.0"}}, ("image/repository", "r.example.com/b:1.0")),
+    "a name that no Service may have": ({"fullnameOverride": "2nd"}, ("2nd can not be a Service's name", "fullnameOverride")),
     "a workspace that is no place": ({"workspace": {"uri": "backfills"}}, ("workspace/uri", "backfills")),
     "a catalog without its Secret": ({"catalogs": [{"name": "lake"}]}, ("catalogs", "secretName")),
     "a catalog whose name PyIceberg can not be told": (
         {"catalogs": [{"name": "my_lake", "secretName": "s"}]},
         ("catalogs/0/name", "my_lake"),
+    ),
+    "a catalog twice": (
+        {"catalogs": [{"name": "lake", "secretName": "one"}, {"name": "lake", "secretName": "two"}]},
+        ("catalogs names lake twice",),
     ),
     "a credential as an annotation's number": ({"serviceAccount": {"annotations": {"a": 1}}}, ("annotations", "want string")),
     "a level that does not exist": ({"log": {"level": "trace"}}, ("log/level", "debug")),
@@ -66,6 +75,20 @@ def test_every_value_has_a_rule_and_every_rule_a_value() -> None:
 
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     assert set(leaves(values)) == set(ruled(schema)) - {("global",)}
+
+
+def test_a_default_can_be_replaced_and_not_be_taken_away() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+
+    def sections(part: dict[str, Any], given: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+        yield part, given
+        for key, rule in part["properties"].items():
+            if "properties" in rule and key != "podSecurityContext":  # OpenShift sets what is taken away there
+                yield from sections(rule, given[key])
+
+    for part, given in sections(schema, values):
+        assert set(part.get("required", ())) == {key for key, default in given.items() if default not in ("", [], {})}
 
 
 def test_every_value_is_explained_in_the_readme() -> None:

@@ -57,7 +57,7 @@ helm.sh/chart: {{ printf "%s-%s" $.Chart.Name $.Chart.Version | replace "+" "_" 
 {{- /* What a replica may use: 512 MiB of its own, and what its jobs may take. */}}
 {{- define "backfill.limits" -}}
 {{- $jobs := mul .Values.jobs.concurrent (include "backfill.mebibytes" .Values.jobs.memory | int64) }}
-{{- mergeOverwrite (dict "memory" (printf "%dMi" (add 512 $jobs))) .Values.resources.limits | toYaml }}
+{{- mergeOverwrite (dict "memory" (printf "%dMi" (add 512 $jobs))) (default dict .Values.resources.limits) | toYaml }}
 {{- end }}
 
 {{- /* What any pod of this chart has to be to run where Pod Security is restricted. */}}
@@ -82,6 +82,10 @@ capabilities: {drop: [ALL]}
 
 {{- /* What would install and not work is refused. */}}
 {{- define "backfill.check" -}}
+{{- $name := include "backfill.fullname" . }}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name) }}
+{{- fail (printf "%s can not be a Service's name: set fullnameOverride to one of lower-case letters, digits and '-' that begins with a letter" $name) }}
+{{- end }}
 {{- if and (eq .Values.scope "Namespaces") (not .Values.namespaces) }}
 {{- fail "scope is Namespaces and namespaces is empty: name at least one, as in --set namespaces[0].name=streaming" }}
 {{- end }}
@@ -92,5 +96,10 @@ capabilities: {drop: [ALL]}
 {{- if and .planInPods (not .drivers) }}
 {{- fail (printf "namespaces: planInPods of %s needs drivers: pods that plan run as drivers do" .name) }}
 {{- end }}
+{{- end }}
+{{- $catalogs := list }}
+{{- range .Values.catalogs }}
+{{- if has .name $catalogs }}{{ fail (printf "catalogs names %s twice" .name) }}{{ end }}
+{{- $catalogs = append $catalogs .name }}
 {{- end }}
 {{- end }}
