@@ -1,0 +1,30 @@
+"""The page about the operator's process tells of every option and of every series, and of no others."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from backfill.controller.kubernetes.metrics import Metrics
+from backfill.controller.kubernetes.settings import parse
+
+PAGE = (Path(__file__).parents[4] / "docs" / "operator.md").read_text()
+
+
+def first_column(heading: str) -> str:
+    """What stands in the first column of the table with this heading."""
+    table = PAGE.split(f"| {heading} |", 1)[1].split("\n\n", 1)[0]
+    return "\n".join(row.split("|")[1] for row in table.splitlines()[2:])
+
+
+def test_every_option_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(["--help"], {})
+    options = set(re.findall(r"^ +(--[a-z-]+)", capsys.readouterr().out, re.MULTILINE))
+    assert set(re.findall(r"`(--[a-z-]+)`", first_column("option"))) == options != set()
+
+
+def test_every_series_is_told() -> None:
+    families = re.findall(r"^# TYPE backfill_(\w+)", Metrics(list).render().decode(), re.MULTILINE)
+    series = {family for family in families if not family.endswith("_created")}
+    assert set(re.findall(r"`(\w+)`", first_column("series (`backfill_…`)"))) == series != set()
