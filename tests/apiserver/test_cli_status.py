@@ -35,6 +35,8 @@ TRYING_AGAIN: Told = (
     "catalog lake can not be opened\nIt is tried again, next at 2021-08-01T00:00:10Z",
 )
 SUSPENDED: Told = (ConditionType.RUNNING, "False", Reason.SUSPENDED, "suspended")
+READ: Told = (ConditionType.RUNNING, "False", Reason.ALL_STEPS_COMMITTED, "all steps are committed")
+UNPUBLISHED: Told = (ConditionType.PUBLISHED, "Unknown", Reason.SUSPENDED, "suspended")
 REPLAYING: Told = (ConditionType.RUNNING, "True", Reason.REPLAYING, "attempt 2 is reading")
 
 
@@ -222,9 +224,12 @@ def test_to_watch_ends_with_the_status_of_the_backfill(
     assert kubectl_backfill("status", july, "--watch").status == status
 
 
-def test_a_suspended_one_waits_for_a_person(kubectl_backfill: KubectlBackfill, admin: Rest, namespace: str, july: str) -> None:
+@pytest.mark.parametrize("told", [(SUSPENDED,), (READ, UNPUBLISHED)], ids=["while it reads", "before it publishes"])
+def test_a_suspended_one_waits_for_a_person(
+    kubectl_backfill: KubectlBackfill, admin: Rest, namespace: str, july: str, told: tuple[Told, ...]
+) -> None:
     admin.patch(f"{BACKFILLS.format(namespace)}/{july}", {"spec": {"suspend": True}}).expect()
-    tell(admin, namespace, july, running(SUSPENDED, generation=2))
+    tell(admin, namespace, july, running(*told, generation=2))
     ended = kubectl_backfill("status", july, "--watch")
     assert ended.status == 3
     assert f"kubectl backfill resume {july} -n {namespace}" in ended.out

@@ -112,5 +112,5 @@ def _stalled(backfill: Backfill) -> bool:
 
 
 def _stands_still(backfill: Backfill) -> bool:
-    running = find_condition(backfill.status.conditions, ConditionType.RUNNING)
-    return backfill.spec.suspend and running is not None and running.reason == Reason.SUSPENDED
+    """Whichever stage it was suspended in: while it reads, or before it publishes."""
+    return backfill.spec.suspend and any(condition.reason == Reason.SUSPENDED for condition in backfill.status.conditions)
