@@ -9,7 +9,8 @@ from typing import Any
 import apache_definition
 import pytest
 from absent_webhook import WEBHOOK, webhook_that_is_away
-from rest import DEFINITIONS, Rest, eventually
+from identities import ServiceAccountMaker, rule
+from rest import DEFINITIONS, Rest
 
 from backfill.api.backfill import Attempt, Backfill, BackfillStatus
 from backfill.controller.backends.apache import Apache
@@ -23,6 +24,7 @@ from backfill.controller.kubernetes.names import owner_reference
 from backfill.controller.kubernetes.plans import APPLICATION_KEY, packed
 from backfill.controller.kubernetes.resources import CONFIG_MAP, POD, SECRET, SPARK_APPLICATION, Resource
 from spark_applications import APACHE, KUBEFLOW, Manifest, backfill_of, production
+from waiting import eventually
 
 CHILD = "rmi-july-11-a1"
 _DEFINITION = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
@@ -133,6 +135,19 @@ def test_everything_that_stands_in_the_way_is_told_at_once(cluster: Cluster, nam
         f'spec.catalogs[0].secretRef.name: there is no Secret "lake-catalog" in namespace {namespace}; '
         "create it, with PyIceberg's catalog properties as keys",
     ]
+
+
+def test_a_secret_that_is_missing_is_told_beside_one_that_the_operator_may_not_read(
+    cluster: Cluster, namespace: str, service_account: ServiceAccountMaker
+) -> None:
+    Stage(cluster, namespace).with_production()
+    one_secret = rule("", "secrets", "get") | {"resourceNames": ["sea-catalog"]}
+    account = service_account("operator", [one_secret, rule("sparkoperator.k8s.io", "sparkapplications", "get create")])
+    catalogs = [{"name": name, "secretRef": {"name": f"{name}-catalog"}} for name in ("lake", "sea")]
+    reader = Cluster.from_kubeconfig(account)
+    (problem,) = Stage(reader, namespace, catalogs=catalogs).backend.obstacles()
+    assert str(problem).startswith('spec.catalogs[1].secretRef.name: there is no Secret "sea-catalog"')
+    reader.close()
 
 
 def test_what_only_the_definition_knows_is_told_before_planning(cluster: Cluster, namespace: str) -> None:

@@ -85,7 +85,7 @@ def _secret_problems(cluster: Cluster, backfill: Backfill) -> Iterator[Problem]:
         try:
             there = cluster.get(SECRET, namespace, catalog.secret_ref.name) is not None
         except Forbidden:
-            return  # Secrets may be kept from the operator where pods do the planning
+            continue  # it may be kept from the operator where pods do the planning
         if not there:
             message = f'there is no Secret "{catalog.secret_ref.name}" in namespace {namespace}'
             yield Problem(
