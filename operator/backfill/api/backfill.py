@@ -122,9 +122,9 @@ class KafkaColumns(Model):
     """Columns of the source table that hold what Kafka knew of each row."""
 
     partition_column: ColumnName | None = None
-    """The Kafka partition. ``Strict`` order and hand-off by offset need it."""
+    """The Kafka partition. ``Strict`` order needs it."""
     offset_column: ColumnName | None = None
-    """The Kafka offset. ``Strict`` order and hand-off by offset need it."""
+    """The Kafka offset. ``Strict`` order needs it."""
     key_column: ColumnName | None = None
     """The record's key, given to unmodified Kafka applications as ``key``."""
     timestamp_column: ColumnName | None = None
@@ -203,7 +203,7 @@ class Ordering(Model):
 
 
 class Validate(Model):
-    """How the result is compared with production before it is published."""
+    """How the result is to be compared with production before it is published. This version does not do it, and says so."""
 
     against: Literal["Production"] = "Production"
     """What the result is compared with."""
@@ -234,7 +234,8 @@ class Output(Model):
     timestamp_unit: TimestampUnit | None = None
     """The unit of a long ``timestampColumn``."""
     validate_: Annotated[Validate | None, Field(alias="validate")] = None
-    """How the result is compared with production; absent: not at all."""
+    """How the result is to be compared with production. This version does not do it, and says so in the condition
+    ``Validated``."""
     publish: Publish = Publish()
     """What becomes of the result."""
 
@@ -334,7 +335,7 @@ class BackfillSpec(Model):
     outputs: Annotated[tuple[Output, ...], Field(max_length=MOST_OUTPUTS)] = ()
     """Every sink of the application."""
     execution: Literal["Auto", "Streaming", "Batch"] = "Auto"
-    """``Streaming``: micro-batches with state, in order. ``Auto`` chooses, and says what and why."""
+    """``Streaming``: micro-batches with state, in order. ``Auto`` is the same in this version, and ``Batch`` is refused."""
     scaling: Scaling = Scaling()
     """How many executors the run may use."""
     overrides: Overrides = Overrides()
@@ -403,7 +404,7 @@ class OutputStatus(Model):
     snapshot_id: int | None = None
     """The snapshot that published the result."""
     match: Annotated[str, Field(max_length=16)] | None = None
-    """The percentage of rows equal to production, when validated."""
+    """The percentage of rows equal to production; empty in this version, which does not compare them."""
 
 
 class Attempt(Model):
