@@ -333,11 +333,15 @@ def test_a_driver_that_has_not_started_is_taken_back_when_suspended_and_costs_no
 
 
 def test_a_driver_that_reports_and_does_not_stop_is_killed_after_a_while() -> None:
-    told = {"assignment": _assigned(stop=True), "report": reported("Running"), "resource": {"suspend": True}}
-    since = attempt(child="january-a1", stopping_since=NOW - STOP_LIMIT + timedelta(seconds=1))
-    assert decide(at_work(of=since, **told)).next.actions == ()
-    overdue = attempt(child="january-a1", stopping_since=NOW - STOP_LIMIT)
-    assert decide(at_work(of=overdue, **told)).next.actions == (KillDriver(1),)
+    told = at_work(assignment=_assigned(stop=True), report=reported("Running"), resource={"suspend": True})
+    noted, moment = decide(told), timedelta(seconds=1)
+    assert decide(later(told, noted, STOP_LIMIT - moment)).next.actions == ()
+    killed = decide(later(told, noted, STOP_LIMIT))
+    assert killed.next.actions == (KillDriver(1),)
+    patient = decide(later(told, killed, STOP_LIMIT + END_LIMIT - moment))
+    assert stage(patient, ConditionType.RUNNING) == ("Unknown", Reason.SUSPENDING)
+    stuck = decide(later(told, killed, STOP_LIMIT + END_LIMIT))
+    assert stage(stuck, ConditionType.RUNNING) == ("Unknown", Reason.DRIVER_DOES_NOT_END)
 
 
 def test_a_suspended_backfill_says_how_to_go_on_and_is_neither_stalled_nor_at_work() -> None:
@@ -551,6 +555,15 @@ def test_remains_that_can_never_be_removed_are_left_after_a_day() -> None:
     failed = decide(seen)
     given_up = decide(later(seen, failed, REMOVAL_PATIENCE))
     assert (given_up.next.actions, given_up.next.at_rest, given_up.status) == ((), True, failed.status)
+
+
+def test_a_result_that_is_counted_anew_is_not_called_a_failure_any_more() -> None:
+    status = planned(attempts=(attempt(outcome="Succeeded"),), committed=STEPS)
+    for kind in (ConditionType.PUBLISHED, ConditionType.SUCCEEDED):
+        status = with_condition(status, kind, "False", Reason.PUBLISH_FAILED)
+    decision = decide(on_cluster(backfill(status, generation=2, retryNonce="again")))
+    assert stage(decision, ConditionType.READY) == ("Unknown", Reason.REPLAYING)
+    assert types(decision).isdisjoint({"Published", "Stalled"})
 
 
 def test_ready_is_what_has_succeeded() -> None:
