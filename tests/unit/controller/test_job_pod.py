@@ -36,10 +36,11 @@ def test_it_has_the_image_and_the_identity_of_the_driver(base: Manifest) -> None
 
 
 @BASES
-def test_it_runs_one_container_once_within_its_memory(base: Manifest) -> None:
+def test_it_runs_once_within_its_memory_with_what_the_driver_has_beside_it_until_it_ends(base: Manifest) -> None:
     spec = made(base, planning={"runIn": "Pod", "memory": "3Gi"})["spec"]
     assert spec["restartPolicy"] == "Never"
-    assert len(spec["containers"]) == 1, "a container beside it would keep the pod from ending"
+    assert len(spec["containers"]) == 1, "another one would keep the pod from ending"
+    assert spec["initContainers"][-1] == {"name": "proxy", "image": "proxy:1", "restartPolicy": "Always"}
     assert spec["containers"][0]["resources"]["limits"] == {"memory": "3Gi"}
     assert "backfill.controller.kubernetes.job" in spec["containers"][0]["command"][-1]
 

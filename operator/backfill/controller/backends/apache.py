@@ -13,7 +13,7 @@ from backfill.controller.backends.child import KEPT_SECONDS, ChildState, child_m
 from backfill.controller.backends.injection import inject_catalogs, inject_driver, pod_settings
 from backfill.controller.backends.launcher import LAUNCHER_URI
 from backfill.controller.backends.manifests import merged, part, without
-from backfill.controller.backends.pod_template import Role, spark_container
+from backfill.controller.backends.pod_template import Role, end_with_spark, spark_container
 from backfill.controller.backends.program import Program, program_problems
 from backfill.controller.backends.sizing import Sizing
 from backfill.controller.backends.spark_conf import inherited, override_problems
@@ -149,6 +149,7 @@ def _pod(given: Manifest | None, role: Role, launch: Launch) -> Manifest:
     over = {_TEMPLATE: _overrides(launch.backfill, role).get(_TEMPLATE) or {}}
     pod: Manifest = merged(given or {}, over)
     template = pod[_TEMPLATE]
+    end_with_spark(template, role)
     metadata = part(template, "metadata")
     metadata["annotations"] = not_scraped(metadata.get("annotations"))
     part(metadata, "labels").update(pod_labels(launch))

@@ -11,7 +11,7 @@ from backfill.controller.backends.injection import inject_catalogs, inject_drive
 from backfill.controller.backends.launcher import LAUNCHER_URI
 from backfill.controller.backends.manifests import items, merged, part, without
 from backfill.controller.backends.overhead import FACTOR
-from backfill.controller.backends.pod_template import Role, spark_container, take_template
+from backfill.controller.backends.pod_template import Role, end_with_spark, spark_container, take_template
 from backfill.controller.backends.program import Program, program_problems
 from backfill.controller.backends.sizing import Sizing
 from backfill.controller.backends.spark_conf import accepted_by_kubeflow, inherited, override_problems
@@ -139,6 +139,7 @@ def _tuned(production: Manifest, backfill: Backfill) -> Manifest:
 def _pod(spec: Manifest, role: Role, launch: Launch) -> Manifest:
     pod: Manifest = dict(spec[role])
     template = take_template(pod, role, spec)
+    end_with_spark(template, role)
     inject_catalogs(template, spark_container(template, role), launch.backfill.spec.catalogs)
     pod["template"] = template
     pod["labels"] = (pod.get("labels") or {}) | pod_labels(launch)

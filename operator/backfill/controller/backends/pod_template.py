@@ -55,6 +55,16 @@ def spark_container(template: Manifest, role: Role) -> Manifest:
     return found
 
 
+def end_with_spark(template: Manifest, role: Role) -> None:
+    """Makes what runs beside Spark end with it: a pod keeps its place on the node until all of its containers have ended, and
+    what runs beside a streaming application has no end of its own.
+    """
+    spec, container = part(template, "spec"), spark_container(template, role)
+    beside = [{**each, "restartPolicy": "Always"} for each in items(spec, "containers") if each is not container]
+    spec["containers"] = [container]
+    _extend(spec, "initContainers", beside)
+
+
 def take_template(pod: Manifest, role: Role, application: Manifest) -> Manifest:
     """Takes the pod's template and everything that belongs in it out of ``pod``, the driver or executor of an application."""
     template: Manifest = pod.pop("template", None) or {}

@@ -92,7 +92,6 @@ def job_pod(backfill: Backfill, job: Job, production: Manifest) -> Manifest:
         "securityContext": _CONFINED | (container.get("securityContext") or {}),
     }
     spec |= {
-        "containers": [container],  # one beside it would keep the pod from ending
         "restartPolicy": "Never",
         "activeDeadlineSeconds": LONGEST_SECONDS,
         "terminationGracePeriodSeconds": _GRACE_SECONDS,

@@ -117,8 +117,7 @@ def test_what_only_kubeflows_webhook_would_do_is_in_the_templates() -> None:
     assert variables(driver)["TOKEN"] == {"secretKeyRef": {"name": "api", "key": "token"}}
     assert spark(driver)["envFrom"] == [{"configMapRef": {"name": "common"}}]
     assert mounted(driver).keys() >= {"/etc/geo", "/etc/keys", "/etc/flags", "/etc/hadoop/conf"}
-    assert [container["name"] for container in driver["containers"]] == ["spark-kubernetes-driver", "proxy"]
-    assert driver["initContainers"][0]["name"] == "warm"
+    assert [container["name"] for container in driver["initContainers"]] == ["warm", "proxy"]
     assert driver["tolerations"] == [{"key": "spot", "operator": "Exists"}]
     assert "nodeAffinity" in driver["affinity"]
     assert (driver["securityContext"], spark(driver)["securityContext"]["allowPrivilegeEscalation"]) == (
@@ -133,6 +132,15 @@ def test_what_only_kubeflows_webhook_would_do_is_in_the_templates() -> None:
         "HADOOP_CONF_DIR": "/etc/hadoop/conf",
         "BACKFILL_CATALOGS": "/etc/backfill/catalogs",
     }
+
+
+@BOTH
+def test_what_runs_beside_spark_starts_after_all_that_prepares_the_pod_and_ends_with_spark(base: Manifest) -> None:
+    driver, executor = pods(base, child(base))
+    assert [container["name"] for container in driver["containers"]] == ["spark-kubernetes-driver"]
+    assert driver["initContainers"][-1] == {"name": "proxy", "image": "proxy:1", "restartPolicy": "Always"}
+    assert not [each for each in driver["initContainers"][:-1] if "restartPolicy" in each]
+    assert (len(executor["containers"]), "initContainers" in executor) == (1, False)
 
 
 def test_a_pod_is_the_same_with_kubeflows_webhook_and_without_it() -> None:
