@@ -138,6 +138,17 @@ def test_what_is_tried_again_is_told_in_full_also_of_one_that_is_suspended(
     assert "resume" not in shown
 
 
+def test_what_is_in_the_way_of_one_that_is_suspended_is_to_be_mended_before_it_is_let_go(
+    kubectl_backfill: KubectlBackfill, admin: Rest, namespace: str, july: str
+) -> None:
+    admin.patch(f"{BACKFILLS.format(namespace)}/{july}", {"spec": {"suspend": True}}).expect()
+    absent: Told = (ConditionType.PLANNED, "False", Reason.INVALID_INPUT, 'there is no Secret "lake-catalog"')
+    tell(admin, namespace, july, running(absent, STUCK, generation=2, plan_id=None))
+    shown = kubectl_backfill("status", july).out
+    assert "mend what is said above" in shown
+    assert "resume" not in shown
+
+
 def test_what_is_stuck_goes_on_when_it_is_mended(
     kubectl_backfill: KubectlBackfill, admin: Rest, namespace: str, july: str
 ) -> None:

@@ -50,12 +50,12 @@ def next_step(backfill: Backfill, place: Place, now: datetime) -> Advice | None:
         return _of_a_new_one(backfill, now)
     if _tried_again(backfill):
         return Advice("mend what is said above; the operator tries again by itself")
+    if _stalled(backfill):
+        return Advice("mend what is said above; the operator sees it and goes on by itself")
     if backfill.spec.suspend:
         return Advice("it is suspended; go on with:", (place.command("resume", name),))
     if _waits_for_approval(backfill):
         return Advice("look at the result in the branch, then publish it with:", (place.command("approve", name),))
-    if _stalled(backfill):
-        return Advice("mend what is said above; the operator sees it and goes on by itself")
     running = find_condition(backfill.status.conditions, ConditionType.RUNNING)
     if running is not None and running.reason in _DRIVER_TROUBLE:
         return Advice("see why with:", (place.command("logs", name),))
