@@ -184,6 +184,8 @@ def _numbers(view: View) -> RenderableType:
         parts.append(f"{progress.rows_per_second:,.0f} rows/s")
     if progress.rows_dropped_late:
         parts.append(f"{progress.rows_dropped_late:,} dropped as late")
+    if progress.open_at_end:
+        parts.append(f"{progress.open_at_end:,} open at the end")
     if progress.executors:
         parts.append(count(progress.executors, "executor"))
     if progress.eta is not None and progress.committed < progress.steps:

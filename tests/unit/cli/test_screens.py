@@ -62,6 +62,10 @@ def test_the_screen_of_a_run() -> None:
     ]
 
 
+def test_the_screen_tells_what_was_still_open_in_the_end() -> None:
+    assert "  12,345,678 rows  ·  5 open at the end" in shown(render(view(24, open_at_end=5)))
+
+
 def test_the_screen_fits_a_narrow_terminal() -> None:
     long = view(3, reason=Reason.BACKING_OFF, message="attempt 1 failed: its driver exited with status 17 before the end")
     assert max(len(line) for line in shown(render(long), width=50)) <= 50

@@ -422,6 +422,16 @@ def test_what_was_counted_is_recorded() -> None:
     assert stage(decision, ConditionType.RUNNING) == ("False", Reason.ALL_STEPS_COMMITTED)
 
 
+def test_results_that_were_still_open_are_told_before_anything_is_published() -> None:
+    status = _succeeded_attempt()
+    resource = backfill(status.model_copy(update={"progress": status.progress.model_copy(update={"open_at_end": 7})}))
+    result = SettleResult({"counts": Totals("backfill/january", rows=40, rows_outside_window=2)})
+    decision = decide(observed(resource, job=job_state(SettleJob(staged_outputs(resource)), "Done", result=result)))
+    told = next(each.message for each in decision.status.conditions if each.type == ConditionType.RUNNING)
+    assert "7 results of the window are left out" in told
+    assert "window.drain" in told
+
+
 def test_a_result_that_can_not_be_read_fails() -> None:
     resource = backfill(_succeeded_attempt())
     for error, reason in ((BackfillError("no catalog"), Reason.PUBLISH_FAILED), (ResultLost("dropped"), Reason.RESULT_LOST)):

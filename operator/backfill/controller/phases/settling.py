@@ -1,6 +1,6 @@
 """After the last step: count what the branches hold and remove what failed tasks left behind."""
 
-from backfill.api.backfill import OutputStatus
+from backfill.api.backfill import OutputStatus, Progress
 from backfill.api.conditions import ConditionType, Reason
 from backfill.controller.decision import CancelJob, Next
 from backfill.controller.draft import Draft
@@ -30,7 +30,18 @@ def _record(draft: Draft, result: object) -> None:
     if not isinstance(result, SettleResult):
         raise TypeError(f"a settle job gave {type(result).__name__}")
     draft.set(outputs=tuple(_counted(output, result.totals[output.name]) for output in draft.status.outputs))
-    draft.condition(_RUNNING, "False", Reason.ALL_STEPS_COMMITTED, f"all {draft.status.progress.steps:,} steps are committed")
+    progress = draft.status.progress
+    message = f"all {progress.steps:,} steps are committed{_left_open(progress)}"
+    draft.condition(_RUNNING, "False", Reason.ALL_STEPS_COMMITTED, message)
+
+
+def _left_open(progress: Progress) -> str:
+    """Told before anything is published: who approves it has to know what is missing."""
+    number = progress.open_at_end
+    if not number:
+        return ""
+    what = "1 result of the window is" if number == 1 else f"{number:,} results of the window are"
+    return f"; {what} left out, still open when the input ended: a longer window.drain lets them close"
 
 
 def _counted(output: OutputStatus, totals: Totals) -> OutputStatus:
