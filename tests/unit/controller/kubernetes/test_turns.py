@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any, cast
 
 import pytest
-from situations import attempt, backfill, observed, planned, with_condition
+from situations import START, attempt, backfill, observed, planned, with_condition
 
 from backfill.api.backfill import BackfillStatus
 from backfill.api.conditions import ConditionType, Reason
@@ -253,6 +254,25 @@ def test_only_backfills_at_work_have_series_of_their_own() -> None:
     assert 'backfill_steps{name="january",namespace="streaming"} 10.0' in desk.metrics.render().decode()
     desk.take()
     assert "january" not in desk.metrics.render().decode()
+
+
+@pytest.mark.parametrize(
+    ("watermark", "lag"), [(START + timedelta(hours=4), "21600.0"), (START + timedelta(hours=11), "0.0"), (None, None)]
+)
+def test_the_lag_is_what_of_the_window_is_not_behind_the_watermark(watermark: datetime | None, lag: str | None) -> None:
+    desk = Desk(turn(planned(attempts=(attempt(),), watermark=watermark)))
+    desk.take()
+    series = 'backfill_lag_seconds{name="january",namespace="streaming"} '
+    told = [line.removeprefix(series) for line in desk.metrics.render().decode().splitlines() if line.startswith(series)]
+    assert told == ([lag] if lag else [])
+
+
+def test_it_is_told_who_leads() -> None:
+    metrics = Metrics(list)
+    metrics.leading(True)
+    assert "backfill_leader 1.0" in metrics.render().decode()
+    metrics.leading(False)
+    assert "backfill_leader 0.0" in metrics.render().decode()
 
 
 def test_turns_are_counted_by_how_they_end() -> None:
