@@ -65,6 +65,16 @@ def test_what_a_complete_list_does_not_name_is_gone_unless_it_is_newer_than_the_
     assert sorted(name for _, name in list(cache.keys())) == ["july", "new"]
 
 
+def test_what_a_list_does_not_name_is_told_and_does_not_come_back_with_a_late_answer() -> None:
+    cache, heard = Cache(own_key), []
+    cache.put(backfill(10))
+    cache.listen(heard.append)
+    cache.replace([], resource_version="10")
+    assert heard == [KEY]
+    cache.put(backfill(9))
+    assert cache.get(*KEY) is None
+
+
 def test_listeners_hear_of_changes_only() -> None:
     cache, heard = Cache(own_key), []
     cache.listen(heard.append)

@@ -2,6 +2,7 @@
 
 import copy
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -176,16 +177,49 @@ def test_the_same_identity_goes_on_with_its_lease_after_a_restart(lease: FakeLea
     assert lease.spec["leaseTransitions"] == 1
 
 
-def test_keeping_ends_when_asked_to_and_when_the_lease_is_lost(lease: FakeLease) -> None:
-    times = LeaseTimes(duration=0.3, renew_deadline=0.2, retry=0.02)
-    one = Elector(lease, "one", times)
-    stop = threading.Event()
+class FakeStop(threading.Event):
+    """An end that nobody asks for; waiting for it only turns the clock."""
+
+    def __init__(self, clock: FakeClock, waited: Callable[[], None]) -> None:
+        super().__init__()
+        self._clock, self._waited = clock, waited
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self._clock.now += timeout or 0.0
+        self._waited()
+        return False
+
+
+def test_keeping_goes_on_after_a_renewal_that_failed_and_ends_when_the_lease_is_lost(lease: FakeLease, clock: FakeClock) -> None:
+    times, one = LeaseTimes(), candidate(lease, "one", clock)
+    began, last_renewal = clock.now, clock.now + 4 * times.retry
+
+    def waited() -> None:
+        lease.reachable = clock.now <= last_renewal and clock.now != began + times.retry
+
+    assert one.attempt()
+    assert not one.keep(FakeStop(clock, waited))
+    assert clock.now == last_renewal + times.renew_deadline
+
+
+def test_keeping_ends_when_asked_to(lease: FakeLease) -> None:
+    one, stop = Elector(lease, "one"), threading.Event()
     assert one.acquire(stop)
     stop.set()
     assert one.keep(stop)
-    stop.clear()
-    lease.reachable = False
-    assert not one.keep(stop)
+
+
+def test_whoever_waits_for_the_lease_looks_again_when_it_is_about_to_be_abandoned(lease: FakeLease, clock: FakeClock) -> None:
+    assert candidate(lease, "one", clock).attempt()
+    began, looks = clock.now, 0
+
+    def waited() -> None:
+        nonlocal looks
+        looks += 1
+
+    assert candidate(lease, "two", clock).acquire(FakeStop(clock, waited))
+    assert clock.now == began + LeaseTimes().duration
+    assert looks == 8, "every two seconds, and then sooner"
 
 
 def test_waiting_for_the_lease_ends_when_asked_to(lease: FakeLease) -> None:
