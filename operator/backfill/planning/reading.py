@@ -101,9 +101,8 @@ def _nothing_to_read(table: PinnedTable, inputs: PlanInputs) -> Problem:
         f"{source.table} has no rows with {source.timestamp_column} from {describe_us(inputs.read_start_us)} "
         f"to {describe_us(inputs.read_end_us)}" + (f" and {source.row_filter}" if source.row_filter else "")
     )
-    known = everything.bounded
-    if not len(everything) or not known.any():
-        return Problem(f"{table.field}.table", message, "check window, filter and snapshot")
-    lower, upper = int(everything.lower_us[known].min()), int(everything.upper_us[known].max())
-    has = f"its snapshot holds rows from {describe_us(lower)} to {describe_us(upper)}"
-    return Problem(f"{table.field}.table", message, f"{has}: check window, filter, snapshot and timestampUnit")
+    known, fix = everything.bounded, "check window, filter, snapshot and timestampUnit"
+    if len(everything) and known.any():
+        lower, upper = int(everything.lower_us[known].min()), int(everything.upper_us[known].max())
+        fix = f"its snapshot holds rows from {describe_us(lower)} to {describe_us(upper)}: {fix}"
+    return Problem(f"{table.field}.table", message, fix)

@@ -103,6 +103,14 @@ def test_a_window_without_rows_is_told_what_the_table_has(tmp_path: Path) -> Non
     assert "rows from 2026-03-01T00:00:00Z to 2026-03-01T23:50:00Z" in problem.fix
 
 
+@pytest.mark.parametrize("unit", ["s", "us"])
+def test_a_wrong_unit_that_leaves_nothing_to_read_is_thought_of(lake: Catalog, tmp_path: Path, unit: str) -> None:
+    rows = pa.table({"ms": pa.array([ts // 1000 for ts in hourly()], pa.int64())})
+    lake.create_table("raw.events", schema=rows.schema).append(rows)
+    (problem,) = problems(tmp_path, source("events", timestampColumn="ms", timestampUnit=unit))
+    assert "timestampUnit" in problem.fix
+
+
 def test_files_without_statistics_are_refused_naming_the_property_to_set(lake: Catalog, tmp_path: Path) -> None:
     rows = pa.table({"ts": pa.array(hourly(), TS)})
     table = lake.create_table("raw.events", schema=rows.schema)
