@@ -19,6 +19,7 @@ from backfill.controller.kubernetes.names import Key
 from backfill.controller.kubernetes.pod_places import PodPlaces
 from backfill.controller.kubernetes.pool import JobPool
 from backfill.controller.kubernetes.queue import WorkQueue
+from backfill.controller.kubernetes.transport import OnRequest
 from backfill.controller.kubernetes.turns import Turns
 from backfill.controller.kubernetes.watching import Login, Relisting
 
@@ -55,11 +56,16 @@ class _PoolHere:
         return JobsHere(on_change)
 
 
+def _die_without_answer(verb: str, kind: str, status: int, seconds: float) -> None:
+    if status == 0:
+        raise Killed
+
+
 class MortalOperator:
     """One life."""
 
-    def __init__(self, kubeconfig: Path, namespace: str):
-        cluster = Login(kubeconfig).cluster(requests_per_second=_UNBOUNDED, burst=_UNBOUNDED, on_request=_die_without_answer)
+    def __init__(self, kubeconfig: Path, namespace: str, on_request: OnRequest = _die_without_answer):
+        cluster = Login(kubeconfig).cluster(requests_per_second=_UNBOUNDED, burst=_UNBOUNDED, on_request=on_request)
         caches = self._caches = Caches()
         self._relisting = Relisting(cluster, caches.watched(), [namespace])
         self._queue: WorkQueue[Key] = WorkQueue()
@@ -73,7 +79,21 @@ class MortalOperator:
 
     def take_turns(self) -> None:
         """Looks at everything, and takes the turns that are due."""
+        self.look()
+        self._take_due()
+
+    def look(self) -> None:
+        """Sees everything as it is now."""
         self._relisting.list_once()
+
+    def take_turns_unseeing(self) -> None:
+        """One turn for each Backfill, by what was seen last."""
+        keys = self._caches.backfills.keys()
+        for key in keys:
+            self._queue.mark(key)
+        self._take_due()
+
+    def _take_due(self) -> None:
         while (key := self._queue.take(0)) is not None:
             self._turns.take(key)
 
@@ -96,8 +116,3 @@ class MortalOperators:
             except Killed:
                 self.deaths += 1
                 self._now = MortalOperator(*self._of)
-
-
-def _die_without_answer(verb: str, kind: str, status: int, seconds: float) -> None:
-    if status == 0:
-        raise Killed

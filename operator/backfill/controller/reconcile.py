@@ -76,9 +76,9 @@ class Reconciler:
         self._progress_every_seconds = progress_every_seconds
         self._local = local
         self._monotonic = monotonic
-        self._status: BackfillStatus | None = None
+        self._withheld: tuple[BackfillStatus, BackfillStatus] | None = None
+        """The recorded status, and the one to be recorded in its place."""
         self._recorded_at = -progress_every_seconds
-        self._withheld = False
         self._meter = Meter()
         self.shutting_down = False
         """Set to end in good order: the driver stops after the step under way."""
@@ -86,7 +86,7 @@ class Reconciler:
     @property
     def withheld_seconds(self) -> float | None:
         """After how long another turn may record the progress that the last one kept back; None where it kept none."""
-        return max(self._recorded_at + self._progress_every_seconds - self._monotonic(), 0.0) if self._withheld else None
+        return None if self._withheld is None else max(self._recorded_at + self._progress_every_seconds - self._monotonic(), 0.0)
 
     def turn(self) -> Turn | None:
         """Observes, decides, records and acts. None when the resource is gone.
@@ -97,13 +97,18 @@ class Reconciler:
         backfill = self._store.load()
         if backfill is None:
             return None
-        observed = self._observe(backfill if self._status is None else backfill.model_copy(update={"status": self._status}))
+        observed = self._observe(self._with_withheld(backfill))
         decision = decide(observed)
         self._keep_plan(observed, decision)
         self._record_if_it_matters(backfill.status, decision)
         for action in decision.next.actions:
             self._act(action, observed, decision.status)
         return Turn(observed, decision)
+
+    def _with_withheld(self, backfill: Backfill) -> Backfill:
+        """With the progress that the last turn kept back, unless somebody else has recorded another status since."""
+        recorded, status = self._withheld or (None, None)
+        return backfill.model_copy(update={"status": status}) if recorded == backfill.status else backfill
 
     def _observe(self, backfill: Backfill) -> Observed:
         """What is not needed is not asked for: a deletion must not wait for what is gone, nor a restart for what is over."""
@@ -193,18 +198,15 @@ class Reconciler:
     def _record(self, recorded: BackfillStatus, decision: Decision) -> None:
         """Progress alone is written now and then; everything else at once, before it is acted on."""
         status, now = decision.status, self._monotonic()
-        self._withheld = False
+        self._withheld = None  # what can not be recorded is not so
         if status == recorded:
-            self._status = status
             return
         due = now - self._recorded_at >= self._progress_every_seconds or decision.next.at_rest
         if due or _without_progress(status) != _without_progress(recorded):
-            self._status = None  # what could not be recorded is not so
             self._store.write_status(status)
             self._recorded_at = now
         else:
-            self._withheld = True
-        self._status = status
+            self._withheld = recorded, status
 
     def _act(self, action: Action, observed: Observed, status: BackfillStatus) -> None:
         match action:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 
 from backfill.api.backfill import Backfill
@@ -129,13 +130,22 @@ class KubernetesBackend:
             self._unmade.pop(launch.attempt, None)
 
     def observe(self, attempt: int) -> DriverState:
-        """What became of an attempt's driver: by its pod, or else by what the Spark operator says."""
+        """What became of an attempt's driver: by its pod, or else by what the Spark operator says.
+
+        That there is none is believed of the API server alone: the caches need not be of the same moment as the Backfill,
+        nor as each other, and another attempt must not begin beside a driver that they have not heard of yet.
+
+        Raises:
+            ClusterError: it can not be told now.
+        """
         pod, child = self._pod(attempt), self._child(attempt)
         if pod is None and child is None:
-            return self._unmade.get(attempt, DriverState("Absent"))
+            child = self._child_asked_for(attempt)
         state = self._dialect.state(child) if child is not None else None
-        if pod is None and state is not None and state.phase == "Running":
-            pod = self._pod_asked_for(attempt)  # the caches of pods and of children need not be of the same moment
+        if pod is None and (state is None or state.phase != "Waiting"):
+            pod = self._pod_asked_for(attempt)
+        if pod is None and state is None:
+            return self._unmade.get(attempt, DriverState("Absent"))
         return driver_state(state, pod)
 
     def kill(self, attempt: int) -> None:
@@ -187,6 +197,14 @@ class KubernetesBackend:
         metadata = self._backfill.metadata
         child = self._cache.get(metadata.namespace, child_name(metadata.name, attempt))
         return child if child is not None and owner_uid(child) == metadata.uid else None
+
+    def _child_asked_for(self, attempt: int) -> Manifest | None:
+        metadata = self._backfill.metadata
+        with suppress(KindMissing):
+            found = self._cluster.get(self._dialect.resource, metadata.namespace, child_name(metadata.name, attempt))
+            if found is not None:
+                self._cache.put(found)
+        return self._child(attempt)
 
     def _pod(self, attempt: int) -> Manifest | None:
         """The newest driver pod of an attempt that the cache knows."""
