@@ -60,7 +60,7 @@ def read_application(document: Document, base: Path, namespace: str) -> Applicat
     this machine. Environment variables that come from elsewhere than the manifest are left to the caller's environment.
 
     Raises:
-        InvalidManifest: a field is wrong, or the main program is not on this machine. Its fields begin with
+        InvalidManifest: a field is wrong, or a file of the program is not on this machine. Its fields begin with
             ``SparkApplication/<name>``.
     """
     where = f"SparkApplication/{application_name(document)}"
@@ -70,8 +70,10 @@ def read_application(document: Document, base: Path, namespace: str) -> Applicat
         raise InvalidManifest(_named(where, problems_of(error, _SparkApplication))) from None
     spec, driver = resource.spec, resource.spec.driver
     main = _located(spec.main_application_file, base)
-    if not Path(main).is_file():
-        raise InvalidManifest(_named(where, [_absent(spec.main_application_file, main)]))
+    problems = [] if Path(main).is_file() else [_absent(("spec", "mainApplicationFile"), spec.main_application_file, main)]
+    problems += _absent_modules(spec.deps.py_files, base)
+    if problems:
+        raise InvalidManifest(_named(where, problems))
     return Application(
         name=resource.metadata.name,
         namespace=resource.metadata.namespace or namespace,
@@ -103,11 +105,19 @@ def _located(file: str, base: Path) -> str:
     return file if "://" in file else str((base / file).resolve())
 
 
-def _absent(given: str, path: str) -> Problem:
-    field = field_path(("spec", "mainApplicationFile"))
-    if "://" in path:
-        return Problem(field, f'"{given}" is not on this machine', "give a path relative to the manifest")
-    return Problem(field, f'"{given}": there is no file {path}', "give a path relative to the manifest")
+def _absent_modules(files: tuple[str, ...], base: Path) -> list[Problem]:
+    """Modules that should be on this machine and are not; what is elsewhere may be installed here in another way."""
+    paths = [_located(file, base) for file in files]
+    return [
+        _absent(("spec", "deps", "pyFiles", number), file, path)
+        for number, (file, path) in enumerate(zip(files, paths, strict=True))
+        if "://" not in path and not Path(path).exists()
+    ]
+
+
+def _absent(where: tuple[str | int, ...], given: str, path: str) -> Problem:
+    what = " is not on this machine" if "://" in path else f": there is no file {path}"
+    return Problem(field_path(where), f'"{given}"{what}', "give a path relative to the manifest")
 
 
 def _named(where: str, problems: list[Problem]) -> list[Problem]:

@@ -63,6 +63,8 @@ def test_everything_a_local_run_needs_is_taken_from_the_application(tmp_path: Pa
             },
         },
     )
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "shared.zip").touch()
     loaded = load_manifests(file(tmp_path, application, BACKFILL)).application
     assert loaded is not None
     assert loaded.main_application_file == f"{tmp_path}/app.py"
@@ -265,6 +267,11 @@ def test_a_rule_is_not_told_about_a_field_that_is_wrong_by_itself() -> None:
             id="a program elsewhere",
         ),
         pytest.param({"spec.mainApplicationFile": None}, "spec.mainApplicationFile: is missing", id="no program"),
+        pytest.param(
+            {"spec.deps": {"pyFiles": ["s3://code/more.zip", "gone.zip"]}},
+            'spec.deps.pyFiles[1]: "gone.zip": there is no file ',
+            id="a module that is not there",
+        ),
         pytest.param({"spec.type": "Scala"}, 'spec.type: "Scala" is not Python', id="another language"),
         pytest.param(
             {"apiVersion": "spark.apache.org/v1"}, 'apiVersion: "spark.apache.org/v1" is not sparkoperator', id="another operator"
