@@ -5,7 +5,7 @@ import re
 from backfill.api.conditions import Reason
 from backfill.api.errors import InvalidPlanInput, ResultLost
 
-_QUERY_PLAN = "\n=== Streaming Query ==="
+_QUERY_PLAN = re.compile(r"\n=== Streaming Query ===.*|(?<=SQLSTATE: \w{5});\n.*", re.DOTALL)
 _STACK = "Traceback (most recent call last):\n"
 _LASTING = {
     f"{kind.__module__}.{kind.__name__}: ": reason
@@ -21,7 +21,7 @@ def cause_of(error: BaseException) -> str:
 
     Where Python code raised it, in a function of the application or in a source, it is what that raised, without the stack.
     """
-    told = _JAVA_CALL.sub("", _JAVA_FRAME.sub("", str(error).partition(_QUERY_PLAN)[0]), count=1).rstrip("\n")
+    told = _JAVA_CALL.sub("", _JAVA_FRAME.sub("", _QUERY_PLAN.sub("", str(error))), count=1).rstrip("\n")
     _, python, stack = told.rpartition(_STACK)
     if not python:
         return told

@@ -25,6 +25,7 @@ BackfillError: a.parquet can not be read:
   no such file
  SQLSTATE: 38000"""
 PLAIN = "[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012\n== DataFrame =="
+UNRESOLVED = "[UNRESOLVED_COLUMN] `att` cannot be resolved. Did you mean `at`? SQLSTATE: 42703"
 JAVA = """An error occurred while calling o500.start.
 : java.io.IOException: mkdir of file:/work/checkpoints/summary failed
 \tat org.apache.hadoop.fs.FileSystem.primitiveMkdir(FileSystem.java:1414)
@@ -41,6 +42,7 @@ Caused by: java.nio.file.AccessDeniedException: /work/checkpoints
         (CHAINED, "BackfillError: a.parquet can not be read:\n  no such file"),
         (PLAIN, PLAIN),
         (f"{PLAIN}\n=== Streaming Query ===\nIdentifier: pages of plan", PLAIN),
+        (f"{UNRESOLVED};\n'Project ['att]\n+- ~StreamingDataSourceV2ScanRelation[at#1]\n", UNRESOLVED),
         ("Traceback (most recent call last):\n  File ", "Traceback (most recent call last):\n  File "),
         (
             JAVA,
@@ -54,6 +56,7 @@ Caused by: java.nio.file.AccessDeniedException: /work/checkpoints
         "the last of a chain, with all its lines",
         "Spark's own words as they are",
         "not the query's plan",
+        "not the plan that could not be analysed",
         "all there is where a stack has no end",
         "what Java threw and what caused it, without its stack",
         "nothing where there is nothing",
