@@ -20,7 +20,7 @@ from table_jobs import Clicks
 from waiting import eventually
 
 _PODS = "api/v1/namespaces/{}/pods"
-_MOVES = ("look", "work", "work", "work", "lose", "die", "drive", "drive", "fail")
+_MOVES = ("look", "work", "work", "work", "lose", "die", "drive", "drive", "fail", "suspend", "resume")
 
 
 class World:
@@ -50,9 +50,12 @@ class World:
                 self._drive()
             case "fail":
                 self._fail()
+            case "suspend" | "resume":
+                self._suspend(what == "suspend")
 
     def calm_down(self) -> None:
-        """One of them is left, and sees everything."""
+        """One of them is left, and sees everything. Nobody keeps the Backfill from ending."""
+        self._suspend(False)
 
         def succeeded() -> bool:
             self._operators[0].take_turns()
@@ -71,6 +74,9 @@ class World:
         self._lose -= 1
         return CUT
 
+    def _suspend(self, suspend: bool) -> None:
+        self._admin.patch(self._run.path, {"spec": {"suspend": suspend}}).expect()
+
     def _drive(self) -> None:
         """The newest child's driver is started, or commits what is released to it."""
         number = self._newest()
@@ -83,6 +89,10 @@ class World:
             return
         spec = self._run.assignment()
         if spec["attempt"] == number and number in self._alive():
+            if spec.get("stop"):
+                self._run.report(number, spec["released"], "Stopped")
+                self._end(number, 0)
+                return
             finished = spec["released"] == spec["steps"]
             self._run.report(number, spec["steps"] + 1 if finished else spec["released"], "Finished" if finished else "Running")
             if finished:
