@@ -234,8 +234,9 @@ def waiting(reason: str, message: str) -> Manifest:
     return {"phase": "Pending", "containerStatuses": [status_of(state)]}
 
 
-def over(reason: str, code: int) -> Manifest:
-    return {"phase": "Failed", "containerStatuses": [status_of({"terminated": {"reason": reason, "exitCode": code}})]}
+def over(reason: str, code: int, log: str = "") -> Manifest:
+    ended = {"reason": reason, "exitCode": code, "message": log}
+    return {"phase": "Failed", "containerStatuses": [status_of({"terminated": ended})]}
 
 
 def status_of(state: Manifest) -> Manifest:
@@ -254,6 +255,11 @@ UNSCHEDULABLE = {
     [
         (over("OOMKilled", 137), "the plan job needs more than 2Gi of memory: raise planning.memory"),
         (over("Error", 1), "ended without a result: Error"),
+        (
+            over("Error", 1, "Traceback\n" + "  File\n" * 200 + "ModuleNotFoundError: No module named 'backfill'\n"),
+            "ended without a result: Error: ModuleNotFoundError: No module named 'backfill'",
+        ),
+        (over("Error", 1, "sh: can not reach postgresql://lake:swordfish@db"), "can not reach postgresql://***@db"),
         (
             {"phase": "Failed", "reason": "Evicted", "message": "low on memory"},
             "Evicted: low on memory",

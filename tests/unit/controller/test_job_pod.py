@@ -43,6 +43,7 @@ def test_it_runs_once_within_its_memory_with_what_the_driver_has_beside_it_until
     assert spec["initContainers"][-1] == {"name": "proxy", "image": "proxy:1", "restartPolicy": "Always"}
     assert spec["containers"][0]["resources"]["limits"] == {"memory": "3Gi"}
     assert "backfill.controller.kubernetes.job" in spec["containers"][0]["command"][-1]
+    assert spec["containers"][0]["terminationMessagePolicy"] == "FallbackToLogsOnError", "the end of its log is told"
 
 
 @BASES

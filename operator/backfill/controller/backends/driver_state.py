@@ -83,7 +83,8 @@ def _exited(ended: Manifest, pod: Manifest) -> DriverState:
     elif pod["status"].get("reason"):
         reason = pod["status"]["reason"]  # such as Evicted
     since = _time(ended.get("finishedAt"))
-    return DriverState("Exited", ended.get("exitCode"), reason=reason, message=message[:_MOST_MESSAGE], since=since)
+    last_words = message[-_MOST_MESSAGE:]  # it may be the end of a log
+    return DriverState("Exited", ended.get("exitCode"), reason=reason, message=last_words, since=since)
 
 
 def _pending(pod: Manifest, container: Manifest) -> DriverState:

@@ -88,6 +88,7 @@ def job_pod(backfill: Backfill, job: Job, production: Manifest) -> Manifest:
     memory = backfill.spec.planning.memory
     container |= {
         "command": ["sh", "-c", _COMMAND],
+        "terminationMessagePolicy": "FallbackToLogsOnError",  # one that can not even begin writes no result
         "resources": {"requests": {"cpu": "250m", "memory": memory}, "limits": {"memory": memory}},
         "securityContext": _CONFINED | (container.get("securityContext") or {}),
     }

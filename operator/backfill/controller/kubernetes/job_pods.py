@@ -323,5 +323,6 @@ def _why(job: Job, pod: Key, seen: DriverState, backfill: Backfill) -> BackfillE
     kind = job_kind(type(job))
     if seen.reason == _OUT_OF_MEMORY:
         return BackfillError(f"the {kind} job needs more than {backfill.spec.planning.memory} of memory: raise planning.memory")
-    more = f": {seen.message}" if seen.message else ""
+    last_words = redact(seen.message.strip().splitlines()[-1], {}) if seen.message.strip() else ""
+    more = f": {last_words}" if last_words else ""
     return BackfillError(f"pod {pod[1]} of the {kind} job ended without a result: {seen.reason}{more}")
