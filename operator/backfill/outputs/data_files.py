@@ -11,6 +11,7 @@ from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata
 
 from backfill.outputs.files import remove_file
+from backfill.outputs.null_lists import keep_null_lists
 
 _FLUSH_BYTES = 128 * 1024 * 1024
 """Rows in memory, uncompressed, before they are written to files."""
@@ -58,6 +59,7 @@ class DataFileWriter:
 
     def _flush(self) -> None:
         if self._pending:
+            keep_null_lists()
             rows = pa.Table.from_batches(self._pending)
             self._files.extend(_dataframe_to_data_files(self._table, rows, self._io))
         self._pending, self._pending_bytes = [], 0

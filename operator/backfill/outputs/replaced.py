@@ -14,6 +14,7 @@ from backfill.api.errors import BackfillError
 from backfill.outputs.columns import fit
 from backfill.outputs.data_files import DataFileWriter, layout
 from backfill.outputs.files import remove_file
+from backfill.outputs.null_lists import keep_null_lists
 from backfill.outputs.result import Result
 from backfill.outputs.window import Share, WindowRows
 
@@ -97,6 +98,7 @@ class Replacement:
 
 def read_rows(table: Table, task: FileScanTask, *columns: str) -> Iterator[pa.RecordBatch]:
     """The live rows of a file, batch by batch, with the table's present columns or only some of them."""
+    keep_null_lists()
     schema = table.schema().select(*columns) if columns else table.schema()
     scan = ArrowScan(table.metadata, table.io, schema, AlwaysTrue())
     return scan._record_batches_from_scan_tasks_and_deletes([task], _read_all_delete_files(table.io, [task]))
