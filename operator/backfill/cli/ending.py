@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 SUCCEEDED, FAILED, BAD_INPUT, WAITS = 0, 1, 2, 3
 _BAD_INPUT = {Reason.INVALID_INPUT, Reason.UNSUPPORTED_PROGRAM}
+_START_OVER = {Reason.RESULT_LOST, Reason.PUBLISH_CONFLICT}
 _LOG_REASONS = {Reason.ATTEMPTS_EXHAUSTED, Reason.UNSUPPORTED_PROGRAM}
 
 
@@ -86,7 +87,7 @@ def _tell_failure(backfill: Backfill, store: "LocalStore", err: Console, options
     if outcome.reason in _LOG_REASONS and backfill.status.attempts:
         log = store.attempts / str(backfill.status.attempts[-1].number) / "driver.log"
         _say(err, f"the driver's log: {_short(log)}")
-    if outcome.reason == Reason.RESULT_LOST:
+    if outcome.reason in _START_OVER:
         _say(err, f"start over with: backfill cancel {backfill.metadata.name}{options}")
     elif outcome.reason != Reason.INVALID_INPUT:
         _say(err, f"try again with: backfill resume {backfill.metadata.name}{options}")

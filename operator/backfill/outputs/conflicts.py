@@ -57,15 +57,15 @@ class ConflictCheck:
             raise PublishConflict(
                 f"snapshot {self._base_snapshot_id}, which table {name} had when the backfill began, is not in its history any "
                 "more, so that changes since then can not be seen; compare the branch with the table and publish it by hand, "
-                "or run the backfill again"
+                "or start over with a new Backfill"
             )
         self._look_at(table, [snapshot for snapshot in since if snapshot.snapshot_id not in self._known])
         guilty = [snapshot for snapshot in since if self._known[snapshot.snapshot_id]]
         if guilty:
             what = ", ".join(_describe(snapshot) for snapshot in guilty)
             raise PublishConflict(
-                f"table {name} was changed in the window since the backfill began: {what}; check what wrote there, "
-                "and run the backfill again to publish over it"
+                f"table {name} was changed in the window since the backfill began: {what}; check what wrote there; "
+                "to publish over it, start over with a new Backfill"
             )
 
     def _look_at(self, table: Table, snapshots: list[Snapshot]) -> None:

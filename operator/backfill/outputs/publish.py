@@ -189,7 +189,7 @@ def _checked_files(table: Table, output: Output, result: Result) -> list[DataFil
     if len({file.spec_id for file in files}) > 1:
         raise CanNotPublish(
             f"the partitioning of {output.table} was changed between two attempts, and files of both kinds can not be "
-            "published in one commit; run the backfill again"
+            "published in one commit; start over with a new Backfill"
         )
     return files
 

@@ -1,9 +1,10 @@
-"""What a run without a cluster tells of a catalog that can not be opened, and of another Backfill of the same rows."""
+"""What a run without a cluster tells of a catalog that can not be opened, and of others who write the same rows."""
 
+import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
 
-from local_runs import EVENTS, LocalRuns
+from local_runs import EVENTS, START, LocalRuns
 
 OUTPUT = {
     "name": "counts",
@@ -36,3 +37,14 @@ def test_namesakes_in_two_namespaces_have_branches_of_their_own_and_the_second_o
     branches = [ended.document["outputs"][0]["branch"] for ended in (first, second)]
     assert branches == ["backfill/other/january", "backfill/january"]
     assert set(branches) <= set(lake.load_table("raw.counts").refs())
+
+
+def test_a_result_whose_window_was_changed_meanwhile_asks_for_a_new_start(runs: LocalRuns, lake: Catalog) -> None:
+    table = lake.create_table("raw.counts", schema=EVENTS)
+    runs.write(outputs=[OUTPUT])
+    assert runs.run().status == 3
+    table.refresh().append(pa.table({"id": [7], "at": [START]}, schema=EVENTS))
+    ended = runs.command("approve", "january")
+    assert ended.status == 1
+    assert "was changed in the window since the backfill began" in ended.err
+    assert ended.err.splitlines()[-1] == f"start over with: backfill cancel january --state-dir {runs.state}"
