@@ -151,11 +151,18 @@ def environment(settings: RuntimeSettings) -> dict[str, str]:
 
 
 @contextmanager
-def driver(settings: RuntimeSettings) -> Iterator["subprocess.Popen[bytes]"]:
-    """A driver process and the controller's lock, held. It is killed at the end if it is still there."""
-    log = Path(settings.channel).parent / "driver.log"
-    with log.open("ab") as output, (Path(settings.channel) / LOCK_FILE).open("wb") as lock:
+def controlled(settings: RuntimeSettings) -> Iterator[None]:
+    """The controller's lock, held: a driver without a controller stops by itself after a while."""
+    with (Path(settings.channel) / LOCK_FILE).open("wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def driver(settings: RuntimeSettings) -> Iterator["subprocess.Popen[bytes]"]:
+    """A driver process with a controller. It is killed at the end if it is still there."""
+    log = Path(settings.channel).parent / "driver.log"
+    with log.open("ab") as output, controlled(settings):
         process = subprocess.Popen(
             [sys.executable, "-m", "backfill.runtime"],
             env=os.environ | environment(settings),

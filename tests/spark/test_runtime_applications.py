@@ -4,10 +4,11 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 from applications import FAILED, FINISHING, PREAMBLE, REFUSED
-from drivers import ROWS_PER_STEP, Lake, assign, environment, status
+from drivers import ROWS_PER_STEP, Lake, assign, controlled, environment, status
 from pyiceberg.catalog import Catalog
 
 from backfill.runtime.settings import RuntimeSettings
@@ -46,7 +47,9 @@ def _run(directory: Path, settings: list[RuntimeSettings]) -> list[list[str]]:
         files.append(directory / f"settings_{number}.json")
         files[-1].write_text(one.model_dump_json(by_alias=True))
     program = Path(__file__).with_name("run_applications.py")
-    with (directory / "driver.log").open("wb") as log:
+    with (directory / "driver.log").open("wb") as log, ExitStack() as controllers:
+        for one in settings:
+            controllers.enter_context(controlled(one))
         done = subprocess.run(
             [sys.executable, program, *files],
             env=os.environ | environment(settings[0]),
