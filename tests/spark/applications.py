@@ -141,6 +141,11 @@ REFUSED = {
         CONFIGURED + 'configured("id long, country string")',
         "sources.events: the table lacks country, which the live source declares; it has id, user, at",
     ),
+    "an output by a name that is not there": (
+        'from backfill.runtime import write_output\nwrite_output(kafka(SparkSession.builder.getOrCreate()), "copy")',
+        "the application writes the output copy, which is not there; the outputs are copies",
+    ),
+    "a program that is not Python": ("rows = = kafka", "SyntaxError: invalid syntax (application_"),
     "no query at all": ("SparkSession.builder.getOrCreate()", "no query of the application writes the output copies"),
 }
 

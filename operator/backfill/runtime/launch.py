@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pyspark import SparkContext
 
-from backfill.api.errors import BackfillError, BadInput
+from backfill.api.errors import BackfillError, BadInput, Problem, UnsupportedProgram
 from backfill.api.settings import CLUSTER_CHANNEL
 from backfill.planning.plan import read_header
 from backfill.runtime.agent import Agent
@@ -111,6 +111,8 @@ def _run_application(run: Run) -> None:
         runpy.run_path(settings.main_file, run_name="__main__")
     except BadInput as error:
         run.end(unsupported(error))
+    except SyntaxError as error:
+        run.end(unsupported(UnsupportedProgram(Problem("", f"{type(error).__name__}: {error}", "correct the program"))))
     except SystemExit as end:
         if end.code not in (None, 0):
             run.end(failed(f"the application ended with status {end.code}"))

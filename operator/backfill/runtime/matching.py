@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from backfill.api.backfill import Output, Source
 from backfill.api.errors import Problem, UnsupportedProgram
+from backfill.runtime.named_sources import NAMED_FORMAT
 
 _KAFKA_CHOICES = {
     "subscribepattern": "subscribes by subscribePattern, so which topics it reads is not known",
@@ -23,6 +24,11 @@ class Target:
     output_mode: str = "append"
     foreach: str | None = None
     """``foreach`` or ``foreachBatch``, where the application writes by code of its own."""
+
+    @property
+    def by_name(self) -> bool:
+        """Whether the query's name is that of an output, so that no other output will do."""
+        return self.format == NAMED_FORMAT
 
 
 def kafka_sources(options: Mapping[str, str], sources: Sequence[Source]) -> list[Source]:
@@ -92,17 +98,17 @@ def same_table(full_name: str, written: str) -> bool:
 def match_output(target: Target, outputs: Sequence[Output], taken: Iterable[str]) -> Output:
     """The output that a query of the application writes.
 
-    In this order: the output of the query's name; the output whose table the query names; the only output that no
-    other query writes.
+    In this order: the output of the query's name; unless an output was asked for by name, the output whose table the query
+    names; the only output that no other query writes.
 
     Raises:
         UnsupportedProgram: none of the rules finds one, another query writes it, or the way it is written can not be redirected.
     """
     problems = _unsupported(target)
     free = [output for output in outputs if output.name not in set(taken)]
-    found = _by_name(target, outputs) or (free[0] if len(free) == 1 else None)
+    found = _named(target, outputs) or (free[0] if len(free) == 1 and not target.by_name else None)
     if found is None:
-        problems.append(_unmatched(target, free))
+        problems.append(_no_such_output(target, outputs) if target.by_name else _unmatched(target, free))
     elif found not in free:
         fix = "each output is written by one query; give every query the name of its output"
         problems.append(Problem("spec.outputs", f"two queries write the output {found.name}", fix))
@@ -111,7 +117,7 @@ def match_output(target: Target, outputs: Sequence[Output], taken: Iterable[str]
     return found
 
 
-def _by_name(target: Target, outputs: Sequence[Output]) -> Output | None:
+def _named(target: Target, outputs: Sequence[Output]) -> Output | None:
     for output in outputs:
         if output.name == target.query_name:
             return output
@@ -119,6 +125,12 @@ def _by_name(target: Target, outputs: Sequence[Output]) -> Output | None:
         if target.table and same_table(output.table, target.table):
             return output
     return None
+
+
+def _no_such_output(target: Target, outputs: Sequence[Output]) -> Problem:
+    names = ", ".join(output.name for output in outputs)
+    fix = f"the outputs are {names}" if names else "add it"
+    return Problem("spec.outputs", f"the application writes the output {target.query_name}, which is not there", fix)
 
 
 def _unmatched(target: Target, free: Sequence[Output]) -> Problem:

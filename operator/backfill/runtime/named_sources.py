@@ -27,7 +27,8 @@ if TYPE_CHECKING:  # the library is imported by applications: it costs them noth
     from pyspark.sql.streaming.query import StreamingQuery
 
 NAMED_FORMAT = "backfill_named"
-"""What is read in a backfill: option ``source`` is the name, option ``shape`` is ``rows`` or ``kafka``."""
+"""What is read and written in a backfill. Of what is read option ``source`` is the name, option ``shape`` is ``rows`` or
+``kafka``; what is written is the output of the query's name."""
 CONFIGURATION_VARIABLE = "BACKFILL_SOURCES"
 """The environment variable that names the configuration file (YAML or JSON)."""
 CONFIGURATION_PROPERTY = "spark.backfill.sources"
@@ -60,7 +61,7 @@ def write_output(df: DataFrame, name: str, outputMode: str = "append", **options
     """
     writer = df.writeStream.queryName(name).outputMode(outputMode)
     if in_backfill():
-        return writer.start()
+        return writer.format(NAMED_FORMAT).start()
     entry = _entry(_section(df.sparkSession, "outputs"), "outputs", name)
     writer = writer.format(str(entry["type"])).options(**{**entry.get("options", {}), **options})
     return writer.toTable(str(entry["table"])) if "table" in entry else writer.start()

@@ -33,7 +33,7 @@ class SwitchedWriter(DataStreamWriter):
         return self._with(output_mode=outputMode)
 
     def format(self, source: str) -> DataStreamWriter:
-        """Remembers the format, for messages."""
+        """Remembers the format, for messages and to know an output by name."""
         return self._with(format=source)
 
     def option(self, key: str, value: Any) -> DataStreamWriter:

@@ -5,6 +5,7 @@ import pytest
 from backfill.api.backfill import Live, LiveKafka, Output, Source
 from backfill.api.errors import UnsupportedProgram
 from backfill.runtime.matching import Target, kafka_sources, match_output, same_table, table_source
+from backfill.runtime.named_sources import NAMED_FORMAT
 
 
 def _source(name: str, topic: str | None, table: str | None = None) -> Source:
@@ -76,6 +77,7 @@ def test_a_query_finds_its_output(case: str, target: Target, taken: list[str], o
     [
         (Target(format="console"), [], ["a query without a name writes (console)", "summary or errors"]),
         (Target(query_name="debug"), ["summary", "errors"], ["the query debug", "no output is left"]),
+        (Target(NAMED_FORMAT, "errs"), ["summary"], ["writes the output errs", "the outputs are summary, errors"]),
         (Target(query_name="summary"), ["summary"], ["two queries write the output summary"]),
         (Target(query_name="summary", output_mode="update"), [], ["output mode update", "append mode"]),
         (Target(query_name="summary", foreach="foreachBatch"), [], ["foreachBatch", "write_output"]),
