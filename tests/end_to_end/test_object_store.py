@@ -15,6 +15,7 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.utils.config import Config
 from store_servers import ObjectStore, Programs, find_programs, object_store, postgresql
 
+from backfill.planning.workspace import Workspace
 from histories import DAY_US, HOUR_US, UTC_TIME, land, query, sorted_rows, times
 
 ACCESS_KEY, SECRET_KEY, PASSWORD = "AKBACKFILLTESTS", "secret-of-the-object-store", "password-of-the-database"
@@ -70,6 +71,17 @@ def lake(programs: Programs, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
         catalog = load_catalog("lake")
         catalog.create_namespace("raw")
         yield catalog
+
+
+def test_a_workspace_is_removed_at_once_from_a_store_that_keeps_directories(lake: Catalog, store: ObjectStore) -> None:
+    place = Workspace("s3://lake/backfills/default/removed", lake.name)
+    for name in ("plans/3fa2/plan.json", "plans/3fa2/splits.parquet", "checkpoints/hourly/commits/0", "checkpoints/metadata"):
+        place.write(name, b"{}")
+    place.child("plans").remove()
+    assert place.names("plans") == []
+    assert sorted(place.names("checkpoints")) == ["hourly", "metadata"]
+    place.remove()
+    assert not list((store.files / "lake" / "backfills").rglob("removed"))
 
 
 def test_a_killed_run_goes_on_from_its_checkpoint_in_the_store_and_no_credential_is_left_anywhere(

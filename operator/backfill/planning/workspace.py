@@ -43,10 +43,7 @@ class Workspace:
 
     def exists(self, name: str) -> bool:
         """Whether a file or directory is there."""
-        from pyarrow import fs
-
-        filesystem, path = self._open(name)
-        return bool(filesystem.get_file_info(path).type != fs.FileType.NotFound)
+        return _is_there(*self._open(name))
 
     def names(self, directory: str) -> list[str]:
         """What is directly below a directory; nothing if it is not there."""
@@ -91,11 +88,15 @@ class Workspace:
 
     def remove(self) -> None:
         """Removes everything below, if anything is there."""
-        from pyarrow import fs
-
         filesystem, path = self._open()
-        if filesystem.get_file_info(path).type != fs.FileType.NotFound:
+        if not _is_there(filesystem, path):
+            return
+        try:
             filesystem.delete_dir(path)
+        except OSError:
+            # A store that keeps directories refuses those that are not empty yet, and drops them with their last file.
+            if _is_there(filesystem, path):
+                raise
 
     def remove_if_empty(self) -> None:
         """Removes the directory itself, unless something is in it."""
@@ -124,3 +125,9 @@ class Workspace:
         from backfill.planning.iceberg.storage import open_store
 
         return open_store(place.scheme, place.netloc, self.catalog), place.netloc + place.path
+
+
+def _is_there(filesystem: "fs.FileSystem", path: str) -> bool:
+    from pyarrow import fs
+
+    return bool(filesystem.get_file_info(path).type != fs.FileType.NotFound)
