@@ -232,6 +232,12 @@ def test_a_driver_that_failed_is_tried_again_after_the_backoff() -> None:
     assert stage(decision, ConditionType.RUNNING) == ("Unknown", Reason.BACKING_OFF)
 
 
+def test_why_a_driver_could_not_even_report_is_the_message_of_its_attempt() -> None:
+    log = ("+ exec tini", "error: the SplitAssignment january can not be read: 403", "INFO ShutdownHookManager")
+    decision = decide(running(driver=DriverState("Exited", 1, log_tail=log)))
+    assert decision.status.attempts[0].message.endswith("committed: the SplitAssignment january can not be read: 403")
+
+
 def test_success_is_what_the_driver_reported_and_not_its_exit_status() -> None:
     decision = decide(running(driver=DriverState("Exited", 0), report=reported("Running", committed=9)))
     assert decision.status.attempts[0].outcome == "Failed"

@@ -18,6 +18,8 @@ _LONGEST_BACKOFF = timedelta(minutes=10)
 _RUNNING = ConditionType.RUNNING
 _NOT_TRIED_AGAIN = (Reason.UNSUPPORTED_PROGRAM, Reason.INVALID_INPUT, Reason.RESULT_LOST)
 _TAIL_LINES = 12
+_LAST_WORDS = "error: "
+"""How a driver begins the line that says why it can not even report."""
 _OUTCOMES = {"Finished": "Succeeded", "Stopped": "Stopped"}
 """Of an attempt, by what its driver said last; otherwise it has failed."""
 
@@ -82,7 +84,9 @@ def _exit_in_words(driver: DriverState) -> str:
         return f"its driver ended: {driver.reason}" if driver.reason else "its driver ended while no controller was there"
     if driver.exit_status < 0:
         return f"its driver was killed by signal {-driver.exit_status}"
-    return f"its driver exited with status {driver.exit_status} before all steps were committed"
+    last_words = next((line for line in reversed(driver.log_tail) if line.startswith(_LAST_WORDS)), "")
+    why = f": {last_words.removeprefix(_LAST_WORDS)}" if last_words else ""
+    return f"its driver exited with status {driver.exit_status} before all steps were committed{why}"
 
 
 def react(observed: Observed, draft: Draft) -> None:
