@@ -66,7 +66,8 @@ def outcome(view: View) -> str:
 
 def _executors(view: View) -> list[RenderableType]:
     progress = view.status.progress
-    if not progress.executor_reason or progress.committed >= progress.steps:
+    running = view.attempt is not None and view.attempt.outcome == "Running"
+    if not progress.executor_reason or progress.committed >= progress.steps or not running:
         return []
     return [
         _rows([("executors", f"{progress.executors:,} of {progress.executor_target or 0:,} wanted: {progress.executor_reason}")])

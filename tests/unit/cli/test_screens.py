@@ -8,7 +8,7 @@ from rich.console import Console
 
 from backfill.api.backfill import Attempt, Backfill, BackfillStatus, Progress, SourceStatus
 from backfill.api.conditions import ConditionType, Reason, set_condition
-from backfill.cli.pages import listing
+from backfill.cli.pages import details, listing
 from backfill.cli.screen import Lines, display, render
 from backfill.cli.text import count, seconds, size
 from backfill.cli.view import View
@@ -64,6 +64,13 @@ def test_the_screen_of_a_run() -> None:
 
 def test_the_screen_tells_what_was_still_open_in_the_end() -> None:
     assert "  12,345,678 rows  ·  5 open at the end" in shown(render(view(24, open_at_end=5)))
+
+
+def test_how_many_executors_are_wanted_is_told_only_while_there_may_be_some() -> None:
+    now = view(12, executors=1, executor_target=2, executor_reason="to be done in time")
+    attempts = tuple(attempt.model_copy(update={"outcome": "Stopped"}) for attempt in now.status.attempts)
+    stopped = View(_backfill(now.status.model_copy(update={"attempts": attempts})), NOW)
+    assert [any("to be done in time" in line for line in shown(details(each))) for each in (now, stopped)] == [True, False]
 
 
 def test_the_screen_fits_a_narrow_terminal() -> None:
