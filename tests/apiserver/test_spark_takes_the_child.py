@@ -64,6 +64,8 @@ def test_the_driver_pod_has_all_that_production_has_and_begins_with_the_launcher
     assert container["args"][-1] == "local:///etc/backfill/run.py"
     assert mounts >= {"/etc/backfill/run.py", "/etc/backfill/catalogs/lake", "/var/run/backfill", "/etc/geo", "/mnt/gcp"}
     assert (variables["REGION"], variables["LEGACY"]) == ("us", "1")
-    assert {each["name"] for each in pod["containers"]} == {"spark-kubernetes-driver", "proxy"}
+    assert [each["name"] for each in pod["containers"]] == ["spark-kubernetes-driver"]
+    beside = {each["name"]: each.get("restartPolicy") for each in pod["initContainers"]}
+    assert beside == {"warm": None, "proxy": "Always"}, "Spark hands on that it ends with its container"
     assert container["resources"]["requests"]["cpu"] == "2"
     assert json.dumps(pod["tolerations"]).count("spot") == 1
