@@ -19,6 +19,7 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     "a duration with a fraction": ({"window.warmUp": "1.5h"}, "spec.window.warmUp"),
     "a duration longer than ten years": ({"window.drain": "3661d"}, "is longer than ten years"),
     "no misalignment at all": ({"maxMisalignment": "0s"}, "must be longer than nothing; a step spans half of it"),
+    "a misalignment that is no duration": ({"maxMisalignment": "15 min"}, 'spec.maxMisalignment: Invalid value: "15 min"'),
     "more than a million steps": ({"maxMisalignment": "10ms"}, "into more than 1,000,000 steps"),
     "no source": ({"sources": []}, "spec.sources: Invalid value: 0: spec.sources in body should have at least 1 items"),
     "a table without a catalog": ({"sources.0.table": "raw.impressions"}, "spec.sources[0].table"),
@@ -90,6 +91,7 @@ def test_what_is_wrong_is_refused_in_words(admin: Rest, crds: None, namespace: s
     answer = admin.create(BACKFILLS.format(namespace), document, fieldValidation="Strict")
     assert answer.status in {400, 422}
     assert words in answer.message
+    assert "evaluating" not in answer.message, "every rule can be told of whatever is wrong besides"
     with pytest.raises(InvalidManifest):
         load_manifests(str(document), require_application=False)
 

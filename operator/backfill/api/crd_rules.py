@@ -89,7 +89,8 @@ _SPEC: Final = (
     ),
     Rule("self.execution != 'Batch'", "Batch is not available yet; write Auto or Streaming", "execution"),
     Rule(
-        f"2 * ((self.window.end - self.window.start).getMilliseconds() + {_milliseconds('window.warmUp')}"
+        "!self.maxMisalignment.matches('[1-9][0-9]*[a-z]')"  # it is refused already, and nothing can be divided by it
+        f" || 2 * ((self.window.end - self.window.start).getMilliseconds() + {_milliseconds('window.warmUp')}"
         f" + {_milliseconds('window.drain')}) / {_milliseconds('maxMisalignment')} <= {MOST_STEPS}",
         f"would cut the window into more than {MOST_STEPS:,} steps; allow a greater misalignment, or split the window",
         "maxMisalignment",
