@@ -486,6 +486,24 @@ def test_publishing_that_fails_ends_the_backfill_with_its_reason(error: Exceptio
     assert decision.next.actions == (CancelJob(),)
 
 
+def test_a_new_start_is_told_what_it_must_not_append_once_more() -> None:
+    modes = {"added": "Append", "replaced": "Replace", "refused": "Append"}
+    outputs = [
+        {"name": name, "table": f"lake.ops.{name}", "timestampColumn": "at", "publish": {"mode": mode}}
+        for name, mode in modes.items()
+    ]
+    statuses = [OutputStatus(name=name, table=f"lake.ops.{name}", snapshot_id=7) for name in ("added", "replaced")]
+    statuses.append(OutputStatus(name="refused", table="lake.ops.refused"))
+    resource = backfill(_settled().model_copy(update={"outputs": tuple(statuses)}), outputs=outputs)
+    job = PublishJob(staged_outputs(resource)[2], resource.spec.window)
+    decision = decide(observed(resource, job=job_state(job, "Failed", error=PublishConflict("snapshot 8 changed the window"))))
+    published = next(each for each in decision.status.conditions if each.type == ConditionType.PUBLISHED)
+    assert published.message.splitlines() == [
+        "refused: snapshot 8 changed the window",
+        "added already, and added twice by a new Backfill unless it leaves this out: added",
+    ]
+
+
 MANUAL = [{"name": "counts", "table": "lake.ops.counts", "publish": {"mode": "Append", "approval": "Manual"}}]
 UNPUBLISHED = [{"name": "counts", "table": "lake.ops.counts"}]
 

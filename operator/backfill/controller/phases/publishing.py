@@ -51,8 +51,18 @@ def _publish_one(observed: Observed, draft: Draft, output: Output) -> Next:
     published = work(observed, draft, job, _PUBLISHED)
     if isinstance(published, Next):
         return published
-    draft.fail(_PUBLISHED, reason_of(published.error), f"{output.name}: {published.error}")
+    reason = reason_of(published.error)
+    doubled = "" if reason is Reason.PUBLISH_FAILED else _doubled_by_a_new_start(observed, draft)
+    draft.fail(_PUBLISHED, reason, f"{output.name}: {published.error}{doubled}")
     return Next(actions=(CancelJob(),), at_rest=True)
+
+
+def _doubled_by_a_new_start(observed: Observed, draft: Draft) -> str:
+    """Where only a new Backfill helps: what it would add to its table for the second time."""
+    published = {output.name for output in draft.status.outputs if output.snapshot_id is not None}
+    appends = (output for output in observed.backfill.spec.outputs if output.publish.mode is PublishMode.APPEND)
+    names = ", ".join(output.name for output in appends if output.name in published)
+    return f"\nadded already, and added twice by a new Backfill unless it leaves this out: {names}" if names else ""
 
 
 def reason_of(error: Exception | None) -> Reason:
