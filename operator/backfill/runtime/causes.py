@@ -3,7 +3,7 @@
 import re
 
 from backfill.api.conditions import Reason
-from backfill.api.errors import InvalidPlanInput, ResultLost
+from backfill.api.errors import InvalidPlanInput, ResultLost, first_line
 
 _QUERY_PLAN = re.compile(r"\n=== Streaming Query ===.*|(?<=SQLSTATE: \w{5});\n.*", re.DOTALL)
 _STACK = "Traceback (most recent call last):\n"
@@ -24,10 +24,20 @@ def cause_of(error: BaseException) -> str:
     told = _JAVA_CALL.sub("", _JAVA_FRAME.sub("", _QUERY_PLAN.sub("", str(error))), count=1).rstrip("\n")
     _, python, stack = told.rpartition(_STACK)
     if not python:
-        return told
+        return _with_root(told, error)
     lines = _STATE.split(stack)[0].splitlines()
     raised = next((number for number, line in enumerate(lines) if line and not line.startswith(" ")), len(lines))
     return "\n".join(lines[raised:]) or told
+
+
+def _with_root(told: str, error: BaseException) -> str:
+    """With what lies at the bottom, which Spark's words may leave out: that the disk is full, say."""
+    root: Exception | None = None
+    while isinstance(below := getattr(root or error, "_cause", None), Exception):
+        root = below
+    if root is None or (said := first_line(root)) in told:
+        return told
+    return f"{told}\nCaused by: {said}"
 
 
 def lasting_cause(cause: str) -> tuple[Reason, str] | None:

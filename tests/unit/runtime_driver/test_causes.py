@@ -3,7 +3,7 @@
 import pytest
 
 from backfill.api.conditions import Reason
-from backfill.api.errors import BackfillError, BadInput, InvalidPlanInput, Problem, ResultLost
+from backfill.api.errors import BackfillError, BadInput, InvalidPlanInput, Problem, ResultLost, first_line
 from backfill.runtime.causes import cause_of, lasting_cause
 from backfill.runtime.run import unsupported
 
@@ -64,6 +64,21 @@ Caused by: java.nio.file.AccessDeniedException: /work/checkpoints
 )
 def test_what_is_told_of_an_error(told: str, cause: str) -> None:
     assert cause_of(Exception(told)) == cause
+
+
+class Captured(Exception):  # noqa: N818
+    """Looks like what PySpark makes of an exception of Java, which has another one as its cause."""
+
+    def __init__(self, told: str, cause: Exception | None = None):
+        super().__init__(told)
+        self._cause = cause
+
+
+def test_what_lies_at_the_bottom_of_an_error_is_told_once() -> None:
+    full = Captured("java.io.IOException: No space left on device\n\tat Files.write")
+    state = Captured("[CANNOT_COMMIT] No commit.", Captured("Cannot write 7.zip", full))
+    assert cause_of(state) == "[CANNOT_COMMIT] No commit.\nCaused by: java.io.IOException: No space left on device"
+    assert cause_of(Captured("java.io.IOException: No space left on device", full)) == first_line(full)
 
 
 @pytest.mark.parametrize(
