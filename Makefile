@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 PY := .venv/bin/python
 
-.PHONY: help install demo test test-slow test-apiserver test-chart e2e lint format generate verify bench clean
+.PHONY: help install demo test test-slow test-hostile test-apiserver test-chart e2e lint lint-workflows format generate verify bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -20,6 +20,9 @@ test: install ## Run all tests: units, Spark, and whole runs compared with an or
 test-slow: install ## Run the tests that `make test` leaves out for the sake of time
 	@$(PY) -m pytest -m slow
 
+test-hostile: install ## Play a hostile team: only the tests that attack the operator (all other targets run them as well)
+	@$(PY) -m pytest -n 2 --dist loadfile -m hostile tests/unit tests/apiserver
+
 test-apiserver: install ## Run the tests on a real API server (KUBEBUILDER_ASSETS: etcd and kube-apiserver; skipped without)
 	@$(PY) -m pytest -n 2 --dist loadfile tests/apiserver
 
@@ -34,6 +37,9 @@ lint: install ## Check style, types and the direction of imports
 	@$(PY) -m ruff format --check operator tests examples scripts charts spark-images
 	@$(PY) -m mypy
 	@$(PY) -c "from importlinter.cli import lint_imports_command; lint_imports_command()" --no-cache
+
+lint-workflows: ## Check .github/workflows (builds actionlint with Go where it is missing)
+	@sh scripts/actionlint.sh
 
 format: install ## Rewrite the code in the house style
 	@$(PY) -m ruff check --no-cache --fix operator tests examples scripts charts spark-images

@@ -73,6 +73,13 @@ def rules(file: str, kind: str, name: str) -> str:
     return yaml.dump(role["rules"], sort_keys=False, default_flow_style=None, width=130)
 
 
+def boundary() -> str:
+    """The admission policy of the operator's account, as deploy/rbac has it, for whatever account the release has."""
+    policy = next(yaml.safe_load_all((ROOT / "deploy" / "rbac" / "operator-boundary.yaml").read_text()))
+    text: str = yaml.dump(policy["spec"], sort_keys=False, default_flow_style=False, width=130)
+    return text.replace("system:serviceaccount:backfill-operator:backfill-operator", "ACCOUNT")
+
+
 def readme() -> str:
     """The chart's README."""
     text = (CHART / "values.yaml").read_text()
@@ -108,6 +115,7 @@ def generated() -> dict[Path, str]:
         if name == "leader":
             text = text.replace("[backfill-operator]", "[LEASE]")  # it has the release's name
         files[CHART / "files" / "rules" / f"{name}.yaml"] = text
+    files[CHART / "files" / "boundary.yaml"] = boundary()
     return files
 
 

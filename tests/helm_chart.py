@@ -35,10 +35,12 @@ VARIANTS: Mapping[str, Values] = {
     "one namespace": {"scope": "Namespaces", "namespaces": [STREAMING]},
     "two namespaces": {"scope": "Namespaces", "namespaces": [STREAMING, {"name": "ads"}]},
     "everything": {
+        "scope": "Cluster",
         "namespaces": [STREAMING],
+        "hostUsers": False,
         "image": {"digest": f"sha256:{'0' * 64}"},
         "imagePullSecrets": ["registry"],
-        "workspace": {"uri": "s3://lake/backfills?region=eu-1", "secretName": "store"},
+        "workspace": {"uri": "s3://lake/backfills", "secretName": "store"},
         "catalogs": [{"name": "lake", "secretName": "lake-catalog"}],
         "env": [{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}],
         "volumes": [{"name": "work", "persistentVolumeClaim": {"claimName": "work"}}],
@@ -66,6 +68,7 @@ VARIANTS: Mapping[str, Values] = {
         "networkPolicy": {"enabled": False},
         "crds": {"install": False},
     },
+    "no metadata service": {"scope": "Cluster", "networkPolicy": {"denyLinkLocal": True}},
     "a long name": {"fullnameOverride": "backfills-of-the-recommendations-team-in-the-first-region-of-all"[:60]},
 }  # fmt: skip
 
@@ -86,7 +89,8 @@ def helm(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
 
 
 def template(values: Values, *, release: str = RELEASE, namespace: str = NAMESPACE) -> subprocess.CompletedProcess[str]:
-    """What ``helm template`` answers."""
+    """What ``helm template`` answers. Values that name neither namespaces nor a scope are for the whole cluster."""
+    values = values if values.keys() & {"scope", "namespaces"} else {**values, "scope": "Cluster"}
     return helm("template", release, str(CHART), "--namespace", namespace, "--values", "-", input=json.dumps(values))
 
 

@@ -3,11 +3,13 @@
 Everything is written through PyIceberg's manifest writers and committed through the catalog, so readers see a real table.
 """
 
+import json
 import struct
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from zlib import crc32
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -36,6 +38,9 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate
 from pyiceberg.typedef import Record
+from pyroaring import BitMap
+
+from backfill.planning.plan import DeleteFile
 
 ENTRIES_PER_BLOCK = 100
 """As in the 16 kB Avro blocks that Iceberg's Java library writes."""
@@ -112,12 +117,19 @@ class _Writer(ManifestWriterV2):
 
 
 def write_manifest(
-    table: Table, path: str, files: Sequence[DataFile], snapshot: int, *, deletes: bool = False, sequence: int | None = None
+    table: Table,
+    path: str,
+    files: Sequence[DataFile],
+    snapshot: int,
+    *,
+    deletes: bool = False,
+    sequence: int | None = None,
+    spec_id: int | None = None,
 ) -> ManifestFile:
-    """One manifest of added files, in the table's format and current partition spec."""
-    writer = _Writer(
-        table.spec(), table.schema(), table.io.new_output(path), snapshot, version=table.format_version, deletes=deletes
-    )
+    """One manifest of added files, in the table's format and current partition spec, or another one of its specs."""
+    spec = table.spec() if spec_id is None else table.specs()[spec_id]
+    output = table.io.new_output(path)
+    writer = _Writer(spec, table.schema(), output, snapshot, version=table.format_version, deletes=deletes)
     with writer:
         writer.add_all(files, sequence)
     return writer.to_manifest_file()
@@ -204,3 +216,26 @@ def commit_files(
         if some
     ]
     return commit_manifests(catalog, table, [*manifests, *fresh], snapshot)
+
+
+def position_deletes(path: Path, deleted: Sequence[tuple[str, int]]) -> DeleteFile:
+    """A file of positional deletes: data file and position."""
+    rows = sorted(deleted)
+    columns = {"file_path": [file for file, _ in rows], "pos": [position for _, position in rows]}
+    pq.write_table(pa.table(columns, pa.schema([("file_path", pa.string()), ("pos", pa.int64())])), path)
+    return DeleteFile(str(path), "parquet")
+
+
+def deletion_vectors(path: Path, deleted: dict[str, list[int]]) -> DeleteFile:
+    """A Puffin file with one deletion vector for each data file, as the specification lays it out."""
+    content, blobs = b"PFA1", []
+    for file, positions in deleted.items():
+        vector = b"\xd1\xd3\x39\x64" + (1).to_bytes(8, "little") + (0).to_bytes(4, "little") + BitMap(positions).serialize()
+        blob = len(vector).to_bytes(4, "big") + vector + crc32(vector).to_bytes(4, "big")
+        properties = {"referenced-data-file": file, "cardinality": str(len(positions))}
+        described = {"type": "deletion-vector-v1", "fields": [], "snapshot-id": -1, "sequence-number": -1}
+        blobs.append({**described, "offset": len(content), "length": len(blob), "properties": properties})
+        content += blob
+    footer = json.dumps({"blobs": blobs}).encode()
+    path.write_bytes(content + b"PFA1" + footer + len(footer).to_bytes(4, "little") + bytes(4) + b"PFA1")
+    return DeleteFile(str(path), "puffin")

@@ -1,6 +1,7 @@
 """Results staged the way the sink stages them, without Spark."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -10,15 +11,18 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.update import SetLocationUpdate
 from pyiceberg.transforms import parse_transform
 from pyiceberg.types import ListType, LongType, NestedField, StringType, StructType, TimestamptzType
 
 from backfill.api.backfill import Output, Publish, PublishMode, Window
+from backfill.outputs.commits import commit
 from backfill.outputs.data_files import DataFileWriter, layout
 from backfill.outputs.result import Result
 from backfill.outputs.staging import Batch, stage_batch
 
 RESULT = Result(namespace="streaming", backfill="rmi", uid="first", plan_id="0123456789abcdef", output="summary")
+TABLE = "lake.raw.out"
 HOUR_US = 3_600_000_000
 DAY_US = 24 * HOUR_US
 DAY_START_US = 1_625_961_600_000_000
@@ -40,7 +44,7 @@ Row = tuple[int, int | None]
 
 
 def output(mode: PublishMode = PublishMode.REPLACE, **changes: object) -> Output:
-    given = {"name": "summary", "table": "lake.raw.out", "timestamp_column": "ts", "publish": Publish(mode=mode)}
+    given = {"name": "summary", "table": TABLE, "timestamp_column": "ts", "publish": Publish(mode=mode)}
     return Output.model_validate({**given, **changes})
 
 
@@ -50,6 +54,17 @@ def make_table(lake: Catalog, partition: str | None = None, columns: Schema = CO
         with table.update_spec() as update:
             update.add_field("ts", parse_transform(partition), "part")
     return table
+
+
+def move_data(table: Table, directory: Path) -> None:
+    """Has the table's data written elsewhere from now on."""
+    with table.transaction() as transaction:
+        transaction.set_properties({"write.data.path": f"{directory}/moved"})
+
+
+def move_table(table: Table, directory: Path) -> None:
+    """Has all of the table's files written elsewhere from now on."""
+    commit(table, (SetLocationUpdate(location=f"{directory}/moved"),))
 
 
 def rows_of(rows: Sequence[Row], who: str) -> pa.Table:

@@ -1,5 +1,6 @@
 """Jobs on a real table, and a catalog that never answers, so that a job is under way for as long as a test wants."""
 
+import os
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -25,7 +26,7 @@ CLICKS = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
 
 
 class Clicks:
-    """A table of three hours in a catalog of its own, which only who is given its variables can open."""
+    """A table of three hours in a catalog of its own, which only who is given its properties can open."""
 
     def __init__(self, directory: Path):
         self._directory = directory
@@ -65,10 +66,10 @@ def clicks_spec(**fields: Any) -> BackfillSpec:
 
 @contextmanager
 def silent_catalog() -> Iterator[Mapping[str, str]]:
-    """The variables of a REST catalog that takes requests and never answers."""
+    """The properties of a REST catalog that takes requests and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         uri = f"http://127.0.0.1:{server.getsockname()[1]}"
-        yield catalog_variables("lake", {"type": "rest", "uri": uri, "token": "secret-token"})
+        yield {"type": "rest", "uri": uri, "token": "secret-token"}
 
 
 def ended(runner: Any, job: Job) -> JobState:
@@ -76,3 +77,16 @@ def ended(runner: Any, job: Job) -> JobState:
     state: JobState = eventually(lambda: (found := runner.state) and found.phase != "Running" and found, f"the end of {job}", 60)
     assert state.job == job
     return state
+
+
+def job_processes() -> set[int]:
+    """The processes of this test's jobs."""
+    found = set()
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            of_a_job = b"backfill.controller.job_main" in (status.parent / "cmdline").read_bytes()
+            if of_a_job and int(status.read_text().rpartition(")")[2].split()[1]) == os.getpid():
+                found.add(int(status.parent.name))
+        except OSError:
+            continue
+    return found

@@ -49,6 +49,7 @@ def wait_until_allowed(kubeconfig: Path, namespace: str | None, rules: Rules) ->
     resource, _, subresource = first["resources"][0].partition("/")
     wanted = {"group": first["apiGroups"][0], "resource": resource, "subresource": subresource, "verb": first["verbs"][0]}
     wanted |= {"namespace": namespace} if namespace else {}
+    wanted |= {"name": first["resourceNames"][0]} if "resourceNames" in first else {}
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",

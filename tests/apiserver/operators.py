@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import urllib.error
 import urllib.request
@@ -44,6 +45,7 @@ class OperatorProcess:
         command += ["--kubeconfig", str(kubeconfig), "--namespaces", namespace, "--leader-election-namespace", namespace]
         command += ["--metrics-port", port, "--health-port", port, "--log-format", "json", *options]
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYICEBERG", "KUBE"))}
+        environment["BACKFILL_OPERATOR_LOCAL_DIRECTORIES"] = tempfile.gettempdir()  # where tests have tables and workspaces
         if code is not None:
             environment["PYTHONPATH"] = str(code)
         with self.log_file.open("wb") as log:

@@ -88,7 +88,6 @@ def rich_backfill() -> Manifest:
             "spec.ordering": {"policy": "Strict", "allowedLateness": "5m"},
             "spec.maxMisalignment": "1h30m",
             "spec.outputs.0.timestampUnit": "us",
-            "spec.outputs.0.validate": {"keys": ["show_id", "at"], "minMatch": "99.95"},
             "spec.outputs.0.publish": {"mode": "Replace", "approval": "Manual"},
             "spec.execution": "Streaming",
             "spec.scaling": {"minExecutors": 2, "maxExecutors": 40, "completeWithin": "5h"},

@@ -45,17 +45,24 @@ SOURCES = some_of(
     },
 )
 PUBLISH = some_of(
-    {}, {"mode": st.sampled_from(["None", "Append", "Replace"]), "approval": st.sampled_from(["Automatic", "Manual"])}
+    {},
+    {
+        "mode": st.sampled_from(["None", "Append", "Replace"]),
+        "approval": st.sampled_from(["Automatic", "Manual"]),
+        "incomplete": st.sampled_from(["Wait", "Publish"]),
+    },
 )
 OUTPUTS = some_of(
     {"name": NAMES, "table": TABLES},
     {
         "timestampColumn": COLUMNS,
         "timestampUnit": st.sampled_from(["s", "ms", "us", "ns"]),
-        "validate": some_of({}, {"keys": st.lists(COLUMNS), "minMatch": st.sampled_from(["0", "99.9", "100.00"])}),
         "publish": PUBLISH,
     },
 )
+CATALOGS = st.lists(
+    st.sampled_from(["lake", "LAKE", "la_ke", "la-ke", "pond", "Pond", "la\u212ae", "l\u0430ke"]), min_size=1, max_size=3
+).map(lambda names: [{"name": name} for name in names])
 EXECUTORS = st.integers(1, 10000)
 SPECS = some_of(
     {
@@ -79,7 +86,7 @@ SPECS = some_of(
             {}, {"driver": st.just({"memory": "4g", "labels": {"a": "b"}}), "sparkConf": st.dictionaries(NAMES, st.text())}
         ),
         "workspace": st.just("s3://lake/backfills"),
-        "catalogs": st.just([{"name": "lake"}, {"name": "pond", "secretRef": {"name": "s"}}]) | st.just([{"name": "lake"}]),
+        "catalogs": st.just([{"name": "lake"}, {"name": "pond", "secretRef": {"name": "s"}}]) | CATALOGS,
         "planning": some_of({}, {"runIn": st.sampled_from(["Operator", "Pod"]), "targetStepBytes": st.sampled_from([1, "1Gi"])}),
         "failurePolicy": some_of({}, {"maxAttempts": st.integers(1, 100), "backoff": DURATIONS}),
         "suspend": st.booleans(),

@@ -21,7 +21,8 @@ from backfill.controller.kubernetes.cache import Cache, labelled_key
 from backfill.controller.kubernetes.client import Cluster
 from backfill.controller.kubernetes.errors import Faltering
 from backfill.controller.kubernetes.names import owner_reference
-from backfill.controller.kubernetes.plans import APPLICATION_KEY, packed
+from backfill.controller.kubernetes.packed import packed
+from backfill.controller.kubernetes.plans import APPLICATION_KEY
 from backfill.controller.kubernetes.resources import CONFIG_MAP, POD, SECRET, SPARK_APPLICATION, Resource
 from spark_applications import APACHE, KUBEFLOW, Manifest, backfill_of, production
 from waiting import eventually

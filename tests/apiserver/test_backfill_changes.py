@@ -18,6 +18,7 @@ MUTABLE: dict[str, Any] = {
     "retryNonce": "2",
     "ttlAfterFinished": "1d",
     "outputs.0.publish.approval": "Automatic",
+    "outputs.0.publish.incomplete": "Publish",
 }
 IMMUTABLE: dict[str, Any] = {
     "applicationRef.name": "other",
@@ -32,10 +33,9 @@ IMMUTABLE: dict[str, Any] = {
     "outputs.0.table": "lake.ops.other",
     "outputs.0.timestampColumn": "other",
     "outputs.0.timestampUnit": None,
-    "outputs.0.validate.minMatch": "50",
-    "outputs.0.validate": None,
     "outputs.0.publish.mode": "Append",
     "outputs": None,
+    "ignoredQueries": ["alerts"],
     "execution": "Auto",
     "workspace": None,
     "catalogs": None,

@@ -36,6 +36,25 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         {"sources.0.live": {"kafka": {"topic": "t", "value": {"schema": "{}"}}}},
         "schema goes with format: avro",
     ),
+    "Confluent's framing without the schema's id": (
+        {"sources.0.live": {"kafka": {"topic": "t", "value": {"framing": "Confluent"}}}},
+        "schemaId goes with framing: Confluent",
+    ),
+    "a schema's id that no framing writes": (
+        {"sources.0.live": {"kafka": {"topic": "t", "value": {"schemaId": 1}}}},
+        "schemaId goes with framing: Confluent",
+    ),
+    "a framing before bytes that are given as they are": (
+        {
+            "sources.0.live": {
+                "kafka": {
+                    "topic": "t",
+                    "value": {"format": "column", "column": "v", "framing": "Confluent", "schemaId": 1},
+                }
+            }
+        },
+        "leave framing out",
+    ),
     "two sources of one name": ({"sources.1.name": "impressions"}, 'spec.sources[1]: Duplicate value: {"name":"impressions"}'),
     "two sources of one topic": ({"sources.0.live": LIVE, "sources.1.live": LIVE}, "two sources have one topic"),
     "two outputs of one name": (
@@ -46,6 +65,11 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         {"outputs": [{"name": "a", "table": "lake.ops.a"}, {"name": "b", "table": "lake.ops.a"}]},
         'spec.outputs: Invalid value: "object": two outputs have one table',
     ),
+    "an output whose query is left out": (
+        {"ignoredQueries": ["alerts", "a"], "outputs": [{"name": "a", "table": "lake.ops.a"}]},
+        "the name of an output is among them",
+    ),
+    "an ignored query without a name": ({"ignoredQueries": [""]}, "spec.ignoredQueries[0]"),
     "a catalog listed twice": ({"catalogs": [{"name": "lake"}, {"name": "lake"}]}, "spec.catalogs[1]: Duplicate value"),
     "sources of a catalog that is not listed": (
         {"catalogs": [{"name": "pond"}], "outputs": []},
@@ -73,6 +97,14 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         "is the unit of no column",
     ),
     "a percentage above all": ({"outputs.0.validate": {"minMatch": "100.1"}}, "spec.outputs[0].validate.minMatch"),
+    "a gate that nothing guards, published by itself": (
+        {"outputs.0.validate": {"minMatch": "99.9"}, "outputs.0.publish": {"mode": "Replace", "approval": "Automatic"}},
+        'spec.outputs[0].validate: Invalid value: "object": is not available yet: nothing would compare',
+    ),
+    "a comparison that nobody makes, before an approval": (
+        {"outputs.0.validate": {}, "outputs.0.publish": {"mode": "Append", "approval": "Manual"}},
+        "leave validate out",
+    ),
     "a way to execute that does not exist yet": ({"execution": "Batch"}, "Batch is not available yet"),
     "more executors at least than at most": (
         {"scaling": {"minExecutors": 5, "maxExecutors": 4}},

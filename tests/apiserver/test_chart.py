@@ -158,7 +158,7 @@ def test_a_release_is_installed_upgraded_rolled_back_and_uninstalled(installed: 
         arguments = installed.admin.get(deployment).expect()["spec"]["template"]["spec"]["containers"][0]["args"]
         return [each for each in arguments if each.startswith(word)]
 
-    notes = release("install", str(CHART), "--take-ownership", "--values", "-")
+    notes = release("install", str(CHART), "--take-ownership", "--values", "-", values={"scope": "Cluster"})
     assert "No namespace is named yet" in notes
     assert argument("--namespaces") == []
     notes = release("upgrade", str(CHART), "--values", "-", values=VARIANTS["one namespace"] | {"metrics": {}})

@@ -133,6 +133,22 @@ def test_approval_is_given_to_every_output_that_waits_for_it(kubectl_backfill: K
     ]
 
 
+def test_an_approval_of_an_incomplete_result_allows_what_was_said_to_be_missing(
+    kubectl_backfill: KubectlBackfill, july: July, admin: Rest, namespace: str, editor: Path
+) -> None:
+    outputs = [
+        {"name": name, "table": f"lake.ops.{name}", "openAtEnd": 0 if name == "summary" else 3} for name in ("summary", "late")
+    ]
+    july.tell((ConditionType.PUBLISHED, "Unknown", Reason.WAITING_FOR_APPROVAL, "3 results were still open"))
+    admin.patch(f"{july.path}/status", {"status": {"outputs": outputs}}).expect()
+    kubectl_backfill("approve", "july", kubeconfig=editor)
+    assert [output.get("publish") for output in july.now["spec"]["outputs"]] == [
+        {"mode": "Append", "approval": "Automatic"},
+        None,
+        {"mode": "Replace", "approval": "Automatic", "incomplete": "Publish"},
+    ]
+
+
 def test_nothing_to_approve_is_said(kubectl_backfill: KubectlBackfill, july: July) -> None:
     kubectl_backfill("approve", "july")
     assert "no output of it waits for an approval" in kubectl_backfill("approve", "july").out

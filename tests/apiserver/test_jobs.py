@@ -1,5 +1,7 @@
 """Jobs on a cluster: credentials from Secrets, and pods whose program runs here under the driver's identity."""
 
+import base64
+import gzip
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -14,13 +16,14 @@ from roles import rules_of
 
 from backfill.api.backfill import Backfill, PlanningOptions
 from backfill.api.errors import BadInput
+from backfill.controller.job_codec import encode_progress
 from backfill.controller.jobs import Job, PlanJob, PlanResult
 from backfill.controller.kubernetes.cases import Caches
 from backfill.controller.kubernetes.client import Cluster
 from backfill.controller.kubernetes.credentials import catalog_credentials
-from backfill.controller.kubernetes.job_codec import encode_progress
 from backfill.controller.kubernetes.job_pod import job_config_map, job_name, job_pod
 from backfill.controller.kubernetes.job_pods import JobPods, PodJobs
+from backfill.controller.kubernetes.names import owner_reference
 from backfill.controller.kubernetes.pod_places import PodPlaces
 from backfill.controller.kubernetes.pool import JobPool, JobUsage
 from backfill.controller.kubernetes.resources import CONFIG_MAP, POD
@@ -67,9 +70,8 @@ class Operator:
         Relisting(self._cluster, caches.watched(), [namespace]).list_once()
         self._watching = Watching(caches.watched(), [namespace], login.connection)
         self._watching.start()
-        self.pods = JobPods(
-            self._cluster, caches.pods, caches.notes, PodPlaces(caches.pods, most), start_seconds, self.usages.append
-        )
+        places = PodPlaces(caches.pods, most, caches.backfills)
+        self.pods = JobPods(self._cluster, caches.pods, caches.notes, places, start_seconds, self.usages.append)
 
     def close(self) -> None:
         self._watching.close()
@@ -156,7 +158,9 @@ def test_the_plan_of_a_pod_is_the_one_that_the_operators_own_process_makes(stage
     in_pod = ended(runner, job)
     assert isinstance(in_pod.result, PlanResult), in_pod.error
     eventually(lambda: not stage.kubelet.pods(), "the end of a pod that has done its work")
-    pool = JobPool(lambda key: catalog_credentials(stage.cluster, stage.backfill))
+    shared = Path(stage.clicks.properties["warehouse"]).parent
+    directories = shared, Path(job.workspace.uri).parent
+    pool = JobPool(lambda key: catalog_credentials(stage.cluster, stage.backfill), directories=directories)
     own = pool.runner((stage.namespace, "january"), lambda: None)
     own.start(job)
     in_operator = ended(own, job)
@@ -204,6 +208,49 @@ def test_bad_input_and_its_problems_come_back_from_a_pod(stage: Stage) -> None:
     error = ended(runner, job).error
     assert isinstance(error, BadInput)
     assert "did you mean lake.raw.clicks?" in error.problems[0].fix
+
+
+def test_a_quota_that_is_full_is_waited_for_however_long(stage: Stage, admin: Rest) -> None:
+    quotas = f"api/v1/namespaces/{stage.namespace}/resourcequotas"
+    admin.create(quotas, {"metadata": {"name": "full"}, "spec": {"hard": {"pods": "0"}}}).expect()
+    admin.patch(f"{quotas}/full/status", {"status": {"hard": {"pods": "0"}, "used": {"pods": "0"}}}).expect()
+    job, runner = stage.job(), stage.with_secret().runner()
+    runner.start(job)
+
+    def waits() -> str:
+        return str(runner.state and runner.state.waits_for)
+
+    eventually(lambda: "room in the namespace's quota" in waits(), lambda: f"the quota, and not {waits()}")
+    assert "exceeded quota: full" in waits()
+    assert not stage.kubelet.pods()
+    admin.delete(f"{quotas}/full").expect()
+    pod = eventually(lambda: runner.state and stage.kubelet.pods(), "the job's pod")[0]
+    stage.kubelet.run(pod)
+    assert ended(runner, job).phase == "Done"
+
+
+@pytest.mark.hostile
+def test_pods_and_results_that_a_tenant_forges_hold_up_nobody(stage: Stage, admin: Rest) -> None:
+    uid = stage.backfill.metadata.uid
+    for number in range(4):
+        forged = {
+            "metadata": {
+                "name": f"january-job-{number:010x}" if number % 2 else f"forged-{number}",
+                "labels": {"backfill.dev/backfill": "january" if number % 2 else "nobody", "backfill.dev/job": "plan"},
+                "ownerReferences": [owner_reference("january", uid)] if number < 2 else [],
+            },
+            "spec": {"containers": [{"name": "c", "image": "sleep"}]},
+        }
+        admin.create(f"api/v1/namespaces/{stage.namespace}/pods", forged).expect()
+    august = stage.with_secret().another("august")
+    job, runner = stage.job(august), stage.jobs_of(august, stage.operator(most=2))
+    runner.start(job)
+    eventually(lambda: runner.state and not runner.state.waits_for.startswith("its turn"), "its turn")
+    eventually(lambda: [pod for pod in stage.kubelet.pods() if "august-job" in pod["metadata"]["name"]], "its pod")
+    (name,) = [pod["metadata"]["name"] for pod in stage.kubelet.pods() if "august-job" in pod["metadata"]["name"]]
+    bomb = base64.b64encode(gzip.compress(b"[" + b"[]," * 5_000_000 + b"0]")).decode()
+    admin.patch(f"api/v1/namespaces/{stage.namespace}/configmaps/{name}", {"binaryData": {"result": bomb}}).expect()
+    assert "can not be read" in str(ended(runner, job).error)
 
 
 def test_secrets_do_not_come_back_from_a_pod(stage: Stage) -> None:

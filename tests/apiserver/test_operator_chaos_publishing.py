@@ -20,7 +20,7 @@ from rest import Manifest
 from written import CutWrite
 
 from backfill.controller.kubernetes.names import child_name
-from backfill.outputs.publish import PUBLISHED_FROM
+from backfill.outputs.doubled import PUBLISHED_FROM
 from backfill.outputs.result import Result
 from staged import stage_rows
 from table_jobs import CLICKS, HOURS, START

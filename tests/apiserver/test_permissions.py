@@ -8,7 +8,7 @@ from identities import ServiceAccountMaker, kubeconfig_of
 from operators import OperatorProcess, running, wait_until_ready
 from played import PlayedRun
 from proxy import UnreliableProxy
-from rest import BACKFILLS, Rest
+from rest import BACKFILLS, Answer, Rest
 from roles import OPERATOR_NAMESPACE, granted, may, rules_of, shipped, shipped_files
 from samples import BACKFILL
 
@@ -96,7 +96,8 @@ def operator_namespace(admin: Rest) -> str:
 @pytest.fixture(params=["cluster", "namespaced"])
 def variant(request: pytest.FixtureRequest, admin: Rest, crds: None, namespace: str, operator_namespace: str) -> Iterator[str]:
     """Each variant of the operator's permissions; the namespaced one is granted in the test's namespace."""
-    with granted(admin, namespace, "operator.yaml", f"operator-{request.param}.yaml"):
+    files = ("operator.yaml", f"operator-{request.param}.yaml", "operator-boundary.yaml")
+    with granted(admin, namespace, *files):
         yield request.param
 
 
@@ -105,6 +106,7 @@ def operator_kubeconfig(admin: Rest, cluster_admin: Path, variant: str, namespac
     path = kubeconfig_of(admin, cluster_admin, OPERATOR_NAMESPACE, "backfill-operator", tmp_path / "operator.kubeconfig")
     user = Rest(path)
     eventually(lambda: may(user, "create", "events", namespace), "the permissions are known")
+    eventually(lambda: _make(user, namespace, dryRun="All").status == 403, "the boundary is known")
     user.close()
     return path
 
@@ -167,9 +169,49 @@ def test_secrets_are_read_only_where_that_is_granted(
 ) -> None:
     operator = Rest(operator_kubeconfig)
     with granted(admin, namespace, "operator-secrets.yaml"):
-        eventually(lambda: may(operator, "get", "secrets", namespace), "the permission is known")
-        assert not may(operator, "get", "secrets", "default")
+        eventually(lambda: may(operator, "get", "secrets", namespace, "lake-catalog"), "the permission is known")
+        assert not may(operator, "get", "secrets", namespace, "another")
+        assert not may(operator, "get", "secrets", "default", "lake-catalog")
         assert not any(may(operator, verb, "secrets", namespace) for verb in ("list", "watch", "create", "patch", "delete"))
+
+
+@pytest.mark.hostile
+def test_whoever_takes_over_the_operators_account_reaches_only_what_belongs_to_a_backfill(
+    variant: str, operator_kubeconfig: Path, admin: Rest, namespace: str
+) -> None:
+    """Its roles allow more: they know kinds and namespaces, and no owners."""
+    operator, pods = Rest(operator_kubeconfig), f"api/v1/namespaces/{namespace}/pods"
+    owner = {"apiVersion": "backfill.dev/v1alpha1", "kind": "Backfill", "name": "b", "uid": "1", "controller": True}
+    attempt = {"app.kubernetes.io/managed-by": "backfill-operator", "backfill.dev/attempt": "1"}
+    for name, metadata in {"of-a-team": {}, "driver": {"labels": attempt}, "job": {"ownerReferences": [owner]}}.items():
+        admin.create(pods, _pod(metadata | {"name": name})).expect()
+        admin.create(f"api/v1/namespaces/{namespace}/configmaps", {"metadata": metadata | {"name": name}}).expect()
+
+    assert operator.delete(f"{pods}/of-a-team").status == 403
+    assert operator.delete(f"{pods}/driver").ok and operator.delete(f"{pods}/job").ok
+    assert operator.create(pods, _pod({"name": "x", "labels": attempt})).status == 403
+    assert operator.create(pods, _pod({"name": "x", "ownerReferences": [owner]}), dryRun="All").ok
+    maps = f"api/v1/namespaces/{namespace}/configmaps"
+    assert operator.patch(f"{maps}/of-a-team", {"data": {"x": "y"}}).status == 403
+    assert operator.patch(f"{maps}/of-a-team", {"metadata": {"ownerReferences": [owner]}}).status == 403
+    assert operator.patch(f"{maps}/job", {"data": {"x": "y"}}).ok
+    assert operator.delete(f"{maps}/driver").status == 403
+    assert operator.delete(f"{maps}/job").ok
+    if variant == "cluster":
+        refused = _make(operator, "kube-system", owner)
+        assert (refused.status, "does not work in namespace kube-system" in refused.message) == (403, True)
+    operator.close()
+
+
+def _pod(metadata: dict[str, object]) -> dict[str, object]:
+    containers = [{"name": "c", "image": "i"}]
+    return {"metadata": metadata, "spec": {"containers": containers, "automountServiceAccountToken": False}}
+
+
+def _make(user: Rest, namespace: str, *owners: dict[str, object], **query: str) -> Answer:
+    return user.create(
+        f"api/v1/namespaces/{namespace}/configmaps", {"metadata": {"name": "made", "ownerReferences": list(owners)}}, **query
+    )
 
 
 def test_a_whole_run_needs_no_more_than_this(
@@ -184,7 +226,7 @@ def test_a_whole_run_needs_no_more_than_this(
     """The operator and the driver's end from the start to the end of a Backfill, which is then deleted."""
     refused = refusals(proxy)
     with (
-        granted(admin, namespace, "operator-secrets.yaml"),
+        granted(admin, namespace, "operator-secrets.yaml", secret="january-catalog"),
         running(operator := started_operator(variant, operator_kubeconfig, namespace, proxy, tmp_path)),
     ):
         run = PlayedRun(admin, namespace, tmp_path)

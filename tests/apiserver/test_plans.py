@@ -38,8 +38,9 @@ def stored(admin: Rest, namespace: str) -> Backfill:
     return read_json(Backfill, admin.create(BACKFILLS.format(namespace), BACKFILL).expect())
 
 
-def planned(backfill: Backfill, plan: PlanHeader) -> Backfill:
-    return backfill.model_copy(update={"status": backfill.status.model_copy(update={"plan_id": plan.plan_id})})
+def planned(backfill: Backfill, plan: PlanHeader, digest: str = "") -> Backfill:
+    status = backfill.status.model_copy(update={"plan_id": plan.plan_id, "plan_digest": digest})
+    return backfill.model_copy(update={"status": status})
 
 
 def config_map(namespace: str) -> str:
@@ -123,6 +124,27 @@ def test_a_header_that_is_damaged_or_somebody_elses_is_told_so(
     admin.patch(config_map(namespace), damage).expect()
     with pytest.raises(PlanCorrupt, match=told):
         KubernetesPlans(cluster).header(planned(backfill, plan))
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("recorded", [True, False], ids=["with a digest", "by an earlier version"])
+def test_a_config_map_that_a_tenant_has_filled_costs_nothing(
+    cluster: Cluster, backfill: Backfill, admin: Rest, namespace: str, recorded: bool
+) -> None:
+    plan = header()
+    KubernetesPlans(cluster).keep(backfill, plan)
+    seen = planned(backfill, plan, plan.digest if recorded else "")
+    assert KubernetesPlans(cluster).header(seen) == plan
+    forged = plan.model_copy(update={"step_starts_us": tuple(reversed(plan.step_starts_us))})
+    fillings = [b"0" * (60 * 2**20), b"[" + b"[]," * 5_000_000 + b"0]", b'{"spec":' * 100_000]
+    fillings += [forged.to_json()] if recorded else []
+    for filling in fillings:
+        content = base64.b64encode(gzip.compress(filling)).decode()
+        admin.patch(config_map(namespace), {"binaryData": {"plan.json.gz": content, "application.json.gz": content}}).expect()
+        with pytest.raises(PlanCorrupt, match=r"can not be read|another one than was planned"):
+            KubernetesPlans(cluster).header(seen)
+        if filling != fillings[-1] or not recorded:
+            assert kept_application(cluster, seen) is None
 
 
 def test_a_header_that_can_not_be_read_now_is_not_lost(backfill: Backfill, cluster_admin: Path, tmp_path: Path) -> None:

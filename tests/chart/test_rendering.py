@@ -88,7 +88,7 @@ def test_by_default_the_operator_is_that_of_the_plain_manifests() -> None:
 
 def test_values_reach_the_operator() -> None:
     values = VARIANTS["one namespace"] | {
-        "workspace": {"uri": "s3://lake/work"},
+        "workspace": {"uri": "s3://lake/work", "below": "s3://lake/work"},
         "workers": 3,
         "jobs": {"concurrent": 4, "memory": "3Gi", "pods": 7},
         "apiRequestsPerSecond": 12.5,
@@ -96,7 +96,7 @@ def test_values_reach_the_operator() -> None:
     }
     settings = parse(operator_arguments(rendered(values)), ENVIRONMENT)
     assert settings.namespaces == ("streaming",)
-    assert settings.default_workspace == "s3://lake/work"
+    assert settings.default_workspace == settings.workspaces_below == "s3://lake/work"
     assert (settings.workers, settings.jobs, settings.job_memory, settings.job_pods) == (3, 4, 3 * 2**30, 7)
     assert (settings.qps, settings.log_level, settings.log_format) == (12.5, "debug", "text")
 
@@ -110,12 +110,42 @@ def test_in_the_whole_cluster_no_namespaces_are_named() -> None:
     [({}, "3584Mi"), ({"concurrent": 3, "memory": "2Gi"}, "6656Mi"), ({"concurrent": 1, "memory": "1536Mi"}, "2048Mi")],
 )
 def test_a_replica_may_use_what_its_jobs_may_take(jobs: Values, limit: str) -> None:
-    assert pod_spec({"jobs": jobs})["containers"][0]["resources"]["limits"] == {"memory": limit}
+    assert pod_spec({"jobs": jobs})["containers"][0]["resources"]["limits"] == {"memory": limit, "ephemeral-storage": "2Gi"}
 
 
 def test_a_limit_that_is_given_is_taken() -> None:
-    resources = pod_spec({"resources": {"limits": {"memory": "8Gi", "cpu": "2"}}})["containers"][0]["resources"]
-    assert resources["limits"] == {"memory": "8Gi", "cpu": "2"}
+    limits = {"memory": "8Gi", "cpu": "2", "ephemeral-storage": "4Gi"}
+    assert pod_spec({"resources": {"limits": limits}})["containers"][0]["resources"]["limits"] == limits
+
+
+def test_the_operators_token_lasts_an_hour_and_is_the_only_one(manifests: list[Manifest]) -> None:
+    spec = one(manifests, "Deployment")["spec"]["template"]["spec"]
+    assert spec["automountServiceAccountToken"] is False
+    sources = next(volume for volume in spec["volumes"] if volume["name"] == "token")["projected"]["sources"]
+    assert [each["serviceAccountToken"] for each in sources if "serviceAccountToken" in each] == [
+        {"path": "token", "expirationSeconds": 3600}
+    ]
+
+
+def test_pods_have_a_user_namespace_of_their_own_where_that_is_wished() -> None:
+    assert "hostUsers" not in pod_spec({}) and pod_spec({"hostUsers": False})["hostUsers"] is False
+
+
+def test_the_addresses_where_clouds_hand_out_credentials_can_be_closed() -> None:
+    policy = one(rendered({"networkPolicy": {"denyLinkLocal": True}}), "NetworkPolicy")["spec"]
+    dns, rest = policy["egress"]
+    assert policy["policyTypes"] == ["Ingress", "Egress"] and {each["port"] for each in dns["ports"]} == {53}
+    assert {"cidr": "0.0.0.0/0", "except": ["169.254.0.0/16"]} in [each.get("ipBlock") for each in rest["to"]]
+    assert one(rendered({}), "NetworkPolicy")["spec"]["policyTypes"] == ["Ingress"]
+
+
+def test_the_boundary_is_drawn_around_the_account_that_the_operator_has() -> None:
+    for values in ({}, {"serviceAccount": {"create": False, "name": "given"}}, {"fullnameOverride": "another"}):
+        manifests = rendered(values)
+        account = one(manifests, "Deployment")["spec"]["template"]["spec"]["serviceAccountName"]
+        (condition,) = one(manifests, "ValidatingAdmissionPolicy")["spec"]["matchConditions"]
+        assert condition["expression"] == f"request.userInfo.username == 'system:serviceaccount:backfill-operator:{account}'"
+        assert one(manifests, "ValidatingAdmissionPolicyBinding")["spec"]["validationActions"] == ["Deny"]
 
 
 @pytest.mark.parametrize(
@@ -168,6 +198,11 @@ def test_two_releases_share_no_names() -> None:
     assert not names("one") & names("two")
 
 
+def test_releases_of_one_name_in_two_namespaces_share_no_policy() -> None:
+    policies = [one(rendered({}, namespace=each), "ValidatingAdmissionPolicy")["metadata"]["name"] for each in ("one", "two")]
+    assert policies[0] != policies[1]
+
+
 def without_what_is_empty(values: Values) -> Values:
     """The same values with null in the place of every empty one, by which helm forgets it."""
 
@@ -178,7 +213,7 @@ def without_what_is_empty(values: Values) -> Values:
 
 
 def test_what_is_empty_may_be_taken_away() -> None:
-    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    values = yaml.safe_load((CHART / "values.yaml").read_text()) | {"scope": "Cluster"}
     for each in values["metrics"].values():
         each["enabled"] = True
     kinds = {each["kind"] for each in rendered(without_what_is_empty(values))}

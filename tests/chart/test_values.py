@@ -19,6 +19,7 @@ BAD: dict[str, tuple[Values, tuple[str, ...]]] = {
     "service accounts as a word": ({"namespaces": [{"name": "a", "drivers": "spark"}]}, ("namespaces/0/drivers", "want array")),
     "a namespace twice": ({"namespaces": [{"name": "a"}, {"name": "a"}]}, ("namespaces names a twice",)),
     "planning in pods of nobody": ({"namespaces": [{"name": "a", "planInPods": True}]}, ("planInPods of a needs drivers",)),
+    "no namespace at all": ({"namespaces": []}, ("namespaces is empty", "--set namespaces[0].name=streaming")),
     "chosen namespaces without one": ({"scope": "Namespaces"}, ("--set namespaces[0].name=streaming",)),
     "a number as text": ({"replicas": "two"}, ("replicas", "want integer")),
     "no workers": ({"workers": 0}, ("workers", "minimum")),
@@ -29,6 +30,8 @@ BAD: dict[str, tuple[Values, tuple[str, ...]]] = {
     "a repository with its tag": ({"image": {"repository": "r.example.com/b:1.0"}}, ("image/repository", "r.example.com/b:1.0")),
     "a name that no Service may have": ({"fullnameOverride": "2nd"}, ("2nd can not be a Service's name", "fullnameOverride")),
     "a workspace that is no place": ({"workspace": {"uri": "backfills"}}, ("workspace/uri", "backfills")),
+    "a workspace with a query": ({"workspace": {"uri": "s3://lake/prod?"}}, ("workspace/uri", "s3://lake/prod?")),
+    "a part of each namespace nowhere": ({"workspace": {"below": "lake"}}, ("workspace/below", "lake")),
     "a catalog without its Secret": ({"catalogs": [{"name": "lake"}]}, ("catalogs", "secretName")),
     "a catalog whose name PyIceberg can not be told": (
         {"catalogs": [{"name": "my_lake", "secretName": "s"}]},
@@ -88,7 +91,7 @@ def test_a_default_can_be_replaced_and_not_be_taken_away() -> None:
                 yield from sections(rule, given[key])
 
     for part, given in sections(schema, values):
-        assert set(part.get("required", ())) == {key for key, default in given.items() if default not in ("", [], {})}
+        assert set(part.get("required", ())) == {key for key, default in given.items() if default not in (None, "", [], {})}
 
 
 def test_every_value_is_explained_in_the_readme() -> None:

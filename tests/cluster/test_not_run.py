@@ -28,7 +28,8 @@ def stopped(installation: Installation, teams: dict[str, Team], plays: Plays) ->
     named = {"no-image": "open", "no-quota": "poor", "wrong-secret": "open"}
     made = {name: Replay(teams[team], plays.summary(name)) for name, team in named.items()}
     teams["poor"].apply(_QUOTA)
-    teams["open"].apply(teams["open"].secret(OTHER_SECRET, **catalog_properties(Path("/nowhere"))))
+    nowhere = Path(teams["open"].storage.workspace).parent / "nowhere"
+    teams["open"].apply(teams["open"].secret(OTHER_SECRET, **catalog_properties(nowhere)))
     catalogs = [{"name": "lake", "secretRef": {"name": OTHER_SECRET}}]
     made["no-image"].begin(overrides={"driver": {"image": "localhost/no-such-image:1"}})
     made["no-quota"].begin(failurePolicy={"backoff": "1s", "maxAttempts": 1})

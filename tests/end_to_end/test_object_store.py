@@ -74,7 +74,7 @@ def lake(programs: Programs, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_workspace_is_removed_at_once_from_a_store_that_keeps_directories(lake: Catalog, store: ObjectStore) -> None:
-    place = Workspace("s3://lake/backfills/default/removed", lake.name)
+    place = Workspace.below("s3://lake/backfills", lake.name, "default", "removed")
     for name in ("plans/3fa2/plan.json", "plans/3fa2/splits.parquet", "checkpoints/hourly/commits/0", "checkpoints/metadata"):
         place.write(name, b"{}")
     place.child("plans").remove()

@@ -101,7 +101,64 @@ write_output(rows, "copies").awaitTermination()
 """,
 }
 
+_IN_NEW_YORK = """
+local = F.date_format("at", "yyyy-MM-dd HH:mm:ss")
+rows = kafka(spark).withColumn("user", F.dayofmonth("at") * 100 + F.hour("at")).withColumn("at", F.to_timestamp(local))
+rows.writeStream.queryName("copies").start().awaitTermination()
+"""
+
+IN_NEW_YORK = {
+    "a time zone of the program's own, set in its session": """
+spark = SparkSession.builder.getOrCreate()
+spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+"""
+    + _IN_NEW_YORK,
+    "its own time zone, in the SparkConf of a context made by hand, and another session": """
+SparkSession.builder.getOrCreate().stop()
+conf = SparkConf().setAppName("by hand").set("spark.sql.session.timeZone", "America/New_York")
+first = SparkSession(SparkContext(conf=conf))
+kafka(first)
+spark = first.newSession()
+"""
+    + _IN_NEW_YORK,
+}
+"""Programs whose days and hours are those of New York: ``user`` says both, and ``at`` has been local text in between."""
+
+SIDE_QUERIES = {
+    "queries that are left out": """
+spark = SparkSession.builder.getOrCreate()
+alarms = spark.readStream.format("kafka").option("subscribe", "a-topic-without-a-source").load()
+records = kafka(spark).select(F.to_json(F.struct("*")).alias("value"))
+left_out = [
+    alarms.groupBy("key").count().writeStream.outputMode("complete").queryName("alerts").foreachBatch(print).start(),
+    records.writeStream.format("kafka").option("topic", "alerts").start(),
+    kafka(spark).writeStream.format("console").start(),
+    kafka(spark).writeStream.format("memory").queryName("peek").start(),
+]
+assert [query.name for query in left_out] == ["alerts", None, None, "peek"]
+assert all(query.isActive and query.lastProgress is None and query.exception() is None for query in left_out)
+assert spark.sql("select id from peek").count() == 0
+left_out[0].stop()
+assert [query.isActive for query in left_out] == [False, True, True, True]
+main = kafka(spark).writeStream.format("parquet").start("/production/copies")
+assert {query.id for query in spark.streams.active} == {main.id, *(query.id for query in left_out[1:])}
+assert spark.streams.get(left_out[2].id) is left_out[2]
+left_out[3].awaitTermination()
+""",
+}
+"""Programs that are run with ``alerts`` among their ignored queries."""
+
 REFUSED = {
+    "a topic of queries that are left out, read by another one": (
+        'rows = SparkSession.builder.getOrCreate().readStream.format("kafka").option("subscribe", "other").load()\n'
+        'rows.writeStream.queryName("copies").start()',
+        "add a source with live.kafka.topic: other",
+    ),
+    "records for Kafka": (
+        'kafka(SparkSession.builder.getOrCreate()).selectExpr("to_json(struct(*)) as value")'
+        '.writeStream.format("kafka").option("topic", "copies-of-events").start()',
+        "a query without a name, which writes to copies-of-events (kafka), gives records with key and value",
+    ),
     "foreachBatch": (
         "kafka(SparkSession.builder.getOrCreate()).writeStream.foreachBatch(lambda rows, batch: None).start()",
         "foreachBatch runs the application's own code",

@@ -90,8 +90,8 @@ class Lake:
                     "spark.master": "local[2,4]",
                     "spark.sql.shuffle.partitions": "2",
                     "spark.ui.enabled": "false",
-                    "spark.sql.session.timeZone": "UTC",
                 },
+                "sparkDefaults": {"spark.sql.session.timeZone": "UTC"},
             }
         )
 

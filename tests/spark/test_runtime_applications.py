@@ -5,10 +5,12 @@ import os
 import subprocess
 import sys
 from contextlib import ExitStack
+from datetime import timedelta
 from pathlib import Path
 
-from applications import FAILED, FINISHING, PREAMBLE, REFUSED
-from drivers import ROWS_PER_STEP, Lake, assign, controlled, environment, status
+import pytest
+from applications import FAILED, FINISHING, IN_NEW_YORK, PREAMBLE, REFUSED, SIDE_QUERIES
+from drivers import ROWS_PER_STEP, START, Lake, assign, controlled, environment, status
 from pyiceberg.catalog import Catalog
 
 from backfill.runtime.settings import RuntimeSettings
@@ -16,27 +18,34 @@ from backfill.runtime.settings import RuntimeSettings
 STEPS = 2
 
 
+@pytest.mark.timeout(900)  # thirty applications, one after the other
 def test_applications_run_unmodified_or_are_refused_with_the_reason(tmp_path: Path, lake: Catalog) -> None:
     history = Lake(tmp_path, lake, STEPS)
-    programs = FINISHING | {name: program for name, (program, _) in (REFUSED | FAILED).items()}
-    settings = {name: _settings(history, number, program) for number, (name, program) in enumerate(programs.items())}
+    finishing = FINISHING | SIDE_QUERIES | IN_NEW_YORK
+    programs = finishing | {name: program for name, (program, _) in (REFUSED | FAILED).items()}
+    settings = {name: _settings(history, number, name, program) for number, (name, program) in enumerate(programs.items())}
     outcomes = dict(zip(programs, _run(tmp_path, list(settings.values())), strict=True))
 
-    assert {name: outcomes[name][0] for name in FINISHING} == dict.fromkeys(FINISHING, "Finished"), outcomes
-    for name in FINISHING:
+    assert {name: outcomes[name][0] for name in finishing} == dict.fromkeys(finishing, "Finished"), outcomes
+    for name in finishing:
         rows = history.result(settings[name].backfill, "copies")
         assert {row["id"] for row in rows} == set(range(STEPS * ROWS_PER_STEP)), name
         assert len(rows) == status(settings[name]).queries[0].sources[0].rows == STEPS * ROWS_PER_STEP, name
+    for name in IN_NEW_YORK:
+        rows = history.result(settings[name].backfill, "copies")
+        assert {row["user"] for row in rows} == {1020}, f"{name}: the evening of the day before, as production would say"
+        assert {row["at"] for row in rows} == {START + row * timedelta(seconds=10) for row in range(STEPS * ROWS_PER_STEP)}, name
     for reason, cases in (("UnsupportedProgram", REFUSED), ("ApplicationFailed", FAILED)):
         for name, (_, words) in cases.items():
             assert outcomes[name][:2] == ["Failed", reason], (name, outcomes[name])
             assert words in outcomes[name][2], (name, outcomes[name])
 
 
-def _settings(history: Lake, number: int, program: str) -> RuntimeSettings:
+def _settings(history: Lake, number: int, name: str, program: str) -> RuntimeSettings:
     main_file = history.directory / f"application_{number}.py"
     main_file.write_text(PREAMBLE + program)
-    settings = history.settings(f"case-{number}", main_file)
+    ignored = ("alerts",) if "left out" in name else ()
+    settings = history.settings(f"case-{number}", main_file).model_copy(update={"ignored_queries": ignored})
     assign(settings, history.header, STEPS)
     return settings
 

@@ -118,7 +118,7 @@ def _settings(output: Output) -> RuntimeSettings:
 def test_the_window_s_rows_of_every_batch_are_in_the_branch_and_main_is_untouched(stream: Stream) -> None:
     stream.run()
     assert stream.written() == list(range(ROWS, 3 * ROWS))
-    assert read_staged(stream.table.metadata, RESULT) == Staged("copy", BATCHES - 1, rows=2 * ROWS, rows_outside_window=2 * ROWS)
+    assert read_staged(stream.table.metadata, RESULT) == Staged("copy", BATCHES - 1, 2 * ROWS, 2 * ROWS, files=2)
     assert stream.table.current_snapshot() is None
     assert {len(file.partition) for file in staged_files(stream.table, RESULT)} == {1}
     assert len(staged_files(stream.table, RESULT)) == 2, "one file for each hour"
@@ -136,7 +136,7 @@ def test_times_are_the_same_moments_in_whatever_zone_the_session_is(stream: Stre
 def test_tasks_that_fail_are_tried_again_without_doubling(stream: Stream) -> None:
     stream.run(lambda frame: frame.repartition(2).withColumn("id", _failing_at_first("id")))
     assert stream.written() == list(range(ROWS, 3 * ROWS))
-    remove_orphans(stream.output, RESULT)
+    remove_orphans(stream.output, RESULT, None)
     assert stream.written() == list(range(ROWS, 3 * ROWS))
 
 
@@ -146,7 +146,7 @@ def test_a_batch_that_failed_leaves_nothing_and_is_run_again(stream: Stream) -> 
     assert stream.written() == list(range(ROWS, 2 * ROWS))
     stream.run()
     assert stream.written() == list(range(ROWS, 3 * ROWS))
-    remove_orphans(stream.output, RESULT)
+    remove_orphans(stream.output, RESULT, None)
     on_disk = {path.name for path in Path(stream.table.location()).rglob("*.parquet")}
     assert on_disk == {Path(file.file_path).name for file in staged_files(stream.table, RESULT)}
 

@@ -19,8 +19,10 @@ from pyspark.sql.types import LongType
 
 from backfill.api.backfill import BackfillSpec
 from backfill.api.errors import InvalidPlanInput
-from backfill.runtime.columns import microseconds
+from backfill.runtime.columns import column_of, microseconds
+from backfill.runtime.frames import SourceFrames
 from backfill.runtime.kafka_rows import kafka_frame
+from backfill.runtime.progress import committed_batch
 from backfill.runtime.source import source_frame
 
 START = datetime(2021, 7, 11, tzinfo=UTC)
@@ -182,19 +184,98 @@ def test_the_value_of_a_record_can_be_an_avro_record(spark: SparkSession, rows_a
     assert decoded == [{"at": AT.replace(tzinfo=UTC), "user": name} for name in ("ann", None)]
 
 
+def test_a_program_that_strips_confluents_framing_decodes_the_record(
+    spark: SparkSession, rows_as: Callable[..., Backfill]
+) -> None:
+    schema = {"type": "record", "name": "Event", "fields": [{"name": "user", "type": ["null", "string"]}]}
+    value = {"format": "avro", "schema": json.dumps(schema), "framing": "Confluent", "schemaId": 258}
+    backfill = rows_as(live={"kafka": {"topic": "raw", "value": value}})
+    frame = kafka_frame(spark, backfill.settings, "events").select("value", F.expr("substring(value, 6)").alias("body"))
+    records = all_rows(backfill, frame)
+    assert [bytes(record.value[:5]) for record in records] == [b"\x00\x00\x00\x01\x02"] * 2
+    decoded = [fastavro.schemaless_reader(io.BytesIO(bytes(record.body)), schema, None) for record in records]
+    assert decoded == [{"user": "ann"}, {"user": None}]
+
+
+def test_json_can_have_confluents_framing_too(spark: SparkSession, rows_as: Callable[..., Backfill]) -> None:
+    value = {"framing": "Confluent", "schemaId": 2**31 - 1}
+    backfill = rows_as(live={"kafka": {"topic": "raw", "value": value}})
+    full, _ = all_rows(backfill, kafka_frame(spark, backfill.settings, "events"))
+    assert bytes(full.value[:5]) == b"\x00\x7f\xff\xff\xff"
+    assert json.loads(bytes(full.value[5:]))["user"] == "ann"
+
+
+def test_a_schema_that_is_none_is_refused_before_anything_runs(spark: SparkSession, rows_as: Callable[..., Backfill]) -> None:
+    value = {"format": "avro", "schema": '{"type": "record", "name": "E", "fields": [{"name": "a", "type": "text"}]}'}
+    with pytest.raises(InvalidPlanInput, match=r"live\.kafka\.value\.schema is no Avro schema: text"):
+        kafka_frame(spark, rows_as(live={"kafka": {"topic": "raw", "value": value}}).settings, "events")
+
+
+@pytest.fixture
+def in_new_york(spark: SparkSession) -> Iterator[None]:
+    """A session as a program makes it that counts days in local time."""
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    yield
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+@pytest.mark.usefixtures("in_new_york")
 def test_the_time_zone_of_the_session_changes_no_moment(spark: SparkSession, rows_as: Callable[..., Backfill]) -> None:
     backfill = rows_as(live=TOPIC)
-    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
-    try:
-        frame = kafka_frame(spark, backfill.settings, "events")
-        moments = frame.select(F.unix_micros("timestamp").alias("us"), F.col("value").cast("string").alias("value"))
-        full, _ = all_rows(backfill, moments)
-        observed = backfill.queries[0].recentProgress[0].observedMetrics["backfill.source.events"]
-    finally:
-        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    text = F.col("value").cast("string")
+    parsed = F.from_json(text, "at timestamp_ntz, zoned timestamp")
+    frame = kafka_frame(spark, backfill.settings, "events").select(
+        F.unix_micros("timestamp").alias("us"),
+        text.alias("value"),
+        F.unix_micros(parsed["zoned"]).alias("zoned_us"),
+        parsed["at"].cast("string").alias("at"),
+    )
+    full, _ = all_rows(backfill, frame)
+    (observed,) = backfill.queries[0].recentProgress[0].observedMetrics.values()
     moment_us = 1_625_961_900_123_456
-    assert full.us == observed.min_us == observed.max_us == moment_us
-    assert json.loads(full.value)["zoned"] == "2021-07-11T00:05:00.123456Z"
+    assert full.us == full.zoned_us == observed.min_us == observed.max_us == moment_us
+    value = json.loads(full.value)
+    assert (value["at"], value["zoned"], value["day"]) == (AT.isoformat(), f"{AT.isoformat()}Z", "2021-07-11")
+    assert full.at == str(AT)
+
+
+@pytest.mark.usefixtures("in_new_york")
+def test_the_time_zone_of_the_session_changes_no_avro_value(spark: SparkSession, rows_as: Callable[..., Backfill]) -> None:
+    local = {"type": "long", "logicalType": "local-timestamp-micros"}
+    schema = {
+        "type": "record",
+        "name": "Event",
+        "fields": [
+            {"name": "at", "type": local},
+            {"name": "zoned", "type": ["null", local]},
+            {"name": "sizes", "type": ["null", {"type": "map", "values": ["null", "int"]}]},
+        ],
+    }
+    value = {"format": "avro", "schema": json.dumps(schema)}
+    backfill = rows_as(live={"kafka": {"topic": "raw", "value": value}})
+    full, empty = all_rows(backfill, kafka_frame(spark, backfill.settings, "events"))
+    read = [fastavro.schemaless_reader(io.BytesIO(bytes(each.value)), schema, None) for each in (full, empty)]
+    assert read == [{"at": AT, "zoned": AT, "sizes": {"s": 7, "none": None}}, {"at": AT, "zoned": None, "sizes": None}]
+
+
+def test_one_query_can_read_a_source_in_both_shapes_and_counts_its_rows_once(
+    spark: SparkSession, rows_as: Callable[..., Backfill]
+) -> None:
+    backfill = rows_as(live=TOPIC)
+    frames = SourceFrames(backfill.settings)
+    users = F.from_json(F.col("value").cast("string"), "user string")["user"].alias("user")
+    records, rows = frames.kafka(spark, "events"), frames.rows(spark, "events")
+    both = (
+        records.select("timestamp", users)
+        .union(rows.select("at", "user"))
+        .union(frames.rows(spark, "events").select("at", "user"))
+    )
+    found = all_rows(backfill, both)
+    assert sorted(str(row.user) for row in found) == ["None"] * 3 + ["ann"] * 3
+    assert {row.timestamp for row in found} == {AT}
+    first = committed_batch(backfill.queries[0].recentProgress[0])
+    assert first is not None
+    assert (first.rows, first.ends) == ({"events": 2}, {"events": 1})
 
 
 @pytest.mark.parametrize(
@@ -211,3 +292,11 @@ def test_a_column_that_does_not_fit_a_record_is_named(
 ) -> None:
     with pytest.raises(InvalidPlanInput, match=message):
         kafka_frame(spark, rows_as(**source).settings, "events")
+
+
+def test_a_column_is_found_by_its_name_also_with_dots_in_it(spark: SparkSession) -> None:
+    frame = spark.sql("select 1 as `a.b`, named_struct('b.c', 2, 'd', named_struct('e`f', 3)) as a")
+    names = ["a.b", "a.b.c", "a.d.e`f"]
+    assert [frame.select(column_of(frame, name)[0]).first()[0] for name in names] == [1, 2, 3]
+    with pytest.raises(InvalidPlanInput, match=r"no column a\.c in what is read"):
+        column_of(frame, "a.c")

@@ -4,6 +4,8 @@ import operator
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -15,3 +17,18 @@ def test_the_operator_folder_is_not_a_package_because_it_would_shadow_the_standa
 def test_no_file_names_a_package_registry() -> None:
     pinned = (ROOT / "constraints.txt").read_text()
     assert re.findall(r"^(?![\w.\[\]-]+==[\w.+!]+$).+$", pinned, flags=re.MULTILINE) == []
+
+
+@pytest.mark.parametrize("extra", ["operator", "spark"])
+def test_the_images_have_the_libraries_that_everything_was_tested_with(extra: str) -> None:
+    pinned = set((ROOT / "constraints.txt").read_text().splitlines())
+    listed = (ROOT / "spark-images" / f"requirements-{extra}.txt").read_text()
+    installed = set(re.findall(r"^[\w.-]+==\S+", listed, flags=re.MULTILINE))
+    own = set((ROOT / "spark-images" / "catalogs.txt").read_text().splitlines())
+    assert {_normal(each) for each in installed} <= {_normal(each) for each in pinned | own}
+    assert re.findall(r"^(?!#|[\w.-]+==\S+ \\$|    --hash=sha256:[0-9a-f]{64}( \\)?$).+$", listed, flags=re.MULTILINE) == []
+
+
+def _normal(requirement: str) -> str:
+    name, _, version = requirement.partition("==")
+    return f"{re.sub('[-_.]+', '-', name).lower()}=={version}"

@@ -54,10 +54,10 @@ helm.sh/chart: {{ printf "%s-%s" $.Chart.Name $.Chart.Version | replace "+" "_" 
 {{- divf (mulf $number $bytes) 1048576.0 | ceil | int64 }}
 {{- end }}
 
-{{- /* What a replica may use: 512 MiB of its own, and what its jobs may take. */}}
+{{- /* What a replica may use: 512 MiB of its own, and what its jobs may take; on the node's disk, /tmp and its log. */}}
 {{- define "backfill.limits" -}}
 {{- $jobs := mul .Values.jobs.concurrent (include "backfill.mebibytes" .Values.jobs.memory | int64) }}
-{{- mergeOverwrite (dict "memory" (printf "%dMi" (add 512 $jobs))) (default dict .Values.resources.limits) | toYaml }}
+{{- mergeOverwrite (dict "memory" (printf "%dMi" (add 512 $jobs)) "ephemeral-storage" "2Gi") (default dict .Values.resources.limits) | toYaml }}
 {{- end }}
 
 {{- /* What any pod of this chart has to be to run where Pod Security is restricted. */}}

@@ -43,6 +43,7 @@ class _Spec(_Open):
     main_application_file: Annotated[str, Field(min_length=1)]
     arguments: tuple[str, ...] = ()
     spark_conf: dict[str, str] = {}
+    hadoop_conf: dict[str, str] = {}
     deps: _Dependencies = _Dependencies()
     driver: _Driver = _Driver()
 
@@ -79,7 +80,7 @@ def read_application(document: Document, base: Path, namespace: str) -> Applicat
         namespace=resource.metadata.namespace or namespace,
         main_application_file=main,
         arguments=spec.arguments,
-        spark_conf=spec.spark_conf,
+        spark_conf=spec.spark_conf | {f"spark.hadoop.{key}": value for key, value in spec.hadoop_conf.items()},
         py_files=tuple(_located(file, base) for file in spec.deps.py_files),
         jars=tuple(_located(file, base) for file in spec.deps.jars),
         env=driver.env_vars | {variable.name: variable.value for variable in driver.env if variable.value is not None},

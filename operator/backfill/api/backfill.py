@@ -7,7 +7,8 @@ from pydantic import AliasChoices, Field, JsonValue, field_validator, model_vali
 from pydantic_core import PydanticCustomError
 
 from backfill.api.base import Message, Model
-from backfill.api.conditions import Condition
+from backfill.api.conditions import Condition, ConditionType, Reason
+from backfill.api.locations import LOCATION_PATTERN
 from backfill.api.quantities import ByteSize, Duration, Time, format_time
 
 API_VERSION: Final = "backfill.dev/v1alpha1"
@@ -15,7 +16,8 @@ KIND: Final = "Backfill"
 
 NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 INPUT_NAME_PATTERN = r"^[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?$"
-TABLE_NAME_PATTERN = r"^[^.\s]+(\.[^.\s]+){2,}$"
+CATALOG_NAME_PATTERN = r"^[A-Za-z0-9]+([-_][A-Za-z0-9]+)*$"
+TABLE_NAME_PATTERN = r"^[A-Za-z0-9]+([-_][A-Za-z0-9]+)*(\.[^.\s]+){2,}$"
 PERCENTAGE_PATTERN = r"^(100(\.0+)?|\d{1,2}(\.\d+)?)$"
 QUANTITY_PATTERN = r"^[1-9]\d*([kMGT]i?)?$"
 MEMORY_PATTERN = r"^\d+[kKmMgGtT]?$"
@@ -26,10 +28,13 @@ TableName = Annotated[str, Field(max_length=255, pattern=TABLE_NAME_PATTERN)]
 ColumnName = Annotated[str, Field(min_length=1, max_length=255)]
 PlanId = Annotated[str, Field(max_length=128)]
 WorkspaceUri = Annotated[str, Field(min_length=1, max_length=2048)]
+WorkspaceBase = Annotated[str, Field(min_length=1, max_length=1024, pattern=LOCATION_PATTERN)]
+IgnoredQuery = Annotated[str, Field(min_length=1, max_length=255)]
 Percentage = Annotated[str, Field(pattern=PERCENTAGE_PATTERN, max_length=16)]
 
 MOST_SOURCES: Final = 64
 MOST_OUTPUTS: Final = 64
+MOST_IGNORED_QUERIES: Final = 64
 MOST_ATTEMPTS_KEPT: Final = 20
 
 
@@ -108,6 +113,11 @@ class SnapshotRef(Model):
             raise PydanticCustomError("snapshot_choice", "both id and asOf are given; keep one of them")
         return self
 
+    @property
+    def is_chosen(self) -> bool:
+        """Whether a certain state was asked for, and not whatever is current."""
+        return self.id is not None or self.as_of is not None
+
 
 class Regions(Model):
     """The short form of a filter: a column must have one of the given values."""
@@ -126,9 +136,17 @@ class KafkaColumns(Model):
     offset_column: ColumnName | None = None
     """The Kafka offset. ``Strict`` order needs it."""
     key_column: ColumnName | None = None
-    """The record's key, given to unmodified Kafka applications as ``key``."""
+    """The record's key, given to unmodified Kafka applications as ``key``. One that uses it needs this or ``keyless``."""
+    keyless: bool = False
+    """Whether records of the topic have no key, so that ``key`` is null. Default: false. Not together with ``keyColumn``."""
     timestamp_column: ColumnName | None = None
     """The record's timestamp, given to unmodified Kafka applications as ``timestamp``; default: the source's timestampColumn."""
+
+    @model_validator(mode="after")
+    def _one_key(self) -> Self:
+        if self.keyless and self.key_column is not None:
+            raise PydanticCustomError("kafka_keyless", "keyless is true and keyColumn is given; keep one of them")
+        return self
 
 
 class KafkaValue(Model):
@@ -141,6 +159,11 @@ class KafkaValue(Model):
     """The column that holds the record's value, for format ``column``."""
     avro_schema: Annotated[str | None, Field(alias="schema", max_length=65536)] = None
     """The Avro schema (JSON) to encode rows with, for format ``avro``."""
+    framing: Literal["Plain", "Confluent"] = "Plain"
+    """What stands before the encoded row, for formats ``json`` and ``avro``. ``Plain``: nothing. ``Confluent``: the five bytes
+    of Confluent's serializers, a zero and ``schemaId``, for programs that skip them or look the schema up."""
+    schema_id: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
+    """The id that production's schema registry gave the schema, for framing ``Confluent``."""
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -148,6 +171,14 @@ class KafkaValue(Model):
             raise PydanticCustomError("kafka_value_column", "column goes with format: column, and format: column needs it")
         if (self.format == "avro") != (self.avro_schema is not None):
             raise PydanticCustomError("kafka_value_schema", "schema goes with format: avro, and format: avro needs it")
+        if (self.framing == "Confluent") != (self.schema_id is not None):
+            raise PydanticCustomError(
+                "kafka_value_schema_id", "schemaId goes with framing: Confluent, and framing: Confluent needs it"
+            )
+        if self.framing != "Plain" and self.format == "column":
+            raise PydanticCustomError(
+                "kafka_value_framing", "format: column gives bytes as they are, framing and all; leave framing out"
+            )
         return self
 
 
@@ -203,7 +234,7 @@ class Ordering(Model):
 
 
 class Validate(Model):
-    """How the result is to be compared with production before it is published. This version does not do it, and says so."""
+    """How the result is compared with production before it is published. Not available yet: a Backfill with it is refused."""
 
     against: Literal["Production"] = "Production"
     """What the result is compared with."""
@@ -219,7 +250,11 @@ class Publish(Model):
     mode: PublishMode = PublishMode.NONE
     """``None``: the result stays in its branch. ``Append``: it is added. ``Replace``: the window's rows are replaced by it."""
     approval: Literal["Automatic", "Manual"] = "Automatic"
-    """``Manual`` waits for a person before publishing."""
+    """``Manual`` waits for a person before publishing. May change at any time."""
+    incomplete: Literal["Wait", "Publish"] = "Wait"
+    """What mode ``Replace`` does with a result that lacks rows which were still open when the input ended, or may lack some
+    because they cannot be counted. ``Wait`` waits for a person, whatever ``approval`` says. ``Publish`` deletes production's
+    rows without replacing those. May change at any time."""
 
 
 class Output(Model):
@@ -234,8 +269,8 @@ class Output(Model):
     timestamp_unit: TimestampUnit | None = None
     """The unit of a long ``timestampColumn``."""
     validate_: Annotated[Validate | None, Field(alias="validate")] = None
-    """How the result is to be compared with production. This version does not do it, and says so in the condition
-    ``Validated``."""
+    """How the result is compared with production before it is published. Not available yet, and refused so that nothing is
+    published without a check that was asked for; with ``publish.approval: Manual`` a person can compare it first."""
     publish: Publish = Publish()
     """What becomes of the result."""
 
@@ -293,8 +328,9 @@ class SecretRef(Model):
 class CatalogRef(Model):
     """An Iceberg catalog and where its connection properties are."""
 
-    name: Annotated[str, Field(min_length=1, max_length=63)]
-    """The catalog's name, as the tables' names begin."""
+    name: Annotated[str, Field(max_length=63, pattern=CATALOG_NAME_PATTERN)]
+    """The catalog's name, as the tables' names begin: ASCII letters, digits, ``-`` and ``_``. PyIceberg does not distinguish
+    upper and lower case, nor ``_`` from ``-``; two of them do not stand side by side."""
     secret_ref: SecretRef | None = None
     """A Secret whose keys are PyIceberg catalog properties. Without it the pods' own identity is used."""
 
@@ -333,16 +369,21 @@ class BackfillSpec(Model):
     max_misalignment: Duration = Field(default="15m", validate_default=True)
     """How far, in arrival time, any source may be read ahead of the one that is furthest behind."""
     outputs: Annotated[tuple[Output, ...], Field(max_length=MOST_OUTPUTS)] = ()
-    """Every sink of the application."""
+    """Every sink of the application, apart from ``ignoredQueries``."""
+    ignored_queries: Annotated[tuple[IgnoredQuery, ...], Field(max_length=MOST_IGNORED_QUERIES)] = ()
+    """Queries of the application that are not run, by their ``queryName``; one without a name by the Kafka topic, table or path
+    it writes to. For what is not an output of this Backfill, such as alerts to Kafka. Queries that write to the console, to
+    memory or nowhere (``noop``) are left out anyway, unless an output has their name."""
     execution: Literal["Auto", "Streaming", "Batch"] = "Auto"
     """``Streaming``: micro-batches with state, in order. ``Auto`` is the same in this version, and ``Batch`` is refused."""
     scaling: Scaling = Scaling()
     """How many executors the run may use."""
     overrides: Overrides = Overrides()
     """Tuning apart from production."""
-    workspace: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
-    """Where plans and checkpoints are kept: a directory or an object store's URI that all pods share. An object store is
-    opened with the properties of the first of ``catalogs`` that has a Secret, else with the pods' own identity."""
+    workspace: WorkspaceBase | None = None
+    """Where plans and checkpoints are kept: a directory or an object store's URI that all pods share, of ASCII letters, digits
+    and ``_ = + @ , ~ . -``, without ``..``. An object store is opened with the properties of the first of ``catalogs`` that has a
+    Secret, else with the pods' own identity."""
     catalogs: Annotated[tuple[CatalogRef, ...], Field(max_length=16)] = ()
     """The catalogs that the tables' names begin with."""
     planning: PlanningOptions = PlanningOptions()
@@ -374,6 +415,8 @@ class BackfillSpec(Model):
 class SourceStatus(Model):
     """Where one source stands."""
 
+    model_config = {"extra": "ignore"}
+
     name: InputName
     """The source."""
     files: int = 0
@@ -389,6 +432,8 @@ class SourceStatus(Model):
 class OutputStatus(Model):
     """Where one output stands."""
 
+    model_config = {"extra": "ignore"}
+
     name: InputName
     """The output."""
     table: TableName
@@ -403,12 +448,24 @@ class OutputStatus(Model):
     """The table's snapshot when the backfill began; publishing checks for conflicts since."""
     snapshot_id: int | None = None
     """The snapshot that published the result."""
+    open_at_end: int | None = None
+    """Results of the window that were still open when the input ended and are not in ``rows``; null if unknown."""
+    open_from: Time | None = None
+    """The time of the earliest of them."""
+    needed_drain_seconds: float | None = None
+    """A ``window.drain`` longer than this would have closed them; null if unknown."""
+    open_unknown: Annotated[str, Field(max_length=512)] = ""
+    """Why their number is unknown."""
+    by_clock: Annotated[str, Field(max_length=128)] = ""
+    """Where its query selects, joins or groups rows by the time of day, so that history may be dropped; empty if nowhere."""
     match: Annotated[str, Field(max_length=16)] | None = None
     """The percentage of rows equal to production; empty in this version, which does not compare them."""
 
 
 class Attempt(Model):
     """One run of the application."""
+
+    model_config = {"extra": "ignore"}
 
     number: int
     """Counts from one."""
@@ -437,6 +494,8 @@ class Attempt(Model):
 class Progress(Model):
     """How far the run is."""
 
+    model_config = {"extra": "ignore"}
+
     steps: int = 0
     """Steps of the plan."""
     committed: int = 0
@@ -448,7 +507,7 @@ class Progress(Model):
     rows_dropped_late: int = 0
     """Rows the application's watermark dropped as too late."""
     open_at_end: int | None = None
-    """Results of the window still open when the drain ended; null where it can not be told."""
+    """Results of the window still open when the drain ended; null if unknown, see ``outputs`` for why."""
     rows_per_second: float | None = None
     """Rows read per second of late."""
     rate: Annotated[str, Field(max_length=32)] = ""
@@ -470,6 +529,8 @@ class Progress(Model):
 class JobRetry(Model):
     """A piece of the controller's own work that failed and is tried again."""
 
+    model_config = {"extra": "ignore"}
+
     job: Annotated[str, Field(max_length=32)]
     """What it does: ``plan``, ``recover``, ``verify``, ``settle``, ``publish`` or ``discard``."""
     failures: int
@@ -485,6 +546,8 @@ class JobRetry(Model):
 class BackfillStatus(Model):
     """What was observed and done."""
 
+    model_config = {"extra": "ignore"}  # a newer operator may have recorded more
+
     observed_generation: int = 0
     """The generation of the spec that the rest of the status speaks of."""
     spec_digest: Annotated[str, Field(max_length=64, validation_alias=AliasChoices("specDigest", "tried"))] = ""
@@ -492,6 +555,8 @@ class BackfillStatus(Model):
     another content; a change of ``ttlAfterFinished`` does not count."""
     plan_id: PlanId | None = None
     """The plan, once made."""
+    plan_digest: Annotated[str, Field(max_length=64)] = ""
+    """SHA-256 of the plan's header, so that another one in its place is noticed."""
     workspace: WorkspaceUri | None = None
     """Where this Backfill's plan and checkpoints are."""
     started_at: Time | None = None
@@ -517,9 +582,21 @@ class BackfillStatus(Model):
     conditions: Annotated[tuple[Condition, ...], Field(max_length=16)] = ()
     """Planned, Running, Validated, Published, Succeeded: how far it is. Ready, Reconciling, Stalled: the same in short."""
 
+    @field_validator("conditions", mode="before")
+    @classmethod
+    def _known_conditions(cls, value: Any) -> Any:
+        """A newer operator may have said what this one has no word for."""
+        if not isinstance(value, list | tuple):
+            return value
+        return tuple(item for item in value if not isinstance(item, dict) or _is_known(item))
+
     def to_manifest(self) -> dict[str, object]:
         """The status as it is stored: without what is empty, which people would read as a name with nothing behind it."""
         return _without_empty(super().to_manifest())
+
+
+def _is_known(condition: dict[str, Any]) -> bool:
+    return condition.get("type") in set(ConditionType) and condition.get("reason") in set(Reason)
 
 
 class ObjectMeta(Model):

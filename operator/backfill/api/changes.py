@@ -9,16 +9,19 @@ from backfill.api.errors import Problem
 from backfill.api.problems import Location, field_path, shown
 
 MUTABLE_FIELDS = ("suspend", "scaling", "overrides", "failurePolicy", "retryNonce", "ttlAfterFinished")
-"""Fields of a specification that may change at any time; the approval of outputs may as well."""
+"""Fields of a specification that may change at any time."""
+MUTABLE_IN_OUTPUTS = ("validate", "publish.approval", "publish.incomplete")
+"""Fields of an output that may change at any time: what decides whether its result is published, and not what the result is."""
 
-_MUTABLE = re.compile(rf"spec\.({'|'.join(MUTABLE_FIELDS)}|outputs\[\d+\]\.publish\.approval)\b.*")
+_IN_OUTPUTS = "|".join(re.escape(field) for field in MUTABLE_IN_OUTPUTS)
+_MUTABLE = re.compile(rf"spec\.({'|'.join(MUTABLE_FIELDS)}|outputs\[\d+\]\.({_IN_OUTPUTS}))\b.*")
 _UNSET = object()
 
 
 def spec_difference(old: BackfillSpec, new: BackfillSpec) -> list[Problem]:
     """Every field that differs and may not change once the plan is made: "was X, is Y".
 
-    What is in ``MUTABLE_FIELDS`` and the approval of outputs may change at any time; the next attempt follows them.
+    What is in ``MUTABLE_FIELDS`` and ``MUTABLE_IN_OUTPUTS`` may change at any time; the next attempt follows it.
     """
     changed = _differences(old.to_manifest(), new.to_manifest(), ("spec",))
     return [problem for problem in changed if not _MUTABLE.fullmatch(problem.field)]

@@ -50,7 +50,7 @@ class Reason(StrEnum):
     UNSUPPORTED_PROGRAM = "UnsupportedProgram"
     ALL_STEPS_COMMITTED = "AllStepsCommitted"
 
-    NOT_VALIDATED = "NotValidated"
+    NOT_VALIDATED = "NotValidated"  # of earlier versions, whose Backfills are still read
 
     PUBLISHING = "Publishing"
     WAITING_FOR_APPROVAL = "WaitingForApproval"

@@ -12,6 +12,7 @@ from typing import Final
 from backfill.api.backfill import (
     Backfill,
     BackfillSpec,
+    KafkaColumns,
     KafkaValue,
     Output,
     Publish,
@@ -20,7 +21,7 @@ from backfill.api.backfill import (
     Window,
 )
 from backfill.api.base import Model
-from backfill.api.changes import MUTABLE_FIELDS
+from backfill.api.changes import MUTABLE_FIELDS, MUTABLE_IN_OUTPUTS
 from backfill.api.quantities import DURATION_IN_MILLISECONDS
 from backfill.api.rules import MOST_STEPS
 from backfill.api.split_assignment import SplitAssignmentSpec, SplitAssignmentStatus
@@ -60,8 +61,20 @@ _SPEC: Final = (
     ),
     Rule(
         "!has(self.outputs) || self.outputs.all(o, self.outputs.exists_one(p, p.table == o.table))",
-        "two outputs have one table; publish one output per table, run one Backfill for each of them",
+        "two outputs have one table; run one Backfill for each, spec.ignoredQueries leaves out the query of the other",
         "outputs",
+    ),
+    Rule(
+        "!has(self.outputs) || self.sources.all(s, (has(s.snapshot) && (has(s.snapshot.id) || has(s.snapshot.asOf)))"
+        " || !self.outputs.exists(o, o.table == s.table))",
+        "an output's table is also a source's, and the application would read the old rows of its own output; write to another"
+        " table, or choose the rows to read with the source's snapshot (id or asOf)",
+        "outputs",
+    ),
+    Rule(
+        "!has(self.ignoredQueries) || !has(self.outputs) || self.ignoredQueries.all(q, self.outputs.all(o, o.name != q))",
+        "the name of an output is among them; remove it here to run the query, or remove the output",
+        "ignoredQueries",
     ),
     Rule(
         "!has(self.catalogs) || self.catalogs.size() == 0"
@@ -73,6 +86,12 @@ _SPEC: Final = (
         "!has(self.catalogs) || self.catalogs.size() == 0 || !has(self.outputs)"
         " || self.outputs.all(o, self.catalogs.exists(c, c.name == o.table.split('.')[0]))",
         "an output's table is in a catalog that spec.catalogs does not list; add the catalog there",
+        "catalogs",
+    ),
+    Rule(
+        "!has(self.catalogs) || self.catalogs.all(c, self.catalogs.exists_one(d,"
+        " d.name.lowerAscii().replace('_', '-') == c.name.lowerAscii().replace('_', '-')))",
+        "two catalogs differ in case, or in _ and -, only: they are the same to PyIceberg",
         "catalogs",
     ),
     Rule(
@@ -111,9 +130,10 @@ def _immutable_fields() -> Iterator[Rule]:
     for name in _aliases(BackfillSpec):
         if name not in MUTABLE_FIELDS and name != "outputs":
             yield _unchanged(_same(f"spec.{name}"), name)
-    unchanged = [_same_in_items(f"has(o.{name})", f"o.{name}") for name in _aliases(Output) if name != "publish"]
+    fixed = (name for name in _aliases(Output) if name != "publish" and name not in MUTABLE_IN_OUTPUTS)
+    unchanged = [_same_in_items(f"has(o.{name})", f"o.{name}") for name in fixed]
     for name, field in Publish.model_fields.items():
-        if name != "approval":
+        if f"publish.{name}" not in MUTABLE_IN_OUTPUTS:
             there = f"has(o.publish) && has(o.publish.{name})"
             unchanged.append(_same_in_items("true", f"{there} ? o.publish.{name} : '{field.default}'"))
     there = "has(self.spec.outputs) == has(oldSelf.spec.outputs) && (!has(self.spec.outputs)"
@@ -140,6 +160,12 @@ def _aliases(model: type[Model]) -> list[str]:
 RULES: Final[dict[type[Model], tuple[Rule, ...]]] = {
     Window: (Rule("self.start < self.end", "must be after start; end is exclusive", "end"),),
     SnapshotRef: (Rule("!(has(self.id) && has(self.asOf))", "both id and asOf are given; keep one of them"),),
+    KafkaColumns: (
+        Rule(
+            "!self.?keyless.orValue(false) || !has(self.keyColumn)",
+            "keyless is true and keyColumn is given; keep one of them",
+        ),
+    ),
     KafkaValue: (
         Rule(
             "(self.?format.orValue('json') == 'column') == has(self.column)",
@@ -149,6 +175,14 @@ RULES: Final[dict[type[Model], tuple[Rule, ...]]] = {
             "(self.?format.orValue('json') == 'avro') == has(self.schema)",
             "schema goes with format: avro, and format: avro needs it",
         ),
+        Rule(
+            "(self.?framing.orValue('Plain') == 'Confluent') == has(self.schemaId)",
+            "schemaId goes with framing: Confluent, and framing: Confluent needs it",
+        ),
+        Rule(
+            "self.?framing.orValue('Plain') == 'Plain' || self.?format.orValue('json') != 'column'",
+            "format: column gives bytes as they are, framing and all; leave framing out",
+        ),
     ),
     Output: (
         Rule(
@@ -157,6 +191,12 @@ RULES: Final[dict[type[Model], tuple[Rule, ...]]] = {
             "timestampColumn",
         ),
         Rule("has(self.timestampColumn) || !has(self.timestampUnit)", "is the unit of no column; name timestampColumn"),
+        Rule(
+            "!has(self.validate)",
+            "is not available yet: nothing would compare the result with production; leave validate out; with publish.approval:"
+            " Manual the result waits in its branch until a person has compared it",
+            "validate",
+        ),
     ),
     Scaling: (Rule("self.minExecutors <= self.maxExecutors", "must not be greater than maxExecutors", "minExecutors"),),
     BackfillSpec: _SPEC,

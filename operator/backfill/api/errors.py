@@ -11,6 +11,7 @@ BackfillError
 ├── CanNotPublish            the result can not be published as it is, however long one waits
 │   ├── PublishConflict      the output table changed inside the window since the backfill began
 │   └── ResultLost           what was staged for an output is gone
+├── UnknownReferences        it cannot be read which files a table uses, so that none is removed
 ├── RunFailed                the application failed more often than the failure policy allows
 └── ClusterError             the API server did not do what it was asked for (``controller/kubernetes/errors.py``)
 """
@@ -96,6 +97,10 @@ class PublishConflict(CanNotPublish):
 
 class ResultLost(CanNotPublish):
     """What was staged for an output is gone: only another Backfill can make it again."""
+
+
+class UnknownReferences(BackfillError):
+    """A metadata file of a table cannot be read, so that it is unknown which files the table uses."""
 
 
 class RunFailed(BackfillError):

@@ -144,9 +144,14 @@ def _parts(spec: JsonValue | None) -> Parts:
         ordering=_leniently(Ordering, given.get("ordering", {})),
         max_misalignment_us=_duration_us(given.get("maxMisalignment", _default("max_misalignment"))),
         outputs=_each(Output, given.get("outputs")),
+        ignored_queries=_texts(given.get("ignoredQueries")),
         execution=str(given.get("execution")),
         catalogs=_each(CatalogRef, given.get("catalogs")),
     )
+
+
+def _texts(given: JsonValue | None) -> tuple[str, ...]:
+    return tuple(each for each in given if isinstance(each, str)) if isinstance(given, list) else ()
 
 
 def _default(field: str) -> Any:

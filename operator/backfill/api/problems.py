@@ -9,8 +9,16 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin
 from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic_core import ErrorDetails
 
-from backfill.api.backfill import INPUT_NAME_PATTERN, MEMORY_PATTERN, NAME_PATTERN, PERCENTAGE_PATTERN, TABLE_NAME_PATTERN
+from backfill.api.backfill import (
+    CATALOG_NAME_PATTERN,
+    INPUT_NAME_PATTERN,
+    MEMORY_PATTERN,
+    NAME_PATTERN,
+    PERCENTAGE_PATTERN,
+    TABLE_NAME_PATTERN,
+)
 from backfill.api.errors import Problem
+from backfill.api.locations import LOCATION_FORM, LOCATION_PATTERN
 
 Location = Sequence[int | str]
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -18,8 +26,10 @@ _Model = TypeVar("_Model", bound=BaseModel)
 _FORMS = {
     NAME_PATTERN: "use lower-case letters, digits and '-', at most 63",
     INPUT_NAME_PATTERN: "use letters, digits, '-', '_' and '.', at most 63",
-    TABLE_NAME_PATTERN: "write it as catalog.namespace.table",
+    CATALOG_NAME_PATTERN: "use ASCII letters and digits, with single '-' or '_' between them, at most 63",
+    TABLE_NAME_PATTERN: "write it as catalog.namespace.table, the catalog in ASCII letters and digits",
     MEMORY_PATTERN: "write it as Spark does, for example 4g",
+    LOCATION_PATTERN: LOCATION_FORM,
     PERCENTAGE_PATTERN: 'write a percentage from 0 to 100, for example "99.9"',
 }
 _SHOWN_CHARACTERS = 60

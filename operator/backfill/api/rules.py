@@ -4,7 +4,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from backfill.api.backfill import BackfillSpec, CatalogRef, Ordering, OrderingPolicy, Output, PublishMode, Source, Window
+from backfill.api.backfill import (
+    BackfillSpec,
+    CatalogRef,
+    Ordering,
+    OrderingPolicy,
+    Output,
+    PublishMode,
+    Source,
+    Validate,
+    Window,
+)
 from backfill.api.errors import Problem
 from backfill.api.quantities import format_duration, to_us
 
@@ -20,6 +30,7 @@ class Parts:
     ordering: Ordering | None
     max_misalignment_us: int | None
     outputs: tuple[Output | None, ...]
+    ignored_queries: tuple[str, ...]
     execution: str | None
     catalogs: tuple[CatalogRef | None, ...]
 
@@ -33,6 +44,7 @@ def check_spec(spec: BackfillSpec) -> list[Problem]:
             ordering=spec.ordering,
             max_misalignment_us=to_us(spec.max_misalignment),
             outputs=spec.outputs,
+            ignored_queries=spec.ignored_queries,
             execution=spec.execution,
             catalogs=spec.catalogs,
         )
@@ -51,6 +63,16 @@ def _unique_names(parts: Parts) -> Iterator[Problem]:
     yield from _repeated(sources, "the name of another source", "give every source its own name")
     yield from _repeated(outputs, "the name of another output", "give every output its own name")
     yield from _repeated(catalogs, "the name of another catalog", "name every catalog once")
+    yield from _same_for_pyiceberg(catalogs)
+
+
+def _same_for_pyiceberg(catalogs: list[tuple[str, str]]) -> Iterator[Problem]:
+    """One catalog's password would be sent to the other one's server."""
+    first: dict[str, str] = {}
+    for field, name in catalogs:
+        known = first.setdefault(name.lower().replace("_", "-"), name)
+        if known != name:
+            yield Problem(field, f'"{name}" is the same catalog as "{known}" to PyIceberg', "call them by different letters")
 
 
 def _unique_topics(parts: Parts) -> Iterator[Problem]:
@@ -64,7 +86,32 @@ def _unique_topics(parts: Parts) -> Iterator[Problem]:
 
 def _unique_output_tables(parts: Parts) -> Iterator[Problem]:
     tables = [(f"spec.outputs[{n}].table", output.table) for n, output in enumerate(parts.outputs) if output]
-    yield from _repeated(tables, "the table of another output", "publish one output per table; run one Backfill for each of them")
+    yield from _repeated(
+        tables, "the table of another output", "run one Backfill for each; spec.ignoredQueries leaves out the query of the other"
+    )
+
+
+def _ignored_queries_are_no_outputs(parts: Parts) -> Iterator[Problem]:
+    outputs = {output.name for output in parts.outputs if output}
+    for n, query in enumerate(parts.ignored_queries):
+        if query in outputs:
+            fix = "remove it here to run the query, or remove the output"
+            yield Problem(f"spec.ignoredQueries[{n}]", f'"{query}" is also the name of an output', fix)
+
+
+def _outputs_are_no_sources(parts: Parts) -> Iterator[Problem]:
+    """Such a source gives the application production's old results; whoever means that says which of them."""
+    for n, output in enumerate(parts.outputs):
+        for m, source in enumerate(parts.sources):
+            if output and source and source.table == output.table and not source.snapshot.is_chosen:
+                yield output_is_source(f"spec.outputs[{n}].table", output.table, m)
+
+
+def output_is_source(field: str, table: str, source: int) -> Problem:
+    """What is wrong when an output's table is that of a source, whose snapshot was not chosen."""
+    message = f'"{table}" is also the table of spec.sources[{source}]: the application would read the old rows of its own output'
+    chosen = f"choose the rows to read with spec.sources[{source}].snapshot (id or asOf)"
+    return Problem(field, message, f"write to another table, or {chosen}")
 
 
 def _repeated(named: Iterable[tuple[str, str]], what: str, fix: str) -> Iterator[Problem]:
@@ -121,6 +168,22 @@ def _units_have_columns(parts: Parts) -> Iterator[Problem]:
             yield Problem(f"spec.outputs[{n}].timestampUnit", "is the unit of no column", "name timestampColumn, or remove it")
 
 
+def _no_validation_yet(parts: Parts) -> Iterator[Problem]:
+    """A gate that nothing guards would let everything through."""
+    for n, output in enumerate(parts.outputs):
+        if output and output.validate_ is not None:
+            yield Problem(
+                f"spec.outputs[{n}].validate",
+                f"is not available yet: nothing would compare the result with production ({_asked_for(output.validate_)})",
+                "leave validate out; with publish.approval: Manual the result waits in its branch until a person has compared it",
+            )
+
+
+def _asked_for(validate: Validate) -> str:
+    keys = f"keys {', '.join(validate.keys)}, " if validate.keys else ""
+    return f"{keys}minMatch {validate.min_match}"
+
+
 def _available_execution(parts: Parts) -> Iterator[Problem]:
     if parts.execution == "Batch":
         yield Problem("spec.execution", '"Batch" is not available yet', "write Auto or Streaming")
@@ -145,10 +208,13 @@ _RULES = (
     _unique_names,
     _unique_topics,
     _unique_output_tables,
+    _outputs_are_no_sources,
+    _ignored_queries_are_no_outputs,
     _known_catalogs,
     _strict_order_has_offsets,
     _outputs_know_the_window,
     _units_have_columns,
+    _no_validation_yet,
     _available_execution,
     _not_too_many_steps,
 )

@@ -41,9 +41,13 @@ class DriverSettings(Model):
     """The sources as the resource names them."""
     outputs: tuple[Output, ...]
     """The outputs as the resource names them."""
+    ignored_queries: tuple[str, ...] = ()
+    """Queries of the application that are not run."""
     main_file: str
     """The application's main program."""
     arguments: tuple[str, ...] = ()
     """Its arguments."""
     spark_conf: dict[str, str] = Field(default_factory=dict)
     """Spark properties that hold even where the application sets others."""
+    spark_defaults: dict[str, str] = Field(default_factory=dict)
+    """Spark properties that hold unless the application sets others, where no ``spark-submit`` brings them."""

@@ -21,6 +21,8 @@ STATUS_FILE = "status.json"
 LOCK_FILE = "controller.lock"
 """Without a cluster: a controller that is alive holds a lock (``flock``) on this file of the channel's directory."""
 
+Count = Annotated[int, Field(ge=0, le=10**15)]
+"""A driver is a tenant's: what it reports is added up and calculated with."""
 QueryName = Annotated[str, Field(max_length=255)]
 
 
@@ -50,9 +52,9 @@ class SourceProgress(Model):
 
     name: InputName
     """The source."""
-    committed: int = 0
+    committed: Count = 0
     """Steps read and committed; ``steps + 1`` after the flush."""
-    rows: int = 0
+    rows: Count = 0
     """Rows read by committed steps."""
 
 
@@ -65,12 +67,18 @@ class QueryProgress(Model):
     """The output it writes."""
     sources: Annotated[tuple[SourceProgress, ...], Field(max_length=MOST_SOURCES)] = ()
     """The sources it reads."""
-    late_rows: int = 0
+    late_rows: Count = 0
     """Rows dropped as late."""
-    open_at_end: int | None = None
-    """Results of the window still in state after the flush; null where it can not be told."""
-    needed_drain_seconds: float | None = None
-    """The drain that would have closed them."""
+    open_at_end: Count | None = None
+    """Results of the window still in state after the flush; null if unknown."""
+    open_from: Time | None = None
+    """The time of the earliest of them."""
+    needed_drain_seconds: Annotated[float, Field(ge=0, le=10**12)] | None = None
+    """A drain longer than this would have closed them; null if unknown."""
+    open_unknown: Annotated[str, Field(max_length=512)] = ""
+    """Why their number is unknown."""
+    by_clock: Annotated[str, Field(max_length=128)] = ""
+    """Where it selects, joins or groups rows by the time of day; empty if nowhere."""
 
 
 class SplitAssignmentStatus(Model):
@@ -82,18 +90,18 @@ class SplitAssignmentStatus(Model):
     """``Finished``: every query has committed the flush. ``Stopped``: ended because it was told to."""
     queries: Annotated[tuple[QueryProgress, ...], Field(max_length=64)] = ()
     """The queries of the application. Complete once ``phase`` is past ``Starting``."""
-    executors: int = 0
+    executors: Annotated[int, Field(ge=0, le=10**6)] = 0
     """Executors at work; a local run counts as one."""
     heartbeat: Time
     """When the driver last wrote."""
-    processing_seconds: float = 0.0
+    processing_seconds: Annotated[float, Field(ge=0, le=10**12)] = 0.0
     """Time this attempt spent in micro-batches, for the rate per executor."""
-    max_observed_misalignment_seconds: float | None = None
+    max_observed_misalignment_seconds: Annotated[float, Field(ge=-(10**12), le=10**12)] | None = None
     """The furthest any row really read was ahead of the global watermark at that moment."""
     reason: Annotated[str, Field(max_length=64)] = ""
     """One word for a failure: ``UnsupportedProgram`` and ``InvalidInput`` must not be tried again."""
     message: Message = ""
-    """What failed, for people."""
+    """What failed, or while it is starting what it waits for, for people."""
 
 
 class SplitAssignment(Model):

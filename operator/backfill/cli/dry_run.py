@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from backfill.api.backfill import Backfill
-from backfill.api.errors import BackfillError
+from backfill.api.errors import BackfillError, BadInput
 from backfill.cli.ending import SUCCEEDED
 from backfill.cli.plan_page import render_plan
 from backfill.cli.target import read_file
@@ -47,10 +47,12 @@ def _planned(backfill: Backfill, err: Console) -> PlanSummary:
                 time.sleep(_POLL_SECONDS)
         finally:
             worker.close()
-        return _summary(state)
+        return _summary(state, backfill)
 
 
-def _summary(state: JobState | None) -> PlanSummary:
+def _summary(state: JobState | None, backfill: Backfill) -> PlanSummary:
     if state is not None and isinstance(state.result, PlanResult):
+        if refused := state.result.refused(backfill.spec):
+            raise BadInput(refused)
         return summarize(state.result.header)
     raise state.error if state is not None and state.error is not None else BackfillError("planning gave no result")

@@ -8,6 +8,7 @@ from rich.console import Console
 from backfill.api.backfill import Backfill, OutputStatus
 from backfill.api.conditions import ConditionType, Reason, find_condition
 from backfill.cli.text import count, seconds
+from backfill.controller.phases.open_results import left_out
 
 if TYPE_CHECKING:
     from backfill.controller.store import LocalStore
@@ -44,7 +45,7 @@ def waiting_for(backfill: Backfill, options: str) -> str:
     name, progress = backfill.metadata.name, backfill.status.progress
     published = find_condition(backfill.status.conditions, ConditionType.PUBLISHED)
     if published is not None and published.reason == Reason.WAITING_FOR_APPROVAL:
-        return f"{published.message}; publish with: backfill approve {name}{options}"
+        return f"{published.message}\npublish with: backfill approve {name}{options}"
     why = "suspended" if backfill.spec.suspend else "interrupted"
     where = f" after {progress.committed:,} of {count(progress.steps, 'step')}" if progress.steps else ""
     return f"{why}{where}; go on with: backfill resume {name}{options}"
@@ -59,12 +60,10 @@ def _tell_success(backfill: Backfill, out: Console) -> None:
     _say(out, f"{backfill.metadata.name}: succeeded{duration}: {read}, {progress.rows_dropped_late:,} dropped as late")
     for output in status.outputs:
         _say(out, f"  {output.name}: {_where(output)}")
-    validated = find_condition(status.conditions, ConditionType.VALIDATED)
-    if validated is not None and validated.reason == Reason.NOT_VALIDATED:
-        _say(out, f"  {validated.message}")
-    if progress.open_at_end:
-        results = count(progress.open_at_end, "result")
-        _say(out, f"  {results} of the window had not closed when the input ended; a longer window.drain closes them")
+    for output in status.outputs:
+        missing = left_out(output, backfill.spec.window)
+        if missing:
+            _say(out, f"  {missing}")
 
 
 def _where(output: OutputStatus) -> str:

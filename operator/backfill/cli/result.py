@@ -23,7 +23,9 @@ def result(backfill: Backfill) -> dict[str, object]:
             for source in status.sources
         ],
         "outputs": [
-            output.model_dump(mode="json", by_alias=True, include={"name", "table", "branch", "rows", "snapshot_id", "match"})
+            output.model_dump(
+                mode="json", by_alias=True, include={"name", "table", "branch", "rows", "open_at_end", "snapshot_id", "match"}
+            )
             for output in status.outputs
         ],
         "conditions": [condition.to_manifest() for condition in in_order(status.conditions)],

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from backfill.api.backfill import OrderingPolicy, Progress
+from backfill.api.backfill import OrderingPolicy, OutputStatus, Progress
 from backfill.api.quantities import from_us, to_us
 from backfill.api.split_assignment import QueryProgress, SplitAssignmentSpec, SplitAssignmentStatus
 from backfill.controller.draft import Draft
@@ -71,6 +71,22 @@ def record_progress(observed: Observed, draft: Draft) -> None:
         for source in draft.status.sources
     )
     draft.set(progress=_progress(observed, timeline, report), sources=sources, watermark=from_us(marks.global_us))
+    by_clock = {query.output: query.by_clock for query in report.queries}
+    if any(by_clock.get(output.name, output.by_clock) != output.by_clock for output in draft.status.outputs):
+        known = (output.model_copy(update={"by_clock": by_clock.get(output.name, "")}) for output in draft.status.outputs)
+        draft.set(outputs=tuple(known))
+    if report.phase == "Finished":
+        draft.set(outputs=tuple(_with_open_results(output, report.queries) for output in draft.status.outputs))
+
+
+def _with_open_results(output: OutputStatus, queries: tuple[QueryProgress, ...]) -> OutputStatus:
+    """What its query left open. Without a word of that query it is unknown, unless none of them left anything open."""
+    unknown = QueryProgress(name=output.name, open_unknown="no query has reported it")
+    nothing = QueryProgress(name=output.name, open_at_end=0, needed_drain_seconds=0.0)
+    otherwise = nothing if all(query.open_at_end == 0 for query in queries) else unknown
+    found = next((query for query in queries if query.output == output.name), otherwise)
+    fields = ("open_at_end", "open_from", "needed_drain_seconds", "open_unknown")
+    return output.model_copy(update={field: getattr(found, field) for field in fields})
 
 
 def rows_by_source(queries: Iterable[QueryProgress]) -> dict[str, int]:

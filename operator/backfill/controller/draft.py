@@ -27,7 +27,7 @@ class Draft:
     def condition(self, kind: ConditionType, value: Literal["True", "False", "Unknown"], reason: Reason, message: str) -> None:
         """Sets one condition, now and for this generation. Whatever a driver or a library has said: without its logins."""
         conditions, generation = self.status.conditions, self._metadata.generation
-        text = redact(message[:_MOST_MESSAGE], {})[:_MOST_MESSAGE]
+        text = redact(message[:_MOST_MESSAGE])[:_MOST_MESSAGE]
         self.set(conditions=set_condition(conditions, kind, value, reason, text, self._now, generation, recorded=self._recorded))
 
     def remove_condition(self, kind: ConditionType) -> None:

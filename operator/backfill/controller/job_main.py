@@ -1,33 +1,45 @@
 """What a job process runs: one job after the other, until the controller is gone.
 
-The controller starts it as ``python -m backfill.controller.job_main SOCKET [MEMORY]``. It imports nothing heavy before it
-has a job; what a catalog needs to know stands in its environment from the start, where PyIceberg looks once.
+The controller starts it as ``python -m backfill.controller.job_main SOCKET``. It imports nothing heavy before it has a job.
+With the first one come its limits, and the catalogs of a job for others: credentials are in no environment and no argument,
+where other processes could read them.
 """
 
 import resource
+import socket
 import sys
 import traceback
-from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
 
+from backfill.api.catalogs import GivenCatalog
 from backfill.api.errors import BackfillError, first_line
-from backfill.controller.job_process import Message
+from backfill.controller.frames import Frames
+from backfill.controller.isolation import confine_to_files, keep_memory_private
+from backfill.controller.job_codec import job_of, message_parts
 from backfill.controller.jobs import Job, OnProgress
+from backfill.controller.messages import Message
 
 _RESERVED_BYTES = 2 * 2**30
 """PyArrow's allocator and PyIceberg's threads reserve 1.3 GB of addresses that they may never fill, and a limit counts them:
 the kernel's limit can only stop a leap that comes between two looks at what is really used."""
+_LARGEST_FILE = 2**30
+"""Of a confined process: it must not fill the disk that the operator's pod lives on."""
 
 
 def main() -> None:
     """Serves the controller at the other end of the socket."""
-    connection = Connection(int(sys.argv[1]))
-    if len(sys.argv) > 2:
-        limit = int(sys.argv[2]) + _RESERVED_BYTES
-        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    keep_memory_private()
+    frames = Frames(socket.socket(fileno=int(sys.argv[1])))
     while True:
         try:
-            job: Job = connection.recv()
-            connection.send(do(job, lambda progress: connection.send(Message("Progress", progress=progress))))
+            order = frames.receive()
+            if order.get("memory"):
+                _limit(resource.RLIMIT_DATA, int(order["memory"]) + _RESERVED_BYTES)
+            if order.get("confinement"):
+                _confine(order["confinement"])
+            job = job_of(order)
+            frames.send(message_parts(job, do(job, _telling(frames, job))))
         except (EOFError, OSError):
             return
 
@@ -44,6 +56,27 @@ def do(job: Job, on_progress: OnProgress) -> Message:
     except Exception as error:
         traceback.print_exc()
         return Message("Broken", cause=f"{type(error).__name__}: {first_line(error)}")
+
+
+def _telling(frames: Frames, job: Job) -> OnProgress:
+    return lambda progress: frames.send(message_parts(job, Message("Progress", progress=progress)))
+
+
+def _confine(parts: dict[str, Any]) -> None:
+    """The kernel's limits come first: nothing that belongs to the job has been looked at yet."""
+    _limit(resource.RLIMIT_FSIZE, _LARGEST_FILE)
+    directories = tuple(Path(directory) for directory in parts["directories"])
+    confine_to_files(writable=(Path(parts["home"]), *directories))
+    from backfill.planning.iceberg.catalogs import work_for_others
+
+    work_for_others(
+        {name: GivenCatalog(given["properties"], given["own"]) for name, given in parts["catalogs"].items()}, directories
+    )
+
+
+def _limit(what: int, most: int) -> None:
+    hard = resource.getrlimit(what)[1]
+    resource.setrlimit(what, (most, most) if hard == resource.RLIM_INFINITY else (min(most, hard),) * 2)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """A process of its own for jobs: the controller's end of it.
 
 Tables are opened there and never in the controller. So a job can take memory and be ended at any moment, and what one
-Backfill may know (the environment the process was started with) no other one sees.
+Backfill may know no other one sees.
 """
 
 import os
@@ -9,31 +9,41 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
+from backfill.api.catalogs import GivenCatalog
 from backfill.api.errors import BackfillError
-from backfill.controller.jobs import Job, JobState, Used
-from backfill.planning.progress import PlanningProgress
+from backfill.controller.frames import Frames
+from backfill.controller.job_codec import job_parts, message_of
+from backfill.controller.jobs import Job
+from backfill.controller.messages import Message
 
 _MODULE = "backfill.controller.job_main"
+_LAST_SECONDS = 1.0
+_NEEDED = frozenset(
+    {
+        *("PATH", "LANG", "TZ", "LD_LIBRARY_PATH", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED", "VIRTUAL_ENV"),
+        *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
+        *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "no_proxy", "all_proxy"),
+    }
+)
+_NEEDED_BEGINNINGS = ("LC_", "AWS_", "GOOGLE_", "AZURE_", "PYICEBERG_", "ARROW_", "OMP_", "MALLOC_")
+"""What catalogs and stores are found with that have no Secret. Nothing of Kubernetes, and no option of the operator."""
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
-    """What the process tells of its job."""
+class Confinement:
+    """What a process may do that does a job for somebody who is not trusted with the controller."""
 
-    kind: Literal["Progress", "Done", "Failed", "Broken", "OutOfMemory"]
-    """``Failed``: by a deliberate error. ``Broken``: by any other. The last four end the job."""
-    progress: PlanningProgress | None = None
-    result: object = None
-    error: BackfillError | None = None
-    cause: str = ""
-    """What broke it, in one line."""
-    used: Used | None = None
-    """At the end, where nobody can look at the process from outside."""
+    catalogs: Mapping[str, GivenCatalog]
+    """The catalogs it may open, by name; they go to it over the socket."""
+    directories: tuple[Path, ...]
+    """Where this machine's own files may be tables or workspaces."""
+    home: Path
+    """An empty directory for its own files, which nobody else uses."""
 
 
 class ProcessDied(Exception):  # noqa: N818 - what became of the process
@@ -51,28 +61,30 @@ class Memory:
 class JobProcess:
     """Takes one job after the other. It ends when the controller is gone, after the job under way."""
 
-    def __init__(self, log: Path, environment: Mapping[str, str] | None = None, memory_bytes: int | None = None):
+    def __init__(self, log: Path, confinement: Confinement | None = None, memory_bytes: int | None = None):
         """Starts it; that costs a fifth of a second, and with the first job another second for its libraries.
 
         Args:
             log: takes what the process prints.
-            environment: variables beside the controller's own.
+            confinement: without it the process is what the controller is: on a laptop both are the user's.
             memory_bytes: what it is to get by with. The kernel only stops a leap far above that, see ``job_main``;
                 whoever reads the messages also looks at :attr:`memory`.
         """
         ours, theirs = socket.socketpair()
-        arguments = [str(theirs.fileno()), *([str(memory_bytes)] if memory_bytes else [])]
+        self._job: Job | None = None
         with theirs, log.open("ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", _MODULE, *arguments],
-                env={**os.environ, **(environment or {}), "PYTHONPATH": os.pathsep.join(path or os.curdir for path in sys.path)},
+                [sys.executable, "-P", "-m", _MODULE, str(theirs.fileno())],
+                env=_environment(os.environ, confinement),
+                cwd=confinement.home if confinement else None,
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 start_new_session=True,  # Ctrl-C goes to every process of the terminal; it is the controller's to answer
             )
-        self._connection = Connection(ours.detach())
+        self._frames = Frames(ours)
+        self._begin = {"memory": memory_bytes, "confinement": _confinement_parts(confinement)}
 
     @property
     def alive(self) -> bool:
@@ -91,14 +103,25 @@ class JobProcess:
             return None  # it has ended
         return Memory(kilobytes["VmRSS"] * 1024, kilobytes["VmHWM"] * 1024)
 
+    @property
+    def cpu_seconds(self) -> float:
+        """How long it has worked, in seconds of one core; zero where that cannot be known."""
+        try:
+            fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return 0.0
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def send(self, job: Job) -> None:
         """Gives it a job.
 
         Raises:
             ProcessDied: there is nobody to take it.
         """
+        first, self._begin = self._begin, {}
+        self._job = job
         try:
-            self._connection.send(job)
+            self._frames.send({**first, **job_parts(job)})
         except OSError:
             raise self._died() from None
 
@@ -106,15 +129,20 @@ class JobProcess:
         """Its next message; None when there is none within the time.
 
         Raises:
-            ProcessDied: there will be none.
+            ProcessDied: there will be none, or it says what no job says.
         """
         try:
-            if not self._connection.poll(timeout_seconds):
-                return None
-            message: Message = self._connection.recv()
+            parts = self._frames.receive(timeout_seconds)
         except (EOFError, OSError):
             raise self._died() from None
-        return message
+        if parts is None or self._job is None:
+            return None
+        try:
+            return message_of(self._job, parts)
+        except BackfillError as error:
+            self.kill()
+            self._process.wait()
+            raise ProcessDied(str(error)) from None
 
     def kill(self) -> None:
         """Ends it at once. May be called from any thread, while another one waits for a message."""
@@ -124,31 +152,32 @@ class JobProcess:
         """Ends it at once and lets go of everything."""
         self.kill()
         self._process.wait()
-        self._connection.close()
+        self._frames.close()
 
     def _died(self) -> ProcessDied:
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_LAST_SECONDS)  # how it ends by itself says more
         self.kill()
         status = self._process.wait()
         how = f"killed by signal {-status}, possibly for lack of memory" if status < 0 else f"exit status {status}"
         return ProcessDied(f"the process that did the job ended unexpectedly ({how})")
 
 
-def told(state: JobState, message: Message, details: str) -> JobState:
-    """A job's state after a message. ``details``: where a person finds what the process printed."""
-    state = replace(state, used=message.used)
-    match message.kind:
-        case "Progress":
-            return replace(state, progress=message.progress)
-        case "Done":
-            return replace(state, phase="Done", result=message.result)
-        case "Failed":
-            return failed(state, message.error or BackfillError(message.cause))
-        case "OutOfMemory":
-            return failed(state, BackfillError(f"there is not enough memory for the job (details in {details})"))
-        case "Broken":
-            return failed(state, BackfillError(f"{message.cause} (details in {details})"))
+def _environment(own: Mapping[str, str], confinement: Confinement | None) -> dict[str, str]:
+    path = os.pathsep.join(path or os.curdir for path in sys.path)
+    if confinement is None:
+        return {**own, "PYTHONPATH": path}
+    needed = {name: value for name, value in own.items() if name in _NEEDED or name.startswith(_NEEDED_BEGINNINGS)}
+    return {**needed, "PYTHONPATH": path, "HOME": str(confinement.home), "TMPDIR": str(confinement.home)}
 
 
-def failed(state: JobState, error: BackfillError) -> JobState:
-    """The state of a job that failed."""
-    return replace(state, phase="Failed", error=error)
+def _confinement_parts(confinement: Confinement | None) -> dict[str, Any] | None:
+    if confinement is None:
+        return None
+    return {
+        "home": str(confinement.home),
+        "directories": [str(directory) for directory in confinement.directories],
+        "catalogs": {
+            name: {"properties": dict(given.properties), "own": given.own} for name, given in confinement.catalogs.items()
+        },
+    }

@@ -4,13 +4,13 @@ The modules that do the work are imported where it is done: the controller itsel
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Literal, Protocol, Self
 
 from pydantic import Field
 
 from backfill.api.backfill import Backfill, BackfillSpec, Output, OutputStatus, Publish, Window
-from backfill.api.errors import BadInput, PlanCorrupt, first_line
+from backfill.api.errors import BackfillError, BadInput, PlanCorrupt, Problem, first_line
 from backfill.planning.plan import PlanHeader, plan_directory, read_header
 from backfill.planning.progress import PlanningProgress
 from backfill.planning.workspace import Workspace
@@ -66,6 +66,20 @@ class PlanResult:
 
     header: PlanHeader
     outputs: tuple[OutputStatus, ...]
+    doubled: dict[str, Problem] = field(default_factory=dict)
+    """By output, what is wrong with an Append of rows that the table was given before: only an approval lets it happen."""
+    warnings: tuple[str, ...] = ()
+    """About the outputs."""
+
+    def refused(self, spec: BackfillSpec) -> tuple[Problem, ...]:
+        """What nobody is asked to approve."""
+        automatic = (output.name for output in spec.outputs if output.publish.approval == "Automatic")
+        return tuple(self.doubled[name] for name in automatic if name in self.doubled)
+
+    def to_approve(self, spec: BackfillSpec) -> tuple[str, ...]:
+        """What whoever approves has to know."""
+        refused = self.refused(spec)
+        return (*(str(problem) for problem in self.doubled.values() if problem not in refused), *self.warnings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +110,7 @@ class PlanJob:
             BadInput: the tables do not allow it.
         """
         from backfill.outputs.cleanup import discard_earlier
+        from backfill.outputs.doubled import doubled_appends
         from backfill.outputs.publish import output_state
         from backfill.outputs.result import Result
         from backfill.outputs.tables import check_outputs
@@ -103,7 +118,7 @@ class PlanJob:
 
         outputs = self.spec.outputs
         results = [Result(self.namespace, self.name, self.uid, plan_id="", output=output.name) for output in outputs]
-        problems = check_outputs(outputs, results, self.spec.window)
+        problems = check_outputs(outputs, results, self.spec.window, self.spec.sources)
         try:
             header = make_plan(self.spec, self.workspace, parallelism=self.parallelism, on_progress=on_progress)
             verify_files(header, self.workspace)
@@ -111,8 +126,10 @@ class PlanJob:
             raise BadInput([*error.problems, *problems]) from error
         if problems:
             raise BadInput(problems)
+        planned = [replace(result, plan_id=header.plan_id) for result in results]
+        doubled, warnings = doubled_appends(outputs, planned, self.spec.window)
         if self.dry_run:
-            return PlanResult(header, ())
+            return PlanResult(header, (), doubled, warnings)
         protect_snapshots(self.spec, header, f"{self.namespace}/{self.name}")
         for output, result in zip(outputs, results, strict=True):
             discard_earlier(output, result)
@@ -121,7 +138,7 @@ class PlanJob:
             OutputStatus(name=output.name, table=output.table, base_snapshot_id=base)
             for output, base in zip(outputs, bases, strict=True)
         )
-        return PlanResult(header, tuple(statuses))
+        return PlanResult(header, tuple(statuses), doubled, warnings)
 
 
 _PLANNED_FROM = frozenset(
@@ -227,6 +244,8 @@ class SettleResult:
     """What is staged, by output."""
 
     totals: dict[str, Totals]
+    left_behind: str = ""
+    """Why files of failed tasks could not be removed; empty if there is nothing to say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,19 +260,30 @@ class SettleJob:
         Raises:
             ResultLost: nothing is staged of one, though all steps are committed.
         """
-        return SettleResult({staged.output.name: _settle(staged) for staged in self.staged})
+        totals = {staged.output.name: _count(staged) for staged in self.staged}
+        left = (_remove_orphans(staged) for staged in self.staged)
+        return SettleResult(totals, "\n".join(dict.fromkeys(filter(None, left))))
 
 
-def _settle(staged: StagedOutput) -> Totals:
-    from backfill.outputs.cleanup import remove_orphans
+def _count(staged: StagedOutput) -> Totals:
     from backfill.outputs.publish import output_state
     from backfill.outputs.staging import lost
 
     state = output_state(staged.output, staged.result)
     if state.batch_id is None and state.published_snapshot_id is None:
         raise lost(staged.output.table, staged.result)
-    remove_orphans(staged.output, staged.result)
     return Totals(state.branch, state.rows, state.rows_outside_window)
+
+
+def _remove_orphans(staged: StagedOutput) -> str:
+    """Says why they could not be removed: they cost room, not rows, and discarding the result tries again."""
+    from backfill.outputs.cleanup import remove_orphans
+
+    try:
+        remove_orphans(staged.output, staged.result, staged.base_snapshot_id)
+    except BackfillError as error:
+        return str(error)
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,22 +327,33 @@ class DiscardJob:
     @classmethod
     def of(cls, backfill: Backfill) -> Self:
         """The job for a Backfill, planned or not."""
-        metadata, spec, location = backfill.metadata, backfill.spec, backfill.status.workspace
-        workspace = Workspace(location, spec.workspace_catalog) if location else None
-        return cls(metadata.namespace, metadata.name, spec, staged_outputs(backfill), workspace)
+        metadata, location = backfill.metadata, backfill.status.workspace
+        workspace = Workspace.of(backfill, location) if location else None
+        return cls(metadata.namespace, metadata.name, backfill.spec, staged_outputs(backfill), workspace)
 
     def run(self, on_progress: OnProgress) -> None:
-        """Can be repeated: what is gone already is no error."""
+        """Can be repeated: what is gone already is no error.
+
+        Raises:
+            BackfillError: something of an output could not be removed; the rest was.
+        """
         from backfill.outputs.cleanup import discard
         from backfill.planning.planner import release_snapshots
 
         release_snapshots(self.spec, f"{self.namespace}/{self.name}")
-        for staged in self.staged:
-            discard(staged.output, staged.result, staged.base_snapshot_id)
+        problems = []
+        for table in dict.fromkeys(staged.output.table for staged in self.staged):
+            mine = [staged for staged in self.staged if staged.output.table == table]
+            try:
+                discard(table, [staged.result for staged in mine], [staged.base_snapshot_id for staged in mine])
+            except BackfillError as error:  # what can be removed goes all the same
+                problems.append(error)
         if self.workspace is not None:
             self.workspace.child("plans").remove()
             checkpoints(self.workspace).remove()
             self.workspace.remove_if_empty()
+        if problems:
+            raise problems[0] if len(problems) == 1 else BackfillError("\n".join(map(str, problems)))
 
 
 def checkpoints(workspace: Workspace) -> Workspace:

@@ -23,7 +23,7 @@ class StoredPlans:
             return None
         if self._header is None or self._header.plan_id != plan_id:
             try:
-                place = Workspace(workspace, backfill.spec.workspace_catalog)
+                place = Workspace.of(backfill, workspace)
                 self._header = read_header(plan_directory(place, plan_id))
             except (OSError, ValueError, BackfillError) as error:
                 raise PlanCorrupt(f"plan {plan_id} can not be read from {workspace}: {error}") from error

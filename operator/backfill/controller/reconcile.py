@@ -55,6 +55,7 @@ class Reconciler:
         progress_every_seconds: float = 0.5,
         local: bool = False,
         monotonic: Callable[[], float] = time.monotonic,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ):
         """What it works with.
 
@@ -67,6 +68,7 @@ class Reconciler:
             progress_every_seconds: the least time between two writes of a status in which only progress is new.
             local: there is no cluster, and a person waits for the result.
             monotonic: a clock that never goes back.
+            clock: the clock by which the resource's times are set.
         """
         self._store = store
         self._plans = plans
@@ -76,6 +78,7 @@ class Reconciler:
         self._progress_every_seconds = progress_every_seconds
         self._local = local
         self._monotonic = monotonic
+        self._clock = clock
         self._withheld: tuple[BackfillStatus, BackfillStatus] | None = None
         """The recorded status, and the one to be recorded in its place."""
         self._recorded_at = -progress_every_seconds
@@ -112,7 +115,7 @@ class Reconciler:
 
     def _observe(self, backfill: Backfill) -> Observed:
         """What is not needed is not asked for: a deletion must not wait for what is gone, nor a restart for what is over."""
-        now = datetime.now(UTC)
+        now = self._clock()
         at_work = backfill.metadata.deletion_timestamp is None and not finished(backfill)
         header, plan_error = self._plan(backfill) if at_work else (None, "")
         unplanned = at_work and backfill.status.plan_id is None
@@ -152,7 +155,7 @@ class Reconciler:
         """All Backfills are gone through, so only once there is a plan to record."""
         if job is None or not isinstance(job.result, PlanResult):
             return ()
-        return rivals(backfill, self._store.writers_of(published_tables(backfill)))
+        return rivals(backfill, self._store.writers_of(published_tables(backfill)), one_owner=self._local)
 
     def _place(self, backfill: Backfill) -> tuple[str, tuple[Problem, ...]]:
         """Where the Backfill's plan and checkpoints are kept, or why there is no such place. Until there is a plan, the spec
@@ -226,7 +229,7 @@ class Reconciler:
 
     def _launch(self, attempt: int, observed: Observed, status: BackfillStatus) -> Launch:
         backfill, plan_id = observed.backfill.model_copy(update={"status": status}), observed.plan.plan_id
-        workspace = Workspace(observed.workspace, backfill.spec.workspace_catalog)
+        workspace = Workspace.of(backfill, observed.workspace)
         return Launch(
             attempt, backfill, plan_id, plan_directory(workspace, plan_id), checkpoints(workspace).child(backfill.metadata.uid)
         )

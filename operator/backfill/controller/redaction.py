@@ -1,48 +1,109 @@
 """What stands in a Secret stays out of messages, also where a client library repeats what it was given."""
 
+import base64
+import html
 import io
+import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TextIO
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
+from backfill.api.catalogs import GivenCatalog
 from backfill.api.errors import BackfillError, BadInput
 
-_PUBLIC = ("__TYPE", "__URI", "__WAREHOUSE", "__S3__ENDPOINT", "__S3__REGION")
-"""Properties that say where a catalog is; a message without them would help nobody."""
+_PUBLIC = frozenset(
+    {"type", "uri", "warehouse", "prefix", "s3.endpoint", "s3.region", "client.region", "oauth2-server-uri", "scope"}
+)
+"""Properties that say where a catalog is; a message without them would help nobody. Logins in them are hidden."""
 _SHORTEST = 4
 """Characters; anything shorter stands in many words."""
+_SHORTEST_ENCODED = 6
+"""The same for what has been encoded: fewer characters of it are certain."""
+_PLAIN = re.compile(r"true|false|none|null|\d{1,6}(\.\d+)?", re.IGNORECASE)
+"""Values that are in every text and no secret."""
+_SECRET = r"(?:passw(?:or)?d|passwd|pwd|passphrase|secret|token|credential|signature|sig|(?:api|access|account|private)[_.-]?key)"
+_SECRET_NAME = re.compile(rf"(?:{_SECRET}|key$|pass$|dsn$|conn\w*_string|database_url)", re.IGNORECASE)
 _LOGIN = re.compile(r"(://)[^/\s@]+@")
+_PARAMETER = re.compile(rf"((?:^|[?&;,\s\"'(])[\w.-]*{_SECRET}[\w.-]*=)(?!\*\*\*)[^&;,\s\"')]+", re.IGNORECASE)
+_JSON_FIELD = re.compile(rf"""(["'][\w.-]*{_SECRET}[\w.-]*["']\s*:\s*["'])(?!\*\*\*)[^"']+""", re.IGNORECASE)
+_AUTHORIZATION = re.compile(r"\b(Bearer|Basic)\s+(?!\*\*\*)[\w.~+/=-]{8,}")
 _HIDDEN = "***"
 
 
-def redact(text: str, variables: Mapping[str, str]) -> str:
-    """The text without the values of catalog variables that say more than where the catalog is, and without logins."""
-    for secret in sorted(_secrets(variables), key=len, reverse=True):
-        text = text.replace(secret, _HIDDEN)
-    return _LOGIN.sub(rf"\1{_HIDDEN}@", text)
+class Redactor:
+    """Hides secrets that are known, in the forms in which libraries repeat them, and what looks like a login."""
+
+    def __init__(self, secrets: Iterable[str] = ()):
+        """``secrets`` as they are, each for itself."""
+        forms = {form for secret in secrets for form in _forms(secret)}
+        joined = "|".join(re.escape(form) for form in sorted(forms, key=len, reverse=True))
+        self._known = re.compile(joined, re.IGNORECASE) if joined else None
+
+    def text(self, text: str) -> str:
+        """The text without them."""
+        if self._known is not None:
+            text = self._known.sub(_HIDDEN, text)
+        text = _LOGIN.sub(rf"\1{_HIDDEN}@", text)
+        for pattern in (_PARAMETER, _JSON_FIELD):
+            text = pattern.sub(rf"\1{_HIDDEN}", text)
+        return _AUTHORIZATION.sub(rf"\1 {_HIDDEN}", text)
+
+    def error(self, error: BackfillError) -> BackfillError:
+        """The same error without them."""
+        if isinstance(error, BadInput):
+            texts = ((problem, self.text(problem.message), self.text(problem.fix)) for problem in error.problems)
+            return type(error)([replace(problem, message=message, fix=fix) for problem, message, fix in texts])
+        return type(error)(self.text(str(error)))
 
 
-def redacted(error: BackfillError, variables: Mapping[str, str]) -> BackfillError:
-    """The same error without secrets."""
-    if isinstance(error, BadInput):
-        texts = ((problem, redact(problem.message, variables), redact(problem.fix, variables)) for problem in error.problems)
-        return type(error)([replace(problem, message=message, fix=fix) for problem, message, fix in texts])
-    return type(error)(redact(str(error), variables))
+_NOTHING_KNOWN = Redactor()
+
+
+def redact(text: str) -> str:
+    """The text without what looks like a login."""
+    return _NOTHING_KNOWN.text(text)
+
+
+def redactor(catalogs: Mapping[str, GivenCatalog], environment: Mapping[str, str]) -> Redactor:
+    """Hides what is secret of catalogs and in a process's environment."""
+    given = (secret for catalog in catalogs.values() for secret in secrets_of(catalog.properties))
+    return Redactor([*given, *secrets_of_environment(environment)])
+
+
+def secrets_of(properties: Mapping[str, str]) -> Iterator[str]:
+    """What is secret of a catalog's properties: all but where it is."""
+    for name, value in properties.items():
+        yield from _in_uri(value)
+        if name.lower() in _PUBLIC:
+            continue
+        yield value
+        if name.lower() == "credential":
+            yield value.partition(":")[2]  # PyIceberg sends both halves by themselves
+        yield from (part.partition("=")[2] for part in value.split(";") if _SECRET_NAME.search(part.partition("=")[0]))
+
+
+def secrets_of_environment(environment: Mapping[str, str]) -> Iterator[str]:
+    """What is secret of environment variables, by their names and by the logins in them."""
+    for name, value in environment.items():
+        yield from _in_uri(value)
+        if _SECRET_NAME.search(name) and not value.startswith("/"):  # a path says where a secret is, and is none
+            yield value
+            yield value.partition(":")[2]
 
 
 class RedactedText(io.TextIOBase):
     """Passes on what is written to it, redacted: also what libraries log, and what stands in a traceback."""
 
-    def __init__(self, stream: TextIO, variables: Mapping[str, str]):
+    def __init__(self, stream: TextIO, redactor: Redactor):
         """``stream`` takes what is left."""
         self._stream = stream
-        self._variables = variables
+        self._redactor = redactor
 
     def write(self, text: str) -> int:
         """Each text by itself: a secret may have several lines."""
-        self._stream.write(redact(text, self._variables))
+        self._stream.write(self._redactor.text(text))
         return len(text)
 
     def flush(self) -> None:
@@ -50,17 +111,34 @@ class RedactedText(io.TextIOBase):
         self._stream.flush()
 
 
-def _secrets(variables: Mapping[str, str]) -> Iterator[str]:
-    for name, value in variables.items():
-        password = _password(value)
-        if password and len(password) >= _SHORTEST:
-            yield password
-        if len(value) >= _SHORTEST and not name.endswith(_PUBLIC):
-            yield value
-
-
-def _password(value: str) -> str | None:
+def _in_uri(value: str) -> Iterator[str]:
+    """The password of a URI, as it is written and as it is meant, and parameters that are secret."""
     try:
-        return urlsplit(value).password
+        place = urlsplit(value)
+        password = place.password
     except ValueError:
-        return None
+        return
+    if password:
+        yield from (password, unquote(password))
+    yield from (meant for name, meant in parse_qsl(place.query) if _SECRET_NAME.search(name))
+
+
+def _forms(secret: str) -> Iterator[str]:
+    secret = secret.strip()
+    for text in {secret, *secret.splitlines()}:
+        if len(text) < _SHORTEST or _PLAIN.fullmatch(text):
+            continue
+        yield from (text, quote(text), quote(text, safe=""), quote_plus(text), html.escape(text))
+        yield from (json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], repr(text)[1:-1])
+        if len(text) >= _SHORTEST_ENCODED:
+            yield text.encode().hex()
+            yield from _base64(text.encode())
+
+
+def _base64(secret: bytes) -> Iterator[str]:
+    """What is the same in Base64 whatever stands before and after the secret, as in the header of a login."""
+    for before in range(3):
+        encoded = base64.b64encode(bytes(before) + secret).decode()
+        certain = encoded[-(-before * 8 // 6) : (before + len(secret)) * 8 // 6]
+        yield certain
+        yield certain.translate(str.maketrans("+/", "-_"))

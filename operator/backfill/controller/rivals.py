@@ -12,9 +12,17 @@ def published_tables(backfill: Backfill) -> frozenset[str]:
     return frozenset(output.table for output in backfill.spec.outputs if output.publish.mode is not PublishMode.NONE)
 
 
-def rivals(backfill: Backfill, others: Iterable[Backfill]) -> tuple[str, ...]:
-    """A sentence for each table that another Backfill publishes into, too, and for each such Backfill."""
-    return tuple(sentence for other in others if _rival(backfill, other) for sentence in _sentences(backfill, other))
+def rivals(backfill: Backfill, others: Iterable[Backfill], *, one_owner: bool = False) -> tuple[str, ...]:
+    """A sentence for each table that another Backfill publishes into, too, and for each such Backfill.
+
+    It has the other's name only if that is in the same namespace, or all namespaces have ``one_owner``.
+    """
+    found = [(other, one_owner or _same_namespace(backfill, other)) for other in others if _rival(backfill, other)]
+    return tuple(sentence for other, named in found for sentence in _sentences(backfill, other, named))
+
+
+def _same_namespace(backfill: Backfill, other: Backfill) -> bool:
+    return backfill.metadata.namespace == other.metadata.namespace
 
 
 def _rival(backfill: Backfill, other: Backfill) -> bool:
@@ -24,11 +32,12 @@ def _rival(backfill: Backfill, other: Backfill) -> bool:
     return not ends and ours.start < theirs.end and theirs.start < ours.end
 
 
-def _sentences(backfill: Backfill, other: Backfill) -> Iterator[str]:
-    name, window = f"{other.metadata.namespace}/{other.metadata.name}", other.spec.window
+def _sentences(backfill: Backfill, other: Backfill, named: bool) -> Iterator[str]:
+    metadata, window = other.metadata, other.spec.window
+    name = f"Backfill {metadata.namespace}/{metadata.name}" if named else "a Backfill of another namespace"
     for table in sorted(published_tables(backfill) & published_tables(other)):
         yield (
-            f"{table} is also written by Backfill {name}, which has not ended, from {format_time(window.start)} to "
+            f"{table} is also written by {name}, which has not ended, from {format_time(window.start)} to "
             f"{format_time(window.end)}: the one that publishes second is refused where the first has changed its window; "
             "cancel one of them if both are not meant"
         )

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from backfill.api.approval import approved
 from backfill.api.atomic import replace_file
 from backfill.api.backfill import Application, Backfill, BackfillSpec, BackfillStatus, ObjectMeta
 from backfill.api.base import Model
@@ -54,8 +55,8 @@ class LocalStore:
     def workspace(self, spec: BackfillSpec) -> Workspace:
         """Where plan and checkpoints are kept."""
         if spec.workspace is None:
-            return Workspace(str(self.directory))
-        return Workspace(spec.workspace, spec.workspace_catalog).child(self.namespace, self.name)
+            return Workspace(str(self.directory), own=f"{self.namespace}/{self.name}")
+        return Workspace.below(spec.workspace, spec.workspace_catalog, self.namespace, self.name)
 
     def version(self) -> Version:
         """Changes with every change of the resource."""
@@ -110,7 +111,7 @@ class LocalStore:
     def approve(self) -> None:
         """Lets every output be published."""
         with self._writing():
-            self._update(lambda old: _wanted(old, _approved(old.spec)))
+            self._update(lambda old: _wanted(old, _approved(old)))
 
     def request_deletion(self) -> None:
         """Asks the controller to remove what was made, and then the resource."""
@@ -174,9 +175,9 @@ def _with_metadata(old: Backfill, **fields: object) -> Backfill:
     return old.model_copy(update={"metadata": old.metadata.model_copy(update=fields)})
 
 
-def _approved(spec: BackfillSpec) -> BackfillSpec:
+def _approved(old: Backfill) -> BackfillSpec:
+    changed = approved(old)
     outputs = tuple(
-        output.model_copy(update={"publish": output.publish.model_copy(update={"approval": "Automatic"})})
-        for output in spec.outputs
+        output.model_copy(update={"publish": changed.get(output.name, output.publish)}) for output in old.spec.outputs
     )
-    return spec.model_copy(update={"outputs": outputs})
+    return old.spec.model_copy(update={"outputs": outputs})

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from backfill.api.errors import BackfillError
-from backfill.controller.job_process import JobProcess, ProcessDied, failed, told
+from backfill.controller.job_process import JobProcess, ProcessDied
 from backfill.controller.jobs import Job, JobState
+from backfill.controller.messages import failed, told
 
 
 class Worker:

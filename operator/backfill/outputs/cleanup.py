@@ -1,48 +1,76 @@
-"""Removes what results leave behind, and nothing that anybody may still read."""
+"""Removes what results leave behind, and nothing that the table still refers to.
 
-from collections.abc import Iterable
+Before a file is removed, every snapshot in the table's metadata has been read and none refers to it: no branch, no tag,
+nothing that history still reaches, however it came there. Where that cannot be read, nothing is removed.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import RemoveSnapshotRefUpdate
 
 from backfill.api.backfill import Output
+from backfill.api.errors import BackfillError, UnknownReferences
 from backfill.outputs.commits import commit, commit_once
-from backfill.outputs.conflicts import snapshots_since
-from backfill.outputs.files import list_files, remove_file
-from backfill.outputs.publish import publishes
-from backfill.outputs.result import Result
-from backfill.outputs.staging import drop_snapshot, files_added, own_head, remove_unused_metadata, staged_files, summary_of
+from backfill.outputs.files import OwnDirectory
+from backfill.outputs.references import Unreferenced, least_sequence_number, live_files, manifests_of
+from backfill.outputs.result import Result, data_directory
+from backfill.outputs.staging import branch_head, drop_snapshot, own_head, remove_unused_metadata, staged_in, summary_of
 from backfill.planning.iceberg.tables import Catalogs
 
 
-def remove_orphans(output: Output, result: Result) -> int:
+def remove_orphans(output: Output, result: Result, base_snapshot_id: int | None) -> int:
     """Removes files of failed tasks and aborted batches, once no driver of the backfill runs any more; says how many.
 
     Raises:
         BadInput: the table can not be opened, or the branch holds something else.
+        BackfillError: it is unknown which files the table uses; none was removed.
     """
     table = Catalogs().load_table(output.table, "spec.outputs")
-    used = {file.file_path for file in staged_files(table, result)}
-    return _remove(table, result.staging_directory(table.metadata), used) if used else 0
+    head = branch_head(table.metadata, result)
+    if head is None:
+        return 0
+    places = [OwnDirectory(table.io, data, result.staging_path) for data in _data_directories(table, [result], head)]
+    files = {location: place for place in places for location in place.files()}
+    unused = Unreferenced(files, least_sequence_number(table.metadata, [base_snapshot_id]))
+    try:
+        unused.read_until_unchanged(table)
+    except UnknownReferences as error:
+        raise BackfillError(f"{error}. No files were removed below {', '.join(map(str, places))}") from error
+    return sum(files[location].remove(location) for location in unused.locations)
 
 
-def discard(output: Output, result: Result, base_snapshot_id: int | None) -> None:
-    """Drops a result's branch, and removes its files as far as they are not part of the table.
+def discard(table_name: str, results: Sequence[Result], base_snapshot_ids: Iterable[int | None]) -> None:
+    """Drops the branch that the results of one Backfill for one table share, and removes their files as far as the table
+    does not refer to them.
 
-    ``base_snapshot_id`` is the table's snapshot from before the run. A result that was published belongs to the table, and
-    so does one of which that can not be told any more because the table's history since then has expired. Safe to repeat,
-    and while somebody publishes the result: without its branch nobody can any more, so what is part of the table is only
-    then looked at.
+    ``base_snapshot_ids`` are the table's snapshots from before the run. Safe to repeat, and while somebody publishes a
+    result: without its branch nobody can any more, and what the table refers to is only then looked at. It is looked at
+    before as well: where it cannot be read, the branch stays, too.
 
     Raises:
-        BadInput: the table can not be opened, or the branch holds something else.
+        BadInput: the table can not be opened.
+        BackfillError: it is unknown which files the table uses; none was removed.
     """
-    table = Catalogs().load_table(output.table, "spec.outputs")
-    _drop_branch(table, result)
-    used = _files_of_table(table.refresh(), result, base_snapshot_id)
-    if used is not None:
-        for directory in (result.staging_directory(table.metadata), result.kept_directory(table.metadata)):
-            _remove(table, directory, used)
+    table = Catalogs().load_table(table_name, "spec.outputs")
+    head = own_head(table.metadata, results[0])
+    try:
+        own = [path for result in results for path in (result.staging_path, result.kept_path)]
+        places = [OwnDirectory(table.io, data, path) for data in _data_directories(table, results, head) for path in own]
+        files = {location: place for place in places for location in place.files()}
+        unused = Unreferenced(files, least_sequence_number(table.metadata, base_snapshot_ids))
+        unused.read(table, without=head if drop_snapshot(table.metadata, head, results[0]) else None)
+        _drop_branch(table, results[0])
+        unused.read_until_unchanged(table)
+    except UnknownReferences as error:
+        where = f"{data_directory(table.metadata)}/{results[0].own_path}"
+        raise BackfillError(
+            f"{error}. No files were removed below {where}; repair the table, or remove by hand what nothing refers to"
+        ) from error
+    for location in unused.locations:
+        files[location].remove(location)
 
 
 def discard_earlier(output: Output, result: Result) -> None:
@@ -50,20 +78,20 @@ def discard_earlier(output: Output, result: Result) -> None:
 
     Raises:
         BadInput: the table can not be opened.
+        BackfillError: it is unknown which files the table uses; none was removed.
     """
-    table = Catalogs().load_table(output.table, "spec.outputs")
-    head = table.metadata.snapshot_by_name(result.branch) if result.branch in table.metadata.refs else None
+    metadata = Catalogs().load_table(output.table, "spec.outputs").metadata
+    head = metadata.snapshot_by_name(result.branch) if result.branch in metadata.refs else None
     earlier = result.earlier(summary_of(head)) if head is not None else None
-    if earlier is not None:
-        discard(output, earlier, None)
+    if head is not None and earlier is not None:
+        discard(output.table, [replace(earlier, output=name) for name in staged_in(head)], [None])
 
 
-def _files_of_table(table: Table, result: Result, base_snapshot_id: int | None) -> set[str] | None:
-    """Files of the result that publishing made part of the table; None when it can not be told."""
-    published = [snapshot for snapshot in table.metadata.snapshots if publishes(snapshot, result)]
-    if not published:
-        return set() if snapshots_since(table.metadata, base_snapshot_id) is not None else None
-    return {path for snapshot in published for path in files_added(table, snapshot)}
+def _data_directories(table: Table, results: Sequence[Result], head: Snapshot | None) -> list[str]:
+    """Where the table's data is, and where it was when files in the branch were written."""
+    staged = (location for manifest in manifests_of(table, head) for location in live_files(table, manifest)) if head else ()
+    then = {result.data_directory_of(location) for location in staged for result in results}
+    return sorted({data_directory(table.metadata), *(directory for directory in then if directory is not None)})
 
 
 def _drop_branch(table: Table, result: Result) -> None:
@@ -75,8 +103,3 @@ def _drop_branch(table: Table, result: Result) -> None:
 
     if commit_once(table, drop, lambda metadata: own_head(metadata, result) is None) and head is not None:
         remove_unused_metadata(table, head)
-
-
-def _remove(table: Table, directory: str, used: Iterable[str]) -> int:
-    unused = set(list_files(table.io, directory)).difference(used)
-    return sum(remove_file(table.io, path) for path in unused)

@@ -7,12 +7,14 @@ So commits are made here one level lower, and every try begins by looking.
 import random
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, TableUpdate
+from pyiceberg.table.update.snapshot import _SnapshotProducer
 
 from backfill.api.errors import BackfillError
 
@@ -63,6 +65,13 @@ def commit(table: Table, updates: tuple[TableUpdate, ...], *new_branches: str) -
     expected = {MAIN_BRANCH: None, **dict.fromkeys(new_branches), **seen}
     conditions = (_AssertRef(ref=name, snapshot_id=snapshot_id) for name, snapshot_id in expected.items())
     table._do_commit(updates, (AssertTableUUID(uuid=table.metadata.table_uuid), *conditions))
+
+
+def clean_refused(table: Table, producer: _SnapshotProducer[Any]) -> None:
+    """Removes the metadata files of a snapshot whose commit was refused. Whether it was is looked up first: a request that a
+    proxy repeats is refused because it was served before."""
+    if table.refresh().metadata.snapshot_by_id(producer.snapshot_id) is None:
+        producer._clean_all_uncommitted()
 
 
 def as_writer(table: Table, spec_id: int, properties: Mapping[str, str] | None = None) -> Table:

@@ -4,36 +4,38 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from pyiceberg.expressions.visitors import expression_evaluator, inclusive_projection
-from pyiceberg.manifest import DataFile, DataFileContent, ManifestEntryStatus
+from pyiceberg.manifest import DataFile, DataFileContent, ManifestEntry, ManifestEntryStatus
 from pyiceberg.schema import Schema
-from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 
 from backfill.api.errors import PublishConflict
 from backfill.api.quantities import format_time, from_us
-from backfill.outputs.replaced import any_inside
+from backfill.outputs.result import NAME, NAMESPACE
 from backfill.outputs.window import Share, WindowRows
+from backfill.outputs.window_comparison import NotComparable, WindowComparison
 
 _READERS = 8
+_MOST_NAMED = 20
 
 
-def snapshots_since(metadata: TableMetadata, base_snapshot_id: int | None) -> list[Snapshot] | None:
-    """The snapshots of the main branch after a base, newest first; after None, all of them.
+def snapshots_since(metadata: TableMetadata, base_snapshot_id: int) -> list[Snapshot] | None:
+    """The snapshots of the main branch after a base, newest first.
 
-    None when it can not be told: the base, or a snapshot between it and now, has expired or was rolled back.
+    None if unknown: the base, or a snapshot between it and now, has expired or was rolled back. A snapshot without a
+    parent proves nothing: expiring the parent may leave it so.
     """
     since: list[Snapshot] = []
     for snapshot in ancestors_of(metadata.current_snapshot(), metadata):
         if snapshot.snapshot_id == base_snapshot_id:
             return since
         since.append(snapshot)
-    reached_root = not since or since[-1].parent_snapshot_id is None
-    return since if base_snapshot_id is None and reached_root else None
+    return None
 
 
 class ConflictCheck:
-    """Checks that nothing but one backfill can have changed the window's rows since it began.
+    """Checks that the window's rows are those of before a backfill began.
 
     It is repeated for every try to commit; a snapshot is looked at once.
     """
@@ -42,68 +44,119 @@ class ConflictCheck:
         """``base_snapshot_id`` is the table's snapshot from before the run, None if it had none."""
         self._base_snapshot_id = base_snapshot_id
         self._rows = rows
+        self._comparison = WindowComparison(rows)
         self._known: dict[int, bool] = {}
-        """By snapshot, whether it touches the window."""
+        """By snapshot, whether it may touch the window."""
+        self._unchanged: set[int | None] = {base_snapshot_id}
+        """Snapshots that have the window's rows of before."""
 
     def check(self, table: Table) -> None:
-        """Checks the history of the main branch. Rewriting files without changing rows (compaction) is no change.
+        """Checks the table's current snapshot by its history, and by its rows where the history leaves a doubt.
+
+        Whoever rewrites files (a compaction, a deletion or Replace of other rows) may move the window's rows to other
+        files; that is no change. A snapshot that says it only rewrites is believed.
 
         Raises:
-            PublishConflict: something else may have changed the window, or it can not be told any more.
+            PublishConflict: something else has changed the window's rows, or that is unknown.
         """
-        name = ".".join(table.name())
-        since = snapshots_since(table.metadata, self._base_snapshot_id)
+        current = table.metadata.current_snapshot_id
+        if current in self._unchanged:
+            return
+        suspects = self._suspects(table)
+        if suspects is None or suspects:
+            self._compare(table, current, suspects)
+        self._unchanged.add(current)
+
+    def _suspects(self, table: Table) -> list[Snapshot] | None:
+        """The snapshots since the base that may have changed the window; None where not all snapshots since are known."""
+        base = self._base_snapshot_id
+        if base is None:
+            return None
+        since = snapshots_since(table.metadata, base)
         if since is None:
-            raise PublishConflict(
-                f"snapshot {self._base_snapshot_id}, which table {name} had when the backfill began, is not in its history any "
-                "more, so that changes since then can not be seen; compare the branch with the table and publish it by hand, "
-                "or start over with a new Backfill"
-            )
+            if table.metadata.snapshot_by_id(base) is None:
+                raise PublishConflict(
+                    f"snapshot {base}, which table {'.'.join(table.name())} had when the backfill began, is not in its history "
+                    "any more, so that changes since then can not be seen; compare the branch with the table and publish it by "
+                    "hand, or start over with a new Backfill"
+                )
+            return None
         self._look_at(table, [snapshot for snapshot in since if snapshot.snapshot_id not in self._known])
-        guilty = [snapshot for snapshot in since if self._known[snapshot.snapshot_id]]
-        if guilty:
-            what = ", ".join(_describe(snapshot) for snapshot in guilty)
+        return [snapshot for snapshot in since if self._known[snapshot.snapshot_id]]
+
+    def _compare(self, table: Table, current: int | None, suspects: list[Snapshot] | None) -> None:
+        name = ".".join(table.name())
+        try:
+            if self._comparison.same(table, self._base_snapshot_id, current):
+                return
+        except NotComparable as error:
             raise PublishConflict(
-                f"table {name} was changed in the window since the backfill began: {what}; check what wrote there; "
-                "to publish over it, start over with a new Backfill"
-            )
+                f"table {name} may have been changed in the window since the backfill began: {self._who(table, suspects)}; its "
+                f"rows of then and now cannot be compared: {error}; compare the branch with the table and publish it by hand, or "
+                "start over with a new Backfill"
+            ) from error
+        raise PublishConflict(
+            f"table {name} was changed in the window since the backfill began: {self._who(table, suspects)}; check what wrote "
+            "there; to publish over it, start over with a new Backfill"
+        )
+
+    def _who(self, table: Table, suspects: list[Snapshot] | None) -> str:
+        """The snapshots that may have changed the window; where the history does not say, those that added what is there."""
+        if suspects is not None:
+            found = [_describe(snapshot) for snapshot in suspects]
+        else:
+            before = table.metadata.snapshot_by_id(self._base_snapshot_id) if self._base_snapshot_id is not None else None
+            known = {snapshot.snapshot_id for snapshot in ancestors_of(before, table.metadata)}
+            added = {entry.snapshot_id for entry in _live_entries(table) if _may_hold(table, entry.data_file, self._rows)}
+            found = [_describe_id(table.metadata, snapshot_id) for snapshot_id in added - known if snapshot_id is not None]
+        more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
+        return ", ".join(found[:_MOST_NAMED]) + more if found else "a snapshot that is not in its history any more"
 
     def _look_at(self, table: Table, snapshots: list[Snapshot]) -> None:
         with ThreadPoolExecutor(_READERS) as readers:  # a busy table has thousands of snapshots, each with a list to fetch
-            touches = readers.map(lambda snapshot: _touches(table, snapshot, self._rows), snapshots)
+            touches = readers.map(lambda snapshot: _may_touch(table, snapshot, self._rows), snapshots)
             self._known.update(zip((snapshot.snapshot_id for snapshot in snapshots), touches, strict=True))
 
 
 def _describe(snapshot: Snapshot) -> str:
     operation = snapshot.summary.operation.value if snapshot.summary else "unknown operation"
-    return f"snapshot {snapshot.snapshot_id} ({operation} at {format_time(from_us(snapshot.timestamp_ms * 1000))})"
+    summary = snapshot.summary.additional_properties if snapshot.summary else {}
+    backfill = f", by Backfill {summary.get(NAMESPACE)}/{summary[NAME]}" if NAME in summary else ""
+    return f"snapshot {snapshot.snapshot_id} ({operation} at {format_time(from_us(snapshot.timestamp_ms * 1000))}{backfill})"
 
 
-def _touches(table: Table, snapshot: Snapshot, rows: WindowRows) -> bool:
+def _describe_id(metadata: TableMetadata, snapshot_id: int) -> str:
+    snapshot = metadata.snapshot_by_id(snapshot_id)
+    return _describe(snapshot) if snapshot else f"snapshot {snapshot_id}, which has expired"
+
+
+def _live_entries(table: Table) -> Iterator[ManifestEntry]:
+    current = table.metadata.current_snapshot()
+    for manifest in current.manifests(table.io) if current else ():
+        yield from manifest.fetch_manifest_entry(table.io)
+
+
+def _may_touch(table: Table, snapshot: Snapshot, rows: WindowRows) -> bool:
+    """By partitions and statistics alone."""
     if snapshot.summary is not None and snapshot.summary.operation is Operation.REPLACE:
         return False
-    return any(_may_hold(table, file, status, rows) for file, status in _changed_files(table, snapshot))
+    return any(_may_hold(table, file, rows) for file in _changed_files(table, snapshot))
 
 
-def _changed_files(table: Table, snapshot: Snapshot) -> Iterator[tuple[DataFile, ManifestEntryStatus]]:
+def _changed_files(table: Table, snapshot: Snapshot) -> Iterator[DataFile]:
     for manifest in snapshot.manifests(table.io):
         if manifest.added_snapshot_id != snapshot.snapshot_id:
             continue
         for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=False):
             if entry.status is not ManifestEntryStatus.EXISTING and entry.snapshot_id == snapshot.snapshot_id:
-                yield entry.data_file, entry.status
+                yield entry.data_file
 
 
-def _may_hold(table: Table, file: DataFile, status: ManifestEntryStatus, rows: WindowRows) -> bool:
+def _may_hold(table: Table, file: DataFile, rows: WindowRows) -> bool:
     """Whether a file can hold rows of the window, or delete some."""
     if not _partition_may_hold(table, file, rows):
         return False
-    if file.content is not DataFileContent.DATA:
-        return True
-    share = rows.share(file)
-    if share is Share.UNKNOWN and status is ManifestEntryStatus.ADDED:
-        return any_inside(table, FileScanTask(file), rows)
-    return share is not Share.NONE
+    return file.content != DataFileContent.DATA or rows.share(file) is not Share.NONE  # a plain number in format version 1
 
 
 def _partition_may_hold(table: Table, file: DataFile, rows: WindowRows) -> bool:

@@ -1,7 +1,12 @@
-"""Listing and removing files through a table's own file system and credentials."""
+"""Listing and removing files through a table's own file system and credentials.
+
+Where a table's files are is what its catalog says, and that may be a tenant's. So what is listed must be where a result's
+own files are, however a library reads the location, and on a disk no symbolic link is followed there.
+"""
 
 import posixpath
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from pyarrow import fs
 from pyiceberg.io import FileIO
@@ -9,14 +14,60 @@ from pyiceberg.io.fsspec import FsspecFileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from backfill.api.errors import BackfillError
+from backfill.planning.unlinked import UnlinkedPath
 
 
-def list_files(io: FileIO, directory: str) -> Iterator[str]:
-    """The locations of all files below a directory; none if it is not there.
+@dataclass(frozen=True, slots=True)
+class OwnDirectory:
+    """A directory that nobody else uses, in one that others use as well."""
 
-    Raises:
-        BackfillError: the table uses a FileIO that can not list.
-    """
+    io: FileIO
+    """The table's."""
+    base: str
+    """The directory that others use as well."""
+    own: str
+    """The directory below it, relative to it."""
+
+    def files(self) -> Iterator[str]:
+        """The locations of all files below it; none if it is not there.
+
+        Raises:
+            BackfillError: the table uses a FileIO that cannot list, or the location leads to another directory.
+        """
+        scheme, path = self._parse()
+        if scheme == "file":
+            return (posixpath.join(str(self), *parts) for parts in self._on_disk(path).files())
+        return _list_files(self.io, str(self))
+
+    def remove(self, location: str) -> bool:
+        """Removes one of its files that nothing needs. False if it cannot be removed now; it then stays."""
+        scheme, path = self._parse()
+        if scheme != "file":
+            return remove_file(self.io, location)
+        place = self._on_disk(path)
+        try:
+            UnlinkedPath(place.base, (*place.parts, *location.removeprefix(f"{self}/").split("/"))).remove_file()
+        except OSError:
+            return False
+        return True
+
+    def __str__(self) -> str:
+        """Its location."""
+        return posixpath.join(self.base, self.own)
+
+    def _parse(self) -> tuple[str, str]:
+        scheme, _, path = PyArrowFileIO.parse_location(str(self), self.io.properties)
+        if not f"/{path}".endswith(f"/{self.own}"):
+            raise BackfillError(
+                f"files below {self.base} cannot be removed: the location leads to {path}, where other files may be"
+            )
+        return scheme, path
+
+    def _on_disk(self, path: str) -> UnlinkedPath:
+        return UnlinkedPath(path.removesuffix(self.own), tuple(self.own.split("/")))
+
+
+def _list_files(io: FileIO, directory: str) -> Iterator[str]:
     filesystem, path = _filesystem(io, directory)
     for entry in filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True, recursive=True)):
         if entry.type == fs.FileType.File:

@@ -1,5 +1,6 @@
 """Brings a result from its branch into the table: one commit, checked against everything that happened meanwhile."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pyiceberg.exceptions import CommitFailedException
@@ -11,16 +12,15 @@ from pyiceberg.table.snapshots import Snapshot, ancestors_of
 
 from backfill.api.backfill import Output, PublishMode, Window
 from backfill.api.errors import BackfillError, CanNotPublish
-from backfill.outputs.commits import as_writer, commit, commit_once
+from backfill.outputs.commits import as_writer, clean_refused, commit, commit_once
 from backfill.outputs.conflicts import ConflictCheck
-from backfill.outputs.replaced import Removal, Replacement
+from backfill.outputs.doubled import PUBLISHED_FROM, check_not_doubled, window_in_summary
+from backfill.outputs.references import Unreferenced, least_sequence_number
+from backfill.outputs.replaced import Removal, Replacement, irremovable
 from backfill.outputs.result import Result
-from backfill.outputs.staging import ROWS, branch_head, files_added, lost, read_staged, staged_files
+from backfill.outputs.staging import ROWS, branch_head, lost, read_staged, staged_files
 from backfill.outputs.window import WindowRows, window_rows
 from backfill.planning.iceberg.tables import Catalogs
-
-PUBLISHED_FROM = "backfill.published-from"
-"""In the summary of the snapshot that published a result: the snapshot of the branch that held it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +87,18 @@ def publish(output: Output, result: Result, window: Window, base_snapshot_id: in
     before = find_published(table.metadata, result)
     if before is not None:
         return Published(before.snapshot_id, _rows(before), already=True)
-    files = _checked_files(table, output, result)
+    files = _checked_files(table, output, result, base_snapshot_id)
     spec_id = files[0].spec_id if files else table.spec().spec_id
     rows = window_rows(table.schema(), output, window)
     conflicts = ConflictCheck(base_snapshot_id, rows) if rows else None
-    publication = _Publication(table, result, files, spec_id, conflicts)
+
+    def checked(current: Table) -> None:
+        if output.publish.mode is PublishMode.APPEND:
+            check_not_doubled(current, result, window, base_snapshot_id)
+        if conflicts is not None:
+            conflicts.check(current)
+
+    publication = _Publication(table, result, files, spec_id, window, checked)
     did = publication.replace(rows) if output.publish.mode is PublishMode.REPLACE else publication.append()
     published = find_published(table.metadata, result)
     if published is None:
@@ -114,13 +121,16 @@ def publishes(snapshot: Snapshot, result: Result) -> bool:
 class _Publication:
     """One result on its way into its table."""
 
-    def __init__(self, table: Table, result: Result, files: list[DataFile], spec_id: int, conflicts: ConflictCheck | None):
-        """Without a column that tells the window, conflicts can not be seen and are not looked for."""
+    def __init__(  # noqa: PLR0917 - one caller
+        self, table: Table, result: Result, files: list[DataFile], spec_id: int, window: Window, check: Callable[[Table], None]
+    ):
+        """``check`` raises PublishConflict where something came in between."""
         self._table = table
         self._result = result
         self._files = files
         self._spec_id = spec_id
-        self._conflicts = conflicts
+        self._window = window
+        self._check = check
         self._source = table.metadata.refs[result.branch].snapshot_id
 
     def append(self) -> bool:
@@ -131,14 +141,13 @@ class _Publication:
         """Replaces the window's rows by the files."""
         if rows is None:
             raise CanNotPublish(f"output {self._result.output} has no timestampColumn that tells which rows to replace")
-        replacement = Replacement(self._result, rows, self._spec_id)
-        self._check_conflicts()
+        replacement = Replacement(self._result, rows, self._spec_id, max(self._table.metadata.next_sequence_number() - 1, 0))
+        self._check(self._table)
         replacement.plan(self._table)  # the long part, before the short one between a look at the table and the commit
         self._table.refresh()
         did = commit_once(self._table, lambda: self._try(replacement.plan(self._table)), self._done)
-        published = find_published(self._table.metadata, self._result)
-        if published is not None:  # after an error nothing is removed: a commit whose answer was lost may refer to it
-            replacement.remove_unused(self._table, files_added(self._table, published))
+        if self._done(self._table.metadata):  # after an error nothing is removed: a commit whose answer was lost may come yet
+            replacement.remove_unused(self._table)
         return did
 
     def _done(self, metadata: TableMetadata) -> bool:
@@ -146,15 +155,18 @@ class _Publication:
 
     def _try(self, removal: Removal) -> None:
         self._check_branch()
-        self._check_conflicts()
+        self._check(self._table)
         if removal.removed and not self._files:
             raise CanNotPublish(
                 f"the result for {'.'.join(self._table.name())} has no rows in the window, so that replacing would only delete; "
                 "delete the window's rows by hand if that is wanted"
             )
+        if why := irremovable(self._table, removal.removed):
+            table = ".".join(self._table.name())
+            raise CanNotPublish(f"{table}: {why}; rewrite them with the table's present partitioning and publish again")
         writer = as_writer(self._table, self._spec_id)
         rows = sum(file.record_count for file in self._files)
-        summary = {**self._result.summary, PUBLISHED_FROM: str(self._source), ROWS: str(rows)}
+        summary = {**self._result.summary, **window_in_summary(self._window), PUBLISHED_FROM: str(self._source), ROWS: str(rows)}
         update = writer.transaction().update_snapshot(summary)
         producer = update.overwrite() if removal.removed else update.fast_append()
         for file in (*self._files, *removal.kept):
@@ -165,7 +177,7 @@ class _Publication:
         try:
             commit(self._table, updates, MAIN_BRANCH)
         except CommitFailedException:
-            producer._clean_all_uncommitted()
+            clean_refused(self._table, producer)
             raise
 
     def _check_branch(self) -> None:
@@ -177,21 +189,40 @@ class _Publication:
         if head.snapshot_id != self._source:
             raise BackfillError(f"branch {self._result.branch} of {table} was changed while it was published; publish again")
 
-    def _check_conflicts(self) -> None:
-        if self._conflicts is not None:
-            self._conflicts.check(self._table)
 
-
-def _checked_files(table: Table, output: Output, result: Result) -> list[DataFile]:
-    if read_staged(table.metadata, result) is None:
+def _checked_files(table: Table, output: Output, result: Result, base_snapshot_id: int | None) -> list[DataFile]:
+    staged = read_staged(table.metadata, result)
+    if staged is None:
         raise lost(output.table, result)
     files = staged_files(table, result)
+    rows = sum(file.record_count for file in files)
+    if rows != staged.rows or staged.files not in (None, len(files)):
+        raise CanNotPublish(
+            f"branch {result.branch} of {output.table} holds {rows:,} rows of output {output.name} (files: {len(files):,}), but "
+            f"{staged.rows:,} rows{'' if staged.files is None else f' (files: {staged.files:,})'} were staged; start over with a "
+            "new Backfill"
+        )
+    _check_not_in_use(table, output, files, base_snapshot_id)
     if len({file.spec_id for file in files}) > 1:
         raise CanNotPublish(
             f"the partitioning of {output.table} was changed between two attempts, and files of both kinds can not be "
             "published in one commit; start over with a new Backfill"
         )
     return files
+
+
+def _check_not_in_use(table: Table, output: Output, files: list[DataFile], base_snapshot_id: int | None) -> None:
+    """Somebody may have published the files by hand, or the snapshot that published them may have expired."""
+    unused = Unreferenced((file.file_path for file in files), least_sequence_number(table.metadata, [base_snapshot_id]))
+    current = table.metadata.current_snapshot()
+    if current is not None:
+        unused.read_snapshot(table, current)
+    used = len(files) - len(unused.locations)
+    if used:
+        raise CanNotPublish(
+            f"{output.table} holds {used:,} of the {len(files):,} files staged for output {output.name} already: the result was "
+            "published by hand, or the snapshot that published it has expired; publishing it again would double its rows"
+        )
 
 
 def _rows(snapshot: Snapshot) -> int:

@@ -1,6 +1,6 @@
 """What Replace takes away: files wholly in the window are dropped, files partly in it are written anew without its rows."""
 
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -10,11 +10,12 @@ from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
 
-from backfill.api.errors import BackfillError
+from backfill.api.errors import BackfillError, UnknownReferences
 from backfill.outputs.columns import fit
 from backfill.outputs.data_files import DataFileWriter, layout
 from backfill.outputs.files import remove_file
 from backfill.outputs.null_lists import keep_null_lists
+from backfill.outputs.references import Unreferenced
 from backfill.outputs.result import Result
 from backfill.outputs.window import Share, WindowRows
 
@@ -35,10 +36,12 @@ class Replacement:
     read all the time.
     """
 
-    def __init__(self, result: Result, rows: WindowRows, spec_id: int):
+    def __init__(self, result: Result, rows: WindowRows, spec_id: int, since: int):
+        """``since`` is the table's last sequence number, 0 if it has none."""
         self._result = result
         self._rows = rows
         self._spec_id = spec_id
+        self._since = since
         self._kept: dict[frozenset[str], tuple[DataFile, ...] | None] = {}
         """By file and its delete files: what stays of it. None: the file has no row of the window."""
 
@@ -58,12 +61,16 @@ class Replacement:
                 kept.extend(stays)
         return Removal(tuple(removed), tuple(kept))
 
-    def remove_unused(self, table: Table, used: Set[str]) -> None:
-        """Removes files written anew, other than the used ones."""
-        for files in self._kept.values():
-            for file in files or ():
-                if file.file_path not in used:
-                    remove_file(table.io, file.file_path)
+    def remove_unused(self, table: Table) -> None:
+        """Removes files written anew that no snapshot refers to; all stay where that is unknown."""
+        written = (file.file_path for files in self._kept.values() for file in files or ())
+        unused = Unreferenced(written, self._since)
+        try:
+            unused.read_until_unchanged(table)
+        except UnknownReferences:
+            return
+        for location in unused.locations:
+            remove_file(table.io, location)
 
     def _candidates(self, table: Table) -> Iterable[FileScanTask]:
         if table.metadata.current_snapshot_id is None:
@@ -94,6 +101,18 @@ class Replacement:
         except BaseException:
             writer.discard()
             raise
+
+
+def irremovable(table: Table, files: Iterable[DataFile]) -> str | None:
+    """Why some of these files cannot be removed; None if all can. Without its column the type of a partition value is
+    unknown, and PyIceberg can neither look for it nor write it into a manifest."""
+    columns, specs = table.schema().field_ids, table.specs()
+    for spec_id in sorted({file.spec_id for file in files}):
+        for field in specs[spec_id].fields:
+            if field.source_id not in columns:
+                what = f"files in the window are partitioned by {field.name}, whose column was dropped"
+                return f"{what}, and PyIceberg cannot replace such files"
+    return None
 
 
 def read_rows(table: Table, task: FileScanTask, *columns: str) -> Iterator[pa.RecordBatch]:

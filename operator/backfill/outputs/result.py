@@ -62,12 +62,34 @@ class Result:
 
     def staging_directory(self, metadata: TableMetadata) -> str:
         """Where the files of this result are written; nothing else is."""
-        return f"{self._directory(metadata)}/{quote(self.output, safe='')}/result"
+        return f"{data_directory(metadata)}/{self.staging_path}"
 
     def kept_directory(self, metadata: TableMetadata) -> str:
         """Where rows of production are written that shared a file with replaced ones."""
-        return f"{self._directory(metadata)}/{quote(self.output, safe='')}/kept"
+        return f"{data_directory(metadata)}/{self.kept_path}"
 
-    def _directory(self, metadata: TableMetadata) -> str:
-        data = metadata.properties.get(TableProperties.WRITE_DATA_PATH, f"{metadata.location.rstrip('/')}/data")
-        return f"{data.rstrip('/')}/backfill/{self.namespace}-{self.backfill}-{self.uid}"
+    @property
+    def staging_path(self) -> str:
+        """The staging directory, relative to the one of the table's data."""
+        return f"{self.own_path}/result"
+
+    @property
+    def kept_path(self) -> str:
+        """The directory of kept rows, relative to the one of the table's data."""
+        return f"{self.own_path}/kept"
+
+    def data_directory_of(self, location: str) -> str | None:
+        """The directory of the table's data when a file of this result was written there, which may have changed since;
+        None for other files."""
+        directory, found, _ = location.rpartition(f"/{self.staging_path}/")
+        return directory if found else None
+
+    @property
+    def own_path(self) -> str:
+        """The directory of all files written for this result, relative to the one of the table's data."""
+        return f"backfill/{self.namespace}-{self.backfill}-{self.uid}/{quote(self.output, safe='')}"
+
+
+def data_directory(metadata: TableMetadata) -> str:
+    """Where a table's data files are."""
+    return metadata.properties.get(TableProperties.WRITE_DATA_PATH, f"{metadata.location.rstrip('/')}/data").rstrip("/")

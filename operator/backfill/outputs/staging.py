@@ -6,20 +6,22 @@ an expiration may have removed, and the table's metadata does not grow with the 
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.manifest import DataFile, ManifestEntryStatus
+from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import RemoveSnapshotsUpdate, TableUpdate
 
-from backfill.api.errors import BadInput, Problem, ResultLost
-from backfill.outputs.commits import as_writer, commit, commit_once
+from backfill.api.errors import BadInput, Problem, ResultLost, UnknownReferences
+from backfill.outputs.commits import as_writer, clean_refused, commit, commit_once
 from backfill.outputs.files import remove_file
+from backfill.outputs.references import manifests_of
 from backfill.outputs.result import NAME, NAMESPACE, PLAN_ID, Result
+from backfill.planning.iceberg.locations import is_unambiguous
 
 QUERY = "backfill.query"
 BATCH_ID = "backfill.batch-id"
@@ -48,6 +50,8 @@ class Staged:
     """Rows of the window in the branch."""
     rows_outside_window: int
     """Rows left out because they do not belong to the window."""
+    files: int | None = None
+    """Files in the branch; None if an older version staged some of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +97,12 @@ def read_staged(metadata: TableMetadata, result: Result) -> Staged | None:
         BadInput: the branch holds something else.
     """
     head = branch_head(metadata, result)
-    found = json.loads(summary_of(head).get(STAGED, "{}")).get(result.output) if head else None
-    return Staged(**found) if found else None
+    return staged_in(head).get(result.output) if head else None
+
+
+def staged_in(head: Snapshot) -> dict[str, Staged]:
+    """How far each output of a branch has come, by the branch's newest snapshot."""
+    return {output: Staged(**found) for output, found in json.loads(summary_of(head).get(STAGED, "{}")).items()}
 
 
 def branch_head(metadata: TableMetadata, result: Result) -> Snapshot | None:
@@ -130,27 +138,15 @@ def taken(result: Result, head: Snapshot) -> Problem:
 
 
 def staged_files(table: Table, result: Result) -> list[DataFile]:
-    """Every file of a result in its branch.
+    """Every file of a result in its branch, wherever the table's data was when it was written.
 
     Raises:
         BadInput: the branch holds something else.
     """
     head = branch_head(table.metadata, result)
-    directory = result.staging_directory(table.metadata) + "/"
     manifests = head.manifests(table.io) if head else []
     entries = (entry for manifest in manifests for entry in manifest.fetch_manifest_entry(table.io))
-    return [entry.data_file for entry in entries if entry.data_file.file_path.startswith(directory)]
-
-
-def files_added(table: Table, snapshot: Snapshot) -> set[str]:
-    """Where the files are that a snapshot has added."""
-    return {
-        entry.data_file.file_path
-        for manifest in snapshot.manifests(table.io)
-        if manifest.added_snapshot_id == snapshot.snapshot_id
-        for entry in manifest.fetch_manifest_entry(table.io)
-        if entry.status is ManifestEntryStatus.ADDED
-    }
+    return [entry.data_file for entry in entries if result.data_directory_of(entry.data_file.file_path) is not None]
 
 
 def _append(table: Table, result: Result, batch: Batch) -> None:
@@ -163,44 +159,72 @@ def _append(table: Table, result: Result, batch: Batch) -> None:
     try:
         commit(table, (*made, *drop_snapshot(table.metadata, before, result)), result.branch)
     except CommitFailedException:
-        updates._clean_all_uncommitted()
+        clean_refused(table, updates)
         raise
     if before is not None:
-        remove_unused_metadata(table, before, updates._written_manifests, branch_head(table.metadata, result))
+        remove_unused_metadata(table, before, updates._written_manifests)
 
 
 def _new_summary(before: Snapshot | None, result: Result, batch: Batch) -> dict[str, str]:
-    rows = sum(file.record_count for file in batch.files)
-    staged = json.loads(summary_of(before).get(STAGED, "{}")) if before else {}
-    old = staged.get(result.output, {"rows": 0, "rows_outside_window": 0})
-    outside = batch.rows_outside_window
-    staged[result.output] = asdict(Staged(batch.query, batch.batch_id, old["rows"] + rows, old["rows_outside_window"] + outside))
+    rows, outside = sum(file.record_count for file in batch.files), batch.rows_outside_window
+    staged = staged_in(before) if before else {}
+    old = staged.get(result.output, Staged(batch.query, batch.batch_id, 0, 0, 0))
+    files = None if old.files is None else old.files + len(batch.files)
+    staged[result.output] = Staged(batch.query, batch.batch_id, old.rows + rows, old.rows_outside_window + outside, files)
     return {
         **result.summary,
         QUERY: batch.query,
         BATCH_ID: str(batch.batch_id),
         ROWS: str(rows),
         ROWS_OUTSIDE_WINDOW: str(outside),
-        STAGED: json.dumps(staged, sort_keys=True),
+        STAGED: json.dumps({output: asdict(state) for output, state in staged.items()}, sort_keys=True),
     }
 
 
 def drop_snapshot(metadata: TableMetadata, snapshot: Snapshot | None, result: Result) -> tuple[TableUpdate, ...]:
-    """Removes a snapshot together with the branch's move away from it, unless somebody else holds it by a name."""
+    """Removes a snapshot together with the branch's move away from it, unless another reference or snapshot needs it."""
     held = {ref.snapshot_id for name, ref in metadata.refs.items() if name != result.branch}
+    held |= {other.parent_snapshot_id for other in metadata.snapshots if other.parent_snapshot_id is not None}
     return (RemoveSnapshotsUpdate(snapshot_ids=[snapshot.snapshot_id]),) if snapshot and snapshot.snapshot_id not in held else ()
 
 
-def remove_unused_metadata(table: Table, dropped: Snapshot, written: Iterable[str] = (), head: Snapshot | None = None) -> None:
-    """Removes metadata files that only a dropped snapshot needed, and those ``written`` for the branch's head that it does
-    not list after all. One that stays costs a few kilobytes, not a result."""
-    used = {manifest.manifest_path for manifest in head.manifests(table.io)} if head else set()
-    unused = set(written) - used
-    if table.metadata.snapshot_by_id(dropped.snapshot_id) is None:
-        unused |= {manifest.manifest_path for manifest in dropped.manifests(table.io)} - used
-        unused.add(dropped.manifest_list)
+def remove_unused_metadata(table: Table, dropped: Snapshot, written: Iterable[str] = ()) -> None:
+    """Removes metadata files that only a dropped snapshot needed, and those ``written`` for the branch's new head that it
+    does not list after all. One that stays costs a few kilobytes, not a result; so it stays in case of doubt."""
+    try:
+        unused = _unused_metadata(table, dropped, written)
+    except UnknownReferences:
+        return
     for path in unused:
-        remove_file(table.io, path)
+        if _is_metadata(table, path):
+            remove_file(table.io, path)
+
+
+def _is_metadata(table: Table, path: str) -> bool:
+    """Whether a file is where the table's metadata is: a forged manifest could name any."""
+    properties, location = table.metadata.properties, table.metadata.location.rstrip("/")
+    directory = properties.get(TableProperties.WRITE_METADATA_PATH, f"{location}/metadata").rstrip("/")
+    return path.startswith(f"{directory}/") and is_unambiguous(path)
+
+
+def _unused_metadata(table: Table, dropped: Snapshot, written: Iterable[str]) -> set[str]:
+    manifests = dict.fromkeys(written, dropped.sequence_number or 0)
+    if any(snapshot.manifest_list == dropped.manifest_list for snapshot in table.metadata.snapshots):
+        return _unlisted(table, manifests)
+    manifests |= {manifest.manifest_path: manifest.sequence_number or 0 for manifest in manifests_of(table, dropped)}
+    return {*_unlisted(table, manifests), dropped.manifest_list}
+
+
+def _unlisted(table: Table, manifests: Mapping[str, int]) -> set[str]:
+    """Those of some manifests that no snapshot lists. They are given with sequence numbers not greater than theirs: a
+    snapshot committed before a manifest was written cannot list it."""
+    unlisted = dict(manifests)
+    for snapshot in sorted(table.metadata.snapshots, key=lambda snapshot: snapshot.sequence_number or 0, reverse=True):
+        if not unlisted or (snapshot.sequence_number or 0) < min(unlisted.values()):
+            break
+        for manifest in manifests_of(table, snapshot):
+            unlisted.pop(manifest.manifest_path, None)
+    return set(unlisted)
 
 
 def summary_of(snapshot: Snapshot) -> dict[str, str]:

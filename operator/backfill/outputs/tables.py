@@ -1,41 +1,88 @@
 """Opens output tables, and says what about them a backfill can not work with."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from pyiceberg.exceptions import NotInstalledError
+from pyiceberg.partitioning import PartitionField
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties
-from pyiceberg.transforms import UnknownTransform
+from pyiceberg.transforms import UnknownTransform, VoidTransform
 
-from backfill.api.backfill import Output, PublishMode, Window
+from backfill.api.backfill import Output, PublishMode, Source, Window
 from backfill.api.errors import BadInput, Problem
+from backfill.api.locations import is_below
+from backfill.api.rules import output_is_source
+from backfill.outputs.replaced import irremovable
 from backfill.outputs.result import Result
 from backfill.outputs.staging import summary_of, taken
-from backfill.outputs.window import window_rows
+from backfill.outputs.window import WindowRows, window_rows
 from backfill.planning.iceberg.tables import Catalogs
 
 
-def check_outputs(outputs: Sequence[Output], result_of: Sequence[Result], window: Window) -> list[Problem]:
+def check_outputs(
+    outputs: Sequence[Output], result_of: Sequence[Result], window: Window, sources: Sequence[Source] = ()
+) -> list[Problem]:
     """Everything about the outputs that would keep a new backfill from working; checked before anything runs.
 
     ``result_of`` are the results, in the order of ``outputs``. A branch that exists already is a problem here, unless an
-    earlier Backfill of the same name left it.
+    earlier Backfill of the same name left it. Tables are told apart by what they are, whatever they are called.
     """
     catalogs = Catalogs()
     problems = []
+    read = [_opened(catalogs, source.table) for source in sources]
+    written: list[Table | None] = []
     for index, (output, result) in enumerate(zip(outputs, result_of, strict=True)):
         field = f"spec.outputs[{index}]"
+        table = None
         try:
-            problems += _check(catalogs.load_table(output.table, f"{field}.table"), output, result, window, field)
+            table = catalogs.load_table(output.table, f"{field}.table")
+            problems += _check(table, output, result, window, field)
+            problems += _also_written(table, output, zip(outputs, written, strict=False), field)
+            problems += _also_read(table, output, sources, read, field)
         except BadInput as error:
             problems += error.problems
-        problems += _shared(outputs, index, field)
+        written.append(table)
     return problems
+
+
+def _opened(catalogs: Catalogs, name: str) -> Table | None:
+    """A source's table; None if it cannot be opened, as planning reports."""
+    try:
+        return catalogs.load_table(name, "")
+    except BadInput:
+        return None
+
+
+def _is_same(one: Table, other: Table | None) -> bool:
+    """Whether two names, perhaps of two catalogs, mean one table."""
+    if other is None:
+        return False
+    places = one.location(), other.location()
+    return one.metadata.table_uuid == other.metadata.table_uuid or (is_below(*places) and is_below(*reversed(places)))
+
+
+def _also_written(table: Table, output: Output, others: Iterable[tuple[Output, Table | None]], field: str) -> Iterator[Problem]:
+    """Each would find the rows of the other when it is published, and replace them or be refused because of them."""
+    for other, written in others:
+        if _is_same(table, written):
+            message = f"{output.table} is the table of the output {other.name}, too ({other.table})"
+            yield Problem(f"{field}.table", message, "publish one output per table; run one Backfill for each of them")
+
+
+def _also_read(
+    table: Table, output: Output, sources: Sequence[Source], read: Sequence[Table | None], field: str
+) -> Iterator[Problem]:
+    for number, (source, known) in enumerate(zip(sources, read, strict=True)):
+        if _is_same(table, known) and not source.snapshot.is_chosen:
+            yield output_is_source(f"{field}.table", output.table, number)
 
 
 def _check(table: Table, output: Output, result: Result, window: Window, field: str) -> list[Problem]:
     problems = [*_format(table, output, field), *_partitions(table, output, field)]
     try:
-        window_rows(table.schema(), output, window, field)
+        rows = window_rows(table.schema(), output, window, field)
+        if rows is not None and output.publish.mode is PublishMode.REPLACE:
+            problems += _irremovable(table, output, rows, field)
     except BadInput as error:
         problems += error.problems
     if output.publish.mode is PublishMode.REPLACE and output.timestamp_column is None:
@@ -64,22 +111,40 @@ def _format(table: Table, output: Output, field: str) -> list[Problem]:
 def _partitions(table: Table, output: Output, field: str) -> list[Problem]:
     problems = []
     for part in table.spec().fields:
-        source = table.schema().find_field(part.source_id)
         try:
-            if isinstance(part.transform, UnknownTransform):
-                raise ValueError("unknown transform")
-            part.transform.pyarrow_transform(source.field_type)
+            _check_written(part, table.schema())
         except (ValueError, NotInstalledError) as error:
-            message = f"table {output.table} is partitioned by {part.transform}({source.name}), which can not be written: {error}"
-            problems.append(Problem(f"{field}.table", message, "install pyiceberg-core, or partition the table in another way"))
+            source = table.schema().find_column_name(part.source_id) or "a dropped column"
+            message = f"table {output.table} is partitioned by {part.transform}({source}), which cannot be written: {error}"
+            problems.append(Problem(f"{field}.table", message, _fix(part)))
     return problems
 
 
-def _shared(outputs: Sequence[Output], index: int, field: str) -> list[Problem]:
-    """Replacing a window for one output would remove what another one has published there."""
-    output = outputs[index]
-    others = [other.name for place, other in enumerate(outputs) if place != index and other.table == output.table]
-    if output.publish.mode is not PublishMode.REPLACE or not others:
+def _check_written(part: PartitionField, schema: Schema) -> None:
+    """Raises ValueError or NotInstalledError where PyIceberg cannot write values of a partition field."""
+    if part.source_id not in schema.field_ids:
+        raise ValueError("the type of its values is unknown")
+    source = schema.find_field(part.source_id)
+    if isinstance(part.transform, UnknownTransform):
+        raise ValueError("unknown transform")
+    if isinstance(part.transform, VoidTransform) and source.required:
+        raise ValueError("the column is required, and a partition field that was removed is null")
+    part.transform.pyarrow_transform(source.field_type)
+
+
+def _fix(part: PartitionField) -> str:
+    if isinstance(part.transform, VoidTransform):
+        return "make the column optional, or use a table that was never partitioned by it"
+    return "install pyiceberg-core, or partition the table in another way"
+
+
+def _irremovable(table: Table, output: Output, rows: WindowRows, field: str) -> list[Problem]:
+    """A run over days is not to end with what can be known before it."""
+    current = table.metadata.current_snapshot_id
+    dropped = any(part.source_id not in table.schema().field_ids for spec in table.specs().values() for part in spec.fields)
+    if current is None or not dropped:
         return []
-    message = f"{output.table} is also written by the output {' and '.join(others)}; replacing the window would remove its rows"
-    return [Problem(f"{field}.publish.mode", message, "use Append, or two Backfills one after the other")]
+    tasks = table.scan(row_filter=rows.expression(), snapshot_id=current).plan_files()
+    why = irremovable(table, (task.file for task in tasks))
+    fix = "rewrite them with the table's present partitioning"
+    return [Problem(f"{field}.table", f"{output.table}: {why}", fix)] if why else []

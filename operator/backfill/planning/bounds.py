@@ -35,11 +35,10 @@ def fill_bounds(files: SourceFiles, where: str, start_us: int, end_us: int) -> t
         InvalidPlanInput: files that can not be read, or of which nothing tells the timestamps.
     """
     unbounded = np.flatnonzero(~files.bounded)
-    paths = (files.path[row].as_py() for row in unbounded)
     keep = np.ones(len(files), np.bool_)
     missing = _Missing()
     without_timestamp = 0
-    for row, footer in zip(unbounded.tolist(), read_footers(files.open, paths, files.column), strict=True):
+    for row, footer in zip(unbounded.tolist(), read_footers(files, unbounded.tolist()), strict=True):
         if isinstance(footer, Unreadable):
             missing.unreadable.append(footer)
         elif all(group.empty for group in footer):

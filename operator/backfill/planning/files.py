@@ -1,13 +1,17 @@
 """The data files of one source as columns: a million of them do not fit in memory as objects."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pyiceberg.schema import Schema
+from pyiceberg.table.name_mapping import NameMapping
+from pyiceberg.types import IcebergType
 
+from backfill.planning.iceberg.values import initial_value
 from backfill.planning.plan import DeleteFile, SourceInput
 from backfill.planning.timestamps import Ticks, ticks_of
 
@@ -27,6 +31,8 @@ class PartitionValues:
     """JSON object of identity values by source field id, as :attr:`backfill.planning.plan.Split.partition` has it."""
     range_us: tuple[int, int] | None
     """The least and greatest timestamp (inclusive) the partition allows; None where it tells nothing."""
+    numbers: Mapping[int, int | None]
+    """Identity values that are numbers or null, by source field id: what files without the column have in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +41,18 @@ class ColumnRef:
 
     name: str
     field_id: int
-    names: tuple[str, ...] | None
-    """What it may be called in files without field ids; None: the table has no name mapping for such files."""
+    kind: IcebergType
+    parents: tuple[int, ...] = ()
+    """The structs it is in, by field id, the outermost first."""
+    initial: int | None = None
+    """What rows of files written before the column was added have in it, in its own unit; None: nothing."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TimestampColumn(ColumnRef):
     """The arrival column of a source."""
 
     ticks: Ticks
-    initial_us: int | None = None
-    """The value of rows in files written before the column was added; None: they have no timestamp."""
 
 
 @dataclass(slots=True)
@@ -59,6 +66,8 @@ class SourceFiles:
     column: TimestampColumn
     kafka_columns: tuple[ColumnRef, ...]
     """Kafka partition and offset, as far as the source names them."""
+    mapping: NameMapping | None
+    """What columns are called in files without field ids; None: the table has no name mapping for such files."""
     open: Callable[[str], BinaryIO]
     path: pa.StringArray
     file_bytes: Int64s
@@ -82,6 +91,15 @@ class SourceFiles:
         """How many files there are."""
         return len(self.path)
 
+    def value_without(self, row: int, column: ColumnRef) -> int | None:
+        """What a file has in all its rows if it does not have the column: its partition's value, else the first default."""
+        return self.partitions[int(self.partition[row])].numbers.get(column.field_id, column.initial)
+
+    def arrival_without(self, row: int) -> int | None:
+        """The same of the arrival column, in microseconds."""
+        value = self.value_without(row, self.column)
+        return None if value is None else self.column.ticks.floor_us(value)
+
     def keep(self, chosen: Bools) -> None:
         """Leaves only the chosen files."""
         if chosen.all():
@@ -94,9 +112,28 @@ class SourceFiles:
         self.partition, self.deletes = self.partition[chosen], self.deletes[chosen]
 
 
-def timestamp_column(source: SourceInput, initial: int | None, names: tuple[str, ...] | None) -> TimestampColumn:
-    """The arrival column of a pinned source; ``initial`` is its initial default in its own unit, ``names`` as :class:`ColumnRef`
-    has them."""
+def column_ref(schema: Schema, name: str) -> ColumnRef:
+    """A column of a table by its name."""
+    field = schema.find_field(name)
+    return ColumnRef(name, field.field_id, field.field_type, tuple(_parents(schema, field.field_id)), initial_value(field))
+
+
+def timestamp_column(source: SourceInput, schema: Schema) -> TimestampColumn:
+    """The arrival column of a pinned source, in its table's schema."""
+    column = column_ref(schema, source.timestamp_column)
     ticks = ticks_of(source.timestamp_type, source.timestamp_unit)
-    initial_us = None if initial is None else ticks.floor_us(initial)
-    return TimestampColumn(source.timestamp_column, source.timestamp_field_id, names, ticks, initial_us)
+    return TimestampColumn(
+        name=column.name,
+        field_id=column.field_id,
+        kind=column.kind,
+        parents=column.parents,
+        initial=column.initial,
+        ticks=ticks,
+    )
+
+
+def _parents(schema: Schema, field_id: int) -> Iterator[int]:
+    parent = schema._lazy_id_to_parent.get(field_id)
+    if parent is not None:
+        yield from _parents(schema, parent)
+        yield parent

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -10,9 +10,14 @@ from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyiceberg.io import InputStream
+from pyiceberg.schema import Schema
+from pyiceberg.table.name_mapping import NameMapping
 
 from backfill.api.errors import first_line
-from backfill.planning.files import UNKNOWN, ColumnRef, TimestampColumn
+from backfill.planning.files import UNKNOWN, ColumnRef, SourceFiles
+from backfill.planning.iceberg.values import partition_values
+from backfill.planning.iceberg.written import Columns, Written, columns_of, has_field_ids, misfits, misfits_of, path_to
 from backfill.planning.plan import PlannedFile
 from backfill.planning.timestamps import Ticks
 
@@ -21,7 +26,7 @@ _READERS = 16
 _BATCH = 512
 """Footers under way at a time; each is a few kilobytes per row group."""
 _UNITS = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
-_FIELD_ID = b"PARQUET:field_id"
+_REWRITE = "rewrite the file in the table's schema (rewrite_data_files), then start a new Backfill"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,29 +57,42 @@ class Unreadable:
     """What to do, where nothing is wrong with the file itself."""
 
 
-def read_footers(
-    open_file: Callable[[str], BinaryIO], paths: Iterable[str], column: TimestampColumn
-) -> Iterator[tuple[RowGroup, ...] | Unreadable]:
-    """The row groups of each file, in the order of ``paths``; in the place of a file that can not be read, the reason."""
+def open_parquet(stream: BinaryIO | InputStream, *, pre_buffer: bool = False) -> pq.ParquetFile:
+    """A data file to read rows of. Its INT96 timestamps are microseconds: as nanoseconds only some three centuries fit."""
+    return pq.ParquetFile(stream, pre_buffer=pre_buffer, coerce_int96_timestamp_unit="us")
 
-    def read(path: str) -> tuple[RowGroup, ...] | Unreadable:
+
+def read_footers(files: SourceFiles, rows: Iterable[int]) -> Iterator[tuple[RowGroup, ...] | Unreadable]:
+    """The row groups of some files of a source, in their order; in the place of a file that can not be read, the reason."""
+
+    def read(row: int) -> tuple[RowGroup, ...] | Unreadable:
+        path = files.path[row].as_py()
         try:
-            with open_file(path) as file:
-                metadata = pq.read_metadata(file)
+            with files.open(path) as stream:
+                metadata = pq.read_metadata(stream)
             schema = metadata.schema.to_arrow_schema()
-            problem = unidentified(path, schema, mapped=column.names is not None)
-            return problem or _row_groups(metadata, column_path(schema, column), column)
+            problem = unidentified(path, schema, mapped=files.mapping is not None)
+            columns = columns_of(schema, files.mapping)
+            found = path_to(columns, files.column.field_id)
+            problem = problem or unfit_columns(path, [files.column], [found])
+            if problem:
+                return problem
+            if found is None:
+                return tuple(_without_column(metadata, files.column, columns, files.arrival_without(row)))
+            return tuple(_with_column(metadata, found[-1].leaf, files.column.ticks))
         except (OSError, pa.ArrowException) as error:
             return Unreadable(f"{path} can not be read: {first_line(error)}")
 
-    remaining = iter(paths)
+    remaining = iter(rows)
     with ThreadPoolExecutor(_READERS) as pool:
         while batch := list(islice(remaining, _BATCH)):
             yield from pool.map(read, batch)
 
 
-def unreadable_files(open_file: Callable[[str], BinaryIO], files: Iterable[PlannedFile], *, mapped: bool) -> Iterator[Unreadable]:
-    """Which of these files are gone, cut off, no Parquet, :func:`unidentified`, or :func:`miscounted`."""
+def unreadable_files(
+    open_file: Callable[[str], BinaryIO], files: Iterable[PlannedFile], schema: Schema, mapping: NameMapping | None
+) -> Iterator[Unreadable]:
+    """Which of these files are gone, cut off, no Parquet, or cannot be read in a schema of their table."""
 
     def check(file: PlannedFile) -> Unreadable | None:
         path, length = file.path, file.bytes
@@ -84,9 +102,10 @@ def unreadable_files(open_file: Callable[[str], BinaryIO], files: Iterable[Plann
                 if found != length:
                     return Unreadable(f"{path} has {found:,} bytes where the table says {length:,}")
                 stream.seek(0)
-                metadata = pq.read_metadata(stream)
-                problem = unidentified(path, metadata.schema.to_arrow_schema(), mapped=mapped)
-                return problem or miscounted(path, metadata.num_row_groups, file.row_groups)
+                parquet = open_parquet(stream)
+                problem = miscounted(path, parquet.num_row_groups, file.row_groups)
+                given = partition_values(schema, file.partition)
+                return problem or unfit(path, parquet.schema_arrow, schema, mapping, given)
         except (OSError, pa.ArrowException) as error:
             return Unreadable(f"{path} can not be read: {first_line(error)}")
 
@@ -97,12 +116,32 @@ def unreadable_files(open_file: Callable[[str], BinaryIO], files: Iterable[Plann
 def unidentified(path: str, schema: pa.Schema, *, mapped: bool) -> Unreadable | None:
     """Why nothing tells which columns of the table a file has; None where its field ids do, or the table's name mapping
     (``mapped``)."""
-    if mapped or any(_FIELD_ID in (field.metadata or {}) for field in schema):
+    if mapped or has_field_ids(schema):
         return None
     return Unreadable(
         f"{path} has no field ids, and the table no name mapping",
         "set the table property schema.name-mapping.default, which says what the columns of such files are",
     )
+
+
+def unfit(path: str, file: pa.Schema, schema: Schema, mapping: NameMapping | None, given: Container[int]) -> Unreadable | None:
+    """Why a file with this Arrow schema cannot be read in a schema of its table; None where it can.
+
+    ``given`` are ids of fields that have a value of the file's partition.
+    """
+    problem = unidentified(path, file, mapped=mapping is not None)
+    return problem or _misfit(path, misfits(schema.fields, columns_of(file, mapping), given))
+
+
+def unfit_columns(path: str, columns: Sequence[ColumnRef], found: Sequence[tuple[Written, ...] | None]) -> Unreadable | None:
+    """Why some columns, found in a file by :func:`path_to`, cannot be read; None where they can."""
+    pairs = zip(columns, found, strict=True)
+    return _misfit(path, (misfit for column, to in pairs if to for misfit in misfits_of(column.kind, to[-1], column.name)))
+
+
+def _misfit(path: str, misfits: Iterator[str]) -> Unreadable | None:
+    first = next(misfits, None)
+    return None if first is None else Unreadable(f"{path} {first}", _REWRITE)
 
 
 def miscounted(path: str, found: int, planned: int | None) -> Unreadable | None:
@@ -115,46 +154,27 @@ def miscounted(path: str, found: int, planned: int | None) -> Unreadable | None:
     )
 
 
-def column_path(schema: pa.Schema, column: ColumnRef) -> str | None:
-    """Where a column is in a file, nested ones with dots: by its field id, or by a mapped name in a file without field ids."""
-    by_id: dict[int, str] = {}
-    names: set[str] = set()
-    pending = [(field, field.name) for field in schema]
-    while pending:
-        field, path = pending.pop()
-        names.add(path)
-        identifier = (field.metadata or {}).get(_FIELD_ID)
-        if identifier is not None:
-            by_id[int(identifier)] = path
-        if pa.types.is_struct(field.type):
-            pending += [(child, f"{path}.{child.name}") for child in field.type]
-    if by_id:
-        return by_id.get(column.field_id)
-    return next((name for name in column.names or () if name in names), None)
+def _without_column(metadata: pq.FileMetaData, column: ColumnRef, columns: Columns, moment_us: int | None) -> Iterator[RowGroup]:
+    """The row groups of a file that lacks the arrival column: all rows arrived at ``moment_us`` then, except where the struct
+    that the column is in is null, or not there either."""
+    if any(path_to(columns, parent) is None for parent in column.parents):
+        moment_us = None
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        nulls = group.num_rows if moment_us is None else UNKNOWN if column.parents else 0
+        yield RowGroup(group.num_rows, _compressed(group), moment_us, moment_us, nulls)
 
 
-def _row_groups(metadata: pq.FileMetaData, path: str | None, column: TimestampColumn) -> tuple[RowGroup, ...]:
-    position = next((i for i in range(metadata.num_columns) if metadata.schema.column(i).path == path), None)
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    if position is None:
-        return tuple(_without_column(group, column.initial_us) for group in groups)
-    ticks = _ticks(metadata.schema.column(position), column.ticks)
-    return tuple(_with_column(group, position, ticks) for group in groups)
-
-
-def _without_column(group: pq.RowGroupMetaData, initial_us: int | None) -> RowGroup:
-    """A file older than the column: its rows have the column's initial default, or no timestamp."""
-    nulls = group.num_rows if initial_us is None else 0
-    return RowGroup(group.num_rows, _compressed(group), initial_us, initial_us, nulls)
-
-
-def _with_column(group: pq.RowGroupMetaData, position: int, ticks: Ticks | None) -> RowGroup:
-    statistics = group.column(position).statistics
-    nulls = statistics.null_count if statistics is not None and statistics.has_null_count else UNKNOWN
-    if statistics is None or ticks is None or not statistics.has_min_max:
-        return RowGroup(group.num_rows, _compressed(group), None, None, nulls)
-    lower, upper = ticks.floor_us(statistics.min_raw), ticks.floor_us(statistics.max_raw)
-    return RowGroup(group.num_rows, _compressed(group), lower, upper, nulls)
+def _with_column(metadata: pq.FileMetaData, leaf: int, declared: Ticks) -> Iterator[RowGroup]:
+    ticks = _ticks(metadata.schema.column(leaf), declared)
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        statistics = group.column(leaf).statistics
+        nulls = statistics.null_count if statistics is not None and statistics.has_null_count else UNKNOWN
+        lower, upper = None, None
+        if statistics is not None and ticks is not None and statistics.has_min_max:
+            lower, upper = ticks.floor_us(statistics.min_raw), ticks.floor_us(statistics.max_raw)
+        yield RowGroup(group.num_rows, _compressed(group), lower, upper, nulls)
 
 
 def _ticks(column: pq.ColumnSchema, declared: Ticks) -> Ticks | None:

@@ -90,10 +90,9 @@ def row_groups(files: SourceFiles, source: int, span: ReadRange, chosen: Int64s,
     Raises:
         InvalidPlanInput: a file can not be read.
     """
-    paths = (files.path[row].as_py() for row in chosen)
     found: list[tuple[int, ...]] = []
     unreadable: list[Unreadable] = []
-    for row, footer in zip(chosen.tolist(), read_footers(files.open, paths, files.column), strict=True):
+    for row, footer in zip(chosen.tolist(), read_footers(files, chosen.tolist()), strict=True):
         if isinstance(footer, Unreadable):
             unreadable.append(footer)
             continue

@@ -29,9 +29,11 @@ from backfill.planning.workspace import Workspace
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 HEADER_FILE = "plan.json"
 SPLITS_FILE = "splits.parquet"
+MOST_HEADER_BYTES = 256 * 2**20
+"""A longer file is no header: one of a million steps and 64 sources has fewer."""
 _ROW_GROUP_SPLITS = 20_000
 
 
@@ -57,7 +59,11 @@ class SourceInput(Model):
     timestamp_unit: str | None = None
     """``s``, ``ms``, ``us`` or ``ns`` of a ``long``."""
     row_filter: str | None = None
-    """The filter on rows in PyIceberg's expression syntax (regions folded in); rows are filtered again when read."""
+    """The filter on rows in PyIceberg's expression syntax; rows are filtered again when read."""
+    region_column: str | None = None
+    """The column of the short form of a filter, which holds together with ``row_filter``."""
+    regions: tuple[str, ...] | None = None
+    """Its values that are read; set together with ``region_column``."""
     kafka_partition_column: str | None = None
     """For ``Strict`` order."""
     kafka_offset_column: str | None = None
@@ -151,8 +157,9 @@ class PlanHeader(Model):
     inputs: PlanInputs
     """What the plan was made from."""
     step_starts_us: tuple[int, ...]
-    """Start of each step: no row of the step, of whatever source, is older (under ``Strict``: by more than
-    ``allowedLateness``). Strictly increasing."""
+    """Start of each step: no row of the step, of whatever source, is older. Strictly increasing. Under ``Strict`` a row that
+    arrived after one of a greater timestamp and a smaller offset is read with that one, and may be older by any length of time,
+    but not by more than ``allowedLateness`` than a row of an earlier step."""
     step_ends_us: tuple[int, ...]
     """End of each step (exclusive): at most half of ``maxMisalignment`` after its start, and not after the next start.
     A row of a file that was not cut may be up to ``allowedLateness`` past it."""
@@ -168,6 +175,15 @@ class PlanHeader(Model):
         """Number of steps that read rows. A source's offset runs from 0 to ``steps``, and to ``steps + 1`` by the flush."""
         return len(self.step_starts_us)
 
+    def to_json(self) -> bytes:
+        """As it is kept in the workspace and on a cluster."""
+        return json.dumps(self.to_manifest(), separators=(",", ":")).encode()
+
+    @property
+    def digest(self) -> str:
+        """Identifies the whole header, as :attr:`plan_id` does what it was made from."""
+        return header_digest(self.to_json())
+
     @property
     def rows(self) -> int:
         """Rows of all sources."""
@@ -177,6 +193,11 @@ class PlanHeader(Model):
     def bytes(self) -> int:
         """Bytes of all sources."""
         return sum(source.bytes for source in self.sources)
+
+
+def header_digest(content: bytes) -> str:
+    """The digest of a header as it is kept, before it is parsed: 64 hexadecimal digits."""
+    return hashlib.sha256(content).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +247,8 @@ class Split:
     spec_id: int = 0
     """The partition spec the file was written with."""
     partition: str = "{}"
-    """JSON object: identity-partition values by source field id, for columns that are not in the file."""
+    """JSON object: identity-partition values by source field id, for columns that are not in the file
+    (:mod:`backfill.planning.iceberg.values`)."""
     deletes: tuple[DeleteFile, ...] = ()
     offsets: tuple[OffsetRange, ...] = ()
     """For ``Strict`` order only: rows outside of these ranges are left out."""
@@ -242,6 +264,8 @@ class PlannedFile:
     bytes: int
     row_groups: int | None
     """As :attr:`Split.file_row_groups`."""
+    partition: str
+    """As :attr:`Split.partition`."""
 
 
 @cache
@@ -284,7 +308,7 @@ def write_plan(workspace: Workspace, header: PlanHeader, splits: "Iterable[pa.Re
             table = pa.Table.from_batches([part]) if isinstance(part, pa.RecordBatch) else part
             writer.write_table(table.cast(splits_schema()), row_group_size=_ROW_GROUP_SPLITS)
     directory.write(SPLITS_FILE, buffer.getvalue())
-    directory.write(HEADER_FILE, json.dumps(header.to_manifest(), separators=(",", ":")).encode())
+    directory.write(HEADER_FILE, header.to_json())
     return directory
 
 
@@ -298,9 +322,10 @@ def read_header(directory: Workspace) -> PlanHeader:
 
     Raises:
         FileNotFoundError: there is no finished plan.
+        ValueError: it is no header.
         PlanCorrupt: the header's id is not the hash of its inputs.
     """
-    header = PlanHeader.model_validate_json(directory.read(HEADER_FILE))
+    header = PlanHeader.model_validate_json(directory.read(HEADER_FILE, MOST_HEADER_BYTES))
     if header.plan_id != header.inputs.plan_id():
         raise PlanCorrupt(
             f"{directory.child(HEADER_FILE).uri} says plan {header.plan_id}, its inputs give {header.inputs.plan_id()}"
@@ -322,9 +347,9 @@ def read_files(directory: Workspace, source: str) -> list[PlannedFile]:
     import pyarrow.parquet as pq
 
     with directory.open_input(SPLITS_FILE) as file:
-        columns = ["path", "file_bytes", "file_row_groups"]
+        columns = ["path", "file_bytes", "file_row_groups", "partition"]
         table = pq.read_table(file, schema=splits_schema(), columns=columns, filters=[("source", "=", source)])
-    files = {PlannedFile(row["path"], row["file_bytes"], row["file_row_groups"]) for row in table.to_pylist()}
+    files = {PlannedFile(row["path"], row["file_bytes"], row["file_row_groups"], row["partition"]) for row in table.to_pylist()}
     return sorted(files, key=lambda file: file.path)
 
 

@@ -92,8 +92,8 @@ def verify_files(header: PlanHeader, workspace: Workspace) -> None:
     for number, source in enumerate(header.inputs.sources):
         field = f"{_field(number)}.table"
         table = catalogs.load_table(source.table, field)
-        files, mapped = read_files(directory, source.name), table.name_mapping() is not None
-        found = unreadable_files(partial(open_file, table.io), files, mapped=mapped)
+        files, schema = read_files(directory, source.name), table.schemas()[source.schema_id]
+        found = unreadable_files(partial(open_file, table.io), files, schema, table.name_mapping())
         fix = "restore the file, or read a snapshot without it"
         problems += [Problem(field, f"a data file of {source.table}, {file.reason}", file.fix or fix) for file in found]
     if problems:

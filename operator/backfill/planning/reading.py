@@ -99,7 +99,9 @@ def _nothing_to_read(table: PinnedTable, inputs: PlanInputs) -> Problem:
     source = table.source
     message = (
         f"{source.table} has no rows with {source.timestamp_column} from {describe_us(inputs.read_start_us)} "
-        f"to {describe_us(inputs.read_end_us)}" + (f" and {source.row_filter}" if source.row_filter else "")
+        f"to {describe_us(inputs.read_end_us)}"
+        + (f" and {source.row_filter}" if source.row_filter else "")
+        + (f" and {source.region_column} in {', '.join(source.regions)}" if source.regions else "")
     )
     known, fix = everything.bounded, "check window, filter, snapshot and timestampUnit"
     if len(everything) and known.any():

@@ -19,7 +19,8 @@ import pyarrow.parquet as pq
 from backfill.api.errors import InvalidPlanInput, Problem, first_line
 from backfill.planning.bounds import unreadable_files
 from backfill.planning.files import Bools, ColumnRef, Int64s, SourceFiles
-from backfill.planning.footers import column_path, unidentified
+from backfill.planning.footers import open_parquet, unfit_columns, unidentified
+from backfill.planning.iceberg.written import Columns, Written, columns_of, path_to
 from backfill.planning.pieces import Pieces, ReadRange, join
 from backfill.planning.plan import PlanInputs, Proof, SourceInput, splits_schema
 from backfill.planning.splits import Parts, Steps
@@ -139,23 +140,27 @@ class _Reader:
             path = self._files.path[number].as_py()
             try:
                 with self._files.open(path) as stream:
-                    yield from self._rows_of_file(number, path, pq.ParquetFile(stream))
+                    yield from self._rows_of_file(number, path, open_parquet(stream))
             except (OSError, pa.ArrowException) as error:
                 message = f"{path} of {self._files.source.table} can not be read: {first_line(error)}"
                 raise InvalidPlanInput(Problem(f"{self._field}.table", message)) from error
 
     def _rows_of_file(self, number: int, path: str, file: pq.ParquetFile) -> Iterator[_Rows]:
-        schema = file.schema_arrow
-        if problem := unidentified(path, schema, mapped=self._files.column.names is not None):
-            raise unreadable_files(self._files, self._field, [problem])
-        paths = [column_path(schema, column) for column in self._columns]
-        known = [each for each in paths if each is not None]
-        if len(known) < len(paths):
-            raise self._without_order(path)
+        files, schema = self._files, file.schema_arrow
+        columns = columns_of(schema, files.mapping)
+        found = [path_to(columns, column.field_id) for column in self._columns]
+        problem = unidentified(path, schema, mapped=files.mapping is not None) or unfit_columns(path, self._columns, found)
+        if problem:
+            raise unreadable_files(files, self._field, [problem])
+        held = [to or _struct_of(columns, column) for to, column in zip(found, self._columns, strict=True)]
+        without = [
+            files.value_without(number, column) if to is None else None for to, column in zip(found, self._columns, strict=True)
+        ]
+        names = [".".join(part.name for part in each) for each in held if each] or schema.names[:1]
         for group in range(file.num_row_groups):
             metadata = file.metadata.row_group(group)
-            table = file.read_row_group(group, columns=known)
-            moments, partitions, offsets = (_column(table, each) for each in known)
+            table = file.read_row_group(group, columns=names)
+            moments, partitions, offsets = (_values(table, *each) for each in zip(found, held, without, strict=True))
             ticks = Ticks(moments.type.unit) if pa.types.is_timestamp(moments.type) else self._files.column.ticks
             inside, values = self._inside(moments, ticks)
             partitions, offsets = partitions.filter(pa.array(inside)), offsets.filter(pa.array(inside))
@@ -228,10 +233,24 @@ def _steps_of(rows: _Rows, boundaries: Boundaries) -> Int64s:
     return step
 
 
-def _column(table: pa.Table, path: str) -> pa.Array:
-    """A column of a row group, nested ones with dots."""
-    first, *rest = path.split(".")
-    column: Any = table[first].combine_chunks()
-    for name in rest:
-        column = pc.struct_field(column, name)
-    return column
+def _struct_of(columns: Columns, column: ColumnRef) -> tuple[Written, ...] | None:
+    """The struct in which a file that lacks a column has a value for it; an empty path for a column that is in none, None
+    where the struct is not there either."""
+    return path_to(columns, column.parents[-1]) if column.parents else ()
+
+
+def _values(
+    table: pa.Table, found: tuple[Written, ...] | None, held: tuple[Written, ...] | None, without: int | None
+) -> pa.Array:
+    """A column of a row group; in a file that lacks it what all its rows have, where the struct that holds it is not null."""
+    if found is not None:
+        return _column(table, found)
+    if held is None:
+        return pa.nulls(table.num_rows, pa.int64())
+    values = pa.repeat(pa.scalar(without, pa.int64()), table.num_rows)
+    return pc.if_else(_column(table, held).is_valid(), values, None) if held else values
+
+
+def _column(table: pa.Table, path: tuple[Written, ...]) -> pa.Array:
+    column: Any = table[path[0].name].combine_chunks()
+    return pc.struct_field(column, [part.name for part in path[1:]]) if len(path) > 1 else column

@@ -24,7 +24,7 @@ class Ticks:
     def floor_us(self, value: int) -> int:
         """The microsecond a value of the column lies in. Planning keeps all its bounds like this: it compares only whole
         microseconds, and a value lies in a slice [start, end) of them exactly if its microsecond does."""
-        return _bounded(value * _US_PER_SECOND // _TICKS_PER_SECOND[self.unit])
+        return bounded_us(value * _US_PER_SECOND // _TICKS_PER_SECOND[self.unit])
 
     def floor_all_us(self, values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """:meth:`floor_us` of many values, all within the calendar."""
@@ -58,5 +58,6 @@ def describe_us(moment_us: int) -> str:
         return f"{moment_us} µs after 1970"
 
 
-def _bounded(value: int) -> int:
+def bounded_us(value: int) -> int:
+    """A moment within :data:`LEAST_US` and :data:`GREATEST_US`."""
     return max(LEAST_US, min(GREATEST_US, value))

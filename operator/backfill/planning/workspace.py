@@ -3,15 +3,18 @@
 The operator only names workspaces: PyArrow is imported where one is opened.
 """
 
+import os
 import posixpath
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 
-from backfill.api.atomic import replace_file
+from backfill.api.backfill import Backfill
 from backfill.api.errors import Problem
+from backfill.api.locations import LOCATION_FORM, is_local, is_plain
+from backfill.planning.reach import require_local
+from backfill.planning.unlinked import UnlinkedPath
 
 if TYPE_CHECKING:
     from pyarrow import fs
@@ -31,10 +34,25 @@ class Workspace:
     """A plain path or ``scheme://…``."""
     catalog: str = ""
     """The catalog whose connection properties open an object store; where it says nothing, the environment does."""
+    own: str = ""
+    """The end of the path that only one Backfill has. Nothing is opened that does not end so, and on a disk no symbolic link
+    in it is followed. Empty where it is not known; then nothing can be removed."""
+
+    @classmethod
+    def of(cls, backfill: Backfill, uri: str) -> Self:
+        """The recorded workspace of a Backfill."""
+        metadata = backfill.metadata
+        return cls(uri, backfill.spec.workspace_catalog, f"{metadata.namespace}/{metadata.name}")
+
+    @classmethod
+    def below(cls, base: str, catalog: str, namespace: str, name: str) -> Self:
+        """The part of a directory or prefix that a Backfill uses."""
+        return cls(posixpath.join(base, namespace, name), catalog, f"{namespace}/{name}")
 
     def child(self, *parts: str) -> "Workspace":
         """A directory below this one."""
-        return replace(self, uri=posixpath.join(self.uri, *parts))
+        own = posixpath.join(self.own, *parts) if self.own else ""
+        return replace(self, uri=posixpath.join(self.uri, *parts), own=own)
 
     @property
     def for_spark(self) -> str:
@@ -43,43 +61,49 @@ class Workspace:
 
     def exists(self, name: str) -> bool:
         """Whether a file or directory is there."""
+        if is_local(self.uri):
+            return self._local(name).exists()
         return _is_there(*self._open(name))
 
     def names(self, directory: str) -> list[str]:
         """What is directly below a directory; nothing if it is not there."""
         from pyarrow import fs
 
+        if is_local(self.uri):
+            return self._local(directory).names()
         filesystem, path = self._open(directory)
         return [entry.base_name for entry in filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))]
 
-    def read(self, name: str) -> bytes:
+    def read(self, name: str, most_bytes: int | None = None) -> bytes:
         """A file's content.
 
         Raises:
             FileNotFoundError: it is not there.
+            ValueError: it has more than ``most_bytes``.
         """
-        filesystem, path = self._open(name)
-        with filesystem.open_input_file(path) as file:
+        with self.open_input(name) as file:
+            if most_bytes is not None and file.size() > most_bytes:
+                raise ValueError(f"{name} has {file.size():,} bytes, more than {most_bytes:,}")
             return bytes(file.read())
 
     def write(self, name: str, content: bytes) -> None:
         """Replaces a file at once (on a local disk also through a crash of the machine)."""
-        from pyarrow import fs
-
-        filesystem, path = self._open(name)
-        if not isinstance(filesystem, fs.LocalFileSystem):
-            with filesystem.open_output_stream(path) as stream:  # object stores show a file only when it is complete
-                stream.write(content)
+        if is_local(self.uri):
+            self._local(name).write(content)
             return
-        filesystem.create_dir(posixpath.dirname(path), recursive=True)
-        replace_file(Path(path), content)
+        filesystem, path = self._open(name)
+        with filesystem.open_output_stream(path) as stream:  # object stores show a file only when it is complete
+            stream.write(content)
 
     def problems(self) -> list[Problem]:
         """Why nothing can be kept here, found by writing a file and removing it."""
         try:
             self.write(_PROBE, b"")
-            filesystem, path = self._open(_PROBE)
-            filesystem.delete_file(path)
+            if is_local(self.uri):
+                self._local(_PROBE).remove_file()
+            else:
+                filesystem, path = self._open(_PROBE)
+                filesystem.delete_file(path)
         except (OSError, ValueError) as error:
             fix = "name a directory or an object store prefix that can be written to, and check its credentials"
             away = isinstance(error, OSError)  # a store that does not answer may be back in a moment
@@ -87,7 +111,16 @@ class Workspace:
         return []
 
     def remove(self) -> None:
-        """Removes everything below, if anything is there."""
+        """Removes everything below, if anything is there.
+
+        Raises:
+            ValueError: it is not known to be one Backfill's alone.
+        """
+        if not self.own:
+            raise ValueError(f"{self.uri} is not known to be one Backfill's, and is not removed")
+        if is_local(self.uri):
+            self._local().remove()
+            return
         filesystem, path = self._open()
         if not _is_there(filesystem, path):
             return
@@ -102,29 +135,49 @@ class Workspace:
         """Removes the directory itself, unless something is in it."""
         from pyarrow import fs
 
+        if is_local(self.uri):
+            self._local().remove_if_empty()  # somebody else's files may be in it, or its parent belong to somebody else
+            return
         filesystem, path = self._open()
-        if isinstance(filesystem, fs.LocalFileSystem):
-            with suppress(OSError):  # somebody else's files are in it, or its parent belongs to somebody else
-                Path(path).rmdir()
-        elif not filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True)):
+        if not filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True)):
             self.remove()
 
     def open_input(self, name: str) -> "fs.NativeFile":
         """A file for random access."""
+        import pyarrow as pa
+
+        if is_local(self.uri):
+            return pa.PythonFile(os.fdopen(self._local(name).open(), "rb"), mode="r")
         filesystem, path = self._open(name)
         return filesystem.open_input_file(path)
 
-    def _open(self, *parts: str) -> "tuple[fs.FileSystem, str]":
-        """The file system of something below, and the path in it."""
-        from pyarrow import fs
+    def _local(self, *parts: str) -> UnlinkedPath:
+        """Something below on a disk. Links are followed in what a person has named, and in nothing below that."""
+        self._check()
+        directory = str(Path(self.uri.removeprefix("file:")).absolute())
+        require_local(directory)
+        base = directory.removesuffix(f"/{self.own}") if self.own else directory
+        below = [*self.own.split("/"), *(name for part in parts for name in part.split("/"))]
+        return UnlinkedPath(base or "/", tuple(name for name in below if name))
 
-        uri = posixpath.join(self.uri, *parts)
-        place = urlsplit(uri)
-        if place.scheme in ("", "file"):
-            return fs.LocalFileSystem(), str(Path(uri.removeprefix("file://")).absolute())
+    def _open(self, *parts: str) -> "tuple[fs.FileSystem, str]":
+        """The file system of something below in an object store, and the path in it."""
         from backfill.planning.iceberg.storage import open_store
 
-        return open_store(place.scheme, place.netloc, self.catalog), place.netloc + place.path
+        self._check()
+        place = urlsplit(posixpath.join(self.uri, *parts))
+        path = place.netloc + place.path
+        if not f"{path}/".endswith(f"{posixpath.join('/', self.own, *parts).rstrip('/')}/"):
+            raise ValueError(f"{self.uri} leads to {path}, which is not this Backfill's")
+        return open_store(place.scheme, place.netloc, self.catalog), path
+
+    def _check(self) -> None:
+        """A location is used only if every library reads it in the same way, and if it ends as this Backfill's does."""
+        named = self.uri if self.own else self.uri.replace("%", "-")  # a driver escapes the names of its queries
+        if not is_plain(named):
+            raise ValueError(f"{self.uri!r} could mean another place to the store; {LOCATION_FORM}")
+        if self.own and not self.uri.endswith(f"/{self.own}"):
+            raise ValueError(f"{self.uri} is not this Backfill's; its workspace ends in {self.own}")
 
 
 def _is_there(filesystem: "fs.FileSystem", path: str) -> bool:

@@ -195,7 +195,7 @@ class Agent(threading.Thread):
             processing_seconds=run.tracker.busy_seconds,
             max_observed_misalignment_seconds=run.tracker.misalignment_seconds,
             reason=outcome.reason if outcome else "",
-            message=outcome.message if outcome else "",
+            message=outcome.message if outcome else run.waits_for,
         )
 
 

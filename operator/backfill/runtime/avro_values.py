@@ -11,13 +11,19 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import BinaryType, StructField, StructType
 
+from backfill.api.errors import InvalidPlanInput, Problem, first_line
+
 
 def avro_values(frame: DataFrame, rows: list[str], schema: str) -> DataFrame:
     """A frame with a further column ``value``: the columns ``rows`` of each row as an Avro record of a schema (JSON).
 
-    Timestamps without zone are UTC. Columns that the schema does not have are left out.
+    Timestamps without zone are UTC; local timestamps and dates of the schema are those of UTC, too, whatever the session's time
+    zone is. Columns that the schema does not have are left out.
+
+    Raises:
+        InvalidPlanInput: it is no Avro schema.
     """
-    json.loads(schema)
+    _check(schema)
     columns = StructType([*frame.schema, StructField("value", BinaryType())])
 
     def encode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -32,7 +38,7 @@ def _encoded(batch: pa.RecordBatch, schema: str) -> Iterator[bytes]:
     import fastavro
 
     parsed = _parsed(schema)
-    for row in batch.to_pylist():
+    for row in batch.to_pylist(maps_as_pydicts="strict"):
         stream = io.BytesIO()
         fastavro.schemaless_writer(stream, parsed, _in_utc(row))
         yield stream.getvalue()
@@ -45,10 +51,20 @@ def _parsed(schema: str) -> Any:
     return fastavro.parse_schema(json.loads(schema))
 
 
+def _check(schema: str) -> None:
+    try:
+        _parsed(schema)
+    except Exception as error:  # fastavro has no class of its own for all that it refuses
+        message = f"a live.kafka.value.schema is no Avro schema: {first_line(error)}"
+        fix = "give it as production's producers or their schema registry have it"
+        raise InvalidPlanInput(Problem("spec.sources", message, fix)) from error
+
+
 def _in_utc(value: Any) -> Any:
-    """A value with every moment in UTC: what has no zone would be taken as local time."""
+    """A value with every moment in UTC: what has no zone would be taken as local time, and what has the session's would give
+    its day and hour where the schema has no moments."""
     if isinstance(value, datetime):
-        return value.replace(tzinfo=UTC) if value.tzinfo is None else value
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
     if isinstance(value, dict):
         return {name: _in_utc(each) for name, each in value.items()}
     return [_in_utc(each) for each in value] if isinstance(value, list) else value

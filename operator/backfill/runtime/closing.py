@@ -2,9 +2,11 @@
 
 import logging
 
-from backfill.runtime.open_at_end import UNKNOWN, OpenResults, open_results
-from backfill.runtime.plans import has_outer_join, watermark_delay_us
+from backfill.runtime.open_at_end import open_results
+from backfill.runtime.plans import watermark_delay_us
+from backfill.runtime.result_times import shape
 from backfill.runtime.run import Run, StartedQuery
+from backfill.runtime.tracking import OpenResults
 
 _log = logging.getLogger(__name__)
 
@@ -17,19 +19,17 @@ def close_query(query: StartedQuery, run: Run) -> None:
         Exception: the query can not be stopped.
     """
     query.handle.stop()
-    found = _open_results(query, run)
-    run.tracker.record_open_results(query.name, found.count, found.needed_drain_seconds)
+    run.tracker.record_open_results(query.name, _open_results(query, run))
 
 
 def _open_results(query: StartedQuery, run: Run) -> OpenResults:
     """A result that can not be counted does not undo a run that has committed everything, unless Spark is gone: then the
     next attempt can count it."""
     try:
-        if has_outer_join(query.frame):
-            return UNKNOWN
-        delay_us = watermark_delay_us(query.frame)
-        return open_results(query.frame.sparkSession, query.checkpoint, run.settings.window, delay_us)
+        times = {output.name: output.timestamp_column for output in run.settings.outputs}
+        results, delay_us = shape(query.frame, times[query.output]), watermark_delay_us(query.frame)
+        return open_results(query.frame.sparkSession, query.checkpoint, run.settings.window, delay_us, results)
     except Exception:
         _log.exception("what the query %s leaves open could not be counted", query.name)
         query.handle.exception()  # raises where Spark is gone; what is raised while it goes looks like any other error
-        return UNKNOWN
+        return OpenResults(unknown="counting them in the query's state failed; see the driver's log")

@@ -1,5 +1,6 @@
 """The streaming DataFrames of the sources, made once for each session."""
 
+import threading
 from collections.abc import Callable
 
 from pyspark.sql import DataFrame, SparkSession
@@ -16,13 +17,13 @@ _Make = Callable[[SparkSession, RuntimeSettings, str], DataFrame]
 class SourceFrames:
     """Hands out the frames of sources; an application may ask for one as often as it likes.
 
-    Rows are counted by a metric that has the source's name, and Spark allows a name twice in one query only where it is
-    the same metric of the same frame. So all that is read of a source shares one frame, with columns of its own each time,
-    as two loads in production would have.
+    All that is read of a source in one shape shares one frame, which counts its rows, with columns of its own each time, as two
+    loads in production would have.
     """
 
     def __init__(self, settings: RuntimeSettings):
         self._settings = settings
+        self._lock = threading.Lock()
         self._made: list[tuple[SparkSession, _Make, str, DataFrame]] = []
 
     def rows(self, spark: SparkSession, source: str) -> DataFrame:
@@ -35,14 +36,15 @@ class SourceFrames:
 
     def _fresh(self, spark: SparkSession, make: _Make, source: str) -> DataFrame:
         frame = self._shared(spark, make, source)
-        return frame.select([F.col(f"`{name}`").alias(name) for name in frame.columns])
+        return frame.select([F.col(f"`{name.replace('`', '``')}`").alias(name) for name in frame.columns])
 
     def _shared(self, spark: SparkSession, make: _Make, source: str) -> DataFrame:
-        for session, maker, name, frame in self._made:
-            if session is spark and maker is make and name == source:
-                return frame
-        if not self._made:
-            warm_up(spark)
-        frame = make(spark, self._settings, source)
-        self._made.append((spark, make, source, frame))
-        return frame
+        with self._lock:  # programs read in several threads
+            for session, maker, name, frame in self._made:
+                if session is spark and maker is make and name == source:
+                    return frame
+            if not self._made:
+                warm_up(spark)
+            frame = make(spark, self._settings, source)
+            self._made.append((spark, make, source, frame))
+            return frame

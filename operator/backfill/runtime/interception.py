@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from pyspark import SparkConf, SparkContext
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 from pyspark.sql.streaming.query import StreamingQueryManager
@@ -75,7 +75,7 @@ def _starting(original: Callable[..., None], run: Run, context_started: Callable
 
     def start(self: SparkContext, *args: Any, **kwargs: Any) -> None:
         given = signature.bind(self, *args, **kwargs)
-        given.arguments["conf"] = context_conf(given.arguments.get("conf") or SparkConf(), run.settings)
+        given.arguments["conf"] = context_conf(given.arguments.get("conf"), run.settings)
         if "spark.master" in run.settings.spark_conf:
             given.arguments.pop("master", None)
         original(*given.args, **given.kwargs)

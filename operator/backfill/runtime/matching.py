@@ -7,6 +7,8 @@ from backfill.api.backfill import Output, Source
 from backfill.api.errors import Problem, UnsupportedProgram
 from backfill.runtime.named_sources import NAMED_FORMAT
 
+_KEEP_NOTHING = ("console", "memory", "noop")
+"""Formats that write nothing that lasts."""
 _KAFKA_CHOICES = {
     "subscribepattern": "subscribes by subscribePattern, so which topics it reads is not known",
     "assign": "reads assigned partitions",
@@ -21,6 +23,8 @@ class Target:
     query_name: str | None = None
     table: str | None = None
     """The table of ``toTable``, or the path or option that names one."""
+    topic: str | None = None
+    """The option ``topic`` of a Kafka sink."""
     output_mode: str = "append"
     foreach: str | None = None
     """``foreach`` or ``foreachBatch``, where the application writes by code of its own."""
@@ -29,6 +33,18 @@ class Target:
     def by_name(self) -> bool:
         """Whether the query's name is that of an output, so that no other output will do."""
         return self.format == NAMED_FORMAT
+
+    @property
+    def identities(self) -> set[str]:
+        """What a query is known by: its name, or else what it writes to."""
+        return {self.query_name} if self.query_name else {place for place in (self.topic, self.table) if place}
+
+    def __str__(self) -> str:
+        """The query, for messages."""
+        query = f"the query {self.query_name}" if self.query_name else "a query without a name"
+        where = f" to {self.table or self.topic}" if self.table or self.topic else ""
+        how = f" ({self.format})" if self.format else ""
+        return f"{query}, which writes{where}{how}"
 
 
 def kafka_sources(options: Mapping[str, str], sources: Sequence[Source]) -> list[Source]:
@@ -95,23 +111,43 @@ def same_table(full_name: str, written: str) -> bool:
     return full_name.lower() == name or full_name.lower().split(".", 1)[1] == name
 
 
-def match_output(target: Target, outputs: Sequence[Output], taken: Iterable[str]) -> Output:
+def reason_to_leave_out(target: Target, outputs: Sequence[Output], ignored: Iterable[str]) -> str | None:
+    """Why a query of the application is not run; None where it is."""
+    if target.identities & set(ignored):
+        return "it is among spec.ignoredQueries"
+    if target.format in _KEEP_NOTHING and _named(target, outputs) is None:
+        return f"what it writes to {target.format} is gone with its driver, and no output has its name"
+    return None
+
+
+def records_misfit(target: Target, output: Output) -> UnsupportedProgram:
+    """What is wrong when the rows that a query writes to Kafka do not fit the output it was matched to."""
+    message = (
+        f"{target}, gives records with key and value, and the table {output.table} of output {output.name} has other columns"
+    )
+    fix = (
+        "write the rows themselves to the output by another query, before they become records; a query that this Backfill is not "
+        "for can be named in spec.ignoredQueries"
+    )
+    return UnsupportedProgram(Problem("spec.outputs", message, fix))
+
+
+def match_output(target: Target, outputs: Sequence[Output], taken: Mapping[str, str]) -> Output:
     """The output that a query of the application writes.
 
     In this order: the output of the query's name; unless an output was asked for by name, the output whose table the query
-    names; the only output that no other query writes.
+    names; the only output that no other query writes. ``taken`` has the queries of the outputs that are written already.
 
     Raises:
         UnsupportedProgram: none of the rules finds one, another query writes it, or the way it is written can not be redirected.
     """
     problems = _unsupported(target)
-    free = [output for output in outputs if output.name not in set(taken)]
+    free = [output for output in outputs if output.name not in taken]
     found = _named(target, outputs) or (free[0] if len(free) == 1 and not target.by_name else None)
     if found is None:
         problems.append(_no_such_output(target, outputs) if target.by_name else _unmatched(target, free))
     elif found not in free:
-        fix = "each output is written by one query; give every query the name of its output"
-        problems.append(Problem("spec.outputs", f"two queries write the output {found.name}", fix))
+        problems.append(_taken(target, found, taken[found.name]))
     if problems or found is None:
         raise UnsupportedProgram(problems)
     return found
@@ -133,16 +169,22 @@ def _no_such_output(target: Target, outputs: Sequence[Output]) -> Problem:
     return Problem("spec.outputs", f"the application writes the output {target.query_name}, which is not there", fix)
 
 
-def _unmatched(target: Target, free: Sequence[Output]) -> Problem:
-    query = f"the query {target.query_name}" if target.query_name else "a query without a name"
-    where = f" to {target.table}" if target.table else ""
-    how = f" ({target.format})" if target.format else ""
-    if not free:
-        return Problem("spec.outputs", f"{query} writes{where}{how}, and no output is left for it", "add an output for it")
-    names = " or ".join(output.name for output in free)
-    return Problem(
-        "spec.outputs", f"{query} writes{where}{how}, and no output has that name or table", f"set queryName to {names}"
+def _taken(target: Target, output: Output, other: str) -> Problem:
+    message = f"two queries write the output {output.name} ({output.table}): the query {other}, and {target}"
+    fix = (
+        "a Backfill takes one query for each table: unite their rows in one query, or name one of them in spec.ignoredQueries "
+        "and run another Backfill for it, both with publish mode Append; if the first is a side query, name it in "
+        "spec.ignoredQueries, or give the other the output's name as its queryName"
     )
+    return Problem("spec.outputs", message, fix)
+
+
+def _unmatched(target: Target, free: Sequence[Output]) -> Problem:
+    ignore = "name the query in spec.ignoredQueries to leave it out"
+    if not free:
+        return Problem("spec.outputs", f"no output is left for {target}", f"add an output for it, or {ignore}")
+    names = " or ".join(output.name for output in free)
+    return Problem("spec.outputs", f"no output has the name or table of {target}", f"set queryName to {names}, or {ignore}")
 
 
 def _unsupported(target: Target) -> list[Problem]:

@@ -19,7 +19,7 @@ def pack_by_bytes(splits: Sequence[Split], tasks: int) -> list[tuple[Split, ...]
     for number in sorted(range(len(splits)), key=lambda number: (-splits[number].bytes, number)):
         load, task = loads[0]
         chosen[task].append(number)
-        heapreplace(loads, (load + splits[number].bytes, task))
+        heapreplace(loads, (load + max(splits[number].bytes, 1), task))
     return [tuple(splits[number] for number in sorted(chosen[task])) for task in sorted(chosen)]
 
 

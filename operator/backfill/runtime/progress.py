@@ -2,8 +2,10 @@
 
 import json
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from itertools import count
 from typing import Any
 
 from pyspark.sql import Row
@@ -19,10 +21,23 @@ from pyspark.sql.streaming.listener import (
 from backfill.api.quantities import to_us
 from backfill.runtime.tracking import Batch
 
-OBSERVED_PREFIX = "backfill.source."
-"""Followed by the source's name: the observed metrics ``rows``, ``min_us`` and ``max_us`` of what was really read."""
+_OBSERVED_PREFIX = "backfill.source."
+_frames = count()
 
 _log = logging.getLogger(__name__)
+
+
+def observed_name(source: str) -> str:
+    """A name for what one frame of a source observes of what was really read: ``rows``, ``min_us`` and ``max_us``.
+
+    No two frames have the same one, for Spark refuses a query in which they meet.
+    """
+    return f"{_OBSERVED_PREFIX}{next(_frames)}.{source}"
+
+
+def source_observed(name: str) -> str | None:
+    """The source of which a metric tells; None for a metric of the program's own."""
+    return name.removeprefix(_OBSERVED_PREFIX).partition(".")[2] if name.startswith(_OBSERVED_PREFIX) else None
 
 
 class ProgressListener(StreamingQueryListener):
@@ -57,14 +72,16 @@ def committed_batch(progress: StreamingQueryProgress) -> Batch | None:
         return None
     started_us = to_us(datetime.fromisoformat(progress.timestamp))
     durations = progress.durationMs
-    metrics = _metrics(progress.observedMetrics)
+    observed = _by_source(progress.observedMetrics)
+    newest = [int(row["max_us"]) for rows in observed.values() for row in rows if row["max_us"] is not None]
     return Batch(
         query=progress.name,
         read_from_us=started_us + 1_000 * durations.get("latestOffset", 0),
         ended_us=started_us + 1_000 * durations.get("triggerExecution", 0),
         ends=ends,
-        rows={name: int(row["rows"]) for name, row in metrics.items()},
-        newest_us=max((int(row["max_us"]) for row in metrics.values() if row["max_us"] is not None), default=None),
+        # several frames of a source have read the same step, each all of it
+        rows={source: max(int(row["rows"]) for row in rows) for source, rows in observed.items()},
+        newest_us=max(newest, default=None),
         late_rows=sum(operator.numRowsDroppedByWatermark for operator in progress.stateOperators),
     )
 
@@ -81,5 +98,11 @@ def _ends(progress: StreamingQueryProgress) -> dict[str, int]:
     return ends
 
 
-def _metrics(observed: Mapping[str, Row]) -> dict[str, Row]:
-    return {name.removeprefix(OBSERVED_PREFIX): row for name, row in observed.items() if name.startswith(OBSERVED_PREFIX)}
+def _by_source(observed: Mapping[str, Row]) -> dict[str, list[Row]]:
+    """What the frames of each source observed."""
+    found: dict[str, list[Row]] = defaultdict(list)
+    for name, row in observed.items():
+        source = source_observed(name)
+        if source is not None:
+            found[source].append(row)
+    return found

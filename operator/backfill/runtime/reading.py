@@ -1,6 +1,5 @@
 """Reads splits: the rows that one step reads of one source, from Parquet files of an Iceberg table."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,26 +9,25 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.conversions import from_json
-from pyiceberg.expressions.literals import literal
-from pyiceberg.io.pyarrow import _read_deletes, pyarrow_to_schema
+from pyiceberg.io.pyarrow import _read_deletes
 from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.schema import Schema
-from pyiceberg.types import NestedField, PrimitiveType
+from pyiceberg.types import NestedField
 
 from backfill.api.errors import BackfillError, InvalidPlanInput, Problem, first_line
-from backfill.planning.footers import miscounted, unidentified
+from backfill.planning.footers import miscounted, open_parquet, unfit
+from backfill.planning.iceberg.values import initial_value, partition_values
+from backfill.planning.iceberg.written import Columns, columns_of, names_of
 from backfill.planning.plan import DeleteFile, Split, read_header, read_splits
 from backfill.planning.workspace import Workspace
 from backfill.runtime.arrow_rows import Projection
-from backfill.runtime.row_selection import Positions, RowSelection, kafka_field_ids, path_of, top_level_names
+from backfill.runtime.row_selection import Positions, RowSelection, kafka_field_ids, path_of
 from backfill.runtime.sorting import in_order
 from backfill.runtime.source_table import OpenTable, SourceTable, load_source_table
 
 _BATCH_ROWS = 65_536
 _BATCH_BYTES = 32 << 20
 _DELETE_FILES_KEPT = 8
-_FIELD_ID = b"PARQUET:field_id"
 
 
 def read_split(
@@ -54,10 +52,10 @@ def read_split(
 
 def _read(table: SourceTable, split: Split, target: pa.Schema, columns: frozenset[str] | None) -> Iterator[pa.RecordBatch]:
     opened = table.open()
-    wanted = {field.field_id for field in opened.schema.fields if columns is None or field.name in columns}
-    with _open_file(opened, split) as file:
-        project = Projection(opened.schema, file.written, target, file.constants, columns)
-        needed = top_level_names(file.written.as_struct(), wanted | file.selection.field_ids)
+    wanted = [field for field in opened.schema.fields if columns is None or field.name in columns]
+    with _open_file(opened, split, wanted) as file:
+        project = Projection(wanted, target, file.columns, file.constants)
+        needed = {field.field_id for field in wanted} | file.selection.field_ids
         for batch in file.selected_batches(needed):
             yield project(batch)
 
@@ -85,11 +83,10 @@ def count_rows(plan: Workspace, source: str, step: int) -> int:
 
 
 def _count_split(table: OpenTable, split: Split) -> int:
-    with _open_file(table, split) as file:
+    with _open_file(table, split, ()) as file:
         if file.selection.takes_all:
             return sum(int(file.group_rows[group]) for group in file.row_groups)
-        columns = top_level_names(file.written.as_struct(), file.selection.field_ids)
-        return sum(int(batch.num_rows) for batch in file.selected_batches(columns))
+        return sum(int(batch.num_rows) for batch in file.selected_batches(file.selection.field_ids))
 
 
 @dataclass(frozen=True)
@@ -97,7 +94,7 @@ class _SplitFile:
     """An open file of which a split reads some rows."""
 
     parquet: pq.ParquetFile
-    written: Schema
+    columns: Columns
     constants: Mapping[int, Any]
     selection: RowSelection
     row_groups: tuple[int, ...]
@@ -108,8 +105,10 @@ class _SplitFile:
         metadata = self.parquet.metadata
         return [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
 
-    def selected_batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        """The rows that the split reads, as the file has them; no batch is empty."""
+    def selected_batches(self, field_ids: set[int]) -> Iterator[pa.RecordBatch]:
+        """The rows that the split reads, as the file has them, with the columns of some fields; no batch is empty."""
+        # a batch without any column would not know how many rows it has
+        columns = names_of(self.columns, field_ids) or self.parquet.schema_arrow.names[:1]
         if self.selection.takes_all:
             yield from self._batches(self.row_groups, columns)
             return
@@ -140,52 +139,27 @@ def _batch_rows(rows: int, size: int) -> int:
 
 
 @contextmanager
-def _open_file(table: OpenTable, split: Split) -> Iterator[_SplitFile]:
+def _open_file(table: OpenTable, split: Split, wanted: Iterable[NestedField]) -> Iterator[_SplitFile]:
+    """Opens the file of a split to read some fields of the table."""
     with table.io.new_input(split.path).open() as stream:
-        parquet = pq.ParquetFile(stream, pre_buffer=True, coerce_int96_timestamp_unit="us")
-        schema = parquet.schema_arrow
-        _check_file(table, split, schema, parquet.num_row_groups)
-        written = _written_schema(table, schema)
-        constants = _constants(table.schema, written, split)
-        deleted = _deleted_positions(table, split)
+        parquet = open_parquet(stream, pre_buffer=True)
+        columns = columns_of(parquet.schema_arrow, table.name_mapping)
+        constants = _constants(table.schema, split)
+        selection = RowSelection(table, split, columns, constants, _deleted_positions(table, split))
+        needed = Schema(*{field.field_id: field for field in (*selection.fields, *wanted)}.values())
+        problem = unfit(split.path, parquet.schema_arrow, needed, table.name_mapping, constants)
+        problem = problem or miscounted(split.path, parquet.num_row_groups, split.file_row_groups)
+        if problem:
+            raise InvalidPlanInput(Problem("spec.sources", f"a data file of {table.source.table}, {problem.reason}", problem.fix))
         groups = split.row_groups if split.row_groups is not None else tuple(range(parquet.num_row_groups))
-        selection = RowSelection(table, split, written, constants, deleted)
-        yield _SplitFile(parquet, written, constants, selection, groups)
+        yield _SplitFile(parquet, columns, constants, selection, groups)
 
 
-def _check_file(table: OpenTable, split: Split, schema: pa.Schema, row_groups: int) -> None:
-    problem = unidentified(split.path, schema, mapped=table.name_mapping is not None)
-    problem = problem or miscounted(split.path, row_groups, split.file_row_groups)
-    if problem:
-        raise InvalidPlanInput(Problem("spec.sources", f"a data file of {table.source.table}, {problem.reason}", problem.fix))
-
-
-def _written_schema(table: OpenTable, file: pa.Schema) -> Schema:
-    """A file's schema by field id. Columns that have no id, by themselves or by the name mapping, are not the table's."""
-    mapped = {name for field in table.name_mapping or () for name in field.names}
-    identified = [field for field in file if field.name in mapped or _FIELD_ID in (field.metadata or {})]
-    return pyarrow_to_schema(
-        pa.schema(identified),
-        table.name_mapping,
-        downcast_ns_timestamp_to_us=table.format_version <= 2,
-        format_version=table.format_version,
-    )
-
-
-def _constants(wanted: Schema, written: Schema, split: Split) -> dict[int, Any]:
-    """Values of fields that a file does not have, as Iceberg keeps them: of its partition, else the field's first default."""
-    partition = json.loads(split.partition)
-    absent = [wanted.find_field(field_id) for field_id in sorted(wanted.field_ids - written.field_ids)]
-    values = {field.field_id: _constant(field, partition) for field in absent}
+def _constants(schema: Schema, split: Split) -> dict[int, Any]:
+    """What a file has in columns that it does not have, for those that are not null then."""
+    defaults = {field_id: initial_value(field) for field_id, field in schema._lazy_id_to_field.items()}
+    values = {**defaults, **partition_values(schema, split.partition)}
     return {field_id: value for field_id, value in values.items() if value is not None}
-
-
-def _constant(field: NestedField, partition: Mapping[str, Any]) -> Any:
-    stored = partition.get(str(field.field_id))
-    kind = field.field_type
-    if stored is not None and isinstance(kind, PrimitiveType):
-        return literal(from_json(kind, stored)).to(kind).value
-    return None if field.initial_default is None else literal(field.initial_default).to(kind).value
 
 
 def _deleted_positions(table: OpenTable, split: Split) -> Positions | None:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.types import IntegerType, LongType, StringType
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType
 
 _PREFIX = "__backfill_record_"
-TOPIC, PARTITION, OFFSET = f"{_PREFIX}topic", f"{_PREFIX}partition", f"{_PREFIX}offset"
-RECORD_COLUMNS = {TOPIC: StringType(), PARTITION: IntegerType(), OFFSET: LongType()}
+TOPIC, PARTITION, OFFSET, KEY = f"{_PREFIX}topic", f"{_PREFIX}partition", f"{_PREFIX}offset", f"{_PREFIX}key"
+RECORD_COLUMNS = {TOPIC: StringType(), PARTITION: IntegerType(), OFFSET: LongType(), KEY: BinaryType()}
 """The columns' names and types; they come after the table's."""
 
 _ROW_BITS, _TASK_BITS, _STEP_BITS = 30, 12, 21
@@ -54,6 +54,7 @@ class RecordColumns:
                 pa.repeat(pa.scalar(self.topic), rows),
                 pa.repeat(pa.scalar(0, pa.int32()), rows),
                 pa.array(np.arange(offset, offset + rows, dtype=np.int64)),
+                pa.nulls(rows, pa.binary()),
             ]
             offset += rows
-            yield pa.RecordBatch.from_arrays([*batch.columns, *added], names=[*batch.schema.names, TOPIC, PARTITION, OFFSET])
+            yield pa.RecordBatch.from_arrays([*batch.columns, *added], names=[*batch.schema.names, *RECORD_COLUMNS])

@@ -10,32 +10,47 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.expressions.visitors import bind, extract_field_ids, translate_column_names
-from pyiceberg.io.pyarrow import expression_to_pyarrow
-from pyiceberg.schema import Schema
-from pyiceberg.types import NestedField, StructType
+from pyiceberg.io.pyarrow import expression_to_pyarrow, schema_to_pyarrow
+from pyiceberg.schema import Schema, prune_columns
+from pyiceberg.types import FixedType, IcebergType, NestedField, StructType, UUIDType
 
+from backfill.planning.iceberg.written import Columns
 from backfill.planning.plan import OffsetRange, Split
-from backfill.planning.timestamps import Ticks, ticks_of
+from backfill.planning.timestamps import ticks_of
+from backfill.runtime.arrow_rows import Projection
 from backfill.runtime.source_table import OpenTable
 
 Positions = npt.NDArray[np.int64]
-Condition = Callable[[pa.RecordBatch], pa.Array]
-"""Says for each row whether it is read; null counts as no."""
+Condition = Callable[[Mapping[int, pa.Array]], pa.Array]
+"""Says for each row, by the columns that are looked at, whether it is read; null counts as no."""
+_ROW = "row"
+_UUID_BYTES = 16
 
 
 class RowSelection:
-    """Picks the rows of one split from batches of its file, as they are written there."""
+    """Picks the rows of one split from batches of its file, as they are written there.
 
-    def __init__(self, table: OpenTable, split: Split, written: Schema, constants: Mapping[int, Any], deleted: Positions | None):
-        """``written`` is the file's schema by field id, ``constants`` the values of columns it does not have,
+    Rows are judged by what they are in the table: whatever a file calls a column, in whatever unit or width it has it, and also
+    where it does not have it.
+    """
+
+    def __init__(self, table: OpenTable, split: Split, columns: Columns, constants: Mapping[int, Any], deleted: Positions | None):
+        """``columns`` are those of the file, ``constants`` the values of columns that it may lack,
         ``deleted`` the sorted positions of deleted rows in the file."""
-        self._written = written
-        self._constants = constants
         self._deleted = deleted
-        self.field_ids: set[int] = set()
-        """The fields of the file that are looked at."""
+        self._ids: set[int] = set()
         self._conditions = [*self._time_slice(table, split), *self._offsets(table, split.offsets)]
         self._filter = self._row_filter(table)
+        looked_at = prune_columns(table.schema, self._ids, select_full_types=True)
+        self.fields: tuple[NestedField, ...] = looked_at.fields
+        """What is looked at: columns of the table, of structs only some fields."""
+        self._project = Projection(self.fields, schema_to_pyarrow(looked_at, include_field_ids=False), columns, constants)
+        self._paths = {field_id: path_of(looked_at.as_struct(), field_id) or [] for field_id in self._ids}
+
+    @property
+    def field_ids(self) -> set[int]:
+        """The top-level columns that are looked at."""
+        return {field.field_id for field in self.fields}
 
     @property
     def takes_all(self) -> bool:
@@ -44,58 +59,74 @@ class RowSelection:
 
     def __call__(self, batch: pa.RecordBatch, position: int) -> pa.RecordBatch:
         """The rows of a batch that are read. ``position`` is the place of its first row in the file."""
-        masks = [condition(batch) for condition in self._conditions]
+        columns = self._columns(batch)
+        masks = [condition(columns) for condition in self._conditions]
         if self._deleted is not None:
             masks.append(_kept(self._deleted, position, batch.num_rows))
-        if masks:
-            mask = reduce(pc.and_, masks)
-            if mask.true_count < batch.num_rows:
-                batch = batch.filter(mask)
         if self._filter is not None:
-            batch = _only_batch(pa.Table.from_batches([batch]).filter(self._filter))
-        return batch
+            masks.append(_matching(columns, batch.num_rows, self._filter))
+        if not masks:
+            return batch
+        mask = reduce(pc.and_, masks)
+        return batch if mask.true_count == batch.num_rows else batch.filter(mask)
+
+    def _columns(self, batch: pa.RecordBatch) -> dict[int, pa.Array]:
+        rows = self._project(batch)
+        return {field_id: column_at(rows, path) for field_id, path in self._paths.items()}
 
     def _time_slice(self, table: OpenTable, split: Split) -> list[Condition]:
         if split.slice_start_us is None or split.slice_end_us is None:
             return []
-        source, start_us, end_us = table.source, split.slice_start_us, split.slice_end_us
-        read = self._column(source.timestamp_field_id)
-
-        def inside(batch: pa.RecordBatch) -> pa.Array:
-            times = read(batch)
-            ticks = Ticks(times.type.unit) if pa.types.is_timestamp(times.type) else ticks_of("long", source.timestamp_unit)
-            return _between(times.cast(pa.int64()), ticks.first_at(start_us), ticks.first_at(end_us))
-
-        return [inside]
+        source = table.source
+        ticks, arrival = ticks_of(source.timestamp_type, source.timestamp_unit), source.timestamp_field_id
+        start, end = ticks.first_at(split.slice_start_us), ticks.first_at(split.slice_end_us)
+        self._ids.add(arrival)
+        return [lambda columns: _between(columns[arrival].cast(pa.int64()), start, end)]
 
     def _offsets(self, table: OpenTable, ranges: Sequence[OffsetRange]) -> list[Condition]:
         if not ranges:
             return []
-        read_partition, read_offset = (self._column(field_id) for field_id in kafka_field_ids(table))
+        partition, offset = kafka_field_ids(table)
+        self._ids |= {partition, offset}
 
-        def inside(batch: pa.RecordBatch) -> pa.Array:
-            partitions, offsets = read_partition(batch).cast(pa.int64()), read_offset(batch).cast(pa.int64())
+        def inside(columns: Mapping[int, pa.Array]) -> pa.Array:
+            partitions, offsets = columns[partition].cast(pa.int64()), columns[offset].cast(pa.int64())
             masks = [pc.and_(pc.equal(partitions, each.partition), _between(offsets, each.start, each.end)) for each in ranges]
             return reduce(pc.or_, masks)
 
         return [inside]
 
     def _row_filter(self, table: OpenTable) -> pc.Expression | None:
-        translated = translate_column_names(table.row_filter, self._written, projected_field_values=dict(self._constants))
-        bound = bind(self._written, translated, case_sensitive=True)
-        if bound == AlwaysTrue():
+        if table.row_filter == AlwaysTrue():
             return None
-        self.field_ids |= extract_field_ids(bound)
-        return expression_to_pyarrow(bound, self._written)
+        used = extract_field_ids(table.row_filter)
+        self._ids |= used
+        # The expression's columns are called by their ids: names may have dots, which would be taken for paths.
+        flat = Schema(*(NestedField(each, _flat_name(each), _compared(table.schema.find_type(each))) for each in used))
+        return expression_to_pyarrow(bind(flat, translate_column_names(table.row_filter, flat), case_sensitive=True), flat)
 
-    def _column(self, field_id: int) -> Condition:
-        """How to get the column of a field, at whatever depth, out of a batch of the file."""
-        path = path_of(self._written.as_struct(), field_id)
-        if path is None:
-            value = self._constants.get(field_id)
-            return lambda batch: pa.repeat(pa.scalar(value, pa.int64()), batch.num_rows)
-        self.field_ids.add(field_id)
-        return lambda batch: column_at(batch, path)
+
+def _compared(kind: IcebergType) -> IcebergType:
+    """What values of a type are compared as: PyArrow compares no UUIDs, but their bytes."""
+    return FixedType(_UUID_BYTES) if isinstance(kind, UUIDType) else kind
+
+
+def _comparable(array: pa.Array) -> pa.Array:
+    return array.storage if isinstance(array, pa.UuidArray) else array
+
+
+def _flat_name(field_id: int) -> str:
+    return f"_{field_id}"
+
+
+def _matching(columns: Mapping[int, pa.Array], rows: int, condition: pc.Expression) -> pa.Array:
+    """For which rows a condition is true."""
+    flat = pa.table(
+        {_ROW: np.arange(rows), **{_flat_name(field_id): _comparable(column) for field_id, column in columns.items()}}
+    )
+    mask = np.zeros(rows, np.bool_)
+    mask[flat.filter(condition)[_ROW].to_numpy()] = True
+    return pa.array(mask)
 
 
 def kafka_field_ids(table: OpenTable) -> tuple[int, int]:
@@ -124,17 +155,6 @@ def column_at(batch: pa.RecordBatch, path: list[str]) -> pa.Array:
     return pc.struct_field(column, path[1:]) if len(path) > 1 else column
 
 
-def top_level_names(struct: StructType, field_ids: set[int]) -> list[str]:
-    """The top-level columns that hold some fields."""
-    return [field.name for field in struct.fields if _holds(field, field_ids)]
-
-
-def _holds(field: NestedField, field_ids: set[int]) -> bool:
-    if field.field_id in field_ids:
-        return True
-    return isinstance(field.field_type, StructType) and any(_holds(child, field_ids) for child in field.field_type.fields)
-
-
 def _between(values: pa.Array, start: int, end: int) -> pa.Array:
     """Whether start <= value < end, for bounds of any size."""
     least, greatest = -(2**63), 2**63 - 1
@@ -149,8 +169,3 @@ def _kept(deleted: Positions, position: int, rows: int) -> pa.Array:
     mask = np.ones(rows, np.bool_)
     mask[deleted[first:last] - position] = False
     return pa.array(mask)
-
-
-def _only_batch(table: pa.Table) -> pa.RecordBatch:
-    batches = table.combine_chunks().to_batches()
-    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)

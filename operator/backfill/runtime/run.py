@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,12 +12,15 @@ from pyspark.sql.streaming.query import StreamingQuery
 from backfill.api.conditions import Reason
 from backfill.api.errors import BadInput, Problem, UnsupportedProgram
 from backfill.runtime.settings import RuntimeSettings
+from backfill.runtime.threads import application_works
 from backfill.runtime.tracking import Tracker
 
-_MISSING_GRACE_SECONDS = 5.0
-"""How long an application that waits for its queries may take to start the rest of them from other threads."""
-_ASKING_GRACE_SECONDS = 60.0
-"""How long an application may ask about its queries before it starts the rest of them: one that asks once may only log it."""
+_IDLE_GRACE_SECONDS = 15.0
+"""How long nothing may start where all of the application's threads wait: a listener of its own could start a query."""
+_NEXT_QUERY_SECONDS = 600.0
+"""How long an application at work may take to start its next query."""
+_SILENT_SECONDS = 30.0
+"""After how long without a new query the driver says what it waits for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,21 +73,30 @@ class StartedQuery:
 class Run:
     """Shared by all threads of one driver. It ends once; the first outcome counts."""
 
-    def __init__(self, settings: RuntimeSettings, tracker: Tracker, clock: Callable[[], float] = time.monotonic):
+    def __init__(
+        self,
+        settings: RuntimeSettings,
+        tracker: Tracker,
+        clock: Callable[[], float] = time.monotonic,
+        application_works: Callable[[Set[int]], bool] = application_works,
+    ):
+        """``application_works`` says whether any of the application's threads, but for the given ones, is at work."""
         self.settings = settings
         self.tracker = tracker
         self.over = threading.Event()
         self.stopping = threading.Event()
         """Set when the run is to stop after what is released: no query may start any more."""
+        self.unreplaced: list[Problem] = []
+        """What was wrong with streams that no source replaces, where only queries that are left out may read them."""
         self._lock = threading.RLock()
         self._queries: dict[str, StartedQuery] = {}
+        self._left_out: list[StreamingQuery] = []
         self._outcome: Outcome | None = None
         self._clock = clock
-        self._waiting = False
+        self._application_works = application_works
         self._changed_at = clock()
-        self._asked_first: float | None = None
-        """When the application asked about its queries for the first time since it started the last one."""
-        self._asked_last = 0.0
+        self._waiting: set[int] = set()
+        """The application's threads that start nothing any more before the run is over."""
 
     @property
     def queries(self) -> tuple[StartedQuery, ...]:
@@ -103,7 +115,18 @@ class Run:
         with self._lock:
             self._queries[query.output] = query
             self._changed_at = self._clock()
-            self._asked_first = None
+
+    def left_out(self, query: StreamingQuery) -> None:
+        """The application started a query that is not run."""
+        with self._lock:
+            self._left_out.append(query)
+            self._changed_at = self._clock()
+
+    @property
+    def queries_left_out(self) -> tuple[StreamingQuery, ...]:
+        """The queries that the application started and that are not run."""
+        with self._lock:
+            return tuple(self._left_out)
 
     def end(self, outcome: Outcome) -> None:
         """The run is over. Only the first outcome counts."""
@@ -118,16 +141,9 @@ class Run:
         return error
 
     def application_waits(self) -> None:
-        """The application waits for its queries, or its main program has returned: it is not expected to start more."""
+        """This thread of the application waits for the end of the run, or its program has returned: it starts nothing more."""
         with self._lock:
-            self._waiting = True
-
-    def application_asks(self) -> None:
-        """The application asks about its queries. Once it has done so for a minute it is taken to wait for them."""
-        with self._lock:
-            self._asked_last = self._clock()
-            if self._asked_first is None:
-                self._asked_first = self._asked_last
+            self._waiting.add(threading.get_ident())
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits, as the application does, until the run is over. False when the time was up before.
@@ -135,7 +151,8 @@ class Run:
         Raises:
             Exception: what made the run fail.
         """
-        self.application_waits()
+        if timeout is None:
+            self.application_waits()
         if not self.over.wait(timeout):
             return False
         outcome = self.outcome
@@ -148,7 +165,7 @@ class Run:
         with self._lock:
             written = set(self._queries)
         outputs = [
-            Problem("spec.outputs", f"no query of the application writes the output {output.name}", "name a query so")
+            Problem("spec.outputs", f"no query of the application writes the output {output.name}", "give a query this queryName")
             for output in self.settings.outputs
             if output.name not in written
         ]
@@ -159,11 +176,21 @@ class Run:
         return outputs + sources
 
     def overdue(self) -> UnsupportedProgram | None:
-        """The error for what is missing, once the application can not be expected to start it any more."""
+        """The error for what is missing, once the application cannot be expected to start it any more: all its threads wait, or
+        nothing has followed the last query for long. Before the first query an application may prepare as long as it likes."""
         with self._lock:
-            waits = self._waiting and self._clock() - self._changed_at >= _MISSING_GRACE_SECONDS
-            asks = self._asked_first is not None and self._asked_last - self._asked_first >= _ASKING_GRACE_SECONDS
-        if not (waits or asks):
+            quiet, waiting, began = self._clock() - self._changed_at, set(self._waiting), bool(self._queries)
+        late = began and quiet >= _NEXT_QUERY_SECONDS
+        if not late and (not waiting or quiet < _IDLE_GRACE_SECONDS):
             return None
         problems = self.missing()
-        return UnsupportedProgram(problems) if problems else None
+        if not problems or not (late or not self._application_works(waiting)):
+            return None
+        return UnsupportedProgram(problems)
+
+    @property
+    def waits_for(self) -> str:
+        """What the application has still to start, where it has started nothing for a while; otherwise empty."""
+        with self._lock:
+            quiet = self._clock() - self._changed_at
+        return "; ".join(problem.message for problem in self.missing()) if quiet >= _SILENT_SECONDS else ""

@@ -1,6 +1,14 @@
-"""Spark properties a backfill needs, put where the application can not lose them."""
+"""Which Spark properties hold in a backfill: the program's own, except for those that a backfill decides itself.
 
-from pyspark import SparkConf
+Weakest first: this module's defaults, what the SparkApplication brings, what the program sets, what is enforced.
+"""
+
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from backfill.runtime.settings import RuntimeSettings
@@ -19,17 +27,65 @@ _ALWAYS = {
     # A batch without rows would come or not come depending on when the driver was restarted; the plan has its own flush.
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
 }
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"
+"""Set where spark-submit has started the JVM, so that the SparkApplication's properties are in it before the program runs."""
+
+_log = logging.getLogger(__name__)
 
 
-def context_conf(conf: SparkConf, settings: RuntimeSettings) -> SparkConf:
-    """The application's properties with the backfill's over them, and defaults under them."""
-    for key, value in _DEFAULTS.items():
-        conf.setIfMissing(key, value)
-    return conf.setAll([*settings.spark_conf.items(), *_ALWAYS.items()])
+def context_conf(conf: SparkConf | None, settings: RuntimeSettings) -> SparkConf:
+    """What a SparkContext starts with that the program wants with ``conf``."""
+    if _SUBMITTED in os.environ:
+        SparkContext._ensure_initialized()  # a SparkConf made before this knows nothing of what was submitted
+    program = dict(conf.getAll()) if conf is not None else {}
+    resolved = resolved_conf(dict(SparkConf().getAll()), program, settings)
+    return SparkConf().setAll(list(resolved.items()))
 
 
-def apply_settings(spark: SparkSession, settings: RuntimeSettings) -> None:
-    """Sets what the application may have set otherwise in its session. A query takes a copy of them when it starts."""
-    for key, value in (settings.spark_conf | _ALWAYS).items():
+def resolved_conf(submitted: Mapping[str, str], program: Mapping[str, str], settings: RuntimeSettings) -> dict[str, str]:
+    """The properties of a SparkContext. ``submitted`` is what spark-submit brought, ``program`` what the program sets."""
+    enforced = _enforced(settings)
+    for key in enforced:
+        _tell_if_set(key, program.get(key), enforced[key])
+    return {**_DEFAULTS, **settings.spark_defaults, **submitted, **program, **enforced}
+
+
+@contextmanager
+def in_session(spark: SparkSession, settings: RuntimeSettings) -> Iterator[None]:
+    """Works in a session of the program: with what is enforced set in it, and as the thread's active one.
+
+    Spark looks for data sources in the active session, which is another one where the program has made several. A query takes
+    a copy of the session's properties when it starts.
+    """
+    _enforce(spark, settings)
+    sessions = SparkSession._get_j_spark_session_class(spark._jvm)
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(spark._jsparkSession)
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
+
+
+def _enforce(spark: SparkSession, settings: RuntimeSettings) -> None:
+    for key, value in _enforced(settings).items():
         if key.startswith("spark.sql.") and spark.conf.isModifiable(key):
+            _tell_if_set(key, spark.conf.get(key, None), value)
             spark.conf.set(key, value)
+
+
+def _enforced(settings: RuntimeSettings) -> dict[str, str]:
+    return {**settings.spark_conf, **_ALWAYS}
+
+
+def _tell_if_set(key: str, found: str | None, enforced: str) -> None:
+    """Values stay unsaid: some are credentials."""
+    if found is not None and found != enforced:
+        _log.warning(
+            "the program sets %s, which a backfill decides itself: its value is not used; to use another one, write it into "
+            "spec.overrides.sparkConf where that is allowed",
+            key,
+        )

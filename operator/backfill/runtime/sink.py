@@ -14,7 +14,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.catalog import load_catalog
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -32,8 +31,8 @@ from backfill.outputs.data_files import DataFileWriter, layout
 from backfill.outputs.result import Result
 from backfill.outputs.staging import Batch, stage_batch
 from backfill.outputs.window import WindowRows, window_rows
+from backfill.planning.iceberg.catalogs import open_catalog
 from backfill.planning.iceberg.tables import Catalogs
-from backfill.runtime.catalogs import catalog_properties
 from backfill.runtime.long_lived import exempt_from_collection
 from backfill.runtime.settings import RuntimeSettings
 
@@ -182,4 +181,4 @@ def _open(name: str) -> Table:
 @lru_cache(maxsize=16)
 def _opened(name: str, period: int) -> Table:
     catalog, _, identifier = name.partition(".")
-    return load_catalog(catalog, **catalog_properties(catalog)).load_table(identifier)
+    return open_catalog(catalog).load_table(identifier)

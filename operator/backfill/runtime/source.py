@@ -25,7 +25,7 @@ from backfill.planning.workspace import Workspace
 from backfill.runtime.columns import column_of, microseconds
 from backfill.runtime.long_lived import exempt_from_collection
 from backfill.runtime.packing import pack_by_bytes, pack_by_kafka_partition
-from backfill.runtime.progress import OBSERVED_PREFIX
+from backfill.runtime.progress import observed_name
 from backfill.runtime.record_columns import RECORD_COLUMNS, RecordColumns
 from backfill.runtime.release import read_release, release_path
 from backfill.runtime.settings import RuntimeSettings
@@ -198,7 +198,7 @@ def source_frame(spark: SparkSession, settings: RuntimeSettings, source: str, to
         options["topic"] = topic
         schema = StructType([*schema, *(StructField(name, kind) for name, kind in RECORD_COLUMNS.items())])
     frame = spark.readStream.format(FORMAT).schema(schema).options(**options).load()
-    return frame.observe(f"{OBSERVED_PREFIX}{source}", F.count(F.lit(1)).alias("rows"), *_observed_times(frame, table.source))
+    return frame.observe(observed_name(source), F.count(F.lit(1)).alias("rows"), *_observed_times(frame, table.source))
 
 
 @cache

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from pyiceberg.schema import Schema
     from pyiceberg.table import Table
     from pyiceberg.table.name_mapping import NameMapping
-    from pyiceberg.typedef import TableVersion
 
 
 @dataclass(frozen=True)
@@ -29,8 +28,6 @@ class SourceTable:
     """The schema rows are read in: the one that the plan pinned."""
     name_mapping_json: str | None
     """Names of columns for files without field ids."""
-    format_version: "TableVersion"
-    """The table's; it decides what nanoseconds in a file mean."""
     location: str
     """The table's location."""
     io_properties: tuple[tuple[str, str], ...] = field(repr=False)
@@ -48,7 +45,6 @@ class OpenTable:
     source: SourceInput
     schema: "Schema"
     name_mapping: "NameMapping | None"
-    format_version: "TableVersion"
     io: "FileIO"
     row_filter: "BooleanExpression"
     """The source's filter, bound to the schema."""
@@ -71,7 +67,6 @@ def load_source_table(source: SourceInput) -> SourceTable:
         source=source,
         schema_json=table.schemas()[source.schema_id].model_dump_json(),
         name_mapping_json=table.properties.get("schema.name-mapping.default"),
-        format_version=table.format_version,
         location=table.location(),
         io_properties=tuple(sorted((key, str(value)) for key, value in table.io.properties.items())),
     )
@@ -87,20 +82,20 @@ def _load(source: SourceInput) -> "Table":
 
 @cache
 def _open(table: SourceTable) -> OpenTable:
-    from pyiceberg.expressions import AlwaysTrue
-    from pyiceberg.expressions.parser import parse
-    from pyiceberg.expressions.visitors import bind, rewrite_not
+    from pyiceberg.expressions.visitors import bind
     from pyiceberg.io import load_file_io
     from pyiceberg.schema import Schema
     from pyiceberg.table.name_mapping import parse_mapping_from_json
 
+    from backfill.planning.iceberg.filters import row_filter
+    from backfill.planning.iceberg.import_points import close_import_points
+
+    close_import_points()
     schema = Schema.model_validate_json(table.schema_json)
-    condition = parse(table.source.row_filter) if table.source.row_filter else AlwaysTrue()
     return OpenTable(
         source=table.source,
         schema=schema,
         name_mapping=parse_mapping_from_json(table.name_mapping_json) if table.name_mapping_json else None,
-        format_version=table.format_version,
         io=load_file_io(dict(table.io_properties), table.location),
-        row_filter=bind(schema, rewrite_not(condition), case_sensitive=True),
+        row_filter=bind(schema, row_filter(table.source), case_sensitive=True),
     )

@@ -5,6 +5,7 @@ from functools import reduce
 from typing import Any, NoReturn
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.readwriter import DataFrameReader
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
@@ -14,7 +15,7 @@ from backfill.runtime import named_sources
 from backfill.runtime.frames import SourceFrames
 from backfill.runtime.matching import kafka_sources, named_source, table_source
 from backfill.runtime.run import Run
-from backfill.runtime.session import apply_settings
+from backfill.runtime.session import in_session
 from backfill.runtime.source import FORMAT as SOURCE_FORMAT
 
 
@@ -60,7 +61,8 @@ class SwitchedReader(DataStreamReader):
         if path is not None:
             self.option("path", path)
         try:
-            return self._load()
+            with in_session(self._spark, self._run.settings):
+                return self._load()
         except BadInput as error:
             raise self._run.refuse(error) from None
 
@@ -97,17 +99,28 @@ class SwitchedReader(DataStreamReader):
         self._refuse_format(f"changes of {tableName}")
 
     def _load(self) -> DataFrame:
-        apply_settings(self._spark, self._run.settings)
         sources, options = self._run.settings.sources, self._source_options
         match self._source_format:
             case "kafka":
-                return self._kafka(kafka_sources(options, sources))
+                return self._topics()
             case "iceberg":
                 return self._rows(table_source(options.get("path", ""), sources).name)
             case named_sources.NAMED_FORMAT:
                 source = named_source(options["source"], sources)
                 return self._kafka([source]) if options.get("shape") == "kafka" else self._rows(source.name)
         raise _not_switched(self._source_format)
+
+    def _topics(self) -> DataFrame:
+        """The topics' sources. Where queries are left out, a topic without a source may be theirs alone: then whoever starts
+        another query on it is refused."""
+        settings = self._run.settings
+        try:
+            return self._kafka(kafka_sources(self._source_options, settings.sources))
+        except UnsupportedProgram as error:
+            if not settings.ignored_queries:
+                raise
+            self._run.unreplaced.extend(error.problems)
+            return _unread_topic(self._spark)
 
     def _rows(self, source: str) -> DataFrame:
         return self._frames.rows(self._spark, source)
@@ -132,6 +145,14 @@ class SwitchedBatchReader(DataFrameReader):
             problem = Problem("", "spark.read of format kafka reads what Kafka holds now", "use readStream, or read a table")
             raise self._run.refuse(UnsupportedProgram(problem))
         return super().format(source)
+
+
+def _unread_topic(spark: SparkSession) -> DataFrame:
+    """A stream with the columns of Spark's Kafka source that is never read: queries that are left out can be defined on it."""
+    records = DataStreamReader(spark).format("rate").load()
+    kinds = {"key": "binary", "value": "binary", "topic": "string", "partition": "int", "offset": "bigint"}
+    nothing = [F.lit(None).cast(kind).alias(name) for name, kind in kinds.items()]
+    return records.select(*nothing, "timestamp", F.lit(0).alias("timestampType"))
 
 
 def _not_switched(format: str | None) -> UnsupportedProgram:

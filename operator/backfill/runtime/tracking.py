@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from backfill.api.quantities import from_us
 from backfill.api.split_assignment import QueryProgress, SourceProgress, SplitAssignmentStatus
 from backfill.planning.plan import PlanHeader
 
@@ -32,23 +33,41 @@ class Batch:
     late_rows: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class OpenResults:
+    """What a query's state holds of the window after its flush."""
+
+    count: int | None = None
+    """How many results; None where that is unknown."""
+    first_us: int | None = None
+    """The time of the earliest."""
+    needed_drain_seconds: float | None = None
+    """A drain longer than this would have closed them; None where that is unknown."""
+    unknown: str = ""
+    """Why the number is unknown."""
+
+
 @dataclass(slots=True)
 class _Query:
     name: str
     output: str
     sources: dict[str, SourceProgress]
     late_rows: int
-    open_at_end: int | None = None
-    needed_drain_seconds: float | None = None
+    by_clock: str = ""
+    open_results: OpenResults = OpenResults()
 
     def progress(self) -> QueryProgress:
+        found = self.open_results
         return QueryProgress(
             name=self.name,
             output=self.output,
             sources=tuple(self.sources.values()),
             late_rows=self.late_rows,
-            open_at_end=self.open_at_end,
-            needed_drain_seconds=self.needed_drain_seconds,
+            open_at_end=found.count,
+            open_from=None if found.first_us is None else from_us(found.first_us),
+            needed_drain_seconds=found.needed_drain_seconds,
+            open_unknown=found.unknown,
+            by_clock=self.by_clock,
         )
 
 
@@ -94,8 +113,9 @@ class Tracker:
         self._misalignment_seconds = before.max_observed_misalignment_seconds if before else None
         self._lock = threading.Lock()
 
-    def add(self, name: str, output: str, committed: Mapping[str, int]) -> None:
-        """A query begins, ``committed`` steps into its sources by its checkpoint.
+    def add(self, name: str, output: str, committed: Mapping[str, int], by_clock: str = "") -> None:
+        """A query begins, ``committed`` steps into its sources by its checkpoint; ``by_clock`` says where it compares with the
+        time of day.
 
         Rows that no earlier attempt has reported are counted by reading; late rows can not be.
         """
@@ -103,7 +123,7 @@ class Tracker:
         known = {source.name: source for source in before.sources} if before else {}
         sources = {source: self._recount(known.get(source), source, steps) for source, steps in committed.items()}
         with self._lock:
-            self._queries[name] = _Query(name, output, sources, before.late_rows if before else 0)
+            self._queries[name] = _Query(name, output, sources, before.late_rows if before else 0, by_clock)
             self._unread -= set(committed)
             self._note_watermark()
 
@@ -139,11 +159,10 @@ class Tracker:
                     query.sources[source] = progress
             self._note_watermark()
 
-    def record_open_results(self, query: str, count: int | None, needed_drain_seconds: float | None) -> None:
+    def record_open_results(self, query: str, found: OpenResults) -> None:
         """What a query's state held after its flush."""
         with self._lock:
-            self._queries[query].open_at_end = count
-            self._queries[query].needed_drain_seconds = needed_drain_seconds
+            self._queries[query].open_results = found
 
     def all_reached(self, step: int) -> bool:
         """Whether every query has committed every source up to this offset."""

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.utils.config import Config
 
-from backfill.api.catalogs import catalog_variables, mounted_catalogs
+from backfill.api.catalogs import GivenCatalog, catalog_variables, mounted_catalogs
 
 PROPERTIES = {"uri": "https://catalog:8181/v1?a=b", "s3.access-key-id": "AKIA", "rest.sigv4-enabled": "true", "py-io-impl": "x.Y"}
 
@@ -23,7 +23,7 @@ def test_mounted_secrets_give_the_same_without_the_kubelets_own_files(tmp_path: 
     for name, value in PROPERTIES.items():
         (data / name).write_text(f"{value}\n")
         (catalog / name).symlink_to(f"..data/{name}")
-    assert mounted_catalogs(tmp_path) == catalog_variables("lake", PROPERTIES)
+    assert mounted_catalogs(tmp_path) == {"lake": GivenCatalog(PROPERTIES, own=True)}
 
 
 def test_without_mounted_catalogs_there_is_nothing(tmp_path: Path) -> None:

@@ -147,7 +147,8 @@ def test_a_text_that_is_no_manifest_is_refused(text: str, expected: str) -> None
         ),
         pytest.param(
             {"sources__0__table": "raw.impressions"},
-            'spec.sources[0].table: "raw.impressions" does not have the form that is wanted; write it as catalog.namespace.table',
+            'spec.sources[0].table: "raw.impressions" does not have the form that is wanted; '
+            "write it as catalog.namespace.table, the catalog in ASCII letters and digits",
             id="a table without its catalog",
         ),
         pytest.param(
@@ -320,3 +321,22 @@ def test_a_missing_version_is_told_with_everything_else() -> None:
 
 def test_the_example_of_the_repository_is_well_formed() -> None:
     assert load_manifests(Path(__file__).parents[3] / "examples/demo/backfill.yaml").application is not None
+
+
+@pytest.mark.hostile
+def test_a_workspace_that_could_mean_another_place_is_refused_and_it_is_said_what_to_write() -> None:
+    (problem,) = problems(spec_with(workspace="s3://lake/prod/team-b?"))
+    assert problem.startswith('spec.workspace: "s3://lake/prod/team-b?" does not have the form')
+    assert "without .., spaces" in problem
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize(
+    "name", ["la\u212ae", "l\u0430ke", "lake\u200b", "lake__uri", "la--ke", "\uff4cake", "lake\n", "-lake"], ids=ascii
+)
+def test_a_catalog_that_only_looks_like_another_one_is_refused(name: str) -> None:
+    """PyIceberg folds KELVIN SIGN to k: the operator's own catalog would be opened with another server."""
+    found = problems(spec_with(catalogs=[{"name": name, "secretRef": {"name": "s"}}]))
+    assert any(problem.startswith("spec.catalogs[0].name") and "ASCII" in problem for problem in found), found
+    found = problems(spec_with(sources__0__table=f"{name}.raw.a"))
+    assert any(problem.startswith("spec.sources[0].table") and "ASCII" in problem for problem in found), found

@@ -15,11 +15,12 @@ from backfill.api.problems import read_json
 from backfill.api.quantities import parse_time
 from backfill.api.split_assignment import SplitAssignment
 
+VALUE = {"format": "avro", "schema": "{}", "framing": "Confluent", "schemaId": 7}
 EVERYTHING = {
     "spec.window": {"start": "2021-07-11T00:00:00Z", "end": "2021-07-12T00:00:00Z", "warmUp": "2h", "drain": "30m"},
     "spec.sources.0.regions": {"column": "region", "in": ["us-east-1"]},
     "spec.sources.0.snapshot": {"asOf": "2021-07-13T00:00:00Z", "protect": True},
-    "spec.sources.0.live": {"kafka": {"topic": "i", "value": {"format": "avro", "schema": "{}"}}},
+    "spec.sources.0.live": {"kafka": {"topic": "i", "value": VALUE}},
     "spec.outputs.0.validate": {"keys": ["show"], "minMatch": "99.9"},
     "spec.outputs.0.publish": {"mode": "None", "approval": "Manual"},
     "spec.scaling": {"minExecutors": 2, "maxExecutors": 40, "completeWithin": "5h"},
@@ -107,3 +108,21 @@ def test_problems_come_back_whole_from_another_process(kind: type[InvalidManifes
     assert type(back) is kind
     assert back.problems == error.problems
     assert str(back) == "spec.a: is wrong; mend it\nand so is this"
+
+
+def test_what_a_newer_operator_has_recorded_is_ignored() -> None:
+    """So that an operator that is rolled back still removes what it finds."""
+    at = "2024-01-01T00:00:00Z"
+    known = {"type": "Planned", "status": "True", "reason": "PlanReady", "lastTransitionTime": at}
+    status = {
+        "planId": "3fa2",
+        "validation": {"matched": 1},
+        "attempts": [{"number": 1, "startedAt": at, "queue": "fast"}],
+        "progress": {"steps": 3, "bytesPerSecond": 7},
+        "retry": {"job": "plan", "failures": 1, "since": at, "nextAt": at, "message": "m", "more": 1},
+        "outputs": [{"name": "o", "table": "lake.ops.o", "samples": []}],
+        "conditions": [known, known | {"type": "Compared"}, known | {"type": "Running", "reason": "Paused"}],
+    }
+    read = read_json(BackfillStatus, status)
+    assert (read.plan_id, read.attempts[0].number, read.progress.steps) == ("3fa2", 1, 3)
+    assert [condition.type for condition in read.conditions] == ["Planned"]

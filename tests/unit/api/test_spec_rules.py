@@ -26,6 +26,17 @@ BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"outputs": [{"name": "a", "table": "lake.ops.a"}, {"name": "b", "table": "lake.ops.a"}]},
         ['spec.outputs[1].table: "lake.ops.a" is already the table of another output'],
     ),
+    "an output that is read, too": (
+        {"sources.1.table": "lake.ops.summary", "sources.1.snapshot": {"protect": True}},
+        [
+            'spec.outputs[0].table: "lake.ops.summary" is also the table of spec.sources[1]: the application would read the old'
+            " rows of its own output; write to another table, or choose the rows"
+        ],
+    ),
+    "an output whose query is left out": (
+        {"ignoredQueries": ["alerts", "a"], "outputs": [{"name": "a", "table": "lake.ops.a"}]},
+        ['spec.ignoredQueries[1]: "a" is also the name of an output'],
+    ),
     "two sources of one topic": (
         {"sources.0.live": {"kafka": {"topic": "t"}}, "sources.1.live": {"kafka": {"topic": "t"}}},
         ['spec.sources[1].live.kafka.topic: "t" is already the topic of another source'],
@@ -33,6 +44,13 @@ BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
     "a catalog listed twice": (
         {"catalogs": [{"name": "lake"}, {"name": "lake"}]},
         ['spec.catalogs[1].name: "lake" is already the name of another catalog'],
+    ),
+    "catalogs that PyIceberg cannot tell apart": (
+        {"catalogs": [{"name": "lake"}, {"name": "LAKE"}, {"name": "my-lake"}, {"name": "my_lake"}]},
+        [
+            'spec.catalogs[1].name: "LAKE" is the same catalog as "lake" to PyIceberg',
+            'spec.catalogs[3].name: "my_lake" is the same catalog as "my-lake" to PyIceberg',
+        ],
     ),
     "catalogs listed, but not these": (
         {"catalogs": [{"name": "pond"}], "sources.1.table": "pond.a.b"},
@@ -56,6 +74,17 @@ BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
     "a unit without a column": (
         {"outputs.0.timestampColumn": None, "outputs.0.timestampUnit": "ms"},
         ["spec.outputs[0].timestampUnit: is the unit of no column"],
+    ),
+    "a gate that nothing guards, published by itself": (
+        {"outputs.0.validate": {"minMatch": "99.9"}, "outputs.0.publish": {"mode": "Replace", "approval": "Automatic"}},
+        [
+            "spec.outputs[0].validate: is not available yet: nothing would compare the result with production (minMatch 99.9);"
+            " leave validate out; with publish.approval: Manual the result waits in its branch"
+        ],
+    ),
+    "a comparison that nobody makes, before an approval": (
+        {"outputs.0.validate": {"keys": ["show_id"]}, "outputs.0.publish": {"mode": "Append", "approval": "Manual"}},
+        ["spec.outputs[0].validate: is not available yet: nothing would compare the result with production (keys show_id,"],
     ),
     "a way to execute that does not exist yet": ({"execution": "Batch"}, ['spec.execution: "Batch" is not available yet']),
     "more steps than make sense": (
@@ -86,6 +115,9 @@ def test_a_broken_rule_is_told(broken: str) -> None:
         ),
         pytest.param({"window.drain": "1h", "outputs.0.publish": {"mode": "Replace"}}, id="a drain that can be cut off"),
         pytest.param({"sources.1.table": "lake.raw.impressions"}, id="one table as two sources"),
+        pytest.param(
+            {"sources.1.table": "lake.ops.summary", "sources.1.snapshot": {"id": 7}}, id="a chosen snapshot of the output's table"
+        ),
         pytest.param({"maxMisalignment": "1s"}, id="many steps, but not too many"),
     ],
 )

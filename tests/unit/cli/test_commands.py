@@ -4,12 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
+from pyiceberg.catalog import Catalog
 
 from backfill.api.backfill import BackfillStatus
 from backfill.api.errors import Problem
 from backfill.controller.jobs import Job
 from backfill.controller.worker import Worker
-from local_runs import STEPS, Command, LocalRuns
+from local_runs import EVENTS, STEPS, Command, LocalRuns
 
 
 def test_a_file_that_is_not_there(backfill: Command) -> None:
@@ -147,8 +148,9 @@ def test_a_relative_workspace_is_beside_the_file(backfill: Command, runs: LocalR
     assert list((tmp_path / "shared" / "work").rglob("*.parquet")) == []
 
 
-def test_a_result_is_published_when_a_person_approves_it(runs: LocalRuns) -> None:
-    output = {"name": "counts", "table": "lake.raw.views", "publish": {"mode": "Append", "approval": "Manual"}}
+def test_a_result_is_published_when_a_person_approves_it(runs: LocalRuns, lake: Catalog) -> None:
+    lake.create_table("raw.counts", schema=EVENTS)
+    output = {"name": "counts", "table": "lake.raw.counts", "publish": {"mode": "Append", "approval": "Manual"}}
     runs.write(outputs=[output])
     ended = runs.run("--output", "json")
     assert ended.status == 3, ended.err

@@ -48,3 +48,18 @@ def test_a_result_whose_window_was_changed_meanwhile_asks_for_a_new_start(runs: 
     assert ended.status == 1
     assert "was changed in the window since the backfill began" in ended.err
     assert ended.err.splitlines()[-1] == f"start over with: backfill cancel january --state-dir {runs.state}"
+
+
+def test_rows_whose_replacement_is_still_open_are_deleted_only_when_a_person_says_so(runs: LocalRuns, lake: Catalog) -> None:
+    lake.create_table("raw.counts", schema=EVENTS)
+    runs.write(outputs=[OUTPUT | {"publish": {"mode": "Replace"}}])
+    first = runs.run("--output", "json", open_at_end=3)
+    assert first.status == 3, first.err
+    (output,) = first.document["outputs"]
+    assert (output["openAtEnd"], output["snapshotId"]) == (3, None)
+    assert "publishing deletes the rows of lake.raw.counts" in first.err
+    assert "3 results of the window that were still open" in first.err
+    assert runs.run().status == 3, "running it again is no approval"
+    approved = runs.command("approve", "january", "--output", "json")
+    assert approved.status == 0, approved.err
+    assert approved.document["outputs"][0]["snapshotId"] is not None

@@ -66,11 +66,14 @@ class FakeDriver:
         starting = phase == "Starting"
         rows = {total.name: sum(total.step_rows[: self.committed]) for total in self.header.sources}
         sources = tuple(SourceProgress(name=name, committed=self.committed, rows=count) for name, count in rows.items())
+        output = next((output.name for output in self.settings.outputs), None)
+        open_at_end = int(self.wishes.get("open_at_end", 0))
+        query = QueryProgress(name="query", output=output, sources=sources, open_at_end=open_at_end)
         status = SplitAssignmentStatus.model_validate(
             {
                 "attempt": self.settings.attempt,
                 "phase": phase,
-                "queries": () if starting else (QueryProgress(name="query", sources=sources, open_at_end=0),),
+                "queries": () if starting else (query,),
                 "executors": 1,
                 "heartbeat": datetime.now(UTC),
                 "max_observed_misalignment_seconds": 0.5,

@@ -131,7 +131,7 @@ def running(attempts: tuple[Attempt, ...] | None = None, *, resource: dict[str, 
 
 
 def plan_job(resource: Backfill) -> PlanJob:
-    return PlanJob.of(resource, Workspace("/work", "lake"), 1)
+    return PlanJob.of(resource, Workspace.of(resource, "/work"), 1)
 
 
 def verified(number: int) -> JobState:

@@ -4,6 +4,7 @@ import pytest
 from situations import HEADER, backfill
 
 from backfill.api.backfill import Backfill
+from backfill.api.errors import BadInput
 from backfill.controller.jobs import Job, JobState, VerifyJob
 from backfill.controller.kubernetes.jobs import ChosenJobs
 
@@ -55,3 +56,18 @@ def test_a_job_that_moves_is_not_done_in_two_places(runners: tuple[FakeRunner, F
     assert jobs.state is None
     jobs.close()
     assert all(runner.closed for runner in runners)
+
+
+@pytest.mark.hostile
+def test_a_namespace_that_is_not_trusted_has_no_job_in_the_operator(runners: tuple[FakeRunner, FakeRunner]) -> None:
+    resources = [backfill(), IN_POD]
+    jobs = ChosenJobs(lambda: resources.pop(0), *runners, lambda namespace: namespace == "trusted")
+    jobs.start(JOB)
+    assert runners[0].state is None
+    assert jobs.state is not None
+    assert isinstance(jobs.state.error, BadInput)
+    (problem,) = jobs.state.error.problems
+    assert problem.field == "spec.planning.runIn"
+    assert "set planning.runIn: Pod" in problem.fix
+    jobs.start(JOB)
+    assert jobs.state == runners[1].state == JobState(JOB, "Running")

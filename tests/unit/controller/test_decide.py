@@ -94,14 +94,6 @@ def test_a_finished_plan_is_recorded_with_the_snapshots_of_the_outputs_before_an
     assert decision.next.actions == ()
 
 
-def test_a_validation_that_is_asked_for_is_said_not_to_happen() -> None:
-    output = {"name": "counts", "table": "lake.ops.counts", "timestampColumn": "start", "validate": {"keys": ["start"]}}
-    resource = backfill(outputs=[output])
-    decision = decide(observed(resource, job=job_state(plan_job(resource), "Done", result=PlanResult(HEADER, ()))))
-    assert stage(decision, ConditionType.VALIDATED) == ("False", Reason.NOT_VALIDATED)
-    assert message(decision, ConditionType.VALIDATED).endswith("not validated: counts")
-
-
 def test_bad_input_found_by_planning_ends_it_with_every_problem_on_a_line() -> None:
     resource = backfill()
     error = InvalidPlanInput([Problem("spec.sources[0].table", "is missing"), Problem("spec.outputs[0].table", "is missing too")])
@@ -181,6 +173,20 @@ def test_steps_are_released_as_they_are_committed() -> None:
 def test_a_driver_that_does_not_read_is_not_said_to(phase: str) -> None:
     decision = decide(running(report=reported(phase)))
     assert find_condition(decision.status.conditions, ConditionType.RUNNING) is None
+
+
+def test_a_driver_that_waits_for_its_application_says_for_what_while_it_starts() -> None:
+    decision = decide(running(report=reported("Starting", message="no query of the application writes the output counts")))
+    said = find_condition(decision.status.conditions, ConditionType.RUNNING)
+    assert said is not None
+    assert (said.status, said.reason) == ("Unknown", Reason.STARTING)
+    assert said.message == "attempt 1 is starting: no query of the application writes the output counts"
+
+
+def test_what_a_start_waited_for_is_not_taken_for_why_its_driver_ended() -> None:
+    report = reported("Starting", message="no query of the application writes the output counts")
+    decision = decide(running(report=report, driver=DriverState("Exited", 137)))
+    assert "writes the output counts" not in decision.status.attempts[-1].message
 
 
 def test_an_assignment_that_has_not_changed_is_not_written_again() -> None:
@@ -428,14 +434,13 @@ def test_what_was_counted_is_recorded() -> None:
     assert stage(decision, ConditionType.RUNNING) == ("False", Reason.ALL_STEPS_COMMITTED)
 
 
-def test_results_that_were_still_open_are_told_before_anything_is_published() -> None:
-    status = _succeeded_attempt()
-    resource = backfill(status.model_copy(update={"progress": status.progress.model_copy(update={"open_at_end": 7})}))
-    result = SettleResult({"counts": Totals("backfill/january", rows=40, rows_outside_window=2)})
-    decision = decide(observed(resource, job=job_state(SettleJob(staged_outputs(resource)), "Done", result=result)))
-    told = next(each.message for each in decision.status.conditions if each.type == ConditionType.RUNNING)
-    assert "7 results of the window are left out" in told
-    assert "window.drain" in told
+def test_files_of_failed_tasks_that_were_left_are_named() -> None:
+    resource = backfill(_succeeded_attempt())
+    totals = {"counts": Totals("backfill/january", rows=40, rows_outside_window=2)}
+    state = job_state(SettleJob(staged_outputs(resource)), "Done", result=SettleResult(totals, "m0.avro cannot be read"))
+    decision = decide(observed(resource, job=state))
+    message = next(each.message for each in decision.status.conditions if each.type == ConditionType.RUNNING)
+    assert "files of failed tasks were left: m0.avro cannot be read" in message
 
 
 def test_a_result_that_can_not_be_read_fails() -> None:

@@ -15,7 +15,7 @@ from backfill.controller.phases import attempts, pending, planning, removing, re
 PAGE = (Path(__file__).parents[3] / "docs" / "failure-modes.md").read_text()
 ROWS = re.findall(r"^\| ([^|]+) \| ([^|]+) \|", PAGE.partition("## How long the operator waits")[2], re.MULTILINE)
 UNITS = {"s": "seconds", "second": "seconds", "minute": "minutes", "hour": "hours", "day": "days"}
-IN_THE_OPERATOR = inspect.signature(JobPool).parameters["longest_seconds"].default
+IN_THE_OPERATOR, IDLE = (inspect.signature(JobPool).parameters[name].default for name in ("longest_seconds", "idle_seconds"))
 WAITS = {
     "a Spark operator that takes up the child": [pending.UNTAKEN_LIMIT],
     "a driver pod of a child that was submitted": [pending.SUBMITTED_LIMIT],
@@ -26,7 +26,7 @@ WAITS = {
     "a driver that was told to stop": [stopping.STOP_LIMIT],
     "a driver that was killed": [attempts.END_LIMIT],
     "a catalog or store that does not answer": [work.PATIENCE, work.FIRST_RETRY, work.LONGEST_RETRY],
-    "a job (": [timedelta(seconds=IN_THE_OPERATOR)],
+    "a job (": [timedelta(seconds=IN_THE_OPERATOR), timedelta(seconds=IDLE)],
     "a job's pod": [timedelta(seconds=START_SECONDS), timedelta(seconds=LONGEST_SECONDS)],
     "a missing SparkApplication or Secret, before planning": [planning.APPLIED_WITHIN],
     "the removal of what a finished Backfill made": [resting.REMOVAL_PATIENCE],

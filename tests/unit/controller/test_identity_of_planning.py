@@ -21,7 +21,6 @@ NO_MATTER: list[dict[str, Any]] = [
     {"ttlAfterFinished": "7d"},
     {"sources": [_SOURCE | {"live": {"kafka": {"topic": "clicks"}}}]},
     {"outputs": [_OUTPUT | {"publish": {"mode": "Append", "approval": "Manual"}}]},
-    {"outputs": [_OUTPUT | {"validate": {"minMatch": "99"}}]},
 ]
 MATTERS: list[dict[str, Any]] = [
     {"applicationRef": {"name": "another"}},

@@ -10,7 +10,7 @@ from situations import HEADER, backfill, planned
 
 from backfill.api.backfill import OutputStatus, Window
 from backfill.api.errors import BackfillError, InvalidPlanInput, Problem, PublishConflict
-from backfill.controller.job_process import Message
+from backfill.controller.job_codec import decode_progress, encode_progress
 from backfill.controller.jobs import (
     DiscardJob,
     Job,
@@ -29,12 +29,11 @@ from backfill.controller.jobs import (
 from backfill.controller.kubernetes.job_codec import (
     decode_end,
     decode_job,
-    decode_progress,
     encode_end,
     encode_job,
-    encode_progress,
 )
-from backfill.controller.kubernetes.plans import packed
+from backfill.controller.kubernetes.packed import packed
+from backfill.controller.messages import Message
 from backfill.planning.progress import PlanningProgress
 from backfill.planning.workspace import Workspace
 
@@ -49,6 +48,7 @@ WINDOW: Window = RESOURCE.spec.window
 PLAN = PlanJob.of(RESOURCE, Workspace("s3://lake/a"), 8)
 ENDS: list[tuple[Job, object]] = [
     (PLAN, PlanResult(HEADER, (OutputStatus(name="counts", table="lake.ops.counts", base_snapshot_id=2**62 + 1),))),
+    (PLAN, PlanResult(HEADER, (), {"counts": Problem("spec.outputs[0].publish", "is there", "set approval")}, ("unknown",))),
     (RecoverJob(HEADER.plan_id, Workspace("s3://lake/a")), HEADER),
     (VerifyJob(HEADER, 3), None),
     (SettleJob(STAGED), SettleResult({"counts": Totals("backfill/january", 5, 1), "none": Totals(None, 0, 0)})),

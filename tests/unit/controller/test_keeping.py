@@ -5,25 +5,25 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from situations import HEADER, NOW, backfill, planned, reported, with_condition
 
 from backfill.api.backfill import Application, Backfill
+from backfill.api.catalogs import catalog_variables
 from backfill.api.conditions import ConditionType, Reason
-from backfill.api.errors import BackfillError, ControllerRunning, InvalidPlanInput, Problem
+from backfill.api.errors import BackfillError, BadInput, ControllerRunning
 from backfill.api.liveness import controller_alive
 from backfill.api.split_assignment import STATUS_FILE
 from backfill.controller.channel import ControllerChannel
-from backfill.controller.jobs import JobState, OnProgress
+from backfill.controller.jobs import PlanJob, PlanResult
 from backfill.controller.lock import ControllerLock
 from backfill.controller.meter import Meter
 from backfill.controller.store import LocalStore, stored
 from backfill.controller.worker import Worker
-from waiting import eventually
+from table_jobs import Clicks, ended, job_processes, silent_catalog
 
 APPLICATION = Application(name="app", main_application_file="/app/main.py")
 
@@ -122,60 +122,63 @@ def test_the_lock_is_free_as_soon_as_its_holder_is_killed(tmp_path: Path) -> Non
     assert not controller_alive(tmp_path)
 
 
-@dataclass(frozen=True)
-class Echo:
-    """A job that does what its word says."""
-
-    word: str
-
-    def run(self, on_progress: OnProgress) -> object:
-        match self.word:
-            case "sleep":
-                time.sleep(600)
-            case "die":
-                os.kill(os.getpid(), signal.SIGKILL)
-            case "bad input":
-                raise InvalidPlanInput([Problem("spec", "is wrong"), Problem("spec", "in two ways")])
-            case "break":
-                raise KeyError("user")
-        return self.word
+@pytest.fixture
+def clicks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Clicks:
+    """A table that the worker's process finds where PyIceberg's configuration is."""
+    clicks = Clicks(tmp_path / "lake")
+    for name, value in clicks.variables.items():
+        monkeypatch.setenv(name, value)
+    return clicks
 
 
 @pytest.fixture
-def worker(tmp_path: Path) -> Worker:
-    return Worker(tmp_path / "worker.log")
+def worker(tmp_path: Path) -> Iterator[Worker]:
+    made = Worker(tmp_path / "worker.log")
+    yield made
+    made.close()
 
 
-def done(worker: Worker, job: Echo) -> JobState:
-    worker.start(job)
-    state: JobState = eventually(lambda: (found := worker.state) and found.phase != "Running" and found, f"the end of {job}")
-    return state
+@pytest.fixture
+def endless(clicks: Clicks, monkeypatch: pytest.MonkeyPatch) -> Iterator[PlanJob]:
+    """A job that waits for its catalog."""
+    with silent_catalog() as properties:
+        for name, value in catalog_variables("silent", properties).items():
+            monkeypatch.setenv(name, value)
+        yield clicks.plan_job(sources=[{"name": "clicks", "table": "silent.raw.clicks", "timestampColumn": "at"}])
 
 
-def test_the_worker_does_one_job_after_the_other_and_survives_their_failures(worker: Worker, tmp_path: Path) -> None:
-    assert done(worker, Echo("hello")) == JobState(Echo("hello"), "Done", result="hello")
-    wrong = done(worker, Echo("bad input"))
-    assert isinstance(wrong.error, InvalidPlanInput)
-    assert len(wrong.error.problems) == 2
-    broken = done(worker, Echo("break"))
-    assert "KeyError" in str(broken.error)
-    assert "Traceback" in (tmp_path / "worker.log").read_text()
-    assert done(worker, Echo("hello again")).result == "hello again"
-    worker.close()
+def test_the_worker_does_one_job_after_the_other_and_survives_their_failures(
+    worker: Worker, clicks: Clicks, tmp_path: Path
+) -> None:
+    wrong = clicks.plan_job(sources=[{"name": name, "table": f"lake.raw.{name}", "timestampColumn": "at"} for name in "ab"])
+    worker.start(wrong)
+    refused = ended(worker, wrong).error
+    assert isinstance(refused, BadInput)
+    assert len(refused.problems) == 2
+    (tmp_path / "lake" / "taken").write_text("no directory")
+    worker.start(clicks.plan_job("taken"))
+    assert ended(worker, clicks.plan_job("taken")).phase == "Failed"
+    worker.start(clicks.plan_job())
+    assert isinstance(ended(worker, clicks.plan_job()).result, PlanResult)
 
 
-def test_a_worker_that_is_killed_fails_its_job_and_does_the_next(worker: Worker) -> None:
-    assert "ended unexpectedly" in str(done(worker, Echo("die")).error)
-    assert done(worker, Echo("hello")).result == "hello"
-    worker.close()
+def test_a_worker_that_is_killed_fails_its_job_and_does_the_next(worker: Worker, clicks: Clicks, endless: PlanJob) -> None:
+    worker.start(endless)
+    (process,) = job_processes()
+    os.kill(process, signal.SIGKILL)
+    assert "ended unexpectedly" in str(ended(worker, endless).error)
+    worker.start(clicks.plan_job())
+    assert ended(worker, clicks.plan_job()).phase == "Done"
 
 
-def test_a_job_under_way_is_abandoned_for_another(worker: Worker) -> None:
-    worker.start(Echo("sleep"))
-    assert done(worker, Echo("hello")).result == "hello"
-    worker.start(Echo("sleep"))
+def test_a_job_under_way_is_abandoned_for_another(worker: Worker, clicks: Clicks, endless: PlanJob) -> None:
+    worker.start(endless)
+    worker.start(clicks.plan_job())
+    assert ended(worker, clicks.plan_job()).phase == "Done"
+    worker.start(endless)
     worker.cancel()
     assert worker.state is None
+    assert job_processes() == set()
 
 
 def test_silence_is_counted_from_the_last_new_report() -> None:

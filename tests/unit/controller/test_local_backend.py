@@ -17,7 +17,7 @@ from backfill.api.settings import DriverSettings
 from backfill.controller.backends.base import Launch
 from backfill.controller.backends.java import find_java
 from backfill.controller.backends.local import LocalBackend
-from backfill.controller.backends.local_conf import cores, local_conf
+from backfill.controller.backends.local_conf import cores, local_conf, local_variables
 from backfill.controller.backends.processes import group_members
 from backfill.controller.observed import DriverState
 from backfill.planning.workspace import Workspace
@@ -150,11 +150,13 @@ def test_the_driver_gets_its_settings_and_the_environment_of_the_application(dri
 
 def test_what_only_holds_in_production_is_left_out() -> None:
     conf = local_conf(APPLICATION, Overrides())
-    assert conf["spark.master"] == "local[*,4]"
-    assert conf["spark.sql.caseSensitive"] == "true"
-    assert conf["spark.sql.shuffle.partitions"] == str(os.cpu_count())
-    assert not {"spark.kubernetes.namespace", "spark.dynamicAllocation.enabled", "spark.executor.memory"} & set(conf)
-    assert "spark.sql.streaming.checkpointLocation" not in conf
+    assert conf.enforced["spark.master"] == "local[*,4]"
+    assert conf.defaults["spark.sql.caseSensitive"] == "true"
+    assert conf.enforced["spark.sql.shuffle.partitions"] == str(os.cpu_count())
+    left_out = {"spark.kubernetes.namespace", "spark.dynamicAllocation.enabled", "spark.executor.memory"}
+    left_out |= {"spark.sql.streaming.checkpointLocation"}
+    assert not left_out & {*conf.defaults, *conf.enforced}
+    assert not {"spark.master", "spark.sql.shuffle.partitions"} & set(conf.defaults)
 
 
 def test_overrides_win() -> None:
@@ -164,7 +166,7 @@ def test_overrides_win() -> None:
             "sparkConf": {"spark.master": "local[3]", "spark.sql.shuffle.partitions": "7", "spark.sql.caseSensitive": "false"},
         }
     )
-    conf = local_conf(APPLICATION, overrides)
+    conf = local_conf(APPLICATION, overrides).enforced
     assert conf["spark.driver.memory"] == "3g"
     assert (conf["spark.master"], conf["spark.sql.shuffle.partitions"]) == ("local[3]", "7")
     assert conf["spark.sql.caseSensitive"] == "false"
@@ -172,7 +174,13 @@ def test_overrides_win() -> None:
 
 def test_shuffle_partitions_follow_the_cores_of_an_overridden_master() -> None:
     conf = local_conf(APPLICATION, Overrides(spark_conf={"spark.master": "local[3]"}))
-    assert conf["spark.sql.shuffle.partitions"] == "3"
+    assert conf.enforced["spark.sql.shuffle.partitions"] == "3"
+
+
+def test_variables_that_the_overrides_set_reach_a_local_driver_as_they_reach_a_pod() -> None:
+    env = [{"name": "TZ", "value": "America/New_York"}, {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "api"}}}]
+    overrides = Overrides.model_validate({"driver": {"env": env, "envVars": {"LEGACY": "1"}}})
+    assert local_variables(APPLICATION, overrides) == {"REGION": "eu", "LEGACY": "1", "TZ": "America/New_York"}
 
 
 @pytest.mark.parametrize(

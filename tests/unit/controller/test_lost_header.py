@@ -16,7 +16,7 @@ from backfill.controller.observed import Observed
 from backfill.planning.plan import HEADER_FILE, plan_directory
 from backfill.planning.workspace import Workspace
 
-JOB = RecoverJob(HEADER.plan_id, Workspace("/work", "lake"))
+JOB = RecoverJob(HEADER.plan_id, Workspace("/work", "lake", "default/january"))
 LOST = "the header of plan 12 is lost"
 
 

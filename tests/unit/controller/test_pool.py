@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from situations import HEADER
 
-from backfill.api.catalogs import catalog_variables
+from backfill.api.catalogs import GivenCatalog
 from backfill.api.errors import BadInput, Problem
 from backfill.controller.jobs import PlanResult, VerifyJob
 from backfill.controller.kubernetes.pool import JobPool, JobUsage, Key
-from table_jobs import Clicks, ended, silent_catalog
+from table_jobs import Clicks, ended, job_processes, silent_catalog
 from waiting import eventually
 
 KEY = ("default", "january")
@@ -29,15 +29,17 @@ def clicks(tmp_path: Path) -> Clicks:
 class Pools:
     """Makes pools that know one catalog, and ends them."""
 
-    def __init__(self) -> None:
+    def __init__(self, directory: Path) -> None:
         self.usages: list[JobUsage] = []
+        self._directory = directory
         self._made: list[JobPool] = []
 
-    def __call__(self, variables: Mapping[str, str], **options: Any) -> JobPool:
-        def credentials(_key: Key) -> Mapping[str, str]:
-            return variables
+    def __call__(self, properties: Mapping[str, str], **options: Any) -> JobPool:
+        def catalogs(_key: Key) -> Mapping[str, GivenCatalog]:
+            return {"lake": GivenCatalog(properties)}
 
-        self._made.append(JobPool(credentials, on_used=self.usages.append, **options))
+        options.setdefault("directories", (self._directory,))
+        self._made.append(JobPool(catalogs, on_used=self.usages.append, **options))
         return self._made[-1]
 
     def close(self) -> None:
@@ -46,42 +48,29 @@ class Pools:
 
 
 @pytest.fixture
-def pools() -> Iterator[Pools]:
-    made = Pools()
+def pools(tmp_path: Path) -> Iterator[Pools]:
+    made = Pools(tmp_path)
     yield made
     made.close()
-
-
-def job_processes() -> set[int]:
-    """The processes of this test's jobs."""
-    found = set()
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            of_a_job = b"backfill.controller.job_main" in (status.parent / "cmdline").read_bytes()
-            if of_a_job and int(status.read_text().rpartition(")")[2].split()[1]) == os.getpid():
-                found.add(int(status.parent.name))
-        except OSError:
-            continue
-    return found
 
 
 def test_a_job_has_the_credentials_of_its_backfill_and_gives_the_plan_that_this_process_makes(
     clicks: Clicks, pools: Pools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changes: list[str] = []
-    runner = pools(clicks.variables).runner(KEY, lambda: changes.append("change"))
+    runner = pools(clicks.properties).runner(KEY, lambda: changes.append("change"))
     job = clicks.plan_job()
     runner.start(job)
     state = ended(runner, job)
     assert isinstance(state.result, PlanResult), state.error
-    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG.config", {"catalog": {"lake": clicks.properties}})
+    for name, value in clicks.properties.items():
+        monkeypatch.setenv(f"PYICEBERG_CATALOG__LAKE__{name.upper()}", value)
     assert state.result.header == clicks.plan_here()
     assert len(changes) >= 2, "the beginning and the end are told"
-    assert not set(clicks.variables) & set(os.environ)
 
 
 def test_what_a_job_took_is_measured(clicks: Clicks, pools: Pools) -> None:
-    runner = pools(clicks.variables).runner(KEY, lambda: None)
+    runner = pools(clicks.properties).runner(KEY, lambda: None)
     runner.start(clicks.plan_job())
     usage = eventually(lambda: pools.usages and pools.usages[0], "the usage")
     assert (usage.key, usage.kind, usage.outcome) == (KEY, "plan", "Done")
@@ -90,8 +79,8 @@ def test_what_a_job_took_is_measured(clicks: Clicks, pools: Pools) -> None:
 
 
 def test_no_more_jobs_run_than_there_are_processes_and_the_others_follow_in_order(clicks: Clicks, pools: Pools) -> None:
-    with silent_catalog() as variables:
-        pool = pools(variables, processes=2)
+    with silent_catalog() as properties:
+        pool = pools(properties, processes=2)
         runners = [pool.runner(("default", f"backfill-{number}"), lambda: None) for number in range(4)]
         for runner in runners:
             runner.start(clicks.plan_job())
@@ -105,8 +94,8 @@ def test_no_more_jobs_run_than_there_are_processes_and_the_others_follow_in_orde
 
 
 def test_the_waiting_job_of_a_backfill_that_is_gone_is_dropped(clicks: Clicks, pools: Pools) -> None:
-    with silent_catalog() as variables:
-        pool = pools(variables, processes=1)
+    with silent_catalog() as properties:
+        pool = pools(properties, processes=1)
         first, gone, last = (pool.runner(("default", name), lambda: None) for name in ("first", "gone", "last"))
         for runner in (first, gone, last):
             runner.start(clicks.plan_job())
@@ -117,8 +106,8 @@ def test_the_waiting_job_of_a_backfill_that_is_gone_is_dropped(clicks: Clicks, p
 
 
 def test_a_job_that_is_cancelled_ends_at_once(clicks: Clicks, pools: Pools) -> None:
-    with silent_catalog() as variables:
-        runner = pools(variables).runner(KEY, lambda: None)
+    with silent_catalog() as properties:
+        runner = pools(properties).runner(KEY, lambda: None)
         runner.start(clicks.plan_job())
         eventually(job_processes, "the process")
         runner.cancel()
@@ -128,8 +117,8 @@ def test_a_job_that_is_cancelled_ends_at_once(clicks: Clicks, pools: Pools) -> N
 
 
 def test_another_job_takes_the_place_of_the_one_under_way(clicks: Clicks, pools: Pools) -> None:
-    with silent_catalog() as variables:
-        runner = pools(variables, processes=1).runner(KEY, lambda: None)
+    with silent_catalog() as properties:
+        runner = pools(properties, processes=1).runner(KEY, lambda: None)
         runner.start(clicks.plan_job())
         eventually(job_processes, "the process")
         check = VerifyJob(HEADER, 1)
@@ -138,7 +127,7 @@ def test_another_job_takes_the_place_of_the_one_under_way(clicks: Clicks, pools:
 
 
 def test_a_job_that_needs_more_memory_than_allowed_fails_and_says_what_to_do(clicks: Clicks, pools: Pools) -> None:
-    runner = pools(clicks.variables, memory_bytes=80 * MIB).runner(KEY, lambda: None)
+    runner = pools(clicks.properties, memory_bytes=80 * MIB).runner(KEY, lambda: None)
     job = clicks.plan_job()
     runner.start(job)
     state = ended(runner, job)
@@ -149,8 +138,8 @@ def test_a_job_that_needs_more_memory_than_allowed_fails_and_says_what_to_do(cli
 
 
 def test_a_job_that_never_ends_does_not_hold_up_the_others(clicks: Clicks, pools: Pools) -> None:
-    with silent_catalog() as variables:
-        pool = pools(variables, processes=1, longest_seconds=2.0)
+    with silent_catalog() as properties:
+        pool = pools(properties, processes=1, longest_seconds=2.0)
         first, second = (pool.runner(("default", name), lambda: None) for name in ("first", "second"))
         job = clicks.plan_job()
         first.start(job)
@@ -159,9 +148,36 @@ def test_a_job_that_never_ends_does_not_hold_up_the_others(clicks: Clicks, pools
         eventually(lambda: second.state and not second.state.waits_for, "the second one's turn")
 
 
+@pytest.mark.hostile
+def test_a_catalog_that_never_answers_ends_its_job_and_holds_up_no_other_namespace_meanwhile(
+    clicks: Clicks, pools: Pools
+) -> None:
+    with silent_catalog() as silent:
+        known = {("team-a", "x"): silent, ("team-a", "y"): silent, ("team-b", "july"): clicks.properties}
+        shared = (Path(clicks.properties["warehouse"]).parent,)
+        pool = JobPool(
+            lambda key: {"lake": GivenCatalog(known[key])},
+            directories=shared,
+            processes=2,
+            idle_seconds=2.0,
+            namespaces=lambda: 2,
+        )
+        try:
+            theirs = [pool.runner(("team-a", name), lambda: None) for name in "xy"]
+            for runner in theirs:
+                runner.start(clicks.plan_job())
+            ours = pool.runner(("team-b", "july"), lambda: None)
+            ours.start(clicks.plan_job())
+            assert isinstance(ended(ours, clicks.plan_job()).result, PlanResult)
+            for runner in theirs:
+                assert "has done nothing in 2 s" in str(ended(runner, clicks.plan_job()).error)
+        finally:
+            pool.close()
+
+
 def test_a_process_that_is_killed_fails_its_job_and_the_next_job_is_done(clicks: Clicks, pools: Pools) -> None:
-    with silent_catalog() as variables:
-        runner = pools(variables, processes=1).runner(KEY, lambda: None)
+    with silent_catalog() as properties:
+        runner = pools(properties, processes=1).runner(KEY, lambda: None)
         job = clicks.plan_job()
         runner.start(job)
         os.kill(eventually(job_processes, "the process").pop(), signal.SIGKILL)
@@ -172,7 +188,7 @@ def test_a_process_that_is_killed_fails_its_job_and_the_next_job_is_done(clicks:
 
 
 def test_bad_input_keeps_all_its_problems_on_the_way_back(clicks: Clicks, pools: Pools) -> None:
-    runner = pools(clicks.variables).runner(KEY, lambda: None)
+    runner = pools(clicks.properties).runner(KEY, lambda: None)
     wrong = [{"name": name, "table": f"lake.raw.{name}", "timestampColumn": "at"} for name in ("click", "view")]
     job = clicks.plan_job(sources=wrong)
     runner.start(job)
@@ -184,10 +200,10 @@ def test_bad_input_keeps_all_its_problems_on_the_way_back(clicks: Clicks, pools:
 def test_credentials_that_can_not_be_had_fail_the_job_with_their_problem(clicks: Clicks) -> None:
     problem = Problem("spec.catalogs[0].secretRef", "there is no Secret lake-catalog")
 
-    def credentials(_key: Key) -> Mapping[str, str]:
+    def catalogs(_key: Key) -> Mapping[str, GivenCatalog]:
         raise BadInput(problem)
 
-    pool = JobPool(credentials)
+    pool = JobPool(catalogs)
     runner = pool.runner(KEY, lambda: None)
     job = clicks.plan_job()
     runner.start(job)
@@ -203,7 +219,7 @@ def test_secrets_are_neither_in_errors_nor_in_the_log(clicks: Clicks, pools: Poo
         "uri": "postgres:/me:hunter2@db/lake?sslpassword=hunter2",
         "s3.secret-access-key": "AKIA-very-secret",
     }
-    runner = pools(catalog_variables("lake", secrets)).runner(KEY, lambda: None)
+    runner = pools(secrets).runner(KEY, lambda: None)
     job = clicks.plan_job()
     with caplog.at_level(logging.INFO):
         runner.start(job)
@@ -214,8 +230,8 @@ def test_secrets_are_neither_in_errors_nor_in_the_log(clicks: Clicks, pools: Poo
 
 
 def test_a_pool_that_ends_leaves_no_process(clicks: Clicks, pools: Pools) -> None:
-    with silent_catalog() as variables:
-        pool = pools(variables)
+    with silent_catalog() as properties:
+        pool = pools(properties)
         pool.runner(KEY, lambda: None).start(clicks.plan_job())
         eventually(job_processes, "the process")
         pool.close()

@@ -1,13 +1,19 @@
 """Outputs that can not work are refused before anything runs: every mistake, with its field and what to do."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from pyiceberg.catalog import Catalog
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.table import Table
+from pyiceberg.transforms import BucketTransform
+from pyiceberg.utils.config import Config
 
-from backfill.api.backfill import Output, PublishMode
+from backfill.api.backfill import Output, PublishMode, Source, Window
+from backfill.api.errors import CanNotPublish
+from backfill.outputs.publish import publish
 from backfill.outputs.tables import check_outputs
-from staged import NESTED, RESULT, WINDOW, content, expected, make_table, output, stage
+from staged import COLUMNS, DAY_US, NESTED, RESULT, WINDOW, content, expected, make_table, output, rows_of, stage
 
 
 def problems(*outputs: Output) -> list[str]:
@@ -41,6 +47,49 @@ def test_a_timestamp_column_that_does_not_tell_the_time_is_refused(
 def test_a_nested_timestamp_column_is_fine(lake: Catalog) -> None:
     make_table(lake, columns=NESTED)
     assert problems(output(timestamp_column="meta.at")) == []
+
+
+def test_a_table_of_format_1_whose_old_partitioning_can_not_be_written_is_refused_before_the_run(lake: Catalog) -> None:
+    table = make_table(lake, **{"format-version": "1"})
+    for column in ("id", "who"):
+        with table.update_spec() as update:
+            update.add_field(column, BucketTransform(3), f"by_{column}")
+        with table.update_spec() as update:
+            update.remove_field(f"by_{column}")
+    with table.update_schema() as update:
+        update.delete_column("who")
+    fix = "make the column optional, or use a table that was never partitioned by it"
+    required = "cannot be written: the column is required, and a partition field that was removed is null"
+    dropped = "cannot be written: the type of its values is unknown"
+    assert problems(output()) == [
+        f"spec.outputs[0].table: table lake.raw.out is partitioned by void(id), which {required}; {fix}",
+        f"spec.outputs[0].table: table lake.raw.out is partitioned by void(a dropped column), which {dropped}; {fix}",
+    ]
+
+
+def test_files_whose_partition_lost_its_column_are_found_before_the_run_that_would_replace_them(lake: Catalog) -> None:
+    table = make_table(lake)
+    with table.update_spec() as update:
+        update.add_identity("who")
+    table.append(rows_of([(1, 0)], "production"))
+    table.append(rows_of([(2, DAY_US)], "after"))
+    with table.update_spec() as update:
+        update.remove_field("who")
+    base = table.metadata.current_snapshot_id
+    stage(table, 0, [(11, 0)])
+    with table.update_schema() as update:
+        update.delete_column("who")
+    other = [replace(RESULT, uid="second", backfill="another")]
+    (found,) = check_outputs([output()], other, WINDOW)
+    assert str(found) == (
+        "spec.outputs[0].table: lake.raw.out: files in the window are partitioned by who, whose column was dropped, and "
+        "PyIceberg cannot replace such files; rewrite them with the table's present partitioning"
+    )
+    assert check_outputs([output(PublishMode.APPEND)], other, WINDOW) == []
+    next_day = Window(start="2021-07-13T00:00:00Z", end="2021-07-14T00:00:00Z")
+    assert check_outputs([output()], other, next_day) == []
+    with pytest.raises(CanNotPublish, match="whose column was dropped"):
+        publish(output(), RESULT, WINDOW, base)
 
 
 def test_replace_needs_a_timestamp_column(lake: Catalog) -> None:
@@ -82,14 +131,58 @@ def test_a_table_of_another_file_format_is_refused(lake: Catalog) -> None:
     ]
 
 
-def test_two_outputs_of_one_table_can_not_both_replace_its_window(lake: Catalog) -> None:
+@pytest.mark.parametrize("mode", PublishMode)
+@pytest.mark.parametrize("name", ["lake.raw.out", "lake.raw.OUT", "twin.raw.registered", "twin.raw.copied"])
+def test_two_outputs_of_one_table_are_refused_under_whatever_names(
+    lake: Catalog, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mode: PublishMode, name: str
+) -> None:
+    _alias(make_table(lake), monkeypatch, tmp_path, name)
+    (found,) = problems(output(PublishMode.REPLACE, name="a"), output(mode, name="b", table=name))
+    assert found == (
+        f"spec.outputs[1].table: {name} is the table of the output a, too (lake.raw.out); "
+        "publish one output per table; run one Backfill for each of them"
+    )
+
+
+@pytest.mark.parametrize("name", ["lake.raw.out", "lake.raw.OUT", "twin.raw.registered", "twin.raw.copied"])
+def test_an_output_that_the_application_also_reads_is_refused_under_whatever_names(
+    lake: Catalog, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    _alias(make_table(lake), monkeypatch, tmp_path, name)
+    lake.create_table("raw.other", schema=COLUMNS)
+    other, own = ({"name": table, "table": table, "timestampColumn": "ts"} for table in ("lake.raw.other", name))
+    sources = [Source.model_validate(other), Source.model_validate(own)]
+    (found,) = check_outputs([output()], [RESULT], WINDOW, sources)
+    assert str(found) == (
+        'spec.outputs[0].table: "lake.raw.out" is also the table of spec.sources[1]: the application would read the old rows of '
+        "its own output; write to another table, or choose the rows to read with spec.sources[1].snapshot (id or asOf)"
+    )
+    chosen = Source.model_validate({**own, "snapshot": {"asOf": "2021-07-13T00:00:00Z"}})
+    assert check_outputs([output()], [RESULT], WINDOW, [sources[0], chosen]) == []
+
+
+def test_sources_that_can_not_be_opened_are_left_to_planning(lake: Catalog) -> None:
     make_table(lake)
-    found = problems(output(name="a"), output(PublishMode.APPEND, name="b"))
-    assert found == [
-        "spec.outputs[0].publish.mode: lake.raw.out is also written by the output b; replacing the window would remove its rows; "
-        "use Append, or two Backfills one after the other"
-    ]
-    assert problems(output(PublishMode.APPEND, name="a"), output(PublishMode.APPEND, name="b")) == []
+    missing = Source.model_validate({"name": "a", "table": "lake.raw.missing", "timestampColumn": "ts"})
+    assert check_outputs([output()], [RESULT], WINDOW, [missing]) == []
+
+
+def _alias(table: Table, monkeypatch: pytest.MonkeyPatch, directory: Path, name: str) -> None:
+    """Gives a table another name, as the catalog of another team or a catalog that ignores case would."""
+    catalog, identifier = name.split(".", 1)
+    if name == "lake.raw.OUT":
+        table.catalog.register_table(identifier, table.metadata_location)
+    if catalog == "lake":
+        return
+    for key, value in {"type": "sql", "uri": f"sqlite:///{directory}/twin.db", "warehouse": f"{directory}/warehouse"}.items():
+        monkeypatch.setenv(f"PYICEBERG_CATALOG__TWIN__{key.upper()}", value)
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+    twin = load_catalog("twin")
+    twin.create_namespace("raw")
+    if identifier == "raw.registered":
+        twin.register_table(identifier, table.metadata_location)
+    else:
+        twin.create_table(identifier, schema=COLUMNS, location=f"file://{table.location()}/")
 
 
 def test_a_branch_that_is_there_before_the_run_is_told_with_its_owner(lake: Catalog) -> None:

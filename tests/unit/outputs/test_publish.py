@@ -1,11 +1,14 @@
 """A result comes into its table in one commit, once, and never over something it was not checked against."""
 
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import DataFileContent
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -19,17 +22,21 @@ from backfill.outputs.cleanup import discard
 from backfill.outputs.commits import commit
 from backfill.outputs.publish import OutputState, output_state, publish
 from backfill.outputs.result import Result
+from backfill.outputs.staging import staged_files
 from iceberg_tables import commit_files, data_file
 from staged import (
     DAY_START_US,
     DAY_US,
     HOUR_US,
     RESULT,
+    TABLE,
     WINDOW,
     around_commit,
     content,
     expected,
     make_table,
+    move_data,
+    move_table,
     output,
     rows_of,
     stage,
@@ -87,10 +94,13 @@ def test_publishing_again_finds_what_was_published(lake: Catalog, mode: PublishM
     assert len(content(table)) == 6
 
 
-def test_a_commit_whose_answer_was_lost_is_not_made_again(lake: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [ConnectionError("reset by peer"), CommitFailedException("changed, by the same request")])
+def test_a_commit_whose_answer_was_lost_is_not_made_again(
+    lake: Catalog, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
     table, base = _production(lake, OLD)
     stage(table, 0, NEW)
-    around_commit(monkeypatch, table, after=lambda: _raise(ConnectionError("reset by peer")))
+    around_commit(monkeypatch, table, after=lambda: _raise(error))
     publish(output(), RESULT, WINDOW, base)
     assert content(table) == expected(STAY, "production") + expected(NEW, "backfill")
     assert len(table.history()) == 2
@@ -153,6 +163,62 @@ def test_a_base_that_has_expired_is_a_conflict_that_says_so(lake: Catalog) -> No
     table.maintenance.expire_snapshots().by_id(base).commit()
     with pytest.raises(PublishConflict, match=f"snapshot {base}, .* is not in its history any more"):
         publish(output(), RESULT, WINDOW, base)
+
+
+@pytest.mark.parametrize("version", ["1", "2"])
+@pytest.mark.parametrize("mode", [PublishMode.APPEND, PublishMode.REPLACE])
+def test_rows_added_to_an_empty_table_are_a_conflict_when_the_snapshot_that_added_them_has_expired(
+    lake: Catalog, mode: PublishMode, version: str
+) -> None:
+    table = make_table(lake, **{"format-version": version})
+    stage(table, 0, NEW)
+    table.append(rows_of([(30, HOUR_US), (31, 2 * DAY_US)], "production"))
+    added = table.metadata.current_snapshot_id
+    assert added is not None
+    table.append(rows_of([(32, 3 * DAY_US)], "production"))
+    table.maintenance.expire_snapshots().by_id(added).commit()
+    with pytest.raises(PublishConflict, match=f"changed in the window .*: snapshot {added}, which has expired; check"):
+        publish(output(mode), RESULT, WINDOW, None)
+    assert len(content(table)) == 3
+
+
+@pytest.mark.parametrize("mode", [PublishMode.APPEND, PublishMode.REPLACE])
+def test_rows_added_to_an_empty_table_outside_the_window_are_none_whatever_has_expired(lake: Catalog, mode: PublishMode) -> None:
+    table = make_table(lake)
+    stage(table, 0, NEW)
+    around = [(30, -HOUR_US), (31, 2 * DAY_US), (32, None)]
+    table.append(rows_of(around, "production"))
+    table.append(rows_of([(33, HOUR_US)], "deleted again"))
+    table.delete("id == 33")
+    _keep_only_current(table)
+    publish(output(mode), RESULT, WINDOW, None)
+    assert content(table) == expected(NEW, "backfill") + expected(around, "production")
+
+
+def test_a_result_whose_publishing_snapshot_has_expired_is_not_appended_twice(lake: Catalog) -> None:
+    table = make_table(lake)
+    stage(table, 0, NEW)
+    publish(output(PublishMode.APPEND), RESULT, WINDOW, None)
+    table.refresh().append(rows_of([(30, 3 * DAY_US)], "production"))
+    _keep_only_current(table)
+    with pytest.raises(CanNotPublish, match="holds 1 of the 1 files staged for output summary already"):
+        publish(output(PublishMode.APPEND), RESULT, WINDOW, None)
+    assert len(content(table)) == 3
+
+
+@pytest.mark.parametrize("mode", [PublishMode.APPEND, PublishMode.REPLACE])
+@pytest.mark.parametrize("column", ["ts", None])
+def test_a_result_that_somebody_published_by_hand_is_not_published_again(
+    lake: Catalog, mode: PublishMode, column: str | None
+) -> None:
+    table, base = _production(lake, STAY)
+    stage(table, 0, NEW)
+    stage(table, 1, [(14, 0)])
+    table.add_files([staged_files(table, RESULT)[0].file_path])
+    by_hand = content(table)
+    with pytest.raises(CanNotPublish, match=r"holds 1 of the 2 files staged for output summary already: .* by hand"):
+        publish(output(mode, timestamp_column=column), RESULT, WINDOW, base)
+    assert content(table) == by_hand
 
 
 def test_two_backfills_of_different_days_publish_one_after_the_other(lake: Catalog) -> None:
@@ -232,7 +298,7 @@ def test_a_result_that_is_discarded_right_before_its_commit_is_lost_and_no_commi
 ) -> None:
     table, base = _production(lake, OLD)
     stage(table, 0, NEW)
-    around_commit(monkeypatch, table, before=lambda: discard(output(mode), RESULT, base))
+    around_commit(monkeypatch, table, before=lambda: discard(TABLE, [RESULT], [base]))
     with pytest.raises(ResultLost):
         publish(output(mode), RESULT, WINDOW, base)
     assert content(table) == expected(OLD, "production")
@@ -312,6 +378,33 @@ def test_a_nested_column_without_statistics_is_read(lake: Catalog) -> None:
     assert sorted(table.refresh().scan().to_arrow()["id"].to_pylist()) == ["live", "new", "old 0", "old 2"]
 
 
+@pytest.mark.parametrize("mode", [PublishMode.APPEND, PublishMode.REPLACE])
+@pytest.mark.parametrize("move", [move_data, move_table])
+def test_rows_staged_before_the_data_moved_are_published_with_those_after(
+    lake: Catalog, tmp_path: Path, mode: PublishMode, move: Callable[[Table, Path], None]
+) -> None:
+    table, base = _production(lake, STAY)
+    stage(table, 0, NEW[:1])
+    move(table, tmp_path)
+    stage(table.refresh(), 1, NEW[1:])
+    move_data(table.refresh(), tmp_path / "again")
+    assert publish(output(mode), RESULT, WINDOW, base).rows == 2
+    assert content(table) == expected(STAY, "production") + expected(NEW, "backfill")
+
+
+@pytest.mark.parametrize("mode", [PublishMode.APPEND, PublishMode.REPLACE])
+def test_fewer_rows_than_were_staged_are_not_published(lake: Catalog, mode: PublishMode) -> None:
+    table, base = _production(lake, OLD)
+    stage(table, 0, NEW)
+    head = table.metadata.snapshot_by_name(RESULT.branch)
+    assert head is not None and head.summary is not None
+    own = {key: value for key, value in head.summary.additional_properties.items() if key.startswith("backfill.")}
+    table.delete("id == 12", snapshot_properties=own, branch=RESULT.branch)
+    with pytest.raises(CanNotPublish, match=r"holds 0 rows of output summary \(files: 0\), but 2 rows \(files: 1\) were staged"):
+        publish(output(mode), RESULT, WINDOW, base)
+    assert content(table) == expected(OLD, "production")
+
+
 def test_the_state_tells_how_far_an_output_is(lake: Catalog) -> None:
     table, base = _production(lake, OLD)
     assert output_state(output(), RESULT) == OutputState(base, None, 0, 0, None, None)
@@ -326,6 +419,13 @@ def _production(lake: Catalog, rows: list[tuple[int, int | None]], partition: st
     table.append(rows_of(rows, "production"))
     assert table.metadata.current_snapshot_id is not None
     return table, table.metadata.current_snapshot_id
+
+
+def _keep_only_current(table: Table) -> None:
+    """Expires everything but the heads of branches, which leaves the main branch's snapshot without a parent."""
+    table.maintenance.expire_snapshots().older_than(datetime.now(UTC) + timedelta(days=1)).commit()
+    current = table.refresh().metadata.current_snapshot()
+    assert current is not None and current.parent_snapshot_id is None
 
 
 def _compact(table: Table) -> None:

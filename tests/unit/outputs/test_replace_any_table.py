@@ -15,7 +15,7 @@ from pyiceberg.types import DateType, IcebergType, IntegerType, LongType, Nested
 from backfill.api.backfill import Window
 from backfill.api.quantities import from_us
 from backfill.outputs.publish import publish
-from backfill.outputs.staging import Staged, read_staged
+from backfill.outputs.staging import Staged, read_staged, staged_files
 from iceberg_tables import catalog_properties, sqlite_catalog
 from staged import DAY_START_US, DAY_US, HOUR_US, RESULT, make_table, output, stage_rows
 
@@ -66,7 +66,8 @@ def test_replace_gives_what_deleting_and_inserting_rows_would(
         found = table.refresh().scan().to_arrow()
         stay = [(0, tick) for file in files for tick in file if tick is None or not start <= tick < start + length]
         assert sorted(_ticks(found, kind), key=str) == sorted([*stay, *((1, tick) for tick in new)], key=str)
-        assert read_staged(table.metadata, RESULT) == Staged("query", 0, len(new), 0), "publishing leaves the branch alone"
+        files = len(staged_files(table, RESULT))
+        assert read_staged(table.metadata, RESULT) == Staged("query", 0, len(new), 0, files), "publishing leaves the branch alone"
 
 
 def _lake(directory: Path, patch: pytest.MonkeyPatch) -> Catalog:
@@ -74,7 +75,7 @@ def _lake(directory: Path, patch: pytest.MonkeyPatch) -> Catalog:
     catalog = sqlite_catalog(directory)
     catalog.create_namespace("raw")
     properties = catalog_properties(directory)
-    patch.setattr("backfill.planning.iceberg.tables.load_catalog", lambda name: type(catalog)(name, **properties))
+    patch.setattr("backfill.planning.iceberg.tables.open_catalog", lambda name: type(catalog)(name, **properties))
     return catalog
 
 

@@ -29,7 +29,7 @@ def test_the_branch_holds_only_the_result_and_production_stays_as_it_was(lake: C
     stage(table, 1, SECOND, outside=1)
     assert content(table, RESULT.branch) == expected(FIRST + SECOND, "backfill")
     assert content(table) == expected([(9, 0)], "production")
-    assert read_staged(table.metadata, RESULT) == Staged("query", 1, rows=3, rows_outside_window=6)
+    assert read_staged(table.metadata, RESULT) == Staged("query", 1, rows=3, rows_outside_window=6, files=2)
 
 
 def test_a_table_without_any_snapshot_can_be_staged_to(lake: Catalog) -> None:
@@ -56,7 +56,7 @@ def test_batches_without_rows_keep_the_counts_right(lake: Catalog) -> None:
         stage(table, batch, [], outside=batch)
     stage(table, 3, FIRST)
     stage(table, 4, [], outside=4)
-    assert read_staged(table.metadata, RESULT) == Staged("query", 4, rows=2, rows_outside_window=7)
+    assert read_staged(table.metadata, RESULT) == Staged("query", 4, rows=2, rows_outside_window=7, files=1)
     assert content(table, RESULT.branch) == expected(FIRST, "backfill")
 
 
@@ -67,8 +67,8 @@ def test_two_outputs_of_one_table_share_the_branch_and_count_apart(lake: Catalog
     stage(table, 1, [])
     assert content(table, RESULT.branch) == expected(FIRST, "backfill") + expected(SECOND, "other")
     assert [read_staged(table.metadata, result) for result in (RESULT, other)] == [
-        Staged("query", 1, 2, 0),
-        Staged("query", 0, 1, 0),
+        Staged("query", 1, 2, 0, 1),
+        Staged("query", 0, 1, 0, 1),
     ]
     assert [sum(file.record_count for file in staged_files(table, result)) for result in (RESULT, other)] == [2, 1]
 
@@ -130,6 +130,16 @@ def test_a_commit_whose_answer_was_lost_is_not_made_again(lake: Catalog, monkeyp
     assert content(table, RESULT.branch) == expected(FIRST + SECOND, "backfill")
 
 
+def test_a_commit_that_is_refused_because_a_proxy_repeated_it_keeps_its_rows(
+    lake: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make_table(lake)
+    stage(table, 0, FIRST)
+    _after_commit(monkeypatch, table, CommitFailedException("branch was changed"))
+    stage(table, 1, SECOND)
+    assert content(table, RESULT.branch) == expected(FIRST + SECOND, "backfill")
+
+
 def test_a_commit_that_was_refused_is_made_again(lake: Catalog, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     table = make_table(lake)
     stage(table, 0, FIRST)
@@ -167,7 +177,7 @@ def test_another_driver_that_commits_the_same_batch_between_look_and_commit_wins
     _before_commit(monkeypatch, table, lambda: stage(zombie, 1, SECOND, who="zombie"))
     assert not stage(table, 1, SECOND)
     assert content(table, RESULT.branch) == expected(FIRST, "backfill") + expected(SECOND, "zombie")
-    assert read_staged(table.metadata, RESULT) == Staged("query", 1, rows=3, rows_outside_window=0)
+    assert read_staged(table.metadata, RESULT) == Staged("query", 1, rows=3, rows_outside_window=0, files=2)
 
 
 def test_two_processes_that_commit_the_same_batches_at_once_give_each_batch_once(lake: Catalog) -> None:
@@ -184,7 +194,9 @@ def test_two_processes_that_commit_the_same_batches_at_once_give_each_batch_once
     assert [process.exitcode for process in (*drivers, production)] == [0, 0, 0]
     assert [row[:2] for row in content(table, RESULT.branch)] == [(batch, 0) for batch in range(batches)]
     assert len(content(table)) == 5
-    assert read_staged(table.metadata, RESULT) == Staged("query", batches - 1, rows=batches, rows_outside_window=batches)
+    assert read_staged(table.metadata, RESULT) == Staged(
+        "query", batches - 1, rows=batches, rows_outside_window=batches, files=batches
+    )
 
 
 def test_files_of_an_older_partitioning_are_staged_as_such(lake: Catalog) -> None:
@@ -204,7 +216,7 @@ def test_files_are_written_where_the_table_wants_its_data_whatever_spreads_them(
     (file,) = staged_files(table, RESULT)
     assert file.file_path.startswith(f"{data}/backfill/streaming-rmi-first/summary/result/part=2021-07-11/")
     write_files(table, rows_of(SECOND, "a killed task"))
-    assert remove_orphans(output(), RESULT) == 1
+    assert remove_orphans(output(), RESULT, None) == 1
     assert content(table, RESULT.branch) == expected(FIRST, "backfill")
 
 

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField, TimestamptzType
 
 from backfill.api.backfill import OrderingPolicy
 from backfill.planning.files import PartitionValues, SourceFiles, timestamp_column
@@ -60,7 +62,8 @@ def made_source(name: str, files: Sequence[Groups], *, known_groups: bool = True
     count = len(files)
     made = SourceFiles(
         source=source,
-        column=timestamp_column(source, None, None),
+        column=timestamp_column(source, Schema(NestedField(1, "ts", TimestamptzType()))),
+        mapping=None,
         kafka_columns=(),
         open=lambda path: io.BytesIO(content[path]),
         path=pa.array(list(content), pa.string()),
@@ -72,7 +75,7 @@ def made_source(name: str, files: Sequence[Groups], *, known_groups: bool = True
         nulls=np.array([len(a) - len(b) for a, b in zip(rows, present, strict=True)], np.int64),
         spec_id=np.zeros(count, np.int32),
         partition=np.zeros(count, np.int32),
-        partitions=[PartitionValues("{}", None)],
+        partitions=[PartitionValues("{}", None, {})],
         group_starts=pa.array(starts, pa.list_(pa.int64())),
         deletes=np.zeros(count, np.int32),
         delete_sets=[()],

@@ -161,6 +161,22 @@ def test_the_snapshot_of_a_moment_is_the_one_that_was_current(events: Table, tmp
         assert planned.header.inputs.sources[0].snapshot_id == snapshot.snapshot_id
 
 
+def test_a_moment_whose_snapshot_has_expired_does_not_give_the_rows_of_an_older_one(events: Table, tmp_path: Path) -> None:
+    snapshots = []
+    for hour in range(3):
+        time = pa.array([DAY_US + hour * HOUR_US], TS)
+        events.append(pa.table({"ts": time, "number": pa.array([1], pa.int64()), "region": ["eu"]}))
+        snapshots.append(events.current_snapshot())
+    before, expired, after = snapshots
+    events.maintenance.expire_snapshots().by_id(expired.snapshot_id).commit()
+    (problem,) = problems(tmp_path, source("events", snapshot={"asOf": format_time(from_us(expired.timestamp_ms * 1000))}))
+    assert f"is unknown: after snapshot {before.snapshot_id}, snapshots have expired" in problem.message
+    (problem,) = problems(tmp_path, source("events", snapshot={"asOf": format_time(from_us((after.timestamp_ms - 1) * 1000))}))
+    assert "is unknown" in problem.message
+    planned = plan(tmp_path / "w", source("events", snapshot={"asOf": format_time(from_us(after.timestamp_ms * 1000))}))
+    assert planned.header.inputs.sources[0].snapshot_id == after.snapshot_id
+
+
 def test_an_attempt_is_refused_once_the_pinned_snapshot_has_expired(lake: Catalog, events: Table, tmp_path: Path) -> None:
     header = plan(tmp_path / "w", source("events")).header
     verify_snapshots(header)

@@ -1,20 +1,16 @@
 """Data and delete files written by hand, and splits of them, read through the table they belong to."""
 
-import json
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from zlib import crc32
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyroaring import BitMap
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from backfill.planning.plan import DeleteFile, SourceInput, Split
+from backfill.planning.plan import SourceInput, Split
 from backfill.runtime.reading import read_split
 from backfill.runtime.schemas import spark_schema
 from backfill.runtime.source_table import SourceTable, load_source_table
@@ -36,7 +32,7 @@ def v3_table(
     """A table of format version 3, which PyIceberg can read but not create."""
     names = {"table": "lake.raw.events", "table_uuid": "", "snapshot_id": 1}
     source = _source_input(schema, timestamp_column, timestamp_unit, row_filter=row_filter, **names)
-    return SourceTable(source, schema.model_dump_json(), None, format_version=3, location="/", io_properties=())
+    return SourceTable(source, schema.model_dump_json(), None, location="/", io_properties=())
 
 
 def _source_input(schema: Schema, timestamp_column: str, timestamp_unit: str | None, **more: object) -> SourceInput:
@@ -86,26 +82,3 @@ def read(table: SourceTable, *splits: Split) -> pa.Table:
     """What tasks give Spark."""
     target = to_arrow_schema(spark_schema(table.open().schema, table.source.table), timezone="UTC")
     return pa.Table.from_batches((batch for split in splits for batch in read_split(table, split, target)), target)
-
-
-def position_deletes(path: Path, deleted: Sequence[tuple[str, int]]) -> DeleteFile:
-    """A file of positional deletes: data file and position."""
-    rows = sorted(deleted)
-    columns = {"file_path": [file for file, _ in rows], "pos": [position for _, position in rows]}
-    pq.write_table(pa.table(columns, pa.schema([("file_path", pa.string()), ("pos", pa.int64())])), path)
-    return DeleteFile(str(path), "parquet")
-
-
-def deletion_vectors(path: Path, deleted: dict[str, list[int]]) -> DeleteFile:
-    """A Puffin file with one deletion vector for each data file, as the specification lays it out."""
-    content, blobs = b"PFA1", []
-    for file, positions in deleted.items():
-        vector = b"\xd1\xd3\x39\x64" + (1).to_bytes(8, "little") + (0).to_bytes(4, "little") + BitMap(positions).serialize()
-        blob = len(vector).to_bytes(4, "big") + vector + crc32(vector).to_bytes(4, "big")
-        properties = {"referenced-data-file": file, "cardinality": str(len(positions))}
-        described = {"type": "deletion-vector-v1", "fields": [], "snapshot-id": -1, "sequence-number": -1}
-        blobs.append({**described, "offset": len(content), "length": len(blob), "properties": properties})
-        content += blob
-    footer = json.dumps({"blobs": blobs}).encode()
-    path.write_bytes(content + b"PFA1" + footer + len(footer).to_bytes(4, "little") + bytes(4) + b"PFA1")
-    return DeleteFile(str(path), "puffin")

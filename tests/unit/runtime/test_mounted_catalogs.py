@@ -12,7 +12,8 @@ from pyiceberg.types import LongType, NestedField
 from backfill.api.catalogs import CATALOGS_VARIABLE
 from backfill.api.settings import SETTINGS_VARIABLE
 from backfill.controller.backends.launcher import launcher_config_map
-from backfill.runtime.catalogs import catalog_properties, publish_catalogs
+from backfill.planning.iceberg.catalogs import catalog_properties
+from backfill.runtime.catalogs import publish_catalogs
 from backfill.runtime.sink import _opened
 from iceberg_tables import catalog_properties as sqlite_properties
 from iceberg_tables import sqlite_catalog

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
-from files_of_a_table import deletion_vectors, position_deletes, read, sliced, source_table, write_file
+from files_of_a_table import read, sliced, source_table, write_file
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.table import Table
@@ -27,7 +27,7 @@ from backfill.planning.workspace import Workspace
 from backfill.runtime.reading import count_rows, read_in_offset_order
 from backfill.runtime.schemas import spark_schema
 from backfill.runtime.source_table import SourceTable
-from iceberg_tables import catalog_properties, sqlite_catalog
+from iceberg_tables import catalog_properties, deletion_vectors, position_deletes, sqlite_catalog
 
 ROWS = 100
 GROUP = 13

@@ -15,6 +15,7 @@ from backfill.api.atomic import replace_file
 from backfill.api.quantities import from_us
 from backfill.api.split_assignment import ASSIGNMENT_FILE, LOCK_FILE, SplitAssignmentSpec, SplitAssignmentStatus
 from backfill.planning.plan import PlanHeader
+from backfill.runtime import threads
 from backfill.runtime.agent import Agent
 from backfill.runtime.channel import DirectoryChannel
 from backfill.runtime.lost_commits import LostCommits
@@ -253,8 +254,15 @@ def test_a_query_that_fails_ends_the_run_with_its_message_without_the_plan(drive
         driver.run.wait()
 
 
-def test_an_application_that_waits_without_reading_a_source_is_not_supported(driver: Driver) -> None:
+def test_an_application_that_waits_without_reading_a_source_is_not_supported(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backfill.runtime.run._SILENT_SECONDS", 0.0)
+    monkeypatch.setattr("backfill.runtime.run._IDLE_GRACE_SECONDS", 0.5)
+    runs_tests = {"execnet"}  # tests that run side by side are talked to by a thread of that
+    monkeypatch.setattr("backfill.runtime.threads._NOT_THE_APPLICATION", threads._NOT_THE_APPLICATION | runs_tests)
     driver.start_query(("impressions",))
+    driver.until(lambda: driver.phase == "Starting" and "reads the source playbacks" in driver.status.message)
     driver.run.application_waits()
     end = driver.ended()
     assert (end.phase, end.reason) == ("Failed", "UnsupportedProgram")

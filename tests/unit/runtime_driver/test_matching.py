@@ -4,7 +4,14 @@ import pytest
 
 from backfill.api.backfill import Live, LiveKafka, Output, Source
 from backfill.api.errors import UnsupportedProgram
-from backfill.runtime.matching import Target, kafka_sources, match_output, same_table, table_source
+from backfill.runtime.matching import (
+    Target,
+    kafka_sources,
+    match_output,
+    reason_to_leave_out,
+    same_table,
+    table_source,
+)
 from backfill.runtime.named_sources import NAMED_FORMAT
 
 
@@ -69,16 +76,24 @@ def test_a_name_without_its_namespace_is_not_the_table() -> None:
     ],
 )
 def test_a_query_finds_its_output(case: str, target: Target, taken: list[str], output: str) -> None:
-    assert match_output(target, OUTPUTS, taken).name == output, case
+    assert match_output(target, OUTPUTS, dict.fromkeys(taken, "q")).name == output, case
 
 
 @pytest.mark.parametrize(
     ("target", "taken", "words"),
     [
-        (Target(format="console"), [], ["a query without a name writes (console)", "summary or errors"]),
+        (
+            Target(format="delta", table="/archive"),
+            [],
+            ["a query without a name, which writes to /archive (delta)", "summary or errors"],
+        ),
         (Target(query_name="debug"), ["summary", "errors"], ["the query debug", "no output is left"]),
         (Target(NAMED_FORMAT, "errs"), ["summary"], ["writes the output errs", "the outputs are summary, errors"]),
-        (Target(query_name="summary"), ["summary"], ["two queries write the output summary"]),
+        (
+            Target(table="default.play_summary"),
+            ["summary"],
+            ["two queries write the output summary (lake.default.play_summary): the query q, and", "unite", "ignoredQueries"],
+        ),
         (Target(query_name="summary", output_mode="update"), [], ["output mode update", "append mode"]),
         (Target(query_name="summary", foreach="foreachBatch"), [], ["foreachBatch", "write_output"]),
         (
@@ -90,5 +105,34 @@ def test_a_query_finds_its_output(case: str, target: Target, taken: list[str], o
 )
 def test_a_query_that_can_not_be_redirected_is_told_every_reason(target: Target, taken: list[str], words: list[str]) -> None:
     with pytest.raises(UnsupportedProgram) as error:
-        match_output(target, OUTPUTS, taken)
+        match_output(target, OUTPUTS, dict.fromkeys(taken, "q"))
     assert all(word in str(error.value) for word in words)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        Target(format="console"),
+        Target(format="noop", query_name="other"),
+        Target(format="memory", query_name="peek"),
+        Target(format="kafka", query_name="alerts", topic="anything"),
+        Target(format="kafka", topic="alerts"),
+        Target(format="parquet", table="alerts"),
+        Target(foreach="foreachBatch", query_name="alerts"),
+    ],
+)
+def test_a_side_query_takes_no_output(target: Target) -> None:
+    assert reason_to_leave_out(target, OUTPUTS, ["alerts"])
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        Target(format="console", query_name="summary"),
+        Target(format="kafka", query_name="other", topic="alerts"),
+        Target(format="parquet", table="/archive"),
+        Target(NAMED_FORMAT, "errors"),
+    ],
+)
+def test_a_query_that_an_output_or_a_name_of_its_own_speaks_for_is_run(target: Target) -> None:
+    assert reason_to_leave_out(target, OUTPUTS, ["alerts"]) is None

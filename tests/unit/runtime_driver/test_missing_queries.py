@@ -1,6 +1,10 @@
-"""When an application is expected to start no more queries: once it waits for them, not when it only looks at one."""
+"""When an application is expected to start no more queries, and what it is told until then."""
 
-from collections.abc import Callable
+import sys
+import threading
+from collections.abc import Iterator, Set
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,12 +13,10 @@ import pytest
 from backfill.planning.plan import PlanHeader
 from backfill.runtime.query import SwitchedQuery, SwitchedQueryManager
 from backfill.runtime.run import Run, StartedQuery
+from backfill.runtime.threads import application_works
 from backfill.runtime.tracking import Tracker
 
-ASKS = (
-    pytest.param(lambda run: SwitchedQuery(None, run).isActive, id="query.isActive"),  # type: ignore[arg-type]
-    pytest.param(lambda run: SwitchedQueryManager(None, run).active, id="spark.streams.active"),  # type: ignore[arg-type]
-)
+PLAYS = "no query of the application writes the output plays"
 
 
 class FakeClock:
@@ -26,15 +28,29 @@ class FakeClock:
         return self.now
 
 
+class Threads:
+    """The application's threads, as the test says."""
+
+    at_work = False
+
+    def __call__(self, waiting: Set[int]) -> bool:
+        return self.at_work
+
+
 @pytest.fixture
 def clock() -> FakeClock:
     return FakeClock()
 
 
 @pytest.fixture
-def run(header: PlanHeader, clock: FakeClock) -> Run:
+def threads() -> Threads:
+    return Threads()
+
+
+@pytest.fixture
+def run(header: PlanHeader, clock: FakeClock, threads: Threads) -> Run:
     settings: Any = SimpleNamespace(outputs=[SimpleNamespace(name="summary"), SimpleNamespace(name="plays")])
-    return Run(settings, Tracker(header, [], lambda _source, _step: 0, lambda: 0), clock)
+    return Run(settings, Tracker(header, [], lambda _source, _step: 0, lambda: 0), clock, threads)
 
 
 def _start(run: Run, output: str) -> None:
@@ -42,44 +58,63 @@ def _start(run: Run, output: str) -> None:
     run.started(StartedQuery(output, output, "", handle, handle))
 
 
-def test_an_application_that_waits_may_start_queries_from_other_threads_for_a_moment(run: Run, clock: FakeClock) -> None:
+def test_an_application_all_of_whose_threads_wait_is_told_within_seconds_what_it_has_not_started(
+    run: Run, clock: FakeClock
+) -> None:
     _start(run, "summary")
     run.application_waits()
-    clock.now += 4.0
+    clock.now += 14.0
     assert run.overdue() is None
     clock.now += 1.0
-    assert "no query of the application writes the output plays" in str(run.overdue())
+    assert PLAYS in str(run.overdue())
 
 
-@pytest.mark.parametrize("asks", ASKS)
-def test_an_application_that_looks_at_a_query_once_may_take_its_time_to_start_the_next(
-    run: Run, clock: FakeClock, asks: Callable[[Run], object]
+def test_an_application_on_a_slow_machine_may_take_minutes_between_two_queries_while_its_main_thread_waits(
+    run: Run, clock: FakeClock, threads: Threads
 ) -> None:
-    _start(run, "summary")
-    asks(run)
-    clock.now += 600.0
+    threads.at_work = True
+    run.application_waits()
+    for output in ("other", "summary"):
+        clock.now += 590.0
+        assert run.overdue() is None
+        _start(run, output)
+    clock.now += 599.0
     assert run.overdue() is None
 
 
-@pytest.mark.parametrize("asks", ASKS)
-def test_an_application_that_still_asks_after_a_minute_has_started_all_it_will(
-    run: Run, clock: FakeClock, asks: Callable[[Run], object]
+def test_an_application_that_neither_waits_nor_asks_nor_starts_the_rest_does_not_hang_for_ever(
+    run: Run, clock: FakeClock, threads: Threads
 ) -> None:
+    threads.at_work = True
     _start(run, "summary")
-    for _ in range(60):
-        asks(run)
-        assert run.overdue() is None
-        clock.now += 1.0
-    asks(run)
-    assert "no query of the application writes the output plays" in str(run.overdue())
+    clock.now += 600.0
+    assert PLAYS in str(run.overdue())
 
 
-def test_the_minute_begins_anew_with_every_query(run: Run, clock: FakeClock) -> None:
-    for output in ("summary", "other"):
-        run.application_asks()
-        clock.now += 40.0
-        _start(run, output)
-    run.application_asks()
+def test_an_application_may_prepare_for_hours_before_its_first_query(run: Run, clock: FakeClock, threads: Threads) -> None:
+    threads.at_work = True
+    clock.now += 36_000.0
+    assert run.overdue() is None
+    assert PLAYS in run.waits_for
+
+
+def test_what_a_slow_start_waits_for_is_said_before_anything_is_refused(run: Run, clock: FakeClock) -> None:
+    _start(run, "summary")
+    assert run.waits_for == ""
+    clock.now += 30.0
+    assert run.waits_for == PLAYS
+    _start(run, "plays")
+    clock.now += 3_600.0
+    assert run.waits_for == ""
+
+
+def test_looking_at_queries_or_waiting_for_a_moment_is_no_promise_to_start_no_more(run: Run, clock: FakeClock) -> None:
+    _start(run, "summary")
+    query = SwitchedQuery(None, run)  # type: ignore[arg-type]
+    assert query.isActive
+    assert SwitchedQueryManager(None, run).active  # type: ignore[arg-type]
+    assert query.awaitTermination(0) is False  # type: ignore[arg-type]
+    clock.now += 599.0
     assert run.overdue() is None
 
 
@@ -87,5 +122,38 @@ def test_nothing_is_overdue_once_every_output_has_its_query(run: Run, clock: Fak
     for output in ("summary", "plays"):
         _start(run, output)
     run.application_waits()
-    clock.now += 600.0
+    clock.now += 3_600.0
     assert run.overdue() is None
+
+
+@contextmanager
+def _busy(where: Any) -> Iterator[int]:
+    """A thread in which ``where`` calls a function of this module, which then stays there."""
+    inside, over, thread = threading.Event(), threading.Event(), []
+
+    def stay() -> None:
+        thread.append(threading.get_ident())
+        inside.set()
+        over.wait()
+
+    where(stay)
+    assert inside.wait(10)
+    try:
+        yield thread[0]
+    finally:
+        over.set()
+
+
+def test_a_thread_that_runs_code_of_the_application_may_still_start_a_query() -> None:
+    others = set(sys._current_frames())  # also of whoever runs the tests, which `threading` does not know
+    with ThreadPoolExecutor(1) as pool, _busy(pool.submit) as worker:
+        assert application_works(others)
+        assert not application_works(others | {worker})
+
+
+def test_a_pool_that_waits_for_work_starts_nothing_by_itself() -> None:
+    others = set(sys._current_frames())  # also of whoever runs the tests, which `threading` does not know
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(int).result()
+        assert set(sys._current_frames()) - others, "the pool has a thread"
+        assert not application_works(others)

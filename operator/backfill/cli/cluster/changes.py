@@ -5,7 +5,8 @@ import uuid
 
 from rich.console import Console
 
-from backfill.api.backfill import Backfill, PublishMode
+from backfill.api.approval import approved
+from backfill.api.backfill import Backfill
 from backfill.api.conditions import Reason
 from backfill.api.errors import BackfillError, BadInput, Problem
 from backfill.cli.cluster.advice import removal
@@ -56,16 +57,19 @@ def approve_one(place: Place, name: str, out: Console) -> None:
     """Lets every output be published that waits for a person."""
     backfill = place.find(name)
     operations: list[Manifest] = []
+    changed = approved(backfill)
     for number, output in enumerate(backfill.spec.outputs):
-        if output.publish.mode is not PublishMode.NONE and output.publish.approval == "Manual":
-            path = f"/spec/outputs/{number}"
+        if output.name in changed:
+            path, publish = f"/spec/outputs/{number}", changed[output.name]
             operations.append({"op": "test", "path": f"{path}/name", "value": output.name})
-            operations.append(_set(f"{path}/publish/approval", "Automatic"))
+            operations.append(_set(f"{path}/publish/approval", publish.approval))
+            if publish.incomplete != output.publish.incomplete:
+                operations.append(_set(f"{path}/publish/incomplete", publish.incomplete))
     if not operations:
         _say(out, f"{name}: no output of it waits for an approval")
         return
     place.change(backfill, operations)
-    outputs = ", ".join(operation["value"] for operation in operations if operation["op"] == "test")
+    outputs = ", ".join(changed)
     _say(out, f"{name}: {outputs} may be published; follow it with: {place.command('status', name, ' --watch')}")
 
 

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Final
 from urllib.parse import urlsplit
@@ -91,8 +90,12 @@ def child_problems(backfill: Backfill, production: Manifest, default_workspace: 
 def preview_launch(backfill: Backfill, default_workspace: str | None = None) -> Launch:
     """The next attempt as it would be started now; what only planning can tell is a placeholder."""
     status, metadata = backfill.status, backfill.metadata
-    root = Workspace(backfill.spec.workspace or default_workspace or "", backfill.spec.workspace_catalog)
-    place = replace(root, uri=status.workspace) if status.workspace else root.child(metadata.namespace, metadata.name)
+    base = backfill.spec.workspace or default_workspace or ""
+    place = (
+        Workspace.of(backfill, status.workspace)
+        if status.workspace
+        else Workspace.below(base, backfill.spec.workspace_catalog, metadata.namespace, metadata.name)
+    )
     plan_id = status.plan_id or _UNPLANNED
     number = status.attempts[-1].number + 1 if status.attempts else 1
     return Launch(number, backfill, plan_id, plan_directory(place, plan_id), checkpoints(place).child(metadata.uid))

@@ -9,13 +9,13 @@ from typing import Any
 from backfill.api.quantities import parse_time
 from backfill.controller.backends.child import ChildState
 from backfill.controller.backends.pod_template import container_name
+from backfill.controller.kubernetes.errors import QUOTA
 from backfill.controller.kubernetes.resources import Manifest
 from backfill.controller.observed import DriverState
 
 _MOST_MESSAGE = 600
 _OUT_OF_MEMORY = "OOMKilled"
 _API_SERVER = "Message: "
-_QUOTA = "exceeded quota"
 _QUOTA_ADVICE = "Raise the ResourceQuota, or lower spec.overrides.driver."
 
 
@@ -31,7 +31,7 @@ def driver_state(child: ChildState | None, pod: Manifest | None) -> DriverState:
     if child.phase == "Running":
         message = "its driver pod is gone, and the Spark operator has not said so yet"
         return DriverState("Exited", reason="DriverGone", message=message)
-    if _QUOTA in child.message:
+    if QUOTA in child.message:
         return DriverState("Exited", reason="QuotaExceeded", message=f"{message.rstrip('.')}. {_QUOTA_ADVICE}", since=child.since)
     return DriverState("Exited", reason=child.reason, message=message, since=child.since)
 
@@ -44,7 +44,7 @@ def has_ended(pod: Manifest) -> bool:
 def essence(message: str) -> str:
     """The line of a long message that says what was wrong: Spark operators pass on whole stack traces."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
-    told = next((_of_api_server(line) for line in lines if _API_SERVER in line or _QUOTA in line), None)
+    told = next((_of_api_server(line) for line in lines if _API_SERVER in line or QUOTA in line), None)
     raised = next((line for line in lines if "Exception: " in line or "Error: " in line), None)
     return (told or raised or (lines[0] if lines else ""))[:_MOST_MESSAGE]
 

@@ -18,7 +18,7 @@ from backfill.api.errors import Problem
 from backfill.api.settings import SETTINGS_VARIABLE, DriverSettings
 from backfill.controller.backends.base import Launch
 from backfill.controller.backends.java import find_java
-from backfill.controller.backends.local_conf import cores, local_conf
+from backfill.controller.backends.local_conf import local_conf, local_variables
 from backfill.controller.backends.processes import ProcessInfo, group_members, kill_group, process
 from backfill.controller.backends.settings import driver_settings
 from backfill.controller.observed import DriverState
@@ -49,6 +49,7 @@ class LocalBackend:
         self._channel = channel
         self._application = application
         self._conf = local_conf(application, overrides)
+        self._variables = local_variables(application, overrides)
         self._command = tuple(command)
         self._environment = environment
         self._children: dict[int, subprocess.Popen[bytes]] = {}
@@ -57,7 +58,7 @@ class LocalBackend:
     @property
     def parallelism(self) -> int:
         """Tasks that can run at once."""
-        return cores(self._conf)
+        return self._conf.parallelism
 
     def obstacles(self) -> tuple[Problem, ...]:
         """A missing Java or main program."""
@@ -144,7 +145,8 @@ class LocalBackend:
             scratch=str(temporary / "scratch"),
             main_file=self._application.main_application_file,
             arguments=self._application.arguments,
-            spark_conf=self._conf,
+            spark_conf=self._conf.enforced,
+            spark_defaults=self._conf.defaults,
         )
 
     def _driver_environment(self, settings: DriverSettings, temporary: Path) -> dict[str, str]:
@@ -153,12 +155,12 @@ class LocalBackend:
         java = find_java(self._environment)
         return {
             **inherited,
-            "TZ": "UTC",  # as in a pod: programs that use local time give what they give there
+            "TZ": "UTC",  # as in a pod: local time, and with it Spark's session time zone, is what it is there
             "SPARK_LOCAL_DIRS": str(temporary),
             "SPARK_LOCAL_IP": "127.0.0.1",  # the machine's own name may lead anywhere, as with a VPN
             "PYTHONUNBUFFERED": "1",
             **({"JAVA_HOME": str(java)} if isinstance(java, Path) else {}),
-            **self._application.env,
+            **self._variables,
             "PYSPARK_PYTHON": sys.executable,
             "PYTHONPATH": os.pathsep.join(paths),
             SETTINGS_VARIABLE: settings.model_dump_json(by_alias=True, exclude_none=True),

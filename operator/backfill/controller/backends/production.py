@@ -8,6 +8,7 @@ from backfill.api.errors import BadInput, Problem
 from backfill.controller.backends.children import child_manifests, child_problems, dialect, preview_launch
 from backfill.controller.kubernetes.client import Cluster
 from backfill.controller.kubernetes.errors import (
+    QUOTA,
     AlreadyExists,
     ClusterError,
     Faltering,
@@ -21,7 +22,6 @@ from backfill.controller.kubernetes.resources import SECRET, SPARK_APPLICATION, 
 
 _SCHEDULED: Final = Resource(SPARK_APPLICATION.group, SPARK_APPLICATION.version, "scheduledsparkapplications")
 _FIELD = "spec.applicationRef"
-_QUOTA = "exceeded quota"
 
 
 def read_production(cluster: Cluster, backfill: Backfill) -> Manifest | Problem:
@@ -101,7 +101,7 @@ def _refusals(cluster: Cluster, backfill: Backfill, production: Manifest, defaul
     except AlreadyExists:
         return
     except (Forbidden, KindMissing, NamespaceEnding, Refused) as error:
-        if _QUOTA not in str(error):
+        if QUOTA not in str(error):
             fix = "correct the overrides or the SparkApplication, or grant what is missing"
             yield Problem("", f"the API server does not accept the child SparkApplication: {error}", fix)
     except Faltering as error:

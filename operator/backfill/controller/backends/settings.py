@@ -1,13 +1,21 @@
 """What a driver is told when it starts, apart from where it runs."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from backfill.api.settings import DriverSettings
 from backfill.controller.backends.base import Launch
 
 
 def driver_settings(
-    launch: Launch, *, channel: str, scratch: str, main_file: str, arguments: tuple[str, ...], spark_conf: Mapping[str, str]
+    launch: Launch,
+    *,
+    channel: str,
+    scratch: str,
+    main_file: str,
+    arguments: tuple[str, ...],
+    spark_conf: Mapping[str, str],
+    spark_defaults: Mapping[str, str] = MappingProxyType({}),
 ) -> DriverSettings:
     """The settings of one attempt; the arguments are what its backend decides."""
     backfill = launch.backfill
@@ -25,7 +33,9 @@ def driver_settings(
         window=backfill.spec.window,
         sources=backfill.spec.sources,
         outputs=backfill.spec.outputs,
+        ignored_queries=backfill.spec.ignored_queries,
         main_file=main_file,
         arguments=arguments,
         spark_conf=dict(spark_conf),
+        spark_defaults=dict(spark_defaults),
     )

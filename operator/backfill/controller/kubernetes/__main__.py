@@ -6,6 +6,7 @@ import sys
 from prometheus_client import disable_created_metrics
 
 from backfill.api.errors import BackfillError
+from backfill.controller.isolation import keep_memory_private, landlock_version
 from backfill.controller.kubernetes.logs import configure
 from backfill.controller.kubernetes.operator import Operator
 from backfill.controller.kubernetes.settings import parse
@@ -14,8 +15,14 @@ from backfill.controller.kubernetes.settings import parse
 def main() -> int:
     """Runs the operator. Exit status: 0 asked to end, 1 failed, 2 wrong options."""
     settings = parse(sys.argv[1:])
+    keep_memory_private()
     disable_created_metrics()  # type: ignore[no-untyped-call]
     configure(settings.log_format, settings.log_level)
+    if not landlock_version():
+        logging.getLogger(__name__).warning(
+            "this node's kernel has no Landlock: jobs in the operator could read its files if they were made to run foreign "
+            "code; let namespaces that are not trusted plan in pods (planning.runIn: Pod)"
+        )
     try:
         return Operator(settings).run()
     except BackfillError as error:

@@ -8,11 +8,22 @@ import threading
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
 
-from backfill.controller.kubernetes.names import BACKFILL_LABEL, Key
+from backfill.controller.kubernetes.names import BACKFILL_LABEL, GROUP, Key
 from backfill.controller.kubernetes.resources import Manifest
 
 Listener = Callable[[Key], None]
 _MOST_DELETED = 10_000
+_IDENTITY = (
+    "name",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+)
+_OUR_LABELS = (f"{GROUP}/", "spark-role", "app.kubernetes.io/managed-by")
 
 
 def own_key(manifest: Manifest) -> Key | None:
@@ -55,7 +66,8 @@ class Cache:
             essence: what to keep of an object, with its labels, names and versions.
         """
         self._backfill_of = backfill_of
-        self._essence = essence
+        self.essence = essence
+        """What is kept of an object; of that, it is the same."""
         self._objects: dict[Key, Manifest] = {}
         self._of_backfill: defaultdict[Key, set[Key]] = defaultdict(set)
         self._deleted: OrderedDict[Key, int] = OrderedDict()
@@ -81,7 +93,7 @@ class Cache:
                 return
             if key in self._objects:
                 self._remove(key)
-            self._objects[key] = self._essence(_without_managed_fields(manifest))
+            self._objects[key] = self.essence(_without_managed_fields(manifest))
             self._of_backfill[backfill].add(key)
             self._deleted.pop(key, None)
         self._tell(backfill)
@@ -152,6 +164,16 @@ class Cache:
 def _key(manifest: Manifest) -> Key:
     metadata = manifest["metadata"]
     return metadata["namespace"], metadata["name"]
+
+
+def identity(manifest: Manifest) -> Manifest:
+    """The metadata that tells whose an object is and what becomes of it; annotations and foreign labels can be as long as all
+    the rest."""
+    metadata = manifest["metadata"]
+    kept = {name: metadata[name] for name in _IDENTITY if name in metadata}
+    labels = {name: value for name, value in (metadata.get("labels") or {}).items() if name.startswith(_OUR_LABELS)}
+    owners = [owner for owner in metadata.get("ownerReferences") or () if owner.get("controller")]
+    return kept | {"labels": labels, "ownerReferences": owners}
 
 
 def _without_managed_fields(manifest: Manifest) -> Manifest:

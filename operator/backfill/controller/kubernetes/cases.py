@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from backfill.api.backfill import Backfill
 from backfill.controller.backends.apache import Apache
 from backfill.controller.backends.kubernetes import KubernetesBackend
-from backfill.controller.kubernetes.cache import Cache, Listener, labelled_key, own_key, uid_of
+from backfill.controller.kubernetes.cache import Cache, Listener, identity, labelled_key, own_key, uid_of
 from backfill.controller.kubernetes.channel import KubernetesChannel
 from backfill.controller.kubernetes.client import Cluster, Not
 from backfill.controller.kubernetes.job_pod import JOB_LABEL, job_notes
@@ -34,7 +34,25 @@ PROGRESS_SECONDS = 5.0
 
 
 def _children() -> dict[Resource, Cache]:
-    return {resource: Cache(labelled_key) for resource in (SPARK_APPLICATION, Apache.resource)}
+    return {resource: Cache(labelled_key, _child) for resource in (SPARK_APPLICATION, Apache.resource)}
+
+
+def _child(child: Manifest) -> Manifest:
+    """What is made for an attempt is never looked at again, only what became of it."""
+    status = {name: value for name, value in (child.get("status") or {}).items() if name != "executorState"}
+    return {"metadata": identity(child), "status": status}
+
+
+def _assignment(assignment: Manifest) -> Manifest:
+    return {"metadata": identity(assignment), "spec": assignment.get("spec"), "status": assignment.get("status")}
+
+
+def pod_essence(pod: Manifest) -> Manifest:
+    """What is looked at of a pod: where it stands, its containers' names and memory."""
+    containers = [
+        {"name": each["name"], "resources": each.get("resources")} for each in (pod.get("spec") or {}).get("containers") or ()
+    ]
+    return {"metadata": identity(pod), "spec": {"containers": containers}, "status": pod.get("status")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +60,16 @@ class Caches:
     """Everything that is observed."""
 
     backfills: Cache = field(default_factory=lambda: Cache(own_key))
-    assignments: Cache = field(default_factory=lambda: Cache(own_key))
+    assignments: Cache = field(default_factory=lambda: Cache(own_key, _assignment))
     children: Mapping[Resource, Cache] = field(default_factory=_children)
-    pods: Cache = field(default_factory=lambda: Cache(labelled_key))
+    pods: Cache = field(default_factory=lambda: Cache(labelled_key, pod_essence))
     """Of drivers and of jobs."""
     notes: Cache = field(default_factory=lambda: Cache(labelled_key, job_notes))
     """The ConfigMaps of jobs in pods."""
+
+    def namespaces(self) -> int:
+        """How many have Backfills."""
+        return len({namespace for namespace, _ in self.backfills.keys()})  # noqa: SIM118 - no mapping
 
     def watched(self) -> list[Watched]:
         """Which kinds are watched, and what of them."""
@@ -78,6 +100,9 @@ class Cases:
     """Asks for a turn after some seconds."""
     on_status: OnStatus
     default_workspace: str | None = None
+    workspaces_below: str | None = None
+    plan_in_operator_for: tuple[str, ...] = ("*",)
+    """Namespaces whose jobs may run in the operator; ``*``: all."""
 
     def open(self, key: Key, backfill: Manifest) -> Case:
         """What a Backfill is worked on with. Asks the API server for nothing."""
@@ -91,16 +116,28 @@ class Cases:
         channel = KubernetesChannel(self.cluster, caches.assignments, key, uid)
         jobs = self._jobs(key, find)
         plans = KubernetesPlans(self.cluster)
-        reconciler = Reconciler(store, plans, backend, channel, jobs, progress_every_seconds=PROGRESS_SECONDS)
+        reconciler = Reconciler(
+            store, plans, backend, channel, jobs, progress_every_seconds=PROGRESS_SECONDS, clock=lambda: self.cluster.now
+        )
         return Case(uid, store, jobs, reconciler)
 
     def _store(self, key: Key, uid: str) -> KubernetesStore:
         return KubernetesStore(
-            self.cluster, self.caches.backfills, key, uid, default_workspace=self.default_workspace, on_status=self.on_status
+            self.cluster,
+            self.caches.backfills,
+            key,
+            uid,
+            default_workspace=self.default_workspace,
+            workspaces_below=self.workspaces_below,
+            on_status=self.on_status,
         )
 
     def _jobs(self, key: Key, find: Callable[[], Backfill | None]) -> ChosenJobs:
         def again(seconds: float) -> None:
             self.mark(key, seconds)
 
-        return ChosenJobs(find, self.pool.runner(key, lambda: again(0)), self.pods.runner(find, again))
+        def operator_may(namespace: str) -> bool:
+            return bool({"*", namespace} & set(self.plan_in_operator_for))
+
+        in_operator, in_pod = self.pool.runner(key, lambda: again(0)), self.pods.runner(find, again)
+        return ChosenJobs(find, in_operator, in_pod, operator_may, lambda: again(0))

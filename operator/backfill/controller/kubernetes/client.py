@@ -1,8 +1,9 @@
 """The API server as the controller, the commands and the tests use it: plain objects in, plain objects out."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ _PAGES = {CONFIG_MAP: 20}
 """Of kinds whose objects may be large: a mebibyte each."""
 _WATCH_SECONDS = 300
 _WATCH_SILENCE_SECONDS = 30.0
+_MOST_LOG_BYTES = 2**20
 _DRY_RUN = (("dryRun", "All"), ("fieldValidation", "Strict"))
 
 
@@ -95,6 +97,11 @@ class Cluster:
             raise BackfillError(f"this is no pod with a service account: {error}") from error
         return cls(configuration, namespace=namespace, **options)
 
+    @property
+    def now(self) -> datetime:
+        """The time by the API server's clock: what it has stamped is compared with it."""
+        return self._transport.now
+
     def get(self, resource: Resource, namespace: str | None, name: str, subresource: str = "") -> Manifest | None:
         """One object; None where there is none."""
         try:
@@ -102,8 +109,18 @@ class Cluster:
         except NotFound:
             return None
 
-    def list(self, resource: Resource, namespace: str | None = None, *, labels: Labels | None = None) -> Listing:
-        """All objects of a namespace, or of all namespaces, with all of the labels."""
+    def list(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        labels: Labels | None = None,
+        essence: Callable[[Manifest], Manifest] = lambda manifest: manifest,
+    ) -> Listing:
+        """All objects of a namespace, or of all namespaces, with all of the labels.
+
+        ``essence`` is what to keep of each; no more than a page of whole objects is in memory at a time.
+        """
         items: list[Manifest] = []
         more = ""
         while True:
@@ -115,7 +132,7 @@ class Cluster:
                     raise
                 items, more = [], ""  # it took too long: from the start
                 continue
-            items += page["items"]
+            items += map(essence, page["items"])
             more = page["metadata"].get("continue", "")
             if not more:
                 return Listing(items, page["metadata"]["resourceVersion"])
@@ -243,7 +260,8 @@ class Cluster:
     def log(
         self, namespace: str, pod: str, *, container: str = "", tail_lines: int | None = None, follow: bool = False
     ) -> Iterator[str]:
-        """The lines of a pod's log as they come.
+        """The lines of a pod's log as they come, parts of those that are very long. The last ``tail_lines`` of them are cut where
+        they have more than a megabyte together.
 
         Raises:
             NotFound: there is no such pod.
@@ -251,7 +269,7 @@ class Cluster:
         """
         query = (
             *((("container", container),) if container else ()),
-            *((("tailLines", str(tail_lines)),) if tail_lines is not None else ()),
+            *((("tailLines", str(tail_lines)), ("limitBytes", str(_MOST_LOG_BYTES))) if tail_lines is not None else ()),
             *((("follow", "true"),) if follow else ()),
         )
         for line in self._transport.lines(Call("get", POD, namespace, pod, "log", query, accept="*/*")):

@@ -5,21 +5,21 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from backfill.api.backfill import Backfill
-from backfill.api.catalogs import catalog_variables, mounted_catalogs
+from backfill.api.catalogs import GivenCatalog, mounted_catalogs
 from backfill.api.errors import BadInput, Problem
 from backfill.controller.kubernetes.client import Cluster
 from backfill.controller.kubernetes.errors import Forbidden
 from backfill.controller.kubernetes.resources import SECRET
 
 
-def catalog_credentials(cluster: Cluster, backfill: Backfill) -> dict[str, str]:
-    """The environment variables for all catalogs with a Secret. They are for the process of one job, and kept nowhere.
+def catalog_credentials(cluster: Cluster, backfill: Backfill) -> dict[str, GivenCatalog]:
+    """All catalogs with a Secret, by name. They are for the process of one job, and kept nowhere.
 
     Raises:
         BadInput: with each Secret that is missing, empty, not to be read or not text.
         ClusterError: it can not be told now.
     """
-    variables: dict[str, str] = {}
+    given: dict[str, GivenCatalog] = {}
     problems: list[Problem] = []
     for number, catalog in enumerate(backfill.spec.catalogs):
         if catalog.secret_ref is None:
@@ -30,25 +30,20 @@ def catalog_credentials(cluster: Cluster, backfill: Backfill) -> dict[str, str]:
             field = f"spec.catalogs[{number}].secretRef"
             problems += [Problem(field, problem.message, problem.fix) for problem in error.problems]
         else:
-            variables |= catalog_variables(catalog.name, properties)
+            given[catalog.name] = GivenCatalog(properties)
     if problems:
         raise BadInput(problems)
-    return variables
+    return given
 
 
-def with_own_catalogs(given: Mapping[str, str], directory: Path) -> dict[str, str]:
-    """The variables of a Backfill's catalogs, and of all others those of the operator's own, which are mounted.
+def with_own_catalogs(given: Mapping[str, GivenCatalog], directory: Path) -> dict[str, GivenCatalog]:
+    """A Backfill's catalogs, and of all others those of the operator's own, which are mounted.
 
     They are never mixed within a catalog: the server that a Backfill names must not be handed the operator's password.
     """
-    theirs = {_catalog(variable) for variable in given}
-    own = {name: value for name, value in mounted_catalogs(directory).items() if _catalog(name) not in theirs}
+    theirs = {name.lower() for name in given}
+    own = {name: catalog for name, catalog in mounted_catalogs(directory).items() if name.lower() not in theirs}
     return own | dict(given)
-
-
-def _catalog(variable: str) -> str:
-    """The part of a variable that names the catalog."""
-    return variable.split("__")[1]
 
 
 def _properties(cluster: Cluster, namespace: str, name: str) -> dict[str, str]:

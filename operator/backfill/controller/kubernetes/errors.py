@@ -26,6 +26,8 @@ from backfill.api.errors import BackfillError
 from backfill.controller.interfaces import ConflictError
 from backfill.controller.kubernetes.resources import Resource
 
+QUOTA = "exceeded quota"
+"""In what is said of an object that a ResourceQuota has no room for."""
 _MOST_TEXT = 500
 _UNDECLARED = "field not declared in schema"
 _BY_RBAC = re.compile(r'cannot \w+ (resource|path) "')

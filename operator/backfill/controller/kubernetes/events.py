@@ -43,7 +43,6 @@ _TOLD: Final[dict[tuple[ConditionType, Reason], tuple[Kind, str]]] = {
     (ConditionType.RUNNING, Reason.DRIVER_CAN_NOT_START): ("Warning", "DriverCanNotStart"),
     (ConditionType.RUNNING, Reason.DRIVER_SILENT): ("Warning", "DriverSilent"),
     (ConditionType.RUNNING, Reason.DRIVER_DOES_NOT_END): ("Warning", "DriverDoesNotEnd"),
-    (ConditionType.VALIDATED, Reason.NOT_VALIDATED): ("Warning", "NotValidated"),
     (ConditionType.PUBLISHED, Reason.WAITING_FOR_APPROVAL): ("Normal", "WaitingForApproval"),
     (ConditionType.PUBLISHED, Reason.PUBLISHED): ("Normal", "Published"),
     (ConditionType.PLANNED, Reason.INVALID_INPUT): ("Warning", "InvalidInput"),
@@ -104,7 +103,7 @@ def _as_child(attempt: Attempt) -> str:
 
 def _in_short(message: str) -> str:
     """The first line, without logins; the condition has the rest."""
-    first, *rest = redact(message, {}).strip().splitlines() or [""]
+    first, *rest = redact(message).strip().splitlines() or [""]
     more = f" (and {len(rest)} more line{'s' if len(rest) > 1 else ''} in the status)" if rest else ""
     return f"{first[: _MOST_CHARACTERS - len(more)]}{more}"
 

@@ -11,7 +11,6 @@ import resource
 import sys
 import time
 import traceback
-from collections.abc import Mapping
 from contextlib import redirect_stderr
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,16 +18,18 @@ from pathlib import Path
 from backfill.api.catalogs import CATALOGS_DIRECTORY, CATALOGS_VARIABLE, mounted_catalogs
 from backfill.api.errors import BackfillError
 from backfill.api.split_assignment import DRIVER_MANAGER
+from backfill.controller.isolation import keep_memory_private
+from backfill.controller.job_codec import encode_progress
 from backfill.controller.job_main import do
-from backfill.controller.job_process import Message
 from backfill.controller.jobs import Job, Used
 from backfill.controller.kubernetes.client import Cluster
 from backfill.controller.kubernetes.errors import ClusterError
-from backfill.controller.kubernetes.job_codec import decode_job, encode_end, encode_progress
+from backfill.controller.kubernetes.job_codec import decode_job, encode_end
 from backfill.controller.kubernetes.job_pod import JOB_DIRECTORY, JOB_KEY, JOB_VARIABLE, PROGRESS_KEY, RESULT_KEY
 from backfill.controller.kubernetes.plans import MOST_BYTES
 from backfill.controller.kubernetes.resources import CONFIG_MAP, Manifest
-from backfill.controller.redaction import RedactedText, redact, redacted
+from backfill.controller.messages import Message
+from backfill.controller.redaction import RedactedText, Redactor, redactor
 from backfill.planning.progress import PlanningProgress
 
 _LOG = logging.getLogger(__name__)
@@ -39,13 +40,14 @@ DIRECTORY_VARIABLE = "BACKFILL_JOB_DIRECTORY"
 
 def main() -> int:
     """Does the job. The exit status is 0 once it is written down what became of it, also where that is a failure."""
-    variables = mounted_catalogs(Path(os.environ.get(CATALOGS_VARIABLE, CATALOGS_DIRECTORY)))
-    os.environ.update(variables)  # before anything imports PyIceberg
-    with redirect_stderr(RedactedText(sys.stderr, variables)):
-        return _main(variables)
+    keep_memory_private()
+    os.environ.setdefault(CATALOGS_VARIABLE, CATALOGS_DIRECTORY)
+    hidden = redactor(mounted_catalogs(Path(os.environ[CATALOGS_VARIABLE])), os.environ)
+    with redirect_stderr(RedactedText(sys.stderr, hidden)):
+        return _main(hidden)
 
 
-def _main(variables: Mapping[str, str]) -> int:
+def _main(hidden: Redactor) -> int:
     began = time.monotonic()
     try:
         job = decode_job((Path(os.environ.get(DIRECTORY_VARIABLE, JOB_DIRECTORY)) / JOB_KEY).read_bytes())
@@ -53,8 +55,8 @@ def _main(variables: Mapping[str, str]) -> int:
         desk = _Desk(cluster, os.environ[JOB_VARIABLE])
         end = do(job, desk.note)
         used = Used(time.monotonic() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
-        error = redacted(end.error, variables) if end.error else None
-        desk.hand_in(job, replace(end, error=error, cause=redact(end.cause, variables), used=used))
+        error = hidden.error(end.error) if end.error else None
+        desk.hand_in(job, replace(end, error=error, cause=hidden.text(end.cause), used=used))
     except (BackfillError, OSError, KeyError) as error:
         sys.stderr.write(f"{error}\n")
         return 1

@@ -8,6 +8,7 @@ the image, identity, volumes and place that the application's driver has.
 import base64
 import copy
 import hashlib
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -17,7 +18,9 @@ from backfill.controller.backends.children import dialect, preview_launch
 from backfill.controller.backends.injection import LAUNCHER_VOLUME
 from backfill.controller.backends.manifests import items, part
 from backfill.controller.backends.pod_template import spark_container
+from backfill.controller.job_codec import MOST_PROGRESS
 from backfill.controller.jobs import Job, job_kind
+from backfill.controller.kubernetes.cache import identity
 from backfill.controller.kubernetes.job_codec import encode_job, job_identity
 from backfill.controller.kubernetes.names import ATTEMPT_LABEL, GROUP, UID_LABEL, backfill_labels, owner_reference
 from backfill.controller.kubernetes.resources import Manifest
@@ -55,7 +58,16 @@ _CONFINED = {
 def job_name(backfill: Backfill, job: Job) -> str:
     """The name of a job's pod and ConfigMap: the same job of the same Backfill has the same one."""
     content = hashlib.sha256(backfill.metadata.uid.encode() + job_identity(job)).hexdigest()[:_HASH_CHARACTERS]
-    return f"{backfill.metadata.name[:_PREFIX_CHARACTERS].rstrip('-')}-job-{content}"
+    return f"{_prefix(backfill.metadata.name)}-job-{content}"
+
+
+def is_job_name(backfill: str, name: str) -> bool:
+    """Whether a pod may be called so that does a job of a Backfill."""
+    return re.fullmatch(rf"{re.escape(_prefix(backfill))}-job-[0-9a-f]{{{_HASH_CHARACTERS}}}", name) is not None
+
+
+def _prefix(backfill: str) -> str:
+    return backfill[:_PREFIX_CHARACTERS].rstrip("-")
 
 
 def job_config_map(backfill: Backfill, job: Job) -> Manifest:
@@ -67,7 +79,8 @@ def job_config_map(backfill: Backfill, job: Job) -> Manifest:
 def job_notes(config_map: Manifest) -> Manifest:
     """What is to be remembered of such a ConfigMap: not the job, and of the result only that there is one; both may be large."""
     result = {RESULT_KEY: ""} if has_result(config_map) else {}
-    return {"metadata": config_map["metadata"], "data": config_map.get("data"), "binaryData": result}
+    progress = (config_map.get("data") or {}).get(PROGRESS_KEY, "")
+    return {"metadata": identity(config_map), "data": {PROGRESS_KEY: progress[:MOST_PROGRESS]}, "binaryData": result}
 
 
 def has_result(config_map: Manifest | None) -> bool:

@@ -18,12 +18,20 @@ from backfill.api.backfill import Backfill
 from backfill.api.errors import BackfillError, BadInput, Problem
 from backfill.controller.backends.driver_state import driver_state, has_ended
 from backfill.controller.interfaces import ConflictError
-from backfill.controller.job_process import failed, told
+from backfill.controller.job_codec import decode_progress
 from backfill.controller.jobs import Job, JobState, job_kind
 from backfill.controller.kubernetes.cache import Cache, uid_of
 from backfill.controller.kubernetes.client import Cluster
-from backfill.controller.kubernetes.errors import AlreadyExists, ClusterError, Faltering, Unauthorized, Unreachable
-from backfill.controller.kubernetes.job_codec import decode_end, decode_progress
+from backfill.controller.kubernetes.errors import (
+    QUOTA,
+    AlreadyExists,
+    ClusterError,
+    Faltering,
+    Forbidden,
+    Unauthorized,
+    Unreachable,
+)
+from backfill.controller.kubernetes.job_codec import decode_end
 from backfill.controller.kubernetes.job_pod import (
     JOB_LABEL,
     PROGRESS_KEY,
@@ -39,6 +47,7 @@ from backfill.controller.kubernetes.pod_end import being_deleted, end_in_words
 from backfill.controller.kubernetes.pod_places import PodPlaces
 from backfill.controller.kubernetes.pool import JobUsage
 from backfill.controller.kubernetes.resources import CONFIG_MAP, POD, Manifest, Resource
+from backfill.controller.messages import failed, told
 from backfill.controller.observed import DriverState
 from backfill.controller.redaction import redact
 
@@ -210,6 +219,11 @@ class PodJobs:
                 raise BadInput(application)
             self._create(CONFIG_MAP, self._shared.notes, job_config_map(backfill, run.job))
             self._create(POD, self._shared.pods, job_pod(backfill, run.job, application))
+        except Forbidden as error:
+            if QUOTA not in str(error):
+                raise
+            self._again(_LOOK_SECONDS)  # it may be full for hours, and free again by itself
+            return replace(state, waits_for=f"room in the namespace's quota: {error}")
         finally:
             self._shared.places.leave(pod)
         run.note_pod(backfill)
@@ -271,7 +285,7 @@ class PodJobs:
         with suppress(ClusterError):
             lines += self._cluster.log(*pod, tail_lines=_LOG_LINES)
         extra = {"backfill": f"{pod[0]}/{backfill.metadata.name}", "job": job_kind(type(job))}
-        _LOG.warning("%s", redact("\n".join((f"job failed: {error}", *lines)), {}), extra=extra)
+        _LOG.warning("%s", redact("\n".join((f"job failed: {error}", *lines))), extra=extra)
 
     def _create(self, resource: Resource, cache: Cache, manifest: Manifest) -> None:
         metadata = manifest["metadata"]
@@ -323,6 +337,6 @@ def _why(job: Job, pod: Key, seen: DriverState, backfill: Backfill) -> BackfillE
     kind = job_kind(type(job))
     if seen.reason == _OUT_OF_MEMORY:
         return BackfillError(f"the {kind} job needs more than {backfill.spec.planning.memory} of memory: raise planning.memory")
-    last_words = redact(seen.message.strip().splitlines()[-1], {}) if seen.message.strip() else ""
+    last_words = redact(seen.message.strip().splitlines()[-1]) if seen.message.strip() else ""
     more = f": {last_words}" if last_words else ""
     return BackfillError(f"pod {pod[1]} of the {kind} job ended without a result: {seen.reason}{more}")

@@ -104,4 +104,4 @@ def _time(record: logging.LogRecord) -> str:
 
 
 def _hidden(text: str) -> str:
-    return _BEARER.sub(r"\1***", redact(text, {}))
+    return _BEARER.sub(r"\1***", redact(text))

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from backfill.api.backfill import Backfill
-from backfill.api.catalogs import CATALOGS_DIRECTORY, CATALOGS_VARIABLE
+from backfill.api.catalogs import CATALOGS_DIRECTORY, CATALOGS_VARIABLE, GivenCatalog
 from backfill.api.problems import read_json
 from backfill.controller.kubernetes.cases import Caches, Cases
 from backfill.controller.kubernetes.credentials import catalog_credentials, with_own_catalogs
@@ -65,9 +65,14 @@ class Operator:
         self._metrics.watch_depth(lambda: self._queue.depth)
         self._caches.listen(self._changed)
         self._pool = JobPool(
-            self._credentials, processes=settings.jobs, memory_bytes=settings.job_memory, on_used=self._metrics.used
+            self._catalogs,
+            directories=_local_directories(settings),
+            processes=settings.jobs,
+            memory_bytes=settings.job_memory,
+            namespaces=self._caches.namespaces,
+            on_used=self._metrics.used,
         )
-        places = PodPlaces(self._caches.pods, settings.job_pods)
+        places = PodPlaces(self._caches.pods, settings.job_pods, self._caches.backfills, self._caches.namespaces)
         recorder = Recorder(cluster, settings.identity)
         cases = Cases(
             cluster,
@@ -77,6 +82,8 @@ class Operator:
             self._queue.mark,
             recorder.status_written,
             settings.default_workspace,
+            settings.workspaces_below,
+            settings.plan_in_operator_for,
         )
         self._turns = Turns(
             self._queue,
@@ -157,7 +164,7 @@ class Operator:
     def _known(self) -> list[Key]:
         return self._caches.backfills.keys()
 
-    def _credentials(self, key: Key) -> dict[str, str]:
+    def _catalogs(self, key: Key) -> dict[str, GivenCatalog]:
         backfill = self._find(key)
         given = catalog_credentials(self._cluster, read_json(Backfill, backfill)) if backfill else {}
         return with_own_catalogs(given, Path(os.environ.get(CATALOGS_VARIABLE, CATALOGS_DIRECTORY)))
@@ -192,3 +199,10 @@ class Operator:
 
     def _measured(self) -> Answer:
         return Answer(self._metrics.render(), content_type=_METRICS_TYPE)
+
+
+def _local_directories(settings: Settings) -> tuple[Path, ...]:
+    """Where jobs may use files of the operator's pod: on volumes that it shares with Spark's pods."""
+    workspaces = (settings.default_workspace, settings.workspaces_below)
+    shared = (Path(each.removeprefix("file://")) for each in workspaces if each and each.startswith(("/", "file:///")))
+    return (*settings.local_directories, *shared)

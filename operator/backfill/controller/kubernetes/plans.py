@@ -6,7 +6,6 @@ Both are in the ConfigMap ``<backfill>-plan``, compressed, which the Backfill ow
 """
 
 import base64
-import gzip
 import hashlib
 import json
 from typing import Final
@@ -24,8 +23,9 @@ from backfill.controller.kubernetes.names import (
     backfill_labels,
     owner_reference,
 )
+from backfill.controller.kubernetes.packed import MOST_TEXT, compressed, packed, unpacked
 from backfill.controller.kubernetes.resources import CONFIG_MAP, Manifest
-from backfill.planning.plan import HEADER_FILE, PlanHeader
+from backfill.planning.plan import HEADER_FILE, PlanHeader, header_digest
 
 HEADER_KEY: Final = f"{HEADER_FILE}.gz"
 APPLICATION_KEY: Final = "application.json.gz"
@@ -33,7 +33,9 @@ MOST_BYTES: Final = 900 * 1024
 """Of both together, compressed. Kubernetes takes a mebibyte in a ConfigMap."""
 _TUNING = f"{GROUP}/tuning"
 """The annotation that says for which overrides production is kept."""
-_UNREADABLE = (OSError, EOFError, ValueError, KeyError)
+_MOST_APPLICATION = 2 * 2**20
+"""Characters. The API server takes no object as long as that."""
+_UNREADABLE = (ValueError, LookupError, TypeError, RecursionError)
 _KEPT_METADATA = ("name", "namespace", "uid", "generation", "labels", "annotations")
 
 
@@ -72,14 +74,14 @@ class KubernetesPlans:
             BackfillError: the plan is new and there is no SparkApplication any more; the next turn waits for it.
             ClusterError: it can not be kept now.
         """
-        content = {HEADER_KEY: packed(header.to_manifest())}
+        content = {HEADER_KEY: compressed(header.to_json())}
         application = application_of(self._cluster, backfill)
         if not isinstance(application, Problem):
             content[APPLICATION_KEY] = packed(_without_history(application))
         elif backfill.status.plan_id is None:
             raise BackfillError(str(application))
         size = sum(map(len, content.values()))
-        if size > MOST_BYTES:
+        if size > MOST_BYTES or not _readable(content[HEADER_KEY]):
             raise BadInput(_too_large(header, size))
         self._require_name(backfill)
         metadata = backfill.metadata
@@ -118,7 +120,10 @@ class KubernetesPlans:
         if kept is None:
             raise PlanCorrupt(f"the header of plan {plan_id} is lost: {name} is not there, or not this Backfill's")
         try:
-            header = PlanHeader.model_validate_json(_unpacked(kept, HEADER_KEY))
+            text = _unpacked(kept, HEADER_KEY)
+            if backfill.status.plan_digest not in ("", header_digest(text)):  # an earlier version has recorded none
+                raise PlanCorrupt(f"the header of plan {plan_id} in {name} is another one than was planned")
+            header = PlanHeader.model_validate_json(text)
         except _UNREADABLE as error:
             raise PlanCorrupt(f"the header of plan {plan_id} in {name} can not be read: {first_line(error)}") from error
         if not header.plan_id == header.inputs.plan_id() == plan_id:
@@ -150,23 +155,26 @@ def kept_application(cluster: Cluster, backfill: Backfill) -> Manifest | None:
     if kept is None or kept["metadata"].get("annotations", {}).get(_TUNING, tuning) != tuning:
         return None
     try:
-        application: Manifest = json.loads(_unpacked(kept, APPLICATION_KEY))
+        application: Manifest = json.loads(_unpacked(kept, APPLICATION_KEY, _MOST_APPLICATION))
     except _UNREADABLE:
         return None
     return application
-
-
-def packed(manifest: object) -> bytes:
-    """JSON, compressed; the same content gives the same bytes."""
-    return gzip.compress(json.dumps(manifest, separators=(",", ":")).encode(), mtime=0)
 
 
 def _encoded(content: bytes) -> str:
     return base64.b64encode(content).decode()
 
 
-def _unpacked(config_map: Manifest, key: str) -> bytes:
-    return gzip.decompress(base64.b64decode(config_map["binaryData"][key]))
+def _unpacked(config_map: Manifest, key: str, most_text: int = MOST_TEXT) -> bytes:
+    return unpacked(base64.b64decode(config_map["binaryData"][key]), most_text)
+
+
+def _readable(content: bytes) -> bool:
+    try:
+        unpacked(content)
+    except ValueError:
+        return False
+    return True
 
 
 def _config_map(cluster: Cluster, backfill: Backfill) -> Manifest | None:

@@ -3,27 +3,37 @@
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
-from itertools import islice
 
 from backfill.controller.backends.driver_state import has_ended
-from backfill.controller.kubernetes.cache import Cache
-from backfill.controller.kubernetes.job_pod import JOB_LABEL
+from backfill.controller.kubernetes.cache import Cache, labelled_key, owner_uid, uid_of
+from backfill.controller.kubernetes.job_pod import JOB_LABEL, is_job_name
 from backfill.controller.kubernetes.names import Key
 from backfill.controller.kubernetes.pod_end import overdue
 from backfill.controller.kubernetes.resources import Manifest
+from backfill.controller.kubernetes.shares import next_turns, share_of
 
 
 class PodPlaces:
     """Bounds the pods of jobs, also those that an operator before this one has made: a pod in the cache has a place.
 
-    Whoever waits longest is next. One that does not come when it is told keeps its place in the queue and holds up nobody
-    but itself, as long as there is another place.
+    Only what an operator can have made counts: one pod for each Backfill, which owns it, called as ours are. Namespaces share the
+    places, see :mod:`~backfill.controller.kubernetes.shares`; of one namespace whoever waits longest is next. One that does not
+    come when it is told keeps its place in the queue and holds up nobody but itself, as long as there is another place.
     """
 
-    def __init__(self, pods: Cache, most: int):
-        """``pods``: those of all Backfills, and maybe others. ``most``: at the same time."""
+    def __init__(self, pods: Cache, most: int, backfills: Cache, namespaces: Callable[[], int] = lambda: 1):
+        """The places.
+
+        Args:
+            pods: those of all Backfills, and maybe others.
+            most: at the same time.
+            backfills: all of them.
+            namespaces: how many have Backfills now.
+        """
         self._pods = pods
         self._most = most
+        self._backfills = backfills
+        self._namespaces = namespaces
         self._waiting: dict[Key, Callable[[], None]] = {}
         self._making: set[Key] = set()
         self._lock = threading.Lock()
@@ -35,7 +45,7 @@ class PodPlaces:
         """
         with self._lock:
             self._waiting.setdefault(pod, on_turn)
-            if pod not in islice(self._waiting, self._free()):
+            if pod not in self._next():
                 return False
             del self._waiting[pod]
             self._making.add(pod)
@@ -52,19 +62,33 @@ class PodPlaces:
         if not self._waiting:
             return
         with self._lock:
-            due = list(islice(self._waiting.values(), self._free()))
+            due = [self._waiting[pod] for pod in self._next()]
         for on_turn in due:
             on_turn()
 
-    def _free(self) -> int:
-        return max(self._most - len(self._making | self._at_work()), 0)
+    def _next(self) -> list[Key]:
+        share = share_of(self._most, self._namespaces())
+        return next_turns(self._waiting, self._making | self._at_work(), self._most, share)
 
     def _at_work(self) -> set[Key]:
-        keys = self._pods.keys()
-        return {key for key in keys if _works(self._pods.get(*key))}
+        """The pods that have a place, at most one of each Backfill: an operator makes no second one."""
+        known = (self._pods.get(*key) for key in self._pods.keys())  # noqa: SIM118 - no mapping
+        found: dict[Key, Key] = {}
+        for pod in known:
+            if pod is not None and _works(pod) and (backfill := self._maker(pod)) is not None:
+                found[backfill] = pod["metadata"]["namespace"], pod["metadata"]["name"]
+        return set(found.values())
+
+    def _maker(self, pod: Manifest) -> Key | None:
+        """The Backfill that a pod was made for; None where somebody else has made it."""
+        backfill = labelled_key(pod)
+        known = self._backfills.get(*backfill) if backfill is not None else None
+        if backfill is None or known is None or owner_uid(pod) != uid_of(known):
+            return None
+        return backfill if is_job_name(backfill[1], pod["metadata"]["name"]) else None
 
 
-def _works(pod: Manifest | None) -> bool:
+def _works(pod: Manifest) -> bool:
     """One whose node is lost stays for ever and does not count for ever."""
-    job = pod if pod is not None and JOB_LABEL in pod["metadata"].get("labels", {}) else None
-    return job is not None and not has_ended(job) and not overdue(job, datetime.now(UTC))
+    is_job = JOB_LABEL in pod["metadata"].get("labels", {})
+    return is_job and not has_ended(pod) and not overdue(pod, datetime.now(UTC))

@@ -1,24 +1,27 @@
 """Jobs in processes of the operator: a few at a time, each in a fresh process with a bound on its memory.
 
-A process lives for one job. So the credentials of a Backfill's catalogs are in the environment of its own process only,
-and all memory of a large plan is given back.
+A process lives for one job. So the credentials of a Backfill's catalogs are in the memory of its own process only, and all
+memory of a large plan is given back.
 """
 
 import logging
+import os
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from backfill.api.catalogs import GivenCatalog
 from backfill.api.errors import BackfillError, first_line
-from backfill.controller.job_process import JobProcess, Message, ProcessDied, failed, told
+from backfill.controller.job_process import Confinement, JobProcess, ProcessDied
 from backfill.controller.jobs import Job, JobState, job_kind
+from backfill.controller.kubernetes.fair_threads import FairThreads, Ticket
 from backfill.controller.kubernetes.names import Key
-from backfill.controller.redaction import redact, redacted
+from backfill.controller.messages import Message, failed, told
+from backfill.controller.redaction import Redactor, redactor
 
 _LOG = logging.getLogger(__name__)
 _MIB = 2**20
@@ -27,6 +30,9 @@ _LOOK_SECONDS = 0.05
 _NEWS_SECONDS = 1.0
 """Between two calls of ``on_change`` in which only progress is new."""
 _LOG_LINES = 30
+_SOME_WORK_SECONDS = 0.05
+"""Of a core: less than a request takes, and more than a process needs to wait for minutes."""
+_LOG_BYTES = 32 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,32 +52,41 @@ class JobUsage:
 
 
 class JobPool:
-    """A bounded number of job processes for all Backfills; whoever waits longest is next."""
+    """A bounded number of job processes for all Backfills. Namespaces share them; of one namespace whoever waits longest is
+    next."""
 
     def __init__(
         self,
-        credentials: Callable[[Key], Mapping[str, str]],
+        catalogs: Callable[[Key], Mapping[str, GivenCatalog]],
         *,
+        directories: tuple[Path, ...] = (),
         processes: int = 2,
         memory_bytes: int = 1536 * _MIB,
         longest_seconds: float = 3600.0,
+        idle_seconds: float = 300.0,
+        namespaces: Callable[[], int] = lambda: 1,
         on_used: Callable[[JobUsage], None] = lambda usage: None,
     ):
         """No process is started before there is a job.
 
         Args:
-            credentials: the environment variables for a Backfill's catalogs; asked for before each job, in a thread of
-                the pool. It may raise a BackfillError, which then is the job's.
+            catalogs: the catalogs that a Backfill's jobs may open; asked for before each job, in a thread of the pool. It
+                may raise a BackfillError, which then is the job's.
+            directories: where tables and workspaces may be on this machine.
             processes: jobs done at the same time.
             memory_bytes: the most that each may hold.
             longest_seconds: how long one may take; a catalog that never answers must not hold up the others for good.
+            idle_seconds: how long one may do nothing at all, as when it waits for an answer that never comes.
+            namespaces: how many have Backfills now; where there are several, none has more than half of the processes.
             on_used: told of each job that came to its end, in a thread of the pool.
         """
-        self.credentials = credentials
+        self.catalogs = catalogs
+        self.directories = directories
         self.memory_bytes = memory_bytes
         self.longest_seconds = longest_seconds
+        self.idle_seconds = idle_seconds
         self.on_used = on_used
-        self._threads = ThreadPoolExecutor(processes, thread_name_prefix="job")
+        self._threads = FairThreads(processes, namespaces)
         self._runners: set[PooledJobs] = set()
 
     def runner(self, key: Key, on_change: Callable[[], None]) -> "PooledJobs":
@@ -80,9 +95,13 @@ class JobPool:
         self._runners.add(runner)
         return runner
 
-    def submit(self, work: Callable[[], None]) -> Future[None]:
-        """Has something done when its turn comes."""
-        return self._threads.submit(work)
+    def submit(self, key: Key, work: Callable[[], None]) -> Ticket:
+        """Has something done for a Backfill when its turn comes."""
+        return self._threads.submit(key, work)
+
+    def cancel(self, ticket: Ticket) -> None:
+        """Gives a place in the queue back."""
+        self._threads.cancel(ticket)
 
     def forget(self, runner: "PooledJobs") -> None:
         """Its Backfill is gone."""
@@ -90,10 +109,10 @@ class JobPool:
 
     def close(self) -> None:
         """Abandons all jobs; they are repeated by whoever comes after."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
         for runner in list(self._runners):
             runner.close()
-        self._threads.shutdown(wait=True)
+        self._threads.join()
 
 
 @dataclass(slots=True, eq=False)
@@ -102,7 +121,6 @@ class _Run:
 
     job: Job
     queued_at: float = field(default_factory=time.monotonic)
-    future: Future[None] | None = None
     _abandoned: bool = False
     _process: JobProcess | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -118,8 +136,6 @@ class _Run:
             self._abandoned = True
             if self._process is not None:
                 self._process.kill()
-        if self.future is not None:
-            self.future.cancel()
 
 
 class PooledJobs:
@@ -131,6 +147,7 @@ class PooledJobs:
         self._on_change = on_change
         self._lock = threading.Lock()
         self._run: _Run | None = None
+        self._ticket: Ticket | None = None
         self._state: JobState | None = None
 
     @property
@@ -144,7 +161,7 @@ class PooledJobs:
         run = _Run(job)
         with self._lock:
             self._run, self._state = run, JobState(job, "Running", waits_for="its turn")
-        run.future = self._pool.submit(lambda: self._work(run))
+        self._ticket = self._pool.submit(self._key, lambda: self._work(run))
 
     def cancel(self) -> None:
         """Abandons the job under way, or its place in the queue, and forgets the last one."""
@@ -152,6 +169,8 @@ class PooledJobs:
             run, self._run, self._state = self._run, None, None
         if run is not None:
             run.abandon()
+        if self._ticket is not None:
+            self._pool.cancel(self._ticket)
 
     def close(self) -> None:
         """Ends for good."""
@@ -177,17 +196,20 @@ class PooledJobs:
             self._pool.on_used(JobUsage(self._key, *usage))
 
     def _do(self, run: _Run, state: JobState) -> tuple[JobState, int]:
-        credentials = self._pool.credentials(self._key)
-        with tempfile.TemporaryDirectory(prefix="backfill-job-") as directory:
-            output = Path(directory) / "output"
-            watch = _Watch(JobProcess(output, credentials, self._pool.memory_bytes), self._pool.memory_bytes)
+        pool, catalogs = self._pool, self._pool.catalogs(self._key)
+        with tempfile.TemporaryDirectory(prefix="backfill-job-", ignore_cleanup_errors=True) as directory:
+            output, home = Path(directory) / "output", Path(directory) / "home"
+            home.mkdir()
+            confinement = Confinement(catalogs, pool.directories, home)
+            watch = _Watch(JobProcess(output, confinement, pool.memory_bytes), pool.memory_bytes)
             try:
                 state = self._follow(run, state, watch)
             finally:
                 watch.process.close()
             if isinstance(state.error, BackfillError):
-                state = failed(state, redacted(state.error, credentials))
-                self._log(state, output, credentials)
+                hidden = redactor(catalogs, os.environ)
+                state = failed(state, hidden.error(state.error))
+                self._log(state, output, hidden)
         return state, watch.peak_bytes
 
     def _follow(self, run: _Run, state: JobState, watch: "_Watch") -> JobState:
@@ -202,7 +224,9 @@ class PooledJobs:
                 if watch.over or (message is not None and message.kind == "OutOfMemory"):
                     return failed(state, self._too_large(run.job))
                 if time.monotonic() > deadline:
-                    return failed(state, self._too_long(run.job))
+                    return failed(state, self._too_long(run.job, self._pool.longest_seconds, "has not ended"))
+                if watch.idle_seconds > self._pool.idle_seconds:
+                    return failed(state, self._too_long(run.job, self._pool.idle_seconds, "has done nothing"))
                 if message is not None:
                     state, untold = told(state, message, "the operator's log"), True
                 if state.phase == "Running" and untold and time.monotonic() - told_at >= _NEWS_SECONDS:
@@ -212,9 +236,8 @@ class PooledJobs:
             return failed(state, BackfillError(f"{death} (details in the operator's log)"))
         return state
 
-    def _too_long(self, job: Job) -> BackfillError:
-        seconds = self._pool.longest_seconds
-        return BackfillError(f"the {job_kind(type(job))} job has not ended in {seconds:,.0f} s: do catalog and store answer?")
+    def _too_long(self, job: Job, seconds: float, what: str) -> BackfillError:
+        return BackfillError(f"the {job_kind(type(job))} job {what} in {seconds:,.0f} s; check the catalog and object store")
 
     def _too_large(self, job: Job) -> BackfillError:
         mebibytes = self._pool.memory_bytes // _MIB
@@ -232,10 +255,12 @@ class PooledJobs:
         self._on_change()
         return True
 
-    def _log(self, state: JobState, output: Path, credentials: Mapping[str, str]) -> None:
-        lines = output.read_text(errors="replace").splitlines()[-_LOG_LINES:]
+    def _log(self, state: JobState, output: Path, hidden: Redactor) -> None:
+        with output.open("rb") as file:  # a job may have printed more than fits into memory
+            file.seek(-min(_LOG_BYTES, output.stat().st_size), os.SEEK_END)
+            lines = file.read(_LOG_BYTES).decode(errors="replace").splitlines()[-_LOG_LINES:]
         extra = {"backfill": "/".join(self._key), "job": job_kind(type(state.job))}
-        _LOG.warning("%s", redact("\n".join((f"job failed: {state.error}", *lines)), credentials), extra=extra)
+        _LOG.warning("%s", hidden.text("\n".join((f"job failed: {state.error}", *lines))), extra=extra)
 
 
 class _Watch:
@@ -247,10 +272,22 @@ class _Watch:
         """It held more than it may, and was ended."""
         self.peak_bytes = 0
         self._memory_bytes = memory_bytes
+        self._worked_seconds = 0.0
+        self._worked_at = time.monotonic()
+
+    @property
+    def idle_seconds(self) -> float:
+        """For how long the process has neither said nor done anything that is more than wait."""
+        worked = self.process.cpu_seconds
+        if worked - self._worked_seconds >= _SOME_WORK_SECONDS:
+            self._worked_seconds, self._worked_at = worked, time.monotonic()
+        return time.monotonic() - self._worked_at
 
     def look(self) -> Message | None:
         """Waits a moment for the next message, and looks at what the process holds."""
         message = self.process.receive(_LOOK_SECONDS)
+        if message is not None:
+            self._worked_at = time.monotonic()
         memory = self.process.memory
         if memory is not None:
             self.peak_bytes = max(self.peak_bytes, memory.peak)

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import socket
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -9,6 +10,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from backfill.api.locations import LOCATION_FORM, LOCATION_PATTERN
 from backfill.api.quantities import parse_bytes
 from backfill.controller.kubernetes.logs import LogFormat
 
@@ -25,6 +27,12 @@ class Settings:
     """Where Backfills are looked after; empty: everywhere."""
     default_workspace: str | None
     """The URI below which Backfills without a workspace of their own keep plans and checkpoints."""
+    workspaces_below: str | None
+    """The location below which each namespace has a directory or prefix for its workspaces."""
+    plan_in_operator_for: tuple[str, ...]
+    """Namespaces whose jobs may run in processes of the operator (``planning.runIn: Operator``); ``*``: all."""
+    local_directories: tuple[Path, ...]
+    """Where tables and workspaces may be on this machine, for jobs in the operator; that of ``default_workspace`` as well."""
     workers: int
     """Turns taken at the same time."""
     jobs: int
@@ -69,7 +77,12 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     )
     add = _adder(parser, environment)
     add("--namespaces", _names, "", "look after these namespaces only, separated by commas (default: all)")
-    add("--default-workspace", str, None, "URI below which Backfills without spec.workspace keep plans and checkpoints")
+    add("--default-workspace", _location, None, "URI below which Backfills without spec.workspace keep plans and checkpoints")
+    below = "location below which workspaces have to be, each in a part named after its namespace (default: anywhere)"
+    add("--workspaces-below", _location, None, below)
+    trusted = "namespaces whose jobs may run in the operator (planning.runIn: Operator), separated by commas; * for all"
+    add("--plan-in-operator-for", _names, "*", trusted)
+    add("--local-directories", _paths, "", "directories of shared volumes that jobs may use, separated by commas")
     add("--workers", _at_least(1, int), "8", "Backfills worked on at the same time")
     add("--jobs", _at_least(1, int), "2", "planning and publishing jobs done at the same time, each in a process")
     add("--job-memory", parse_bytes, "1536Mi", "the most memory of a job's process; that plans over a million files")
@@ -98,6 +111,19 @@ def _adder(parser: argparse.ArgumentParser, environment: Mapping[str, str]) -> C
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(name for name in (part.strip() for part in text.split(",")) if name)
+
+
+def _location(text: str) -> str | None:
+    if text and re.fullmatch(LOCATION_PATTERN, text) is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no location of a workspace; {LOCATION_FORM}")
+    return text or None
+
+
+def _paths(text: str) -> tuple[Path, ...]:
+    for name in _names(text):
+        if not name.startswith("/") or not name.strip("/"):
+            raise argparse.ArgumentTypeError(f"{name} is no absolute path below /")
+    return tuple(Path(name) for name in _names(text))
 
 
 def _one_of(words: Sequence[str]) -> Callable[[str], str]:

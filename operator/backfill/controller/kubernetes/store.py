@@ -1,5 +1,6 @@
 """One Backfill in a cluster, read from a cache and written to the API server."""
 
+import posixpath
 from collections.abc import Callable, Iterator, Set
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -8,6 +9,7 @@ from pydantic import ValidationError
 
 from backfill.api.backfill import API_VERSION, KIND, Backfill, BackfillSpec, BackfillStatus, ObjectMeta, unread
 from backfill.api.errors import BadInput, InvalidManifest, Problem
+from backfill.api.locations import is_below
 from backfill.api.problems import problems_of, read_json
 from backfill.api.rules import check_spec
 from backfill.controller.interfaces import ConflictError
@@ -38,14 +40,17 @@ class KubernetesStore:
         uid: str,
         *,
         default_workspace: str | None = None,
+        workspaces_below: str | None = None,
         on_status: OnStatus = lambda before, after: None,
     ):
-        """``default_workspace`` is for Backfills that name none."""
+        """``default_workspace`` is for Backfills that name none. ``workspaces_below`` is where each namespace has a part of its
+        own, outside of which the operator does not use its own rights."""
         self._cluster = cluster
         self._backfills = backfills
         self._namespace, self._name = key
         self._uid = uid
         self._default_workspace = default_workspace
+        self._workspaces_below = workspaces_below
         self._on_status = on_status
         self._raw: Manifest | None = None
         self._parsed: Backfill | None = None
@@ -79,7 +84,21 @@ class KubernetesStore:
         base = spec.workspace or self._default_workspace
         if base is None:
             raise BadInput(_NO_WORKSPACE)
-        return Workspace(base, spec.workspace_catalog).child(self._namespace, self._name)
+        place = Workspace.below(base, spec.workspace_catalog, self._namespace, self._name)
+        if problem := self._trespass(spec, place.uri):
+            raise BadInput(problem)
+        return place
+
+    def _trespass(self, spec: BackfillSpec, uri: str) -> Problem | None:
+        """Why the operator does not use a workspace with its own rights: credentials of its own, or volumes that it mounts."""
+        below = self._workspaces_below
+        if below is None or spec.planning.run_in == "Pod":
+            return None  # a Secret makes no difference: what it lacks is taken from the operator's environment
+        allowed = posixpath.join(below, self._namespace)
+        if is_below(uri, allowed):
+            return None
+        fix = f"name {allowed} or a directory below it, or set planning.runIn: Pod"
+        return Problem("spec.workspace", f"{uri} is not below {allowed}, which is for namespace {self._namespace}", fix)
 
     def writers_of(self, tables: Set[str]) -> Iterator[Backfill]:
         """Other Backfills of the cluster, as far as this operator looks after them, that have an output in one of the tables."""
@@ -176,8 +195,10 @@ class KubernetesStore:
         status, deleted = backfill.status, backfill.metadata.deletion_timestamp is not None
         if status.plan_id is None and not deleted:
             problems = check_spec(backfill.spec)
-            if backfill.spec.workspace is None and self._default_workspace is None:
-                problems.append(_NO_WORKSPACE)
+            try:
+                self.workspace(backfill.spec)
+            except BadInput as error:
+                problems += error.problems
             if problems:
                 raise InvalidManifest(problems)
         return backfill

@@ -5,7 +5,10 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Literal, TypeVar
 from urllib.parse import urlencode
@@ -42,6 +45,9 @@ _RETRIES = 4
 _FIRST_WAIT_SECONDS = 0.2
 _LONGEST_WAIT_SECONDS = 10.0
 _CONNECTIONS = 32
+_MOST_LINE_BYTES = 2**20
+_SAME_TIME = timedelta(seconds=2)
+"""An answer tells its time in whole seconds, and comes a moment later."""
 _USER_AGENT = "backfill-operator"
 
 
@@ -94,6 +100,12 @@ class Transport:
         self._throttle = throttle
         self._on_request = on_request
         self._sleep = sleep
+        self._ahead = timedelta()
+
+    @property
+    def now(self) -> datetime:
+        """The time by the API server's clock, as its last answer told it; until then by that of this machine."""
+        return datetime.now(UTC) - self._ahead
 
     def send(self, call: Call) -> bytes:
         """The body of the answer. A request whose answer was lost is sent again: it may have been done already.
@@ -116,6 +128,9 @@ class Transport:
             for chunk in answer.stream(decode_content=True):
                 *lines, rest = (rest + chunk).split(b"\n")
                 yield from lines
+                if len(rest) > _MOST_LINE_BYTES:
+                    yield rest
+                    rest = b""
         except (urllib3.exceptions.HTTPError, OSError) as error:
             _LOG.debug("%s %s broke off: %s", call.verb, call.where, error)
         finally:
@@ -153,6 +168,7 @@ class Transport:
         try:
             answer = self._request(call)
             status = answer.status
+            self._note_time(answer)
             if status < HTTPStatus.BAD_REQUEST:
                 return answer
             error = error_of(status, answer.data, call.verb, call.resource, call.where)
@@ -163,6 +179,11 @@ class Transport:
         if isinstance(error, Unreachable):
             raise _Later(error, _retry_after(answer))
         raise error
+
+    def _note_time(self, answer: BaseHTTPResponse) -> None:
+        with suppress(ValueError, TypeError):
+            ahead = datetime.now(UTC) - parsedate_to_datetime(answer.headers["Date"])
+            self._ahead = ahead if abs(ahead) > _SAME_TIME else timedelta()
 
     def _request(self, call: Call) -> BaseHTTPResponse:
         configuration = self._client.configuration

@@ -195,7 +195,8 @@ class Relisting:
     def _list(self, watched: Watched) -> bool:
         try:
             places: Sequence[str | None] = self._namespaces or (None,)
-            listings = [self._cluster.list(watched.resource, place, labels=watched.labels) for place in places]
+            essence = watched.cache.essence
+            listings = [self._cluster.list(watched.resource, place, labels=watched.labels, essence=essence) for place in places]
         except KindMissing:
             return False
         oldest = min((listing.resource_version for listing in listings), key=int)

@@ -51,7 +51,7 @@ def end_attempt(observed: Observed, draft: Draft, attempt: Attempt) -> None:
 
 def close_attempt(draft: Draft, outcome: str, ended_at: datetime, message: str) -> None:
     """Records the end of an attempt; nobody is at work after it."""
-    told = redact(message, {})
+    told = redact(message)
     draft.change_attempt(outcome=outcome, finished_at=ended_at, message=told, unheard_since=None, stopping_since=None)
     idle = {"eta": None, "rows_per_second": None, "rate": "", "executors": 0}
     draft.set(progress=draft.status.progress.model_copy(update=idle))
@@ -70,7 +70,7 @@ def _ended_at(observed: Observed, attempt: Attempt) -> datetime:
 def _why(observed: Observed, missing: int) -> str:
     if missing:
         return f"its driver says that it has finished, but {missing} of {observed.plan.steps} steps are not committed"
-    if observed.report is not None and observed.report.message:
+    if observed.report is not None and observed.report.phase == "Failed" and observed.report.message:
         return observed.report.message
     return _exit_in_words(observed.driver)
 

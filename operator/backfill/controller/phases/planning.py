@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from backfill.api.backfill import BackfillSpec, Progress, SourceStatus
+from backfill.api.backfill import Progress, SourceStatus
 from backfill.api.conditions import ConditionType, Reason
 from backfill.api.errors import BadInput
 from backfill.controller.coordinate import steps_in_words
@@ -11,6 +11,7 @@ from backfill.controller.draft import Draft, in_lines
 from backfill.controller.jobs import PlanJob, PlanResult, RecoverJob
 from backfill.controller.observed import Observed
 from backfill.controller.phases.obstacles import obstructed
+from backfill.controller.phases.remarks import remarks
 from backfill.controller.phases.work import work
 from backfill.planning.plan import PlanHeader
 from backfill.planning.workspace import Workspace
@@ -37,13 +38,15 @@ def plan(observed: Observed, draft: Draft) -> Next:
     if made.phase == "Failed":
         _record_failure(draft, made.error)
         return Next(actions=(CancelJob(),), at_rest=True)
-    _record(draft, made.result, observed.rivals)
-    _say_what_is_not_validated(observed.backfill.spec, draft)
+    if isinstance(made.result, PlanResult) and (refused := made.result.refused(observed.backfill.spec)):
+        draft.fail_input(_PLANNED, refused)
+        return Next(actions=(CancelJob(),), at_rest=True)
+    _record(draft, made.result, observed)
     return Next(requeue_seconds=0)
 
 
 def _workspace(observed: Observed) -> Workspace:
-    return Workspace(observed.workspace, observed.backfill.spec.workspace_catalog)
+    return Workspace.of(observed.backfill, observed.workspace)
 
 
 def _recover(observed: Observed, draft: Draft, plan_id: str) -> Next:
@@ -55,6 +58,7 @@ def _recover(observed: Observed, draft: Draft, plan_id: str) -> Next:
         if isinstance(read, Next):
             return read
         if isinstance(read.result, PlanHeader):
+            draft.set(plan_digest=read.result.digest)
             _say_ready(draft, read.result)
             return Next(actions=(CancelJob(),), requeue_seconds=0)  # the header is kept by then
         lost = f"{lost}; {read.error}"
@@ -91,16 +95,19 @@ def _record_failure(draft: Draft, error: Exception | None) -> None:
         draft.fail(_PLANNED, Reason.PLANNING_FAILED, str(error))
 
 
-def _record(draft: Draft, result: object, warnings: tuple[str, ...]) -> None:
+def _record(draft: Draft, result: object, observed: Observed) -> None:
     if not isinstance(result, PlanResult):
         raise TypeError(f"a plan job gave {type(result).__name__}")
     header = result.header
     draft.set(
         plan_id=header.plan_id,
+        plan_digest=header.digest,
         progress=Progress(steps=header.steps, summary=steps_in_words(0, header.steps)),
         sources=expected(header),
         outputs=result.outputs,
     )
+    spec = observed.backfill.spec
+    warnings = (*result.to_approve(spec), *observed.rivals, *remarks(spec, header, local=observed.local))
     _say_ready(draft, header, warnings)
 
 
@@ -108,13 +115,6 @@ def _say_ready(draft: Draft, header: PlanHeader, warnings: tuple[str, ...] = ())
     files = sum(source.files for source in header.sources)
     message = f"{header.steps:,} steps, about {header.rows:,} rows in {files:,} files"
     draft.condition(_PLANNED, "True", Reason.PLAN_READY, "\n".join((message, *warnings, *header.warnings)))
-
-
-def _say_what_is_not_validated(spec: BackfillSpec, draft: Draft) -> None:
-    unchecked = ", ".join(output.name for output in spec.outputs if output.validate_ is not None)
-    if unchecked:
-        message = f"this version does not compare results with production; not validated: {unchecked}"
-        draft.condition(ConditionType.VALIDATED, "False", Reason.NOT_VALIDATED, message)
 
 
 def expected(header: PlanHeader) -> tuple[SourceStatus, ...]:

@@ -1,5 +1,6 @@
 """From a staged result to a published one, one output after another."""
 
+from backfill.api.approval import may_delete_unreplaced, waits
 from backfill.api.backfill import Output, OutputStatus, PublishMode
 from backfill.api.conditions import ConditionType, Reason
 from backfill.api.errors import PublishConflict, ResultLost
@@ -7,6 +8,7 @@ from backfill.controller.decision import CancelJob, Next
 from backfill.controller.draft import Draft
 from backfill.controller.jobs import PublishJob, PublishResult, staged_outputs
 from backfill.controller.observed import Observed
+from backfill.controller.phases.open_results import unreplaced
 from backfill.controller.phases.work import work
 
 _PUBLISHED = ConditionType.PUBLISHED
@@ -15,21 +17,37 @@ _PUBLISHED = ConditionType.PUBLISHED
 def publish(observed: Observed, draft: Draft) -> Next:
     """Publishes what may be published without a person, then waits for approval of the rest."""
     _record_result(observed, draft)
-    waiting = _to_publish(observed, draft)
-    approved = [output for output in waiting if output.publish.approval == "Automatic"]
+    left, staged = _to_publish(observed, draft), {status.name: status for status in draft.status.outputs}
+    approved = [output for output in left if not waits(output, staged[output.name])]
     if approved:
         return _publish_one(observed, draft, approved[0])
-    if waiting:
-        names = ", ".join(output.name for output in waiting)
-        draft.condition(_PUBLISHED, "Unknown", Reason.WAITING_FOR_APPROVAL, _waits(observed, draft, names))
+    if left:
+        draft.condition(_PUBLISHED, "Unknown", Reason.WAITING_FOR_APPROVAL, _waits(observed, draft, left))
         return Next(at_rest=True)
     _succeed(observed, draft)
     return Next(at_rest=True)
 
 
-def _waits(observed: Observed, draft: Draft, names: str) -> str:
-    what = f"waits for approval to publish {names}"
-    return what if observed.local else f"{what}. Look at the branches in status.outputs, then run: {draft.kubectl('approve')}"
+def _waits(observed: Observed, draft: Draft, outputs: list[Output]) -> str:
+    """Whoever approves has to know what is deleted and not replaced, and what is appended for the second time."""
+    what = f"waits for approval to publish {', '.join(output.name for output in outputs)}"
+    staged, spec = {status.name: status for status in draft.status.outputs}, observed.backfill.spec
+    losses = [
+        unreplaced(staged[output.name], spec.window) for output in outputs if may_delete_unreplaced(output, staged[output.name])
+    ]
+    late = draft.status.progress.rows_dropped_late
+    if late and any(output.publish.mode is PublishMode.REPLACE for output in outputs):
+        losses.append(f"{late:,} rows were dropped as late: what they would have added is missing from the results")
+    how = "" if observed.local else f"Look at the branches in status.outputs, then run: {draft.kubectl('approve')}"
+    return "\n".join(filter(None, (what, *_warned(observed, draft, outputs), *losses, how)))
+
+
+def _warned(observed: Observed, draft: Draft, outputs: list[Output]) -> list[str]:
+    """What planning said of publishing these outputs."""
+    planned = draft.find(ConditionType.PLANNED)
+    places = (index for index, output in enumerate(observed.backfill.spec.outputs) if output in outputs)
+    prefixes = tuple(f"spec.outputs[{index}].publish: " for index in places)
+    return [line for line in (planned.message.splitlines() if planned else ()) if line.startswith(prefixes)]
 
 
 def _to_publish(observed: Observed, draft: Draft) -> list[Output]:

@@ -10,6 +10,7 @@ from backfill.controller.jobs import PlanJob, VerifyJob
 from backfill.controller.observed import Observed, next_attempt_number
 from backfill.controller.phases.attempts import end_attempt, react
 from backfill.controller.phases.obstacles import obstructed
+from backfill.controller.phases.open_results import by_clock
 from backfill.controller.phases.pending import begin_again, watch_pending
 from backfill.controller.phases.silence import until_silent, watch_silence
 from backfill.controller.phases.work import work
@@ -83,7 +84,10 @@ def _watch(observed: Observed, draft: Draft, attempt: Attempt) -> Next:
         return silent
     report = observed.report
     if report is not None and report.phase == "Running":
-        draft.condition(_RUNNING, "True", Reason.REPLAYING, f"attempt {attempt.number} is reading")
+        dropping = "".join(f"; {output.name}: {by_clock(output)}" for output in draft.status.outputs if output.by_clock)
+        draft.condition(_RUNNING, "True", Reason.REPLAYING, f"attempt {attempt.number} is reading{dropping}")
+    elif report is not None and report.phase == "Starting" and report.message:
+        draft.condition(_RUNNING, "Unknown", Reason.STARTING, f"attempt {attempt.number} is starting: {report.message}")
     elif (running := draft.find(_RUNNING)) is not None and running.reason in _BEFORE_READING:
         draft.condition(_RUNNING, "Unknown", Reason.STARTING, f"attempt {attempt.number} is starting")
     wanted = assignment(observed, attempt.number, report)

@@ -1,11 +1,12 @@
 """After the last step: count what the branches hold and remove what failed tasks left behind."""
 
-from backfill.api.backfill import OutputStatus, Progress
+from backfill.api.backfill import OutputStatus, Window
 from backfill.api.conditions import ConditionType, Reason
 from backfill.controller.decision import CancelJob, Next
 from backfill.controller.draft import Draft
 from backfill.controller.jobs import SettleJob, SettleResult, Totals, staged_outputs
 from backfill.controller.observed import Observed
+from backfill.controller.phases.open_results import left_out
 from backfill.controller.phases.publishing import reason_of
 from backfill.controller.phases.work import work
 
@@ -22,26 +23,19 @@ def settle(observed: Observed, draft: Draft) -> Next:
     if counted.phase == "Failed":
         draft.fail(ConditionType.PUBLISHED, reason_of(counted.error), f"the staged result can not be read: {counted.error}")
         return Next(actions=(CancelJob(),), at_rest=True)
-    _record(draft, counted.result)
+    _record(draft, counted.result, observed.backfill.spec.window)
     return Next(requeue_seconds=0)
 
 
-def _record(draft: Draft, result: object) -> None:
+def _record(draft: Draft, result: object, window: Window) -> None:
+    """What is missing is said before anything is published: whoever approves it has to know."""
     if not isinstance(result, SettleResult):
         raise TypeError(f"a settle job gave {type(result).__name__}")
     draft.set(outputs=tuple(_counted(output, result.totals[output.name]) for output in draft.status.outputs))
-    progress = draft.status.progress
-    message = f"all {progress.steps:,} steps are committed{_left_open(progress)}"
-    draft.condition(_RUNNING, "False", Reason.ALL_STEPS_COMMITTED, message)
-
-
-def _left_open(progress: Progress) -> str:
-    """Told before anything is published: who approves it has to know what is missing."""
-    number = progress.open_at_end
-    if not number:
-        return ""
-    what = "1 result of the window is" if number == 1 else f"{number:,} results of the window are"
-    return f"; {what} left out, still open when the input ended: a longer window.drain lets them close"
+    missing = (left_out(output, window) for output in draft.status.outputs)
+    message = f"all {draft.status.progress.steps:,} steps are committed"
+    left = f"files of failed tasks were left: {result.left_behind}" if result.left_behind else ""
+    draft.condition(_RUNNING, "False", Reason.ALL_STEPS_COMMITTED, "; ".join(filter(None, (message, *missing, left))))
 
 
 def _counted(output: OutputStatus, totals: Totals) -> OutputStatus:

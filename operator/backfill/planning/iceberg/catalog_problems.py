@@ -38,9 +38,9 @@ def lasts(error: Exception) -> bool:
 
 
 def _properties(name: str) -> dict[str, str]:
-    from pyiceberg.utils.config import Config
+    from backfill.planning.iceberg.catalogs import catalog_properties
 
-    return {key: str(value) for key, value in (Config().get_catalog_config(name) or {}).items()}
+    return {key: str(value) for key, value in catalog_properties(name).items()}
 
 
 def _wrong_property(properties: dict[str, str], error: Exception) -> tuple[str, str, str] | None:

@@ -1,8 +1,20 @@
-"""Filters: from a source's ``filter`` and ``regions`` to one expression, as text for the plan and bound for pruning."""
+"""Filters: from a source's ``filter`` and ``regions`` to one expression, for planner and reader alike."""
 
 import difflib
+from collections.abc import Callable
+from functools import partial
 
-from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, GreaterThanOrEqual, LessThan
+from pyiceberg.expressions import (
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    NotIn,
+    NotNull,
+    Or,
+)
 from pyiceberg.expressions.literals import Literal, LongLiteral
 from pyiceberg.expressions.parser import parse
 from pyiceberg.expressions.visitors import bind, rewrite_not
@@ -12,22 +24,32 @@ from pyparsing import ParseException
 
 from backfill.api.backfill import Source
 from backfill.api.errors import Problem
+from backfill.planning.plan import SourceInput
 from backfill.planning.timestamps import Ticks
 
 
-def parse_filter(source: Source, schema: Schema, field: str, problems: list[Problem]) -> tuple[str | None, BooleanExpression]:
-    """A source's filters as PyIceberg's expression syntax and as an expression; mistakes are added to ``problems``."""
-    texts = [(source.filter, f"{field}.filter")] if source.filter else []
+def check_filters(source: Source, schema: Schema, field: str) -> list[Problem]:
+    """What is wrong with the filters of a source for a table of this schema."""
+    problems: list[Problem] = []
+    if source.filter:
+        problems += _problems(source.filter, partial(parse, source.filter), schema, source.table, f"{field}.filter")
     if source.regions is not None:
-        values = ", ".join(_quoted(value) for value in source.regions.in_)
-        texts.append((f"{source.regions.column} in ({values})", f"{field}.regions"))
-    whole: BooleanExpression = AlwaysTrue()
-    for text, where in texts:
-        expression = _parse(text, schema, source.table, where, problems)
-        whole = And(whole, expression) if expression is not None else whole
-    if not texts:
-        return None, whole
-    return " and ".join(f"({text})" for text, _ in texts), whole
+        column, values = source.regions.column, source.regions.in_
+        text = f"{column} in ({', '.join(values)})"
+        problems += _problems(text, lambda: In(term=column, literals=values), schema, source.table, f"{field}.regions")
+    return problems
+
+
+def row_filter(source: SourceInput) -> BooleanExpression:
+    """Which rows of a planned source are read: those for which all its filters are true.
+
+    As in SQL, what compares a null is neither true nor false, also where it is negated: only ``is null`` finds nulls. PyIceberg
+    says the same of ``!=``, but not of ``not in``.
+    """
+    whole: BooleanExpression = parse(source.row_filter) if source.row_filter else AlwaysTrue()
+    if source.region_column is not None and source.regions is not None:
+        whole = And(whole, In(term=source.region_column, literals=source.regions))
+    return _without_nulls(rewrite_not(whole))
 
 
 def in_range(column: str, ticks: Ticks, start_us: int, end_us: int) -> BooleanExpression:
@@ -44,26 +66,30 @@ class _Nanoseconds(LongLiteral):
         return self
 
 
-def _quoted(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
+def _without_nulls(expression: BooleanExpression) -> BooleanExpression:
+    match expression:
+        case And():
+            return And(_without_nulls(expression.left), _without_nulls(expression.right))
+        case Or():
+            return Or(_without_nulls(expression.left), _without_nulls(expression.right))
+        case NotIn():
+            return And(NotNull(term=expression.term), expression)
+    return expression
 
 
-def _parse(text: str, schema: Schema, table: str, where: str, problems: list[Problem]) -> BooleanExpression | None:
+def _problems(text: str, make: Callable[[], BooleanExpression], schema: Schema, table: str, where: str) -> list[Problem]:
     try:
-        expression = parse(text)
+        expression = make()
     except ParseException as error:
-        fix = "write it like region == 'us-east-1' and level in (1, 2)"
-        problems.append(Problem(where, f"{text!r} is not a filter PyIceberg can parse, from character {error.column} on", fix))
-        return None
+        fix = "write it like region == 'us-east-1' and level in (1, 2), and columns with other names like \"data-center\""
+        return [Problem(where, f"{text!r} is not a filter PyIceberg can parse, from character {error.column} on", fix)]
     except (ValueError, TypeError) as error:
-        problems.append(Problem(where, f"{text!r} is not a filter: {error}", "write it like region == 'us-east-1'"))
-        return None
+        return [Problem(where, f"{text!r} is not a filter: {error}", "write it like region == 'us-east-1'")]
     try:
         bind(schema, rewrite_not(expression), case_sensitive=True)
     except (ValueError, TypeError) as error:
-        problems.append(Problem(where, f"{text!r} does not fit table {table}: {error}", _columns(text, schema)))
-        return None
-    return expression
+        return [Problem(where, f"{text!r} does not fit table {table}: {error}", _columns(text, schema))]
+    return []
 
 
 def _columns(text: str, schema: Schema) -> str:

@@ -5,6 +5,7 @@ bounds of the timestamp column and, where there is a filter, by the other column
 generic records and dropped at once: an entry as objects takes some ten kilobytes.
 """
 
+import struct
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -28,18 +29,24 @@ from pyiceberg.manifest import (
     ManifestFile,
 )
 from pyiceberg.typedef import Record
+from pyiceberg.types import IntegerType, LongType, TimestampNanoType
+from pyiceberg.utils.schema_conversion import LOGICAL_FIELD_TYPE_MAPPING
 
 from backfill.api.errors import InvalidPlanInput, Problem
-from backfill.planning.files import UNKNOWN, ColumnRef, PartitionValues, SourceFiles, timestamp_column
+from backfill.planning.files import UNKNOWN, ColumnRef, PartitionValues, SourceFiles, column_ref, timestamp_column
 from backfill.planning.iceberg.deletes import DeleteIndex
 from backfill.planning.iceberg.filters import in_range
 from backfill.planning.iceberg.partitions import SpecReader, spec_reader
 from backfill.planning.iceberg.tables import PinnedTable
 from backfill.planning.timestamps import GREATEST_US, LEAST_US
 
+LOGICAL_FIELD_TYPE_MAPPING.setdefault(("timestamp-nanos", "long"), TimestampNanoType())
+"""PyIceberg writes partitions of nanoseconds, but does not read them."""
+
 _READERS = 4
 """Threads that read manifests: decoding holds the interpreter's lock, but waiting for the object store does not."""
-_BOUND_BYTES = 8
+_INT_BYTES, _LONG_BYTES = 4, 8
+"""Of a bound; a file older than an int's promotion to long has the int's."""
 
 
 @dataclass
@@ -114,8 +121,7 @@ class ManifestScan:
         self._pinned = pinned
         self._range = (start_us, end_us)
         self._progress = on_progress
-        names = _mapped_names(pinned, pinned.timestamp.field_id)
-        self.column = timestamp_column(pinned.source, cast("int | None", pinned.timestamp.initial_default), names)
+        self.column = timestamp_column(pinned.source, pinned.schema)
         expression = And(in_range(self.column.name, self.column.ticks, start_us, end_us), pinned.row_filter)
         read = partial(spec_reader, pinned.table.metadata, pinned.schema, expression=expression, column=self.column)
         self._partitions = _Partitions(lambda spec_id: read(spec_id=spec_id))
@@ -172,7 +178,7 @@ class ManifestScan:
             return
         rows, column = values[4], self.column.field_id
         nulls = _count(values[8], column)
-        lower, upper = _bound(values[10], column), _bound(values[11], column)
+        lower, upper = self._bound(values[10]), self._bound(values[11])
         if nulls == rows and (lower is None or upper is None):
             columns.without_timestamp += rows
             return
@@ -186,6 +192,11 @@ class ManifestScan:
         columns.path.append(values[1])
         columns.numbers.append((values[5], rows, lower_us, upper_us, bounded, nulls, partition, sequence))
         columns.group_starts.append(_row_group_starts(values[13], values[5]))
+
+    def _bound(self, bounds: Mapping[int, bytes] | None) -> int | None:
+        value = bounds.get(self.column.field_id) if bounds else None
+        known = (_INT_BYTES, _LONG_BYTES) if isinstance(self.column.kind, (IntegerType, LongType)) else (_LONG_BYTES,)
+        return int.from_bytes(value, "little", signed=True) if value and len(value) in known else None
 
     def _read_deletes(self, io: FileIO, manifest: ManifestFile) -> None:
         for entry, sequence in self._entries(io, manifest):
@@ -218,6 +229,7 @@ class ManifestScan:
             source=self._pinned.source,
             column=self.column,
             kafka_columns=_kafka_columns(self._pinned),
+            mapping=self._pinned.table.name_mapping(),
             open=partial(open_file, self._pinned.table.io),
             path=path,
             file_bytes=numbers[:, 0].copy(),
@@ -269,22 +281,22 @@ class ManifestScan:
 
 def _kafka_columns(pinned: PinnedTable) -> tuple[ColumnRef, ...]:
     names = (pinned.source.kafka_partition_column, pinned.source.kafka_offset_column)
-    found = [(name, pinned.schema.find_field(name).field_id) for name in names if name is not None]
-    return tuple(ColumnRef(name, field_id, _mapped_names(pinned, field_id)) for name, field_id in found)
-
-
-def _mapped_names(pinned: PinnedTable, field_id: int) -> tuple[str, ...] | None:
-    mapping = pinned.table.name_mapping()
-    if mapping is None:
-        return None
-    return tuple(name for name, field in mapping._field_by_name.items() if field.field_id == field_id)
+    return tuple(column_ref(pinned.schema, name) for name in names if name is not None)
 
 
 def _metrics_evaluator(pinned: PinnedTable) -> Callable[[DataFile], bool]:
     expression: BooleanExpression = pinned.row_filter
     if isinstance(expression, AlwaysTrue):
         return lambda entry: bool(entry._data[4])
-    return cast("Callable[[DataFile], bool]", _InclusiveMetricsEvaluator(pinned.schema, expression).eval)
+    evaluator = _InclusiveMetricsEvaluator(pinned.schema, expression)
+
+    def may_match(entry: DataFile) -> bool:
+        try:
+            return bool(evaluator.eval(entry))
+        except (ValueError, TypeError, ArithmeticError, struct.error):
+            return True  # metrics written as another type, before the column had its own
+
+    return may_match
 
 
 def _row_group_starts(offsets: list[int] | None, file_bytes: int) -> list[int] | None:
@@ -292,11 +304,6 @@ def _row_group_starts(offsets: list[int] | None, file_bytes: int) -> list[int] |
     if not offsets or offsets[-1] >= file_bytes or any(later <= earlier for earlier, later in pairwise(offsets)):
         return None
     return offsets
-
-
-def _bound(bounds: Mapping[int, bytes] | None, column: int) -> int | None:
-    value = bounds.get(column) if bounds else None
-    return int.from_bytes(value, "little", signed=True) if value and len(value) in (4, _BOUND_BYTES) else None
 
 
 def _count(counts: Mapping[int, int] | None, column: int) -> int:

@@ -1,12 +1,11 @@
 """What a file's partition values say: whether it can match, between which moments its rows lie, and identity values."""
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, cast
+from typing import Any
+from uuid import UUID
 
-from pyiceberg.conversions import to_json
+import numpy as np
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.expressions.visitors import expression_evaluator, inclusive_projection, manifest_evaluator
 from pyiceberg.manifest import ManifestFile
@@ -15,10 +14,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, MonthTransform, YearTransform
 from pyiceberg.typedef import Record
-from pyiceberg.types import PrimitiveType
-from pyiceberg.utils.datetime import datetime_to_micros
 
 from backfill.planning.files import PartitionValues, TimestampColumn
+from backfill.planning.iceberg.values import partition_text
+from backfill.planning.timestamps import bounded_us
 
 _HOUR_US = 3_600_000_000
 _DAY_US = 24 * _HOUR_US
@@ -37,24 +36,19 @@ class SpecReader:
 
     def values(self, partition: Record) -> PartitionValues:
         """What a partition tells about its rows."""
-        identity: dict[str, object] = {}
+        identity: dict[int, Any] = {}
         lower, upper = None, None
         for position, field in enumerate(self.spec.fields):
             value = partition[position]
             if isinstance(field.transform, IdentityTransform):
-                identity[str(field.source_id)] = self._json(field, value)
+                identity[field.source_id] = value
             span = _span_us(field, value, self.column) if field.source_id == self.column.field_id else None
             if span is not None:
                 lower = span[0] if lower is None else max(lower, span[0])
                 upper = span[1] if upper is None else min(upper, span[1])
         bounds = None if lower is None or upper is None else (lower, upper)
-        return PartitionValues(json.dumps(identity, sort_keys=True), bounds)
-
-    def _json(self, field: PartitionField, value: Any) -> object:
-        source = self.schema._lazy_id_to_field.get(field.source_id)
-        if value is None or source is None or not isinstance(source.field_type, PrimitiveType):
-            return None
-        return cast(object, to_json(source.field_type, value))
+        numbers = {field_id: value for field_id, value in identity.items() if value is None or isinstance(value, int)}
+        return PartitionValues(partition_text(self.schema, identity), bounds, numbers)
 
 
 def spec_reader(
@@ -64,13 +58,19 @@ def spec_reader(
     spec = metadata.specs()[spec_id]
     projected = inclusive_projection(schema, spec)(expression)
     partition_schema = Schema(*spec.partition_type(schema).fields)
+    evaluate = expression_evaluator(partition_schema, projected, case_sensitive=True)
     return SpecReader(
         spec,
         schema,
         column,
-        expression_evaluator(partition_schema, projected, case_sensitive=True),
+        lambda partition: evaluate(Record(*map(_as_literal, partition._data))),
         manifest_evaluator(spec, schema, projected),
     )
+
+
+def _as_literal(value: Any) -> Any:
+    """A partition value as the literals of filters have it: a UUID is its bytes there."""
+    return value.bytes if isinstance(value, UUID) else value
 
 
 def _span_us(field: PartitionField, value: Any, column: TimestampColumn) -> tuple[int, int] | None:
@@ -81,18 +81,21 @@ def _span_us(field: PartitionField, value: Any, column: TimestampColumn) -> tupl
         case IdentityTransform():
             return column.ticks.floor_us(value), column.ticks.floor_us(value)
         case HourTransform():
-            return value * _HOUR_US, (value + 1) * _HOUR_US - 1
+            return _span(value * _HOUR_US, (value + 1) * _HOUR_US)
         case DayTransform():
-            return value * _DAY_US, (value + 1) * _DAY_US - 1
+            return _span(value * _DAY_US, (value + 1) * _DAY_US)
         case MonthTransform():
-            return _month_us(value), _month_us(value + 1) - 1
+            return _span(_month_us(value), _month_us(value + 1))
         case YearTransform():
-            return _month_us(value * _MONTHS_PER_YEAR), _month_us((value + 1) * _MONTHS_PER_YEAR) - 1
+            return _span(_month_us(value * _MONTHS_PER_YEAR), _month_us((value + 1) * _MONTHS_PER_YEAR))
         case _:
             return None
 
 
+def _span(start_us: int, end_us: int) -> tuple[int, int]:
+    return bounded_us(start_us), bounded_us(end_us - 1)
+
+
 def _month_us(months: int) -> int:
-    """The first moment of a month, counted from January 1970."""
-    year, month = divmod(months, _MONTHS_PER_YEAR)
-    return datetime_to_micros(datetime(1970 + year, month + 1, 1))
+    """The first moment of a month, counted from January 1970; also of those that no calendar of Python has."""
+    return int(np.datetime64(months, "M").astype("datetime64[D]").astype(np.int64)) * _DAY_US

@@ -4,13 +4,12 @@ import os
 import time
 from collections.abc import Mapping
 from functools import lru_cache
-from pathlib import Path
 
 from pyarrow.fs import FileSystem
 from pyiceberg.io.pyarrow import PyArrowFileIO
-from pyiceberg.utils.config import Config
 
-from backfill.api.catalogs import CATALOGS_VARIABLE, mounted_properties
+from backfill.planning.iceberg.catalogs import catalog_properties
+from backfill.planning.reach import require_location
 
 _STORES = ("s3.", "client.", "gcs.", "adls.", "hdfs.")
 _REOPEN_SECONDS = 600.0
@@ -31,9 +30,7 @@ def store_properties(catalog: str, environment: Mapping[str, str] = os.environ) 
     """What a catalog says of object stores, by PyIceberg's names; ``s3.endpoint`` and ``s3.region`` else from the AWS
     variables of the environment. What is left out is found by each library in its own way, as for a pod's identity.
     """
-    told = {name: str(value) for name, value in (Config().get_catalog_config(catalog) or {}).items()}
-    if directory := environment.get(CATALOGS_VARIABLE):
-        told |= mounted_properties(Path(directory), catalog)
+    told = {name: str(value) for name, value in catalog_properties(catalog, environment).items()}
     properties = {name: value for name, value in told.items() if name.startswith(_STORES)}
     if endpoint := environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL"):
         properties.setdefault("s3.endpoint", endpoint)
@@ -47,4 +44,5 @@ def store_properties(catalog: str, environment: Mapping[str, str] = os.environ) 
 
 @lru_cache(maxsize=8)
 def _opened(scheme: str, bucket: str, catalog: str, period: int) -> FileSystem:
+    require_location(scheme, bucket)
     return PyArrowFileIO(store_properties(catalog)).fs_by_scheme(scheme, bucket)

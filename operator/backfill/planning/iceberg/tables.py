@@ -4,19 +4,21 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyiceberg.types import IntegerType, LongType, NestedField
 
 from backfill.api.backfill import Source
 from backfill.api.errors import InvalidPlanInput, Problem, first_line
 from backfill.api.quantities import format_time, to_us
 from backfill.planning.iceberg.catalog_problems import catalog_problem, lasts
-from backfill.planning.iceberg.filters import parse_filter
+from backfill.planning.iceberg.catalogs import open_catalog
+from backfill.planning.iceberg.filters import check_filters, row_filter
+from backfill.planning.iceberg.locations import ambiguous_locations
 from backfill.planning.plan import SourceInput
 from backfill.planning.timestamps import describe_us
 
@@ -38,7 +40,7 @@ class PinnedTable:
 
 
 class Catalogs:
-    """The catalogs of one planning, each opened once. Connection properties come from PyIceberg's configuration."""
+    """The catalogs of one planning, each opened once."""
 
     def __init__(self) -> None:
         self._opened: dict[str, Catalog] = {}
@@ -72,12 +74,14 @@ class Catalogs:
                     "set scan-planning-mode: client in the catalog's properties",
                 )
             )
+        if ambiguous := tuple(ambiguous_locations(table, name, field)):
+            raise InvalidPlanInput(ambiguous)
         return table
 
     def _catalog(self, name: str, field: str) -> Catalog:
         if name not in self._opened:
             try:
-                self._opened[name] = load_catalog(name)
+                self._opened[name] = open_catalog(name)
             except Exception as error:
                 raise InvalidPlanInput(catalog_problem(name, field, error)) from error
         return self._opened[name]
@@ -94,7 +98,7 @@ def pin(catalogs: Catalogs, source: Source, field: str) -> PinnedTable:
     schema = _schema_of(table, snapshot, source)
     problems: list[Problem] = []
     timestamp = _timestamp_field(schema, source, field, problems)
-    text, expression = parse_filter(source, schema, field, problems)
+    problems += check_filters(source, schema, field)
     _check_kafka_columns(schema, source, field, problems)
     if timestamp is None or problems:
         raise InvalidPlanInput(problems)
@@ -108,11 +112,13 @@ def pin(catalogs: Catalogs, source: Source, field: str) -> PinnedTable:
         timestamp_field_id=timestamp.field_id,
         timestamp_type="long" if isinstance(timestamp.field_type, IntegerType) else str(timestamp.field_type),
         timestamp_unit=source.timestamp_unit,
-        row_filter=text,
+        row_filter=source.filter,
+        region_column=source.regions.column if source.regions else None,
+        regions=source.regions.in_ if source.regions else None,
         kafka_partition_column=source.kafka.partition_column,
         kafka_offset_column=source.kafka.offset_column,
     )
-    return PinnedTable(field, table, snapshot, schema, timestamp, expression, pinned)
+    return PinnedTable(field, table, snapshot, schema, timestamp, row_filter(pinned), pinned)
 
 
 def check_pinned(catalogs: Catalogs, source: SourceInput, field: str) -> None:
@@ -168,12 +174,33 @@ def _pin_snapshot(table: Table, source: Source, field: str) -> Snapshot:
     if wish.as_of is None:
         return current
     log = table.history()
-    entry = next((entry for entry in reversed(log) if entry.timestamp_ms * 1000 <= to_us(wish.as_of)), None)
-    if entry is None:
-        return _no_snapshot(table, source, field, f"{source.table} has no snapshot as old as {format_time(wish.as_of)}")
-    return table.snapshot_by_id(entry.snapshot_id) or _no_snapshot(
-        table, source, field, f"snapshot {entry.snapshot_id}, current in {source.table} at {format_time(wish.as_of)}, has expired"
-    )
+    place = next((place for place in reversed(range(len(log))) if log[place].timestamp_ms * 1000 <= to_us(wish.as_of)), None)
+    moment = format_time(wish.as_of)
+    if place is None:
+        return _no_snapshot(table, source, field, f"{source.table} has no snapshot as old as {moment}")
+    found = table.snapshot_by_id(log[place].snapshot_id)
+    if found is None:
+        what = f"snapshot {log[place].snapshot_id}, current in {source.table} at {moment}, has expired"
+        return _no_snapshot(table, source, field, what)
+    if place + 1 < len(log) and not _follows(table, log[place + 1].snapshot_id, found):
+        what = (
+            f"the snapshot current in {source.table} at {moment} is unknown: after snapshot {found.snapshot_id}, snapshots have "
+            "expired or were rolled back"
+        )
+        return _no_snapshot(table, source, field, what)
+    return found
+
+
+def _follows(table: Table, snapshot_id: int, earlier: Snapshot) -> bool:
+    """Whether no other snapshot can have been current between two neighbors in the history. Expiring a snapshot takes it
+    out of the history, and may leave its child without a parent."""
+    later = table.snapshot_by_id(snapshot_id)
+    if later is None:
+        return False
+    first, second = earlier.sequence_number, later.sequence_number  # format version 1 has none, or zeros
+    if first and second == first + 1:
+        return True
+    return any(ancestor.snapshot_id == earlier.snapshot_id for ancestor in ancestors_of(later, table.metadata))
 
 
 def _no_snapshot(table: Table, source: Source, field: str, message: str) -> Snapshot:
@@ -218,6 +245,8 @@ def _timestamp_field(schema: Schema, source: Source, field: str, problems: list[
         problems.append(Problem(where, is_a, "use a timestamp column, or a long with timestampUnit"))
     elif unit is not None:
         problems.append(Problem(f"{field}.timestampUnit", f"{is_a}, which has its own unit", "leave timestampUnit out"))
+    if _is_repeated(schema, found.field_id):
+        problems.append(_repeated(column, source, where))
     return found
 
 
@@ -233,3 +262,15 @@ def _check_kafka_columns(schema: Schema, source: Source, field: str, problems: l
         elif not isinstance(found.field_type, (LongType, IntegerType)):
             is_a = f"column {column} of {source.table} is a {found.field_type}"
             problems.append(Problem(where, is_a, "use an int or long column"))
+        elif _is_repeated(schema, found.field_id):
+            problems.append(_repeated(column, source, where))
+
+
+def _is_repeated(schema: Schema, field_id: int) -> bool:
+    parent = schema._lazy_id_to_parent.get(field_id)
+    return parent is not None and (not schema.find_type(parent).is_struct or _is_repeated(schema, parent))
+
+
+def _repeated(column: str, source: Source, where: str) -> Problem:
+    message = f"column {column} of {source.table} is within a list or map"
+    return Problem(where, message, "name a column that a row has once")

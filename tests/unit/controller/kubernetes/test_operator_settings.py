@@ -25,7 +25,14 @@ def test_two_replicas_outside_of_pods_have_different_names() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--workers", "0"], ["--job-memory", "much"], ["--log-format", "xml"], ["--qps", "x"], ["--unknown"]],
+    [
+        ["--workers", "0"],
+        ["--job-memory", "much"],
+        ["--log-format", "xml"],
+        ["--qps", "x"],
+        ["--unknown"],
+        ["--workspaces-below", "s3://lake?"],
+    ],
     ids=" ".join,
 )
 def test_what_can_not_be_is_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:

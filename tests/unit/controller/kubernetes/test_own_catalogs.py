@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from backfill.api.catalogs import catalog_variables
+from backfill.api.catalogs import GivenCatalog
 from backfill.controller.kubernetes.credentials import with_own_catalogs
 
 
@@ -19,20 +19,19 @@ def mounted(tmp_path: Path) -> Path:
 
 def test_a_backfill_without_secrets_has_the_operators_catalogs(mounted: Path) -> None:
     assert with_own_catalogs({}, mounted) == {
-        "PYICEBERG_CATALOG__LAKE__URI": "https://lake",
-        "PYICEBERG_CATALOG__LAKE__CREDENTIAL": "of the lake",
-        "PYICEBERG_CATALOG__SEA__URI": "https://sea",
-        "PYICEBERG_CATALOG__SEA__CREDENTIAL": "of the sea",
+        "lake": GivenCatalog({"uri": "https://lake", "credential": "of the lake"}, own=True),
+        "sea": GivenCatalog({"uri": "https://sea", "credential": "of the sea"}, own=True),
     }
 
 
-@pytest.mark.parametrize("name", ["lake", "LAKE"])
+@pytest.mark.parametrize("name", ["lake", "LAKE", "la\N{KELVIN SIGN}e"])
 def test_a_backfills_catalog_gets_nothing_of_the_operators_of_that_name(mounted: Path, name: str) -> None:
-    variables = with_own_catalogs(catalog_variables(name, {"uri": "https://elsewhere"}), mounted)
-    lake = {key: value for key, value in variables.items() if "LAKE" in key}
-    assert lake == {"PYICEBERG_CATALOG__LAKE__URI": "https://elsewhere"}
-    assert variables["PYICEBERG_CATALOG__SEA__CREDENTIAL"] == "of the sea"
+    theirs = GivenCatalog({"uri": "https://elsewhere"})
+    catalogs = with_own_catalogs({name: theirs}, mounted)
+    assert set(catalogs) == {name, "sea"}
+    assert catalogs[name] == theirs
+    assert catalogs["sea"].properties["credential"] == "of the sea"
 
 
 def test_where_nothing_is_mounted_there_is_nothing_besides(tmp_path: Path) -> None:
-    assert with_own_catalogs({"PYICEBERG_CATALOG__LAKE__URI": "u"}, tmp_path / "none") == {"PYICEBERG_CATALOG__LAKE__URI": "u"}
+    assert with_own_catalogs({"lake": GivenCatalog({"uri": "u"})}, tmp_path / "none") == {"lake": GivenCatalog({"uri": "u"})}

@@ -1,0 +1,38 @@
+"""Which results wait for a person before they are published, and what a person's approval changes."""
+
+from backfill.api.backfill import Backfill, Output, OutputStatus, Publish, PublishMode
+from backfill.api.conditions import ConditionType, Reason, find_condition
+
+
+def waits(output: Output, status: OutputStatus) -> bool:
+    """Whether a staged result is published only after a person has said so."""
+    publish = output.publish
+    if publish.mode is PublishMode.NONE or status.snapshot_id is not None:
+        return False
+    return publish.approval == "Manual" or (publish.incomplete == "Wait" and may_delete_unreplaced(output, status))
+
+
+def may_delete_unreplaced(output: Output, status: OutputStatus) -> bool:
+    """Whether publishing deletes rows for which the result has, or may have, none: what had not closed, or was dropped
+    because it is older than the clock allows, is not in it."""
+    return output.publish.mode is PublishMode.REPLACE and (status.open_at_end != 0 or bool(status.by_clock))
+
+
+def approved(backfill: Backfill) -> dict[str, Publish]:
+    """What ``publish`` becomes when a person approves, for each output that it changes.
+
+    An approval covers an incomplete result only once the Backfill waits with it: before that nobody can know what is missing.
+    """
+    published = find_condition(backfill.status.conditions, ConditionType.PUBLISHED)
+    told = published is not None and published.reason == Reason.WAITING_FOR_APPROVAL
+    staged = {status.name: status for status in backfill.status.outputs}
+    changed = {}
+    for output in backfill.spec.outputs:
+        status, publish = staged.get(output.name), output.publish
+        if publish.mode is PublishMode.NONE:
+            continue
+        accepts = told and status is not None and status.snapshot_id is None and may_delete_unreplaced(output, status)
+        wanted = publish.model_copy(update={"approval": "Automatic", "incomplete": "Publish" if accepts else publish.incomplete})
+        if wanted != publish:
+            changed[output.name] = wanted
+    return changed

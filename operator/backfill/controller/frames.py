@@ -1,0 +1,83 @@
+"""Messages over a socket: JSON, each after its length. What arrives is only data, and no more of it than is allowed."""
+
+import json
+import select
+import socket
+import struct
+import time
+from typing import Any, Final
+
+MOST_BYTES: Final = 16 * 2**20
+"""Of one message. The header of a large plan takes two million."""
+_MOST_COLLECTIONS: Final = 500_000
+"""Lists and objects in a message: two characters of an empty one cost fifty bytes of memory."""
+_LENGTH = struct.Struct("!I")
+_PIECE = 2**18
+_SEND_SECONDS = 60.0
+
+
+class FrameError(OSError):
+    """The other end sends what is no message."""
+
+
+class Frames:
+    """One end of a socket. One thread sends and one receives."""
+
+    def __init__(self, connection: socket.socket, most_bytes: int = MOST_BYTES):
+        """Takes the socket over. ``most_bytes``: of one message that arrives."""
+        self._socket = connection
+        self._socket.settimeout(_SEND_SECONDS)
+        self._most_bytes = most_bytes
+        self._arrived = bytearray()
+
+    def send(self, message: object) -> None:
+        """Sends a message.
+
+        Raises:
+            OSError: the other end is gone, or takes nothing.
+        """
+        content = json.dumps(message, separators=(",", ":")).encode()
+        self._socket.sendall(_LENGTH.pack(len(content)) + content)
+
+    def receive(self, timeout_seconds: float | None = None) -> Any:
+        """The next message; None when it is not complete within the time. Without a time it waits.
+
+        Raises:
+            EOFError: the other end is gone.
+            OSError: it can not be heard, or sends what is no message.
+        """
+        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        while (message := self._complete()) is None:
+            left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+            if not select.select([self._socket], [], [], left)[0]:
+                return None
+            piece = self._socket.recv(_PIECE)
+            if not piece:
+                raise EOFError
+            self._arrived += piece
+        return message
+
+    def close(self) -> None:
+        """Closes the socket."""
+        self._socket.close()
+
+    def _complete(self) -> Any:
+        if len(self._arrived) < _LENGTH.size:
+            return None
+        (length,) = _LENGTH.unpack_from(self._arrived)
+        if length > self._most_bytes:
+            raise FrameError(f"a message of {length:,} bytes, of which {self._most_bytes:,} are taken")
+        end = _LENGTH.size + length
+        if len(self._arrived) < end:
+            return None
+        content = bytes(self._arrived[_LENGTH.size : end])
+        del self._arrived[:end]
+        if content.count(b"[") + content.count(b"{") > _MOST_COLLECTIONS:
+            raise FrameError(f"a message of more than {_MOST_COLLECTIONS:,} lists and objects")
+        try:
+            message = json.loads(content)
+        except (ValueError, RecursionError) as error:
+            raise FrameError(f"a message that is no JSON: {type(error).__name__}") from None
+        if not isinstance(message, dict):
+            raise FrameError("a message that is no object")
+        return message

@@ -1,0 +1,59 @@
+"""What is said of a plan that it cannot say of itself: fields without effect, and missing history where rows are replaced."""
+
+from collections.abc import Iterator
+
+from backfill.api.backfill import BackfillSpec, OrderingPolicy, PlanningOptions, PodOverrides, PublishMode
+from backfill.api.quantities import format_time, from_us
+from backfill.planning.plan import PlanHeader, SourceTotals
+
+_GAP = 10
+"""A source that has no rows in such a part of the window is spoken of where the window is replaced."""
+
+
+def remarks(spec: BackfillSpec, header: PlanHeader, *, local: bool) -> Iterator[str]:
+    """A sentence for each."""
+    idle = [*_idle_anywhere(spec), *(_idle_on_this_machine(spec) if local else _idle_on_a_cluster(spec))]
+    if idle:
+        yield f"without effect {'on this machine' if local else 'here'}: {', '.join(idle)}"
+    if any(output.publish.mode is PublishMode.REPLACE for output in spec.outputs):
+        for source in header.sources:
+            yield from _gap(source, header)
+
+
+def _idle_anywhere(spec: BackfillSpec) -> Iterator[str]:
+    policy = spec.ordering.policy
+    given = spec.ordering.allowed_lateness != type(spec.ordering)().allowed_lateness
+    if given and policy in {OrderingPolicy.EXACT, OrderingPolicy.UNORDERED}:
+        yield f"spec.ordering.allowedLateness with policy {policy}"
+
+
+def _idle_on_a_cluster(spec: BackfillSpec) -> Iterator[str]:
+    if spec.planning.run_in == "Operator" and spec.planning.memory != PlanningOptions().memory:
+        yield "spec.planning.memory with runIn: Operator"
+
+
+def _idle_on_this_machine(spec: BackfillSpec) -> Iterator[str]:
+    if spec.scaling != type(spec.scaling)():
+        yield "spec.scaling"
+    if spec.overrides.driver.model_copy(update={"memory": None}) != PodOverrides():
+        yield "fields of spec.overrides.driver other than memory"
+    if spec.overrides.executor != PodOverrides():
+        yield "spec.overrides.executor"
+    if spec.planning.run_in == "Pod":
+        yield "spec.planning.runIn"
+    if spec.planning.memory != PlanningOptions().memory:
+        yield "spec.planning.memory"
+    if any(catalog.secret_ref for catalog in spec.catalogs):
+        yield "spec.catalogs[].secretRef (PyIceberg's own configuration is used)"
+
+
+def _gap(source: SourceTotals, header: PlanHeader) -> Iterator[str]:
+    """The longest stretch of the window without a row of a source, if it is long."""
+    start_us, end_us = header.inputs.start_us, header.inputs.end_us
+    times = zip(header.step_starts_us, header.step_ends_us, source.step_rows, strict=True)
+    read = [(first, last) for first, last, rows in times if rows and last > start_us and first < end_us]
+    edges = zip([start_us, *(last for _, last in read)], [*(first for first, _ in read), end_us], strict=True)
+    first, last = max(edges, key=lambda edge: edge[1] - edge[0])
+    if (last - first) * _GAP >= end_us - start_us:
+        stretch = f"[{format_time(from_us(first))}, {format_time(from_us(last))})"
+        yield f"source {source.name} has no rows in {stretch}: what depends on them is deleted by Replace and not written anew"

@@ -1,0 +1,116 @@
+"""Appends that would bring rows a second time: what a table's history says of earlier publications of the same rows.
+
+Staged results and their state go with the Backfill; what it published stays, and so do the snapshots that say so, until they
+expire. A snapshot that was rolled back is not in the history, and its rows are not in the table.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
+
+from backfill.api.backfill import Output, PublishMode, Window
+from backfill.api.errors import Problem, PublishConflict
+from backfill.api.quantities import format_time, from_us, parse_time
+from backfill.outputs.result import NAME, NAMESPACE, OUTPUT, PLAN_ID, Result
+from backfill.outputs.staging import ROWS, summary_of
+from backfill.planning.iceberg.tables import Catalogs
+
+PUBLISHED_FROM = "backfill.published-from"
+"""In the summary of the snapshot that published a result: the snapshot of the branch that held it."""
+WINDOW_START = "backfill.window-start"
+WINDOW_END = "backfill.window-end"
+
+
+def window_in_summary(window: Window) -> dict[str, str]:
+    """What the snapshot that publishes a result says of its window."""
+    return {WINDOW_START: format_time(window.start), WINDOW_END: format_time(window.end)}
+
+
+def doubled_appends(
+    outputs: Sequence[Output], results: Sequence[Result], window: Window
+) -> tuple[dict[str, Problem], tuple[str, ...]]:
+    """By output, what is wrong with appending where the table has a publication of the same rows; and warnings where its
+    history does not reach far enough back to tell.
+
+    ``results`` name the plan. Raises BadInput where a table can not be opened.
+    """
+    catalogs, doubled, warnings = Catalogs(), {}, []
+    for index, (output, result) in enumerate(zip(outputs, results, strict=True)):
+        if output.publish.mode is not PublishMode.APPEND:
+            continue
+        metadata = catalogs.load_table(output.table, f"spec.outputs[{index}].table").metadata
+        history = list(ancestors_of(metadata.current_snapshot(), metadata))
+        earlier = next(_publications(history, result, window), None)
+        if earlier is not None:
+            doubled[output.name] = _problem(index, output, earlier)
+        elif history and not _reaches_back(history[-1], window):
+            warnings.append(
+                f"spec.outputs[{index}].publish: the history of {output.table} begins at {_time_of(history[-1])}; whether an "
+                "earlier run, of which the snapshot has expired, appended the same rows is unknown"
+            )
+    return doubled, tuple(warnings)
+
+
+def check_not_doubled(table: Table, result: Result, window: Window, base_snapshot_id: int | None) -> None:
+    """Checks that the same rows were not published since a backfill began.
+
+    Raises:
+        PublishConflict: they were.
+    """
+    earlier = next(_publications(_since(table.metadata, base_snapshot_id), result, window), None)
+    if earlier is not None:
+        raise PublishConflict(
+            f"table {'.'.join(table.name())} was given the same rows since the backfill began: {_describe(earlier)}; "
+            "to append them once more, start over with a new Backfill"
+        )
+
+
+def _since(metadata: TableMetadata, base_snapshot_id: int | None) -> Iterator[Snapshot]:
+    for snapshot in ancestors_of(metadata.current_snapshot(), metadata):
+        if snapshot.snapshot_id == base_snapshot_id:
+            return
+        yield snapshot
+
+
+def _publications(history: Iterable[Snapshot], result: Result, window: Window) -> Iterator[Snapshot]:
+    """Those that brought the rows of a result: for the same plan, or for a Backfill of its name in the same window."""
+    for snapshot in history:
+        summary = summary_of(snapshot)
+        if PUBLISHED_FROM not in summary or summary.get(OUTPUT) != result.output or summary.get(ROWS) == "0":
+            continue
+        same_name = (summary.get(NAMESPACE), summary.get(NAME)) == (result.namespace, result.backfill)
+        if summary.get(PLAN_ID) == result.plan_id or (same_name and _overlaps(summary, window)):
+            yield snapshot
+
+
+def _overlaps(summary: Mapping[str, str], window: Window) -> bool:
+    """A publication that does not name its window may have been of any."""
+    try:
+        start, end = parse_time(summary[WINDOW_START]), parse_time(summary[WINDOW_END])
+    except (KeyError, ValueError):
+        return True
+    return start < window.end and window.start < end
+
+
+def _reaches_back(oldest: Snapshot, window: Window) -> bool:
+    """Whether no publication of the window can be older: the table's first snapshot, or one from before there was anything
+    of the window to read."""
+    return oldest.sequence_number == 1 or from_us(oldest.timestamp_ms * 1000) <= window.start
+
+
+def _problem(index: int, output: Output, earlier: Snapshot) -> Problem:
+    message = f"{output.table} has these rows already, from {_describe(earlier)}; appending would double them"
+    fix = "publish with Replace, roll that snapshot back, or append again deliberately: approval: Manual and an approval"
+    return Problem(f"spec.outputs[{index}].publish", message, fix)
+
+
+def _describe(snapshot: Snapshot) -> str:
+    summary = summary_of(snapshot)
+    whose = f"Backfill {summary.get(NAMESPACE)}/{summary.get(NAME)}, plan {summary.get(PLAN_ID)}"
+    return f"snapshot {snapshot.snapshot_id} ({summary.get(ROWS, 'unknown')} rows at {_time_of(snapshot)}, {whose})"
+
+
+def _time_of(snapshot: Snapshot) -> str:
+    return format_time(from_us(snapshot.timestamp_ms * 1000))

@@ -1,0 +1,146 @@
+"""Opens catalogs: the one place where it is done, in the operator's jobs, in pods, in drivers and on a laptop.
+
+Wherever it is, code that a property names is loaded only where it is of the right kind (:mod:`import_points`), of what a
+catalog's server says of itself only known properties are taken, and a table's own properties do not say how its files
+are opened. A process that works for others (:func:`work_for_others`) takes no other properties than those on a list.
+"""
+
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyiceberg.catalog import (
+    AVAILABLE_CATALOGS,
+    Catalog,
+    CatalogType,
+    _check_required_catalog_properties,
+    infer_catalog_type,
+)
+from pyiceberg.catalog.rest import RestCatalog, TableResponse
+from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.table import Table
+from pyiceberg.utils.config import Config
+
+from backfill.api.catalogs import CATALOGS_VARIABLE, GivenCatalog, mounted_properties
+from backfill.planning.iceberg.confinement import confine_file_io
+from backfill.planning.iceberg.import_points import close_import_points, only_registered
+from backfill.planning.iceberg.properties import from_server, refused, sent_by_server
+from backfill.planning.reach import limit, limited, require_local
+
+_LOG = logging.getLogger(__name__)
+
+close_import_points()
+
+
+@dataclass
+class _Given:
+    """Catalogs that this process was handed, by their names in lower case; None: it looks for them itself."""
+
+    catalogs: Mapping[str, GivenCatalog] | None = None
+
+
+_GIVEN = _Given()
+
+
+def work_for_others(catalogs: Mapping[str, GivenCatalog], directories: tuple[Path, ...]) -> None:
+    """From now on, and for good, this process opens catalogs for somebody it does not trust.
+
+    Args:
+        catalogs: the properties of catalogs, by name. One that is not among them is looked for in PyIceberg's configuration.
+        directories: where this machine's own files may be.
+    """
+    _GIVEN.catalogs = {name.lower(): given for name, given in catalogs.items()}
+    only_registered()
+    confine_file_io()
+    limit(directories)
+
+
+def catalog_properties(name: str, environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
+    """A catalog's properties, from where this process has them; empty where nothing is known of it."""
+    given = (_GIVEN.catalogs or {}).get(name.lower())
+    if given is not None:
+        return dict(given.properties)
+    known: dict[str, Any] = {**(Config().get_catalog_config(name) or {})}
+    if directory := environment.get(CATALOGS_VARIABLE):
+        known |= mounted_properties(Path(directory), name)
+    return known
+
+
+def open_catalog(name: str) -> Catalog:
+    """Opens a catalog.
+
+    Raises:
+        ValueError: a property is missing, malformed or not allowed here. Its server and libraries raise others.
+    """
+    properties = catalog_properties(name)
+    given = (_GIVEN.catalogs or {}).get(name.lower())
+    if given is not None and not given.own:
+        for wrong in refused(given.properties):
+            raise ValueError(f"its property {wrong.name} {wrong.why}; correct it, or set planning.runIn: Pod")
+    kind = _type_of(name, properties)
+    _check_required_catalog_properties(name, kind, properties)
+    if kind is CatalogType.SQL:
+        _require_database(str(properties["uri"]))
+    catalog = _RestCatalog(name, **properties) if kind is CatalogType.REST else AVAILABLE_CATALOGS[kind](name, properties)
+    if kind is not CatalogType.REST:
+        _leave_tables_out(catalog)
+    return catalog
+
+
+class _RestCatalog(RestCatalog):
+    """A server's answers are not taken for configuration as they are."""
+
+    def _fetch_config(self) -> None:
+        own = dict(self.properties)
+        super()._fetch_config()
+        answered, self.properties = self.properties, sent_by_server(own, self.properties)
+        self.uri = self.properties["uri"]
+        # With "refs" a table seems to have no history: what only its snapshots refer to would seem to be in nobody's use.
+        self.properties["snapshot-loading-mode"] = "all"
+        if left := sorted(set(answered) - set(self.properties)):
+            _LOG.info("catalog %s: its server's properties %s are left out", self.name, ", ".join(left))
+
+    def _response_to_table(self, identifier_tuple: tuple[str, ...], table_response: TableResponse) -> Table:
+        location = table_response.metadata_location
+        credentials = self._resolve_storage_credentials(table_response.storage_credentials, location)
+        sent = from_server({**table_response.config, **credentials})
+        return Table(
+            identifier=identifier_tuple,
+            metadata=table_response.metadata,
+            metadata_location=location,  # type: ignore[arg-type]
+            io=self._load_file_io(sent, location),
+            catalog=self,
+            config=sent,
+        )
+
+
+def _type_of(name: str, properties: Mapping[str, Any]) -> CatalogType:
+    told = properties.get("type")
+    if isinstance(told, str) and told:
+        return CatalogType(told.lower())
+    kind = infer_catalog_type(name, dict(properties))
+    if kind is None:
+        raise ValueError(f"the type of catalog {name} is not known")
+    return kind
+
+
+def _require_database(uri: str) -> None:
+    if not limited():
+        return
+    from sqlalchemy.engine import make_url
+
+    url = make_url(uri)
+    if url.drivername.startswith("sqlite") and url.database:
+        require_local(url.database)
+
+
+def _leave_tables_out(catalog: Catalog) -> None:
+    """Whoever may write to a table must not decide where credentials for it are sent."""
+
+    def load(properties: Mapping[str, Any] | None = None, location: str | None = None) -> FileIO:
+        return load_file_io(catalog.properties, location)
+
+    catalog._load_file_io = load  # type: ignore[method-assign]

@@ -1,0 +1,55 @@
+"""Values of columns that a data file does not have, as Iceberg keeps them: of its partition, else the column's first default."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pyiceberg.conversions import from_json, to_json
+from pyiceberg.expressions.literals import literal
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    DateType,
+    NestedField,
+    PrimitiveType,
+    TimestampNanoType,
+    TimestampType,
+    TimestamptzNanoType,
+    TimestamptzType,
+    TimeType,
+)
+
+_COUNTED = (DateType, TimeType, TimestampType, TimestamptzType, TimestampNanoType, TimestamptzNanoType)
+"""Kept as the number they are: the text of a moment ends with the year 9999, and has no nanoseconds."""
+
+
+def partition_text(schema: Schema, values: Mapping[int, Any]) -> str:
+    """Identity values of a partition, by source field id, as :attr:`backfill.planning.plan.Split.partition` has them.
+
+    Fields that are no longer in the schema are left out: nobody reads them.
+    """
+    kinds = {field_id: schema.find_type(field_id) for field_id in values if field_id in schema._lazy_id_to_field}
+    kept = {str(field_id): _stored(kind, values[field_id]) for field_id, kind in kinds.items()}
+    return json.dumps(kept, sort_keys=True)
+
+
+def partition_values(schema: Schema, text: str) -> dict[int, Any]:
+    """The same back: values by field id, None where the partition is that of nulls."""
+    stored = json.loads(text)
+    return {int(key): _value(schema.find_type(int(key)), value) for key, value in stored.items()}
+
+
+def initial_value(field: NestedField) -> Any:
+    """What rows of files older than the column have in it; None if it has no initial default."""
+    return None if field.initial_default is None else literal(field.initial_default).to(field.field_type).value
+
+
+def _stored(kind: Any, value: Any) -> object:
+    if value is None or isinstance(kind, _COUNTED):
+        return value
+    return to_json(kind, value) if isinstance(kind, PrimitiveType) else None
+
+
+def _value(kind: Any, stored: Any) -> Any:
+    if stored is None or (isinstance(kind, _COUNTED) and isinstance(stored, int)):
+        return stored
+    return literal(from_json(kind, stored)).to(kind).value

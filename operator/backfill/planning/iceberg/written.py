@@ -1,0 +1,213 @@
+"""What a data file has of a table's columns: found by field id, or by the name mapping in files without ids.
+
+Planner and runtime look at files through this module only, so that neither finds a column that the other does not. A timestamp
+in a file counts from 1970 in UTC, whether the file says so (``isAdjustedToUTC``), says nothing (``INT96``), or says otherwise:
+Hive, Impala and Spark write instants in all three ways, and so do Iceberg's own readers understand them.
+"""
+
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as is_a
+from pyiceberg.table.name_mapping import MappedField, NameMapping
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampNanoType,
+    TimestampType,
+    TimestamptzNanoType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
+
+_FIELD_ID = b"PARQUET:field_id"
+_INT_BITS = 32
+_UUID_BYTES = 16
+ELEMENT, KEY, VALUE = 0, 0, 1
+"""The parts of a list, and of a map."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A column of a file, or a field, element, key or value within one."""
+
+    name: str
+    kind: pa.DataType
+    leaf: int
+    """The number of its first column among those that Parquet stores, in which nothing is nested."""
+    parts: Mapping[int, "Written"]
+    """Of a struct its fields by field id; of a list :data:`ELEMENT`; of a map :data:`KEY` and :data:`VALUE`."""
+
+
+Columns = Mapping[int, Written]
+"""The columns of a file that are the table's, by field id."""
+
+
+def has_field_ids(schema: pa.Schema) -> bool:
+    """Whether a file says itself which columns of the table it has."""
+    return any(_id_of(field) is not None for field in schema)
+
+
+def columns_of(schema: pa.Schema, mapping: NameMapping | None) -> Columns:
+    """The columns of a file with this Arrow schema. What has no id, by itself or by the mapping, is not the table's."""
+    return _fields(schema, 0, None if has_field_ids(schema) else tuple(mapping or ()))
+
+
+def path_to(columns: Columns, field_id: int) -> tuple[Written, ...] | None:
+    """The column and the fields below it that lead to a field, itself last; None if the file does not have it."""
+    for found_id, written in columns.items():
+        if found_id == field_id:
+            return (written,)
+        below = path_to(written.parts, field_id) if is_a.is_struct(written.kind) else None
+        if below is not None:
+            return (written, *below)
+    return None
+
+
+def names_of(columns: Columns, field_ids: Container[int]) -> list[str]:
+    """The columns that are one of some fields, or have it below them."""
+    return [written.name for field_id, written in columns.items() if _holds(field_id, written, field_ids)]
+
+
+def misfits(fields: Iterable[NestedField], columns: Columns, given: Container[int] = (), parent: str = "") -> Iterator[str]:
+    """Why a file with these columns cannot be read as the table's fields; a phrase for each, none where it can.
+
+    ``given`` are ids of fields that have a value of the file's partition.
+    """
+    for field in fields:
+        name, found = f"{parent}{field.name}", columns.get(field.field_id)
+        if found is not None:
+            yield from misfits_of(field.field_type, found, name, given)
+        elif field.required and field.field_id not in given and field.initial_default is None:
+            yield f"has no column {name}, which is required and has no default"
+
+
+def misfits_of(wanted: IcebergType, found: Written, name: str, given: Container[int] = ()) -> Iterator[str]:
+    """The same of one field, which is called ``name`` in the table."""
+    kind, parts = found.kind, found.parts
+    match wanted:
+        case _ if is_a.is_null(kind):
+            return
+        case StructType() if is_a.is_struct(kind):
+            yield from misfits(wanted.fields, parts, given, f"{name}.")
+        case ListType() if _is_list(kind):
+            yield from misfits_of(wanted.element_type, parts[ELEMENT], f"{name}.element", given)
+        case MapType() if is_a.is_map(kind):
+            yield from misfits_of(wanted.key_type, parts[KEY], f"{name}.key", given)
+            yield from misfits_of(wanted.value_type, parts[VALUE], f"{name}.value", given)
+        case _ if not wanted.is_primitive or not _fits(kind, wanted):
+            shown = "a struct" if is_a.is_struct(kind) else kind
+            yield f"has {shown} in column {name}, where the table has {'a struct' if wanted.is_struct else wanted}"
+
+
+def _fits(kind: pa.DataType, wanted: IcebergType) -> bool:
+    """Whether values of a primitive type in a file can be taken as those of the table's, by Iceberg's rules of promotion."""
+    fits = _FITS.get(type(wanted))
+    return fits is not None and bool(fits(kind, wanted))
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(is_a.is_list(kind) or is_a.is_large_list(kind) or is_a.is_fixed_size_list(kind))
+
+
+def _is_text_or_bytes(kind: pa.DataType, wanted: object) -> bool:
+    text = is_a.is_string(kind) or is_a.is_large_string(kind) or is_a.is_string_view(kind)
+    return bool(text or is_a.is_binary(kind) or is_a.is_large_binary(kind) or is_a.is_binary_view(kind))
+
+
+def _is_moment(kind: pa.DataType, wanted: object) -> bool:
+    return bool(is_a.is_timestamp(kind))
+
+
+def _has_bytes(kind: pa.DataType, count: int) -> bool:
+    return bool(is_a.is_fixed_size_binary(kind) and kind.byte_width == count)
+
+
+_FITS: Mapping[type[IcebergType], Callable[[Any, Any], bool]] = {
+    BooleanType: lambda kind, wanted: is_a.is_boolean(kind),
+    IntegerType: lambda kind, wanted: is_a.is_integer(kind) and kind.bit_width <= _INT_BITS,
+    LongType: lambda kind, wanted: is_a.is_integer(kind),
+    FloatType: lambda kind, wanted: is_a.is_float16(kind) or is_a.is_float32(kind),
+    DoubleType: lambda kind, wanted: is_a.is_floating(kind),
+    DecimalType: lambda kind, wanted: is_a.is_decimal(kind) and kind.scale == wanted.scale and kind.precision <= wanted.precision,
+    DateType: lambda kind, wanted: is_a.is_date32(kind),
+    TimeType: lambda kind, wanted: is_a.is_time(kind),
+    TimestampType: _is_moment,
+    TimestamptzType: _is_moment,
+    TimestampNanoType: _is_moment,
+    TimestamptzNanoType: _is_moment,
+    UUIDType: lambda kind, wanted: isinstance(kind, pa.UuidType) or _has_bytes(kind, _UUID_BYTES),
+    FixedType: lambda kind, wanted: _has_bytes(kind, len(wanted)),
+    StringType: _is_text_or_bytes,
+    BinaryType: _is_text_or_bytes,
+}
+"""Whether a type in a file can be taken as one of the table."""
+
+
+def _holds(field_id: int, written: Written, field_ids: Container[int]) -> bool:
+    if field_id in field_ids:
+        return True
+    return is_a.is_struct(written.kind) and any(_holds(each, part, field_ids) for each, part in written.parts.items())
+
+
+def _id_of(field: pa.Field) -> int | None:
+    identifier = (field.metadata or {}).get(_FIELD_ID)
+    return None if identifier is None else int(identifier)
+
+
+def _fields(fields: Iterable[pa.Field], leaf: int, mapping: Sequence[MappedField] | None) -> dict[int, Written]:
+    """Fields from a first leaf on; ``mapping`` is what names mean, None in a file with ids."""
+    found: dict[int, Written] = {}
+    for field in fields:
+        mapped = next((each for each in mapping or () if field.name in each.names), None)
+        field_id = mapped.field_id if mapped is not None else _id_of(field) if mapping is None else None
+        if field_id is not None:
+            found.setdefault(field_id, _written(field, leaf, mapped.fields if mapped is not None else None))
+        leaf += _leaves(field.type)
+    return found
+
+
+def _written(field: pa.Field, leaf: int, mapping: Sequence[MappedField] | None) -> Written:
+    kind = field.type.value_type if is_a.is_dictionary(field.type) else field.type
+    parts: dict[int, Written] = {}
+    if is_a.is_struct(kind):
+        parts = _fields(kind, leaf, mapping)
+    elif _is_list(kind):
+        parts = {ELEMENT: _written(kind.value_field, leaf, _part(mapping, "element"))}
+    elif is_a.is_map(kind):
+        value_leaf = leaf + _leaves(kind.key_type)
+        key, value = _part(mapping, "key"), _part(mapping, "value")
+        parts = {KEY: _written(kind.key_field, leaf, key), VALUE: _written(kind.item_field, value_leaf, value)}
+    return Written(field.name, kind, leaf, parts)
+
+
+def _part(mapping: Sequence[MappedField] | None, name: str) -> Sequence[MappedField] | None:
+    """What the names below an element, key or value mean."""
+    return None if mapping is None else next((each.fields for each in mapping if name in each.names), ())
+
+
+def _leaves(kind: pa.DataType) -> int:
+    """How many columns Parquet stores for a type."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return _leaves(kind.storage_type)
+    if is_a.is_struct(kind):
+        return sum(_leaves(field.type) for field in kind)
+    if _is_list(kind):
+        return _leaves(kind.value_type)
+    return _leaves(kind.key_type) + _leaves(kind.item_type) if is_a.is_map(kind) else 1

@@ -1,0 +1,56 @@
+"""Which files of its own machine a process may use: one that works for others keeps them away from what is its own."""
+
+import os
+from pathlib import Path
+from typing import Final
+
+_SCHEMES: Final = frozenset({"s3", "s3a", "s3n", "oss", "gs", "gcs", "abfs", "abfss", "wasb", "wasbs", "file"})
+"""Of locations that are opened for others."""
+
+
+class _Limits:
+    """The directories that may be used; None: all."""
+
+    directories: tuple[Path, ...] | None = None
+
+
+def limit(directories: tuple[Path, ...]) -> None:
+    """From now on, and for good, tables and workspaces on this machine must be below these directories."""
+    _Limits.directories = tuple(directory.resolve() for directory in directories)
+
+
+def limited() -> bool:
+    """Whether this process works for others."""
+    return _Limits.directories is not None
+
+
+def require_local(path: str) -> None:
+    """Checks that a path of this machine may be used.
+
+    Raises:
+        ValueError: it may not.
+    """
+    allowed = _Limits.directories
+    if allowed is None:
+        return
+    place = Path(os.path.realpath(path))
+    if not any(place.is_relative_to(directory) for directory in allowed):
+        listed = f"below {', '.join(map(str, allowed))} only" if allowed else "nowhere"
+        raise ValueError(
+            f"{path} is a path on the operator's own disk, which tables and workspaces may use {listed}: use an object store, "
+            "set planning.runIn: Pod, or add its directory to the operator's --local-directories"
+        )
+
+
+def require_location(scheme: str, path: str) -> None:
+    """Checks that a location may be opened.
+
+    Raises:
+        ValueError: it may not.
+    """
+    if _Limits.directories is None:
+        return
+    if scheme not in _SCHEMES:
+        raise ValueError(f"{scheme}: locations are not opened in the operator; set planning.runIn: Pod")
+    if scheme == "file":
+        require_local(path)

@@ -1,0 +1,59 @@
+"""With credentials of its own the operator works in one part of the store for each namespace."""
+
+from typing import Any, cast
+
+import pytest
+
+from backfill.api.backfill import Backfill
+from backfill.api.errors import BadInput
+from backfill.controller.kubernetes.cache import Cache, own_key
+from backfill.controller.kubernetes.client import Cluster
+from backfill.controller.kubernetes.store import KubernetesStore
+
+pytestmark = pytest.mark.hostile
+BELOW = "s3://lake/work"
+SECRET = {"catalogs": [{"name": "lake", "secretRef": {"name": "own"}}]}
+
+
+def load(below: str | None = BELOW, default: str | None = None, **spec: Any) -> Backfill | None:
+    source = {"name": "clicks", "table": "lake.raw.clicks", "timestampColumn": "at"}
+    window = {"start": "2024-01-01T00:00:00Z", "end": "2024-01-02T00:00:00Z"}
+    wanted = {"applicationRef": {"name": "rmi"}, "window": window, "sources": [source], **spec}
+    metadata = {"namespace": "team-a", "name": "july", "uid": "u", "resourceVersion": "1"}
+    backfills = Cache(own_key)
+    backfills.put({"apiVersion": "backfill.dev/v1alpha1", "kind": "Backfill", "metadata": metadata, "spec": wanted})
+    nobody = cast("Cluster", None)
+    store = KubernetesStore(nobody, backfills, ("team-a", "july"), "u", default_workspace=default, workspaces_below=below)
+    return store.load()
+
+
+@pytest.mark.parametrize(
+    "workspace",
+    ["s3://lake/work/team-b", "s3://lake/prod", "s3://lake/work/team-ab", "s3://lake", "gs://lake/work/team-a", "/work/team-a"],
+)
+def test_another_namespaces_part_is_refused_with_what_to_write(workspace: str) -> None:
+    with pytest.raises(BadInput, match=r"spec\.workspace: .* is not below s3://lake/work/team-a, .* name s3://lake/work/team-a"):
+        load(workspace=workspace)
+
+
+@pytest.mark.parametrize("workspace", ["s3://lake/work/team-a", "s3a://lake/work/team-a/deep", "s3://lake/work"])
+def test_its_own_part_is_taken(workspace: str) -> None:
+    assert load(workspace=workspace)
+
+
+def test_the_operators_default_is_taken_where_it_is_cut_into_the_same_parts() -> None:
+    assert load(default=BELOW)
+    with pytest.raises(BadInput, match="is not below"):
+        load(default="s3://lake/elsewhere")
+
+
+def test_who_plans_in_pods_of_its_own_chooses() -> None:
+    assert load(workspace="s3://own/bucket", planning={"runIn": "Pod"})
+    assert load(below=None, workspace="s3://own/bucket")
+
+
+def test_a_secret_that_may_lack_a_credential_makes_no_difference() -> None:
+    with pytest.raises(BadInput, match="is not below s3://lake/work/team-a"):
+        load(workspace="s3://lake/prod", **SECRET)
+    with pytest.raises(BadInput, match="is not below /mnt/shared/team-a"):
+        load(below="/mnt/shared", workspace="/mnt/shared/team-b", **SECRET)

@@ -1,0 +1,115 @@
+"""Credentials in the messages of libraries, in each form in which one could repeat them."""
+
+import base64
+import io
+import json
+from urllib.parse import quote, quote_plus
+
+import pytest
+
+from backfill.api.catalogs import GivenCatalog
+from backfill.api.errors import BackfillError, InvalidPlanInput, Problem
+from backfill.controller.redaction import RedactedText, redact, redactor
+
+pytestmark = pytest.mark.hostile
+
+SECRET = "hunter2&co/ü+x"
+PROPERTIES = {
+    "type": "sql",
+    "uri": f"postgresql://me:{quote(SECRET, safe='')}@db/lake?sslpassword=swordfish",
+    "credential": f"client-id:{SECRET}",
+    "adls.connection-string": "AccountName=lake;AccountKey=c2VjcmV0LWtleQ==;EndpointSuffix=core.windows.net",
+    "s3.anonymous": "false",
+}
+ENVIRONMENT = {
+    "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI",
+    "DATABASE_URL": "postgresql://op:of-the-operator@db/x",
+    "AWS_WEB_IDENTITY_TOKEN_FILE": "/var/run/secrets/token",
+    "AWS_REGION": "eu-central-1",
+}
+HIDDEN = redactor({"lake": GivenCatalog(PROPERTIES)}, ENVIRONMENT)
+
+
+def login(name: str) -> str:
+    return base64.b64encode(f"{name}:{SECRET}".encode()).decode()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        SECRET,
+        f"client-id:{SECRET}",
+        quote(SECRET),
+        quote(SECRET, safe=""),
+        quote(SECRET, safe="").lower(),
+        quote_plus(SECRET),
+        json.dumps(SECRET),
+        json.dumps({"body": json.dumps({"p": SECRET}, ensure_ascii=False)}, ensure_ascii=False),
+        repr(SECRET),
+        SECRET.encode().hex(),
+        login("a"),
+        login("an"),
+        login("any"),
+        login("some"),
+        base64.urlsafe_b64encode(f"some:{SECRET}".encode()).decode(),
+    ],
+)
+def test_a_secret_is_hidden_in_each_form(text: str) -> None:
+    said = HIDDEN.text(f"refused: {text} is no login")
+    assert said.startswith("refused: ")
+    assert said.endswith(" is no login")
+    for part in ("hunter2", "aHVudGVy", quote(SECRET, safe=""), SECRET.encode().hex()):
+        assert part not in said
+    assert len(said.replace("***", "")) < len("refused:  is no login") + 30, said
+
+
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ("cannot connect with sslpassword=swordfish", "swordfish"),
+        ("the key c2VjcmV0LWtleQ== is wrong", "c2VjcmV0LWtleQ=="),
+        ("signed with wJalrXUtnFEMI", "wJalrXUtnFEMI"),
+        ("no server at op:of-the-operator@db", "of-the-operator"),
+    ],
+)
+def test_parts_of_properties_and_the_operators_own_environment_are_hidden(text: str, secret: str) -> None:
+    assert secret in text
+    assert secret not in HIDDEN.text(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("GET https://x/y?a=1&password=abc&b=2", "GET https://x/y?a=1&password=***&b=2"),
+        ("https://x/y?X-Amz-Signature=0123abc&z=1", "https://x/y?X-Amz-Signature=***&z=1"),
+        ('{"client_secret": "abc", "scope": "all"}', '{"client_secret": "***", "scope": "all"}'),
+        ("postgresql://me:abc@db/lake", "postgresql://***@db/lake"),
+        ("Authorization: Bearer abcdefgh123", "Authorization: Bearer ***"),
+    ],
+)
+def test_what_looks_like_a_login_is_hidden_wherever_it_comes_from(text: str, left: str) -> None:
+    assert redact(text) == left
+    assert redact(left) == left
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "spec.catalogs[0].secretRef: there is no Secret lake-catalog in namespace team-a; create it",
+        "its property s3.secret-access-key is missing; correct it in eu-central-1",
+        "s3.anonymous is false, and the token file is /var/run/secrets/token",
+        "catalog lake can not be opened: its property credential needs a value",
+    ],
+)
+def test_messages_that_help_stay_as_they_are(text: str) -> None:
+    assert HIDDEN.text(text) == text
+
+
+def test_errors_and_what_is_printed_are_without_them() -> None:
+    error = HIDDEN.error(InvalidPlanInput([Problem("spec.x", f"said {SECRET}", f"not {SECRET}", may_pass=True)]))
+    assert isinstance(error, InvalidPlanInput)
+    assert (error.problems[0].message, error.problems[0].fix, error.may_pass) == ("said ***", "not ***", True)
+    assert str(HIDDEN.error(BackfillError(f"x {SECRET}"))) == "x ***"
+    printed = io.StringIO()
+    RedactedText(printed, HIDDEN).write(f"Traceback {SECRET}\n")
+    assert printed.getvalue() == "Traceback ***\n"

@@ -1,0 +1,72 @@
+"""What a person is told when the plan is made: fields without effect, and history that is missing where rows are replaced."""
+
+from typing import Any
+
+import pytest
+from situations import HEADER, backfill
+
+from backfill.controller.phases.remarks import remarks
+from backfill.planning.plan import PlanHeader
+
+REPLACED = [{"name": "counts", "table": "lake.ops.counts", "timestampColumn": "at", "publish": {"mode": "Replace"}}]
+
+
+def told(*, local: bool = False, header: PlanHeader = HEADER, **spec: Any) -> list[str]:
+    return list(remarks(backfill(**spec).spec, header, local=local))
+
+
+def with_rows(*step_rows: int) -> PlanHeader:
+    source = HEADER.sources[0].model_copy(update={"step_rows": step_rows})
+    return HEADER.model_copy(update={"sources": (source,)})
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"scaling": {"maxExecutors": 4}}, "spec.scaling"),
+        ({"scaling": {"completeWithin": "1h"}}, "spec.scaling"),
+        ({"overrides": {"driver": {"memory": "4g", "serviceAccount": "spark"}}}, "spec.overrides.driver other than memory"),
+        ({"overrides": {"executor": {"memory": "8g"}}}, "spec.overrides.executor"),
+        ({"planning": {"runIn": "Pod"}}, "spec.planning.runIn"),
+        ({"catalogs": [{"name": "lake", "secretRef": {"name": "s"}}]}, "spec.catalogs[].secretRef"),
+    ],
+)
+def test_what_has_no_effect_on_this_machine_is_said_there_and_only_there(spec: dict[str, Any], field: str) -> None:
+    (remark,) = told(local=True, **spec)
+    assert remark.startswith("without effect on this machine: ")
+    assert field in remark
+    assert told(**spec) == []
+
+
+def test_a_lateness_that_the_policy_does_not_look_at_is_said() -> None:
+    ordering = {"policy": "Exact", "allowedLateness": "1h"}
+    for local in (True, False):
+        (remark,) = told(local=local, ordering=ordering)
+        assert "spec.ordering.allowedLateness with policy Exact" in remark
+    assert told(ordering=ordering | {"policy": "Strict"}) == []
+
+
+def test_the_memory_of_a_pod_that_is_not_made_is_said() -> None:
+    assert told(planning={"memory": "8Gi"}) == ["without effect here: spec.planning.memory with runIn: Operator"]
+    assert told(planning={"memory": "8Gi", "runIn": "Pod"}) == []
+
+
+def test_a_plain_backfill_is_not_talked_about() -> None:
+    for local in (True, False):
+        assert told(local=local, outputs=REPLACED, overrides={"driver": {"memory": "4g"}, "sparkConf": {"a": "b"}}) == []
+
+
+@pytest.mark.parametrize(
+    ("step_rows", "stretch"),
+    [
+        ((0, 0, 5, 5, 5, 5, 5, 5, 5, 5), "[2024-01-01T00:00:00Z, 2024-01-01T02:00:00Z)"),
+        ((5, 5, 5, 5, 0, 5, 5, 0, 0, 0), "[2024-01-01T07:00:00Z, 2024-01-01T10:00:00Z)"),
+        ((5, 5, 5, 0, 0, 5, 5, 0, 5, 5), "[2024-01-01T03:00:00Z, 2024-01-01T05:00:00Z)"),
+        ((0,) * 10, "[2024-01-01T00:00:00Z, 2024-01-01T10:00:00Z)"),
+    ],
+    ids=["at the beginning", "at the end", "in the middle", "everywhere"],
+)
+def test_history_that_is_missing_where_rows_are_replaced_is_said(step_rows: tuple[int, ...], stretch: str) -> None:
+    (remark,) = told(header=with_rows(*step_rows), outputs=REPLACED)
+    assert remark.startswith(f"source clicks has no rows in {stretch}: ")
+    assert told(header=with_rows(*step_rows)) == [], "Append deletes nothing"

@@ -1,0 +1,43 @@
+"""The rows that the product's reader gives for a plan, step by step and task by task."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.pandas.types import to_arrow_schema
+from random_columns import plain
+
+from backfill.planning.plan import PlanHeader, plan_directory
+from backfill.planning.workspace import Workspace
+from backfill.runtime.schemas import spark_schema
+from backfill.runtime.source import StepPartition, StepReader
+from backfill.runtime.source_table import load_source_table
+
+
+@dataclass(frozen=True)
+class PlannedRow:
+    """A row that was read."""
+
+    step: int
+    source: str
+    task: int
+    values: dict[str, Any]
+
+
+def rows_of_plan(header: PlanHeader, workspace: Workspace) -> Iterator[PlannedRow]:
+    """All rows in the order in which they are read, source by source."""
+    directory = plan_directory(workspace, header.plan_id)
+    for described in header.inputs.sources:
+        table = load_source_table(described)
+        schema = spark_schema(table.open().schema, described.table)
+        assert to_arrow_schema(schema, timezone="UTC")
+        reader = StepReader(table, directory, workspace.child("scratch").uri, schema, None)
+        for step in range(header.steps):
+            start, end = ({"source": described.name, "step": number} for number in (step, step + 1))
+            for task, partition in enumerate(reader.partitions(start, end)):
+                assert isinstance(partition, StepPartition)
+                for batch in reader.read(partition):
+                    assert batch.num_rows, "an empty batch was given"
+                    columns = [plain(column) for column in batch.columns]
+                    for values in zip(*columns, strict=True):
+                        yield PlannedRow(step, described.name, task, dict(zip(batch.schema.names, values, strict=True)))
