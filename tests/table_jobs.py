@@ -29,7 +29,7 @@ class Clicks:
     """A table of three hours in a catalog of its own, which only who is given its properties can open."""
 
     def __init__(self, directory: Path):
-        self._directory = directory
+        self.directory = directory
         (directory / "warehouse").mkdir(parents=True)
         catalog = sqlite_catalog(directory)
         catalog.create_namespace("raw")
@@ -43,12 +43,12 @@ class Clicks:
 
     def plan_job(self, workspace: str = "workspace", **spec: Any) -> PlanJob:
         """A job that plans all of it."""
-        place = Workspace(str(self._directory / workspace))
+        place = Workspace(workspace if "://" in workspace else str(self.directory / workspace), "lake")
         return PlanJob("default", "january", "uid-1", clicks_spec(**spec), place, PARALLELISM)
 
     def plan_here(self) -> PlanHeader:
         """The plan as this process makes it; the catalog must be known to it."""
-        return make_plan(self.spec, Workspace(str(self._directory / "here")), parallelism=PARALLELISM)
+        return make_plan(self.spec, Workspace(str(self.directory / "here")), parallelism=PARALLELISM)
 
 
 def clicks_spec(**fields: Any) -> BackfillSpec:

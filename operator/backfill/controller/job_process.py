@@ -30,8 +30,13 @@ _NEEDED = frozenset(
         *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "no_proxy", "all_proxy"),
     }
 )
-_NEEDED_BEGINNINGS = ("LC_", "AWS_", "GOOGLE_", "AZURE_", "PYICEBERG_", "ARROW_", "OMP_", "MALLOC_")
-"""What catalogs and stores are found with that have no Secret. Nothing of Kubernetes, and no option of the operator."""
+_NEEDED_BEGINNINGS = ("LC_", "ARROW_", "OMP_", "MALLOC_")
+_WHERE_STORES_ARE = frozenset({"AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_CA_BUNDLE"})
+_OWN_BEGINNINGS = ("AWS_", "GOOGLE_", "AZURE_", "PYICEBERG_")
+"""What catalogs and stores are found with that have no Secret: for jobs that open such a catalog. Nothing of Kubernetes, and no
+option of the operator."""
+_NO_IDENTITY = {"AWS_EC2_METADATA_DISABLED": "true", "KRB5CCNAME": "MEMORY:", "PGGSSENCMODE": "disable"}
+"""For the other jobs: libraries do not ask the node who they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +172,16 @@ def _environment(own: Mapping[str, str], confinement: Confinement | None) -> dic
     path = os.pathsep.join(path or os.curdir for path in sys.path)
     if confinement is None:
         return {**own, "PYTHONPATH": path}
-    needed = {name: value for name, value in own.items() if name in _NEEDED or name.startswith(_NEEDED_BEGINNINGS)}
-    return {**needed, "PYTHONPATH": path, "HOME": str(confinement.home), "TMPDIR": str(confinement.home)}
+    uses_own = any(catalog.own for catalog in confinement.catalogs.values())
+    beginnings = (*_NEEDED_BEGINNINGS, *(_OWN_BEGINNINGS if uses_own else ()))
+    needed = {name: value for name, value in own.items() if name in _NEEDED | _WHERE_STORES_ARE or name.startswith(beginnings)}
+    return {
+        **needed,
+        **({} if uses_own else _NO_IDENTITY),
+        "PYTHONPATH": path,
+        "HOME": str(confinement.home),
+        "TMPDIR": str(confinement.home),
+    }
 
 
 def _confinement_parts(confinement: Confinement | None) -> dict[str, Any] | None:

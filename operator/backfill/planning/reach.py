@@ -8,6 +8,10 @@ _SCHEMES: Final = frozenset({"s3", "s3a", "s3n", "oss", "gs", "gcs", "abfs", "ab
 """Of locations that are opened for others."""
 
 
+class OutOfReach(ValueError):  # noqa: N818 - what it is for whoever asked
+    """Something that this process does not do for others. ``str()`` says what and why, and repeats nothing of a server."""
+
+
 class _Limits:
     """The directories that may be used; None: all."""
 
@@ -28,7 +32,7 @@ def require_local(path: str) -> None:
     """Checks that a path of this machine may be used.
 
     Raises:
-        ValueError: it may not.
+        OutOfReach: it may not.
     """
     allowed = _Limits.directories
     if allowed is None:
@@ -36,7 +40,7 @@ def require_local(path: str) -> None:
     place = Path(os.path.realpath(path))
     if not any(place.is_relative_to(directory) for directory in allowed):
         listed = f"below {', '.join(map(str, allowed))} only" if allowed else "nowhere"
-        raise ValueError(
+        raise OutOfReach(
             f"{path} is a path on the operator's own disk, which tables and workspaces may use {listed}: use an object store, "
             "set planning.runIn: Pod, or add its directory to the operator's --local-directories"
         )
@@ -46,11 +50,11 @@ def require_location(scheme: str, path: str) -> None:
     """Checks that a location may be opened.
 
     Raises:
-        ValueError: it may not.
+        OutOfReach: it may not.
     """
     if _Limits.directories is None:
         return
     if scheme not in _SCHEMES:
-        raise ValueError(f"{scheme}: locations are not opened in the operator; set planning.runIn: Pod")
+        raise OutOfReach(f"{scheme}: locations are not opened in the operator; set planning.runIn: Pod")
     if scheme == "file":
         require_local(path)

@@ -4,7 +4,7 @@ import base64
 from collections.abc import Mapping
 from pathlib import Path
 
-from backfill.api.backfill import Backfill
+from backfill.api.backfill import Backfill, BackfillSpec
 from backfill.api.catalogs import GivenCatalog, mounted_catalogs
 from backfill.api.errors import BadInput, Problem
 from backfill.controller.kubernetes.client import Cluster
@@ -36,14 +36,18 @@ def catalog_credentials(cluster: Cluster, backfill: Backfill) -> dict[str, Given
     return given
 
 
-def with_own_catalogs(given: Mapping[str, GivenCatalog], directory: Path) -> dict[str, GivenCatalog]:
-    """A Backfill's catalogs, and of all others those of the operator's own, which are mounted.
+def with_own_catalogs(spec: BackfillSpec, given: Mapping[str, GivenCatalog], directory: Path) -> dict[str, GivenCatalog]:
+    """The catalogs that a Backfill's jobs open: those with a Secret, and of the operator's own those that its spec uses.
 
-    They are never mixed within a catalog: the server that a Backfill names must not be handed the operator's password.
+    They are never mixed within a catalog: the server that a Backfill names must not be handed the operator's password. Of
+    the operator's own, ``directory`` may have properties; PyIceberg's configuration may have others, or all of them.
     """
     theirs = {name.lower() for name in given}
-    own = {name: catalog for name, catalog in mounted_catalogs(directory).items() if name.lower() not in theirs}
-    return own | dict(given)
+    mounted = {name.lower(): catalog for name, catalog in mounted_catalogs(directory).items()}
+    tables = (*(source.table for source in spec.sources), *(output.table for output in spec.outputs))
+    used = {spec.workspace_catalog, *(table.partition(".")[0] for table in tables)}
+    own = {name for name in used if name.lower() not in theirs}
+    return {**{name: mounted.get(name.lower(), GivenCatalog({}, own=True)) for name in sorted(own)}, **given}
 
 
 def _properties(cluster: Cluster, namespace: str, name: str) -> dict[str, str]:

@@ -165,9 +165,12 @@ class Operator:
         return self._caches.backfills.keys()
 
     def _catalogs(self, key: Key) -> dict[str, GivenCatalog]:
-        backfill = self._find(key)
-        given = catalog_credentials(self._cluster, read_json(Backfill, backfill)) if backfill else {}
-        return with_own_catalogs(given, Path(os.environ.get(CATALOGS_VARIABLE, CATALOGS_DIRECTORY)))
+        found = self._find(key)
+        if found is None:
+            return {}
+        backfill = read_json(Backfill, found)
+        given = catalog_credentials(self._cluster, backfill)
+        return with_own_catalogs(backfill.spec, given, Path(os.environ.get(CATALOGS_VARIABLE, CATALOGS_DIRECTORY)))
 
     def _find(self, key: Key) -> Manifest | None:
         return self._caches.backfills.get(*key)

@@ -3,6 +3,7 @@
 from backfill.api.catalogs import catalog_variables
 from backfill.api.errors import Problem, first_line
 from backfill.api.problems import did_you_mean
+from backfill.planning.reach import OutOfReach
 
 _NEED_URI = (None, "rest", "hive", "sql")
 _INFERRED = ("http", "thrift", "sqlite", "postgresql")
@@ -34,7 +35,8 @@ def lasts(error: Exception) -> bool:
     """
     from pyiceberg.exceptions import NoSuchPropertyException, NotInstalledError
 
-    return type(error) is ValueError or isinstance(error, (ImportError, NotInstalledError, NoSuchPropertyException))
+    spoken = (OutOfReach, ImportError, NotInstalledError, NoSuchPropertyException)
+    return type(error) is ValueError or isinstance(error, spoken)
 
 
 def _properties(name: str) -> dict[str, str]:

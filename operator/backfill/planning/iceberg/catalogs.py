@@ -23,12 +23,14 @@ from pyiceberg.catalog.rest import RestCatalog, TableResponse
 from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.table import Table
 from pyiceberg.utils.config import Config
+from requests import Session
 
 from backfill.api.catalogs import CATALOGS_VARIABLE, GivenCatalog, mounted_properties
 from backfill.planning.iceberg.confinement import confine_file_io
+from backfill.planning.iceberg.identity import OWN, needed_for_catalog
 from backfill.planning.iceberg.import_points import close_import_points, only_registered
 from backfill.planning.iceberg.properties import from_server, refused, sent_by_server
-from backfill.planning.reach import limit, limited, require_local
+from backfill.planning.reach import OutOfReach, limit, limited, require_local
 
 _LOG = logging.getLogger(__name__)
 
@@ -49,7 +51,8 @@ def work_for_others(catalogs: Mapping[str, GivenCatalog], directories: tuple[Pat
     """From now on, and for good, this process opens catalogs for somebody it does not trust.
 
     Args:
-        catalogs: the properties of catalogs, by name. One that is not among them is looked for in PyIceberg's configuration.
+        catalogs: the properties of catalogs, by name. For those that are this process's own, and no others, there may be more
+            in PyIceberg's configuration, and files may be opened with the identity that this process has.
         directories: where this machine's own files may be.
     """
     _GIVEN.catalogs = {name.lower(): given for name, given in catalogs.items()}
@@ -60,13 +63,20 @@ def work_for_others(catalogs: Mapping[str, GivenCatalog], directories: tuple[Pat
 
 def catalog_properties(name: str, environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
     """A catalog's properties, from where this process has them; empty where nothing is known of it."""
-    given = (_GIVEN.catalogs or {}).get(name.lower())
-    if given is not None:
+    given = _given(name)
+    if given is not None and not given.own:
         return dict(given.properties)
     known: dict[str, Any] = {**(Config().get_catalog_config(name) or {})}
     if directory := environment.get(CATALOGS_VARIABLE):
         known |= mounted_properties(Path(directory), name)
-    return known
+    return known | {**given.properties, OWN: "true"} if given is not None else known
+
+
+def _given(name: str) -> GivenCatalog | None:
+    """What this process was handed of a catalog. One that works for others has nothing else, nor anything of its own."""
+    if _GIVEN.catalogs is None:
+        return None
+    return _GIVEN.catalogs.get(name.lower(), GivenCatalog({}))
 
 
 def open_catalog(name: str) -> Catalog:
@@ -76,11 +86,12 @@ def open_catalog(name: str) -> Catalog:
         ValueError: a property is missing, malformed or not allowed here. Its server and libraries raise others.
     """
     properties = catalog_properties(name)
-    given = (_GIVEN.catalogs or {}).get(name.lower())
+    given = _given(name)
     if given is not None and not given.own:
         for wrong in refused(given.properties):
-            raise ValueError(f"its property {wrong.name} {wrong.why}; correct it, or set planning.runIn: Pod")
+            raise OutOfReach(f"its property {wrong.name} {wrong.why}; correct it, or set planning.runIn: Pod")
     kind = _type_of(name, properties)
+    _require_login(kind, properties)
     _check_required_catalog_properties(name, kind, properties)
     if kind is CatalogType.SQL:
         _require_database(str(properties["uri"]))
@@ -103,6 +114,10 @@ class _RestCatalog(RestCatalog):
         if left := sorted(set(answered) - set(self.properties)):
             _LOG.info("catalog %s: its server's properties %s are left out", self.name, ", ".join(left))
 
+    def _init_sigv4(self, session: Session) -> None:
+        _require_login(CatalogType.REST, self.properties)
+        super()._init_sigv4(session)
+
     def _response_to_table(self, identifier_tuple: tuple[str, ...], table_response: TableResponse) -> Table:
         location = table_response.metadata_location
         credentials = self._resolve_storage_credentials(table_response.storage_credentials, location)
@@ -114,6 +129,14 @@ class _RestCatalog(RestCatalog):
             io=self._load_file_io(sent, location),
             catalog=self,
             config=sent,
+        )
+
+
+def _require_login(kind: CatalogType, properties: Mapping[str, Any]) -> None:
+    if limited() and OWN not in properties and (needed := needed_for_catalog(kind.value, properties)):
+        raise OutOfReach(
+            "the operator's own identity is not used for a catalog that a Backfill names: "
+            f"add {needed} to its Secret, or set planning.runIn: Pod"
         )
 
 

@@ -1,6 +1,7 @@
 """Closes PyIceberg's ways to files for a process that works for others: in its own classes, since it makes them in several
 places and by several names."""
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -8,8 +9,9 @@ from pyiceberg.io import FileIO
 from pyiceberg.io.fsspec import FsspecFileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
+from backfill.planning.iceberg.identity import OWN, needed_for_files
 from backfill.planning.iceberg.properties import store_problems
-from backfill.planning.reach import require_location
+from backfill.planning.reach import OutOfReach, require_location
 
 
 @cache
@@ -17,10 +19,11 @@ def confine_file_io() -> None:
     """Has PyIceberg open no location that :mod:`backfill.planning.reach` refuses, and none with properties that would give
     away what is this process's own."""
     begin, parse, find = FileIO.__init__, PyArrowFileIO.parse_location, FsspecFileIO._get_fs_from_uri
+    open_arrow, open_fsspec = PyArrowFileIO._initialize_fs, FsspecFileIO._get_fs
 
     def checked_begin(self: FileIO, properties: dict[str, Any]) -> None:
         for wrong in store_problems(properties):
-            raise ValueError(f"property {wrong.name} {wrong.why}")
+            raise OutOfReach(f"property {wrong.name} {wrong.why}")
         begin(self, properties)
 
     def checked_parse(location: str, properties: dict[str, Any] | None = None) -> tuple[str, str, str]:
@@ -33,6 +36,25 @@ def confine_file_io() -> None:
         require_location(scheme, location.removeprefix("file:").removeprefix("//"))
         return find(self, uri, location)
 
+    def checked_arrow(self: PyArrowFileIO, scheme: str, netloc: str | None = None) -> Any:
+        _require_login(scheme, self.properties, arrow=True)
+        return open_arrow(self, scheme, netloc)
+
+    def checked_fsspec(self: FsspecFileIO, scheme: str, hostname: str | None = None) -> Any:
+        _require_login(scheme, self.properties, arrow=False)
+        return open_fsspec(self, scheme, hostname)
+
     FileIO.__init__ = checked_begin  # type: ignore[method-assign,assignment]
     PyArrowFileIO.parse_location = staticmethod(checked_parse)  # type: ignore[method-assign]
     FsspecFileIO._get_fs_from_uri = checked_find  # type: ignore[method-assign]
+    PyArrowFileIO._initialize_fs = checked_arrow  # type: ignore[method-assign]
+    FsspecFileIO._get_fs = checked_fsspec  # type: ignore[method-assign]
+
+
+def _require_login(scheme: str, properties: Mapping[str, Any], *, arrow: bool) -> None:
+    """Nothing of this process's identity is used for a catalog that is not its own."""
+    if OWN not in properties and (needed := needed_for_files(scheme, properties, arrow=arrow)):
+        raise OutOfReach(
+            f"files at {scheme}:// are not opened with the operator's own identity for a catalog that a Backfill names: "
+            f"add {needed} to its Secret, or set planning.runIn: Pod"
+        )

@@ -9,9 +9,10 @@ from pyarrow.fs import FileSystem
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from backfill.planning.iceberg.catalogs import catalog_properties
+from backfill.planning.iceberg.identity import OWN
 from backfill.planning.reach import require_location
 
-_STORES = ("s3.", "client.", "gcs.", "adls.", "hdfs.")
+_STORES = ("s3.", "client.", "gcs.", "adls.", "hdfs.", OWN)
 _REOPEN_SECONDS = 600.0
 """Credentials may be replaced while a process lives on."""
 _ANY_REGION = "us-east-1"

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from backfill.api.backfill import BackfillSpec
 from backfill.api.catalogs import GivenCatalog
 from backfill.controller.kubernetes.credentials import with_own_catalogs
+from table_jobs import clicks_spec
 
 
 @pytest.fixture
@@ -17,21 +19,27 @@ def mounted(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_backfill_without_secrets_has_the_operators_catalogs(mounted: Path) -> None:
-    assert with_own_catalogs({}, mounted) == {
-        "lake": GivenCatalog({"uri": "https://lake", "credential": "of the lake"}, own=True),
-        "sea": GivenCatalog({"uri": "https://sea", "credential": "of the sea"}, own=True),
-    }
+def spec(*catalogs: str) -> BackfillSpec:
+    return clicks_spec(
+        sources=[{"name": f"s-{n}", "table": f"{name}.raw.clicks", "timestampColumn": "at"} for n, name in enumerate(catalogs)]
+    )
+
+
+def test_a_backfill_without_secrets_has_those_of_the_operators_catalogs_that_it_uses(mounted: Path) -> None:
+    lake = GivenCatalog({"uri": "https://lake", "credential": "of the lake"}, own=True)
+    assert with_own_catalogs(spec("lake"), {}, mounted) == {"lake": lake}
+    assert with_own_catalogs(spec("lake", "elsewhere"), {}, mounted) == {"lake": lake, "elsewhere": GivenCatalog({}, own=True)}
 
 
 @pytest.mark.parametrize("name", ["lake", "LAKE", "la\N{KELVIN SIGN}e"])
 def test_a_backfills_catalog_gets_nothing_of_the_operators_of_that_name(mounted: Path, name: str) -> None:
     theirs = GivenCatalog({"uri": "https://elsewhere"})
-    catalogs = with_own_catalogs({name: theirs}, mounted)
+    catalogs = with_own_catalogs(spec("lake", "sea"), {name: theirs}, mounted)
     assert set(catalogs) == {name, "sea"}
     assert catalogs[name] == theirs
     assert catalogs["sea"].properties["credential"] == "of the sea"
 
 
 def test_where_nothing_is_mounted_there_is_nothing_besides(tmp_path: Path) -> None:
-    assert with_own_catalogs({"lake": GivenCatalog({"uri": "u"})}, tmp_path / "none") == {"lake": GivenCatalog({"uri": "u"})}
+    lake = {"lake": GivenCatalog({"uri": "u"})}
+    assert with_own_catalogs(spec("lake"), lake, tmp_path / "none") == lake
