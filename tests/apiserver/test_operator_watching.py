@@ -65,6 +65,23 @@ def test_the_caches_follow_and_nothing_is_written(admin: Rest, crds: None, names
     assert admin.get(f"api/v1/namespaces/{namespace}/events").expect()["items"] == []
 
 
+def test_the_first_list_of_a_watch_is_asked_for_in_pages(
+    admin: Rest, crds: None, namespace: str, cluster_admin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list of thousands of objects at once takes memory that the operator does not have."""
+    monkeypatch.setattr("backfill.controller.kubernetes.watching._PAGE", 2)
+    for number in range(5):
+        admin.create(BACKFILLS.format(namespace), minimal_backfill(f"b{number}")).expect()
+    cache = Cache(own_key)
+    with running_proxy(cluster_admin) as proxy:
+        login = Login(proxy.kubeconfig(cluster_admin, tmp_path / "kubeconfig"))
+        watching = Watching([Watched(BACKFILL, cache)], [namespace], login.connection)
+        watching.start()
+        eventually(lambda: len(cache) == 5, "all are seen")
+        assert proxy.count("list", "backfills") == 3
+        watching.close()
+
+
 def test_the_finalizer_of_another_operator_made_with_kopf_stays(admin: Rest, crds: None, namespace: str, watch: Watch) -> None:
     path = BACKFILLS.format(namespace)
     cache = Cache(own_key)

@@ -5,7 +5,7 @@ one kind can be compared as numbers is promised by Kubernetes for what its API s
 """
 
 import threading
-from collections import OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
 
 from backfill.controller.kubernetes.names import BACKFILL_LABEL, GROUP, Key
@@ -70,6 +70,7 @@ class Cache:
         """What is kept of an object; of that, it is the same."""
         self._objects: dict[Key, Manifest] = {}
         self._of_backfill: defaultdict[Key, set[Key]] = defaultdict(set)
+        self._in_namespace: Counter[str] = Counter()
         self._deleted: OrderedDict[Key, int] = OrderedDict()
         self._listeners: list[Listener] = []
         self._lock = threading.Lock()
@@ -77,6 +78,11 @@ class Cache:
     def __len__(self) -> int:
         """How many objects there are."""
         return len(self._objects)
+
+    @property
+    def namespaces(self) -> int:
+        """How many namespaces have an object."""
+        return len(self._in_namespace)
 
     def listen(self, listener: Listener) -> None:
         """Has a function called with the key of the Backfill whenever an object changed. It must be quick."""
@@ -95,6 +101,7 @@ class Cache:
                 self._remove(key)
             self._objects[key] = self.essence(_without_managed_fields(manifest))
             self._of_backfill[backfill].add(key)
+            self._in_namespace[key[0]] += 1
             self._deleted.pop(key, None)
         self._tell(backfill)
 
@@ -144,6 +151,9 @@ class Cache:
         backfill = self._backfill_of(self._objects.pop(key))
         if backfill is None:
             raise AssertionError("an object is kept that has to do with no Backfill")
+        self._in_namespace[key[0]] -= 1
+        if not self._in_namespace[key[0]]:
+            del self._in_namespace[key[0]]
         keys = self._of_backfill[backfill]
         keys.discard(key)
         if not keys:

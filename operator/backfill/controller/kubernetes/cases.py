@@ -69,7 +69,7 @@ class Caches:
 
     def namespaces(self) -> int:
         """How many have Backfills."""
-        return len({namespace for namespace, _ in self.backfills.keys()})  # noqa: SIM118 - no mapping
+        return self.backfills.namespaces
 
     def watched(self) -> list[Watched]:
         """Which kinds are watched, and what of them."""

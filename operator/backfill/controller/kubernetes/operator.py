@@ -61,7 +61,12 @@ class Operator:
         self._relisting = Relisting(cluster, watched, settings.namespaces)
         lease = ClusterLease(login.cluster(), settings.leader_election_namespace, settings.leader_election_id)
         self._elector = Elector(lease, settings.identity)
-        self._queue: WorkQueue[Key] = WorkQueue(on_taken=self._metrics.waited)
+        self._queue: WorkQueue[Key] = WorkQueue(
+            threads=settings.workers,
+            group_of=lambda key: key[0],
+            groups=self._caches.namespaces,
+            on_taken=self._metrics.waited,
+        )
         self._metrics.watch_depth(lambda: self._queue.depth)
         self._caches.listen(self._changed)
         self._pool = JobPool(

@@ -1,15 +1,21 @@
 """Which Backfill takes a turn when: every key at most once in the queue, and by one thread at a time.
 
 The rules are those of client-go's work queue (``k8s.io/client-go/util/workqueue``): a key that is marked while it is worked
-on comes again afterwards; one that is marked many times before its turn comes once.
+on comes again afterwards; one that is marked many times before its turn comes once. Unlike there, the keys are of groups
+(namespaces) that share the threads, so that thousands of keys of one do not delay a key of another.
 """
 
 import heapq
+import math
+import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Hashable
 from itertools import count
 from typing import Generic, TypeVar
+
+from backfill.controller.kubernetes.shares import share_of
 
 K = TypeVar("K", bound=Hashable)
 
@@ -21,11 +27,16 @@ _MOST_DOUBLINGS = 30
 class Agenda(Generic[K]):
     """When each key is due, without threads or a clock of its own. Times are seconds of one monotonic clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, group_of: Callable[[K], Hashable] = lambda key: None):
+        """``group_of``: the group that a key belongs to; by default all keys are of one."""
+        self._group_of = group_of
         self._due: dict[K, float] = {}
-        self._heap: list[tuple[float, int, K]] = []  # may hold entries that are overtaken; ``_due`` is the truth
+        self._heaps: dict[Hashable, list[tuple[float, int, K]]] = {}
+        """One for each group; may hold entries that are overtaken: ``_due`` is the truth."""
         self._order = count()
         self._running: set[K] = set()
+        self._busy: Counter[Hashable] = Counter()
+        """Of each group, how many keys are running."""
 
     def __len__(self) -> int:
         """Keys that are marked, those that wait for their time included."""
@@ -39,34 +50,58 @@ class Agenda(Generic[K]):
         if key not in self._running:
             self._push(key)
 
-    def begin(self, now: float) -> tuple[K, float] | None:
-        """The key that is due longest, and since when; None when there is none. It is taken until :meth:`end`."""
-        at = self.next_due()
-        if at is None or at > now:
+    def begin(self, now: float, share: float = math.inf) -> tuple[K, float] | None:
+        """The next key, and since when it is due; None when there is none. It is taken until :meth:`end`.
+
+        Of the groups with the fewest keys running it is the one that has been due longest.
+
+        Args:
+            now: the time.
+            share: the most keys of one group that run at the same time.
+        """
+        heads = [(self._busy[group], at, group) for group, at in self._heads(share) if at <= now]
+        if not heads:
             return None
-        _, _, key = heapq.heappop(self._heap)
+        _, at, group = min(heads, key=lambda head: head[:2])
+        _, _, key = heapq.heappop(self._heaps[group])
         del self._due[key]
         self._running.add(key)
+        self._busy[group] += 1
         return key, at
 
     def end(self, key: K) -> None:
         """The key may be taken again, if it was marked meanwhile."""
-        self._running.discard(key)
+        if key in self._running:
+            self._running.remove(key)
+            group = self._group_of(key)
+            self._busy[group] -= 1
+            if not self._busy[group]:
+                del self._busy[group]
         if key in self._due:
             self._push(key)
 
-    def next_due(self) -> float | None:
-        """When the next key that nobody works on is due."""
-        while self._heap and self._overtaken(self._heap[0]):
-            heapq.heappop(self._heap)
-        return self._heap[0][0] if self._heap else None
+    def next_due(self, share: float = math.inf) -> float | None:
+        """When the next key that nobody works on is due, apart from groups that have their share already."""
+        return min((at for _, at in self._heads(share)), default=None)
 
     def due(self, now: float) -> int:
         """How many keys are due."""
         return sum(at <= now for at in self._due.values())
 
+    def _heads(self, share: float) -> list[tuple[Hashable, float]]:
+        """Every group that may have one more key running, and when its next one is due."""
+        heads = []
+        for group, heap in list(self._heaps.items()):
+            while heap and self._overtaken(heap[0]):
+                heapq.heappop(heap)
+            if not heap:
+                del self._heaps[group]
+            elif self._busy[group] < share:
+                heads.append((group, heap[0][0]))
+        return heads
+
     def _push(self, key: K) -> None:
-        heapq.heappush(self._heap, (self._due[key], next(self._order), key))
+        heapq.heappush(self._heaps.setdefault(self._group_of(key), []), (self._due[key], next(self._order), key))
 
     def _overtaken(self, entry: tuple[float, int, K]) -> bool:
         at, _, key = entry
@@ -79,11 +114,24 @@ class WorkQueue(Generic[K]):
     def __init__(
         self,
         *,
+        threads: int = sys.maxsize,
+        group_of: Callable[[K], Hashable] = lambda key: None,
+        groups: Callable[[], int] = lambda: 1,
         monotonic: Callable[[], float] = time.monotonic,
         on_taken: Callable[[float], None] = lambda waited_seconds: None,
     ):
-        """``on_taken`` is told how long a key that is taken was due."""
-        self._agenda: Agenda[K] = Agenda()
+        """An empty queue.
+
+        Args:
+            threads: how many take keys.
+            group_of: the group of a key; groups share the threads, see :func:`~backfill.controller.kubernetes.shares.share_of`.
+            groups: how many groups there are, also those without a key that is due.
+            monotonic: the clock, in seconds.
+            on_taken: called with how long a key that is taken was due, in seconds.
+        """
+        self._agenda: Agenda[K] = Agenda(group_of)
+        self._threads = threads
+        self._groups = groups
         self._monotonic = monotonic
         self._on_taken = on_taken
         self._failures: dict[K, int] = {}
@@ -107,14 +155,14 @@ class WorkQueue(Generic[K]):
         with self._changed:
             give_up = None if timeout_seconds is None else self._monotonic() + timeout_seconds
             while not self._closed:
-                now = self._monotonic()
-                taken = self._agenda.begin(now)
+                now, share = self._monotonic(), share_of(self._threads, self._groups())
+                taken = self._agenda.begin(now, share)
                 if taken is not None:
                     self._on_taken(now - taken[1])
                     return taken[0]
                 if give_up is not None and now >= give_up:
                     return None
-                times = [at for at in (self._agenda.next_due(), give_up) if at is not None]
+                times = [at for at in (self._agenda.next_due(share), give_up) if at is not None]
                 self._changed.wait(min(times) - now if times else None)
             return None
 

@@ -11,7 +11,7 @@ def share_of(places: int, namespaces: int) -> int:
 
     Args:
         places: all of them.
-        namespaces: how many have Backfills.
+        namespaces: how many have Backfills, also those that need no place now.
     """
     return places if namespaces < 2 else max(places // 2, 1)
 

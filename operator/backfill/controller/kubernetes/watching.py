@@ -26,6 +26,8 @@ from backfill.controller.kubernetes.resources import Resource
 _LOG = logging.getLogger(__name__)
 RELIST_SECONDS: Final = 180.0
 """A watch that has to begin anew (410) does not tell of what was deleted meanwhile: so long it may go unnoticed."""
+_PAGE: Final = 50
+"""Objects of a page of Kopf's first list. By default it asks for everything at once; reports of jobs can have a megabyte each."""
 _RETRY_SECONDS = 2.0
 _STOP_SECONDS = 2.0
 _IDENTITY: Final[Any] = "backfill-operator"
@@ -220,6 +222,7 @@ def _settings(watched: Sequence[Watched]) -> kopf.OperatorSettings:
     settings.scanning.disabled = True  # or it asks for permissions on the cluster's namespaces and definitions
     settings.posting.enabled = False
     settings.process.ultimate_exiting_timeout = None
+    settings.watching.chunk_size = _PAGE
     # Kopf removes its own finalizer from whatever it sees being deleted, and by default shares the name of that finalizer
     # with every other operator that is made with it.
     settings.persistence.finalizer = f"{GROUP}/unused"

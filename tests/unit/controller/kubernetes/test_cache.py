@@ -129,3 +129,16 @@ def test_in_whatever_order_the_history_of_a_name_arrives_the_last_word_stands(or
         uid = str(sum(end < version for end in ends))
         (cache.forget if version in ends else cache.put)(backfill(version, uid))
     assert kept_version(cache) == (None if 7 in ends else "7")
+
+
+def test_namespaces_are_counted_while_they_have_an_object() -> None:
+    cache = Cache(own_key)
+    elsewhere = {"metadata": backfill(6)["metadata"] | {"namespace": "ads"}}
+    cache.put(backfill(5))
+    cache.put(backfill(7))
+    cache.put(elsewhere)
+    assert cache.namespaces == 2
+    cache.forget(backfill(8))
+    assert cache.namespaces == 1
+    cache.replace([], "9")
+    assert cache.namespaces == 0

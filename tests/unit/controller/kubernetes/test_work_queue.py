@@ -203,3 +203,54 @@ def test_the_agenda_gives_what_a_plain_list_would_give(acts: list[tuple[str, int
                 assert taken[1] == model.due.pop(taken[0])
                 model.running.add(taken[0])
         assert len(agenda) == len(model.due)
+
+
+Pair = tuple[str, int]
+
+
+def shared_queue(clock: FakeClock, threads: int = 8, namespaces: int = 2) -> WorkQueue[Pair]:
+    return WorkQueue(threads=threads, group_of=lambda key: key[0], groups=lambda: namespaces, monotonic=clock)
+
+
+def test_thousands_of_keys_of_one_namespace_do_not_delay_a_key_of_another(clock: FakeClock) -> None:
+    queue = shared_queue(clock)
+    for number in range(5_000):
+        queue.mark(("busy", number))
+    clock.now += 1
+    queue.mark(("quiet", 0))
+    assert queue.take(0) == ("busy", 0), "of equals whoever waits longest"
+    assert queue.take(0) == ("quiet", 0)
+    queue.done(("quiet", 0))
+    assert queue.take(0) == ("busy", 1), "the rest goes on meanwhile"
+
+
+def test_one_namespace_has_at_most_half_of_the_threads_while_others_have_backfills(clock: FakeClock) -> None:
+    queue = shared_queue(clock)
+    for number in range(20):
+        queue.mark(("busy", number))
+    taken = [queue.take(0) for _ in range(5)]
+    assert taken == [("busy", 0), ("busy", 1), ("busy", 2), ("busy", 3), None]
+    queue.mark(("quiet", 0))
+    assert queue.take(0) == ("quiet", 0), "its turns may be slow: a thread is free at once"
+    queue.done(("busy", 2))
+    assert queue.take(0) == ("busy", 4)
+
+
+def test_a_namespace_that_is_alone_has_all_threads(clock: FakeClock) -> None:
+    queue = shared_queue(clock, namespaces=1)
+    for number in range(8):
+        queue.mark(("busy", number))
+    assert all(queue.take(0) for _ in range(8))
+
+
+def test_a_thread_that_waits_for_the_share_of_a_namespace_wakes_when_one_of_its_turns_ends() -> None:
+    queue: WorkQueue[Pair] = WorkQueue(threads=2, group_of=lambda key: key[0], groups=lambda: 2)
+    queue.mark(("busy", 0))
+    queue.mark(("busy", 1))
+    assert queue.take(0) == ("busy", 0)
+    taken: list[Pair | None] = []
+    waiting = threading.Thread(target=lambda: taken.append(queue.take(10)))
+    waiting.start()
+    queue.done(("busy", 0))
+    waiting.join(10)
+    assert taken == [("busy", 1)]
