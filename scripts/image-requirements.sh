@@ -13,7 +13,9 @@ import sys, tomllib
 
 with open("pyproject.toml", "rb") as file:
     project = tomllib.load(file)["project"]
-print(*project["dependencies"], *project["optional-dependencies"][sys.argv[1]], sep="\n")
+extras = project["optional-dependencies"]
+print(*project["dependencies"], *extras["tables"], sep="\n")
+print(*(library for library in extras[sys.argv[1]] if not library.startswith(project["name"])), sep="\n")
 PYTHON
     cat spark-images/catalogs.txt >> "$folder/$extra.in"
     "$folder/venv/bin/pip-compile" -q --generate-hashes --allow-unsafe --strip-extras --no-header --no-annotate \

@@ -36,6 +36,16 @@ def runner(
     return run
 
 
+def installed_alone(module: str, *arguments: str, kubeconfig: Path) -> Ended:
+    """A program of the extra ``[cli]`` in a process of its own, where none of the libraries for tables can be imported."""
+    blocked = "import sys; sys.modules |= dict.fromkeys(('numpy', 'pandas', 'pyarrow', 'pyiceberg', 'pyspark', 'kopf'))"
+    program = f"{blocked}; sys.argv[0] = 'kubectl-backfill'; from {module} import main; main()"
+    environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
+    command = [sys.executable, "-c", program, *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=False)
+    return Ended(ended.returncode, ended.stdout, ended.stderr)
+
+
 @contextmanager
 def started(kubeconfig: Path, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
     """The program in a process of its own, on the cluster of a kubeconfig; killed if it has not ended."""

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 from identities import ServiceAccountMaker, rule
-from kubectl_backfill import KubectlBackfill
+from kubectl_backfill import KubectlBackfill, installed_alone
 from rest import BACKFILLS, SPARK_APPLICATIONS, Manifest, Rest
 from roles import rules_of
 from samples import BACKFILL, changed
@@ -57,6 +57,35 @@ def test_a_plan_is_shown_as_on_ones_own_machine(kubectl_backfill: KubectlBackfil
     assert "4 steps of up to" in shown.out
     document = kubectl_backfill("plan", "july", "-o", "json").document
     assert (document["steps"]["count"], len(document["sources"])) == (4, 2)
+
+
+@pytest.mark.usefixtures("planned")
+def test_the_command_line_alone_needs_no_library_for_tables(cluster_admin: Path, namespace: str, tmp_path: Path) -> None:
+    for arguments in (
+        ("list",),
+        ("status", "july"),
+        ("plan", "july"),
+        ("plan", file_of(tmp_path, IN_A_STORE)),
+        ("render", "july"),
+        ("suspend", "july"),
+        ("resume", "july"),
+        ("cancel", "july", "--no-wait"),
+    ):
+        ended = installed_alone("backfill.__main__", *arguments, "-n", namespace, kubeconfig=cluster_admin)
+        assert ended.status == 0, f"{arguments}: {ended.err}"
+
+
+@pytest.mark.usefixtures("july")
+def test_kubectl_completes_commands_options_and_names(cluster_admin: Path, namespace: str) -> None:
+    def completed(*words: str) -> list[str]:
+        return installed_alone("backfill.cli.completion", *words, kubeconfig=cluster_admin).out.split()
+
+    assert completed("sus") == ["suspend", ":4"]
+    assert completed("status", "--wa") == ["--watch", ":4"]
+    assert completed("-n", namespace, "status", "") == ["july", ":4"]
+    assert completed("logs", "-n", namespace, "ju") == ["july", ":4"]
+    assert completed("logs", "-n", namespace, "august") == [":4"]
+    assert completed("logs", "--context", "nowhere", "") == [":4"]
 
 
 @pytest.mark.usefixtures("planned")

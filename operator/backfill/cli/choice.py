@@ -1,7 +1,7 @@
 """Whether a command is about Backfills of a cluster or of this machine."""
 
 from collections.abc import Sequence
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any, Final
 
 from typer.core import TyperGroup
@@ -12,6 +12,8 @@ RULE: Final = (
     "[bold]kubectl backfill[/bold] speaks to a cluster, always. [bold]backfill[/bold] works on this machine, "
     "unless --context or --kubeconfig is given: then it speaks to that cluster."
 )
+DEFAULT_STATE: Final = Path(".backfill")
+"""Where backfills of this machine are kept, from the working directory."""
 _PLUGINS = {"kubectl-backfill", "kubectl_backfill"}
 _CLUSTER_OPTIONS = ("--context", "--kubeconfig")
 _LOCAL_OPTION = "--state-dir"
@@ -36,6 +38,11 @@ def on_cluster(program: str, arguments: Sequence[str]) -> bool:
 def is_plugin(program: str) -> bool:
     """Whether kubectl called this process."""
     return PurePath(program).stem in _PLUGINS
+
+
+def is_file(target: str) -> bool:
+    """Whether a file is meant: names have neither dots nor slashes."""
+    return "." in target or "/" in target
 
 
 def _given(option: str, arguments: Sequence[str]) -> bool:

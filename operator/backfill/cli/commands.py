@@ -13,10 +13,13 @@ from backfill.api.changes import program_difference, spec_difference
 from backfill.api.conditions import ConditionType, Reason, find_condition
 from backfill.api.errors import BackfillError, BadInput, Problem, SpecChanged
 from backfill.api.liveness import controller_alive
-from backfill.cli.ending import SUCCEEDED, exit_status, tell_end
+from backfill.cli.choice import DEFAULT_STATE
+from backfill.cli.ending import exit_status, tell_end
+from backfill.cli.exit_status import SUCCEEDED
 from backfill.cli.foreground import control
+from backfill.cli.installed import SPARK, TABLES, require
 from backfill.cli.result import result_line
-from backfill.cli.target import DEFAULT_STATE, find, read_file
+from backfill.cli.target import find, read_file
 from backfill.controller.lock import ControllerLock
 from backfill.controller.phases.resting import expires_at
 from backfill.controller.store import LocalStore
@@ -46,6 +49,7 @@ class Context:
 
 def run_file(context: Context, file: Path) -> int:
     """Runs the Backfill of a file, or goes on with it. One that has succeeded is left as it is."""
+    require(*TABLES, SPARK)
     manifests = read_file(file, context.namespace, require_application=True)
     backfill, application = manifests.backfill, manifests.application
     if application is None:

@@ -8,7 +8,8 @@ from rich.console import Console
 
 from backfill.api.backfill import Backfill
 from backfill.api.errors import BackfillError, BadInput
-from backfill.cli.ending import SUCCEEDED
+from backfill.cli.exit_status import SUCCEEDED
+from backfill.cli.installed import TABLES, require
 from backfill.cli.plan_page import render_plan
 from backfill.cli.target import read_file
 from backfill.cli.view import planning_in_words
@@ -27,6 +28,7 @@ def show_plan(file: Path, namespace: str | None, *, as_json: bool) -> int:
     Raises:
         BackfillError: with everything that is in the way.
     """
+    require(*TABLES)
     backfill = read_file(file, namespace, require_application=False).backfill
     summary = _planned(backfill, Console(stderr=True))
     if as_json:

@@ -7,13 +7,13 @@ from rich.console import Console
 
 from backfill.api.backfill import Backfill, OutputStatus
 from backfill.api.conditions import ConditionType, Reason, find_condition
+from backfill.cli.exit_status import BAD_INPUT, FAILED, SUCCEEDED, WAITS
 from backfill.cli.text import count, seconds
 from backfill.controller.phases.open_results import left_out
 
 if TYPE_CHECKING:
     from backfill.controller.store import LocalStore
 
-SUCCEEDED, FAILED, BAD_INPUT, WAITS = 0, 1, 2, 3
 _BAD_INPUT = {Reason.INVALID_INPUT, Reason.UNSUPPORTED_PROGRAM}
 _START_OVER = {Reason.RESULT_LOST, Reason.PUBLISH_CONFLICT}
 _LOG_REASONS = {Reason.ATTEMPTS_EXHAUSTED, Reason.UNSUPPORTED_PROGRAM}

@@ -2,27 +2,17 @@
 
 import sys
 from collections.abc import Callable
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from backfill import __version__
 from backfill.api.errors import BackfillError, BadInput
-from backfill.cli.choice import RULE, LocalCommands, is_plugin, on_cluster
-from backfill.cli.ending import BAD_INPUT, FAILED
-from backfill.cli.target import DEFAULT_STATE
-
-
-class Output(StrEnum):
-    """What standard output is for."""
-
-    TEXT = "text"
-    JSON = "json"
-
+from backfill.cli.choice import DEFAULT_STATE, RULE, LocalCommands, is_plugin, on_cluster
+from backfill.cli.exit_status import BAD_INPUT, FAILED
+from backfill.cli.output import Output
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="Manifests: the Backfill and the SparkApplication it refers to.")]
 Target = Annotated[str, typer.Argument(metavar="NAME|FILE", help="A backfill's name, or the file it was run from.")]
@@ -40,7 +30,6 @@ app = typer.Typer(
     help=f"Run a streaming application again on its history: in order, aligned, exactly once.\n\n{RULE}",
     rich_markup_mode="rich",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
@@ -132,15 +121,14 @@ def version() -> None:
 
 def main() -> None:
     """The program. Mistakes in the input are a short list on standard error, and exit status 2."""
-    err = Console(stderr=True)
     try:
         _chosen()()
     except BadInput as error:
         for problem in error.problems:
-            err.print(f"error: {problem}", highlight=False, markup=False, soft_wrap=True)
+            typer.echo(f"error: {problem}", err=True)
         sys.exit(BAD_INPUT)
     except (BackfillError, OSError) as error:
-        err.print(f"error: {error}", highlight=False, markup=False, soft_wrap=True)
+        typer.echo(f"error: {error}", err=True)
         sys.exit(FAILED)
 
 

@@ -10,7 +10,8 @@ from rich.text import Text
 
 from backfill.api.backfill import Attempt, Backfill, OutputStatus
 from backfill.api.conditions import SUMMARIES, Condition, ConditionType, Reason
-from backfill.cli.ending import SUCCEEDED, exit_status
+from backfill.cli.ending import exit_status
+from backfill.cli.exit_status import SUCCEEDED
 from backfill.cli.screen import in_words, overview
 from backfill.cli.text import count, moment, seconds
 from backfill.cli.view import View, in_order

@@ -6,7 +6,8 @@ from rich.console import Console
 
 from backfill.api.liveness import controller_alive
 from backfill.cli.commands import Context
-from backfill.cli.ending import SUCCEEDED, WAITS, exit_status, waiting_for
+from backfill.cli.ending import exit_status, waiting_for
+from backfill.cli.exit_status import SUCCEEDED, WAITS
 from backfill.cli.pages import details, listing
 from backfill.cli.result import result_line
 from backfill.cli.target import find

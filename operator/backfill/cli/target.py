@@ -9,8 +9,6 @@ from backfill.api.manifest import Manifests, load_manifests
 from backfill.api.problems import did_you_mean
 from backfill.controller.store import LocalStore, stored
 
-DEFAULT_STATE = Path(".backfill")
-
 
 def read_file(file: Path, namespace: str | None, *, require_application: bool) -> Manifests:
     """The manifests of a file; a relative workspace is beside the file, as its programs are.

@@ -29,6 +29,8 @@ from backfill.planning.workspace import Workspace
 if TYPE_CHECKING:
     import pyarrow as pa
 
+TASK_BYTES_PER_SECOND = 8 * 2**20
+"""What a task is assumed to read and process of compressed Parquet, until there is a rate observed."""
 FORMAT_VERSION = 2
 HEADER_FILE = "plan.json"
 SPLITS_FILE = "splits.parquet"

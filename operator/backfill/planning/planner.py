@@ -12,14 +12,21 @@ from backfill.planning.iceberg.manifests import open_file
 from backfill.planning.iceberg.protection import protect, unprotect
 from backfill.planning.iceberg.tables import Catalogs, PinnedTable, check_pinned, pin
 from backfill.planning.layout import lay_out
-from backfill.planning.plan import HEADER_FILE, PlanHeader, PlanInputs, plan_directory, read_files, read_header, write_plan
+from backfill.planning.plan import (
+    HEADER_FILE,
+    TASK_BYTES_PER_SECOND,
+    PlanHeader,
+    PlanInputs,
+    plan_directory,
+    read_files,
+    read_header,
+    write_plan,
+)
 from backfill.planning.progress import PlanningProgress
 from backfill.planning.reading import problems_of_files, read_sources
 from backfill.planning.strict import missing_columns
 from backfill.planning.workspace import Workspace
 
-TASK_BYTES_PER_SECOND = 8 * 2**20
-"""What a task is assumed to read and process of compressed Parquet, until there is a rate observed."""
 STEP_SECONDS = 10
 """How long a step should take where data is dense: long against the tenths of a second a micro-batch costs by itself,
 short enough that a step lost to a failure is soon read again."""

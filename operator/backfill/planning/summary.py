@@ -2,8 +2,7 @@
 
 from backfill.api.base import Model
 from backfill.api.quantities import Time, from_us
-from backfill.planning.plan import PlanHeader, SourceTotals
-from backfill.planning.planner import TASK_BYTES_PER_SECOND
+from backfill.planning.plan import TASK_BYTES_PER_SECOND, PlanHeader, SourceTotals
 
 STEP_OVERHEAD_SECONDS = 0.3
 """What a micro-batch costs besides reading its rows: planning, log, state and commit."""

@@ -11,7 +11,8 @@ from backfill.api.conditions import Reason
 from backfill.api.errors import BackfillError, BadInput, Problem
 from backfill.cli.cluster.advice import removal
 from backfill.cli.cluster.place import Place, read
-from backfill.cli.ending import SUCCEEDED, exit_status
+from backfill.cli.ending import exit_status
+from backfill.cli.exit_status import SUCCEEDED
 from backfill.cli.screen import in_words
 from backfill.cli.view import has_failed
 from backfill.controller.interfaces import ConflictError

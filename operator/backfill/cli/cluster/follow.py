@@ -13,7 +13,8 @@ from backfill.api.backfill import Backfill
 from backfill.cli.cluster.advice import at_rest
 from backfill.cli.cluster.place import Place, read
 from backfill.cli.cluster.status import page, print_document, readable, table
-from backfill.cli.ending import SUCCEEDED, exit_status
+from backfill.cli.ending import exit_status
+from backfill.cli.exit_status import SUCCEEDED
 from backfill.cli.screen import Lines
 from backfill.cli.view import View
 from backfill.controller.kubernetes.errors import Unreachable

@@ -8,7 +8,7 @@ from rich.console import Console
 from backfill.api.backfill import Attempt, Backfill
 from backfill.api.errors import BackfillError, BadInput, Problem
 from backfill.cli.cluster.place import Place
-from backfill.cli.ending import SUCCEEDED
+from backfill.cli.exit_status import SUCCEEDED
 from backfill.controller.backends.driver_state import driver_state
 from backfill.controller.backends.pod_template import container_name
 from backfill.controller.kubernetes.errors import NotFound, Refused

@@ -13,6 +13,7 @@ from backfill.api.backfill import Backfill, BackfillStatus, ObjectMeta, unread
 from backfill.api.errors import BackfillError, BadInput, Problem
 from backfill.api.manifest import load_for_cluster
 from backfill.api.problems import did_you_mean
+from backfill.cli.choice import is_file
 from backfill.controller.kubernetes.client import Cluster
 from backfill.controller.kubernetes.errors import ClusterError, KindMissing, NotFound, Refused
 from backfill.controller.kubernetes.names import CLI_MANAGER
@@ -126,11 +127,6 @@ def _readable(found: Manifest) -> Iterator[None]:
             f"{where} can not be read by version {__version__} of this program ({field}: {detail['msg']}); "
             "use the version of the operator"
         ) from error
-
-
-def is_file(target: str) -> bool:
-    """Whether a file is meant: names have neither dots nor slashes."""
-    return "." in target or "/" in target
 
 
 def name_of(target: str) -> tuple[str, str | None]:

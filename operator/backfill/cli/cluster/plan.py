@@ -10,7 +10,7 @@ from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType, find_condition
 from backfill.api.errors import BadInput, Problem
 from backfill.cli.cluster.place import Place
-from backfill.cli.ending import SUCCEEDED, WAITS
+from backfill.cli.exit_status import SUCCEEDED, WAITS
 from backfill.cli.plan_page import render_plan
 from backfill.cli.screen import in_words
 from backfill.cli.text import count, size

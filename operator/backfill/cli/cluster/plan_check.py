@@ -11,7 +11,7 @@ from backfill.api.errors import BadInput, Problem
 from backfill.api.manifest import ForCluster, load_for_cluster
 from backfill.api.quantities import format_time
 from backfill.cli.cluster.place import OPERATORS_WORKSPACE, Place
-from backfill.cli.ending import SUCCEEDED
+from backfill.cli.exit_status import SUCCEEDED
 from backfill.cli.text import count, moment, seconds
 from backfill.cli.view import View
 from backfill.controller.backends.children import child_problems

@@ -8,8 +8,9 @@ import yaml
 from backfill.api.backfill import Backfill
 from backfill.api.errors import BadInput, Problem
 from backfill.api.manifest import load_for_cluster
-from backfill.cli.cluster.place import OPERATORS_WORKSPACE, Place, is_file
-from backfill.cli.ending import SUCCEEDED
+from backfill.cli.choice import is_file
+from backfill.cli.cluster.place import OPERATORS_WORKSPACE, Place
+from backfill.cli.exit_status import SUCCEEDED
 from backfill.controller.backends.children import render
 from backfill.controller.backends.production import read_production
 from backfill.controller.kubernetes.plans import application_of

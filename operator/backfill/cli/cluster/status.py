@@ -14,7 +14,7 @@ from backfill.api.backfill import Backfill
 from backfill.api.errors import BackfillError
 from backfill.cli.cluster.advice import next_step
 from backfill.cli.cluster.place import Place, read, read_outline
-from backfill.cli.ending import SUCCEEDED
+from backfill.cli.exit_status import SUCCEEDED
 from backfill.cli.pages import details, listing, outcome
 from backfill.cli.result import result
 from backfill.cli.view import View

@@ -1,0 +1,25 @@
+"""What kubectl runs to complete ``kubectl backfill ...``: a program named ``kubectl_complete-backfill`` on the path."""
+
+import os
+import shlex
+import sys
+
+import typer
+from typer.main import get_install_completion_arguments
+
+from backfill.cli.cluster.app import app
+
+_VARIABLE = "_KUBECTL_BACKFILL_COMPLETE"
+_NO_FILES = 4
+"""Cobra's directive: what is printed is all there is."""
+
+
+def main() -> None:
+    """Prints what may follow the arguments, the last of which is unfinished, and the directive, as Cobra expects it."""
+    words = ["kubectl-backfill", *sys.argv[1:]]
+    os.environ |= {_VARIABLE: "complete_bash", "COMP_WORDS": shlex.join(words), "COMP_CWORD": str(len(words) - 1)}
+    get_install_completion_arguments()  # makes the shells known that are asked for by that variable
+    try:
+        app(prog_name="kubectl backfill", complete_var=_VARIABLE)
+    finally:
+        typer.echo(f":{_NO_FILES}")

@@ -1,0 +1,19 @@
+"""Whether what a command works with is installed: the command line alone has no library for tables."""
+
+from importlib.util import find_spec
+
+from backfill.api.errors import BackfillError
+
+TABLES = ("numpy", "pyarrow", "pyiceberg")
+SPARK = "pyspark"
+
+
+def require(*libraries: str) -> None:
+    """Looks for libraries without importing them.
+
+    Raises:
+        BackfillError: one is missing; with what to install.
+    """
+    for library in libraries:
+        if find_spec(library) is None:
+            raise BackfillError(f"{library} is not installed; work on this machine needs: pip install 'backfill-operator[local]'")
