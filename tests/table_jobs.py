@@ -5,6 +5,7 @@ import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from backfill.planning.workspace import Workspace
 from iceberg_tables import catalog_properties, sqlite_catalog
 from waiting import eventually
 
+LOOPBACK = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
+"""Where servers of these tests are."""
 START = datetime(2024, 1, 1, tzinfo=UTC)
 HOURS = 3
 PARALLELISM = 2

@@ -9,6 +9,7 @@ import resource
 import socket
 import sys
 import traceback
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ def main() -> None:
                 _limit(resource.RLIMIT_DATA, int(order["memory"]) + _RESERVED_BYTES)
             if order.get("confinement"):
                 _confine(order["confinement"])
+            _work_in_time()
             job = job_of(order)
             frames.send(message_parts(job, do(job, _telling(frames, job))))
         except (EOFError, OSError):
@@ -66,12 +68,25 @@ def _confine(parts: dict[str, Any]) -> None:
     """The kernel's limits come first: nothing that belongs to the job has been looked at yet."""
     _limit(resource.RLIMIT_FSIZE, _LARGEST_FILE)
     directories = tuple(Path(directory) for directory in parts["directories"])
+    listener = socket.create_server(("127.0.0.1", 0))  # afterwards none may be made
     confine_to_files(writable=(Path(parts["home"]), *directories))
     from backfill.planning.iceberg.catalogs import work_for_others
+    from backfill.planning.store_relay import listen_on
+
+    listen_on(listener)
 
     work_for_others(
-        {name: GivenCatalog(given["properties"], given["own"]) for name, given in parts["catalogs"].items()}, directories
+        {name: GivenCatalog(given["properties"], given["own"]) for name, given in parts["catalogs"].items()},
+        directories,
+        tuple(ip_network(network) for network in parts["addresses"]),
+        tuple(parts["refused"]),
     )
+
+
+def _work_in_time() -> None:
+    from backfill.planning.iceberg.catalogs import work_in_time
+
+    work_in_time()
 
 
 def _limit(what: int, most: int) -> None:

@@ -20,6 +20,7 @@ from backfill.controller.frames import Frames
 from backfill.controller.job_codec import job_parts, message_of
 from backfill.controller.jobs import Job
 from backfill.controller.messages import Message
+from backfill.planning.addresses import Network
 
 _MODULE = "backfill.controller.job_main"
 _LAST_SECONDS = 1.0
@@ -49,6 +50,8 @@ class Confinement:
     """Where this machine's own files may be tables or workspaces."""
     home: Path
     """An empty directory for its own files, which nobody else uses."""
+    addresses: tuple[Network, ...] = ()
+    """Where it may connect to though these are the controller's surroundings, such as its loopback."""
 
 
 class ProcessDied(Exception):  # noqa: N818 - what became of the process
@@ -190,6 +193,8 @@ def _confinement_parts(confinement: Confinement | None) -> dict[str, Any] | None
     return {
         "home": str(confinement.home),
         "directories": [str(directory) for directory in confinement.directories],
+        "addresses": [str(network) for network in confinement.addresses],
+        "refused": [host for host in (os.environ.get("KUBERNETES_SERVICE_HOST"),) if host],
         "catalogs": {
             name: {"properties": dict(given.properties), "own": given.own} for name, given in confinement.catalogs.items()
         },

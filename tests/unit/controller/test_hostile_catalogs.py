@@ -21,7 +21,7 @@ from backfill.controller.kubernetes.pool import JobPool
 from backfill.planning.iceberg.properties import refused
 from hostile_catalog import HostileCatalog, hostile_catalog
 from iceberg_tables import sqlite_catalog
-from table_jobs import Clicks, ended
+from table_jobs import LOOPBACK, Clicks, ended
 
 pytestmark = pytest.mark.hostile
 
@@ -55,7 +55,8 @@ def hostile(table: Table) -> Iterator[Callable[..., HostileCatalog]]:
 
 def problems(clicks: Clicks, shared: Path, catalogs: Mapping[str, Mapping[str, str]], **spec: Any) -> dict[str, str]:
     """What a plan job in the operator says of each of these catalogs, whose properties are in Secrets of the team's."""
-    pool = JobPool(lambda _key: {name: GivenCatalog(properties) for name, properties in catalogs.items()}, directories=(shared,))
+    given = {name: GivenCatalog(properties) for name, properties in catalogs.items()}
+    pool = JobPool(lambda _key: given, directories=(shared,), addresses=LOOPBACK)
     sources = [
         {"name": f"s-{number}", "table": f"{name}.raw.clicks", "timestampColumn": "at", **spec}
         for number, name in enumerate(catalogs)
@@ -216,12 +217,13 @@ def test_neither_secret_nor_catalog_has_files_of_the_operator_read(
 
 _READ = """
 import json, sys
+from ipaddress import ip_network
 from pathlib import Path
 from backfill.api.catalogs import GivenCatalog
 from backfill.planning.iceberg.catalogs import open_catalog, work_for_others
 order, said = json.load(sys.stdin), {}
 given = {name: GivenCatalog(properties) for name, properties in order["catalogs"].items()}
-work_for_others(given, (Path(order["directory"]),))
+work_for_others(given, (Path(order["directory"]),), (ip_network("127.0.0.0/8"),))
 for name in given:
     try:
         table = open_catalog(name).load_table("raw.clicks")

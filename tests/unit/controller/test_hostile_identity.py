@@ -17,7 +17,7 @@ from backfill.planning.iceberg.properties import refused
 from hostile_catalog import HostileCatalog, hostile_catalog
 from hostile_server import HostileServer, answering, hostile_server
 from iceberg_tables import sqlite_catalog
-from table_jobs import Clicks, ended
+from table_jobs import LOOPBACK, Clicks, ended
 
 pytestmark = pytest.mark.hostile
 
@@ -56,7 +56,7 @@ def operators(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def said(clicks: Clicks, properties: Mapping[str, str], workspace: str = "") -> str:
     """What a plan job in the operator says of a catalog of a Secret."""
-    pool = JobPool(lambda _key: {"lake": GivenCatalog(properties)}, directories=(clicks.directory,))
+    pool = JobPool(lambda _key: {"lake": GivenCatalog(properties)}, directories=(clicks.directory,), addresses=LOOPBACK)
     try:
         runner = pool.runner(KEY, lambda: None)
         job = clicks.plan_job(workspace or "workspace")

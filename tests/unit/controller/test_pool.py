@@ -14,7 +14,7 @@ from backfill.api.catalogs import GivenCatalog
 from backfill.api.errors import BadInput, Problem
 from backfill.controller.jobs import PlanResult, VerifyJob
 from backfill.controller.kubernetes.pool import JobPool, JobUsage, Key
-from table_jobs import Clicks, ended, job_processes, silent_catalog
+from table_jobs import LOOPBACK, Clicks, ended, job_processes, silent_catalog
 from waiting import eventually
 
 KEY = ("default", "january")
@@ -39,6 +39,7 @@ class Pools:
             return {"lake": GivenCatalog(properties)}
 
         options.setdefault("directories", (self._directory,))
+        options.setdefault("addresses", LOOPBACK)
         self._made.append(JobPool(catalogs, on_used=self.usages.append, **options))
         return self._made[-1]
 
@@ -158,6 +159,7 @@ def test_a_catalog_that_never_answers_ends_its_job_and_holds_up_no_other_namespa
         pool = JobPool(
             lambda key: {"lake": GivenCatalog(known[key])},
             directories=shared,
+            addresses=LOOPBACK,
             processes=2,
             idle_seconds=2.0,
             namespaces=lambda: 2,

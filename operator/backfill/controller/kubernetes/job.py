@@ -30,6 +30,7 @@ from backfill.controller.kubernetes.plans import MOST_BYTES
 from backfill.controller.kubernetes.resources import CONFIG_MAP, Manifest
 from backfill.controller.messages import Message
 from backfill.controller.redaction import RedactedText, Redactor, redactor
+from backfill.planning.iceberg.catalogs import work_in_time
 from backfill.planning.progress import PlanningProgress
 
 _LOG = logging.getLogger(__name__)
@@ -49,6 +50,7 @@ def main() -> int:
 
 def _main(hidden: Redactor) -> int:
     began = time.monotonic()
+    work_in_time()
     try:
         job = decode_job((Path(os.environ.get(DIRECTORY_VARIABLE, JOB_DIRECTORY)) / JOB_KEY).read_bytes())
         cluster = Cluster.in_cluster() if "KUBERNETES_SERVICE_HOST" in os.environ else Cluster.from_kubeconfig()

@@ -72,6 +72,7 @@ class Operator:
         self._pool = JobPool(
             self._catalogs,
             directories=_local_directories(settings),
+            addresses=settings.allowed_addresses,
             processes=settings.jobs,
             memory_bytes=settings.job_memory,
             namespaces=self._caches.namespaces,

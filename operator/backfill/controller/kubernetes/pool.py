@@ -22,6 +22,7 @@ from backfill.controller.kubernetes.fair_threads import FairThreads, Ticket
 from backfill.controller.kubernetes.names import Key
 from backfill.controller.messages import Message, failed, told
 from backfill.controller.redaction import Redactor, redactor
+from backfill.planning.addresses import Network
 
 _LOG = logging.getLogger(__name__)
 _MIB = 2**20
@@ -60,6 +61,7 @@ class JobPool:
         catalogs: Callable[[Key], Mapping[str, GivenCatalog]],
         *,
         directories: tuple[Path, ...] = (),
+        addresses: tuple[Network, ...] = (),
         processes: int = 2,
         memory_bytes: int = 1536 * _MIB,
         longest_seconds: float = 3600.0,
@@ -73,6 +75,7 @@ class JobPool:
             catalogs: the catalogs that a Backfill's jobs may open; asked for before each job, in a thread of the pool. It
                 may raise a BackfillError, which then is the job's.
             directories: where tables and workspaces may be on this machine.
+            addresses: what jobs may connect to though it is near the operator only, such as its loopback.
             processes: jobs done at the same time.
             memory_bytes: the most that each may hold.
             longest_seconds: how long one may take; a catalog that never answers must not hold up the others for good.
@@ -82,6 +85,7 @@ class JobPool:
         """
         self.catalogs = catalogs
         self.directories = directories
+        self.addresses = addresses
         self.memory_bytes = memory_bytes
         self.longest_seconds = longest_seconds
         self.idle_seconds = idle_seconds
@@ -200,7 +204,7 @@ class PooledJobs:
         with tempfile.TemporaryDirectory(prefix="backfill-job-", ignore_cleanup_errors=True) as directory:
             output, home = Path(directory) / "output", Path(directory) / "home"
             home.mkdir()
-            confinement = Confinement(catalogs, pool.directories, home)
+            confinement = Confinement(catalogs, pool.directories, home, pool.addresses)
             watch = _Watch(JobProcess(output, confinement, pool.memory_bytes), pool.memory_bytes)
             try:
                 state = self._follow(run, state, watch)

@@ -7,12 +7,14 @@ import socket
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
 from backfill.api.locations import LOCATION_FORM, LOCATION_PATTERN
 from backfill.api.quantities import parse_bytes
 from backfill.controller.kubernetes.logs import LogFormat
+from backfill.planning.addresses import Network
 
 _SERVICE_ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _LEVELS = ("debug", "info", "warning", "error")
@@ -33,6 +35,8 @@ class Settings:
     """Namespaces whose jobs may run in processes of the operator (``planning.runIn: Operator``); ``*``: all."""
     local_directories: tuple[Path, ...]
     """Where tables and workspaces may be on this machine, for jobs in the operator; that of ``default_workspace`` as well."""
+    allowed_addresses: tuple[Network, ...]
+    """What jobs in the operator may connect to for a Backfill though it is near the operator only, such as its loopback."""
     workers: int
     """Turns taken at the same time."""
     jobs: int
@@ -83,6 +87,8 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     trusted = "namespaces whose jobs may run in the operator (planning.runIn: Operator), separated by commas; * for all"
     add("--plan-in-operator-for", _names, "*", trusted)
     add("--local-directories", _paths, "", "directories of shared volumes that jobs may use, separated by commas")
+    allowed = "networks that jobs may connect to though they are loopback, link-local or metadata addresses, separated by commas"
+    add("--allowed-addresses", _networks, "", allowed)
     add("--workers", _at_least(1, int), "8", "Backfills worked on at the same time")
     add("--jobs", _at_least(1, int), "2", "planning and publishing jobs done at the same time, each in a process")
     add("--job-memory", parse_bytes, "1536Mi", "the most memory of a job's process; that plans over a million files")
@@ -124,6 +130,13 @@ def _paths(text: str) -> tuple[Path, ...]:
         if not name.startswith("/") or not name.strip("/"):
             raise argparse.ArgumentTypeError(f"{name} is no absolute path below /")
     return tuple(Path(name) for name in _names(text))
+
+
+def _networks(text: str) -> tuple[Network, ...]:
+    try:
+        return tuple(ip_network(name) for name in _names(text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{error}; write networks as 127.0.0.1/32,169.254.20.10/32") from None
 
 
 def _one_of(words: Sequence[str]) -> Callable[[str], str]:

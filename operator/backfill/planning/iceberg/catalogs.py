@@ -26,10 +26,13 @@ from pyiceberg.utils.config import Config
 from requests import Session
 
 from backfill.api.catalogs import CATALOGS_VARIABLE, GivenCatalog, mounted_properties
+from backfill.planning.addresses import Network
+from backfill.planning.answers import bound_answers, bound_statements
+from backfill.planning.connections import require_host, require_server, watch_connections
 from backfill.planning.iceberg.confinement import confine_file_io
 from backfill.planning.iceberg.identity import OWN, needed_for_catalog
 from backfill.planning.iceberg.import_points import close_import_points, only_registered
-from backfill.planning.iceberg.properties import from_server, refused, sent_by_server
+from backfill.planning.iceberg.properties import from_server, hosts_of_database, named_servers, refused, sent_by_server
 from backfill.planning.reach import OutOfReach, limit, limited, require_local
 
 _LOG = logging.getLogger(__name__)
@@ -39,26 +42,45 @@ close_import_points()
 
 @dataclass
 class _Given:
-    """Catalogs that this process was handed, by their names in lower case; None: it looks for them itself."""
+    """What this process was told."""
 
     catalogs: Mapping[str, GivenCatalog] | None = None
+    """By their names in lower case; None: it looks for catalogs itself."""
+    in_time: bool = False
+    """Whether it does jobs, and servers have to answer in time."""
 
 
 _GIVEN = _Given()
 
 
-def work_for_others(catalogs: Mapping[str, GivenCatalog], directories: tuple[Path, ...]) -> None:
+def work_for_others(
+    catalogs: Mapping[str, GivenCatalog],
+    directories: tuple[Path, ...],
+    allowed: tuple[Network, ...] = (),
+    refused_hosts: tuple[str, ...] = (),
+) -> None:
     """From now on, and for good, this process opens catalogs for somebody it does not trust.
 
     Args:
         catalogs: the properties of catalogs, by name. For those that are this process's own, and no others, there may be more
             in PyIceberg's configuration, and files may be opened with the identity that this process has.
         directories: where this machine's own files may be.
+        allowed: addresses that may be connected to though they are the operator's surroundings.
+        refused_hosts: servers that are the operator's alone.
     """
     _GIVEN.catalogs = {name.lower(): given for name, given in catalogs.items()}
     only_registered()
     confine_file_io()
     limit(directories)
+    own = [name for name, each in catalogs.items() if each.own]
+    watch_connections(allowed, refused_hosts, [catalog_properties(name) for name in own])
+    work_in_time()
+
+
+def work_in_time() -> None:
+    """From now on, and for good, this process waits for no server without end: it does jobs, and nothing but jobs."""
+    _GIVEN.in_time = True
+    bound_answers()
 
 
 def catalog_properties(name: str, environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
@@ -90,11 +112,13 @@ def open_catalog(name: str) -> Catalog:
     if given is not None and not given.own:
         for wrong in refused(given.properties):
             raise OutOfReach(f"its property {wrong.name} {wrong.why}; correct it, or set planning.runIn: Pod")
+        for property_name, server in named_servers(given.properties):
+            require_server(property_name, server)
     kind = _type_of(name, properties)
     _require_login(kind, properties)
     _check_required_catalog_properties(name, kind, properties)
     if kind is CatalogType.SQL:
-        _require_database(str(properties["uri"]))
+        properties["uri"] = _database(str(properties["uri"]), theirs=limited() and OWN not in properties)
     catalog = _RestCatalog(name, **properties) if kind is CatalogType.REST else AVAILABLE_CATALOGS[kind](name, properties)
     if kind is not CatalogType.REST:
         _leave_tables_out(catalog)
@@ -150,14 +174,20 @@ def _type_of(name: str, properties: Mapping[str, Any]) -> CatalogType:
     return kind
 
 
-def _require_database(uri: str) -> None:
-    if not limited():
-        return
+def _database(uri: str, *, theirs: bool) -> str:
+    """A database's URI as it is opened: by psycopg2 where it names no driver, since SQLAlchemy's choice differs by version."""
     from sqlalchemy.engine import make_url
 
     url = make_url(uri)
     if url.drivername.startswith("sqlite") and url.database:
         require_local(url.database)
+    for host in hosts_of_database(url) if theirs else ():
+        require_host("property uri", host, url.port or 0)
+    if url.drivername == "postgresql":
+        url = url.set(drivername="postgresql+psycopg2")
+    if url.drivername == "postgresql+psycopg2" and _GIVEN.in_time:
+        bound_statements()
+    return url.render_as_string(hide_password=False)
 
 
 def _leave_tables_out(catalog: Catalog) -> None:

@@ -9,9 +9,11 @@ from pyiceberg.io import FileIO
 from pyiceberg.io.fsspec import FsspecFileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from backfill.planning.iceberg.identity import OWN, needed_for_files
-from backfill.planning.iceberg.properties import store_problems
+from backfill.planning.connections import require_server
+from backfill.planning.iceberg.identity import OWN, S3_SCHEMES, needed_for_files
+from backfill.planning.iceberg.properties import named_servers, store_problems
 from backfill.planning.reach import OutOfReach, require_location
+from backfill.planning.store_relay import relay_uri
 
 
 @cache
@@ -38,10 +40,14 @@ def confine_file_io() -> None:
 
     def checked_arrow(self: PyArrowFileIO, scheme: str, netloc: str | None = None) -> Any:
         _require_login(scheme, self.properties, arrow=True)
+        _require_servers(self.properties)
+        if scheme in S3_SCHEMES and OWN not in self.properties:
+            self.properties = {**self.properties, "s3.proxy-uri": relay_uri()}
         return open_arrow(self, scheme, netloc)
 
     def checked_fsspec(self: FsspecFileIO, scheme: str, hostname: str | None = None) -> Any:
         _require_login(scheme, self.properties, arrow=False)
+        _require_servers(self.properties)
         return open_fsspec(self, scheme, hostname)
 
     FileIO.__init__ = checked_begin  # type: ignore[method-assign,assignment]
@@ -58,3 +64,10 @@ def _require_login(scheme: str, properties: Mapping[str, Any], *, arrow: bool) -
             f"files at {scheme}:// are not opened with the operator's own identity for a catalog that a Backfill names: "
             f"add {needed} to its Secret, or set planning.runIn: Pod"
         )
+
+
+def _require_servers(properties: Mapping[str, Any]) -> None:
+    """Object stores' clients connect by themselves: what they are pointed at is looked at before they are made."""
+    if OWN not in properties:
+        for name, server in named_servers(properties):
+            require_server(name, server)

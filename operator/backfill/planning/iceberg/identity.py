@@ -13,7 +13,7 @@ OWN: Final = "backfill.operators-own"
 """A property of the catalogs whose files may be opened with the process's own identity. It is on no list of properties that
 come from others."""
 
-_S3: Final = frozenset({"s3", "s3a", "s3n", "oss"})
+S3_SCHEMES: Final = frozenset({"s3", "s3a", "s3n", "oss"})
 _GCS: Final = frozenset({"gs", "gcs"})
 _AZURE: Final = frozenset({"abfs", "abfss", "wasb", "wasbs"})
 _AZURE_SECRET: Final = ("adls.tenant-id", "adls.client-id", "adls.client-secret")
@@ -42,7 +42,7 @@ def needed_for_files(scheme: str, properties: Mapping[str, Any], *, arrow: bool)
         properties: all that the client is made from.
         arrow: whether it is PyArrow's client, which knows fewer ways to log in than fsspec's.
     """
-    if scheme in _S3:
+    if scheme in S3_SCHEMES:
         if properties.get("s3.role-arn") or properties.get("client.role-arn"):
             return f"{_keys_of('s3')} in place of a role, which the operator's identity would assume"
         anonymous = _is_true(properties.get("s3.anonymous"))

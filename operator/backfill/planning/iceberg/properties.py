@@ -8,7 +8,10 @@ is unknown: it may import code, read a file of this process, or send requests an
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import URL
 
 FILE_IOS: Final = frozenset({"pyiceberg.io.pyarrow.PyArrowFileIO", "pyiceberg.io.fsspec.FsspecFileIO"})
 RETRY_STRATEGIES: Final = frozenset({"pyarrow.fs.AwsDefaultS3RetryStrategy", "pyarrow.fs.AwsStandardS3RetryStrategy"})
@@ -17,7 +20,7 @@ _STORE_NAMES = frozenset(
     {
         *(f"{prefix}.{name}" for prefix in ("s3", "client") for name in ("region", "role-arn", "role-session-name")),
         *(f"{prefix}.{name}" for prefix in ("s3", "client") for name in ("access-key-id", "secret-access-key", "session-token")),
-        *("s3.anonymous", "s3.endpoint", "s3.resolve-region", "s3.proxy-uri", "s3.connect-timeout", "s3.request-timeout"),
+        *("s3.anonymous", "s3.endpoint", "s3.resolve-region", "s3.connect-timeout", "s3.request-timeout"),
         *("s3.force-virtual-addressing", "s3.retry-strategy-impl", "s3.server-side-encryption", "s3.sse-kms-key-id"),
         *("s3.signer", "s3.signer.uri", "s3.signer.endpoint", "s3.remote-signing-enabled"),
         *("gcs.oauth2.token", "gcs.oauth2.token-expires-at", "gcs.project-id", "gcs.access", "gcs.consistency"),
@@ -29,6 +32,17 @@ _STORE_NAMES = frozenset(
         *("py-io-impl", "buffer-size"),
     }
 )
+_SERVERS: Final = (
+    *("uri", "oauth2-server-uri", "s3.endpoint", "s3.signer.uri", "gcs.service.host", "glue.endpoint"),
+    *("adls.account-host", "adls.blob-storage-authority", "adls.dfs-storage-authority"),
+)
+"""Properties that name servers."""
+_LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
+_HOST_PARTS: Final = (
+    *("s3.region", "client.region", "glue.region", "dynamodb.region", "rest.signing-region", "rest.signing-name"),
+    "adls.account-name",
+)
+"""Properties of which clients make a part of a server's name."""
 _SAS_TOKEN = "adls.sas-token."
 """Begins the name of a token for one storage account."""
 _SENT_NAMES = _STORE_NAMES | {
@@ -48,9 +62,10 @@ _GIVEN_NAMES = _SENT_NAMES | {
 _TYPES: Final = frozenset({"rest", "sql", "hive", "glue", "dynamodb"})
 _NOT_REPLACED = frozenset({"uri", "oauth2-server-uri", "token", "s3.endpoint", "gcs.service.host"})
 """Where credentials are sent to: if the catalog's own properties say it, its server does not say otherwise."""
+_HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9.])?|[0-9A-Fa-f:.]+")
 _DATABASES = ("sqlite", "postgresql")
 """Beginnings of a ``uri`` by which PyIceberg takes a catalog for one in a database."""
-_POSTGRESQL = re.compile(r"postgresql(\+psycopg2?)?")
+_POSTGRESQL = re.compile(r"postgresql(\+psycopg2)?")
 _POSTGRESQL_OPTIONS = frozenset(
     {
         *(
@@ -118,6 +133,17 @@ def store_problems(properties: Mapping[str, Any]) -> list[Refused]:
     return list(_store_problems({name: str(value) for name, value in properties.items() if value is not None}))
 
 
+def named_servers(properties: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The servers that properties name, each with the property's name; those of databases are not among them."""
+    for name in _SERVERS:
+        text = str(properties.get(name) or "")
+        if name == "uri" and not text.lower().startswith(("http", "thrift")):
+            continue
+        if text.startswith("."):
+            text = f"{properties.get('adls.account-name', '')}{text}"
+        yield from ((name, each) for each in (text.split(",") if text.startswith("thrift") else (text,)) if each)
+
+
 def _listed(name: str, names: frozenset[str]) -> bool:
     return name.lower() in names or name.lower().startswith(_SAS_TOKEN)
 
@@ -132,6 +158,9 @@ def _wrong_values(properties: Mapping[str, str]) -> Iterator[Refused]:
 
 
 def _store_problems(properties: Mapping[str, str]) -> Iterator[Refused]:
+    for name in _HOST_PARTS:
+        if (part := properties.get(name)) and not _LABEL.fullmatch(part):
+            yield Refused(name, "must be of letters, digits and hyphens")
     for name, allowed in (("py-io-impl", FILE_IOS), ("s3.retry-strategy-impl", RETRY_STRATEGIES)):
         if properties.get(name, next(iter(allowed))) not in allowed:
             yield Refused(name, f"names code that is not loaded here; it may be {' or '.join(sorted(allowed))}")
@@ -160,10 +189,20 @@ def _wrong_database(uri: str) -> str | None:
     wrong = sorted(set(url.query) - _POSTGRESQL_OPTIONS)
     if wrong:
         return f"may not have the parameter {' or '.join(wrong)}"
-    options = {name: (value,) if isinstance(value, str) else value for name, value in url.query.items()}
-    if any(value != "system" for value in options.get("sslrootcert", ())):
+    if any(value != "system" for value in _parameter(url, "sslrootcert")):
         return "may have sslrootcert=system, but no file"
-    hosts = [each for text in (url.host or "", *options.get("host", ())) for each in text.split(",") if text]
-    if not hosts or any(not host or host.startswith(("/", "@", ":")) for host in hosts):
+    hosts = hosts_of_database(url)
+    if not hosts or not all(map(_HOST.fullmatch, hosts)):
         return "must name a host"
     return None
+
+
+def hosts_of_database(url: "URL") -> list[str]:
+    """The servers that a database's URI names, without ports."""
+    texts = (url.host or "", *_parameter(url, "host"))
+    return [each.partition(":")[0] if each.count(":") == 1 else each for text in texts for each in text.split(",") if text]
+
+
+def _parameter(url: "URL", name: str) -> tuple[str, ...]:
+    value = url.query.get(name, ())
+    return (value,) if isinstance(value, str) else tuple(value)
