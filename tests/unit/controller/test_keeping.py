@@ -24,6 +24,7 @@ from backfill.controller.meter import Meter
 from backfill.controller.store import LocalStore, stored
 from backfill.controller.worker import Worker
 from table_jobs import Clicks, ended, job_processes, silent_catalog
+from waiting import eventually
 
 APPLICATION = Application(name="app", main_application_file="/app/main.py")
 
@@ -164,7 +165,7 @@ def test_the_worker_does_one_job_after_the_other_and_survives_their_failures(
 
 def test_a_worker_that_is_killed_fails_its_job_and_does_the_next(worker: Worker, clicks: Clicks, endless: PlanJob) -> None:
     worker.start(endless)
-    (process,) = job_processes()
+    (process,) = eventually(job_processes, "the job's process", 60)
     os.kill(process, signal.SIGKILL)
     assert "ended unexpectedly" in str(ended(worker, endless).error)
     worker.start(clicks.plan_job())

@@ -141,7 +141,7 @@ def test_suspend_and_resume_from_another_terminal(runs: LocalRuns) -> None:
 
 
 def test_cancel_from_another_terminal_ends_the_driver_and_leaves_nothing(runs: LocalRuns) -> None:
-    process = runs.start("run", str(runs.file), step_seconds=0.2)
+    process = runs.start("run", str(runs.file), step_seconds=1.0)
     runs.wait_for_steps(1)
     gone = _driver_is_gone(runs)
     second = runs.run()
