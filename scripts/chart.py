@@ -23,6 +23,7 @@ _RULES = {
     "edit": ("users.yaml", "ClusterRole", "backfill-edit"),
     "view": ("users.yaml", "ClusterRole", "backfill-view"),
 }
+_POLICIES = {"boundary": "operator-boundary.yaml", "job-reports": "job-reports.yaml"}
 _KEEP = "helm.sh/resource-policy: keep"
 _KEY = re.compile(r"^( *)([A-Za-z]\w*):")
 _README = """# Helm chart
@@ -73,9 +74,9 @@ def rules(file: str, kind: str, name: str) -> str:
     return yaml.dump(role["rules"], sort_keys=False, default_flow_style=None, width=130)
 
 
-def boundary() -> str:
-    """The admission policy of the operator's account, as deploy/rbac has it, for whatever account the release has."""
-    policy = next(yaml.safe_load_all((ROOT / "deploy" / "rbac" / "operator-boundary.yaml").read_text()))
+def policy(file: str) -> str:
+    """An admission policy as deploy/rbac has it, for whatever account the release has."""
+    policy = next(yaml.safe_load_all((ROOT / "deploy" / "rbac" / file).read_text()))
     text: str = yaml.dump(policy["spec"], sort_keys=False, default_flow_style=False, width=130)
     return text.replace("system:serviceaccount:backfill-operator:backfill-operator", "ACCOUNT")
 
@@ -115,7 +116,8 @@ def generated() -> dict[Path, str]:
         if name == "leader":
             text = text.replace("[backfill-operator]", "[LEASE]")  # it has the release's name
         files[CHART / "files" / "rules" / f"{name}.yaml"] = text
-    files[CHART / "files" / "boundary.yaml"] = boundary()
+    for name, file in _POLICIES.items():
+        files[CHART / "files" / f"{name}.yaml"] = policy(file)
     return files
 
 

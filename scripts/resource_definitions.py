@@ -5,7 +5,7 @@ from pathlib import Path
 
 import yaml
 
-from backfill.api.crd import backfill_definition, split_assignment_definition
+from backfill.api.crd import backfill_definition, job_report_definition, split_assignment_definition
 
 TARGET = Path(__file__).parents[1] / "crds"
 HEADER = "# Generated from the models in operator/backfill/api by `make generate`.\n"
@@ -20,10 +20,10 @@ class _Dumper(yaml.SafeDumper):
 
 def definitions() -> dict[str, str]:
     """The text of every file in crds/, by its name."""
-    both = (backfill_definition(), split_assignment_definition())
+    all_made = (backfill_definition(), job_report_definition(), split_assignment_definition())
     return {
         f"{made['spec']['names']['plural']}.yaml": HEADER + yaml.dump(made, Dumper=_Dumper, sort_keys=False, width=130)
-        for made in both
+        for made in all_made
     }
 
 

@@ -17,7 +17,7 @@ from kubectl_backfill import KubectlBackfill, runner
 from mortal_run import MortalRuns
 from proxy import UnreliableProxy, running_proxy
 from resources import definitions, install
-from rest import BACKFILLS, SPARK_APPLICATIONS, SPLIT_ASSIGNMENTS, Rest
+from rest import BACKFILLS, JOB_REPORTS, SPARK_APPLICATIONS, SPLIT_ASSIGNMENTS, Rest
 from servers import Servers, running_servers
 
 from table_jobs import Clicks
@@ -69,7 +69,7 @@ def namespace(admin: Rest, request: pytest.FixtureRequest) -> Iterator[str]:
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}},
     ).expect()
     yield name
-    for collection in (BACKFILLS, SPLIT_ASSIGNMENTS, SPARK_APPLICATIONS, "api/v1/namespaces/{}/pods"):
+    for collection in (BACKFILLS, SPLIT_ASSIGNMENTS, JOB_REPORTS, SPARK_APPLICATIONS, "api/v1/namespaces/{}/pods"):
         _empty(admin, collection.format(name))
     admin.delete(f"api/v1/namespaces/{name}")
 

@@ -33,9 +33,15 @@ def service_account(admin: Rest, namespace: str, name: str, rules: Rules, cluste
         admin.create(f"{RBAC}/clusterrolebindings", _binding(unique, "ClusterRole", unique, subject)).expect()
 
 
-def kubeconfig_of(admin: Rest, admin_kubeconfig: Path, namespace: str, name: str, path: Path) -> Path:
-    """A kubeconfig with a token of the ServiceAccount, as a pod would have it."""
-    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+def kubeconfig_of(
+    admin: Rest, admin_kubeconfig: Path, namespace: str, name: str, path: Path, pod: dict[str, Any] | None = None
+) -> Path:
+    """A kubeconfig with a token of the ServiceAccount; with ``pod`` the one that the kubelet mounts in it."""
+    spec = {}
+    if pod is not None:
+        identity = {field: pod["metadata"][field] for field in ("name", "uid")}
+        spec["boundObjectRef"] = {"apiVersion": "v1", "kind": "Pod", **identity}
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
     answer = admin.create(f"api/v1/namespaces/{namespace}/serviceaccounts/{name}/token", request).expect()
     server, ca = address_and_ca(admin_kubeconfig)
     return write_kubeconfig(path, server, ca, answer["status"]["token"], namespace)

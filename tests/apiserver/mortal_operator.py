@@ -71,7 +71,7 @@ class MortalOperator:
         self._queue: WorkQueue[Key] = WorkQueue()
         recorder = Recorder(cluster, "mortal")
         pool = cast(JobPool, _PoolHere())
-        pods = JobPods(cluster, caches.pods, caches.notes, PodPlaces(caches.pods, 1, caches.backfills))
+        pods = JobPods(cluster, caches.pods, caches.reports, PodPlaces(caches.pods, 1, caches.backfills))
         cases = Cases(cluster, caches, pool, pods, self._queue.mark, recorder.status_written)
         caches.listen(self._queue.mark)
         find = caches.backfills.get

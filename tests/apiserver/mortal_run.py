@@ -9,13 +9,14 @@ from typing import Any
 from mortal_operator import MortalOperators
 from played import PlayedRun
 from proxy import UnreliableProxy
-from rest import SPARK_APPLICATIONS, SPLIT_ASSIGNMENTS, Manifest, Rest
+from rest import JOB_REPORTS, SPARK_APPLICATIONS, SPLIT_ASSIGNMENTS, Manifest, Rest
 from written import CutWrite, Written
 
 from backfill.controller.kubernetes.names import child_name
 from table_jobs import Clicks
 
-_OWNED = ("api/v1/namespaces/{}/configmaps", SPLIT_ASSIGNMENTS, SPARK_APPLICATIONS, "api/v1/namespaces/{}/pods")
+_CONFIG_MAPS, _PODS = "api/v1/namespaces/{}/configmaps", "api/v1/namespaces/{}/pods"
+_OWNED = (_CONFIG_MAPS, SPLIT_ASSIGNMENTS, JOB_REPORTS, SPARK_APPLICATIONS, _PODS)
 _PROGRESS = ("steps", "committed", "summary", "rowsRead", "openAtEnd")
 
 
@@ -115,7 +116,7 @@ class MortalRuns:
             mortal = self.one(number, cut)
             yield f"cut {moment} write {number}", mortal
             mortal.written.assert_sound()
-            assert mortal.operators.deaths == bool(cut.struck)
+            assert mortal.operators.deaths == bool(cut.struck), (mortal.operators.deaths, cut.struck)
             if number and not cut.struck:
                 break
             struck.append(cut.struck)

@@ -11,6 +11,7 @@ from kubernetes.config import new_client_from_config
 Manifest = dict[str, Any]
 BACKFILLS = "apis/backfill.dev/v1alpha1/namespaces/{}/backfills"
 SPLIT_ASSIGNMENTS = "apis/backfill.dev/v1alpha1/namespaces/{}/splitassignments"
+JOB_REPORTS = "apis/backfill.dev/v1alpha1/namespaces/{}/jobreports"
 SPARK_APPLICATIONS = "apis/sparkoperator.k8s.io/v1beta2/namespaces/{}/sparkapplications"
 DEFINITIONS = "apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 PATCHES = {

@@ -14,7 +14,7 @@ DEFINITION_FILES = pytest.mark.parametrize("path", OWN, ids=lambda path: path.st
 
 
 def test_both_resources_have_a_definition() -> None:
-    assert [path.name for path in OWN] == ["backfills.yaml", "splitassignments.yaml"]
+    assert [path.name for path in OWN] == ["backfills.yaml", "jobreports.yaml", "splitassignments.yaml"]
 
 
 @DEFINITION_FILES

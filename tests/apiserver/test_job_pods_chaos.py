@@ -116,7 +116,7 @@ def test_a_quota_that_refuses_the_pod_is_told_and_planning_goes_on_when_there_is
     allow(undisturbed, f"{quotas}/small", pods=0)
     undisturbed.run.create(**_IN_PODS)
     undisturbed.work_until(lambda: "exceeded quota: small" in planned(undisturbed), "the quota is named")
-    assert "room in the namespace's quota" in planned(undisturbed)
+    assert "raise the ResourceQuota, or lower spec.planning.resources" in planned(undisturbed)
     assert undisturbed.run.condition("Planned")[1] == "Planning", "a full quota is waited for, and no failure"
     assert kubelet.pods() == []
     allow(undisturbed, f"{quotas}/small", pods=9)

@@ -11,22 +11,22 @@ import pytest
 from absent_webhook import WEBHOOK, webhook_that_is_away
 from fake_kubelet import FakeKubelet
 from identities import ServiceAccountMaker
-from rest import BACKFILLS, SPARK_APPLICATIONS, Manifest, Rest
+from rest import BACKFILLS, JOB_REPORTS, SPARK_APPLICATIONS, Manifest, Rest
 from roles import rules_of
 
-from backfill.api.backfill import Backfill, PlanningOptions
+from backfill.api.backfill import Backfill, PlanningOptions, PodResources
 from backfill.api.errors import BadInput
 from backfill.controller.job_codec import encode_progress
 from backfill.controller.jobs import Job, PlanJob, PlanResult
 from backfill.controller.kubernetes.cases import Caches
 from backfill.controller.kubernetes.client import Cluster
 from backfill.controller.kubernetes.credentials import catalog_credentials
-from backfill.controller.kubernetes.job_pod import job_config_map, job_name, job_pod
+from backfill.controller.kubernetes.job_pod import JOB_LABEL, job_name, job_report
 from backfill.controller.kubernetes.job_pods import JobPods, PodJobs
 from backfill.controller.kubernetes.names import owner_reference
 from backfill.controller.kubernetes.pod_places import PodPlaces
 from backfill.controller.kubernetes.pool import JobPool, JobUsage
-from backfill.controller.kubernetes.resources import CONFIG_MAP, POD
+from backfill.controller.kubernetes.resources import CONFIG_MAP, JOB_REPORT, POD
 from backfill.controller.kubernetes.watching import Login, Relisting, Watching
 from backfill.planning.progress import PlanningProgress
 from backfill.planning.workspace import Workspace
@@ -71,7 +71,7 @@ class Operator:
         self._watching = Watching(caches.watched(), [namespace], login.connection)
         self._watching.start()
         places = PodPlaces(caches.pods, most, caches.backfills)
-        self.pods = JobPods(self._cluster, caches.pods, caches.notes, places, start_seconds, self.usages.append)
+        self.pods = JobPods(self._cluster, caches.pods, caches.reports, places, start_seconds, self.usages.append)
 
     def close(self) -> None:
         self._watching.close()
@@ -136,6 +136,13 @@ class Stage:
         """The job's pod, once there is only this one."""
         runner.start(job)
         return dict(eventually(lambda: runner.state and self.kubelet.pods(), "the job's pod")[0])
+
+    def left(self) -> list[str]:
+        """The objects of jobs that are there."""
+        there = f"api/v1/namespaces/{self.namespace}"
+        paths = (f"{there}/configmaps", f"{there}/pods", JOB_REPORTS.format(self.namespace))
+        found = (self.admin.get(path, labelSelector=JOB_LABEL).expect()["items"] for path in paths)
+        return [item["metadata"]["name"] for items in found for item in items]
 
     def close(self) -> None:
         for operator in self.operators:
@@ -220,9 +227,10 @@ def test_a_quota_that_is_full_is_waited_for_however_long(stage: Stage, admin: Re
     def waits() -> str:
         return str(runner.state and runner.state.waits_for)
 
-    eventually(lambda: "room in the namespace's quota" in waits(), lambda: f"the quota, and not {waits()}")
+    eventually(lambda: "its pod to be admitted" in waits(), lambda: f"the quota, and not {waits()}")
     assert "exceeded quota: full" in waits()
-    assert not stage.kubelet.pods()
+    assert "raise the ResourceQuota, or lower spec.planning.resources" in waits()
+    assert stage.left() == []
     admin.delete(f"{quotas}/full").expect()
     pod = eventually(lambda: runner.state and stage.kubelet.pods(), "the job's pod")[0]
     stage.kubelet.run(pod)
@@ -249,7 +257,7 @@ def test_pods_and_results_that_a_tenant_forges_hold_up_nobody(stage: Stage, admi
     eventually(lambda: [pod for pod in stage.kubelet.pods() if "august-job" in pod["metadata"]["name"]], "its pod")
     (name,) = [pod["metadata"]["name"] for pod in stage.kubelet.pods() if "august-job" in pod["metadata"]["name"]]
     bomb = base64.b64encode(gzip.compress(b"[" + b"[]," * 5_000_000 + b"0]")).decode()
-    admin.patch(f"api/v1/namespaces/{stage.namespace}/configmaps/{name}", {"binaryData": {"result": bomb}}).expect()
+    admin.patch(f"{JOB_REPORTS.format(stage.namespace)}/{name}/status", {"status": {"result": bomb}}).expect()
     assert "can not be read" in str(ended(runner, job).error)
 
 
@@ -300,7 +308,7 @@ UNSCHEDULABLE = {
 @pytest.mark.parametrize(
     ("status", "said"),
     [
-        (over("OOMKilled", 137), "the plan job needs more than 2Gi of memory: raise planning.memory"),
+        (over("OOMKilled", 137), "the plan job needs more than 2Gi of memory: raise planning.resources.memory"),
         (over("Error", 1), "ended without a result: Error"),
         (
             over("Error", 1, "Traceback\n" + "  File\n" * 200 + "ModuleNotFoundError: No module named 'backfill'\n"),
@@ -310,6 +318,10 @@ UNSCHEDULABLE = {
         (
             {"phase": "Failed", "reason": "Evicted", "message": "low on memory"},
             "Evicted: low on memory",
+        ),
+        (
+            {"phase": "Failed", "reason": "Evicted", "message": "Pod ephemeral local storage usage exceeds its limit."},
+            "raise planning.resources.ephemeralStorage",
         ),
     ],
 )
@@ -350,7 +362,8 @@ def test_a_pod_that_has_not_started_is_made_anew_after_an_edit_which_may_be_what
     job, operator = stage.job(), stage.operator(most=1)
     runner = operator.pods.runner(lambda: stage.backfill, lambda seconds: None)
     first = stage.started(runner, job)
-    spec = stage.backfill.spec.model_copy(update={"planning": PlanningOptions(run_in="Pod", memory="1Gi")})
+    planning = PlanningOptions(run_in="Pod", resources=PodResources(memory="1Gi"))
+    spec = stage.backfill.spec.model_copy(update={"planning": planning})
     metadata = stage.backfill.metadata.model_copy(update={"generation": 2})
     stage.backfill = stage.backfill.model_copy(update={"spec": spec, "metadata": metadata})
 
@@ -358,7 +371,7 @@ def test_a_pod_that_has_not_started_is_made_anew_after_an_edit_which_may_be_what
         assert runner.state
         assert runner.state.phase == "Running", runner.state.error
         limits = [pod["spec"]["containers"][0]["resources"]["limits"] for pod in stage.kubelet.pods()]
-        return limits == [{"memory": "1Gi"}]
+        return [limit["memory"] for limit in limits] == ["1Gi"]
 
     eventually(smaller, "a pod with less memory")
     assert stage.kubelet.pod()["metadata"]["name"] == first["metadata"]["name"]
@@ -399,7 +412,8 @@ def test_a_job_waits_for_the_end_of_the_pod_before_it_which_may_be_about_to_comm
     eventually(lambda: runner.state and "which is being deleted" in runner.state.waits_for, "the wait is told")
     assert [pod["metadata"]["name"] for pod in stage.kubelet.pods()] == [first["metadata"]["name"]]
     stage.kubelet.delete(first)
-    names = eventually(lambda: runner.state and [pod["metadata"]["name"] for pod in stage.kubelet.pods()], "the next pod")
+    pods = eventually(lambda: runner.state and stage.kubelet.pods(), lambda: f"the next pod, and not {runner.state}")
+    names = [pod["metadata"]["name"] for pod in pods]
     assert names == [job_name(stage.backfill, another)]
 
 
@@ -483,7 +497,8 @@ def test_progress_of_a_pod_arrives(stage: Stage) -> None:
     pod = stage.started(runner, job)
     progress = PlanningProgress("clicks", 3, 7, 1000)
     name = pod["metadata"]["name"]
-    stage.cluster.merge(CONFIG_MAP, stage.namespace, name, {"data": {"progress": encode_progress(progress)}}, manager="pod")
+    said = {"status": {"progress": encode_progress(progress)}}
+    stage.admin.patch(f"{JOB_REPORTS.format(stage.namespace)}/{name}/status", said).expect()
     stage.kubelet.tell(pod, {"phase": "Running", "containerStatuses": [status_of({"running": {"startedAt": None}})]})
     eventually(lambda: runner.state and runner.state.progress == progress, "the progress")
 
@@ -517,26 +532,161 @@ def test_without_the_application_there_is_no_pod_and_the_field_is_named(stage: S
     assert error.problems[0].field == "spec.applicationRef.name"
 
 
-def test_a_namespace_with_restricted_pod_security_takes_the_pod(stage: Stage) -> None:
-    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
+LOOSE_DRIVER = {
+    "hostNetwork": True,
+    "podSecurityContext": {"runAsUser": 0, "seccompProfile": {"type": "Unconfined"}, "sysctls": [{"name": "a.b", "value": "1"}]},
+    "securityContext": {
+        "privileged": True,
+        "allowPrivilegeEscalation": True,
+        "runAsNonRoot": False,
+        "capabilities": {"add": ["SYS_ADMIN"]},
+        "seLinuxOptions": {"type": "spc_t"},
+        "procMount": "Unmasked",
+    },
+    "sidecars": [{"name": "beside", "image": "proxy", "ports": [{"containerPort": 80, "hostPort": 80}]}],
+    "initContainers": [{"name": "before", "image": "setup", "securityContext": {"runAsUser": 0}}],
+}
+
+
+def label(stage: Stage, labels: dict[str, str]) -> None:
     stage.admin.patch(f"api/v1/namespaces/{stage.namespace}", {"metadata": {"labels": labels}}).expect()
-    pod = job_pod(stage.backfill, stage.job(), PRODUCTION | {"metadata": {"name": "app", "namespace": stage.namespace}})
-    path = f"api/v1/namespaces/{stage.namespace}/pods"
-    assert stage.admin.create(path, pod, dryRun="All").expect()["spec"]["serviceAccountName"] == "spark"
-    loose = pod | {"spec": pod["spec"] | {"securityContext": {}}}
-    assert stage.admin.create(path, loose, dryRun="All").status == 403
 
 
-def test_the_driver_may_not_read_what_it_writes(stage: Stage) -> None:
-    config_map = job_config_map(stage.backfill, stage.job())
-    stage.cluster.create(CONFIG_MAP, config_map)
-    driver = Rest(stage.kubelet.kubeconfig)
-    path = f"api/v1/namespaces/{stage.namespace}"
-    name = config_map["metadata"]["name"]
-    assert driver.patch(f"{path}/configmaps/{name}", {"data": {"progress": "{}"}}).ok
-    assert driver.get(f"{path}/configmaps/{name}").status == 403
-    assert driver.get(f"{path}/secrets/lake-catalog").status == 403
-    driver.close()
+def with_driver(stage: Stage, **driver: Any) -> None:
+    """Production has another driver."""
+    path = f"{SPARK_APPLICATIONS.format(stage.namespace)}/app"
+    stage.admin.patch(path, {"spec": {"driver": {"podSecurityContext": None} | driver}}).expect()
+
+
+@pytest.mark.parametrize("driver", [{}, LOOSE_DRIVER], ids=["nothing", "everything"])
+def test_a_namespace_with_restricted_pod_security_takes_the_pod_whatever_production_says(
+    stage: Stage, driver: dict[str, Any]
+) -> None:
+    with_driver(stage, **driver)
+    label(stage, RESTRICTED)
+    job, runner = stage.job(), stage.with_secret().runner()
+    pod = stage.started(runner, job)
+    assert pod["spec"]["securityContext"]["runAsUser"] == 185
+    assert pod["spec"]["containers"][0]["securityContext"]["runAsNonRoot"] is True
+    stage.kubelet.run(pod)
+    assert ended(runner, job).phase == "Done"
+
+
+def test_the_user_is_the_applications_choice_where_the_namespace_leaves_it(stage: Stage) -> None:
+    with_driver(stage, securityContext={"privileged": True, "runAsUser": 0})
+    pod = stage.started(stage.runner(), stage.job())
+    assert "securityContext" not in pod["spec"] or "runAsUser" not in pod["spec"]["securityContext"]
+    context = pod["spec"]["containers"][0]["securityContext"]
+    assert (context["runAsUser"], context["allowPrivilegeEscalation"], context.get("privileged")) == (0, False, None)
+
+
+HARD = {f"{kind}.{name}": "2Gi" for kind in ("requests", "limits") for name in ("memory", "ephemeral-storage")} | {
+    "requests.cpu": "1",
+    "limits.cpu": "2",
+    "pods": "1",
+}
+
+
+def quota(stage: Stage, hard: dict[str, str]) -> str:
+    """A ResourceQuota as its controller, which does not run here, would have it."""
+    quotas = f"api/v1/namespaces/{stage.namespace}/resourcequotas"
+    stage.admin.create(quotas, {"metadata": {"name": "hard"}, "spec": {"hard": hard}}).expect()
+    status = {"hard": hard, "used": dict.fromkeys(hard, "0")}
+    stage.admin.patch(f"{quotas}/hard/status", {"status": status}).expect()
+    return f"{quotas}/hard"
+
+
+def test_a_quota_on_everything_takes_the_pod(stage: Stage) -> None:
+    quota(stage, HARD)
+    job, runner = stage.job(), stage.with_secret().runner()
+    stage.kubelet.run(stage.started(runner, job))
+    assert ended(runner, job).phase == "Done"
+
+
+LIMITS = {"max": {"cpu": "1", "memory": "1Gi"}, "maxLimitRequestRatio": {"cpu": "4"}}
+
+
+def test_a_limit_range_that_the_defaults_do_not_fit_is_named_until_the_resources_fit(stage: Stage) -> None:
+    limits = [{"type": "Container", **LIMITS}]
+    path = f"api/v1/namespaces/{stage.namespace}/limitranges"
+    stage.admin.create(path, {"metadata": {"name": "small"}, "spec": {"limits": limits}}).expect()
+    job, runner = stage.job(), stage.runner()
+    runner.start(job)
+
+    def waits() -> str:
+        return str(runner.state and runner.state.waits_for)
+
+    eventually(lambda: "choose spec.planning.resources within the LimitRange" in waits(), waits)
+    assert "maximum memory usage per Container is 1Gi" in waits()
+    assert stage.left() == []
+    fitting = PodResources(cpu="1", memory="1Gi")
+    planning = PlanningOptions(run_in="Pod", resources=fitting)
+    stage.backfill = stage.backfill.model_copy(update={"spec": stage.backfill.spec.model_copy(update={"planning": planning})})
+    runner = stage.runner()
+    assert stage.started(runner, job)["spec"]["containers"][0]["resources"]["limits"]["cpu"] == "1"
+
+
+DENIAL = {
+    "failurePolicy": "Fail",
+    "matchConstraints": {
+        "resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}]
+    },
+    "validations": [{"expression": "false", "message": "images come from registry.internal"}],
+}
+
+
+def test_a_policy_that_denies_the_pod_is_waited_for_and_leaves_nothing_behind(stage: Stage) -> None:
+    policies = "apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+    name, here = f"deny-{stage.namespace}", {"matchLabels": {"kubernetes.io/metadata.name": stage.namespace}}
+    binding = {"policyName": name, "validationActions": ["Deny"], "matchResources": {"namespaceSelector": here}}
+    stage.admin.create(policies, {"metadata": {"name": name}, "spec": DENIAL}).expect()
+    stage.admin.create(f"{policies[:-8]}policybindings", {"metadata": {"name": name}, "spec": binding}).expect()
+    try:
+        pods, pod = f"api/v1/namespaces/{stage.namespace}/pods", {"metadata": {"name": "x"}, "spec": UNSPECIAL}
+        eventually(lambda: stage.admin.create(pods, pod, dryRun="All").status == 422, "the policy is known")
+        job, runner = stage.job(), stage.with_secret().runner()
+        runner.start(job)
+        assert runner.state
+        assert runner.state.phase == "Running"
+        assert "images come from registry.internal; change the driver of the SparkApplication" in runner.state.waits_for
+        assert stage.left() == []
+    finally:
+        stage.admin.delete(f"{policies[:-8]}policybindings/{name}")
+        stage.admin.delete(f"{policies}/{name}")
+    stage.kubelet.run(eventually(lambda: runner.state and stage.kubelet.pods(), "the job's pod")[0])
+    assert ended(runner, job).phase == "Done"
+
+
+UNSPECIAL = {"containers": [{"name": "c", "image": "i"}], "automountServiceAccountToken": False}
+
+
+def test_an_account_that_is_missing_is_named_and_waited_for(stage: Stage) -> None:
+    stage.admin.delete(f"api/v1/namespaces/{stage.namespace}/serviceaccounts/spark").expect()
+    runner = stage.runner()
+    runner.start(stage.job())
+    assert runner.state
+    assert runner.state.phase == "Running"
+    assert "create the ServiceAccount" in runner.state.waits_for
+
+
+@pytest.mark.hostile
+def test_the_pod_of_a_job_may_write_the_status_of_reports_and_nothing_else(stage: Stage) -> None:
+    """Whoever takes it over reaches no ConfigMap, no plan, no Secret, and not the job itself."""
+    report = job_report(stage.backfill, stage.job())
+    name, there = report["metadata"]["name"], f"api/v1/namespaces/{stage.namespace}"
+    stage.cluster.create(JOB_REPORT, report)
+    stage.cluster.create(CONFIG_MAP, {"metadata": {"name": "of-a-team", "namespace": stage.namespace}})
+    pod, reports = Rest(stage.kubelet.kubeconfig), JOB_REPORTS.format(stage.namespace)
+    written = pod.patch(f"{reports}/{name}/status", {"status": {"progress": "{}"}, "spec": {"job": "publish"}}).expect()
+    assert (written["spec"]["job"], written["status"]["progress"]) == ("plan", "{}")
+    assert pod.patch(f"{reports}/{name}", {"spec": {"job": "publish"}}).status == 403
+    assert pod.patch(f"{there}/configmaps/of-a-team", {"data": {"a": "b"}}).status == 403
+    assert pod.patch(f"{there}/configmaps/{name}", {"data": {"a": "b"}}).status == 403
+    assert pod.create(f"{there}/configmaps", {"metadata": {"name": "new"}}).status == 403
+    for hidden in (f"{reports}/{name}", reports, f"{there}/configmaps/of-a-team", f"{there}/secrets/lake-catalog"):
+        assert pod.get(hidden).status == 403
+    pod.close()
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ _KINDS_OF_WRITES = {
     "create configmaps",
     "create sparkapplications",
 }
-_KINDS_OF_JOBS_IN_PODS = {"create pods", "delete pods", "delete configmaps"}
+_KINDS_OF_JOBS_IN_PODS = {"create pods", "delete pods", "create jobreports", "delete jobreports", "delete configmaps"}
 Keep = Callable[[], KeptRunning]
 
 

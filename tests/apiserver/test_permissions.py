@@ -8,7 +8,7 @@ from identities import ServiceAccountMaker, kubeconfig_of
 from operators import OperatorProcess, running, wait_until_ready
 from played import PlayedRun
 from proxy import UnreliableProxy
-from rest import BACKFILLS, Answer, Rest
+from rest import BACKFILLS, JOB_REPORTS, Answer, Rest
 from roles import OPERATOR_NAMESPACE, granted, may, rules_of, shipped, shipped_files
 from samples import BACKFILL
 
@@ -19,15 +19,19 @@ get list watch patch      backfills.backfill.dev
 patch                     backfills/status.backfill.dev
 update                    backfills/finalizers.backfill.dev
 get list watch create patch delete   splitassignments.backfill.dev
+get list watch create delete         jobreports.backfill.dev
 get list watch create delete         sparkapplications.sparkoperator.k8s.io
 get list watch create delete         sparkapplications.spark.apache.org
 get                       scheduledsparkapplications.sparkoperator.k8s.io
 get list watch create delete         pods
 get                       pods/log
-get list watch create patch delete   configmaps
+get create patch delete   configmaps
 get create patch          events
 """
 OPERATOR_MAY_NOT = """
+list watch                configmaps
+patch update              jobreports.backfill.dev
+patch update              jobreports/status.backfill.dev
 create update delete deletecollection   backfills.backfill.dev
 patch update              splitassignments/status.backfill.dev
 update deletecollection   splitassignments.backfill.dev
@@ -71,6 +75,8 @@ get list create patch delete   sparkapplications.sparkoperator.k8s.io
 get list watch create delete   pods
 get list create           secrets
 get list create patch     configmaps
+get list create patch     jobreports.backfill.dev
+patch                     jobreports/status.backfill.dev
 create                    events
 get update                leases.coordination.k8s.io
 """
@@ -203,9 +209,11 @@ def test_whoever_takes_over_the_operators_account_reaches_only_what_belongs_to_a
     operator.close()
 
 
+UNSPECIAL = {"containers": [{"name": "c", "image": "i"}], "automountServiceAccountToken": False}
+
+
 def _pod(metadata: dict[str, object]) -> dict[str, object]:
-    containers = [{"name": "c", "image": "i"}]
-    return {"metadata": metadata, "spec": {"containers": containers, "automountServiceAccountToken": False}}
+    return {"metadata": metadata, "spec": UNSPECIAL}
 
 
 def _make(user: Rest, namespace: str, *owners: dict[str, object], **query: str) -> Answer:
@@ -286,11 +294,51 @@ def test_a_driver_can_not_write_what_is_released_to_it(driver: Rest, admin: Rest
     assert (answer["spec"]["released"], answer["status"]["attempt"]) == (0, 1)
 
 
+PLANNING_MAY_NOT = """
+get list watch create patch update delete   jobreports.backfill.dev
+get update                jobreports/status.backfill.dev
+get list watch create patch update delete   configmaps
+get list create patch     secrets
+get list create patch     pods
+"""
+
+
 def test_pods_that_plan_may_hand_in_their_result_and_nothing_more(driver: Rest, admin: Rest, namespace: str) -> None:
     with granted(admin, namespace, "planning-pods.yaml"):
-        eventually(lambda: may(driver, "patch", "configmaps", namespace), "the permission is known")
-        assert not any(may(driver, verb, "configmaps", namespace) for verb in ("get", "list", "create", "update", "delete"))
-        assert not may(driver, "patch", "configmaps", "default")
+        eventually(lambda: may(driver, "patch", "jobreports/status.backfill.dev", namespace), "the permission is known")
+        assert _true(allowed(driver, PLANNING_MAY_NOT, namespace)) == set()
+        assert not may(driver, "patch", "jobreports/status.backfill.dev", "default")
+
+
+@pytest.mark.hostile
+def test_a_pod_may_write_the_report_of_its_own_name_only(
+    admin: Rest, cluster_admin: Path, driver: Rest, namespace: str, tmp_path: Path
+) -> None:
+    """The pods of jobs share an account, and drivers have it as well: a token says for which pod it was made."""
+    reports, pods = JOB_REPORTS.format(namespace), f"api/v1/namespaces/{namespace}/pods"
+    users = {}
+    for name in ("one-job-a", "two-job-b"):
+        made = admin.create(pods, _pod({"name": name}) | {"spec": UNSPECIAL | {"serviceAccountName": "spark"}}).expect()
+        report = {"metadata": {"name": name}, "spec": {"backfill": "one", "job": "plan"}}
+        kind = {"apiVersion": "backfill.dev/v1alpha1", "kind": "JobReport"}
+        admin.create(reports, kind | report).expect()
+        path = tmp_path / name
+        users[name] = Rest(kubeconfig_of(admin, cluster_admin, namespace, "spark", path, pod=made))
+
+    def write(user: Rest, name: str) -> Answer:
+        return user.patch(f"{reports}/{name}/status", {"status": {"progress": "{}"}})
+
+    one = users["one-job-a"]
+    with granted(admin, namespace, "planning-pods.yaml", "job-reports.yaml"):
+        eventually(lambda: write(one, "one-job-a").ok, "the permission is known")
+        eventually(lambda: write(driver, "one-job-a").status == 403, "the policy is known")
+        refused = write(one, "two-job-b")
+        assert (refused.status, "only the pod two-job-b may write" in refused.message) == (403, True)
+        assert write(users["two-job-b"], "two-job-b").ok
+        assert write(one, "one-job-a").ok
+        assert write(admin, "two-job-b").ok, "people with the permission are not held up"
+    for user in users.values():
+        user.close()
 
 
 def test_no_rule_says_everything_and_none_hands_out_permissions() -> None:

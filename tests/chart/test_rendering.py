@@ -143,9 +143,24 @@ def test_the_boundary_is_drawn_around_the_account_that_the_operator_has() -> Non
     for values in ({}, {"serviceAccount": {"create": False, "name": "given"}}, {"fullnameOverride": "another"}):
         manifests = rendered(values)
         account = one(manifests, "Deployment")["spec"]["template"]["spec"]["serviceAccountName"]
-        (condition,) = one(manifests, "ValidatingAdmissionPolicy")["spec"]["matchConditions"]
+        name, of_jobs = policies(manifests)
+        (condition,) = one(manifests, "ValidatingAdmissionPolicy", name)["spec"]["matchConditions"]
         assert condition["expression"] == f"request.userInfo.username == 'system:serviceaccount:backfill-operator:{account}'"
-        assert one(manifests, "ValidatingAdmissionPolicyBinding")["spec"]["validationActions"] == ["Deny"]
+        for each in (name, of_jobs):
+            binding = one(manifests, "ValidatingAdmissionPolicyBinding", each)["spec"]
+            assert (binding["policyName"], binding["validationActions"]) == (each, ["Deny"])
+
+
+def policies(manifests: list[Manifest]) -> list[str]:
+    """The names of the admission policies: that of the operator's account, and that of the reports of jobs."""
+    return sorted(each["metadata"]["name"] for each in manifests if each["kind"] == "ValidatingAdmissionPolicy")
+
+
+def test_the_policies_are_those_of_the_plain_manifests() -> None:
+    manifests = rendered({"serviceAccount": {"create": False, "name": "backfill-operator"}})
+    for name, file in zip(policies(manifests), ("operator-boundary.yaml", "job-reports.yaml"), strict=True):
+        plain = next(yaml.safe_load_all((CHART.parents[1] / "deploy" / "rbac" / file).read_text()))
+        assert one(manifests, "ValidatingAdmissionPolicy", name)["spec"] == plain["spec"]
 
 
 @pytest.mark.parametrize(
@@ -199,8 +214,8 @@ def test_two_releases_share_no_names() -> None:
 
 
 def test_releases_of_one_name_in_two_namespaces_share_no_policy() -> None:
-    policies = [one(rendered({}, namespace=each), "ValidatingAdmissionPolicy")["metadata"]["name"] for each in ("one", "two")]
-    assert policies[0] != policies[1]
+    first, second = (set(policies(rendered({}, namespace=each))) for each in ("one", "two"))
+    assert not first & second
 
 
 def without_what_is_empty(values: Values) -> Values:

@@ -71,7 +71,7 @@ def test_all_is_done_in_pods_of_a_team_whose_secret_the_operator_can_not_read(
     assert not _operator_reads_secrets(installation, "guarded")
     assert _operator_reads_secrets(installation, "open")
 
-    guarded.begin(planning={"runIn": "Pod", "memory": "512Mi"})
+    guarded.begin(planning={"runIn": "Pod", "resources": {"memory": "512Mi"}})
     plans = until(lambda: guarded.pods(**{"backfill.dev/job": "plan"}), "a pod makes the plan", 60)
     assert [pod["spec"]["serviceAccountName"] for pod in plans] == [ACCOUNT]
     guarded.until_succeeded()

@@ -9,7 +9,7 @@ from pydantic_core import PydanticCustomError
 from backfill.api.base import Message, Model
 from backfill.api.conditions import Condition, ConditionType, Reason
 from backfill.api.locations import LOCATION_PATTERN
-from backfill.api.quantities import ByteSize, Duration, Time, format_time
+from backfill.api.quantities import ByteSize, Duration, Time, format_time, parse_bytes
 
 API_VERSION: Final = "backfill.dev/v1alpha1"
 KIND: Final = "Backfill"
@@ -19,7 +19,8 @@ INPUT_NAME_PATTERN = r"^[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?$"
 CATALOG_NAME_PATTERN = r"^[A-Za-z0-9]+([-_][A-Za-z0-9]+)*$"
 TABLE_NAME_PATTERN = r"^[A-Za-z0-9]+([-_][A-Za-z0-9]+)*(\.[^.\s]+){2,}$"
 PERCENTAGE_PATTERN = r"^(100(\.0+)?|\d{1,2}(\.\d+)?)$"
-QUANTITY_PATTERN = r"^[1-9]\d*([kMGT]i?)?$"
+QUANTITY_PATTERN = r"^[1-9]\d*(Ki|Mi|Gi|Ti|k|M|G|T)?$"
+CPU_PATTERN = r"^(0\.[1-9]\d{0,2}|[1-9]\d{0,2}(\.\d{1,3})?|[1-9]\d{1,5}m)$"
 MEMORY_PATTERN = r"^\d+[kKmMgGtT]?$"
 
 Name = Annotated[str, Field(max_length=63, pattern=NAME_PATTERN)]
@@ -32,6 +33,8 @@ WorkspaceBase = Annotated[str, Field(min_length=1, max_length=1024, pattern=LOCA
 IgnoredQuery = Annotated[str, Field(min_length=1, max_length=255)]
 Percentage = Annotated[str, Field(pattern=PERCENTAGE_PATTERN, max_length=16)]
 
+LEAST_JOB_MEMORY: Final = 128 * 2**20
+"""In bytes. A job's program takes about 90 MiB before it opens a table."""
 MOST_SOURCES: Final = 64
 MOST_OUTPUTS: Final = 64
 MOST_IGNORED_QUERIES: Final = 64
@@ -335,13 +338,31 @@ class CatalogRef(Model):
     """A Secret whose keys are PyIceberg catalog properties. Without it the pods' own identity is used."""
 
 
+class PodResources(Model):
+    """What the pod of ``runIn: Pod`` requests, and may use."""
+
+    cpu: Annotated[str, Field(pattern=CPU_PATTERN, max_length=10)] | None = None
+    """CPU cores (``2``, ``500m``), requested and as the limit. Default: 250m are requested, and the limit is 2."""
+    memory: Annotated[str, Field(pattern=QUANTITY_PATTERN, max_length=20)] = "2Gi"
+    """Memory, requested and as the limit: at least 128Mi. Planning takes about 1Gi for a million files."""
+    ephemeral_storage: Annotated[str, Field(pattern=QUANTITY_PATTERN, max_length=20)] = "1Gi"
+    """Space on the node's disk for scratch files and the log, requested and as the limit."""
+
+    @field_validator("memory")
+    @classmethod
+    def _enough_to_begin(cls, memory: str) -> str:
+        if parse_bytes(memory) < LEAST_JOB_MEMORY:
+            raise PydanticCustomError("too_little", "is too little for a job to begin; give at least 128Mi")
+        return memory
+
+
 class PlanningOptions(Model):
     """Where and how the plan is made."""
 
     run_in: Literal["Operator", "Pod"] = "Operator"
     """``Operator``: a worker process of the operator. ``Pod``: a pod in the Backfill's namespace, with its service account."""
-    memory: Annotated[str, Field(pattern=QUANTITY_PATTERN, max_length=20)] = "2Gi"
-    """The memory of the pod of ``runIn: Pod``, as Kubernetes writes it."""
+    resources: PodResources = PodResources()
+    """What the pod of ``runIn: Pod`` requests, and may use."""
     target_step_bytes: ByteSize | None = None
     """The most bytes a step reads where data is dense; default: about ten seconds of work for the executors allowed."""
 

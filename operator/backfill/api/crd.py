@@ -6,6 +6,7 @@ from typing import Final
 from backfill.api.backfill import Backfill
 from backfill.api.base import Model
 from backfill.api.crd_schema import Schema, schema_of
+from backfill.api.job_report import JobReport
 from backfill.api.split_assignment import SplitAssignment
 
 _GROUP, _VERSION = Backfill.model_fields["api_version"].default.split("/")
@@ -54,6 +55,11 @@ _ASSIGNMENT_COLUMNS: Final = (
     Column("Heartbeat", ".status.heartbeat", "How long ago the driver last wrote.", "date"),
     _AGE,
 )
+_REPORT_COLUMNS: Final = (
+    Column("Backfill", ".spec.backfill", "The Backfill that the job belongs to."),
+    Column("Job", ".spec.job", "What the job does."),
+    _AGE,
+)
 
 
 def backfill_definition() -> Schema:
@@ -67,6 +73,11 @@ def split_assignment_definition() -> Schema:
     """The definition of ``SplitAssignment``."""
     names = {"plural": "splitassignments", "singular": "splitassignment"}
     return _definition(SplitAssignment, names, _ASSIGNMENT_COLUMNS, {"status": {}})
+
+
+def job_report_definition() -> Schema:
+    """The definition of ``JobReport``."""
+    return _definition(JobReport, {"plural": "jobreports", "singular": "jobreport"}, _REPORT_COLUMNS, {"status": {}})
 
 
 def _definition(model: type[Model], names: Schema, columns: tuple[Column, ...], subresources: Schema) -> Schema:

@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from backfill.api import errors
 from backfill.api.errors import BackfillError, BadInput, Problem, first_line
+from backfill.api.job_report import MOST_PROGRESS
 from backfill.controller.jobs import (
     DiscardJob,
     Job,
@@ -44,8 +45,6 @@ _PROGRESS: TypeAdapter[PlanningProgress | None] = TypeAdapter(PlanningProgress |
 _KINDS = frozenset(("Progress", "Done", "Failed", "Broken", "OutOfMemory"))
 _USED: TypeAdapter[Used | None] = TypeAdapter(Used | None)
 _Read = TypeVar("_Read")
-MOST_PROGRESS = 1024
-"""Characters; more is no progress."""
 _PROBLEMS = TypeAdapter(tuple[Problem, ...])
 
 

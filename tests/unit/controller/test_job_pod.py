@@ -3,9 +3,10 @@
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from backfill.controller.jobs import PlanJob
-from backfill.controller.kubernetes.job_pod import job_config_map, job_name, job_pod
+from backfill.controller.kubernetes.job_pod import job_config_map, job_name, job_pod, job_report
 from backfill.planning.workspace import Workspace
 from spark_applications import APACHE, KUBEFLOW, Manifest, backfill_of
 
@@ -37,13 +38,39 @@ def test_it_has_the_image_and_the_identity_of_the_driver(base: Manifest) -> None
 
 @BASES
 def test_it_runs_once_within_its_memory_with_what_the_driver_has_beside_it_until_it_ends(base: Manifest) -> None:
-    spec = made(base, planning={"runIn": "Pod", "memory": "3Gi"})["spec"]
+    spec = made(base, planning={"runIn": "Pod", "resources": {"memory": "3Gi"}})["spec"]
     assert spec["restartPolicy"] == "Never"
     assert len(spec["containers"]) == 1, "another one would keep the pod from ending"
     assert spec["initContainers"][-1] == {"name": "proxy", "image": "proxy:1", "restartPolicy": "Always"}
-    assert spec["containers"][0]["resources"]["limits"] == {"memory": "3Gi"}
+    assert spec["containers"][0]["resources"] == {
+        "requests": {"cpu": "250m", "memory": "3Gi", "ephemeral-storage": "1Gi"},
+        "limits": {"cpu": "2", "memory": "3Gi", "ephemeral-storage": "1Gi"},
+    }
     assert "backfill.controller.kubernetes.job" in spec["containers"][0]["command"][-1]
     assert spec["containers"][0]["terminationMessagePolicy"] == "FallbackToLogsOnError", "the end of its log is told"
+
+
+@BASES
+def test_chosen_resources_are_requested_and_limited(base: Manifest) -> None:
+    chosen = {"cpu": "500m", "memory": "1Gi", "ephemeralStorage": "3Gi"}
+    resources = made(base, planning={"runIn": "Pod", "resources": chosen})["spec"]["containers"][0]["resources"]
+    assert resources["requests"] == resources["limits"] == {"cpu": "500m", "memory": "1Gi", "ephemeral-storage": "3Gi"}
+
+
+@pytest.mark.parametrize(
+    ("resources", "said"),
+    [
+        ({"memory": "64Mi"}, "give at least 128Mi"),
+        ({"memory": "2 GB"}, "memory"),
+        ({"cpu": "0"}, "cpu"),
+        ({"cpu": "two"}, "cpu"),
+        ({"ephemeralStorage": "lots"}, "ephemeralStorage"),
+        ({"gpu": "1"}, "gpu"),
+    ],
+)
+def test_resources_that_cannot_be_are_refused(resources: dict[str, str], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        backfill_of(KUBEFLOW, planning={"runIn": "Pod", "resources": resources})
 
 
 @BASES
@@ -73,7 +100,9 @@ def test_it_stands_where_production_stands() -> None:
 def test_the_same_job_has_the_same_name_and_another_one_another() -> None:
     backfill = backfill_of(KUBEFLOW)
     name = job_name(backfill, job(KUBEFLOW))
-    assert name == job_name(backfill, job(KUBEFLOW)) == job_config_map(backfill, job(KUBEFLOW))["metadata"]["name"]
+    assert name == job_name(backfill, job(KUBEFLOW))
+    for make in (job_config_map, job_report):
+        assert make(backfill, job(KUBEFLOW))["metadata"]["name"] == name
     again = backfill.model_copy(update={"metadata": backfill.metadata.model_copy(update={"uid": "made-again"})})
     another = PlanJob.of(backfill_of(KUBEFLOW, maxMisalignment="1h"), Workspace("s3://lake/backfills"), 2)
     assert len({name, job_name(backfill, another), job_name(again, job(KUBEFLOW))}) == 3

@@ -46,9 +46,10 @@ def test_a_lateness_that_the_policy_does_not_look_at_is_said() -> None:
     assert told(ordering=ordering | {"policy": "Strict"}) == []
 
 
-def test_the_memory_of_a_pod_that_is_not_made_is_said() -> None:
-    assert told(planning={"memory": "8Gi"}) == ["without effect here: spec.planning.memory with runIn: Operator"]
-    assert told(planning={"memory": "8Gi", "runIn": "Pod"}) == []
+def test_the_resources_of_a_pod_that_is_not_made_are_said() -> None:
+    resources = {"memory": "8Gi"}
+    assert told(planning={"resources": resources}) == ["without effect here: spec.planning.resources with runIn: Operator"]
+    assert told(planning={"resources": resources, "runIn": "Pod"}) == []
 
 
 def test_a_plain_backfill_is_not_talked_about() -> None:

@@ -9,7 +9,7 @@ from backfill.controller.backends.kubernetes import KubernetesBackend
 from backfill.controller.kubernetes.cache import Cache, Listener, identity, labelled_key, own_key, uid_of
 from backfill.controller.kubernetes.channel import KubernetesChannel
 from backfill.controller.kubernetes.client import Cluster, Not
-from backfill.controller.kubernetes.job_pod import JOB_LABEL, job_notes
+from backfill.controller.kubernetes.job_pod import JOB_LABEL, report_essence
 from backfill.controller.kubernetes.job_pods import JobPods
 from backfill.controller.kubernetes.jobs import ChosenJobs
 from backfill.controller.kubernetes.names import BACKFILL_LABEL, Key
@@ -17,7 +17,7 @@ from backfill.controller.kubernetes.plans import KubernetesPlans
 from backfill.controller.kubernetes.pool import JobPool
 from backfill.controller.kubernetes.resources import (
     BACKFILL,
-    CONFIG_MAP,
+    JOB_REPORT,
     POD,
     SPARK_APPLICATION,
     SPLIT_ASSIGNMENT,
@@ -64,8 +64,8 @@ class Caches:
     children: Mapping[Resource, Cache] = field(default_factory=_children)
     pods: Cache = field(default_factory=lambda: Cache(labelled_key, pod_essence))
     """Of drivers and of jobs."""
-    notes: Cache = field(default_factory=lambda: Cache(labelled_key, job_notes))
-    """The ConfigMaps of jobs in pods."""
+    reports: Cache = field(default_factory=lambda: Cache(labelled_key, report_essence))
+    """The JobReports of jobs in pods."""
 
     def namespaces(self) -> int:
         """How many have Backfills."""
@@ -79,7 +79,7 @@ class Caches:
             Watched(SPLIT_ASSIGNMENT, self.assignments),
             *(Watched(resource, cache, made_for_us) for resource, cache in self.children.items()),
             Watched(POD, self.pods, made_for_us | {"spark-role": Not("executor")}),
-            Watched(CONFIG_MAP, self.notes, made_for_us | {JOB_LABEL: None}),
+            Watched(JOB_REPORT, self.reports, made_for_us | {JOB_LABEL: None}),
         ]
 
     def listen(self, listener: Listener) -> None:

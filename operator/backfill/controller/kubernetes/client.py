@@ -12,7 +12,7 @@ from kubernetes.config import ConfigException, list_kube_config_contexts, load_i
 
 from backfill.api.errors import BackfillError
 from backfill.controller.kubernetes.errors import Expired, KindMissing, NotFound, error_of
-from backfill.controller.kubernetes.resources import CONFIG_MAP, POD, Manifest, Resource
+from backfill.controller.kubernetes.resources import CONFIG_MAP, JOB_REPORT, POD, Manifest, Resource
 from backfill.controller.kubernetes.throttle import Throttle
 from backfill.controller.kubernetes.transport import Call, OnRequest, Transport
 
@@ -29,12 +29,13 @@ Labels = Mapping[str, str | Not | None]
 
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _PAGE = 500
-_PAGES = {CONFIG_MAP: 20}
+_PAGES = {CONFIG_MAP: 20, JOB_REPORT: 20}
 """Of kinds whose objects may be large: a mebibyte each."""
 _WATCH_SECONDS = 300
 _WATCH_SILENCE_SECONDS = 30.0
 _MOST_LOG_BYTES = 2**20
-_DRY_RUN = (("dryRun", "All"), ("fieldValidation", "Strict"))
+_DRY_RUN = ("dryRun", "All")
+_STRICT = ("fieldValidation", "Strict")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,14 +138,18 @@ class Cluster:
             if not more:
                 return Listing(items, page["metadata"]["resourceVersion"])
 
-    def create(self, resource: Resource, manifest: Manifest, *, manager: str = "", dry_run: bool = False) -> Manifest:
-        """Makes an object; the namespace is the manifest's. A dry run makes none, and refuses fields that are not known.
+    def create(
+        self, resource: Resource, manifest: Manifest, *, manager: str = "", dry_run: bool = False, strict: bool = True
+    ) -> Manifest:
+        """Makes an object; the namespace is the manifest's. A dry run makes none, and if ``strict`` refuses unknown fields.
 
         Raises:
             AlreadyExists: one of this name is there; it may be what an earlier request made whose answer was lost.
+            Denied: admission does not let it be made.
             NamespaceEnding: nothing can be made there any more.
         """
-        query = (*((("fieldManager", manager),) if manager else ()), *(_DRY_RUN if dry_run else ()))
+        trial = ((_DRY_RUN, _STRICT) if strict else (_DRY_RUN,)) if dry_run else ()
+        query = (*((("fieldManager", manager),) if manager else ()), *trial)
         return self._object(Call("create", resource, manifest["metadata"].get("namespace"), query=query, body=manifest))
 
     def apply(self, resource: Resource, manifest: Manifest, *, manager: str, subresource: str = "") -> Manifest:

@@ -4,7 +4,8 @@ BackfillError
 └── ClusterError             the API server did not do what it was asked for; ``status`` is its answer's, 0 without one
     ├── AlreadyExists        an object of this name is there
     ├── Expired              a list or watch can not go on from there (410): list again
-    ├── Forbidden            a permission is missing, or a quota or a policy says no
+    ├── Forbidden            a permission is missing
+    │   └── Denied           admission says no: a quota, a LimitRange, Pod Security, a policy or a webhook
     ├── KindMissing          the API server does not know the kind of object: its definition is not installed
     ├── NamespaceEnding      the namespace is being deleted: nothing can be made in it any more
     ├── NotFound             the object that was to be changed is not there
@@ -30,6 +31,8 @@ QUOTA = "exceeded quota"
 """In what is said of an object that a ResourceQuota has no room for."""
 _MOST_TEXT = 500
 _UNDECLARED = "field not declared in schema"
+_BY_ADMISSION = re.compile(r"denied (the )?request")
+"""Webhooks and policies choose the status that they answer with."""
 _BY_RBAC = re.compile(r'cannot \w+ (resource|path) "')
 
 
@@ -50,7 +53,11 @@ class Expired(ClusterError):
 
 
 class Forbidden(ClusterError):
-    """A permission is missing, or a quota or a policy says no."""
+    """A permission is missing, or see below."""
+
+
+class Denied(Forbidden):
+    """Admission says no: a quota, a LimitRange, Pod Security, a policy or a webhook. The same request may pass later."""
 
 
 class KindMissing(ClusterError):
@@ -110,8 +117,8 @@ def error_of(status: int, body: bytes, verb: str, resource: Resource, where: str
             return Unauthorized(f"{said}; check the credentials of the kubeconfig or service account", status)
         case HTTPStatus.FORBIDDEN if "NamespaceTerminating" in told.causes:
             return NamespaceEnding(said, status)
-        case HTTPStatus.FORBIDDEN:
-            return Forbidden(f"{said}{_advice(told.message, verb, resource, where)}", status)
+        case _ if status == HTTPStatus.FORBIDDEN or _BY_ADMISSION.search(told.message):
+            return _forbidden(said, told.message, verb, resource, where)
         case _ if _UNDECLARED in told.message:  # comes as 500
             return Refused(f"{said}; the cluster's definitions are older than this program: apply those of its version", status)
         case HTTPStatus.INTERNAL_SERVER_ERROR:
@@ -142,9 +149,10 @@ def _told(body: bytes) -> _Told:
         return _Told(body[:_MOST_TEXT].decode(errors="replace").strip())
 
 
-def _advice(message: str, verb: str, resource: Resource, where: str) -> str:
-    """What to grant, where it is the permission that is missing."""
+def _forbidden(said: str, message: str, verb: str, resource: Resource, where: str) -> Forbidden:
+    """With what to grant, where it is the permission that is missing."""
     if not _BY_RBAC.search(message):
-        return ""
+        return Denied(said, HTTPStatus.FORBIDDEN)
     kind = where.partition(" ")[0]
-    return f'; grant it in a role: apiGroups: ["{resource.group}"], resources: ["{kind}"], verbs: ["{verb}"]'
+    advice = f'; grant it in a role: apiGroups: ["{resource.group}"], resources: ["{kind}"], verbs: ["{verb}"]'
+    return Forbidden(f"{said}{advice}", HTTPStatus.FORBIDDEN)

@@ -1,7 +1,7 @@
 """What a job's pod runs: ``python -m backfill.controller.kubernetes.job``.
 
 It reads its job from the mounted ConfigMap, does it with the identity and the mounted catalogs of the pod, and writes what
-became of it back into the ConfigMap. Its service account needs ``patch`` on ``configmaps``.
+became of it into its JobReport. Its service account needs ``patch`` on ``jobreports/status``.
 """
 
 import base64
@@ -17,6 +17,7 @@ from pathlib import Path
 
 from backfill.api.catalogs import CATALOGS_DIRECTORY, CATALOGS_VARIABLE, mounted_catalogs
 from backfill.api.errors import BackfillError
+from backfill.api.job_report import MOST_RESULT_BYTES
 from backfill.api.split_assignment import DRIVER_MANAGER
 from backfill.controller.isolation import keep_memory_private
 from backfill.controller.job_codec import encode_progress
@@ -26,8 +27,7 @@ from backfill.controller.kubernetes.client import Cluster
 from backfill.controller.kubernetes.errors import ClusterError
 from backfill.controller.kubernetes.job_codec import decode_job, encode_end
 from backfill.controller.kubernetes.job_pod import JOB_DIRECTORY, JOB_KEY, JOB_VARIABLE, PROGRESS_KEY, RESULT_KEY
-from backfill.controller.kubernetes.plans import MOST_BYTES
-from backfill.controller.kubernetes.resources import CONFIG_MAP, Manifest
+from backfill.controller.kubernetes.resources import JOB_REPORT
 from backfill.controller.messages import Message
 from backfill.controller.redaction import RedactedText, Redactor, redactor
 from backfill.planning.iceberg.catalogs import work_in_time
@@ -73,7 +73,7 @@ class _Desk:
     """Where progress and result are put."""
 
     cluster: Cluster
-    config_map: str
+    report: str
     noted_at: float = field(default=-_PROGRESS_SECONDS)
 
     def note(self, progress: PlanningProgress) -> None:
@@ -82,21 +82,22 @@ class _Desk:
             return
         self.noted_at = time.monotonic()
         try:
-            self._write({"data": {PROGRESS_KEY: encode_progress(progress)}})
+            self._write(PROGRESS_KEY, encode_progress(progress))
         except ClusterError as error:
-            _LOG.warning("progress is not told: %s", error)
+            _LOG.warning("progress could not be reported: %s", error)
 
     def hand_in(self, job: Job, end: Message) -> None:
         """Writes down how the job has ended."""
         content = encode_end(job, end)
-        if len(content) > MOST_BYTES:
-            text = f"the result takes {len(content):,} bytes, compressed, of which {MOST_BYTES:,} can be handed over"
+        if len(content) > MOST_RESULT_BYTES:
+            text = f"the result takes {len(content):,} bytes, compressed, of which {MOST_RESULT_BYTES:,} can be handed over"
             fix = "raise maxMisalignment or planning.targetStepBytes for fewer steps"
             content = encode_end(job, Message("Failed", error=BackfillError(f"{text}; {fix}"), used=end.used))
-        self._write({"binaryData": {RESULT_KEY: base64.b64encode(content).decode()}})
+        self._write(RESULT_KEY, base64.b64encode(content).decode())
 
-    def _write(self, change: Manifest) -> None:
-        self.cluster.merge(CONFIG_MAP, self.cluster.namespace, self.config_map, change, manager=DRIVER_MANAGER)
+    def _write(self, key: str, text: str) -> None:
+        namespace, change = self.cluster.namespace, {"status": {key: text}}
+        self.cluster.merge(JOB_REPORT, namespace, self.report, change, manager=DRIVER_MANAGER, subresource="status")
 
 
 if __name__ == "__main__":

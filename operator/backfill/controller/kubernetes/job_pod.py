@@ -1,4 +1,4 @@
-"""The objects of a job that runs in a pod: a ConfigMap that holds the job and takes its result, and the pod. Pure.
+"""The objects of a job that runs in a pod: a JobReport that takes its result, a ConfigMap that holds the job, and the pod. Pure.
 
 A plain Pod, not a batch Job: each job is tried once and its failure judged by the controller, which a Job's own retries
 would only hide, and a pod's status says itself why it does not start. The pod is made of the driver's template, so it has
@@ -12,25 +12,26 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from backfill.api.backfill import Backfill
+from backfill.api.backfill import API_VERSION, Backfill, PodResources
+from backfill.api.job_report import MOST_PROGRESS
 from backfill.api.settings import SETTINGS_VARIABLE
 from backfill.controller.backends.children import dialect, preview_launch
 from backfill.controller.backends.injection import LAUNCHER_VOLUME
 from backfill.controller.backends.manifests import items, part
 from backfill.controller.backends.pod_template import spark_container
-from backfill.controller.job_codec import MOST_PROGRESS
 from backfill.controller.jobs import Job, job_kind
+from backfill.controller.kubernetes.admission import confined
 from backfill.controller.kubernetes.cache import identity
 from backfill.controller.kubernetes.job_codec import encode_job, job_identity
 from backfill.controller.kubernetes.names import ATTEMPT_LABEL, GROUP, UID_LABEL, backfill_labels, owner_reference
 from backfill.controller.kubernetes.resources import Manifest
 
 JOB_LABEL: Final = f"{GROUP}/job"
-"""On the pod and the ConfigMap of a job: what it does."""
+"""On the objects of a job: what it does."""
 JOB_VARIABLE: Final = "BACKFILL_JOB"
-"""The environment variable that names the ConfigMap of a pod's job."""
+"""The environment variable that names the objects of a pod's job."""
 JOB_DIRECTORY: Final = "/etc/backfill/job"
-"""Where it is mounted."""
+"""Where the ConfigMap is mounted."""
 JOB_KEY: Final = "job"
 RESULT_KEY: Final = "result"
 PROGRESS_KEY: Final = "progress"
@@ -47,16 +48,12 @@ _ACCOUNT = "spark.kubernetes.authenticate.driver.serviceAccountName"
 _PULL_POLICY = "spark.kubernetes.container.image.pullPolicy"
 _PULL_SECRETS = "spark.kubernetes.container.image.pullSecrets"
 _VARIABLES = "spark.kubernetes.driverEnv."
-_CONFINED = {
-    "allowPrivilegeEscalation": False,
-    "capabilities": {"drop": ["ALL"]},
-    "seccompProfile": {"type": "RuntimeDefault"},
-}
-"""What any image can do without. Which user it runs as is the application's choice: some images only name theirs."""
+_CPU_REQUEST = "250m"
+_CPU_LIMIT = "2"
 
 
 def job_name(backfill: Backfill, job: Job) -> str:
-    """The name of a job's pod and ConfigMap: the same job of the same Backfill has the same one."""
+    """The name of a job's objects: the same job of the same Backfill has the same one."""
     content = hashlib.sha256(backfill.metadata.uid.encode() + job_identity(job)).hexdigest()[:_HASH_CHARACTERS]
     return f"{_prefix(backfill.metadata.name)}-job-{content}"
 
@@ -71,25 +68,41 @@ def _prefix(backfill: str) -> str:
 
 
 def job_config_map(backfill: Backfill, job: Job) -> Manifest:
-    """The ConfigMap: the pod reads the job from it and writes progress and result into it."""
+    """The ConfigMap: the pod reads the job from it. Nobody can change it."""
     content = base64.b64encode(encode_job(job)).decode()
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(backfill, job), "binaryData": {JOB_KEY: content}}
+    made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(backfill, job)}
+    return made | {"binaryData": {JOB_KEY: content}, "immutable": True}
 
 
-def job_notes(config_map: Manifest) -> Manifest:
-    """What is to be remembered of such a ConfigMap: not the job, and of the result only that there is one; both may be large."""
-    result = {RESULT_KEY: ""} if has_result(config_map) else {}
-    progress = (config_map.get("data") or {}).get(PROGRESS_KEY, "")
-    return {"metadata": identity(config_map), "data": {PROGRESS_KEY: progress[:MOST_PROGRESS]}, "binaryData": result}
+def job_report(backfill: Backfill, job: Job) -> Manifest:
+    """The JobReport: the pod writes progress and result into its status."""
+    spec = {"backfill": backfill.metadata.name, "job": job_kind(type(job))}
+    return {"apiVersion": API_VERSION, "kind": "JobReport", "metadata": _metadata(backfill, job), "spec": spec}
 
 
-def has_result(config_map: Manifest | None) -> bool:
-    """Whether it is written down how the job has ended."""
-    return RESULT_KEY in ((config_map or {}).get("binaryData") or {})
+def report_essence(report: Manifest) -> Manifest:
+    """What is to be remembered of a JobReport: of the result, which may be large, only whether there is one."""
+    status = {PROGRESS_KEY: _said(report, PROGRESS_KEY)[:MOST_PROGRESS], RESULT_KEY: _said(report, RESULT_KEY)[:1]}
+    return {"metadata": identity(report), "status": status}
+
+
+def result_of(report: Manifest | None) -> str:
+    """How the job has ended, encoded; empty while that is not written down."""
+    return _said(report, RESULT_KEY)
+
+
+def progress_of(report: Manifest | None) -> str:
+    """How far the job is, encoded; empty while it has said nothing."""
+    return _said(report, PROGRESS_KEY)
+
+
+def _said(report: Manifest | None, key: str) -> str:
+    return str(((report or {}).get("status") or {}).get(key, ""))
 
 
 def job_pod(backfill: Backfill, job: Job, production: Manifest) -> Manifest:
-    """The pod: the application's driver pod with another program."""
+    """The pod: the application's driver pod with another program. Which user it runs as is the application's choice: some images
+    only name theirs."""
     template, application = _driver(production, backfill)
     spec, container = part(template, "spec"), spark_container(template, "driver")
     name = job_name(backfill, job)
@@ -98,12 +111,11 @@ def job_pod(backfill: Backfill, job: Job, production: Manifest) -> Manifest:
     items(spec, "volumes").append({"name": _VOLUME, "configMap": {"name": name, "items": [{"key": JOB_KEY, "path": JOB_KEY}]}})
     items(container, "volumeMounts").append({"name": _VOLUME, "mountPath": JOB_DIRECTORY, "readOnly": True})
     items(container, "env").append({"name": JOB_VARIABLE, "value": name})
-    memory = backfill.spec.planning.memory
     container |= {
         "command": ["sh", "-c", _COMMAND],
         "terminationMessagePolicy": "FallbackToLogsOnError",  # one that can not even begin writes no result
-        "resources": {"requests": {"cpu": "250m", "memory": memory}, "limits": {"memory": memory}},
-        "securityContext": _CONFINED | (container.get("securityContext") or {}),
+        "resources": _resources(backfill.spec.planning.resources),
+        "securityContext": confined(container.get("securityContext") or {}),
     }
     spec |= {
         "restartPolicy": "Never",
@@ -116,6 +128,12 @@ def job_pod(backfill: Backfill, job: Job, production: Manifest) -> Manifest:
     metadata["labels"] = own | metadata["labels"]
     metadata["annotations"] = (given.get("annotations") or {}) | (part(application, "driver").get("annotations") or {})
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _resources(chosen: PodResources) -> Manifest:
+    """Requests and limits of all that a ResourceQuota can ask for."""
+    same = {"memory": chosen.memory, "ephemeral-storage": chosen.ephemeral_storage}
+    return {"requests": {"cpu": chosen.cpu or _CPU_REQUEST} | same, "limits": {"cpu": chosen.cpu or _CPU_LIMIT} | same}
 
 
 def _metadata(backfill: Backfill, job: Job) -> Manifest:

@@ -1,8 +1,9 @@
 """Jobs in pods of the Backfill's namespace, with the identity, the image and the volumes of the application's driver.
 
-Nothing about a job is kept here alone: its pod and its ConfigMap are named after what it does, so an operator that starts
-anew finds a job under way, and the result of one that is done, by asking for it once more. What becomes of them is told by
-the caches; the API server is asked only where something is to be made, fetched or removed.
+Nothing about a job is kept here alone: its pod, its JobReport and its ConfigMap are named after what it does, so an operator
+that starts anew finds a job under way, and the result of one that is done, by asking for it once more. What becomes of them is
+in the caches; the API server is asked only where something is to be made, fetched or removed. The report is made before the
+ConfigMap and removed after it, so ConfigMaps need not be watched.
 """
 
 import base64
@@ -20,33 +21,33 @@ from backfill.controller.backends.driver_state import driver_state, has_ended
 from backfill.controller.interfaces import ConflictError
 from backfill.controller.job_codec import decode_progress
 from backfill.controller.jobs import Job, JobState, job_kind
+from backfill.controller.kubernetes.admission import POD_SECURITY, advice, restricted
 from backfill.controller.kubernetes.cache import Cache, uid_of
 from backfill.controller.kubernetes.client import Cluster
 from backfill.controller.kubernetes.errors import (
-    QUOTA,
     AlreadyExists,
     ClusterError,
+    Denied,
     Faltering,
-    Forbidden,
     Unauthorized,
     Unreachable,
 )
 from backfill.controller.kubernetes.job_codec import decode_end
 from backfill.controller.kubernetes.job_pod import (
     JOB_LABEL,
-    PROGRESS_KEY,
-    RESULT_KEY,
-    has_result,
     job_config_map,
     job_name,
     job_pod,
+    job_report,
+    progress_of,
+    result_of,
 )
 from backfill.controller.kubernetes.names import CONTROLLER_MANAGER, Key
 from backfill.controller.kubernetes.plans import application_of
 from backfill.controller.kubernetes.pod_end import being_deleted, end_in_words
 from backfill.controller.kubernetes.pod_places import PodPlaces
 from backfill.controller.kubernetes.pool import JobUsage
-from backfill.controller.kubernetes.resources import CONFIG_MAP, POD, Manifest, Resource
+from backfill.controller.kubernetes.resources import CONFIG_MAP, JOB_REPORT, POD, Manifest, Resource
 from backfill.controller.messages import failed, told
 from backfill.controller.observed import DriverState
 from backfill.controller.redaction import redact
@@ -60,6 +61,8 @@ _LOOK_SECONDS = 60.0
 """Between two looks at what no watch tells of: a pod that should be gone by now, or one that can not be removed."""
 _LOG_LINES = 30
 _OUT_OF_MEMORY = "OOMKilled"
+_DISK = "ephemeral local storage usage exceeds"
+"""In what the kubelet says of a pod that it has evicted because it used more of the node's disk than its limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +72,8 @@ class JobPods:
     cluster: Cluster
     pods: Cache
     """Holds at least the pods of jobs."""
-    notes: Cache
-    """The ConfigMaps of jobs, see :func:`~backfill.controller.kubernetes.job_pod.job_notes`."""
+    reports: Cache
+    """The JobReports, see :func:`~backfill.controller.kubernetes.job_pod.report_essence`."""
     places: PodPlaces
     start_seconds: float = START_SECONDS
     """How long one may take to start."""
@@ -95,7 +98,7 @@ class _Run:
     job: Job
     asked_at: float = field(default_factory=time.monotonic)
     pod: Key | None = None
-    """The pod and its ConfigMap, once it is known whose they are."""
+    """The name of the job's objects, once it is known."""
     made: bool = False
     """Its pod was seen or made: if it is missing later, it is gone."""
     since: float = field(default_factory=time.monotonic)
@@ -144,11 +147,11 @@ class PodJobs:
         self._again(0)
 
     def cancel(self) -> None:
-        """Abandons the job under way and forgets the last one, and removes pod and ConfigMap."""
+        """Abandons the job under way and forgets the last one, and removes its objects."""
         run = self._run
         self.close()
         if run is not None and run.pod is not None:
-            self._remove_both(run.pod)
+            self._remove_all(run.pod)
 
     def close(self) -> None:
         """Looks no more. What is in the cluster goes with the Backfill."""
@@ -165,7 +168,7 @@ class PodJobs:
 
     @property
     def _kinds(self) -> tuple[tuple[Resource, Cache], ...]:
-        return (POD, self._shared.pods), (CONFIG_MAP, self._shared.notes)
+        return (POD, self._shared.pods), (JOB_REPORT, self._shared.reports)
 
     def _looked_after(self, run: _Run, state: JobState) -> JobState:
         try:
@@ -184,14 +187,14 @@ class PodJobs:
             raise BackfillError("the Backfill is gone")
         if run.pod is None:
             run.pod = backfill.metadata.namespace, job_name(backfill, run.job)
-        notes, pod = self._shared.notes.get(*run.pod), self._shared.pods.get(*run.pod)
-        if has_result(notes) and (end := self._end(run.pod, state)) is not None:
+        report, pod = self._shared.reports.get(*run.pod), self._shared.pods.get(*run.pod)
+        if result_of(report) and (end := self._end(run.pod, state)) is not None:
             return self._begun_anew(run.pod, end) if end.phase == "Failed" and not run.made else self._closed(run.pod, end)
         if pod is None and not run.made:
             return self._made(run, run.pod, state, backfill)
         if pod is not None and being_deleted(pod) and not run.made:
             return self._waiting_for_end(pod, state)
-        if pod is None or notes is None or being_deleted(pod):
+        if pod is None or report is None or being_deleted(pod):
             raise BackfillError(f"pod {run.pod[1]} was deleted before the {job_kind(type(run.job))} job was done")
         if not run.made:
             run.note_pod(backfill)
@@ -217,18 +220,40 @@ class PodJobs:
             application = application_of(self._cluster, backfill)
             if isinstance(application, Problem):
                 raise BadInput(application)
-            self._create(CONFIG_MAP, self._shared.notes, job_config_map(backfill, run.job))
-            self._create(POD, self._shared.pods, job_pod(backfill, run.job, application))
-        except Forbidden as error:
-            if QUOTA not in str(error):
-                raise
-            self._again(_LOOK_SECONDS)  # it may be full for hours, and free again by itself
-            return replace(state, waits_for=f"room in the namespace's quota: {error}")
+            manifest = self._admitted(job_pod(backfill, run.job, application))
+            self._create(JOB_REPORT, self._shared.reports, job_report(backfill, run.job))
+            with suppress(AlreadyExists):
+                self._cluster.create(CONFIG_MAP, job_config_map(backfill, run.job), manager=CONTROLLER_MANAGER)
+            self._create(POD, self._shared.pods, manifest)
+        except Denied as error:
+            self._remove_all(pod)  # admission may have changed its mind since the dry run
+            self._again(_LOOK_SECONDS)  # a quota may be full for hours, and free again by itself
+            return replace(state, waits_for=f"its pod to be admitted: {error}; {advice(str(error))}")
         finally:
             self._shared.places.leave(pod)
         run.note_pod(backfill)
         self._again(self._shared.start_seconds)
         return replace(state, waits_for="its pod")
+
+    def _admitted(self, pod: Manifest) -> Manifest:
+        """The pod as admission takes it. In a namespace whose Pod Security asks for more than the driver of the application says,
+        which may be made by somebody who is exempt, it is fitted to that.
+
+        Raises:
+            Denied: admission does not take it.
+        """
+        try:
+            self._try(pod)
+        except Denied as error:
+            if POD_SECURITY not in str(error):
+                raise
+            pod = restricted(pod)
+            self._try(pod)
+        return pod
+
+    def _try(self, pod: Manifest) -> None:
+        with suppress(AlreadyExists):  # then it was admitted before
+            self._cluster.create(POD, pod, manager=CONTROLLER_MANAGER, dry_run=True, strict=False)
 
     def _waiting_for_end(self, pod: Manifest, state: JobState) -> JobState:
         self._again(_LOOK_SECONDS)
@@ -236,8 +261,8 @@ class PodJobs:
 
     def _begun_anew(self, pod: Key, end: JobState) -> JobState:
         """What failed before anybody asked this time is tried once more; its failure is an answer to an earlier question."""
-        self._remove_both(pod)
-        if self._shared.notes.get(*pod) is not None:
+        self._remove_all(pod)
+        if self._shared.reports.get(*pod) is not None:
             return self._closed(pod, end)
         self._again(0)
         return JobState(end.job, "Running", waits_for="its pod")
@@ -258,20 +283,18 @@ class PodJobs:
                 raise BackfillError(f"pod {pod[1]} did not start within {self._shared.start_seconds:.0f} s: {cause}")
             self._again(left)
             return replace(state, waits_for=f"pod {pod[1]} ({cause})")
-        notes = self._shared.notes.get(*pod) or {}
-        progress = decode_progress((notes.get("data") or {}).get(PROGRESS_KEY, ""))
+        progress = decode_progress(progress_of(self._shared.reports.get(*pod)))
         return replace(state, waits_for="", progress=progress or state.progress)
 
     def _end(self, pod: Key, state: JobState) -> JobState | None:
         """How the job has ended, if that is written down."""
-        notes = self._fetched(CONFIG_MAP, self._shared.notes, pod)
-        result = ((notes or {}).get("binaryData") or {}).get(RESULT_KEY)
-        if result is None:
+        result = result_of(self._fetched(JOB_REPORT, self._shared.reports, pod))
+        if not result:
             return None
         return told(state, decode_end(state.job, base64.b64decode(result)), "the operator's log")
 
     def _closed(self, pod: Key, end: JobState) -> JobState:
-        """The result stays in the ConfigMap; the pod has done its work."""
+        """The result stays in the report; the pod has done its work."""
         backfill, there = self._find(), self._shared.pods.get(*pod)
         if end.error is not None and backfill is not None:
             self._log(pod, backfill, end.job, end.error)
@@ -315,7 +338,7 @@ class PodJobs:
         known = ((manifest, manifest["metadata"]) for manifest in cache.of((pod[0], backfill.metadata.name)))
         return [each for each, metadata in known if JOB_LABEL in metadata["labels"] and metadata["name"] != pod[1]]
 
-    def _remove_both(self, pod: Key) -> None:
+    def _remove_all(self, pod: Key) -> None:
         for resource, cache in self._kinds:
             left = cache.get(*pod)
             if left is not None:
@@ -326,6 +349,8 @@ class PodJobs:
         metadata = manifest["metadata"]
         key = metadata["namespace"], metadata["name"]
         try:
+            if resource is JOB_REPORT:
+                self._cluster.delete(CONFIG_MAP, *key)
             with suppress(ConflictError):  # another one has its name by now
                 self._cluster.delete(resource, *key, uid=uid_of(manifest))
             self._fetched(resource, cache, key)
@@ -336,7 +361,9 @@ class PodJobs:
 def _why(job: Job, pod: Key, seen: DriverState, backfill: Backfill) -> BackfillError:
     kind = job_kind(type(job))
     if seen.reason == _OUT_OF_MEMORY:
-        return BackfillError(f"the {kind} job needs more than {backfill.spec.planning.memory} of memory: raise planning.memory")
+        had = backfill.spec.planning.resources.memory
+        return BackfillError(f"the {kind} job needs more than {had} of memory: raise planning.resources.memory")
     last_words = redact(seen.message.strip().splitlines()[-1]) if seen.message.strip() else ""
     more = f": {last_words}" if last_words else ""
+    more += "; raise planning.resources.ephemeralStorage" if _DISK in last_words else ""
     return BackfillError(f"pod {pod[1]} of the {kind} job ended without a result: {seen.reason}{more}")

@@ -11,6 +11,7 @@ Key = tuple[str, str]
 GROUP, VERSION = API_VERSION.split("/")
 BACKFILLS: Final = "backfills"
 SPLIT_ASSIGNMENTS: Final = "splitassignments"
+JOB_REPORTS: Final = "jobreports"
 
 BACKFILL_LABEL: Final = f"{GROUP}/backfill"
 """On everything made for a Backfill: its name."""

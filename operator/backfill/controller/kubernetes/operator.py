@@ -23,7 +23,7 @@ from backfill.controller.kubernetes.pod_places import PodPlaces
 from backfill.controller.kubernetes.pool import JobPool
 from backfill.controller.kubernetes.probes import Answer, HttpServer, Routes, probe
 from backfill.controller.kubernetes.queue import Workers, WorkQueue
-from backfill.controller.kubernetes.resources import BACKFILL, SPLIT_ASSIGNMENT, Manifest
+from backfill.controller.kubernetes.resources import BACKFILL, JOB_REPORT, SPLIT_ASSIGNMENT, Manifest
 from backfill.controller.kubernetes.settings import Settings
 from backfill.controller.kubernetes.turns import Turns
 from backfill.controller.kubernetes.watching import Login, Relisting, Watching
@@ -84,7 +84,7 @@ class Operator:
             cluster,
             self._caches,
             self._pool,
-            JobPods(cluster, self._caches.pods, self._caches.notes, places, on_used=self._metrics.used),
+            JobPods(cluster, self._caches.pods, self._caches.reports, places, on_used=self._metrics.used),
             self._queue.mark,
             recorder.status_written,
             settings.default_workspace,
@@ -122,7 +122,7 @@ class Operator:
         while not self._stop.is_set():
             try:
                 self._relisting.list_once()
-                missing = {BACKFILL, SPLIT_ASSIGNMENT} - self._relisting.served
+                missing = {BACKFILL, JOB_REPORT, SPLIT_ASSIGNMENT} - self._relisting.served
                 if not missing:
                     self._synced = True
                     return True

@@ -12,6 +12,7 @@ from typing import Final
 
 from backfill.api.backfill import Backfill
 from backfill.api.errors import BackfillError, BadInput, PlanCorrupt, Problem, first_line
+from backfill.api.job_report import MOST_RESULT_BYTES
 from backfill.controller.backends.production import read_production
 from backfill.controller.kubernetes.cache import owner_uid
 from backfill.controller.kubernetes.client import Cluster
@@ -29,7 +30,7 @@ from backfill.planning.plan import HEADER_FILE, PlanHeader, header_digest
 
 HEADER_KEY: Final = f"{HEADER_FILE}.gz"
 APPLICATION_KEY: Final = "application.json.gz"
-MOST_BYTES: Final = 900 * 1024
+MOST_BYTES: Final = MOST_RESULT_BYTES
 """Of both together, compressed. Kubernetes takes a mebibyte in a ConfigMap."""
 _TUNING = f"{GROUP}/tuning"
 """The annotation that says for which overrides production is kept."""

@@ -34,6 +34,7 @@ class Resource:
 
 BACKFILL: Final = Resource(names.GROUP, names.VERSION, names.BACKFILLS)
 SPLIT_ASSIGNMENT: Final = Resource(names.GROUP, names.VERSION, names.SPLIT_ASSIGNMENTS)
+JOB_REPORT: Final = Resource(names.GROUP, names.VERSION, names.JOB_REPORTS)
 SPARK_APPLICATION: Final = Resource("sparkoperator.k8s.io", "v1beta2", "sparkapplications")
 CONFIG_MAP: Final = Resource("", "v1", "configmaps")
 EVENT: Final = Resource("", "v1", "events")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from backfill.api.backfill import BackfillSpec, OrderingPolicy, PlanningOptions, PodOverrides, PublishMode
+from backfill.api.backfill import BackfillSpec, OrderingPolicy, PodOverrides, PodResources, PublishMode
 from backfill.api.quantities import format_time, from_us
 from backfill.planning.plan import PlanHeader, SourceTotals
 
@@ -28,8 +28,8 @@ def _idle_anywhere(spec: BackfillSpec) -> Iterator[str]:
 
 
 def _idle_on_a_cluster(spec: BackfillSpec) -> Iterator[str]:
-    if spec.planning.run_in == "Operator" and spec.planning.memory != PlanningOptions().memory:
-        yield "spec.planning.memory with runIn: Operator"
+    if spec.planning.run_in == "Operator" and spec.planning.resources != PodResources():
+        yield "spec.planning.resources with runIn: Operator"
 
 
 def _idle_on_this_machine(spec: BackfillSpec) -> Iterator[str]:
@@ -41,8 +41,8 @@ def _idle_on_this_machine(spec: BackfillSpec) -> Iterator[str]:
         yield "spec.overrides.executor"
     if spec.planning.run_in == "Pod":
         yield "spec.planning.runIn"
-    if spec.planning.memory != PlanningOptions().memory:
-        yield "spec.planning.memory"
+    if spec.planning.resources != PodResources():
+        yield "spec.planning.resources"
     if any(catalog.secret_ref for catalog in spec.catalogs):
         yield "spec.catalogs[].secretRef (PyIceberg's own configuration is used)"
 

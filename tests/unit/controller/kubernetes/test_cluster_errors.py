@@ -8,6 +8,7 @@ import pytest
 from backfill.controller.interfaces import ConflictError
 from backfill.controller.kubernetes.errors import (
     AlreadyExists,
+    Denied,
     Expired,
     Faltering,
     Forbidden,
@@ -35,7 +36,10 @@ def answer(reason: str, message: str = "in words", **details: Any) -> bytes:
         (404, b"404 page not found\n", KindMissing),
         (410, answer("Expired"), Expired),
         (401, answer("Unauthorized"), Unauthorized),
-        (403, answer("Forbidden"), Forbidden),
+        (403, answer("Forbidden", 'User "a" cannot get resource "backfills"'), Forbidden),
+        (403, answer("Forbidden", 'pods "a" is forbidden: violates PodSecurity "restricted:latest"'), Denied),
+        (422, answer("Invalid", "ValidatingAdmissionPolicy 'a' with binding 'b' denied request: c"), Denied),
+        (400, answer("BadRequest", 'admission webhook "a" denied the request: b'), Denied),
         (403, answer("Forbidden", causes=[{"reason": "NamespaceTerminating"}]), NamespaceEnding),
         (422, answer("Invalid"), Refused),
         (400, answer("BadRequest"), Refused),

@@ -20,7 +20,7 @@ from backfill.controller.kubernetes.cases import Caches
 from backfill.controller.kubernetes.channel import KubernetesChannel
 from backfill.controller.kubernetes.client import Cluster
 from backfill.controller.kubernetes.job_codec import decode_end
-from backfill.controller.kubernetes.job_pod import has_result, job_notes
+from backfill.controller.kubernetes.job_pod import report_essence, result_of
 from backfill.controller.kubernetes.names import owner_reference
 from backfill.controller.kubernetes.packed import MOST_TEXT, packed, unpacked
 
@@ -78,10 +78,10 @@ def test_progress_of_megabytes_is_no_progress_and_is_not_kept() -> None:
     began = time.monotonic()
     assert decode_progress("[" * 10**6) is None
     assert time.monotonic() - began < 0.1
-    notes = Cache(labelled_key, job_notes)
-    notes.put(_object("job", data={"progress": "[" * 10**6, "more": "x" * 10**5}, binaryData={"job": "x" * 10**6, "result": "y"}))
-    kept = notes.get("team-a", "job")
-    assert has_result(kept)
+    reports = Cache(labelled_key, report_essence)
+    reports.put(_object("job", status={"progress": "[" * 10**6, "more": "x" * 10**5, "result": "y" * 10**6}))
+    kept = reports.get("team-a", "job")
+    assert result_of(kept)
     assert len(json.dumps(kept)) < 3000
 
 
