@@ -55,6 +55,7 @@ VARIANTS: Mapping[str, Values] = {
         "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
             {"matchExpressions": [{"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}]}]}}},
         "podSecurityContext": {"runAsUser": None, "runAsGroup": None, "fsGroup": None},
+        "securityContext": {"runAsUser": None},
         "networkPolicy": {
             "metricsFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}],
             "egress": [{"ports": [{"port": 443, "protocol": "TCP"}]}],
@@ -121,8 +122,15 @@ def one(manifests: list[Manifest], kind: str, name: str | None = None, namespace
     return found[0]
 
 
+def containers(manifests: list[Manifest]) -> tuple[Manifest, Manifest]:
+    """The operator's container, and that of its jobs."""
+    operator, jobs = one(manifests, "Deployment")["spec"]["template"]["spec"]["containers"]
+    assert (operator["name"], jobs["name"]) == ("operator", "jobs")
+    return operator, jobs
+
+
 def operator_arguments(manifests: list[Manifest]) -> list[str]:
     """What the operator is started with."""
-    container = one(manifests, "Deployment")["spec"]["template"]["spec"]["containers"][0]
+    container, _ = containers(manifests)
     assert container["command"] == ["backfill-operator"]
     return list(container["args"])

@@ -83,12 +83,17 @@ def ended(runner: Any, job: Job) -> JobState:
 
 
 def job_processes() -> set[int]:
-    """The processes of this test's jobs."""
+    """The processes of this test's jobs, its own children and those of its hosts."""
+    hosts = _children("backfill.controller.job_host", {os.getpid()})
+    return _children("backfill.controller.job_main", {os.getpid(), *hosts})
+
+
+def _children(module: str, parents: set[int]) -> set[int]:
     found = set()
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
-            of_a_job = b"backfill.controller.job_main" in (status.parent / "cmdline").read_bytes()
-            if of_a_job and int(status.read_text().rpartition(")")[2].split()[1]) == os.getpid():
+            of_this = module.encode() in (status.parent / "cmdline").read_bytes()
+            if of_this and int(status.read_text().rpartition(")")[2].split()[1]) in parents:
                 found.add(int(status.parent.name))
         except OSError:
             continue

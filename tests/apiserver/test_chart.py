@@ -119,7 +119,7 @@ def operator_kubeconfig(installed: Installed, cluster_admin: Path, scope: list[M
 def test_an_operator_that_is_started_as_the_chart_says_leads_and_passes_its_test(
     installed: Installed, scope: list[Manifest], operator_kubeconfig: Path, tmp_path: Path
 ) -> None:
-    arguments = [each for each in operator_arguments(scope) if "-port=" not in each]
+    arguments = [each for each in operator_arguments(scope) if "-port=" not in each and not each.startswith("--jobs-")]
     watched = [] if any(each.startswith("--namespaces=") for each in arguments) else ["--namespaces="]
     with running(operator := OperatorProcess(operator_kubeconfig, installed.namespace, tmp_path, "one", *watched, *arguments)):
         wait_until_ready(operator)

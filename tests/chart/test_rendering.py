@@ -8,7 +8,7 @@ import yaml
 
 import backfill
 from backfill.controller.kubernetes.settings import parse
-from helm_chart import CHART, VARIANTS, Manifest, Values, helm, one, operator_arguments, rendered, template
+from helm_chart import CHART, VARIANTS, Manifest, Values, containers, helm, one, operator_arguments, rendered, template
 
 ENVIRONMENT = {"POD_NAMESPACE": "backfill-operator", "POD_NAME": "backfill-operator-0"}
 
@@ -78,12 +78,14 @@ def test_by_default_the_operator_is_that_of_the_plain_manifests() -> None:
     chart = one(rendered({}), "Deployment")["spec"]
     assert chart["replicas"] == plain["replicas"]
     pods = [each["template"]["spec"] for each in (chart, plain)]
-    containers = [pod["containers"][0] for pod in pods]
     for field in ("securityContext", "volumes", "serviceAccountName"):
         assert pods[0][field] == pods[1][field], field
+    (operator, jobs), (plain_operator, plain_jobs) = (pod["containers"] for pod in pods)
     for field in ("securityContext", "command", "ports", "resources", "volumeMounts", "livenessProbe", "readinessProbe"):
-        assert containers[0][field] == containers[1][field], field
-    assert parse(containers[0]["args"], ENVIRONMENT) == parse(containers[1]["args"], ENVIRONMENT)
+        assert operator[field] == plain_operator[field], field
+    assert parse(operator["args"], ENVIRONMENT) == parse(plain_operator["args"], ENVIRONMENT)
+    assert [jobs.pop(each) for each in ("image", "imagePullPolicy")]
+    assert jobs == {name: value for name, value in plain_jobs.items() if name != "image"}
 
 
 def test_values_reach_the_operator() -> None:
@@ -106,16 +108,68 @@ def test_in_the_whole_cluster_no_namespaces_are_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("jobs", "limit"),
-    [({}, "3584Mi"), ({"concurrent": 3, "memory": "2Gi"}, "6656Mi"), ({"concurrent": 1, "memory": "1536Mi"}, "2048Mi")],
+    ("jobs", "memory", "cpu"),
+    [
+        ({}, "3328Mi", "2"),
+        ({"concurrent": 3, "memory": "2Gi"}, "6400Mi", "3"),
+        ({"concurrent": 1, "memory": "1536Mi"}, "1792Mi", "1"),
+    ],
 )
-def test_a_replica_may_use_what_its_jobs_may_take(jobs: Values, limit: str) -> None:
-    assert pod_spec({"jobs": jobs})["containers"][0]["resources"]["limits"] == {"memory": limit, "ephemeral-storage": "2Gi"}
+def test_the_container_for_jobs_may_use_what_its_jobs_may_take(jobs: Values, memory: str, cpu: str) -> None:
+    operator, container = containers(rendered({"jobs": jobs}))
+    assert container["resources"]["limits"] == {"memory": memory, "cpu": cpu, "ephemeral-storage": "2Gi"}
+    assert operator["resources"]["limits"] == {"memory": "768Mi", "ephemeral-storage": "1Gi"}
 
 
-def test_a_limit_that_is_given_is_taken() -> None:
-    limits = {"memory": "8Gi", "cpu": "2", "ephemeral-storage": "4Gi"}
-    assert pod_spec({"resources": {"limits": limits}})["containers"][0]["resources"]["limits"] == limits
+def test_limits_that_are_given_are_taken() -> None:
+    limits = {"memory": "8Gi", "cpu": "2500m", "ephemeral-storage": "4Gi"}
+    for values in ({"resources": {"limits": limits}}, {"jobs": {"resources": {"limits": limits}}}):
+        assert limits in [each["resources"]["limits"] for each in containers(rendered(values))]
+
+
+def test_jobs_have_another_user_than_the_operator_and_neither_its_token_nor_its_secrets(manifests: list[Manifest]) -> None:
+    spec = one(manifests, "Deployment")["spec"]["template"]["spec"]
+    operator, jobs = containers(manifests)
+    user = operator["securityContext"].get("runAsUser")
+    assert user != spec["securityContext"].get("runAsUser") or user is None, "OpenShift gives both one user"
+    assert "runAsUser" not in jobs["securityContext"], "volumes are shared with the pod's user"
+    assert spec["automountServiceAccountToken"] is False
+    mounted = {each["name"]: each for each in jobs["volumeMounts"]}
+    kept = {each["name"] for each in spec["volumes"] if each.keys() & {"projected", "secret"}} | {"tmp"}
+    assert not mounted.keys() & kept
+    assert kept <= {each["name"] for each in operator["volumeMounts"]}
+
+
+def test_only_the_operator_can_change_the_directory_of_the_socket_on_which_it_hears_from_jobs(manifests: list[Manifest]) -> None:
+    operator, jobs = containers(manifests)
+    socket = parse(operator_arguments(manifests), ENVIRONMENT).jobs_socket
+    assert jobs["command"][-1] == str(socket)
+    at = [next(each for each in one["volumeMounts"] if each["name"] == "jobs-socket") for one in (operator, jobs)]
+    assert [each["mountPath"] for each in at] == [str(socket and socket.parent)] * 2
+    assert ["readOnly" in each for each in at] == [False, True]
+
+
+def test_the_operator_expects_the_user_that_jobs_have() -> None:
+    assert parse(operator_arguments(rendered({})), ENVIRONMENT).jobs_user == 10001
+    shared = {"podSecurityContext": {"runAsUser": 185}, "securityContext": {"runAsUser": 4000}}
+    manifests = rendered(shared)
+    assert parse(operator_arguments(manifests), ENVIRONMENT).jobs_user == 185
+    assert containers(manifests)[0]["securityContext"]["runAsUser"] == 4000
+    assert parse(operator_arguments(rendered(VARIANTS["everything"])), ENVIRONMENT).jobs_user is None
+
+
+def test_what_opens_stores_is_given_to_the_jobs_only() -> None:
+    values = {
+        "workspace": {"secretName": "store"},
+        "env": [{"name": "AWS_REGION", "value": "eu-central-1"}],
+        "volumes": [{"name": "work", "emptyDir": {}}],
+        "volumeMounts": [{"name": "work", "mountPath": "/work"}],
+    }
+    operator, jobs = containers(rendered(values))
+    assert jobs["envFrom"] == [{"secretRef": {"name": "store"}}] and "envFrom" not in operator
+    assert [each["mountPath"] for each in jobs["volumeMounts"]] == ["/tmp", "/run/backfill-jobs", "/work"]
+    assert "/work" not in [each["mountPath"] for each in operator["volumeMounts"]]
+    assert all(values["env"][0] in each["env"] for each in (operator, jobs))
 
 
 def test_the_operators_token_lasts_an_hour_and_is_the_only_one(manifests: list[Manifest]) -> None:
@@ -172,7 +226,7 @@ def test_the_policies_are_those_of_the_plain_manifests() -> None:
     ],
 )
 def test_the_image_is_named_as_it_is_given(image: Values, reference: str) -> None:
-    assert pod_spec({"image": image})["containers"][0]["image"] == reference
+    assert [each["image"] for each in containers(rendered({"image": image}))] == [reference, reference]
 
 
 def test_catalogs_are_mounted_where_the_operator_looks_for_them() -> None:

@@ -44,6 +44,15 @@ BAD: dict[str, tuple[Values, tuple[str, ...]]] = {
     "a credential as an annotation's number": ({"serviceAccount": {"annotations": {"a": 1}}}, ("annotations", "want string")),
     "a level that does not exist": ({"log": {"level": "trace"}}, ("log/level", "debug")),
     "a tag as the digest": ({"image": {"digest": "1.0"}}, ("image/digest",)),
+    "the operator as root": ({"securityContext": {"runAsUser": 0}}, ("/securityContext/runAsUser", "minimum")),
+    "one user for operator and jobs": (
+        {"securityContext": {"runAsUser": 10001}},
+        ("securityContext.runAsUser", "both 10001", "another user"),
+    ),
+    "a user of the operator's without a group for the socket": (
+        {"podSecurityContext": {"fsGroup": None}},
+        ("securityContext.runAsUser needs", "podSecurityContext.fsGroup", "set securityContext.runAsUser to null"),
+    ),
     "root": ({"podSecurityContext": {"runAsUser": 0}}, ("podSecurityContext/runAsUser", "minimum")),
     "alerts that link to nowhere": ({"metrics": {"prometheusRule": {"runbooks": "docs"}}}, ("prometheusRule/runbooks",)),
 }  # fmt: skip
@@ -64,7 +73,13 @@ def leaves(values: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple
             yield (*path, key)
 
 
-WHOLE = {("resources", "requests"), ("podSecurityContext",), ("metrics", "dashboard", "labels")}
+WHOLE = {
+    ("resources", "requests"),
+    ("jobs", "resources", "requests"),
+    ("podSecurityContext",),
+    ("securityContext",),
+    ("metrics", "dashboard", "labels"),
+}
 """Values that have a default and are the user's to fill."""
 
 
@@ -87,7 +102,10 @@ def test_a_default_can_be_replaced_and_not_be_taken_away() -> None:
     def sections(part: dict[str, Any], given: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
         yield part, given
         for key, rule in part["properties"].items():
-            if "properties" in rule and key != "podSecurityContext":  # OpenShift sets what is taken away there
+            if "properties" in rule and key not in (
+                "podSecurityContext",
+                "securityContext",
+            ):  # OpenShift sets what is taken away there
                 yield from sections(rule, given[key])
 
     for part, given in sections(schema, values):

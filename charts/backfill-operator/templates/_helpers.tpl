@@ -54,10 +54,17 @@ helm.sh/chart: {{ printf "%s-%s" $.Chart.Name $.Chart.Version | replace "+" "_" 
 {{- divf (mulf $number $bytes) 1048576.0 | ceil | int64 }}
 {{- end }}
 
-{{- /* What a replica may use: 512 MiB of its own, and what its jobs may take; on the node's disk, /tmp and its log. */}}
+{{- /* What the operator itself may use; on the node's disk, /tmp and its log. */}}
 {{- define "backfill.limits" -}}
-{{- $jobs := mul .Values.jobs.concurrent (include "backfill.mebibytes" .Values.jobs.memory | int64) }}
-{{- mergeOverwrite (dict "memory" (printf "%dMi" (add 512 $jobs)) "ephemeral-storage" "2Gi") (default dict .Values.resources.limits) | toYaml }}
+{{- mergeOverwrite (dict "memory" "768Mi" "ephemeral-storage" "1Gi") (default dict .Values.resources.limits) | toYaml }}
+{{- end }}
+
+{{- /* What its jobs may use: their memory and 256 MiB around them, and a core for each. */}}
+{{- define "backfill.jobLimits" -}}
+{{- $jobs := .Values.jobs }}
+{{- $memory := add 256 (mul $jobs.concurrent (include "backfill.mebibytes" $jobs.memory | int64)) }}
+{{- $made := dict "memory" (printf "%dMi" $memory) "cpu" (toString $jobs.concurrent) "ephemeral-storage" "2Gi" }}
+{{- mergeOverwrite $made (default dict $jobs.resources.limits) | toYaml }}
 {{- end }}
 
 {{- /* What any pod of this chart has to be to run where Pod Security is restricted. */}}
@@ -95,6 +102,15 @@ capabilities: {drop: [ALL]}
 {{- $names = append $names .name }}
 {{- if and .planInPods (not .drivers) }}
 {{- fail (printf "namespaces: planInPods of %s needs drivers: pods that plan run as drivers do" .name) }}
+{{- end }}
+{{- end }}
+{{- with .Values.securityContext.runAsUser }}
+{{- $jobs := $.Values.podSecurityContext.runAsUser }}
+{{- if or (kindIs "invalid" $jobs) (kindIs "invalid" $.Values.podSecurityContext.fsGroup) }}
+{{- fail "securityContext.runAsUser needs podSecurityContext.runAsUser, the user of jobs, and podSecurityContext.fsGroup, by which the two share a socket: set them, or set securityContext.runAsUser to null as well" }}
+{{- end }}
+{{- if eq (int64 .) (int64 $jobs) }}
+{{- fail (printf "securityContext.runAsUser and podSecurityContext.runAsUser are both %d: give the operator another user than its jobs have" (int64 .)) }}
 {{- end }}
 {{- end }}
 {{- $catalogs := list }}

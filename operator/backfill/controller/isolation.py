@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 _PR_SET_DUMPABLE: Final = 4
+_PR_SET_CHILD_SUBREAPER: Final = 36
 _PR_SET_NO_NEW_PRIVS: Final = 38
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 """Landlock's system calls; the numbers are the same on all architectures."""
@@ -69,6 +70,11 @@ def keep_memory_private() -> None:
     """No other process of this user reads this one's memory or environment, and no core dump holds them."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _libc().prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def adopt_orphans() -> None:
+    """Whatever this process's children leave running becomes its own child, as it would be the first process's of a container."""
+    _libc().prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def landlock_version() -> int:

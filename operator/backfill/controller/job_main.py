@@ -5,6 +5,7 @@ With the first one come its limits, and the catalogs of a job for others: creden
 where other processes could read them.
 """
 
+import os
 import resource
 import socket
 import sys
@@ -19,7 +20,8 @@ from backfill.controller.frames import Frames
 from backfill.controller.isolation import confine_to_files, keep_memory_private
 from backfill.controller.job_codec import job_of, message_parts
 from backfill.controller.jobs import Job, OnProgress
-from backfill.controller.messages import Message
+from backfill.controller.messages import Message, redacted
+from backfill.controller.redaction import Redactor, redactor
 
 _RESERVED_BYTES = 2 * 2**30
 """PyArrow's allocator and PyIceberg's threads reserve 1.3 GB of addresses that they may never fill, and a limit counts them:
@@ -29,19 +31,21 @@ _LARGEST_FILE = 2**30
 
 
 def main() -> None:
-    """Serves the controller at the other end of the socket."""
+    """Serves the controller at the other end of the socket. Its home directory is where it was started."""
     keep_memory_private()
     frames = Frames(socket.socket(fileno=int(sys.argv[1])))
+    hidden: Redactor | None = None
     while True:
         try:
             order = frames.receive()
             if order.get("memory"):
                 _limit(resource.RLIMIT_DATA, int(order["memory"]) + _RESERVED_BYTES)
             if order.get("confinement"):
-                _confine(order["confinement"])
+                hidden = _confine(order["confinement"])
             _work_in_time()
             job = job_of(order)
-            frames.send(message_parts(job, do(job, _telling(frames, job))))
+            end = do(job, _telling(frames, job))
+            frames.send(message_parts(job, redacted(end, hidden) if hidden else end))
         except (EOFError, OSError):
             return
 
@@ -64,23 +68,22 @@ def _telling(frames: Frames, job: Job) -> OnProgress:
     return lambda progress: frames.send(message_parts(job, Message("Progress", progress=progress)))
 
 
-def _confine(parts: dict[str, Any]) -> None:
-    """The kernel's limits come first: nothing that belongs to the job has been looked at yet."""
+def _confine(parts: dict[str, Any]) -> Redactor:
+    """The kernel's limits come first: nothing that belongs to the job has been looked at yet. Gives what hides the secrets that
+    this process knows; the controller need not know those of its environment."""
     _limit(resource.RLIMIT_FSIZE, _LARGEST_FILE)
     directories = tuple(Path(directory) for directory in parts["directories"])
     listener = socket.create_server(("127.0.0.1", 0))  # afterwards none may be made
-    confine_to_files(writable=(Path(parts["home"]), *directories))
+    confine_to_files(writable=(Path.cwd(), *directories))
     from backfill.planning.iceberg.catalogs import work_for_others
     from backfill.planning.store_relay import listen_on
 
     listen_on(listener)
 
-    work_for_others(
-        {name: GivenCatalog(given["properties"], given["own"]) for name, given in parts["catalogs"].items()},
-        directories,
-        tuple(ip_network(network) for network in parts["addresses"]),
-        tuple(parts["refused"]),
-    )
+    catalogs = {name: GivenCatalog(given["properties"], given["own"]) for name, given in parts["catalogs"].items()}
+    addresses = tuple(ip_network(network) for network in parts["addresses"])
+    work_for_others(catalogs, directories, addresses, tuple(parts["refused"]))
+    return redactor(catalogs, os.environ)
 
 
 def _work_in_time() -> None:

@@ -5,6 +5,7 @@ from typing import Literal
 
 from backfill.api.errors import BackfillError
 from backfill.controller.jobs import JobState, Used
+from backfill.controller.redaction import Redactor
 from backfill.planning.progress import PlanningProgress
 
 
@@ -21,6 +22,12 @@ class Message:
     """What broke it, in one line."""
     used: Used | None = None
     """At the end, where nobody can look at the process from outside."""
+
+
+def redacted(message: Message, hidden: Redactor) -> Message:
+    """The same message without what is secret."""
+    error = hidden.error(message.error) if message.error else None
+    return replace(message, error=error, cause=hidden.text(message.cause))
 
 
 def told(state: JobState, message: Message, details: str) -> JobState:

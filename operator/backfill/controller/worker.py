@@ -1,9 +1,10 @@
 """One process beside the controller for what takes longer than a turn, so that releases and the screen go on meanwhile."""
 
+from functools import partial
 from pathlib import Path
 
 from backfill.api.errors import BackfillError
-from backfill.controller.job_process import JobProcess, ProcessDied
+from backfill.controller.job_process import ChildProcess, JobProcess, ProcessDied
 from backfill.controller.jobs import Job, JobState
 from backfill.controller.messages import failed, told
 
@@ -29,7 +30,7 @@ class Worker:
         self.cancel()
         if self._process is None or not self._process.alive:
             self.close()
-            self._process = JobProcess(self._log)
+            self._process = JobProcess(partial(ChildProcess, log=self._log))
         self._state = JobState(job, "Running")
         try:
             self._process.send(job)

@@ -9,7 +9,7 @@ import pytest
 
 from backfill.controller.kubernetes.job_pod import LONGEST_SECONDS
 from backfill.controller.kubernetes.job_pods import START_SECONDS
-from backfill.controller.kubernetes.pool import JobPool
+from backfill.controller.kubernetes.pool import PLACE_SECONDS, JobPool
 from backfill.controller.phases import attempts, pending, planning, removing, resting, silence, stopping, work
 
 PAGE = (Path(__file__).parents[3] / "docs" / "failure-modes.md").read_text()
@@ -27,6 +27,7 @@ WAITS = {
     "a driver that was killed": [attempts.END_LIMIT],
     "a catalog or store that does not answer": [work.PATIENCE, work.FIRST_RETRY, work.LONGEST_RETRY],
     "a job (": [timedelta(seconds=IN_THE_OPERATOR), timedelta(seconds=IDLE)],
+    "the operator's container for jobs": [timedelta(seconds=PLACE_SECONDS)],
     "a job's pod": [timedelta(seconds=START_SECONDS), timedelta(seconds=LONGEST_SECONDS)],
     "a missing SparkApplication or Secret, before planning": [planning.APPLIED_WITHIN],
     "the removal of what a finished Backfill made": [resting.REMOVAL_PATIENCE],

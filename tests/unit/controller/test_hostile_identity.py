@@ -133,12 +133,14 @@ def test_a_job_that_opens_nothing_of_the_operators_has_nothing_of_its_identity(t
         "PATH": "/usr/bin",
     }
     theirs = GivenCatalog({"uri": "https://catalog"})
-    alone = _environment(own, Confinement({"lake": theirs}, (), tmp_path))
+    alone = _environment(own, tmp_path, own_identity=Confinement({"lake": theirs}, ()).own_identity)
     assert {name for name in alone if name.startswith(("AWS_", "GOOGLE_", "AZURE_", "PYICEBERG_"))} == {
         "AWS_REGION",
         "AWS_EC2_METADATA_DISABLED",
     }
-    both = _environment(own, Confinement({"lake": theirs, "sea": GivenCatalog({}, own=True)}, (), tmp_path))
+    both = _environment(
+        own, tmp_path, own_identity=Confinement({"lake": theirs, "sea": GivenCatalog({}, own=True)}, ()).own_identity
+    )
     assert own.items() <= both.items()
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from backfill.api.catalogs import GivenCatalog
 from backfill.controller import job_process
 from backfill.controller.frames import Frames
 from backfill.controller.isolation import landlock_version
-from backfill.controller.job_process import Confinement, JobProcess, ProcessDied
+from backfill.controller.job_process import ChildProcess, ConfinedChild, Confinement, JobProcess, ProcessDied
 from backfill.controller.jobs import VerifyJob
 from backfill.controller.kubernetes.pool import JobPool
 from table_jobs import ended
@@ -78,7 +79,7 @@ def lying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 @pytest.mark.parametrize("said", SAYS)
 def test_what_is_no_message_of_a_job_is_its_end_and_no_more(said: str, lying: Callable[[str], Path], tmp_path: Path) -> None:
     mark = lying(SAYS[said])
-    process = JobProcess(tmp_path / "log")
+    process = JobProcess(partial(ChildProcess, log=tmp_path / "log"))
     try:
         process.send(JOB)
         if said == "an error of no kind":
@@ -126,13 +127,13 @@ def test_the_environment_of_a_job_holds_nothing_of_the_operators(tmp_path: Path,
     monkeypatch.setenv("SOME_PASSWORD", "hunter2")
     monkeypatch.setenv("AWS_REGION", "eu-central-1")
     catalogs = {"lake": GivenCatalog({"credential": "in no environment"})}
-    process = JobProcess(tmp_path / "log", Confinement(catalogs, (), tmp_path))
+    process = JobProcess(partial(ConfinedChild, own_identity=False), Confinement(catalogs, ()))
     try:
         process.send(JOB)
         environment = Path(f"/proc/{process._process.pid}/environ")  # this test may be root, from whom nothing is kept
         names = {each.partition("=")[0] for each in environment.read_text().split("\0")} if os.getuid() == 0 else set()
         assert not names & {"KUBERNETES_SERVICE_HOST", "BACKFILL_OPERATOR_NAMESPACES", "SOME_PASSWORD"}
-        assert "in no environment" not in str(job_process._environment(os.environ, Confinement(catalogs, (), tmp_path)))
+        assert "in no environment" not in str(job_process._environment(os.environ, tmp_path, own_identity=True))
         message = process.receive(60)
         assert message is not None
         assert message.kind == "Done"

@@ -3,7 +3,7 @@
 import logging
 import os
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ from situations import HEADER
 from backfill.api.catalogs import GivenCatalog
 from backfill.api.errors import BadInput, Problem
 from backfill.controller.jobs import PlanResult, VerifyJob
-from backfill.controller.kubernetes.pool import JobPool, JobUsage, Key
+from backfill.controller.kubernetes.pool import BesideOperator, JobPlace, JobPool, JobUsage, Key
+from job_hosts import HostedPlace
 from table_jobs import LOOPBACK, Clicks, ended, job_processes, silent_catalog
 from waiting import eventually
 
@@ -29,8 +30,9 @@ def clicks(tmp_path: Path) -> Clicks:
 class Pools:
     """Makes pools that know one catalog, and ends them."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, place: Callable[[], JobPlace]) -> None:
         self.usages: list[JobUsage] = []
+        self._place = place
         self._directory = directory
         self._made: list[JobPool] = []
 
@@ -40,7 +42,7 @@ class Pools:
 
         options.setdefault("directories", (self._directory,))
         options.setdefault("addresses", LOOPBACK)
-        self._made.append(JobPool(catalogs, on_used=self.usages.append, **options))
+        self._made.append(JobPool(catalogs, place=self._place(), on_used=self.usages.append, **options))
         return self._made[-1]
 
     def close(self) -> None:
@@ -48,9 +50,10 @@ class Pools:
             pool.close()
 
 
-@pytest.fixture
-def pools(tmp_path: Path) -> Iterator[Pools]:
-    made = Pools(tmp_path)
+@pytest.fixture(params=[BesideOperator, HostedPlace])
+def pools(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pools]:
+    """Wherever the processes are, a job is done in the same way."""
+    made = Pools(tmp_path, request.param)
     yield made
     made.close()
 

@@ -18,7 +18,7 @@ def main() -> int:
     keep_memory_private()
     disable_created_metrics()  # type: ignore[no-untyped-call]
     configure(settings.log_format, settings.log_level)
-    if not landlock_version():
+    if settings.jobs_socket is None and not landlock_version():
         logging.getLogger(__name__).warning(
             "this node's kernel has no Landlock: jobs in the operator could read its files if they were made to run foreign "
             "code; let namespaces that are not trusted plan in pods (planning.runIn: Pod)"

@@ -28,7 +28,7 @@ from backfill.controller.kubernetes.errors import ClusterError
 from backfill.controller.kubernetes.job_codec import decode_job, encode_end
 from backfill.controller.kubernetes.job_pod import JOB_DIRECTORY, JOB_KEY, JOB_VARIABLE, PROGRESS_KEY, RESULT_KEY
 from backfill.controller.kubernetes.resources import JOB_REPORT
-from backfill.controller.messages import Message
+from backfill.controller.messages import Message, redacted
 from backfill.controller.redaction import RedactedText, Redactor, redactor
 from backfill.planning.iceberg.catalogs import work_in_time
 from backfill.planning.progress import PlanningProgress
@@ -57,8 +57,7 @@ def _main(hidden: Redactor) -> int:
         desk = _Desk(cluster, os.environ[JOB_VARIABLE])
         end = do(job, desk.note)
         used = Used(time.monotonic() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
-        error = hidden.error(end.error) if end.error else None
-        desk.hand_in(job, replace(end, error=error, cause=hidden.text(end.cause), used=used))
+        desk.hand_in(job, replace(redacted(end, hidden), used=used))
     except (BackfillError, OSError, KeyError) as error:
         sys.stderr.write(f"{error}\n")
         return 1

@@ -15,6 +15,7 @@ from backfill.controller.kubernetes.credentials import catalog_credentials, with
 from backfill.controller.kubernetes.errors import ClusterError
 from backfill.controller.kubernetes.events import Recorder
 from backfill.controller.kubernetes.job_pods import JobPods
+from backfill.controller.kubernetes.jobs_container import JobsContainer
 from backfill.controller.kubernetes.leader import Elector
 from backfill.controller.kubernetes.lease import ClusterLease
 from backfill.controller.kubernetes.metrics import Metrics, state_of
@@ -43,7 +44,7 @@ class Operator:
         """Reads credentials, but asks the API server for nothing yet.
 
         Raises:
-            BackfillError: there are no credentials.
+            BackfillError: there are no credentials, or nobody can listen on the socket for jobs.
         """
         self._settings = settings
         self._stop = threading.Event()
@@ -71,6 +72,7 @@ class Operator:
         self._caches.listen(self._changed)
         self._pool = JobPool(
             self._catalogs,
+            place=JobsContainer(settings.jobs_socket, settings.jobs_user) if settings.jobs_socket else None,
             directories=_local_directories(settings),
             addresses=settings.allowed_addresses,
             processes=settings.jobs,
@@ -211,7 +213,7 @@ class Operator:
 
 
 def _local_directories(settings: Settings) -> tuple[Path, ...]:
-    """Where jobs may use files of the operator's pod: on volumes that it shares with Spark's pods."""
+    """Where jobs may use files where they run: on volumes that are shared with Spark's pods."""
     workspaces = (settings.default_workspace, settings.workspaces_below)
     shared = (Path(each.removeprefix("file://")) for each in workspaces if each and each.startswith(("/", "file:///")))
     return (*settings.local_directories, *shared)

@@ -6,17 +6,18 @@ memory of a large plan is given back.
 
 import logging
 import os
-import tempfile
+import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 from backfill.api.catalogs import GivenCatalog
 from backfill.api.errors import BackfillError, first_line
-from backfill.controller.job_process import Confinement, JobProcess, ProcessDied
+from backfill.controller.job_process import ConfinedChild, Confinement, JobProcess, Process, ProcessDied
 from backfill.controller.jobs import Job, JobState, job_kind
 from backfill.controller.kubernetes.fair_threads import FairThreads, Ticket
 from backfill.controller.kubernetes.names import Key
@@ -33,7 +34,8 @@ _NEWS_SECONDS = 1.0
 _LOG_LINES = 30
 _SOME_WORK_SECONDS = 0.05
 """Of a core: less than a request takes, and more than a process needs to wait for minutes."""
-_LOG_BYTES = 32 * 1024
+PLACE_SECONDS = 60.0
+"""How long a job waits for the container that is to run it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,38 @@ class JobUsage:
     """The most memory its process held; None where that is not known, as of a pod that ended without a word."""
 
 
+class JobPlace(Protocol):
+    """Where job processes are started."""
+
+    def ready(self, timeout_seconds: float) -> bool:
+        """Whether a process can be started, within the time."""
+
+    def start(self, connection: socket.socket, own_identity: bool) -> Process:
+        """Starts a process with its end of the conversation, and with the operator's identity for its own catalogs or without.
+
+        Raises:
+            BackfillError: it cannot be started now.
+        """
+
+    def close(self) -> None:
+        """Nothing is started any more."""
+
+
+class BesideOperator:
+    """Job processes are the operator's children: on a laptop, or in a pod without a container for jobs."""
+
+    def ready(self, timeout_seconds: float) -> bool:
+        """Always."""
+        return True
+
+    def start(self, connection: socket.socket, own_identity: bool) -> Process:
+        """Starts a process with its end of the conversation."""
+        return ConfinedChild(connection, own_identity)
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
 class JobPool:
     """A bounded number of job processes for all Backfills. Namespaces share them; of one namespace whoever waits longest is
     next."""
@@ -60,6 +94,7 @@ class JobPool:
         self,
         catalogs: Callable[[Key], Mapping[str, GivenCatalog]],
         *,
+        place: JobPlace | None = None,
         directories: tuple[Path, ...] = (),
         addresses: tuple[Network, ...] = (),
         processes: int = 2,
@@ -74,7 +109,8 @@ class JobPool:
         Args:
             catalogs: the catalogs that a Backfill's jobs may open; asked for before each job, in a thread of the pool. It
                 may raise a BackfillError, which then is the job's.
-            directories: where tables and workspaces may be on this machine.
+            place: where processes are started; by default beside the operator. It is closed with the pool.
+            directories: where tables and workspaces may be on the machine or in the container of the jobs.
             addresses: what jobs may connect to though it is near the operator only, such as its loopback.
             processes: jobs done at the same time.
             memory_bytes: the most that each may hold.
@@ -84,6 +120,7 @@ class JobPool:
             on_used: told of each job that came to its end, in a thread of the pool.
         """
         self.catalogs = catalogs
+        self.place: JobPlace = place or BesideOperator()
         self.directories = directories
         self.addresses = addresses
         self.memory_bytes = memory_bytes
@@ -117,6 +154,7 @@ class JobPool:
         for runner in list(self._runners):
             runner.close()
         self._threads.join()
+        self.place.close()
 
 
 @dataclass(slots=True, eq=False)
@@ -128,6 +166,12 @@ class _Run:
     _abandoned: bool = False
     _process: JobProcess | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether nobody waits for it."""
+        with self._lock:
+            return self._abandoned
 
     def take(self, process: JobProcess) -> bool:
         """False: it was abandoned, and nobody waits for it."""
@@ -200,21 +244,39 @@ class PooledJobs:
             self._pool.on_used(JobUsage(self._key, *usage))
 
     def _do(self, run: _Run, state: JobState) -> tuple[JobState, int]:
-        pool, catalogs = self._pool, self._pool.catalogs(self._key)
-        with tempfile.TemporaryDirectory(prefix="backfill-job-", ignore_cleanup_errors=True) as directory:
-            output, home = Path(directory) / "output", Path(directory) / "home"
-            home.mkdir()
-            confinement = Confinement(catalogs, pool.directories, home, pool.addresses)
-            watch = _Watch(JobProcess(output, confinement, pool.memory_bytes), pool.memory_bytes)
-            try:
-                state = self._follow(run, state, watch)
-            finally:
-                watch.process.close()
-            if isinstance(state.error, BackfillError):
-                hidden = redactor(catalogs, os.environ)
-                state = failed(state, hidden.error(state.error))
-                self._log(state, output, hidden)
+        pool = self._pool
+        if not self._wait_for_place(run, state):
+            return state, 0
+        catalogs = pool.catalogs(self._key)
+        confinement = Confinement(catalogs, pool.directories, pool.addresses)
+        start = partial(pool.place.start, own_identity=confinement.own_identity)
+        watch = _Watch(JobProcess(start, confinement, pool.memory_bytes), pool.memory_bytes)
+        try:
+            state = self._follow(run, state, watch)
+        finally:
+            watch.process.close()
+        if isinstance(state.error, BackfillError):
+            hidden = redactor(catalogs, os.environ)
+            state = failed(state, hidden.error(state.error))
+            self._log(state, watch.process.printed, hidden)
         return state, watch.peak_bytes
+
+    def _wait_for_place(self, run: _Run, state: JobState) -> bool:
+        """False: the job was abandoned meanwhile."""
+        place, deadline = self._pool.place, time.monotonic() + PLACE_SECONDS
+        if place.ready(0.0):
+            return True
+        if not self._tell(run, replace(state, waits_for="the operator's container for jobs")):
+            return False
+        while not place.ready(_LOOK_SECONDS):
+            if run.abandoned:
+                return False
+            if time.monotonic() > deadline:
+                raise BackfillError(
+                    f"the operator's container for jobs has not started in {PLACE_SECONDS:,.0f} s: "
+                    "kubectl describe the operator's pods says why"
+                )
+        return self._tell(run, state)
 
     def _follow(self, run: _Run, state: JobState, watch: "_Watch") -> JobState:
         """Until the job ends; progress is told now and then."""
@@ -259,10 +321,8 @@ class PooledJobs:
         self._on_change()
         return True
 
-    def _log(self, state: JobState, output: Path, hidden: Redactor) -> None:
-        with output.open("rb") as file:  # a job may have printed more than fits into memory
-            file.seek(-min(_LOG_BYTES, output.stat().st_size), os.SEEK_END)
-            lines = file.read(_LOG_BYTES).decode(errors="replace").splitlines()[-_LOG_LINES:]
+    def _log(self, state: JobState, printed: str, hidden: Redactor) -> None:
+        lines = printed.splitlines()[-_LOG_LINES:]
         extra = {"backfill": "/".join(self._key), "job": job_kind(type(state.job))}
         _LOG.warning("%s", hidden.text("\n".join((f"job failed: {state.error}", *lines))), extra=extra)
 
@@ -282,7 +342,8 @@ class _Watch:
     @property
     def idle_seconds(self) -> float:
         """For how long the process has neither said nor done anything that is more than wait."""
-        worked = self.process.cpu_seconds
+        usage = self.process.usage
+        worked = usage.cpu_seconds if usage is not None else 0.0
         if worked - self._worked_seconds >= _SOME_WORK_SECONDS:
             self._worked_seconds, self._worked_at = worked, time.monotonic()
         return time.monotonic() - self._worked_at
@@ -292,11 +353,11 @@ class _Watch:
         message = self.process.receive(_LOOK_SECONDS)
         if message is not None:
             self._worked_at = time.monotonic()
-        memory = self.process.memory
-        if memory is not None:
-            self.peak_bytes = max(self.peak_bytes, memory.peak)
+        usage = self.process.usage
+        if usage is not None:
+            self.peak_bytes = max(self.peak_bytes, usage.peak)
         at_work = message is None or message.kind == "Progress"
-        if at_work and memory is not None and memory.resident > self._memory_bytes:
+        if at_work and usage is not None and usage.resident > self._memory_bytes:
             self.over = True
             self.process.kill()
         return message

@@ -43,6 +43,10 @@ class Settings:
     """Jobs done at the same time, each in a process."""
     job_memory: int
     """The most memory of a job's process, in bytes."""
+    jobs_socket: Path | None
+    """Where the operator listens for the container that runs jobs; None: they are processes of the operator's own."""
+    jobs_user: int | None
+    """The number of that container's user; None: the operator's own."""
     job_pods: int
     """Jobs done at the same time in pods of their own (``planning.runIn: Pod``)."""
     qps: float
@@ -92,6 +96,9 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     add("--workers", _at_least(1, int), "8", "Backfills worked on at the same time")
     add("--jobs", _at_least(1, int), "2", "planning and publishing jobs done at the same time, each in a process")
     add("--job-memory", parse_bytes, "1536Mi", "the most memory of a job's process; that plans over a million files")
+    container = "socket on which the operator listens for the container that runs jobs (default: they run beside the operator)"
+    add("--jobs-socket", Path, None, container)
+    add("--jobs-user", _at_least(0, int), None, "number of that container's user (default: the operator's own)")
     add("--job-pods", _at_least(1, int), "10", "jobs done at the same time in pods (planning.runIn: Pod)")
     add("--qps", _at_least(1.0, float), "50", "requests to the API server a second, at the most")
     add("--metrics-port", _at_least(0, int), "8080", "port of /metrics; 0 for none")
