@@ -38,7 +38,7 @@ def problems(tag: str, root: Path = ROOT) -> list[str]:
 def notes(tag: str, root: Path = ROOT) -> str:
     """The changelog's section of a version; empty where there is none."""
     version = re.escape(tag.removeprefix("v"))
-    section = re.search(rf"^## {version}\b.*\n((?:(?!^## ).*\n?)*)", (root / "CHANGELOG.md").read_text(), re.MULTILINE)
+    section = re.search(rf"^## {version}(?=\s).*\n((?:(?!^## ).*\n?)*)", (root / "CHANGELOG.md").read_text(), re.MULTILINE)
     return section[1].strip() if section else ""
 
 
