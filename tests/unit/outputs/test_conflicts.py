@@ -1,6 +1,6 @@
 """Only other rows in the window are a conflict: whoever moves the same rows to other files is in nobody's way."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import ResolveError
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import schema_to_pyarrow
-from pyiceberg.manifest import DataFileContent, FileFormat
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Summary
@@ -36,6 +37,7 @@ from pyiceberg.types import (
 from backfill.api.backfill import PublishMode, Window
 from backfill.api.errors import PublishConflict
 from backfill.api.quantities import from_us
+from backfill.outputs import window_comparison
 from backfill.outputs.commits import commit
 from backfill.outputs.publish import publish
 from backfill.outputs.window import window_rows
@@ -112,6 +114,7 @@ CHANGES: dict[str, Callable[[Table], object]] = {
     "a row was doubled": lambda table: table.append(rows_of([OLD[1]], "production")),
     "one of the window's rows was deleted": lambda table: table.delete("id == 3"),
     "everything was deleted": lambda table: table.delete(AlwaysTrue()),
+    "a file was added once more": lambda table: commit_files(table.catalog, table, 78, [next(_files(table))]),
     "a row was exchanged for another one": lambda table: _rewrite(table, {2: (3, HOUR_US)}),
 }
 
@@ -232,6 +235,48 @@ def test_files_that_are_gone_or_damaged_can_not_be_compared_which_is_said(
         publish(output(mode), RESULT, WINDOW, base)
 
 
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [
+        (ResolveError("cannot promote string to int"), PublishConflict),
+        (TypeError("values of type duration can not be compared"), PublishConflict),
+        (ConnectionError("the store is away"), ConnectionError),
+    ],
+)
+def test_only_what_another_try_would_not_change_is_a_conflict(
+    lake: Catalog, monkeypatch: pytest.MonkeyPatch, error: Exception, raised: type[Exception]
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    table, base = _production(lake)
+    stage(table, 0, NEW)
+    table.delete("id == 4")
+    monkeypatch.setattr(window_comparison, "read_rows", fail)
+    with pytest.raises(raised, match=str(error)):
+        publish(output(), RESULT, WINDOW, base)
+
+
+def test_a_file_that_the_table_lists_twice_has_its_rows_twice(lake: Catalog) -> None:
+    table, _ = _production(lake)
+    base = commit_files(lake, table, 78, [next(_files(table))]).metadata.current_snapshot_id
+    stage(table.refresh(), 0, NEW)
+    table.overwrite(table.scan().to_arrow())
+    _publishes(table, PublishMode.REPLACE, base)
+
+
+def test_rows_that_were_read_before_the_schema_changed_are_read_again(lake: Catalog) -> None:
+    table, base = _production(lake)
+    rows = window_rows(table.schema(), output(), WINDOW)
+    assert rows is not None
+    comparison = WindowComparison(rows)
+    for column in ("more", "still_more"):
+        table.overwrite(table.scan().to_arrow())
+        assert comparison.same(table, base, table.metadata.current_snapshot_id)
+        with table.update_schema() as update:
+            update.add_column(column, StringType())
+
+
 def test_files_outside_the_window_that_a_later_cleanup_removed_are_not_missed(lake: Catalog) -> None:
     table, base = _production(lake)
     stage(table, 0, NEW)
@@ -345,6 +390,10 @@ def _publishes(table: Table, mode: PublishMode, base: int | None) -> None:
     publish(output(mode), RESULT, WINDOW, base)
     kept = before if mode is PublishMode.APPEND else [row for row in before if row[0] not in (2, 3)]
     assert content(table) == kept + expected(NEW, "backfill")
+
+
+def _files(table: Table) -> Iterator[DataFile]:
+    return (task.file for task in table.scan().plan_files())
 
 
 def _rewrite(table: Table, changed: dict[int, tuple[int, int | None]]) -> None:
