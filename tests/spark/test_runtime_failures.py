@@ -13,6 +13,7 @@ from backfill.planning.plan import read_splits
 
 STEPS = 10
 APPLICATION = """
+import uuid
 from pyspark.sql import SparkSession, functions as F
 
 spark = SparkSession.builder.config("spark.sql.shuffle.partitions", "7").getOrCreate()
@@ -21,7 +22,7 @@ events = records.select(F.from_json(F.col("value").cast("string"), "id long, use
 counts = events.withWatermark("at", "1 minute").groupBy(F.window("at", "10 minutes"), "user").agg(F.count("*").alias("n"))
 query = (
     counts.select("window.start", "user", "n")
-    .writeStream.queryName("counts")
+    .writeStream.queryName(f"counts-{uuid.uuid4()}")  # another name for each attempt
     .option("checkpointLocation", "/production/checkpoint")
     .trigger(processingTime="1 minute")
     .toTable("default.counts")
@@ -72,6 +73,7 @@ def test_whatever_ends_a_driver_the_next_one_goes_on_and_every_row_counts_once(t
     assert (query.open_at_end, query.needed_drain_seconds) == (3, 60.0), "the last window was not closed by any event"
     assert "the application ended normally" in (tmp_path / "counts" / "driver.log").read_text()
 
+    assert [path.name for path in Path(fourth.checkpoints).iterdir()] == ["counts"], "each attempt goes on where the last one was"
     expected = [(START + step * STEP, user, ROWS_PER_STEP // 3) for step in range(STEPS - 1) for user in range(3)]
     assert sorted((row["start"], row["user"], row["n"]) for row in history.result("counts", "counts")) == expected  # type: ignore[type-var]
 

@@ -6,7 +6,7 @@ import time
 
 from backfill.api.split_assignment import QueryProgress
 from backfill.runtime.recovery import checkpoint_of, committed_steps
-from backfill.runtime.run import Run
+from backfill.runtime.run import Run, StartedQuery
 
 _SILENCE_SECONDS = 10.0
 
@@ -41,10 +41,10 @@ class LostCommits:
         """Counts what the last look has found, and looks again. A checkpoint that can not be read is left for the next time."""
         for query in self._run.queries:
             try:
-                self._look_at(query.name)
+                self._look_at(query)
             except Exception:
                 _log.exception("the commits of the query %s could not be read", query.name)
 
-    def _look_at(self, query: str) -> None:
-        self._run.tracker.catch_up(query, self._found.get(query, 0))
-        self._found[query] = committed_steps(checkpoint_of(query, self._run.settings.checkpoint_workspace))
+    def _look_at(self, query: StartedQuery) -> None:
+        self._run.tracker.catch_up(query.name, self._found.get(query.name, 0))
+        self._found[query.name] = committed_steps(checkpoint_of(query.output, self._run.settings.checkpoint_workspace))

@@ -5,9 +5,10 @@ from urllib.parse import quote
 from backfill.planning.workspace import Workspace
 
 
-def checkpoint_of(query: str, checkpoints: Workspace) -> Workspace:
-    """Where a query keeps its checkpoint: the same place for every attempt, whatever characters its name has."""
-    return checkpoints.child(quote(query, safe=""))
+def checkpoint_of(output: str, checkpoints: Workspace) -> Workspace:
+    """Where the query that writes an output keeps its checkpoint: the same place for every attempt, whatever characters the
+    output's name has. The query's own name may differ from one attempt to the next, and what is staged counts its batches."""
+    return checkpoints.child(quote(output, safe=""))
 
 
 def committed_steps(checkpoint: Workspace) -> int:

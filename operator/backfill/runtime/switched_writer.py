@@ -128,7 +128,7 @@ class SwitchedWriter(DataStreamWriter):
         output = match_output(self._target, run.settings.outputs, {query.output: query.name for query in run.queries})
         name = self._target.query_name or output.name
         sources = self._sources_read()
-        checkpoint = checkpoint_of(name, run.settings.checkpoint_workspace)
+        checkpoint = checkpoint_of(output.name, run.settings.checkpoint_workspace)
         committed = committed_steps(checkpoint)
         self._listen(frame)
         used = columns_used(frame)

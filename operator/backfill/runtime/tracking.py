@@ -104,7 +104,7 @@ class Tracker:
         self._count_rows = count_rows
         self._clock_us = clock_us
         self.before = before.queries if before else ()
-        self._before = {query.name: query for query in self.before}
+        self._before = {query.output: query for query in self.before}
         self._queries: dict[str, _Query] = {}
         self._watermarks = _Watermarks()
         self._note_watermark()
@@ -119,7 +119,7 @@ class Tracker:
 
         Rows that no earlier attempt has reported are counted by reading; late rows can not be.
         """
-        before = self._before.pop(name, None)
+        before = self._before.pop(output, None)
         known = {source.name: source for source in before.sources} if before else {}
         sources = {source: self._recount(known.get(source), source, steps) for source, steps in committed.items()}
         with self._lock:

@@ -217,7 +217,7 @@ def test_a_stop_lets_what_is_released_be_committed_and_then_stops_the_queries(dr
 def test_a_flush_whose_report_was_lost_is_found_in_the_checkpoint(driver: Driver) -> None:
     driver.start_query()
     driver.commit(driver.header.steps)
-    commits = Path(driver.settings.checkpoints) / "q" / "commits"
+    commits = Path(driver.settings.checkpoints) / "summary" / "commits"
     commits.mkdir(parents=True)
     for batch in range(driver.header.steps + 1):
         (commits / str(batch)).touch()

@@ -45,9 +45,9 @@ def _status(header: PlanHeader, *queries: QueryProgress) -> SplitAssignmentStatu
     return SplitAssignmentStatus(attempt=1, queries=queries, heartbeat=from_us(0), max_observed_misalignment_seconds=7.0)
 
 
-def _reported(name: str, committed: int, rows: int, source: str = "impressions") -> QueryProgress:
+def _reported(output: str, committed: int, rows: int, source: str = "impressions") -> QueryProgress:
     progress = SourceProgress(name=source, committed=committed, rows=rows)
-    return QueryProgress(name=name, output=name, sources=(progress,), late_rows=3)
+    return QueryProgress(name="as it was called then", output=output, sources=(progress,), late_rows=3)
 
 
 def test_a_batch_reported_twice_counts_once(header: PlanHeader) -> None:
@@ -100,7 +100,7 @@ def test_a_report_that_comes_while_lost_steps_are_counted_is_kept(header: PlanHe
 
 
 def test_the_flush_reads_nothing_and_a_lost_report_of_it_is_not_read(header: PlanHeader) -> None:
-    tracker, _, counted = _tracker(header, _status(header, _reported("q", header.steps, 60)))
+    tracker, _, counted = _tracker(header, _status(header, _reported("o", header.steps, 60)))
     tracker.add("q", "o", {"impressions": header.steps + 1})
     assert _sources(tracker) == [("impressions", header.steps + 1, 60)]
     assert counted == []
@@ -119,7 +119,7 @@ def test_the_flush_reads_nothing_and_a_lost_report_of_it_is_not_read(header: Pla
 def test_after_a_restart_the_checkpoint_is_the_truth(
     header: PlanHeader, reported: int, committed: int, rows: int, read: list[int]
 ) -> None:
-    tracker, _, counted = _tracker(header, _status(header, _reported("q", reported, 25)))
+    tracker, _, counted = _tracker(header, _status(header, _reported("o", reported, 25)))
     tracker.add("q", "o", {"impressions": committed})
     assert _sources(tracker) == [("impressions", committed, rows)]
     assert [step for _, step in counted] == read
@@ -164,7 +164,7 @@ def test_a_finished_source_does_not_hold_the_watermark(header: PlanHeader) -> No
 
 
 def test_after_a_restart_the_watermark_goes_on_where_all_queries_were(header: PlanHeader) -> None:
-    before = _status(header, _reported("fast", 3, 30), _reported("slow", 2, 20, source="playbacks"))
+    before = _status(header, _reported("a", 3, 30), _reported("b", 2, 20, source="playbacks"))
     tracker, clock, _ = _tracker(header, before)
     tracker.add("fast", "a", {"impressions": 3})
     tracker.commit(_batch(clock, {"impressions": 4}, newest_us=header.step_starts_us[3], query="fast"))
