@@ -194,6 +194,11 @@ REFUSED = {
         '.writeStream.queryName("copies").start()',
         "extra",
     ),
+    "local times of a session for a column of moments": (
+        'spark = SparkSession.builder.getOrCreate()\nspark.conf.set("spark.sql.session.timeZone", "America/New_York")\n'
+        'kafka(spark).withColumn("at", F.col("at").cast("timestamp_ntz")).writeStream.queryName("copies").start()',
+        "is a timestamp, and the rows have a timestamp_ntz: one is made of the other by the session's time zone America/New_York",
+    ),
     "a column that history does not have": (
         CONFIGURED + 'configured("id long, country string")',
         "sources.events: the table lacks country, which the live source declares; it has id, user, at",

@@ -15,6 +15,22 @@ def mismatches(given: pa.Schema, table: Schema, table_name: str) -> list[Problem
     return list(_fields(list(given), list(schema_to_pyarrow(table)), "", table_name))
 
 
+def zone_mismatches(given: pa.Schema, table: Schema, table_name: str, zone: str) -> list[Problem]:
+    """Every column that has a zone on one side only: of a session whose time zone is not UTC, Spark would write other local
+    times than are written here."""
+    wanted = pa.struct(list(schema_to_pyarrow(table)))
+    return [
+        Problem(
+            "",
+            f"column {path} of {table_name} is a {_zoned(there)}, and the rows have a {_zoned(here)}: one is made of the other "
+            f"by the session's time zone {zone} in production, and by UTC here",
+            f"cast it in the application to a {_zoned(there)}, or set spark.sql.session.timeZone to UTC",
+        )
+        for path, here, there in _timestamps(pa.struct(list(given)), wanted, "")
+        if (here.tz is None) != (there.tz is None)
+    ]
+
+
 def fit(rows: pa.RecordBatch, table: Schema) -> pa.RecordBatch:
     """The rows with the table's columns, in its order and with its types. Columns that are not given are null.
 
@@ -80,6 +96,28 @@ def _widens_inside(given: pa.DataType, wanted: pa.DataType) -> bool:
     fields = list(zip(given.fields, wanted.fields, strict=False))
     same_names = given.num_fields == wanted.num_fields and all(one.name == other.name for one, other in fields)
     return same_names and all(_widens_inside(one.type, other.type) for one, other in fields)
+
+
+def _timestamps(given: pa.DataType, wanted: pa.DataType, path: str) -> Iterator[tuple[str, pa.DataType, pa.DataType]]:
+    """The timestamps that two types both have in the same place, with their paths."""
+    types = pa.types
+    if types.is_struct(given) and types.is_struct(wanted):
+        by_name = {field.name.lower(): field.type for field in given.fields}
+        for field in wanted.fields:
+            if field.name.lower() in by_name:
+                yield from _timestamps(by_name[field.name.lower()], field.type, f"{path}.{field.name}" if path else field.name)
+    elif types.is_map(given) and types.is_map(wanted):
+        yield from _timestamps(given.key_type, wanted.key_type, f"{path}.key")
+        yield from _timestamps(given.item_type, wanted.item_type, f"{path}.value")
+    elif all(types.is_list(kind) or types.is_large_list(kind) for kind in (given, wanted)):
+        yield from _timestamps(given.value_type, wanted.value_type, f"{path}.element")
+    elif types.is_timestamp(given) and types.is_timestamp(wanted):
+        yield path, given, wanted
+
+
+def _zoned(kind: pa.TimestampType) -> str:
+    """A kind of timestamp as Spark calls it."""
+    return "timestamp_ntz" if kind.tz is None else "timestamp"
 
 
 def _column(rows: pa.RecordBatch, field: pa.Field) -> pa.Array:

@@ -50,6 +50,14 @@ def resolved_conf(submitted: Mapping[str, str], program: Mapping[str, str], sett
     return {**_DEFAULTS, **settings.spark_defaults, **submitted, **program, **enforced}
 
 
+def session_zone(spark: SparkSession) -> str | None:
+    """The time zone of a session, as the program wrote it; None if it is UTC under whatever name."""
+    assert spark._jvm is not None  # in classic PySpark
+    zone = str(spark.conf.get("spark.sql.session.timeZone"))
+    known = spark._jvm.org.apache.spark.sql.catalyst.util.DateTimeUtils.getZoneId(zone)
+    return None if known.normalized().getId() == "Z" else zone
+
+
 @contextmanager
 def in_session(spark: SparkSession, settings: RuntimeSettings) -> Iterator[None]:
     """Works in a session of the program: with what is enforced set in it, and as the thread's active one.

@@ -26,7 +26,7 @@ from pyspark.sql.types import StructType
 from backfill.api.backfill import Output, Window
 from backfill.api.base import Model
 from backfill.api.errors import UnsupportedProgram
-from backfill.outputs.columns import fit, mismatches
+from backfill.outputs.columns import fit, mismatches, zone_mismatches
 from backfill.outputs.data_files import DataFileWriter, layout
 from backfill.outputs.result import Result
 from backfill.outputs.staging import Batch, stage_batch
@@ -34,6 +34,7 @@ from backfill.outputs.window import WindowRows, window_rows
 from backfill.planning.iceberg.catalogs import open_catalog
 from backfill.planning.iceberg.tables import Catalogs
 from backfill.runtime.long_lived import exempt_from_collection
+from backfill.runtime.session import session_zone
 from backfill.runtime.settings import RuntimeSettings
 
 FORMAT = "backfill_iceberg"
@@ -78,7 +79,7 @@ def redirect(writer: DataStreamWriter, settings: RuntimeSettings, output: Output
     """
     table = Catalogs().load_table(output.table, "spec.outputs")
     frame = writer._df
-    check_schema(frame.schema, table, output.table)
+    check_schema(frame.schema, table, output.table, session_zone(frame.sparkSession))
     frame.sparkSession.dataSource.register(BackfillIceberg)
     sink = SinkSettings(
         backfill=settings.backfill,
@@ -94,13 +95,16 @@ def redirect(writer: DataStreamWriter, settings: RuntimeSettings, output: Output
     return writer.format(FORMAT).option(_OPTION, sink.model_dump_json(by_alias=True))
 
 
-def check_schema(rows: StructType, table: Table, table_name: str) -> None:
-    """Checks that rows of a DataFrame can be written into a table.
+def check_schema(rows: StructType, table: Table, table_name: str, zone: str | None) -> None:
+    """Checks that rows of a DataFrame can be written into a table. ``zone`` is their session's, None if that is UTC.
 
     Raises:
         UnsupportedProgram: with every column that is missing, unknown or of another type.
     """
-    problems = mismatches(to_arrow_schema(rows, timezone="UTC"), table.schema(), table_name)
+    given = to_arrow_schema(rows, timezone="UTC")
+    problems = mismatches(given, table.schema(), table_name)
+    if zone is not None:
+        problems += zone_mismatches(given, table.schema(), table_name, zone)
     if problems:
         raise UnsupportedProgram(problems)
 

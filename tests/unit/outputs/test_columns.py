@@ -22,7 +22,7 @@ from pyiceberg.types import (
 )
 
 from backfill.api.errors import BackfillError
-from backfill.outputs.columns import fit, mismatches
+from backfill.outputs.columns import fit, mismatches, zone_mismatches
 
 NEW_YORK = pa.timestamp("us", tz="America/New_York")
 MOMENT_US = 1_625_961_600_000_000
@@ -30,6 +30,27 @@ MOMENT_US = 1_625_961_600_000_000
 
 def table(**columns: IcebergType) -> Schema:
     return Schema(*(NestedField(number, name, kind) for number, (name, kind) in enumerate(columns.items(), 1)))
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "problem"),
+    [
+        (pa.timestamp("us", "UTC"), TimestamptzType(), None),
+        (pa.timestamp("us"), TimestampType(), None),
+        (pa.timestamp("us", "UTC"), TimestampType(), "column a of t is a timestamp_ntz, and the rows have a timestamp: one is"),
+        (pa.timestamp("us"), TimestamptzType(), "column a of t is a timestamp, and the rows have a timestamp_ntz: one is"),
+        (pa.list_(pa.timestamp("us")), ListType(9, TimestamptzType()), "column a.element of t is a timestamp"),
+        (pa.map_(pa.string(), pa.timestamp("us")), MapType(8, StringType(), 9, TimestamptzType()), "column a.value of t is a"),
+        (pa.struct([("B", pa.timestamp("us"))]), StructType(NestedField(9, "b", TimestamptzType())), "column a.b of t is a"),
+    ],
+    ids=str,
+)
+def test_times_that_only_one_side_gives_a_zone_depend_on_the_sessions(
+    given: pa.DataType, kind: IcebergType, problem: str | None
+) -> None:
+    found = [str(each) for each in zone_mismatches(pa.schema([("A", given)]), table(a=kind), "t", "America/New_York")]
+    assert len(found) == (problem is not None)
+    assert all(each.startswith(problem or "") and "America/New_York" in each for each in found)
 
 
 def batch(**columns: pa.Array) -> pa.RecordBatch:
