@@ -7,15 +7,17 @@ from pyiceberg.partitioning import PartitionField
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.transforms import UnknownTransform, VoidTransform
+from pyiceberg.types import DateType
 
 from backfill.api.backfill import Output, PublishMode, Source, Window
 from backfill.api.errors import BadInput, Problem
 from backfill.api.locations import is_below
+from backfill.api.quantities import format_time, to_us
 from backfill.api.rules import output_is_source
 from backfill.outputs.replaced import irremovable
 from backfill.outputs.result import Result
 from backfill.outputs.staging import summary_of, taken
-from backfill.outputs.window import WindowRows, window_rows
+from backfill.outputs.window import DAY_US, WindowRows, window_rows
 from backfill.planning.iceberg.tables import Catalogs
 
 
@@ -81,6 +83,7 @@ def _check(table: Table, output: Output, result: Result, window: Window, field: 
     problems = [*_format(table, output, field), *_partitions(table, output, field)]
     try:
         rows = window_rows(table.schema(), output, window, field)
+        problems += _cut_days(table, output, rows, window)
         if rows is not None and output.publish.mode is PublishMode.REPLACE:
             problems += _irremovable(table, output, rows, field)
     except BadInput as error:
@@ -93,6 +96,21 @@ def _check(table: Table, output: Output, result: Result, window: Window, field: 
         if head is not None and result.earlier(summary_of(head)) is None:
             problems.append(taken(result, head))
     return problems
+
+
+def _cut_days(table: Table, output: Output, rows: WindowRows | None, window: Window) -> Iterator[Problem]:
+    """A date is in the window where its midnight in UTC is. What a day has before the window's start would be left out, and
+    what it has after the end would be deleted and not replaced."""
+    if rows is None or not isinstance(table.schema().find_type(rows.field_id), DateType):
+        return
+    for name, moment in (("start", window.start), ("end", window.end)):
+        if to_us(moment) % DAY_US:
+            message = (
+                f"{format_time(moment)} is not midnight in UTC, and the rows of output {output.name} are told apart by "
+                f"{output.timestamp_column}, which is a date"
+            )
+            fix = "let the window begin and end at 00:00:00Z, with warmUp and drain for days of another zone; or name a timestamp"
+            yield Problem(f"spec.window.{name}", message, fix)
 
 
 def _format(table: Table, output: Output, field: str) -> list[Problem]:

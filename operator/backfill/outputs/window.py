@@ -16,7 +16,7 @@ from backfill.api.errors import BadInput, Problem
 from backfill.api.quantities import to_us
 from backfill.planning.timestamps import Ticks, ticks_of
 
-_DAY_US = 86_400_000_000
+DAY_US = 86_400_000_000
 _MOMENTS = (TimestampType, TimestamptzType, DateType)
 
 
@@ -82,7 +82,7 @@ def window_rows(schema: Schema, output: Output, window: Window, field: str = "sp
         return None
     found = _find(schema, output, field)
     if isinstance(found.field_type, DateType):
-        first, end = (-(-to_us(moment) // _DAY_US) for moment in (window.start, window.end))
+        first, end = (-(-to_us(moment) // DAY_US) for moment in (window.start, window.end))
     else:
         kind = "long" if isinstance(found.field_type, LongType | IntegerType) else str(found.field_type)
         ticks: Ticks = ticks_of(kind, output.timestamp_unit)

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import BucketTransform
+from pyiceberg.types import DateType, NestedField
 from pyiceberg.utils.config import Config
 
 from backfill.api.backfill import Output, PublishMode, Source, Window
@@ -42,6 +44,20 @@ def test_a_timestamp_column_that_does_not_tell_the_time_is_refused(
     make_table(lake, columns=NESTED)
     (found,) = problems(output(timestamp_column=column, timestamp_unit=unit))
     assert found.startswith(f"spec.outputs[0].{field}: {problem}")
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "fields"),
+    [
+        ("2021-07-11T00:00:00Z", "2021-07-12T00:00:00Z", []),
+        ("2021-07-11T04:00:00Z", "2021-07-12T00:00:00Z", ["start"]),
+        ("2021-07-11T04:00:00Z", "2021-07-12T04:00:00Z", ["start", "end"]),
+    ],
+)
+def test_a_window_that_cuts_a_day_of_a_date_column_is_refused(lake: Catalog, start: str, end: str, fields: list[str]) -> None:
+    make_table(lake, columns=Schema(*COLUMNS.fields, NestedField(4, "day", DateType())))
+    found = check_outputs([output(timestamp_column="day")], [RESULT], Window.model_validate({"start": start, "end": end}))
+    assert [problem.field for problem in found] == [f"spec.window.{field}" for field in fields]
 
 
 def test_a_nested_timestamp_column_is_fine(lake: Catalog) -> None:
