@@ -18,13 +18,14 @@ from situations import (
 )
 
 from backfill.api.approval import approved
-from backfill.api.backfill import Backfill, BackfillStatus, OutputStatus, Progress, Publish
+from backfill.api.backfill import Backfill, BackfillStatus, OutputStatus, Progress, Publish, Window
 from backfill.api.conditions import ConditionType, Reason, find_condition
 from backfill.api.split_assignment import QueryProgress, SourceProgress
 from backfill.controller.decide import decide
 from backfill.controller.decision import Decision, StartJob
 from backfill.controller.jobs import PublishJob, SettleJob, SettleResult, Totals, staged_outputs
 from backfill.controller.observed import DriverState
+from backfill.controller.phases.open_results import left_out
 
 OPEN = {"open_at_end": 7, "open_from": START + timedelta(hours=9), "needed_drain_seconds": 1800.0}
 COMPLETE = {"open_at_end": 0, "needed_drain_seconds": 0.0}
@@ -173,3 +174,28 @@ def test_what_is_missing_is_said_before_anything_is_published(found: dict[str, A
     result = SettleResult({"counts": Totals("backfill/january", rows=40, rows_outside_window=2)})
     decision = decide(observed(resource, job=job_state(SettleJob(staged_outputs(resource)), "Done", result=result)))
     assert words in said(decision, ConditionType.RUNNING)[1]
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (COMPLETE, ""),
+        (COMPLETE | {"by_clock": "now() in a filter"}, "may lack results of the window: its query has now() in a filter"),
+        (UNKNOWN, "may lack results of the window: how many were still open is unknown"),
+        (OPEN | {"open_at_end": 1}, "lacks 1 result of the window that was still open"),
+        (OPEN | {"open_at_end": 2}, "lacks 2 results of the window that were still open"),
+        (OPEN | {"needed_drain_seconds": None}, "a new Backfill with a longer window.drain lets them close"),
+        (
+            OPEN | {"needed_drain_seconds": 0.0},
+            "they need events of more than 0s after the window's end, and the sources have none",
+        ),
+        (OPEN | {"needed_drain_seconds": 1799.0}, "they need events of more than 29m59s after the window's end"),
+        (OPEN | {"needed_drain_seconds": 1800.0}, "a new Backfill with a window.drain longer than 30m lets them close"),
+        (OPEN | {"needed_drain_seconds": 1800.25}, "a new Backfill with a window.drain longer than 30m1s lets them close"),
+    ],
+)
+def test_what_a_result_lacks_is_said_with_the_drain_that_helps(found: dict[str, Any], words: str) -> None:
+    half_an_hour = Window(start=START, end=START + timedelta(hours=10), drain=timedelta(minutes=30))
+    text = left_out(OutputStatus(name="counts", table="lake.ops.counts", **found), half_an_hour)
+    assert words in text
+    assert bool(text) == bool(words)
