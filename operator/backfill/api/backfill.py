@@ -268,8 +268,9 @@ class Output(Model):
     table: TableName
     """The Iceberg table that production writes."""
     timestamp_column: ColumnName | None = None
-    """The column that says whether a row belongs to the window. Without it every row written counts as the window's. A date
-    counts as its midnight in UTC, and the window has to begin and end at one."""
+    """The column that says whether a row belongs to the window. Without it every row written counts as the window's. Its
+    timestamps without a zone are taken as UTC. A date counts as its midnight in UTC, and the window has to begin and end
+    at one."""
     timestamp_unit: TimestampUnit | None = None
     """The unit of a long ``timestampColumn``."""
     validate_: Annotated[Validate | None, Field(alias="validate")] = None
