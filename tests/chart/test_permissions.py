@@ -90,6 +90,18 @@ def test_without_a_word_of_secrets_or_planning_in_pods_nobody_has_a_permission_f
     assert not names & {"backfill-operator-secrets", "backfill-planning"}
 
 
+def test_drivers_accounts_may_hand_in_results_where_jobs_run_in_pods() -> None:
+    def planning(**jobs: Any) -> set[str]:
+        namespaces = [{"name": name, "drivers": ["x"]} for name in ("a", "b")]
+        silent = [{"name": "c"}, {"name": "d", "drivers": ["x"], "planInPods": False}]
+        manifests = rendered({"namespaces": namespaces + silent, "jobs": jobs})
+        return {place for place, _, name, _, _ in granted(manifests, "") if name == "backfill-planning"}
+
+    assert planning() == {"a", "b"}
+    assert planning(inOperatorFor=["a"]) == {"b"}
+    assert planning(inOperatorFor=["*"]) == set()
+
+
 def test_only_secrets_that_are_named_may_be_read() -> None:
     for values in VARIANTS.values():
         for rules in roles(rendered(values)).values():

@@ -103,6 +103,18 @@ def test_values_reach_the_operator() -> None:
     assert (settings.qps, settings.log_level, settings.log_format) == (12.5, "debug", "text")
 
 
+def test_jobs_of_several_namespaces_run_in_pods_but_of_those_that_are_named() -> None:
+    several: Values = {"namespaces": [{"name": "ads"}, {"name": "streaming"}]}
+    for values, trusted in (
+        ({}, ("*",)),
+        (several, ()),
+        (several | {"jobs": {"inOperatorFor": ["ads"]}}, ("ads",)),
+        (several | {"jobs": {"inOperatorFor": ["*"]}}, ("*",)),
+        ({"jobs": {"inOperatorFor": []}}, ()),
+    ):
+        assert parse(operator_arguments(rendered(values)), ENVIRONMENT).plan_in_operator_for == trusted
+
+
 def test_in_the_whole_cluster_no_namespaces_are_named() -> None:
     assert parse(operator_arguments(rendered(VARIANTS["everything"])), ENVIRONMENT).namespaces == ()
 

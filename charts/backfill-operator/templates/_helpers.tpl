@@ -46,6 +46,20 @@ helm.sh/chart: {{ printf "%s-%s" $.Chart.Name $.Chart.Version | replace "+" "_" 
 {{- toJson $names }}
 {{- end }}
 
+{{- /* The namespaces whose jobs may run in the operator, as JSON: of one team all, of several none, if nothing is said. */}}
+{{- define "backfill.inOperatorFor" -}}
+{{- $default := ternary (list) (list "*") (gt (len (default list .Values.namespaces)) 1) }}
+{{- ternary $default .Values.jobs.inOperatorFor (kindIs "invalid" .Values.jobs.inOperatorFor) | toJson }}
+{{- end }}
+
+{{- /* Whether pods of a namespace may hand in the result of planning: (list $ entry). */}}
+{{- define "backfill.planInPods" -}}
+{{- $entry := index . 1 }}
+{{- $trusted := include "backfill.inOperatorFor" (index . 0) | fromJsonArray }}
+{{- if hasKey $entry "planInPods" }}{{ ternary "yes" "" $entry.planInPods }}
+{{- else if and $entry.drivers (not (or (has "*" $trusted) (has $entry.name $trusted))) }}yes{{ end }}
+{{- end }}
+
 {{- /* Mebibytes in a quantity, rounded up. */}}
 {{- define "backfill.mebibytes" -}}
 {{- $number := regexFind "^[0-9.]+" . | float64 }}

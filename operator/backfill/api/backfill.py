@@ -35,6 +35,8 @@ Percentage = Annotated[str, Field(pattern=PERCENTAGE_PATTERN, max_length=16)]
 
 LEAST_JOB_MEMORY: Final = 128 * 2**20
 """In bytes. A job's program takes about 90 MiB before it opens a table."""
+RunIn = Literal["Operator", "Pod"]
+
 MOST_SOURCES: Final = 64
 MOST_OUTPUTS: Final = 64
 MOST_IGNORED_QUERIES: Final = 64
@@ -361,8 +363,9 @@ class PodResources(Model):
 class PlanningOptions(Model):
     """Where and how the plan is made."""
 
-    run_in: Literal["Operator", "Pod"] = "Operator"
-    """``Operator``: a worker process of the operator. ``Pod``: a pod in the Backfill's namespace, with its service account."""
+    run_in: RunIn | None = None
+    """``Operator``: a worker process of the operator. ``Pod``: a pod in the Backfill's namespace, with its service account.
+    Default: ``Operator`` where the operator may run jobs of the namespace (``--plan-in-operator-for``), else ``Pod``."""
     resources: PodResources = PodResources()
     """What the pod of ``runIn: Pod`` requests, and may use."""
     target_step_bytes: ByteSize | None = None

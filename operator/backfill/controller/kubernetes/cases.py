@@ -129,6 +129,7 @@ class Cases:
             uid,
             default_workspace=self.default_workspace,
             workspaces_below=self.workspaces_below,
+            default_run_in="Operator" if self._operator_may(key[0]) else "Pod",
             on_status=self.on_status,
         )
 
@@ -136,8 +137,8 @@ class Cases:
         def again(seconds: float) -> None:
             self.mark(key, seconds)
 
-        def operator_may(namespace: str) -> bool:
-            return bool({"*", namespace} & set(self.plan_in_operator_for))
-
         in_operator, in_pod = self.pool.runner(key, lambda: again(0)), self.pods.runner(find, again)
-        return ChosenJobs(find, in_operator, in_pod, operator_may, lambda: again(0))
+        return ChosenJobs(find, in_operator, in_pod, self._operator_may, lambda: again(0))
+
+    def _operator_may(self, namespace: str) -> bool:
+        return bool({"*", namespace} & set(self.plan_in_operator_for))

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from pydantic import ValidationError
 
-from backfill.api.backfill import API_VERSION, KIND, Backfill, BackfillSpec, BackfillStatus, ObjectMeta, unread
+from backfill.api.backfill import API_VERSION, KIND, Backfill, BackfillSpec, BackfillStatus, ObjectMeta, RunIn, unread
 from backfill.api.errors import BadInput, InvalidManifest, Problem
 from backfill.api.locations import is_below
 from backfill.api.problems import problems_of, read_json
@@ -41,16 +41,19 @@ class KubernetesStore:
         *,
         default_workspace: str | None = None,
         workspaces_below: str | None = None,
+        default_run_in: RunIn = "Operator",
         on_status: OnStatus = lambda before, after: None,
     ):
         """``default_workspace`` is for Backfills that name none. ``workspaces_below`` is where each namespace has a part of its
-        own, outside of which the operator does not use its own rights."""
+        own, outside of which the operator does not use its own rights. ``default_run_in`` is where jobs run if the Backfill
+        does not say so."""
         self._cluster = cluster
         self._backfills = backfills
         self._namespace, self._name = key
         self._uid = uid
         self._default_workspace = default_workspace
         self._workspaces_below = workspaces_below
+        self._default_run_in = default_run_in
         self._on_status = on_status
         self._raw: Manifest | None = None
         self._parsed: Backfill | None = None
@@ -192,6 +195,9 @@ class KubernetesStore:
             backfill = read_json(Backfill, raw)
         except ValidationError as error:
             raise InvalidManifest(problems_of(error, Backfill)) from None
+        if backfill.spec.planning.run_in is None:
+            planning = backfill.spec.planning.model_copy(update={"run_in": self._default_run_in})
+            backfill = backfill.model_copy(update={"spec": backfill.spec.model_copy(update={"planning": planning})})
         status, deleted = backfill.status, backfill.metadata.deletion_timestamp is not None
         if status.plan_id is None and not deleted:
             problems = check_spec(backfill.spec)

@@ -28,7 +28,7 @@ def _idle_anywhere(spec: BackfillSpec) -> Iterator[str]:
 
 
 def _idle_on_a_cluster(spec: BackfillSpec) -> Iterator[str]:
-    if spec.planning.run_in == "Operator" and spec.planning.resources != PodResources():
+    if spec.planning.run_in != "Pod" and spec.planning.resources != PodResources():
         yield "spec.planning.resources with runIn: Operator"
 
 

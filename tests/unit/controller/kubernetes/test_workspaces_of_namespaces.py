@@ -4,7 +4,7 @@ from typing import Any, cast
 
 import pytest
 
-from backfill.api.backfill import Backfill
+from backfill.api.backfill import Backfill, RunIn
 from backfill.api.errors import BadInput
 from backfill.controller.kubernetes.cache import Cache, own_key
 from backfill.controller.kubernetes.client import Cluster
@@ -15,7 +15,7 @@ BELOW = "s3://lake/work"
 SECRET = {"catalogs": [{"name": "lake", "secretRef": {"name": "own"}}]}
 
 
-def load(below: str | None = BELOW, default: str | None = None, **spec: Any) -> Backfill | None:
+def load(below: str | None = BELOW, default: str | None = None, run_in: RunIn = "Operator", **spec: Any) -> Backfill | None:
     source = {"name": "clicks", "table": "lake.raw.clicks", "timestampColumn": "at"}
     window = {"start": "2024-01-01T00:00:00Z", "end": "2024-01-02T00:00:00Z"}
     wanted = {"applicationRef": {"name": "rmi"}, "window": window, "sources": [source], **spec}
@@ -23,8 +23,8 @@ def load(below: str | None = BELOW, default: str | None = None, **spec: Any) -> 
     backfills = Cache(own_key)
     backfills.put({"apiVersion": "backfill.dev/v1alpha1", "kind": "Backfill", "metadata": metadata, "spec": wanted})
     nobody = cast("Cluster", None)
-    store = KubernetesStore(nobody, backfills, ("team-a", "july"), "u", default_workspace=default, workspaces_below=below)
-    return store.load()
+    places: dict[str, Any] = {"default_workspace": default, "workspaces_below": below}
+    return KubernetesStore(nobody, backfills, ("team-a", "july"), "u", default_run_in=run_in, **places).load()
 
 
 @pytest.mark.parametrize(
@@ -50,6 +50,17 @@ def test_the_operators_default_is_taken_where_it_is_cut_into_the_same_parts() ->
 def test_who_plans_in_pods_of_its_own_chooses() -> None:
     assert load(workspace="s3://own/bucket", planning={"runIn": "Pod"})
     assert load(below=None, workspace="s3://own/bucket")
+
+
+def test_where_jobs_run_by_default_is_decided_when_the_backfill_is_read() -> None:
+    in_pod = load(run_in="Pod", workspace="s3://own/bucket")
+    assert in_pod
+    assert in_pod.spec.planning.run_in == "Pod"
+    with pytest.raises(BadInput, match="is not below"):
+        load(run_in="Pod", workspace="s3://own/bucket", planning={"runIn": "Operator"})
+    in_operator = load(workspace="s3://lake/work/team-a")
+    assert in_operator
+    assert in_operator.spec.planning.run_in == "Operator"
 
 
 def test_a_secret_that_may_lack_a_credential_makes_no_difference() -> None:
