@@ -1,5 +1,7 @@
 """``kubectl apply -k deploy/kustomize``: all that a cluster needs, accepted by an API server."""
 
+import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -11,14 +13,16 @@ from resources import ROOT
 from rest import Manifest, Rest
 
 import missing
+from backfill.controller.kubernetes.settings import parse
 
 KUSTOMIZE = ROOT / "deploy" / "kustomize"
-CORE = {"Namespace": "namespaces", "ServiceAccount": "serviceaccounts"}
+CORE = {"Namespace": "namespaces", "Service": "services", "ServiceAccount": "serviceaccounts"}
 GROUPED = {
     "ClusterRole": "clusterroles",
     "ClusterRoleBinding": "clusterrolebindings",
     "CustomResourceDefinition": "customresourcedefinitions",
     "Deployment": "deployments",
+    "NetworkPolicy": "networkpolicies",
     "PodDisruptionBudget": "poddisruptionbudgets",
     "Role": "roles",
     "RoleBinding": "rolebindings",
@@ -89,3 +93,20 @@ def test_kubectl_makes_the_same_of_it() -> None:
     named = {(each["kind"], each["metadata"]["name"]) for each in yaml.safe_load_all(built)}
     assert named == {(each["kind"], each["metadata"]["name"]) for each in MANIFESTS}
     assert "image: registry.example.com/backfill-operator" in built
+
+
+def test_the_overlay_of_the_documentation_chooses_the_operators_options(tmp_path: Path) -> None:
+    if shutil.which("kubectl") is None:
+        missing.skip("there is no kubectl")
+    page = (ROOT / "docs" / "gitops.md").read_text()
+    overlay = next(block for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if "patches:" in block)
+    base = re.sub(r"https://\S+", os.path.relpath(KUSTOMIZE, tmp_path.resolve()), overlay)
+    (tmp_path / "kustomization.yaml").write_text(base)
+    built = subprocess.run(["kubectl", "kustomize", str(tmp_path)], capture_output=True, text=True, check=True).stdout
+    deployment = next(each for each in yaml.safe_load_all(built) if each["kind"] == "Deployment")
+    operator = deployment["spec"]["template"]["spec"]["containers"][0]
+    settings = parse(operator["args"], {})
+    assert settings.plan_in_operator_for == ("streaming",)
+    assert settings.workspaces_below == "s3://lake/backfills"
+    assert settings.jobs == 2, "what the manifests say stays"
+    assert operator["image"] == "your.registry/backfill-operator:1.0.0"

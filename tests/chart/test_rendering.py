@@ -88,6 +88,20 @@ def test_by_default_the_operator_is_that_of_the_plain_manifests() -> None:
     assert jobs == {name: value for name, value in plain_jobs.items() if name != "image"}
 
 
+def test_the_plain_manifests_have_everything_that_the_chart_makes_by_default() -> None:
+    deploy = CHART.parents[1] / "deploy"
+    files = (*deploy.glob("kustomize/*.yaml"), *deploy.glob("rbac/*.yaml"), *(CHART.parents[1] / "crds").glob("*.yaml"))
+    plain = [each for file in files for each in yaml.safe_load_all(file.read_text())]
+    manifests = rendered({"scope": "Cluster"})
+    of_tests = {"Pod"}
+    assert {each["kind"] for each in manifests} - of_tests <= {each["kind"] for each in plain}
+    for kind in ("Service", "PodDisruptionBudget"):
+        ours, theirs = (one(found, kind)["spec"] | {"selector": None} for found in (manifests, plain))
+        assert ours == theirs
+    chart, kustomize = (one(found, "NetworkPolicy")["spec"]["ingress"] for found in (manifests, plain))
+    assert chart[:1] == kustomize, "the other one lets helm's test ask for readiness"
+
+
 def test_values_reach_the_operator() -> None:
     values = VARIANTS["one namespace"] | {
         "workspace": {"uri": "s3://lake/work", "below": "s3://lake/work"},
