@@ -5,23 +5,26 @@ With the first one come its limits, and the catalogs of a job for others: creden
 where other processes could read them.
 """
 
+import logging
 import os
 import resource
 import socket
 import sys
-import traceback
+import threading
+import warnings
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
 from backfill.api.catalogs import GivenCatalog
-from backfill.api.errors import BackfillError, first_line
+from backfill.api.errors import BackfillError
 from backfill.controller.frames import Frames
 from backfill.controller.isolation import confine_to_files, keep_memory_private
 from backfill.controller.job_codec import job_of, message_parts
 from backfill.controller.jobs import Job, OnProgress
 from backfill.controller.messages import Message, redacted
 from backfill.controller.redaction import Redactor, redactor
+from backfill.planning.failures import reason, trace
 
 _RESERVED_BYTES = 2 * 2**30
 """PyArrow's allocator and PyIceberg's threads reserve 1.3 GB of addresses that they may never fill, and a limit counts them:
@@ -56,12 +59,12 @@ def do(job: Job, on_progress: OnProgress) -> Message:
         return Message("Done", result=job.run(on_progress))
     except BackfillError as error:
         return Message("Failed", error=error)
-    except MemoryError:
-        traceback.print_exc()
+    except MemoryError as error:
+        _print_trace(error)
         return Message("OutOfMemory")
     except Exception as error:
-        traceback.print_exc()
-        return Message("Broken", cause=f"{type(error).__name__}: {first_line(error)}")
+        _print_trace(error)
+        return Message("Broken", cause=f"{type(error).__name__}: {reason(error)}")
 
 
 def _telling(frames: Frames, job: Job) -> OnProgress:
@@ -79,11 +82,24 @@ def _confine(parts: dict[str, Any]) -> Redactor:
     from backfill.planning.store_relay import listen_on
 
     listen_on(listener)
-
+    _keep_libraries_quiet()
     catalogs = {name: GivenCatalog(given["properties"], given["own"]) for name, given in parts["catalogs"].items()}
     addresses = tuple(ip_network(network) for network in parts["addresses"])
     work_for_others(catalogs, directories, addresses, tuple(parts["refused"]))
     return redactor(catalogs, os.environ)
+
+
+def _keep_libraries_quiet() -> None:
+    """What they log, warn of and raise in threads may repeat what a server has answered."""
+    logging.getLogger().addHandler(logging.NullHandler())
+    logging.getLogger("backfill").addHandler(logging.StreamHandler())
+    warnings.simplefilter("ignore")
+    threading.excepthook = lambda failed: _print_trace(failed.exc_value)
+
+
+def _print_trace(error: BaseException | None) -> None:
+    if error is not None:
+        sys.stderr.write(trace(error))
 
 
 def _work_in_time() -> None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, Protocol, Self
 from pydantic import Field
 
 from backfill.api.backfill import Backfill, BackfillSpec, Output, OutputStatus, Publish, Window
-from backfill.api.errors import BackfillError, BadInput, PlanCorrupt, Problem, first_line
+from backfill.api.errors import BackfillError, BadInput, PlanCorrupt, Problem
+from backfill.planning.failures import reason
 from backfill.planning.plan import PlanHeader, plan_directory, read_header
 from backfill.planning.progress import PlanningProgress
 from backfill.planning.workspace import Workspace
@@ -176,7 +177,7 @@ class RecoverJob:
         except FileNotFoundError:
             raise PlanCorrupt(f"it is not in {directory.uri} either") from None
         except ValueError as error:
-            raise PlanCorrupt(f"in {directory.uri} it can not be read either: {first_line(error)}") from error
+            raise PlanCorrupt(f"in {directory.uri} it can not be read either: {reason(error)}") from error
         if header.plan_id != self.plan_id:
             raise PlanCorrupt(f"{directory.uri} holds plan {header.plan_id}")
         return header

@@ -17,6 +17,7 @@ from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, TableUp
 from pyiceberg.table.update.snapshot import _SnapshotProducer
 
 from backfill.api.errors import BackfillError
+from backfill.planning.failures import reason
 
 _GIVE_UP_AFTER_SECONDS = 300.0
 _FIRST_WAIT_SECONDS = 0.05
@@ -46,7 +47,7 @@ def commit_once(table: Table, try_commit: Callable[[], None], done: Callable[[Ta
             if not changed and not done(table.metadata):
                 raise
             if time.monotonic() > give_up_at and not done(table.metadata):
-                raise BackfillError(f"table {'.'.join(table.name())} changed before every commit to it: {error}") from error
+                raise BackfillError(f"table {'.'.join(table.name())} changed before every commit: {reason(error)}") from error
         time.sleep(wait * random.uniform(0.5, 1.0))
         wait = min(wait * 2, _LONGEST_WAIT_SECONDS)
     return False

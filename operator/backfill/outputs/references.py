@@ -12,7 +12,8 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import Record
 
-from backfill.api.errors import UnknownReferences, first_line
+from backfill.api.errors import UnknownReferences
+from backfill.planning.failures import reason
 
 _READERS = 8
 
@@ -139,5 +140,5 @@ def _live_files(io: FileIO, path: str) -> Iterator[str]:
 
 def _unknown(table: Table, what: str, error: Exception) -> UnknownReferences:
     return UnknownReferences(
-        f"the files that table {'.'.join(table.name())} uses are unknown, since {what} cannot be read: {first_line(error)}"
+        f"the files that table {'.'.join(table.name())} uses are unknown, since {what} cannot be read: {reason(error)}"
     )

@@ -8,10 +8,10 @@ import pyarrow as pa
 from pyiceberg.exceptions import ResolveError
 from pyiceberg.table import FileScanTask, Table
 
-from backfill.api.errors import first_line
 from backfill.outputs.replaced import any_inside, read_rows
 from backfill.outputs.row_digests import RowsDigest, digest
 from backfill.outputs.window import Share, WindowRows
+from backfill.planning.failures import reason
 
 _READERS = 8
 _LASTING = (FileNotFoundError, ValueError, TypeError, NotImplementedError, ResolveError, pa.ArrowException)
@@ -92,4 +92,4 @@ def _counts(files: _Files) -> Counter[_FileKey]:
 
 
 def _why(error: Exception) -> str:
-    return "it has equality deletes there" if "equality deletes" in str(error) else first_line(error)
+    return "it has equality deletes there" if "equality deletes" in str(error) else reason(error)

@@ -16,7 +16,7 @@ import requests.adapters
 import requests.sessions
 
 from backfill.planning.connections import require_peer
-from backfill.planning.reach import limited
+from backfill.planning.reach import BadAnswer, limited
 
 CONNECT_SECONDS: Final = 10.0
 """For a connection, with its TLS handshake."""
@@ -27,10 +27,6 @@ ANSWER_SECONDS: Final = 120.0
 MOST_ANSWER_BYTES: Final = 256 * 2**20
 """Of one answer, as it is sent: several times the largest metadata of a table."""
 _MOST_REDIRECTS: Final = 5
-
-
-class BadAnswer(Exception):  # noqa: N818 - what came, or did not
-    """A server does not answer as servers do. ``str()`` says how, and repeats nothing of it."""
 
 
 @cache
@@ -77,13 +73,15 @@ class _Piecewise(io.RawIOBase):
 
     def readinto(self, buffer: Any, /) -> int | None:
         left = self._deadline - time.monotonic()
-        if left <= 0:
-            raise BadAnswer(f"{self._server} has not answered completely in {ANSWER_SECONDS:,.0f} s")
-        self._connection.settimeout(min(left, self._connection.gettimeout() or SILENT_SECONDS))
         try:
+            if left <= 0:
+                raise TimeoutError
+            self._connection.settimeout(min(left, SILENT_SECONDS))
             count = self._raw.readinto(buffer)
         except TimeoutError:
-            raise BadAnswer(f"{self._server} has sent nothing for {self._connection.gettimeout():,.0f} s") from None
+            whole = f"{self._server} has not answered completely in {ANSWER_SECONDS:,.0f} s"
+            silent = f"{self._server} has sent nothing for {SILENT_SECONDS:,.0f} s"
+            raise BadAnswer(whole if left <= SILENT_SECONDS else silent) from None
         self._left -= count or 0
         if self._left < 0:
             raise BadAnswer(f"{self._server} answers with more than {MOST_ANSWER_BYTES // 2**20:,} MiB")
@@ -112,7 +110,6 @@ def _wait(connection: Any) -> None:
         poll.register(connection.fileno(), select.POLLIN if state == POLL_READ else select.POLLOUT)
         left = min(deadline - time.monotonic(), seconds)
         if left <= 0 or not poll.poll(left * 1000):
-            connection.close()
             raise BadAnswer(f"the database has not answered in {seconds:,.0f} s")
         require_peer(connection.fileno())  # libpq sends something only when it is asked for the state
         state = connection.poll()

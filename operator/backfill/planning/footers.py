@@ -14,7 +14,7 @@ from pyiceberg.io import InputStream
 from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import NameMapping
 
-from backfill.api.errors import first_line
+from backfill.planning.failures import reason
 from backfill.planning.files import UNKNOWN, ColumnRef, SourceFiles
 from backfill.planning.iceberg.values import partition_values
 from backfill.planning.iceberg.written import Columns, Written, columns_of, has_field_ids, misfits, misfits_of, path_to
@@ -81,7 +81,7 @@ def read_footers(files: SourceFiles, rows: Iterable[int]) -> Iterator[tuple[RowG
                 return tuple(_without_column(metadata, files.column, columns, files.arrival_without(row)))
             return tuple(_with_column(metadata, found[-1].leaf, files.column.ticks))
         except (OSError, pa.ArrowException) as error:
-            return Unreadable(f"{path} can not be read: {first_line(error)}")
+            return Unreadable(f"{path} can not be read: {reason(error)}")
 
     remaining = iter(rows)
     with ThreadPoolExecutor(_READERS) as pool:
@@ -107,7 +107,7 @@ def unreadable_files(
                 given = partition_values(schema, file.partition)
                 return problem or unfit(path, parquet.schema_arrow, schema, mapping, given)
         except (OSError, pa.ArrowException) as error:
-            return Unreadable(f"{path} can not be read: {first_line(error)}")
+            return Unreadable(f"{path} can not be read: {reason(error)}")
 
     with ThreadPoolExecutor(_READERS) as pool:
         yield from filter(None, pool.map(check, files))

@@ -12,6 +12,10 @@ class OutOfReach(ValueError):  # noqa: N818 - what it is for whoever asked
     """Something that this process does not do for others. ``str()`` says what and why, and repeats nothing of a server."""
 
 
+class BadAnswer(Exception):  # noqa: N818 - what came, or did not
+    """A server does not answer as servers do. ``str()`` says how, and repeats nothing of it."""
+
+
 class _Limits:
     """The directories that may be used; None: all."""
 

@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from backfill.api.errors import InvalidPlanInput, Problem, first_line
+from backfill.api.errors import InvalidPlanInput, Problem
 from backfill.planning.bounds import unreadable_files
+from backfill.planning.failures import reason
 from backfill.planning.files import Bools, ColumnRef, Int64s, SourceFiles
 from backfill.planning.footers import open_parquet, unfit_columns, unidentified
 from backfill.planning.iceberg.written import Columns, Written, columns_of, path_to
@@ -142,7 +143,7 @@ class _Reader:
                 with self._files.open(path) as stream:
                     yield from self._rows_of_file(number, path, open_parquet(stream))
             except (OSError, pa.ArrowException) as error:
-                message = f"{path} of {self._files.source.table} can not be read: {first_line(error)}"
+                message = f"{path} of {self._files.source.table} can not be read: {reason(error)}"
                 raise InvalidPlanInput(Problem(f"{self._field}.table", message)) from error
 
     def _rows_of_file(self, number: int, path: str, file: pq.ParquetFile) -> Iterator[_Rows]:

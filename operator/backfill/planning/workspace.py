@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from backfill.api.backfill import Backfill
 from backfill.api.errors import Problem
 from backfill.api.locations import LOCATION_FORM, is_local, is_plain
+from backfill.planning.failures import reason
 from backfill.planning.reach import require_local
 from backfill.planning.unlinked import UnlinkedPath
 
@@ -107,7 +108,7 @@ class Workspace:
         except (OSError, ValueError) as error:
             fix = "name a directory or an object store prefix that can be written to, and check its credentials"
             away = isinstance(error, OSError)  # a store that does not answer may be back in a moment
-            return [Problem("spec.workspace", f"{self.uri} can not be written to: {error}", fix, may_pass=away)]
+            return [Problem("spec.workspace", f"{self.uri} can not be written to: {reason(error)}", fix, may_pass=away)]
         return []
 
     def remove(self) -> None:

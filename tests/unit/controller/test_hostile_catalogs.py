@@ -164,6 +164,76 @@ def test_a_secret_is_taken_only_with_properties_that_reach_nothing_of_the_operat
     assert said in f"{wrong.name} {wrong.why}"
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "PY-IO-IMPL",
+            "Py-Io-Impl",
+            " py-io-impl",
+            "py-io-impl ",
+            "py-io-impl\n",
+            "py_io_impl",
+            "py\u2010io\u2010impl",
+            "io-impl",
+        ),
+        *(
+            "py-catalog-impl",
+            "catalog-impl",
+            "rest.py-catalog-impl",
+            "catalog.lake.py-catalog-impl",
+            "S3.Endpoint",
+            "s3.ENDPOINT",
+        ),
+        *(
+            "s\N{FULLWIDTH DIGIT THREE}.endpoint",
+            "\N{LATIN SMALL LETTER LONG S}3.endpoint",
+            "s3..endpoint",
+            ".s3.endpoint",
+            "URI",
+        ),
+        *("auth", "auth.type", "auth.impl", "auth.custom.impl", "auth.google.credentials_path", "auth.entra.token_file_path"),
+        *(
+            "rest.auth.type",
+            "rest.auth.oauth2.impl",
+            "rest.authorization",
+            "auth.manager",
+            "botocore_session",
+            "botocore-session",
+        ),
+        *("s3.signer.impl", "s3.signer.", "s3.signer.properties", "s3.proxy-uri", "s3.profile-name", "glue.profile-name", "echo"),
+        *("header.authorization", "header.X-Forwarded-For", "header.host", "header.", "header.x-iceberg-access-delegation.impl"),
+        *(
+            "http_proxy",
+            "HTTPS_PROXY",
+            "proxies",
+            "ssl.client.cert",
+            "ssl.cabundle",
+            "DEFAULT_SCHEME",
+            "DEFAULT_NETLOC",
+            "hf.endpoint",
+        ),
+        *(
+            "hive.kerberos-authentication",
+            "write.py-location-provider.impl",
+            "adls.sas-token",
+            "downcast-ns-timestamp-to-us-on-write",
+            "",
+        ),
+    ],
+)
+def test_a_name_that_is_nearly_on_the_list_is_not_taken(name: str) -> None:
+    found = [wrong.name for wrong in refused({"type": "rest", "uri": "https://catalog", name: "x"})]
+    assert (found == [name]) is (name != "adls.sas-token")
+
+
+@pytest.mark.parametrize(
+    "kind", ["REST ", "bigquery", "in_memory", "noop", "custom", "rest\n", "\N{LATIN SMALL LETTER LONG S}ql"]
+)
+def test_no_other_type_of_catalog_is_opened(kind: str) -> None:
+    assert [wrong.name for wrong in refused({"type": kind, "uri": "https://catalog"})] == ["type"]
+
+
 def test_secrets_that_people_have_are_taken() -> None:
     s3 = {"s3.endpoint": "https://store", "s3.access-key-id": "a", "s3.secret-access-key": "b", "warehouse": "s3://lake"}
     database = "postgresql+psycopg2://iceberg:p%40ss@db-1,db-2:5432/iceberg?sslmode=verify-full&sslrootcert=system"
@@ -196,12 +266,33 @@ def test_neither_secret_nor_catalog_has_files_of_the_operator_read(
         "hdfs": f"hdfs://name{secret}",
         "fsspec": f"file://{secret}",
     }
+    chains = (
+        "simplecache::file://",
+        "filecache::file://",
+        "blockcache::",
+        "zip://x::file://",
+        "reference://",
+        "local://",
+        "memory://",
+    )
+    others = (
+        "hf://",
+        "github://o:r@main",
+        "http://127.0.0.1",
+        "ftp://h",
+        "sftp://h",
+        "dask://h",
+        "git://",
+        "data:,",
+    )
+    places |= {f"scheme-{number}": f"{begin}{secret}" for number, begin in enumerate((*chains, *others))}
+    places |= {f"fsspec-{name}": place for name, place in places.items() if name.startswith("scheme")}
     catalogs: dict[str, Mapping[str, str]] = {
         "database": {"type": "sql", "uri": f"sqlite:///{tmp_path}/any.db"},
         "relative": {"type": "sql", "uri": "sqlite:///any.db"},
     }
     for name, place in places.items():
-        catalog = hostile(config={"py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO"} if name == "fsspec" else {})
+        catalog = hostile(config={"py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO"} if "fsspec" in name else {})
         for snapshot in catalog.metadata["snapshots"]:
             snapshot["manifest-list"] = place
         catalogs[name] = catalog.properties
@@ -211,7 +302,8 @@ def test_neither_secret_nor_catalog_has_files_of_the_operator_read(
     found: dict[str, str] = json.loads(ended.stdout)
     assert set(found) == set(catalogs), ended.stderr
     for name, said in found.items():
-        assert ("locations are not opened" if name == "hdfs" else "on the operator's own disk") in said, name
+        other = name == "hdfs" or "scheme" in name
+        assert ("locations are not opened" if other else "on the operator's own disk") in said, (name, said)
     assert not (tmp_path / "any.db").exists()
 
 

@@ -1,9 +1,12 @@
 """What is wrong where a catalog can not be opened: properties, which no waiting mends, or a server that may answer later."""
 
+from urllib.parse import urlsplit
+
 from backfill.api.catalogs import catalog_variables
-from backfill.api.errors import Problem, first_line
+from backfill.api.errors import Problem
 from backfill.api.problems import did_you_mean
-from backfill.planning.reach import OutOfReach
+from backfill.planning.failures import reason
+from backfill.planning.reach import OutOfReach, limited
 
 _NEED_URI = (None, "rest", "hive", "sql")
 _INFERRED = ("http", "thrift", "sqlite", "postgresql")
@@ -24,7 +27,7 @@ def catalog_problem(name: str, field: str, error: Exception) -> Problem:
         key, what, fix = wrong
         message = f"catalog {name} can not be opened: its property {key} {what}"
         return Problem("", message, "; ".join(filter(None, (fix, _correct(name, key)))))
-    message = f"catalog {name} can not be opened: {first_line(error)}"
+    message = f"catalog {name} can not be opened{_at(properties)}: {reason(error)}"
     return Problem("", message, _correct(name, "uri"), may_pass=not lasts(error))
 
 
@@ -62,10 +65,16 @@ def _wrong_property(properties: dict[str, str], error: Exception) -> tuple[str, 
     if kind is None and not uri.startswith(_INFERRED):
         return "type", "is missing, and the uri does not tell it", choice
     if isinstance(error, (ImportError, NotInstalledError)):
-        return "type" if kind else "uri", f"needs a package that is not installed: {first_line(error)}", ""
+        return "type" if kind else "uri", f"needs a package that is not installed: {reason(error)}", ""
     if isinstance(error, (MissingSchema, InvalidSchema, InvalidURL, ArgumentError)):
         return "uri", f"is no address of such a catalog ({type(error).__name__})", ""
     return None
+
+
+def _at(properties: dict[str, str]) -> str:
+    """Its server, where an error says no more than its kind."""
+    host = urlsplit(properties.get("uri", "")).hostname if limited() else None
+    return f" at {host} (property uri)" if host else ""
 
 
 def _correct(name: str, key: str) -> str:

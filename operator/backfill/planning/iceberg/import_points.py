@@ -20,6 +20,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.table.locations import LocationProvider
 
 from backfill.planning.iceberg.properties import FILE_IOS, RETRY_STRATEGIES
+from backfill.planning.reach import OutOfReach
 
 
 class _Guard:
@@ -60,7 +61,7 @@ def _guard(
 
 def _check(name: str, wanted: str, kind: type) -> None:
     if _Guard.strict:
-        raise ValueError(f"{name} is {wanted}, and code that a property names is not loaded here")
+        raise OutOfReach(f"{name} is {wanted}, and code that a property names is not loaded here")
     module, _, attribute = wanted.rpartition(".")
     try:
         found = getattr(importlib.import_module(module), attribute) if module else None

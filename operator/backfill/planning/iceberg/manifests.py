@@ -33,6 +33,7 @@ from pyiceberg.types import IntegerType, LongType, TimestampNanoType
 from pyiceberg.utils.schema_conversion import LOGICAL_FIELD_TYPE_MAPPING
 
 from backfill.api.errors import InvalidPlanInput, Problem
+from backfill.planning.failures import reason
 from backfill.planning.files import UNKNOWN, ColumnRef, PartitionValues, SourceFiles, column_ref, timestamp_column
 from backfill.planning.iceberg.deletes import DeleteIndex
 from backfill.planning.iceberg.filters import in_range
@@ -273,7 +274,7 @@ class ManifestScan:
         return InvalidPlanInput(
             Problem(
                 f"{self._pinned.field}.table",
-                f"metadata file {path} of {self._pinned.source.table} can not be read: {error}",
+                f"metadata file {path} of {self._pinned.source.table} can not be read: {reason(error)}",
                 "check the store's credentials; if the file is gone, choose a newer snapshot",
             )
         )

@@ -145,7 +145,8 @@ def named_servers(properties: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _listed(name: str, names: frozenset[str]) -> bool:
-    return name.lower() in names or name.lower().startswith(_SAS_TOKEN)
+    """Names are taken as PyIceberg takes them, letter by letter; only those of headers have no case."""
+    return (name.lower() if name.startswith("header.") else name) in names or name.startswith(_SAS_TOKEN)
 
 
 def _wrong_values(properties: Mapping[str, str]) -> Iterator[Refused]:

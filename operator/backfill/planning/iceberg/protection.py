@@ -6,6 +6,7 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 
 from backfill.api.errors import InvalidPlanInput, Problem
+from backfill.planning.failures import reason
 from backfill.planning.iceberg.tables import Catalogs
 from backfill.planning.plan import SourceInput
 
@@ -28,7 +29,7 @@ def protect(source: SourceInput, tag: str, field: str) -> None:
         except CommitFailedException:
             continue
         except Exception as error:  # catalogs raise whatever their client library raises
-            message = f"the snapshot of {source.table} can not be held with a tag: {error}"
+            message = f"the snapshot of {source.table} can not be held with a tag: {reason(error)}"
             fix = "give the controller write permission on the table, or set snapshot.protect to false"
             raise InvalidPlanInput(Problem(f"{field}.snapshot.protect", message, fix)) from error
         return

@@ -13,8 +13,9 @@ from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyiceberg.types import IntegerType, LongType, NestedField
 
 from backfill.api.backfill import Source
-from backfill.api.errors import InvalidPlanInput, Problem, first_line
+from backfill.api.errors import InvalidPlanInput, Problem
 from backfill.api.quantities import format_time, to_us
+from backfill.planning.failures import reason
 from backfill.planning.iceberg.catalog_problems import catalog_problem, lasts
 from backfill.planning.iceberg.catalogs import open_catalog
 from backfill.planning.iceberg.filters import check_filters, row_filter
@@ -61,7 +62,7 @@ class Catalogs:
             raise InvalidPlanInput(
                 Problem(
                     field,
-                    f"table {name} can not be loaded: {first_line(error)}",
+                    f"table {name} can not be loaded: {reason(error)}",
                     "check the catalog and its credentials",
                     may_pass=not lasts(error),
                 )
