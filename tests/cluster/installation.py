@@ -84,7 +84,7 @@ class Installation:
         """What happened, for a test that failed."""
         told = (
             ("get", "pods", "--output", "wide"),
-            ("logs", "--selector", "app.kubernetes.io/component=operator", "--tail", "80", "--prefix"),
+            ("logs", "--selector", "app.kubernetes.io/component=operator", "--all-containers", "--tail", "80", "--prefix"),
         )
         own = [self.cluster.tell(self.namespace, *words) for words in told]
         return "\n".join((*own, *(team.story() for team in self.teams)))
