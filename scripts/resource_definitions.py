@@ -5,7 +5,7 @@ from pathlib import Path
 
 import yaml
 
-from backfill.api.crd import backfill_definition, job_report_definition, split_assignment_definition
+from backfill.crd.definitions import backfill_definition, job_report_definition, split_assignment_definition
 
 TARGET = Path(__file__).parents[1] / "crds"
 HEADER = "# Generated from the models in operator/backfill/api by `make generate`.\n"

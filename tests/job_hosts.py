@@ -7,9 +7,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from backfill.controller.kubernetes.jobs_container import JobsContainer
+from backfill.controller.manager.jobs_container import JobsContainer
 
-PROGRAM = "backfill.controller.job_host"
+PROGRAM = "backfill.controller.jobs.host"
 
 
 class HostedPlace(JobsContainer):

@@ -18,7 +18,7 @@ from pyiceberg.catalog import Catalog
 
 from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType, Reason, find_condition
-from backfill.controller.store import LocalStore
+from backfill.controller.local.store import LocalStore
 from waiting import eventually
 
 FAKE_CLI = Path(__file__).parent / "unit" / "controller" / "fake_cli.py"

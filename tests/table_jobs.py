@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from backfill.api.backfill import BackfillSpec
 from backfill.api.catalogs import catalog_variables
-from backfill.controller.jobs import Job, JobState, PlanJob
+from backfill.controller.jobs.kinds import Job, JobState, PlanJob
 from backfill.planning.plan import PlanHeader
 from backfill.planning.planner import make_plan
 from backfill.planning.workspace import Workspace
@@ -84,8 +84,8 @@ def ended(runner: Any, job: Job) -> JobState:
 
 def job_processes() -> set[int]:
     """The processes of this test's jobs, its own children and those of its hosts."""
-    hosts = _children("backfill.controller.job_host", {os.getpid()})
-    return _children("backfill.controller.job_main", {os.getpid(), *hosts})
+    hosts = _children("backfill.controller.jobs.host", {os.getpid()})
+    return _children("backfill.controller.jobs.process_main", {os.getpid(), *hosts})
 
 
 def _children(module: str, parents: set[int]) -> set[int]:

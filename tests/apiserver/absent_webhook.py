@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from backfill.controller.kubernetes.client import Cluster
-from backfill.controller.kubernetes.resources import Resource
+from backfill.kube.client import Cluster
+from backfill.kube.resources import Resource
 from waiting import eventually
 
 WEBHOOK: Final = "away.example.com"

@@ -106,7 +106,7 @@ def mortal_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> MortalRuns:
     """Runs under operators of this process that can be killed at any write; no write waits for another one."""
-    monkeypatch.setattr("backfill.controller.kubernetes.cases.PROGRESS_SECONDS", 0.0)
+    monkeypatch.setattr("backfill.controller.manager.wiring.PROGRESS_SECONDS", 0.0)
     return MortalRuns(admin, cluster_admin, proxy, namespace, clicks, tmp_path)
 
 

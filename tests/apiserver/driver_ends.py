@@ -10,9 +10,9 @@ from typing import Any
 from kubeconfigs import address_and_ca, token_of
 from rest import SPLIT_ASSIGNMENTS, Manifest, Rest
 
-from backfill.api.split_assignment import QueryProgress, SourceProgress, SplitAssignmentStatus
-from backfill.runtime.api_server import ApiServer, Connection
-from backfill.runtime.kubernetes_channel import KubernetesChannel, Timing
+from backfill.protocol.split_assignment import QueryProgress, SourceProgress, SplitAssignmentStatus
+from backfill.runtime.agent.api_server import ApiServer, Connection
+from backfill.runtime.agent.kubernetes_channel import KubernetesChannel, Timing
 from backfill.runtime.settings import RuntimeSettings
 from waiting import eventually
 

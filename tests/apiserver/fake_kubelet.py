@@ -13,8 +13,8 @@ from unittest.mock import patch
 
 from rest import Manifest, Rest
 
-from backfill.controller.kubernetes import job
-from backfill.controller.kubernetes.job_pod import JOB_DIRECTORY, JOB_LABEL
+from backfill.controller.cluster.job_pods import main as job
+from backfill.controller.cluster.job_pods.manifests import JOB_DIRECTORY, JOB_LABEL
 from waiting import eventually
 
 _LOOK_SECONDS = 0.1
@@ -45,7 +45,7 @@ class FakeKubelet:
 
     def run(self, pod: Manifest) -> "subprocess.CompletedProcess[str]":
         """Runs the pod's program to its end."""
-        command = [sys.executable, "-m", "backfill.controller.kubernetes.job"]
+        command = [sys.executable, "-m", "backfill.controller.cluster.job_pods.main"]
         environment = self._environment(pod)
         return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
 

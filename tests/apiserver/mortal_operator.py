@@ -9,19 +9,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
+from backfill.controller.cluster.job_pods.limit import PodPlaces
+from backfill.controller.cluster.job_pods.runner import JobPods
 from backfill.controller.interfaces import JobRunner
-from backfill.controller.jobs import Job, JobState
-from backfill.controller.kubernetes.cases import Caches, Cases
-from backfill.controller.kubernetes.events import Recorder
-from backfill.controller.kubernetes.job_pods import JobPods
-from backfill.controller.kubernetes.metrics import Metrics
-from backfill.controller.kubernetes.names import Key
-from backfill.controller.kubernetes.pod_places import PodPlaces
-from backfill.controller.kubernetes.pool import JobPool
-from backfill.controller.kubernetes.queue import WorkQueue
-from backfill.controller.kubernetes.transport import OnRequest
-from backfill.controller.kubernetes.turns import Turns
-from backfill.controller.kubernetes.watching import Login, Relisting
+from backfill.controller.jobs.kinds import Job, JobState
+from backfill.controller.jobs.pool import JobPool
+from backfill.controller.manager.events import Recorder
+from backfill.controller.manager.metrics import Metrics
+from backfill.controller.manager.reconciles import Turns
+from backfill.controller.manager.watching import Login, Relisting
+from backfill.controller.manager.wiring import Caches, Cases
+from backfill.controller.manager.workqueue import WorkQueue
+from backfill.kube.names import Key
+from backfill.kube.transport import OnRequest
 
 _UNBOUNDED = 100_000
 

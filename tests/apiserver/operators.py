@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from backfill.controller.kubernetes.leader import LeaseTimes
+from backfill.controller.manager.leader_election import LeaseTimes
 from waiting import eventually
 
 TAKEOVER_SECONDS = 20
@@ -41,7 +41,7 @@ class OperatorProcess:
         self.log_file = folder / (f"{name}-{life}.log" if life else f"{name}.log")
         self.port = _free_port()
         port = str(self.port)
-        command = [sys.executable, "-m", "backfill.controller.kubernetes", "--identity", name]
+        command = [sys.executable, "-m", "backfill.controller.manager", "--identity", name]
         command += ["--kubeconfig", str(kubeconfig), "--namespaces", namespace, "--leader-election-namespace", namespace]
         command += ["--metrics-port", port, "--health-port", port, "--log-format", "json", *options]
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYICEBERG", "KUBE"))}

@@ -7,8 +7,8 @@ from typing import Any
 
 from rest import BACKFILLS, SPARK_APPLICATIONS, SPLIT_ASSIGNMENTS, Manifest, Rest
 
-from backfill.api.split_assignment import DRIVER_MANAGER
-from backfill.controller.kubernetes.names import child_name
+from backfill.kube.names import child_name
+from backfill.protocol.split_assignment import DRIVER_MANAGER
 from table_jobs import HOURS, Clicks
 from waiting import eventually
 

@@ -12,7 +12,7 @@ from rest import BACKFILLS, Answer, Manifest, Rest
 from samples import BACKFILL, rich_backfill
 
 from backfill.api.errors import InvalidManifest
-from backfill.api.manifest import load_manifests
+from backfill.api.manifests.backfill_manifest import load_manifests
 from backfill.api.quantities import format_duration, format_time
 
 ON_A_SERVER = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -2,7 +2,7 @@
 
 import apache_definition
 
-from backfill.controller.backends.apache import Apache
+from backfill.controller.children.apache import Apache
 
 WAITING = {"Submitted", "ScheduledToRestart", "DriverRequested"}
 RUNNING = {

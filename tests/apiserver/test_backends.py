@@ -13,17 +13,17 @@ from identities import ServiceAccountMaker, rule
 from rest import DEFINITIONS, Rest
 
 from backfill.api.backfill import Attempt, Backfill, BackfillStatus
-from backfill.controller.backends.apache import Apache
-from backfill.controller.backends.base import Launch
-from backfill.controller.backends.children import preview_launch
-from backfill.controller.backends.kubernetes import KubernetesBackend
-from backfill.controller.kubernetes.cache import Cache, labelled_key
-from backfill.controller.kubernetes.client import Cluster
-from backfill.controller.kubernetes.errors import Faltering
-from backfill.controller.kubernetes.names import owner_reference
-from backfill.controller.kubernetes.packed import packed
-from backfill.controller.kubernetes.plans import APPLICATION_KEY
-from backfill.controller.kubernetes.resources import CONFIG_MAP, POD, SECRET, SPARK_APPLICATION, Resource
+from backfill.controller.children.apache import Apache
+from backfill.controller.children.manifests import preview_launch
+from backfill.controller.cluster.driver import KubernetesBackend
+from backfill.controller.cluster.plan_config_map import APPLICATION_KEY
+from backfill.controller.driver import Launch
+from backfill.kube.cache import Cache, labelled_key
+from backfill.kube.client import Cluster
+from backfill.kube.errors import Faltering
+from backfill.kube.names import owner_reference
+from backfill.kube.packed import packed
+from backfill.kube.resources import CONFIG_MAP, POD, SECRET, SPARK_APPLICATION, Resource
 from spark_applications import APACHE, KUBEFLOW, Manifest, backfill_of, production
 from waiting import eventually
 

@@ -8,7 +8,7 @@ from samples import STATUS, changed, rich_backfill
 
 from backfill.api.backfill import Backfill
 from backfill.api.changes import MUTABLE_FIELDS, spec_difference
-from backfill.api.problems import read_json
+from backfill.api.manifests.problems import read_json
 
 MUTABLE: dict[str, Any] = {
     "suspend": False,

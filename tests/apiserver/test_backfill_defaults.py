@@ -11,7 +11,7 @@ from rest import BACKFILLS, Manifest, Rest
 from samples import BACKFILL, changed, rich_backfill
 
 from backfill.api.backfill import Backfill
-from backfill.api.problems import read_json
+from backfill.api.manifests.problems import read_json
 
 
 def documents() -> Iterator[tuple[str, Manifest]]:

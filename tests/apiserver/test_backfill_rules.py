@@ -7,7 +7,7 @@ from rest import BACKFILLS, SPLIT_ASSIGNMENTS, Rest
 from samples import ASSIGNMENT, BACKFILL, changed
 
 from backfill.api.errors import InvalidManifest
-from backfill.api.manifest import load_manifests
+from backfill.api.manifests.backfill_manifest import load_manifests
 
 OFFSETS = {"partitionColumn": "p", "offsetColumn": "o"}
 LIVE = {"kafka": {"topic": "t"}}

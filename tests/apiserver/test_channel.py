@@ -10,11 +10,11 @@ from proxy import CUT, Request, running_proxy
 from rest import BACKFILLS, SPLIT_ASSIGNMENTS, Manifest, Rest
 from samples import BACKFILL
 
-from backfill.api.split_assignment import SplitAssignmentSpec
-from backfill.controller.interfaces import ConflictError
-from backfill.controller.kubernetes.cache import Cache, own_key
-from backfill.controller.kubernetes.channel import KubernetesChannel
-from backfill.controller.kubernetes.client import Cluster
+from backfill.api.errors import ConflictError
+from backfill.controller.cluster.channel import KubernetesChannel
+from backfill.kube.cache import Cache, own_key
+from backfill.kube.client import Cluster
+from backfill.protocol.split_assignment import SplitAssignmentSpec
 
 WATERMARK = datetime(2021, 7, 11, tzinfo=UTC)
 

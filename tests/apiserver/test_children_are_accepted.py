@@ -6,7 +6,7 @@ import apache_definition
 import pytest
 from rest import DEFINITIONS, Rest
 
-from backfill.controller.backends.children import child_manifests, child_problems, preview_launch
+from backfill.controller.children.manifests import child_manifests, child_problems, preview_launch
 from spark_applications import APACHE, KUBEFLOW, Manifest, backfill_of, production
 from waiting import eventually
 

@@ -9,8 +9,8 @@ from proxy import Request, Response, running_proxy
 from rest import BACKFILLS, Manifest, Rest
 from samples import BACKFILL
 
-from backfill.controller.backends.pod_template import container_name
-from backfill.controller.kubernetes.names import attempt_labels
+from backfill.controller.children.pod_template import container_name
+from backfill.kube.names import attempt_labels
 
 pytestmark = pytest.mark.usefixtures("crds")
 

@@ -15,8 +15,8 @@ from told_status import Told, running, tell
 
 from backfill.api.conditions import ConditionType, Reason
 from backfill.cli.cluster.place import read
-from backfill.controller.kubernetes.client import Cluster
-from backfill.controller.kubernetes.plans import KubernetesPlans
+from backfill.controller.cluster.plan_config_map import KubernetesPlans
+from backfill.kube.client import Cluster
 
 pytestmark = pytest.mark.usefixtures("crds")
 

@@ -12,10 +12,9 @@ from kubernetes.config import ConfigException
 from proxy import CUT, Nth, Response, UnreliableProxy, refusal, running_proxy
 from rest import Manifest, Rest
 
-from backfill.api.errors import BackfillError
-from backfill.controller.interfaces import ConflictError
-from backfill.controller.kubernetes.client import Cluster
-from backfill.controller.kubernetes.errors import (
+from backfill.api.errors import BackfillError, ConflictError
+from backfill.kube.client import Cluster
+from backfill.kube.errors import (
     AlreadyExists,
     Expired,
     Forbidden,
@@ -25,7 +24,7 @@ from backfill.controller.kubernetes.errors import (
     Refused,
     Unreachable,
 )
-from backfill.controller.kubernetes.resources import BACKFILL, CONFIG_MAP, POD, Resource
+from backfill.kube.resources import BACKFILL, CONFIG_MAP, POD, Resource
 from waiting import eventually
 
 NAMESPACE = Resource("", "v1", "namespaces", namespaced=False)

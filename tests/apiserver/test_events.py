@@ -11,12 +11,12 @@ from samples import BACKFILL
 
 from backfill.api.backfill import Backfill, BackfillStatus
 from backfill.api.conditions import Condition, ConditionType, Reason
-from backfill.api.problems import read_json
-from backfill.controller.kubernetes.cache import Cache, own_key
-from backfill.controller.kubernetes.client import Cluster
-from backfill.controller.kubernetes.events import Recorder
-from backfill.controller.kubernetes.names import FINALIZER
-from backfill.controller.kubernetes.store import KubernetesStore
+from backfill.api.manifests.problems import read_json
+from backfill.controller.cluster.store import KubernetesStore
+from backfill.controller.manager.events import Recorder
+from backfill.kube.cache import Cache, own_key
+from backfill.kube.client import Cluster
+from backfill.kube.names import FINALIZER
 
 NOW = datetime(2021, 8, 1, tzinfo=UTC)
 

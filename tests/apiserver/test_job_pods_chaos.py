@@ -17,7 +17,7 @@ from rest import Manifest
 from roles import rules_of
 from written import CutWrite
 
-from backfill.controller.kubernetes.names import child_name
+from backfill.kube.names import child_name
 
 _IN_PODS = {"planning": {"runIn": "Pod"}}
 _LEAST_WRITES = 25
@@ -39,7 +39,7 @@ def undisturbed(mortal_runs: MortalRuns) -> MortalRun:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What failed is tried again at once."""
-    monkeypatch.setattr("backfill.controller.phases.work.FIRST_RETRY", timedelta(milliseconds=10))
+    monkeypatch.setattr("backfill.controller.decisions.job_retries.FIRST_RETRY", timedelta(milliseconds=10))
 
 
 def run_waiting(kubelet: FakeKubelet) -> None:

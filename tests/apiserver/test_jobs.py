@@ -16,18 +16,18 @@ from roles import rules_of
 
 from backfill.api.backfill import Backfill, PlanningOptions, PodResources
 from backfill.api.errors import BadInput
-from backfill.controller.job_codec import encode_progress
-from backfill.controller.jobs import Job, PlanJob, PlanResult
-from backfill.controller.kubernetes.cases import Caches
-from backfill.controller.kubernetes.client import Cluster
-from backfill.controller.kubernetes.credentials import catalog_credentials
-from backfill.controller.kubernetes.job_pod import JOB_LABEL, job_name, job_report
-from backfill.controller.kubernetes.job_pods import JobPods, PodJobs
-from backfill.controller.kubernetes.names import owner_reference
-from backfill.controller.kubernetes.pod_places import PodPlaces
-from backfill.controller.kubernetes.pool import JobPool, JobUsage
-from backfill.controller.kubernetes.resources import CONFIG_MAP, JOB_REPORT, POD
-from backfill.controller.kubernetes.watching import Login, Relisting, Watching
+from backfill.controller.cluster.credentials import catalog_credentials
+from backfill.controller.cluster.job_pods.limit import PodPlaces
+from backfill.controller.cluster.job_pods.manifests import JOB_LABEL, job_name, job_report
+from backfill.controller.cluster.job_pods.runner import JobPods, PodJobs
+from backfill.controller.jobs.codec import encode_progress
+from backfill.controller.jobs.kinds import Job, PlanJob, PlanResult
+from backfill.controller.jobs.pool import JobPool, JobUsage
+from backfill.controller.manager.watching import Login, Relisting, Watching
+from backfill.controller.manager.wiring import Caches
+from backfill.kube.client import Cluster
+from backfill.kube.names import owner_reference
+from backfill.kube.resources import CONFIG_MAP, JOB_REPORT, POD
 from backfill.planning.progress import PlanningProgress
 from backfill.planning.workspace import Workspace
 from table_jobs import PARALLELISM, Clicks, clicks_spec, ended

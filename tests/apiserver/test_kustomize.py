@@ -13,7 +13,7 @@ from resources import ROOT
 from rest import Manifest, Rest
 
 import missing
-from backfill.controller.kubernetes.settings import parse
+from backfill.controller.manager.options import parse
 
 KUSTOMIZE = ROOT / "deploy" / "kustomize"
 CORE = {"Namespace": "namespaces", "Service": "services", "ServiceAccount": "serviceaccounts"}

@@ -13,7 +13,7 @@ import pytest
 from mortal_run import MortalRun, MortalRuns, essence
 from rest import Manifest
 
-from backfill.controller.kubernetes.names import child_name
+from backfill.kube.names import child_name
 
 _LEAST_WRITES = 25
 

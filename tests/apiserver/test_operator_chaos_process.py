@@ -18,7 +18,7 @@ from roles import rules_of
 from weather import Weather, broken_watches, dropped_watches, lost_answers, refusals, stale_reads
 from written import Written, is_real_write
 
-from backfill.controller.kubernetes.names import child_name
+from backfill.kube.names import child_name
 from waiting import eventually
 
 _PATIENCE_SECONDS = 90

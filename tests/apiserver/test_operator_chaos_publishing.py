@@ -19,7 +19,7 @@ from pyiceberg.table import Table
 from rest import Manifest
 from written import CutWrite
 
-from backfill.controller.kubernetes.names import child_name
+from backfill.kube.names import child_name
 from backfill.outputs.doubled import PUBLISHED_FROM
 from backfill.outputs.result import Result
 from staged import stage_rows

@@ -10,7 +10,7 @@ from proxy import running_proxy
 from rest import BACKFILLS, Rest
 from samples import BACKFILL, changed
 
-from backfill.controller.kubernetes.leader import LeaseTimes
+from backfill.controller.manager.leader_election import LeaseTimes
 from waiting import eventually
 
 LEASES = "apis/coordination.k8s.io/v1/namespaces/{}/leases"

@@ -10,7 +10,7 @@ from played import PlayedRun
 from rest import BACKFILLS, Rest
 from samples import BACKFILL, CONDITION, STATUS, changed
 
-from backfill.controller.kubernetes.names import FINALIZER
+from backfill.kube.names import FINALIZER
 from table_jobs import HOURS
 from waiting import eventually
 

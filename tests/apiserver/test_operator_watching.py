@@ -9,10 +9,10 @@ from rest import BACKFILLS, DEFINITIONS, Manifest, Rest
 from samples import BACKFILL as SAMPLE
 from samples import changed
 
-from backfill.controller.kubernetes.cache import Cache, labelled_key, own_key
-from backfill.controller.kubernetes.names import BACKFILL_LABEL
-from backfill.controller.kubernetes.resources import BACKFILL, POD, Resource
-from backfill.controller.kubernetes.watching import Login, Relisting, Watched, Watching
+from backfill.controller.manager.watching import Login, Relisting, Watched, Watching
+from backfill.kube.cache import Cache, labelled_key, own_key
+from backfill.kube.names import BACKFILL_LABEL
+from backfill.kube.resources import BACKFILL, POD, Resource
 from waiting import eventually
 
 FOREIGN = "kopf.zalando.org/KopfFinalizerMarker"
@@ -69,7 +69,7 @@ def test_the_first_list_of_a_watch_is_asked_for_in_pages(
     admin: Rest, crds: None, namespace: str, cluster_admin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A list of thousands of objects at once takes memory that the operator does not have."""
-    monkeypatch.setattr("backfill.controller.kubernetes.watching._PAGE", 2)
+    monkeypatch.setattr("backfill.controller.manager.watching._PAGE", 2)
     for number in range(5):
         admin.create(BACKFILLS.format(namespace), minimal_backfill(f"b{number}")).expect()
     cache = Cache(own_key)

@@ -14,10 +14,10 @@ from samples import BACKFILL
 
 from backfill.api.backfill import Backfill, Overrides
 from backfill.api.errors import BackfillError, BadInput, PlanCorrupt
-from backfill.api.problems import read_json
-from backfill.controller.kubernetes.client import Cluster
-from backfill.controller.kubernetes.errors import Unreachable
-from backfill.controller.kubernetes.plans import KubernetesPlans, kept_application
+from backfill.api.manifests.problems import read_json
+from backfill.controller.cluster.plan_config_map import KubernetesPlans, kept_application
+from backfill.kube.client import Cluster
+from backfill.kube.errors import Unreachable
 from backfill.planning.plan import PlanHeader
 
 

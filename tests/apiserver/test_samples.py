@@ -8,8 +8,8 @@ import yaml
 from resources import ROOT
 from rest import BACKFILLS, SPARK_APPLICATIONS, Manifest, Rest
 
-from backfill.api.manifest import load_for_cluster
-from backfill.controller.backends.children import child_problems, render
+from backfill.api.manifests.backfill_manifest import load_for_cluster
+from backfill.controller.children.manifests import child_problems, render
 
 SAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 PATHS = {"Backfill": BACKFILLS, "SparkApplication": SPARK_APPLICATIONS, "ConfigMap": "api/v1/namespaces/{}/configmaps"}

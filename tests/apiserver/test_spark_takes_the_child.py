@@ -9,8 +9,8 @@ import pyspark
 import yaml
 from rest import Rest
 
-from backfill.api.settings import DriverSettings
-from backfill.controller.backends.children import child_manifests, preview_launch
+from backfill.controller.children.manifests import child_manifests, preview_launch
+from backfill.protocol.driver_settings import DriverSettings
 from spark_applications import KUBEFLOW, Manifest, backfill_of
 
 SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"

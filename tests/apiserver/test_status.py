@@ -10,8 +10,8 @@ from samples import ASSIGNMENT, BACKFILL
 from backfill.api.backfill import BackfillStatus
 from backfill.api.base import Model
 from backfill.api.conditions import ConditionType, Reason
-from backfill.api.problems import read_json
-from backfill.api.split_assignment import SplitAssignmentStatus
+from backfill.api.manifests.problems import read_json
+from backfill.protocol.split_assignment import SplitAssignmentStatus
 
 WORDS = {"table": "lake.ops.summary", "match": "99.9", "type": str(ConditionType.SUCCEEDED), "reason": str(Reason.FINISHED)}
 

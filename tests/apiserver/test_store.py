@@ -9,13 +9,12 @@ from rest import BACKFILLS, Manifest, Rest
 from samples import BACKFILL, changed
 
 from backfill.api.backfill import BackfillStatus
-from backfill.api.errors import BadInput, Problem
-from backfill.controller.decide import digest, finished
-from backfill.controller.interfaces import ConflictError
-from backfill.controller.kubernetes.cache import Cache, own_key
-from backfill.controller.kubernetes.client import Cluster
-from backfill.controller.kubernetes.names import FINALIZER
-from backfill.controller.kubernetes.store import KubernetesStore
+from backfill.api.errors import BadInput, ConflictError, Problem
+from backfill.controller.cluster.store import KubernetesStore
+from backfill.controller.decisions.decide import digest, finished
+from backfill.kube.cache import Cache, own_key
+from backfill.kube.client import Cluster
+from backfill.kube.names import FINALIZER
 
 WORKSPACE = {"spec.workspace": "s3://lake/backfills"}
 

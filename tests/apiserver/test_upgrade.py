@@ -11,8 +11,8 @@ from rest import BACKFILLS, SPLIT_ASSIGNMENTS, Manifest, Rest
 from samples import ASSIGNMENT, BACKFILL, STATUS, changed, rich_backfill
 
 from backfill.api.backfill import Backfill
-from backfill.api.problems import read_json
-from backfill.api.split_assignment import SplitAssignment
+from backfill.api.manifests.problems import read_json
+from backfill.protocol.split_assignment import SplitAssignment
 from waiting import eventually
 
 REPORT = {"attempt": 2, "heartbeat": "2021-08-01T00:00:00Z", "phase": "Running", "executors": 3}

@@ -12,9 +12,9 @@ from operator_world import NAMESPACES, SOURCES, STEP_ROWS, STEPS, Placed, header
 from rest import Rest
 from roles import rules_of
 
-from backfill.api.split_assignment import QueryProgress, SourceProgress, SplitAssignmentStatus
-from backfill.runtime.api_server import ApiServer, Connection
-from backfill.runtime.kubernetes_channel import KubernetesChannel, Timing
+from backfill.protocol.split_assignment import QueryProgress, SourceProgress, SplitAssignmentStatus
+from backfill.runtime.agent.api_server import ApiServer, Connection
+from backfill.runtime.agent.kubernetes_channel import KubernetesChannel, Timing
 
 _LOOK_SECONDS = 0.02
 _TASK_SECONDS = 8.0

@@ -11,11 +11,11 @@ from rest import BACKFILLS, SPARK_APPLICATIONS, SPLIT_ASSIGNMENTS, Manifest, Res
 
 from backfill.api.backfill import Backfill, OrderingPolicy
 from backfill.api.quantities import format_time, to_us
-from backfill.controller.backends.base import Launch
-from backfill.controller.backends.children import child_manifests
-from backfill.controller.kubernetes.names import FINALIZER, backfill_labels, child_name, owner_reference
-from backfill.controller.kubernetes.packed import packed
-from backfill.controller.kubernetes.plans import APPLICATION_KEY, HEADER_KEY, config_map_name
+from backfill.controller.children.manifests import child_manifests
+from backfill.controller.cluster.plan_config_map import APPLICATION_KEY, HEADER_KEY, config_map_name
+from backfill.controller.driver import Launch
+from backfill.kube.names import FINALIZER, backfill_labels, child_name, owner_reference
+from backfill.kube.packed import packed
 from backfill.planning.plan import PlanHeader, PlanInputs, Proof, SourceInput, SourceTotals
 from backfill.planning.workspace import Workspace
 

@@ -22,12 +22,12 @@ from backfill.api.quantities import from_us
 from backfill.planning.plan import plan_directory
 from backfill.planning.planner import make_plan
 from backfill.planning.workspace import Workspace
-from backfill.runtime.plans import columns_used
-from backfill.runtime.release import Release, release_path, write_release
+from backfill.runtime.queries.logical_plan import columns_used
 from backfill.runtime.settings import RuntimeSettings
-from backfill.runtime.source import source_frame
-from backfill.runtime.used_columns import add_used_columns, used_columns_path
-from backfill.runtime.warm_up import warm_up
+from backfill.runtime.source.data_source import source_frame
+from backfill.runtime.source.release_file import Release, release_path, write_release
+from backfill.runtime.source.used_columns import add_used_columns, used_columns_path
+from backfill.runtime.source.warm_up import warm_up
 
 
 def bench_spec(steps: int) -> BackfillSpec:

@@ -11,8 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from backfill.api.backfill import Attempt
 from backfill.api.conditions import Reason
-from backfill.controller.kubernetes.metrics import Metrics, state_of
-from backfill.controller.kubernetes.pool import JobUsage
+from backfill.controller.jobs.pool import JobUsage
+from backfill.controller.manager.metrics import Metrics, state_of
 from helm_chart import CHART, MONITORED, one, rendered
 
 RUNBOOKS = CHART.parents[1] / "docs" / "runbooks.md"

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 import backfill
-from backfill.controller.kubernetes.settings import parse
+from backfill.controller.manager.options import parse
 from helm_chart import CHART, VARIANTS, Manifest, Values, containers, helm, one, operator_arguments, rendered, template
 
 ENVIRONMENT = {"POD_NAMESPACE": "backfill-operator", "POD_NAME": "backfill-operator-0"}

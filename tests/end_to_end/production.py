@@ -14,7 +14,7 @@ from pyiceberg.catalog import Catalog
 
 import backfill
 from backfill.api.backfill import Backfill
-from backfill.controller.store import LocalStore
+from backfill.controller.local.store import LocalStore
 from backfill.planning.plan import read_header
 from backfill.planning.workspace import Workspace
 

@@ -14,14 +14,14 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 
 import backfill
-from backfill.api.atomic import replace_file
 from backfill.api.backfill import BackfillSpec
 from backfill.api.quantities import from_us
-from backfill.api.split_assignment import ASSIGNMENT_FILE, LOCK_FILE, SplitAssignmentSpec, SplitAssignmentStatus
 from backfill.planning.plan import PlanHeader, plan_directory
 from backfill.planning.planner import make_plan
 from backfill.planning.workspace import Workspace
-from backfill.runtime.channel import DirectoryChannel
+from backfill.protocol.atomic_files import replace_file
+from backfill.protocol.split_assignment import ASSIGNMENT_FILE, LOCK_FILE, SplitAssignmentSpec, SplitAssignmentStatus
+from backfill.runtime.agent.channel import DirectoryChannel
 from backfill.runtime.settings import RuntimeSettings
 
 START = datetime(2021, 7, 11, tzinfo=UTC)

@@ -12,8 +12,8 @@ from backfill.api.backfill import BackfillSpec
 from backfill.planning.plan import PlanHeader, plan_directory
 from backfill.planning.planner import make_plan
 from backfill.planning.workspace import Workspace
-from backfill.runtime.release import Release, release_path, write_release
 from backfill.runtime.settings import RuntimeSettings
+from backfill.runtime.source.release_file import Release, release_path, write_release
 
 
 @dataclass

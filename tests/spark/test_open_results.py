@@ -11,10 +11,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from backfill.api.backfill import Window
-from backfill.runtime.open_at_end import open_results
-from backfill.runtime.plans import watermark_delay_us
-from backfill.runtime.result_times import shape
-from backfill.runtime.tracking import OpenResults
+from backfill.runtime.queries.logical_plan import watermark_delay_us
+from backfill.runtime.queries.open_at_end import open_results
+from backfill.runtime.queries.result_times import shape
+from backfill.runtime.queries.tracker import OpenResults
 
 MIDNIGHT = datetime(2024, 1, 1, tzinfo=UTC)
 SCHEMA = {"left": "k int, t timestamp", "right": "k2 int, t2 timestamp"}

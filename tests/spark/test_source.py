@@ -17,9 +17,8 @@ from pyspark.sql.streaming import StreamingQuery
 
 from backfill.api.backfill import BackfillSpec
 from backfill.api.errors import InvalidPlanInput
-from backfill.runtime.progress import source_observed
-from backfill.runtime.reading import count_rows
-from backfill.runtime.source import source_frame
+from backfill.runtime.source.data_source import source_frame, source_observed
+from backfill.runtime.source.reading import count_rows
 
 START = datetime(2021, 7, 11, tzinfo=UTC)
 START_US = 1_625_961_600_000_000

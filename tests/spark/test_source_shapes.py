@@ -19,11 +19,11 @@ from pyspark.sql.types import LongType
 
 from backfill.api.backfill import BackfillSpec
 from backfill.api.errors import InvalidPlanInput
-from backfill.runtime.columns import column_of, microseconds
-from backfill.runtime.frames import SourceFrames
-from backfill.runtime.kafka_rows import kafka_frame
-from backfill.runtime.progress import committed_batch
-from backfill.runtime.source import source_frame
+from backfill.runtime.queries.progress_listener import committed_batch
+from backfill.runtime.source.data_source import source_frame
+from backfill.runtime.source.timestamp_columns import column_of, microseconds
+from backfill.runtime.switching.frames import SourceFrames
+from backfill.runtime.switching.kafka_rows import kafka_frame
 
 START = datetime(2021, 7, 11, tzinfo=UTC)
 AT = datetime(2021, 7, 11, 0, 5, 0, 123456)

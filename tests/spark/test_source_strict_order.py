@@ -11,7 +11,7 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from backfill.api.backfill import BackfillSpec
-from backfill.runtime.source import source_frame
+from backfill.runtime.source.data_source import source_frame
 
 START = datetime(2021, 7, 11)
 PARTITIONS = 5

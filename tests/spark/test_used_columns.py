@@ -14,13 +14,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from backfill.api.backfill import BackfillSpec, KafkaColumns, KafkaValue
-from backfill.runtime.clock import comparison_with_clock
-from backfill.runtime.frames import SourceFrames
-from backfill.runtime.kafka_rows import kafka_frame, missing_record_columns
-from backfill.runtime.plans import columns_used, sources_read
+from backfill.runtime.queries.clock import comparison_with_clock
+from backfill.runtime.queries.logical_plan import columns_used, sources_read
 from backfill.runtime.settings import RuntimeSettings
-from backfill.runtime.source import source_frame
-from backfill.runtime.used_columns import add_used_columns, used_columns_path
+from backfill.runtime.source.data_source import source_frame
+from backfill.runtime.source.used_columns import add_used_columns, used_columns_path
+from backfill.runtime.switching.frames import SourceFrames
+from backfill.runtime.switching.kafka_rows import kafka_frame, missing_record_columns
 
 START = datetime(2021, 7, 11, tzinfo=UTC)
 SCHEMA = pa.schema(

@@ -1,1 +1,1 @@
-"""The resources users write and the messages between controller and driver. Imports nothing of the project."""
+"""The resource: specification, status, conditions and errors."""

@@ -7,9 +7,9 @@ from pydantic import ConfigDict, Field, JsonValue, ValidationError
 
 from backfill.api.backfill import Application
 from backfill.api.base import Model
-from backfill.api.documents import Document
 from backfill.api.errors import InvalidManifest, Problem
-from backfill.api.problems import field_path, problems_of, read_json
+from backfill.api.manifests.documents import Document
+from backfill.api.manifests.problems import field_path, problems_of, read_json
 
 
 class _Open(Model):

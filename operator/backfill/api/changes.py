@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from backfill.api.backfill import Application, BackfillSpec
 from backfill.api.errors import Problem
-from backfill.api.problems import Location, field_path, shown
+from backfill.api.manifests.problems import Location, field_path, shown
 
 MUTABLE_FIELDS = ("suspend", "scaling", "overrides", "failurePolicy", "retryNonce", "ttlAfterFinished")
 """Fields of a specification that may change at any time."""

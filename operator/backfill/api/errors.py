@@ -13,13 +13,17 @@ BackfillError
 │   └── ResultLost           what was staged for an output is gone
 ├── UnknownReferences        it cannot be read which files a table uses, so that none is removed
 ├── RunFailed                the application failed more often than the failure policy allows
-└── ClusterError             the API server did not do what it was asked for (``controller/kubernetes/errors.py``)
+└── ClusterError             the API server did not do what it was asked for (``kube/errors.py``)
 """
 
 # ruff: noqa: N818 - the names say what is wrong; that they are errors is said by raising them
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+
+class ConflictError(Exception):
+    """What was to be written is not what was read any more. Nothing was written; observe and decide again."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from backfill.api.backfill import Application, Backfill
 from backfill.api.changes import program_difference, spec_difference
 from backfill.api.conditions import ConditionType, Reason, find_condition
 from backfill.api.errors import BackfillError, BadInput, Problem, SpecChanged
-from backfill.api.liveness import controller_alive
 from backfill.cli.choice import DEFAULT_STATE
 from backfill.cli.ending import exit_status, tell_end
 from backfill.cli.exit_status import SUCCEEDED
@@ -20,9 +19,10 @@ from backfill.cli.foreground import control
 from backfill.cli.installed import SPARK, TABLES, require
 from backfill.cli.result import result_line
 from backfill.cli.target import find, read_file
-from backfill.controller.lock import ControllerLock
-from backfill.controller.phases.resting import expires_at
-from backfill.controller.store import LocalStore
+from backfill.controller.decisions.finished import expires_at
+from backfill.controller.local.lock import ControllerLock
+from backfill.controller.local.store import LocalStore
+from backfill.protocol.liveness import controller_alive
 
 _POLL_SECONDS = 0.1
 

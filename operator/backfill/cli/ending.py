@@ -9,10 +9,10 @@ from backfill.api.backfill import Backfill, OutputStatus
 from backfill.api.conditions import ConditionType, Reason, find_condition
 from backfill.cli.exit_status import BAD_INPUT, FAILED, SUCCEEDED, WAITS
 from backfill.cli.text import count, seconds
-from backfill.controller.phases.open_results import left_out
+from backfill.controller.decisions.open_results import left_out
 
 if TYPE_CHECKING:
-    from backfill.controller.store import LocalStore
+    from backfill.controller.local.store import LocalStore
 
 _BAD_INPUT = {Reason.INVALID_INPUT, Reason.UNSUPPORTED_PROGRAM}
 _START_OVER = {Reason.RESULT_LOST, Reason.PUBLISH_CONFLICT}

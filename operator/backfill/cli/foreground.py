@@ -4,15 +4,15 @@ from rich.console import Console
 
 from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType, find_condition
+from backfill.api.signals import asked_to_end
 from backfill.cli.screen import Display, display
 from backfill.cli.view import View
-from backfill.controller.backends.local import LocalBackend
-from backfill.controller.channel import ControllerChannel
-from backfill.controller.loop import Loop
+from backfill.controller.local.channel import ControllerChannel
+from backfill.controller.local.driver import LocalBackend
+from backfill.controller.local.jobs import Worker
+from backfill.controller.local.loop import Loop
+from backfill.controller.local.store import LocalStore
 from backfill.controller.reconcile import Reconciler, Turn
-from backfill.controller.signals import asked_to_end
-from backfill.controller.store import LocalStore
-from backfill.controller.worker import Worker
 
 _WORKER_LOG = "worker.log"
 

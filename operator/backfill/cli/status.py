@@ -4,7 +4,6 @@ from datetime import UTC, datetime
 
 from rich.console import Console
 
-from backfill.api.liveness import controller_alive
 from backfill.cli.commands import Context
 from backfill.cli.ending import exit_status, waiting_for
 from backfill.cli.exit_status import SUCCEEDED, WAITS
@@ -12,7 +11,8 @@ from backfill.cli.pages import details, listing
 from backfill.cli.result import result_line
 from backfill.cli.target import find
 from backfill.cli.view import View
-from backfill.controller.store import stored
+from backfill.controller.local.store import stored
+from backfill.protocol.liveness import controller_alive
 
 
 def show_one(context: Context, target: str) -> int:

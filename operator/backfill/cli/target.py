@@ -5,9 +5,9 @@ from urllib.parse import urlsplit
 
 from backfill.api.backfill import Backfill
 from backfill.api.errors import BadInput, Problem
-from backfill.api.manifest import Manifests, load_manifests
-from backfill.api.problems import did_you_mean
-from backfill.controller.store import LocalStore, stored
+from backfill.api.manifests.backfill_manifest import Manifests, load_manifests
+from backfill.api.manifests.problems import did_you_mean
+from backfill.controller.local.store import LocalStore, stored
 
 
 def read_file(file: Path, namespace: str | None, *, require_application: bool) -> Manifests:

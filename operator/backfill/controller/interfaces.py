@@ -12,14 +12,10 @@ if TYPE_CHECKING:  # commands need no more of this than the error, and are to st
     from collections.abc import Iterator, Set
 
     from backfill.api.backfill import Backfill, BackfillSpec, BackfillStatus
-    from backfill.api.split_assignment import SplitAssignmentSpec, SplitAssignmentStatus
-    from backfill.controller.jobs import Job, JobState
+    from backfill.controller.jobs.kinds import Job, JobState
     from backfill.planning.plan import PlanHeader
     from backfill.planning.workspace import Workspace
-
-
-class ConflictError(Exception):
-    """What was to be written is not what was read any more. Nothing was written; observe and decide again."""
+    from backfill.protocol.split_assignment import SplitAssignmentSpec, SplitAssignmentStatus
 
 
 class Store(Protocol):

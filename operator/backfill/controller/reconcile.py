@@ -8,10 +8,7 @@ from datetime import UTC, datetime
 
 from backfill.api.backfill import Backfill, BackfillStatus
 from backfill.api.errors import BackfillError, BadInput, PlanCorrupt, Problem
-from backfill.api.split_assignment import SplitAssignmentStatus
-from backfill.controller.backends.base import Backend, Launch
-from backfill.controller.decide import decide, finished
-from backfill.controller.decision import (
+from backfill.controller.decisions.actions import (
     Action,
     CancelJob,
     Decision,
@@ -21,14 +18,17 @@ from backfill.controller.decision import (
     StartJob,
     WriteAssignment,
 )
+from backfill.controller.decisions.decide import decide, finished
+from backfill.controller.decisions.deleting import removal_overdue
+from backfill.controller.decisions.meter import Meter
+from backfill.controller.decisions.observed import Observed, next_attempt_number
+from backfill.controller.decisions.rivals import published_tables, rivals
+from backfill.controller.driver import Backend, DriverState, Launch
 from backfill.controller.interfaces import Channel, JobRunner, Plans, Store
-from backfill.controller.jobs import JobState, PlanResult, checkpoints
-from backfill.controller.meter import Meter
-from backfill.controller.observed import DriverState, Observed, next_attempt_number
-from backfill.controller.phases.removing import removal_overdue
-from backfill.controller.rivals import published_tables, rivals
+from backfill.controller.jobs.kinds import JobState, PlanResult
 from backfill.planning.plan import PlanHeader, plan_directory
-from backfill.planning.workspace import Workspace
+from backfill.planning.workspace import Workspace, checkpoints
+from backfill.protocol.split_assignment import SplitAssignmentStatus
 
 _LOG = logging.getLogger(__name__)
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from backfill.api.split_assignment import SplitAssignmentStatus
 from backfill.coordination.timeline import Timeline
+from backfill.protocol.split_assignment import SplitAssignmentStatus
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ least value is decided by the others.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from backfill.api.split_assignment import SplitAssignmentStatus
 from backfill.coordination.progress import committed_steps
 from backfill.coordination.timeline import Timeline
+from backfill.protocol.split_assignment import SplitAssignmentStatus
 
 
 @dataclass(frozen=True, slots=True)

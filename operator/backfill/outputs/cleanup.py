@@ -13,12 +13,12 @@ from pyiceberg.table.update import RemoveSnapshotRefUpdate
 
 from backfill.api.backfill import Output
 from backfill.api.errors import BackfillError, UnknownReferences
+from backfill.iceberg.tables import Catalogs
 from backfill.outputs.commits import commit, commit_once
 from backfill.outputs.files import OwnDirectory
 from backfill.outputs.references import Unreferenced, least_sequence_number, live_files, manifests_of
 from backfill.outputs.result import Result, data_directory
 from backfill.outputs.staging import branch_head, drop_snapshot, own_head, remove_unused_metadata, staged_in, summary_of
-from backfill.planning.iceberg.tables import Catalogs
 
 
 def remove_orphans(output: Output, result: Result, base_snapshot_id: int | None) -> int:

@@ -17,7 +17,7 @@ from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, TableUp
 from pyiceberg.table.update.snapshot import _SnapshotProducer
 
 from backfill.api.errors import BackfillError
-from backfill.planning.failures import reason
+from backfill.iceberg.failures import reason
 
 _GIVE_UP_AFTER_SECONDS = 300.0
 _FIRST_WAIT_SECONDS = 0.05

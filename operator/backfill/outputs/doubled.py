@@ -13,9 +13,9 @@ from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from backfill.api.backfill import Output, PublishMode, Window
 from backfill.api.errors import Problem, PublishConflict
 from backfill.api.quantities import format_time, from_us, parse_time
+from backfill.iceberg.tables import Catalogs
 from backfill.outputs.result import NAME, NAMESPACE, OUTPUT, PLAN_ID, Result
 from backfill.outputs.staging import ROWS, summary_of
-from backfill.planning.iceberg.tables import Catalogs
 
 PUBLISHED_FROM = "backfill.published-from"
 """In the summary of the snapshot that published a result: the snapshot of the branch that held it."""

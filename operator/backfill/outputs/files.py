@@ -14,7 +14,7 @@ from pyiceberg.io.fsspec import FsspecFileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from backfill.api.errors import BackfillError
-from backfill.planning.unlinked import UnlinkedPath
+from backfill.iceberg.unlinked import UnlinkedPath
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from pyiceberg.table.snapshots import Snapshot, ancestors_of
 
 from backfill.api.backfill import Output, PublishMode, Window
 from backfill.api.errors import BackfillError, CanNotPublish
+from backfill.iceberg.tables import Catalogs
 from backfill.outputs.commits import as_writer, clean_refused, commit, commit_once
 from backfill.outputs.conflicts import ConflictCheck
 from backfill.outputs.doubled import PUBLISHED_FROM, check_not_doubled, window_in_summary
@@ -20,7 +21,6 @@ from backfill.outputs.replaced import Removal, Replacement, irremovable
 from backfill.outputs.result import Result
 from backfill.outputs.staging import ROWS, branch_head, lost, read_staged, staged_files
 from backfill.outputs.window import WindowRows, window_rows
-from backfill.planning.iceberg.tables import Catalogs
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import Record
 
 from backfill.api.errors import UnknownReferences
-from backfill.planning.failures import reason
+from backfill.iceberg.failures import reason
 
 _READERS = 8
 

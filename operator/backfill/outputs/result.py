@@ -7,7 +7,7 @@ from urllib.parse import quote
 from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata
 
-from backfill.api.branches import result_branch
+from backfill.protocol.branches import result_branch
 
 NAME = "backfill.name"
 NAMESPACE = "backfill.namespace"

@@ -17,11 +17,11 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import RemoveSnapshotsUpdate, TableUpdate
 
 from backfill.api.errors import BadInput, Problem, ResultLost, UnknownReferences
+from backfill.iceberg.locations import is_unambiguous
 from backfill.outputs.commits import as_writer, clean_refused, commit, commit_once
 from backfill.outputs.files import remove_file
 from backfill.outputs.references import manifests_of
 from backfill.outputs.result import NAME, NAMESPACE, PLAN_ID, Result
-from backfill.planning.iceberg.locations import is_unambiguous
 
 QUERY = "backfill.query"
 BATCH_ID = "backfill.batch-id"

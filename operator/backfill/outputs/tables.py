@@ -12,13 +12,13 @@ from pyiceberg.types import DateType
 from backfill.api.backfill import Output, PublishMode, Source, Window
 from backfill.api.errors import BadInput, Problem
 from backfill.api.locations import is_below
+from backfill.api.manifests.rules import output_is_source
 from backfill.api.quantities import format_time, to_us
-from backfill.api.rules import output_is_source
+from backfill.iceberg.tables import Catalogs
 from backfill.outputs.replaced import irremovable
 from backfill.outputs.result import Result
 from backfill.outputs.staging import summary_of, taken
 from backfill.outputs.window import DAY_US, WindowRows, window_rows
-from backfill.planning.iceberg.tables import Catalogs
 
 
 def check_outputs(

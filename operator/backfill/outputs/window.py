@@ -14,7 +14,7 @@ from pyiceberg.types import DateType, IntegerType, LongType, NestedField, Struct
 from backfill.api.backfill import Output, Window
 from backfill.api.errors import BadInput, Problem
 from backfill.api.quantities import to_us
-from backfill.planning.timestamps import Ticks, ticks_of
+from backfill.iceberg.timestamps import Ticks, ticks_of
 
 DAY_US = 86_400_000_000
 _MOMENTS = (TimestampType, TimestamptzType, DateType)

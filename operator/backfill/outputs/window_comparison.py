@@ -8,10 +8,10 @@ import pyarrow as pa
 from pyiceberg.exceptions import ResolveError
 from pyiceberg.table import FileScanTask, Table
 
+from backfill.iceberg.failures import reason
 from backfill.outputs.replaced import any_inside, read_rows
 from backfill.outputs.row_digests import RowsDigest, digest
 from backfill.outputs.window import Share, WindowRows
-from backfill.planning.failures import reason
 
 _READERS = 8
 _LASTING = (FileNotFoundError, ValueError, TypeError, NotImplementedError, ResolveError, pa.ArrowException)

@@ -11,9 +11,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import NameMapping
 from pyiceberg.types import IcebergType
 
-from backfill.planning.iceberg.values import initial_value
+from backfill.iceberg.timestamps import Ticks, ticks_of
+from backfill.iceberg.values import initial_value
 from backfill.planning.plan import DeleteFile, SourceInput
-from backfill.planning.timestamps import Ticks, ticks_of
 
 Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]

@@ -14,12 +14,12 @@ from pyiceberg.io import InputStream
 from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import NameMapping
 
-from backfill.planning.failures import reason
+from backfill.iceberg.failures import reason
+from backfill.iceberg.timestamps import Ticks
+from backfill.iceberg.values import partition_values
+from backfill.iceberg.written import Columns, Written, columns_of, has_field_ids, misfits, misfits_of, path_to
 from backfill.planning.files import UNKNOWN, ColumnRef, SourceFiles
-from backfill.planning.iceberg.values import partition_values
-from backfill.planning.iceberg.written import Columns, Written, columns_of, has_field_ids, misfits, misfits_of, path_to
 from backfill.planning.plan import PlannedFile
-from backfill.planning.timestamps import Ticks
 
 _READERS = 16
 """Threads: reading a footer is waiting for two or three small requests."""

@@ -8,6 +8,7 @@ import pyarrow as pa
 from backfill.api.backfill import OrderingPolicy
 from backfill.api.errors import BackfillError, InvalidPlanInput, Problem
 from backfill.api.quantities import format_duration, from_us
+from backfill.iceberg.timestamps import describe_us, ticks_of
 from backfill.planning.files import SourceFiles
 from backfill.planning.pieces import Pieces, ReadRange, join, row_groups, whole_files, worth_opening
 from backfill.planning.plan import PlanHeader, PlanInputs, Proof, SourceTotals
@@ -16,7 +17,6 @@ from backfill.planning.reading import ReadSources
 from backfill.planning.splits import Opener, Parts, Steps, build_splits, place, share_between_tasks, without_empty_steps
 from backfill.planning.steps import ANY_REACH_US, MAX_STEPS, StepLimits, TooManyStepsError, make_steps
 from backfill.planning.strict import check_disorder, place_strictly, with_offsets
-from backfill.planning.timestamps import describe_us, ticks_of
 
 
 def lay_out(read: ReadSources, inputs: PlanInputs) -> tuple[PlanHeader, pa.Table]:

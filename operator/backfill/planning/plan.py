@@ -250,7 +250,7 @@ class Split:
     """The partition spec the file was written with."""
     partition: str = "{}"
     """JSON object: identity-partition values by source field id, for columns that are not in the file
-    (:mod:`backfill.planning.iceberg.values`)."""
+    (:mod:`backfill.iceberg.values`)."""
     deletes: tuple[DeleteFile, ...] = ()
     offsets: tuple[OffsetRange, ...] = ()
     """For ``Strict`` order only: rows outside of these ranges are left out."""

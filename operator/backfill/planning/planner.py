@@ -7,11 +7,12 @@ from typing import TypeVar
 from backfill.api.backfill import BackfillSpec, OrderingPolicy
 from backfill.api.errors import InvalidPlanInput, Problem
 from backfill.api.quantities import to_us
+from backfill.iceberg.tables import Catalogs
 from backfill.planning.footers import unreadable_files
-from backfill.planning.iceberg.manifests import open_file
-from backfill.planning.iceberg.protection import protect, unprotect
-from backfill.planning.iceberg.tables import Catalogs, PinnedTable, check_pinned, pin
 from backfill.planning.layout import lay_out
+from backfill.planning.metadata.manifests import open_file
+from backfill.planning.metadata.pinning import PinnedTable, check_pinned, pin
+from backfill.planning.metadata.protection import protect, unprotect
 from backfill.planning.plan import (
     HEADER_FILE,
     TASK_BYTES_PER_SECOND,

@@ -4,13 +4,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from backfill.api.errors import InvalidPlanInput, Problem
+from backfill.iceberg.timestamps import describe_us
 from backfill.planning.bounds import fill_bounds
 from backfill.planning.files import UNKNOWN, SourceFiles
-from backfill.planning.iceberg.manifests import ManifestScan
-from backfill.planning.iceberg.tables import PinnedTable
+from backfill.planning.metadata.manifests import ManifestScan
+from backfill.planning.metadata.pinning import PinnedTable
 from backfill.planning.plan import PlanInputs
 from backfill.planning.progress import PlanningProgress
-from backfill.planning.timestamps import describe_us
 
 _CALENDAR_US = 9_200_000_000_000_000
 """All moments that nanoseconds since 1970 can tell, on either side of it."""

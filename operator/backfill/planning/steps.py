@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from backfill.iceberg.timestamps import LEAST_US
 from backfill.planning.files import Int64s
 from backfill.planning.pieces import Pieces
-from backfill.planning.timestamps import LEAST_US
 
 MAX_STEPS = 100_000
 """More make neither a header that fits a cluster's store nor a run worth its overhead."""

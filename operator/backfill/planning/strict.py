@@ -17,15 +17,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from backfill.api.errors import InvalidPlanInput, Problem
+from backfill.iceberg.failures import reason
+from backfill.iceberg.timestamps import Ticks
+from backfill.iceberg.written import Columns, Written, columns_of, path_to
 from backfill.planning.bounds import unreadable_files
-from backfill.planning.failures import reason
 from backfill.planning.files import Bools, ColumnRef, Int64s, SourceFiles
 from backfill.planning.footers import open_parquet, unfit_columns, unidentified
-from backfill.planning.iceberg.written import Columns, Written, columns_of, path_to
 from backfill.planning.pieces import Pieces, ReadRange, join
 from backfill.planning.plan import PlanInputs, Proof, SourceInput, splits_schema
 from backfill.planning.splits import Parts, Steps
-from backfill.planning.timestamps import Ticks
 
 _NEVER = np.iinfo(np.int64).max
 

@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 from backfill.api.backfill import Backfill
 from backfill.api.errors import Problem
 from backfill.api.locations import LOCATION_FORM, is_local, is_plain
-from backfill.planning.failures import reason
-from backfill.planning.reach import require_local
-from backfill.planning.unlinked import UnlinkedPath
+from backfill.iceberg.failures import reason
+from backfill.iceberg.reach import require_local
+from backfill.iceberg.unlinked import UnlinkedPath
 
 if TYPE_CHECKING:
     from pyarrow import fs
@@ -163,7 +163,7 @@ class Workspace:
 
     def _open(self, *parts: str) -> "tuple[fs.FileSystem, str]":
         """The file system of something below in an object store, and the path in it."""
-        from backfill.planning.iceberg.storage import open_store
+        from backfill.iceberg.storage import open_store
 
         self._check()
         place = urlsplit(posixpath.join(self.uri, *parts))
@@ -185,3 +185,8 @@ def _is_there(filesystem: "fs.FileSystem", path: str) -> bool:
     from pyarrow import fs
 
     return bool(filesystem.get_file_info(path).type != fs.FileType.NotFound)
+
+
+def checkpoints(workspace: Workspace) -> Workspace:
+    """Where the checkpoints of all plans' queries are."""
+    return workspace.child("checkpoints")

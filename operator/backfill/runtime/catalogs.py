@@ -2,7 +2,7 @@
 
 PyIceberg takes properties from the environment when it is imported, so this imports nothing of it. Tasks and the processes
 that commit are started by the JVM, which knows nothing of what this program adds to its environment: they look at the mounted
-files themselves, see :func:`backfill.planning.iceberg.catalogs.catalog_properties`.
+files themselves, see :func:`backfill.iceberg.catalogs.catalog_properties`.
 """
 
 import os

@@ -12,20 +12,20 @@ from pathlib import Path
 from pyspark import SparkContext
 
 from backfill.api.errors import BackfillError, BadInput, Problem, UnsupportedProgram
-from backfill.api.settings import CLUSTER_CHANNEL
 from backfill.planning.plan import read_header
-from backfill.runtime.agent import Agent
-from backfill.runtime.api_server import ApiServer, pod_connection
-from backfill.runtime.causes import cause_of
-from backfill.runtime.channel import Channel, DirectoryChannel
-from backfill.runtime.closing import close_query
-from backfill.runtime.interception import install
-from backfill.runtime.kubernetes_channel import KubernetesChannel
-from backfill.runtime.reading import count_rows
-from backfill.runtime.run import Outcome, Run, failed, unsupported
+from backfill.protocol.driver_settings import CLUSTER_CHANNEL
+from backfill.runtime.agent.agent import Agent
+from backfill.runtime.agent.api_server import ApiServer, pod_connection
+from backfill.runtime.agent.causes import cause_of
+from backfill.runtime.agent.channel import Channel, DirectoryChannel
+from backfill.runtime.agent.kubernetes_channel import KubernetesChannel
+from backfill.runtime.agent.signals import GracefulSignals
+from backfill.runtime.queries.closing import close_query
+from backfill.runtime.queries.run import Outcome, Run, failed, unsupported
+from backfill.runtime.queries.tracker import Tracker
 from backfill.runtime.settings import RuntimeSettings, settings_from_environment
-from backfill.runtime.signals import GracefulSignals
-from backfill.runtime.tracking import Tracker
+from backfill.runtime.source.reading import count_rows
+from backfill.runtime.switching.install import install
 
 _END_GRACE_SECONDS = 30.0
 

@@ -69,7 +69,7 @@ def write_output(df: DataFrame, name: str, outputMode: str = "append", **options
 
 def in_backfill() -> bool:
     """Whether this driver was started by a Backfill."""
-    from backfill.api.settings import SETTINGS_VARIABLE
+    from backfill.protocol.driver_settings import SETTINGS_VARIABLE
 
     return SETTINGS_VARIABLE in os.environ
 

@@ -5,8 +5,8 @@ import os
 from pydantic import ValidationError
 
 from backfill.api.errors import BackfillError
-from backfill.api.settings import SETTINGS_VARIABLE, DriverSettings
 from backfill.planning.workspace import Workspace
+from backfill.protocol.driver_settings import SETTINGS_VARIABLE, DriverSettings
 
 
 class RuntimeSettings(DriverSettings):

@@ -26,16 +26,16 @@ from pyspark.sql.types import StructType
 from backfill.api.backfill import Output, Window
 from backfill.api.base import Model
 from backfill.api.errors import UnsupportedProgram
+from backfill.iceberg.catalogs import open_catalog
+from backfill.iceberg.tables import Catalogs
 from backfill.outputs.columns import fit, mismatches, zone_mismatches
 from backfill.outputs.data_files import DataFileWriter, layout
 from backfill.outputs.result import Result
 from backfill.outputs.staging import Batch, stage_batch
 from backfill.outputs.window import WindowRows, window_rows
-from backfill.planning.iceberg.catalogs import open_catalog
-from backfill.planning.iceberg.tables import Catalogs
-from backfill.runtime.long_lived import exempt_from_collection
-from backfill.runtime.session import session_zone
+from backfill.runtime.session_conf import session_zone
 from backfill.runtime.settings import RuntimeSettings
+from backfill.runtime.source.long_lived import exempt_from_collection
 
 FORMAT = "backfill_iceberg"
 _OPTION = "settings"

@@ -11,8 +11,8 @@ from proxy import UnreliableProxy
 from rest import Rest
 from roles import rules_of
 
-from backfill.runtime.api_server import Connection
-from backfill.runtime.kubernetes_channel import KubernetesChannel, Timing
+from backfill.runtime.agent.api_server import Connection
+from backfill.runtime.agent.kubernetes_channel import KubernetesChannel, Timing
 
 
 @pytest.fixture

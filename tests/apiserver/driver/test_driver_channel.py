@@ -23,7 +23,7 @@ from proxy import CUT, UnreliableProxy, refusal
 from rest import Rest
 
 from backfill.api.errors import BackfillError
-from backfill.runtime.api_server import Connection
+from backfill.runtime.agent.api_server import Connection
 from waiting import eventually
 
 

@@ -9,14 +9,14 @@ from pyiceberg.utils.config import Config
 
 from backfill.planning.plan import PlanHeader, plan_directory
 from backfill.planning.workspace import Workspace
-from backfill.runtime import api_server
-from backfill.runtime.agent import Agent
-from backfill.runtime.api_server import Connection
+from backfill.runtime.agent import api_server
+from backfill.runtime.agent.agent import Agent
+from backfill.runtime.agent.api_server import Connection
 from backfill.runtime.launch import prepare
-from backfill.runtime.release import read_release, release_path
-from backfill.runtime.run import FINISHED, Run
+from backfill.runtime.queries.run import FINISHED, Run
+from backfill.runtime.queries.tracker import Tracker
 from backfill.runtime.settings import RuntimeSettings
-from backfill.runtime.tracking import Tracker
+from backfill.runtime.source.release_file import read_release, release_path
 from table_jobs import Clicks
 from waiting import eventually
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from manifests import BACKFILL, changed
 
 from backfill.api.errors import InvalidManifest
-from backfill.api.manifest import load_manifests
+from backfill.api.manifests.backfill_manifest import load_manifests
 
 RICH = changed(
     BACKFILL,

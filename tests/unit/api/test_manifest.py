@@ -10,7 +10,7 @@ from manifests import APPLICATION, BACKFILL, changed, spec_with
 
 from backfill.api.backfill import PublishMode
 from backfill.api.errors import InvalidManifest
-from backfill.api.manifest import load_manifests
+from backfill.api.manifests.backfill_manifest import load_manifests
 from backfill.api.quantities import format_time
 
 

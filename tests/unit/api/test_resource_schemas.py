@@ -6,8 +6,8 @@ import pytest
 from pydantic import Field
 
 from backfill.api.base import Model
-from backfill.api.crd import backfill_definition
-from backfill.api.crd_schema import IncompleteModelError, schema_of
+from backfill.crd.definitions import backfill_definition
+from backfill.crd.schema import IncompleteModelError, schema_of
 
 
 class Named(Model):

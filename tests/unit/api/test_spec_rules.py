@@ -6,8 +6,8 @@ import pytest
 from manifests import BACKFILL, changed
 
 from backfill.api.backfill import Backfill, BackfillSpec
-from backfill.api.manifest import check_spec, spec_difference
-from backfill.api.problems import read_json
+from backfill.api.manifests.backfill_manifest import check_spec, spec_difference
+from backfill.api.manifests.problems import read_json
 
 
 def spec(changes: dict[str, Any] | None = None) -> BackfillSpec:

@@ -8,8 +8,8 @@ from pyiceberg.catalog import Catalog
 
 from backfill.api.backfill import BackfillStatus
 from backfill.api.errors import Problem
-from backfill.controller.jobs import Job
-from backfill.controller.worker import Worker
+from backfill.controller.jobs.kinds import Job
+from backfill.controller.local.jobs import Worker
 from local_runs import EVENTS, STEPS, Command, LocalRuns
 
 
@@ -72,7 +72,7 @@ def test_without_java_nothing_is_planned(backfill: Command, runs: LocalRuns, mon
     started: list[Job] = []
     monkeypatch.setattr(Worker, "start", lambda _self, job: started.append(job))
     nothing = Problem("", "Spark needs Java 17 or newer, and none was found", "install one")
-    monkeypatch.setattr("backfill.controller.backends.local.find_java", lambda _environment: nothing)
+    monkeypatch.setattr("backfill.controller.local.driver.find_java", lambda _environment: nothing)
     ended = backfill("run", str(runs.file))
     assert ended.status == 2
     assert ended.err == "error: Spark needs Java 17 or newer, and none was found; install one\n"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from backfill.cli import foreground
 from backfill.cli.main import main
-from backfill.controller.backends.local import LocalBackend
+from backfill.controller.local.driver import LocalBackend
 
 if __name__ == "__main__":
     command = (sys.executable, str(Path(__file__).with_name("fake_driver.py")))

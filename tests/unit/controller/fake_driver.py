@@ -18,9 +18,14 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from backfill.api.atomic import replace_file
-from backfill.api.settings import SETTINGS_VARIABLE, DriverSettings
-from backfill.api.split_assignment import (
+from backfill.iceberg.tables import Catalogs
+from backfill.outputs.result import Result
+from backfill.outputs.staging import Batch, stage_batch
+from backfill.planning.plan import read_header
+from backfill.planning.workspace import Workspace
+from backfill.protocol.atomic_files import replace_file
+from backfill.protocol.driver_settings import SETTINGS_VARIABLE, DriverSettings
+from backfill.protocol.split_assignment import (
     ASSIGNMENT_FILE,
     LOCK_FILE,
     STATUS_FILE,
@@ -29,11 +34,6 @@ from backfill.api.split_assignment import (
     SplitAssignmentSpec,
     SplitAssignmentStatus,
 )
-from backfill.outputs.result import Result
-from backfill.outputs.staging import Batch, stage_batch
-from backfill.planning.iceberg.tables import Catalogs
-from backfill.planning.plan import read_header
-from backfill.planning.workspace import Workspace
 
 
 class FakeDriver:

@@ -7,11 +7,12 @@ from typing import Any
 from backfill.api.backfill import Attempt, Backfill, BackfillStatus, OrderingPolicy, OutputStatus, Progress, SourceStatus
 from backfill.api.conditions import ConditionType, Reason, set_condition
 from backfill.api.quantities import to_us
-from backfill.api.split_assignment import QueryProgress, SourceProgress, SplitAssignmentSpec, SplitAssignmentStatus
-from backfill.controller.jobs import Job, JobState, PlanJob, VerifyJob
-from backfill.controller.observed import DriverState, Observed
+from backfill.controller.decisions.observed import Observed
+from backfill.controller.driver import DriverState
+from backfill.controller.jobs.kinds import Job, JobState, PlanJob, VerifyJob
 from backfill.planning.plan import PlanHeader, PlanInputs, Proof, SourceTotals
 from backfill.planning.workspace import Workspace
+from backfill.protocol.split_assignment import QueryProgress, SourceProgress, SplitAssignmentSpec, SplitAssignmentStatus
 
 NOW = datetime(2024, 3, 1, 12, tzinfo=UTC)
 START = datetime(2024, 1, 1, tzinfo=UTC)

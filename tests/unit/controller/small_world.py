@@ -9,9 +9,7 @@ from situations import HEADER, NOW, STEPS, backfill, reported
 
 from backfill.api.backfill import BackfillStatus, OutputStatus
 from backfill.api.conditions import ConditionType, find_condition
-from backfill.api.split_assignment import SplitAssignmentSpec, SplitAssignmentStatus
-from backfill.controller.decide import decide
-from backfill.controller.decision import (
+from backfill.controller.decisions.actions import (
     Action,
     CancelJob,
     KillDriver,
@@ -20,7 +18,10 @@ from backfill.controller.decision import (
     StartJob,
     WriteAssignment,
 )
-from backfill.controller.jobs import (
+from backfill.controller.decisions.decide import decide
+from backfill.controller.decisions.observed import Observed, next_attempt_number
+from backfill.controller.driver import DriverState
+from backfill.controller.jobs.kinds import (
     Job,
     JobState,
     PlanJob,
@@ -31,7 +32,7 @@ from backfill.controller.jobs import (
     SettleResult,
     Totals,
 )
-from backfill.controller.observed import DriverState, Observed, next_attempt_number
+from backfill.protocol.split_assignment import SplitAssignmentSpec, SplitAssignmentStatus
 
 ABSENT = DriverState("Absent")
 

@@ -5,8 +5,8 @@ from situations import HEADER, backfill
 
 from backfill.api.backfill import Backfill
 from backfill.api.errors import BadInput
-from backfill.controller.jobs import Job, JobState, VerifyJob
-from backfill.controller.kubernetes.jobs import ChosenJobs
+from backfill.controller.jobs.kinds import Job, JobState, VerifyJob
+from backfill.controller.manager.chosen_jobs import ChosenJobs
 
 JOB = VerifyJob(HEADER, 1)
 IN_POD = backfill(planning={"runIn": "Pod"})

@@ -27,8 +27,7 @@ from backfill.api.backfill import Backfill, BackfillStatus, OutputStatus
 from backfill.api.conditions import ConditionType, Reason, find_condition
 from backfill.api.errors import BackfillError, InvalidPlanInput, Problem, PublishConflict, ResultLost
 from backfill.api.quantities import from_us
-from backfill.controller.decide import decide
-from backfill.controller.decision import (
+from backfill.controller.decisions.actions import (
     CancelJob,
     Decision,
     KillDriver,
@@ -37,7 +36,10 @@ from backfill.controller.decision import (
     StartJob,
     WriteAssignment,
 )
-from backfill.controller.jobs import (
+from backfill.controller.decisions.decide import decide
+from backfill.controller.decisions.observed import Observed
+from backfill.controller.driver import DriverState
+from backfill.controller.jobs.kinds import (
     DiscardJob,
     PlanResult,
     PublishJob,
@@ -48,7 +50,6 @@ from backfill.controller.jobs import (
     VerifyJob,
     staged_outputs,
 )
-from backfill.controller.observed import DriverState, Observed
 
 LOST = InvalidPlanInput(Problem("spec.sources[0].snapshot", "snapshot 5 is gone", "take another"))
 

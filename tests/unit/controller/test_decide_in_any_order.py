@@ -8,8 +8,8 @@ from small_world import SmallWorld
 
 from backfill.api.conditions import ConditionType, find_condition
 from backfill.api.errors import BackfillError, InvalidPlanInput, Problem
-from backfill.controller.observed import DriverState
-from backfill.controller.phases.removing import REMOVAL_LIMIT
+from backfill.controller.decisions.deleting import REMOVAL_LIMIT
+from backfill.controller.driver import DriverState
 
 ERRORS = (
     BackfillError("the catalog does not answer"),

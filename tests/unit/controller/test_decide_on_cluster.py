@@ -25,8 +25,7 @@ from situations import (
 from backfill.api.backfill import Attempt, Backfill, BackfillStatus
 from backfill.api.conditions import Condition, ConditionType, Reason, find_condition
 from backfill.api.errors import BackfillError, InvalidPlanInput, Problem, PublishConflict, ResultLost
-from backfill.controller.decide import decide
-from backfill.controller.decision import (
+from backfill.controller.decisions.actions import (
     CancelJob,
     Decision,
     KillDriver,
@@ -35,16 +34,24 @@ from backfill.controller.decision import (
     StartJob,
     WriteAssignment,
 )
-from backfill.controller.jobs import DiscardJob, JobState, PlanResult, PublishJob, SettleJob, VerifyJob, staged_outputs
-from backfill.controller.observed import DriverState, Observed
-from backfill.controller.phases.attempts import END_LIMIT
-from backfill.controller.phases.pending import BROKEN_LIMIT, CREATION_LIMIT, NOTICE_AFTER, SUBMITTED_LIMIT, UNSCHEDULED_LIMIT
-from backfill.controller.phases.planning import APPLIED_WITHIN
-from backfill.controller.phases.removing import REMOVAL_LIMIT
-from backfill.controller.phases.resting import REMOVAL_PATIENCE
-from backfill.controller.phases.silence import CONFIRMATION, FIRST_REPORT_LIMIT_SECONDS
-from backfill.controller.phases.stopping import STOP_LIMIT
-from backfill.controller.phases.work import PATIENCE
+from backfill.controller.decisions.attempts import END_LIMIT
+from backfill.controller.decisions.decide import decide
+from backfill.controller.decisions.deleting import REMOVAL_LIMIT
+from backfill.controller.decisions.finished import REMOVAL_PATIENCE
+from backfill.controller.decisions.job_retries import PATIENCE
+from backfill.controller.decisions.observed import Observed
+from backfill.controller.decisions.pending_driver import (
+    BROKEN_LIMIT,
+    CREATION_LIMIT,
+    NOTICE_AFTER,
+    SUBMITTED_LIMIT,
+    UNSCHEDULED_LIMIT,
+)
+from backfill.controller.decisions.planning import APPLIED_WITHIN
+from backfill.controller.decisions.silent_driver import CONFIRMATION, FIRST_REPORT_LIMIT_SECONDS
+from backfill.controller.decisions.suspending import STOP_LIMIT
+from backfill.controller.driver import DriverState
+from backfill.controller.jobs.kinds import DiscardJob, JobState, PlanResult, PublishJob, SettleJob, VerifyJob, staged_outputs
 from backfill.coordination.rate import Rate
 from backfill.planning.progress import PlanningProgress
 

@@ -7,10 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from backfill.controller.kubernetes.job_pod import LONGEST_SECONDS
-from backfill.controller.kubernetes.job_pods import START_SECONDS
-from backfill.controller.kubernetes.pool import PLACE_SECONDS, JobPool
-from backfill.controller.phases import attempts, pending, planning, removing, resting, silence, stopping, work
+from backfill.controller.cluster.job_pods.manifests import LONGEST_SECONDS
+from backfill.controller.cluster.job_pods.runner import START_SECONDS
+from backfill.controller.decisions import attempts, planning
+from backfill.controller.decisions import deleting as removing
+from backfill.controller.decisions import finished as resting
+from backfill.controller.decisions import job_retries as work
+from backfill.controller.decisions import pending_driver as pending
+from backfill.controller.decisions import silent_driver as silence
+from backfill.controller.decisions import suspending as stopping
+from backfill.controller.jobs.pool import PLACE_SECONDS, JobPool
 
 PAGE = (Path(__file__).parents[3] / "docs" / "failure-modes.md").read_text()
 ROWS = re.findall(r"^\| ([^|]+) \| ([^|]+) \|", PAGE.partition("## How long the operator waits")[2], re.MULTILINE)

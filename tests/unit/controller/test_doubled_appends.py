@@ -5,9 +5,9 @@ from situations import HEADER, NOW, STEPS, attempt, backfill, job_state, observe
 from backfill.api.backfill import OutputStatus
 from backfill.api.conditions import ConditionType, Reason, find_condition, set_condition
 from backfill.api.errors import Problem
-from backfill.controller.decide import decide
-from backfill.controller.decision import Decision
-from backfill.controller.jobs import PlanResult
+from backfill.controller.decisions.actions import Decision
+from backfill.controller.decisions.decide import decide
+from backfill.controller.jobs.kinds import PlanResult
 
 DOUBLED = Problem("spec.outputs[0].publish", "lake.ops.counts has these rows already", "set approval: Manual")
 UNKNOWN = "spec.outputs[0].publish: the history of lake.ops.counts begins at noon"

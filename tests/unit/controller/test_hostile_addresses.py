@@ -13,10 +13,10 @@ from pyiceberg.table import Table
 
 from backfill.api.catalogs import GivenCatalog
 from backfill.api.errors import BadInput
-from backfill.controller.kubernetes.pool import JobPool
-from backfill.planning.addresses import AddressRules, refused_name
-from backfill.planning.connections import server_problem
-from backfill.planning.iceberg.properties import refused
+from backfill.controller.jobs.pool import JobPool
+from backfill.iceberg.addresses import AddressRules, refused_name
+from backfill.iceberg.connections import server_problem
+from backfill.iceberg.properties import refused
 from hostile_catalog import hostile_catalog
 from hostile_server import answering, hostile_server
 from iceberg_tables import sqlite_catalog
@@ -251,8 +251,8 @@ _REBINDING = """
 import json, socket, sys
 from ipaddress import ip_network
 from backfill.api.catalogs import GivenCatalog
-from backfill.planning.connections import watch_connections
-from backfill.planning.iceberg.catalogs import open_catalog, work_for_others
+from backfill.iceberg.connections import watch_connections
+from backfill.iceberg.catalogs import open_catalog, work_for_others
 order, said = json.load(sys.stdin), {}
 given = {name: GivenCatalog(properties) for name, properties in order["catalogs"].items()}
 work_for_others(given, ())

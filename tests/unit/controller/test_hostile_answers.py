@@ -18,7 +18,7 @@ from pyiceberg.table import Table
 
 from backfill.api.catalogs import GivenCatalog
 from backfill.api.errors import BadInput
-from backfill.controller.kubernetes.pool import JobPool
+from backfill.controller.jobs.pool import JobPool
 from hostile_catalog import hostile_catalog
 from hostile_server import Behaviour, answering, hostile_server
 from iceberg_tables import sqlite_catalog
@@ -165,7 +165,7 @@ import json, resource, sys, time
 from ipaddress import ip_network
 from backfill.api.catalogs import GivenCatalog
 from backfill.planning import answers
-from backfill.planning.iceberg.catalogs import open_catalog, work_for_others
+from backfill.iceberg.catalogs import open_catalog, work_for_others
 answers.CONNECT_SECONDS, answers.SILENT_SECONDS, answers.ANSWER_SECONDS, answers.MOST_ANSWER_BYTES = 1.0, 1.0, 2.0, 16 * 2**20
 order, said = json.load(sys.stdin), {}
 given = {name: GivenCatalog(properties) for name, properties in order.items()}

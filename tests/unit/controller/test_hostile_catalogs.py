@@ -17,8 +17,8 @@ from pyiceberg.table import Table
 import backfill
 from backfill.api.catalogs import GivenCatalog
 from backfill.api.errors import BadInput
-from backfill.controller.kubernetes.pool import JobPool
-from backfill.planning.iceberg.properties import refused
+from backfill.controller.jobs.pool import JobPool
+from backfill.iceberg.properties import refused
 from hostile_catalog import HostileCatalog, hostile_catalog
 from iceberg_tables import sqlite_catalog
 from table_jobs import LOOPBACK, Clicks, ended
@@ -312,7 +312,7 @@ import json, sys
 from ipaddress import ip_network
 from pathlib import Path
 from backfill.api.catalogs import GivenCatalog
-from backfill.planning.iceberg.catalogs import open_catalog, work_for_others
+from backfill.iceberg.catalogs import open_catalog, work_for_others
 order, said = json.load(sys.stdin), {}
 given = {name: GivenCatalog(properties) for name, properties in order["catalogs"].items()}
 work_for_others(given, (Path(order["directory"]),), (ip_network("127.0.0.0/8"),))
@@ -328,7 +328,7 @@ print(json.dumps(said))
 
 
 def test_every_place_where_pyiceberg_imports_what_it_is_told_is_known() -> None:
-    """A new one has to be closed in ``planning/iceberg/import_points.py``."""
+    """A new one has to be closed in ``iceberg/import_points.py``."""
     found = {}
     for file in LIBRARY.rglob("*.py"):
         calls = re.findall(r"import_module\(|__import__\(|(?<!def )(?<![.\w])(?:eval|exec)\(|entry_points", file.read_text())

@@ -10,10 +10,10 @@ from pyiceberg.table import Table
 
 from backfill.api.catalogs import GivenCatalog
 from backfill.api.errors import BadInput
-from backfill.controller.job_process import Confinement, _environment
-from backfill.controller.kubernetes.pool import JobPool
-from backfill.planning.iceberg.identity import needed_for_catalog, needed_for_files
-from backfill.planning.iceberg.properties import refused
+from backfill.controller.jobs.pool import JobPool
+from backfill.controller.jobs.process import Confinement, _environment
+from backfill.iceberg.identity import needed_for_catalog, needed_for_files
+from backfill.iceberg.properties import refused
 from hostile_catalog import HostileCatalog, hostile_catalog
 from hostile_server import HostileServer, answering, hostile_server
 from iceberg_tables import sqlite_catalog

@@ -15,10 +15,10 @@ import pytest
 from situations import HEADER
 
 from backfill.api.catalogs import GivenCatalog
-from backfill.controller.isolation import landlock_version
-from backfill.controller.job_process import Confinement, JobProcess, ProcessDied
-from backfill.controller.jobs import VerifyJob
-from backfill.controller.kubernetes.pool import JobPool
+from backfill.controller.jobs.isolation import landlock_version
+from backfill.controller.jobs.kinds import VerifyJob
+from backfill.controller.jobs.pool import JobPool
+from backfill.controller.jobs.process import Confinement, JobProcess, ProcessDied
 from job_hosts import HostedPlace
 from table_jobs import ended
 from waiting import eventually
@@ -36,8 +36,8 @@ _HOST = """
 _JOB = """
     import json, os, signal, socket, struct, subprocess, sys, time
     from pathlib import Path
-    from backfill.controller.frames import Frames
-    from backfill.controller.isolation import confine_to_files, keep_memory_private
+    from backfill.controller.jobs.frames import Frames
+    from backfill.controller.jobs.isolation import confine_to_files, keep_memory_private
     connection = socket.socket(fileno=int(sys.argv[1]))
     frames = Frames(connection)
     order = frames.receive()

@@ -17,12 +17,12 @@ import pytest
 from situations import HEADER
 
 from backfill.api.catalogs import GivenCatalog
-from backfill.controller import job_process
-from backfill.controller.frames import Frames
-from backfill.controller.isolation import landlock_version
-from backfill.controller.job_process import ChildProcess, ConfinedChild, Confinement, JobProcess, ProcessDied
-from backfill.controller.jobs import VerifyJob
-from backfill.controller.kubernetes.pool import JobPool
+from backfill.controller.jobs import process as job_process
+from backfill.controller.jobs.frames import Frames
+from backfill.controller.jobs.isolation import landlock_version
+from backfill.controller.jobs.kinds import VerifyJob
+from backfill.controller.jobs.pool import JobPool
+from backfill.controller.jobs.process import ChildProcess, ConfinedChild, Confinement, JobProcess, ProcessDied
 from table_jobs import ended
 from waiting import eventually
 
@@ -144,7 +144,7 @@ def test_the_environment_of_a_job_holds_nothing_of_the_operators(tmp_path: Path,
 _HOSTILE = """
 import json, os, signal, subprocess, sys
 from pathlib import Path
-from backfill.controller.isolation import confine_to_files, keep_memory_private
+from backfill.controller.jobs.isolation import confine_to_files, keep_memory_private
 home, token = Path(sys.argv[1]), Path(sys.argv[2])
 keep_memory_private()
 assert confine_to_files([home])

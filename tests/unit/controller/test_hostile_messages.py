@@ -9,7 +9,7 @@ import pytest
 
 from backfill.api.catalogs import GivenCatalog
 from backfill.api.errors import BackfillError, InvalidPlanInput, Problem
-from backfill.controller.redaction import RedactedText, redact, redactor
+from backfill.api.redaction import RedactedText, redact, redactor
 
 pytestmark = pytest.mark.hostile
 

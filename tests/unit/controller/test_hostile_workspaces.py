@@ -10,7 +10,7 @@ from situations import backfill
 
 from backfill.api.backfill import BackfillStatus, WorkspaceBase
 from backfill.api.locations import is_below
-from backfill.controller.jobs import DiscardJob
+from backfill.controller.jobs.kinds import DiscardJob
 from backfill.planning import workspace as workspace_module
 from backfill.planning.workspace import Workspace
 
@@ -78,7 +78,7 @@ def test_what_is_removed_must_end_as_the_backfills_own_path_does(monkeypatch: py
     """Whatever a library makes of a URI, and whatever somebody wrote into a status."""
     (tmp_path / "lake" / "prod" / "team-b" / "plans").mkdir(parents=True)
     monkeypatch.setattr(
-        "backfill.planning.iceberg.storage.open_store", lambda *_: fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())
+        "backfill.iceberg.storage.open_store", lambda *_: fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())
     )
     elsewhere = DiscardJob.of(backfill(BackfillStatus(workspace="s3://lake/prod/team-b"))).workspace
     assert elsewhere is not None

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from situations import backfill, job_state, observed, plan_job
 
-from backfill.controller.decide import decide
-from backfill.controller.decision import StartJob
+from backfill.controller.decisions.actions import StartJob
+from backfill.controller.decisions.decide import decide
 
 _SOURCE = {"name": "clicks", "table": "lake.raw.clicks", "timestampColumn": "at"}
 _OUTPUT = {"name": "counts", "table": "lake.ops.counts", "publish": {"mode": "Append"}}

@@ -20,12 +20,12 @@ from situations import (
 from backfill.api.approval import approved
 from backfill.api.backfill import Backfill, BackfillStatus, OutputStatus, Progress, Publish, Window
 from backfill.api.conditions import ConditionType, Reason, find_condition
-from backfill.api.split_assignment import QueryProgress, SourceProgress
-from backfill.controller.decide import decide
-from backfill.controller.decision import Decision, StartJob
-from backfill.controller.jobs import PublishJob, SettleJob, SettleResult, Totals, staged_outputs
-from backfill.controller.observed import DriverState
-from backfill.controller.phases.open_results import left_out
+from backfill.controller.decisions.actions import Decision, StartJob
+from backfill.controller.decisions.decide import decide
+from backfill.controller.decisions.open_results import left_out
+from backfill.controller.driver import DriverState
+from backfill.controller.jobs.kinds import PublishJob, SettleJob, SettleResult, Totals, staged_outputs
+from backfill.protocol.split_assignment import QueryProgress, SourceProgress
 
 OPEN = {"open_at_end": 7, "open_from": START + timedelta(hours=9), "needed_drain_seconds": 1800.0}
 COMPLETE = {"open_at_end": 0, "needed_drain_seconds": 0.0}

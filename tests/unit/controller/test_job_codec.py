@@ -10,8 +10,14 @@ from situations import HEADER, backfill, planned
 
 from backfill.api.backfill import OutputStatus, Window
 from backfill.api.errors import BackfillError, InvalidPlanInput, Problem, PublishConflict
-from backfill.controller.job_codec import decode_progress, encode_progress
-from backfill.controller.jobs import (
+from backfill.controller.jobs.case_codec import (
+    decode_end,
+    decode_job,
+    encode_end,
+    encode_job,
+)
+from backfill.controller.jobs.codec import decode_progress, encode_progress
+from backfill.controller.jobs.kinds import (
     DiscardJob,
     Job,
     PlanJob,
@@ -26,14 +32,8 @@ from backfill.controller.jobs import (
     VerifyJob,
     staged_outputs,
 )
-from backfill.controller.kubernetes.job_codec import (
-    decode_end,
-    decode_job,
-    encode_end,
-    encode_job,
-)
-from backfill.controller.kubernetes.packed import packed
-from backfill.controller.messages import Message
+from backfill.controller.jobs.messages import Message
+from backfill.kube.packed import packed
 from backfill.planning.progress import PlanningProgress
 from backfill.planning.workspace import Workspace
 

@@ -12,11 +12,11 @@ from situations import HEADER
 
 from backfill.api.catalogs import GivenCatalog
 from backfill.api.errors import BackfillError, BadInput
-from backfill.controller.jobs import PlanResult, VerifyJob
-from backfill.controller.kubernetes import pool as pool_module
-from backfill.controller.kubernetes.jobs_container import JobsContainer
-from backfill.controller.kubernetes.names import Key
-from backfill.controller.kubernetes.pool import JobPool
+from backfill.controller.jobs import pool as pool_module
+from backfill.controller.jobs.kinds import PlanResult, VerifyJob
+from backfill.controller.jobs.pool import JobPool
+from backfill.controller.manager.jobs_container import JobsContainer
+from backfill.kube.names import Key
 from job_hosts import HostedPlace
 from table_jobs import LOOPBACK, Clicks, ended, job_processes, silent_catalog
 from waiting import eventually

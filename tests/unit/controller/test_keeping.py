@@ -15,14 +15,14 @@ from backfill.api.backfill import Application, Backfill
 from backfill.api.catalogs import catalog_variables
 from backfill.api.conditions import ConditionType, Reason
 from backfill.api.errors import BackfillError, BadInput, ControllerRunning
-from backfill.api.liveness import controller_alive
-from backfill.api.split_assignment import STATUS_FILE
-from backfill.controller.channel import ControllerChannel
-from backfill.controller.jobs import PlanJob, PlanResult
-from backfill.controller.lock import ControllerLock
-from backfill.controller.meter import Meter
-from backfill.controller.store import LocalStore, stored
-from backfill.controller.worker import Worker
+from backfill.controller.decisions.meter import Meter
+from backfill.controller.jobs.kinds import PlanJob, PlanResult
+from backfill.controller.local.channel import ControllerChannel
+from backfill.controller.local.jobs import Worker
+from backfill.controller.local.lock import ControllerLock
+from backfill.controller.local.store import LocalStore, stored
+from backfill.protocol.liveness import controller_alive
+from backfill.protocol.split_assignment import STATUS_FILE
 from table_jobs import Clicks, ended, job_processes, silent_catalog
 from waiting import eventually
 
@@ -109,7 +109,7 @@ def test_a_report_that_makes_no_sense_is_none(tmp_path: Path) -> None:
 
 def test_the_lock_is_free_as_soon_as_its_holder_is_killed(tmp_path: Path) -> None:
     program = (
-        "import sys, time; from pathlib import Path; from backfill.controller.lock import ControllerLock\n"
+        "import sys, time; from pathlib import Path; from backfill.controller.local.lock import ControllerLock\n"
         "with ControllerLock(Path(sys.argv[1])): print('locked', flush=True); time.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, text=True) as holder:

@@ -13,14 +13,13 @@ from situations import HEADER, backfill, planned
 
 from backfill.api.backfill import Application, Overrides
 from backfill.api.errors import Problem
-from backfill.api.settings import DriverSettings
-from backfill.controller.backends.base import Launch
-from backfill.controller.backends.java import find_java
-from backfill.controller.backends.local import LocalBackend
-from backfill.controller.backends.local_conf import cores, local_conf, local_variables
-from backfill.controller.backends.processes import group_members
-from backfill.controller.observed import DriverState
+from backfill.controller.driver import DriverState, Launch
+from backfill.controller.local.driver import LocalBackend
+from backfill.controller.local.java import find_java
+from backfill.controller.local.processes import group_members
+from backfill.controller.local.spark_conf import cores, local_conf, local_variables
 from backfill.planning.workspace import Workspace
+from backfill.protocol.driver_settings import DriverSettings
 from waiting import eventually
 
 APPLICATION = Application(
@@ -212,7 +211,7 @@ def test_a_java_home_that_is_too_old_gives_way_to_the_java_on_the_path(tmp_path:
 
 
 def test_without_a_java_that_is_new_enough_one_line_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backfill.controller.backends.java._INSTALLED", ())
+    monkeypatch.setattr("backfill.controller.local.java._INSTALLED", ())
     home = _java(tmp_path / "home", "11.0.2")
     problem = find_java({"JAVA_HOME": str(home), "PATH": str(tmp_path)})
     assert isinstance(problem, Problem)

@@ -9,10 +9,10 @@ from situations import HEADER, attempt, backfill, job_state, observed, planned
 
 from backfill.api.conditions import ConditionType, Reason, find_condition
 from backfill.api.errors import BackfillError, PlanCorrupt
-from backfill.controller.decide import decide
-from backfill.controller.decision import CancelJob, Decision, StartJob
-from backfill.controller.jobs import RecoverJob
-from backfill.controller.observed import Observed
+from backfill.controller.decisions.actions import CancelJob, Decision, StartJob
+from backfill.controller.decisions.decide import decide
+from backfill.controller.decisions.observed import Observed
+from backfill.controller.jobs.kinds import RecoverJob
 from backfill.planning.plan import HEADER_FILE, plan_directory
 from backfill.planning.workspace import Workspace
 

@@ -9,10 +9,10 @@ from situations import HEADER, NOW, attempt, backfill, observed, planned, verifi
 from backfill.api.backfill import Backfill
 from backfill.api.conditions import Condition, ConditionType, Reason, find_condition
 from backfill.api.errors import Problem
-from backfill.controller.decide import decide
-from backfill.controller.decision import Decision, StartDriver, StartJob
-from backfill.controller.jobs import VerifyJob
-from backfill.controller.observed import Observed
+from backfill.controller.decisions.actions import Decision, StartDriver, StartJob
+from backfill.controller.decisions.decide import decide
+from backfill.controller.decisions.observed import Observed
+from backfill.controller.jobs.kinds import VerifyJob
 
 GONE = (Problem("spec.applicationRef.name", 'there is no SparkApplication "app"', "name another"),)
 

@@ -12,8 +12,8 @@ from situations import HEADER
 
 from backfill.api.catalogs import GivenCatalog
 from backfill.api.errors import BadInput, Problem
-from backfill.controller.jobs import PlanResult, VerifyJob
-from backfill.controller.kubernetes.pool import BesideOperator, JobPlace, JobPool, JobUsage, Key
+from backfill.controller.jobs.kinds import PlanResult, VerifyJob
+from backfill.controller.jobs.pool import BesideOperator, JobPlace, JobPool, JobUsage, Key
 from job_hosts import HostedPlace
 from table_jobs import LOOPBACK, Clicks, ended, job_processes, silent_catalog
 from waiting import eventually

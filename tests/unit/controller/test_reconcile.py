@@ -9,17 +9,15 @@ from situations import backfill, planned
 
 from backfill.api.backfill import Application, BackfillSpec, BackfillStatus
 from backfill.api.conditions import ConditionType, Reason, find_condition
-from backfill.api.errors import Problem
-from backfill.controller.backends.base import Launch
-from backfill.controller.channel import ControllerChannel
-from backfill.controller.interfaces import ConflictError
-from backfill.controller.jobs import Job, JobState, PlanJob
-from backfill.controller.kubernetes.errors import Forbidden
-from backfill.controller.observed import DriverState
-from backfill.controller.phases.removing import REMOVAL_LIMIT
-from backfill.controller.plans import StoredPlans
+from backfill.api.errors import ConflictError, Problem
+from backfill.controller.decisions.deleting import REMOVAL_LIMIT
+from backfill.controller.driver import DriverState, Launch
+from backfill.controller.jobs.kinds import Job, JobState, PlanJob
+from backfill.controller.local.channel import ControllerChannel
+from backfill.controller.local.plan_headers import StoredPlans
+from backfill.controller.local.store import LocalStore
 from backfill.controller.reconcile import Reconciler
-from backfill.controller.store import LocalStore
+from backfill.kube.errors import Forbidden
 
 APPLICATION = Application(name="app", main_application_file="/app/main.py")
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from backfill.api.backfill import BackfillStatus, ObjectMeta
 from backfill.api.conditions import ConditionType, Reason, find_condition
 from backfill.api.errors import Problem
-from backfill.controller.refusal import refused
+from backfill.controller.decisions.refusal import refused
 
 NOW = datetime(2021, 8, 1, tzinfo=UTC)
 PROBLEMS = (Problem("spec.window", "is empty", "give an end"), Problem("spec.workspace", "is missing"))

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from situations import HEADER, backfill
 
-from backfill.controller.phases.remarks import remarks
+from backfill.controller.decisions.remarks import remarks
 from backfill.planning.plan import PlanHeader
 
 REPLACED = [{"name": "counts", "table": "lake.ops.counts", "timestampColumn": "at", "publish": {"mode": "Replace"}}]

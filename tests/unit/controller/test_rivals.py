@@ -9,10 +9,10 @@ from situations import HEADER, backfill, job_state, observed, plan_job, planned,
 
 from backfill.api.backfill import Application, Backfill
 from backfill.api.conditions import ConditionType, Reason, find_condition
-from backfill.controller.decide import decide
-from backfill.controller.jobs import PlanResult
-from backfill.controller.rivals import published_tables, rivals
-from backfill.controller.store import LocalStore
+from backfill.controller.decisions.decide import decide
+from backfill.controller.decisions.rivals import published_tables, rivals
+from backfill.controller.jobs.kinds import PlanResult
+from backfill.controller.local.store import LocalStore
 
 OURS = backfill()
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from backfill.api.conditions import Reason
-from backfill.controller.backends.processes import group_members
+from backfill.controller.local.processes import group_members
 from local_runs import HOURS, STEPS, LocalRuns
 
 

@@ -9,10 +9,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 from simulation import BrokenPromiseError, Cluster, History, Rules
 from timelines import histories
 
-from backfill.api.split_assignment import SplitAssignmentStatus
 from backfill.coordination.release import release
 from backfill.coordination.timeline import Timeline
 from backfill.coordination.watermarks import Watermarks, watermarks
+from backfill.protocol.split_assignment import SplitAssignmentStatus
 
 ANY_MESSAGE = st.integers(0, 20)
 ANY_QUERY = st.integers(0, 2)

@@ -7,11 +7,11 @@ from simulation import History
 from timelines import MINUTE_US, histories, timeline
 
 from backfill.api.quantities import from_us
-from backfill.api.split_assignment import QueryProgress, SourceProgress, SplitAssignmentStatus
 from backfill.coordination.progress import Work, committed_steps, work
 from backfill.coordination.release import release
 from backfill.coordination.timeline import Timeline
 from backfill.coordination.watermarks import watermarks
+from backfill.protocol.split_assignment import QueryProgress, SourceProgress, SplitAssignmentStatus
 
 Committed = dict[str, dict[str, int]]
 THREE_STEPS = timeline(0, 5, 60, rows={"a": (10, 0, 20), "b": (1, 1, 0)})

@@ -8,7 +8,7 @@ from pyiceberg.catalog import Catalog
 
 from backfill.api.backfill import PublishMode
 from backfill.api.errors import BackfillError, ResultLost
-from backfill.controller.jobs import DiscardJob, SettleJob, StagedOutput, Totals
+from backfill.controller.jobs.kinds import DiscardJob, SettleJob, StagedOutput, Totals
 from backfill.outputs.publish import publish
 from backfill.planning.workspace import Workspace
 from staged import COLUMNS, HOUR_US, RESULT, WINDOW, make_table, output, rows_of, stage

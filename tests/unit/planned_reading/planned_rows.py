@@ -9,9 +9,9 @@ from random_columns import plain
 
 from backfill.planning.plan import PlanHeader, plan_directory
 from backfill.planning.workspace import Workspace
-from backfill.runtime.schemas import spark_schema
-from backfill.runtime.source import StepPartition, StepReader
-from backfill.runtime.source_table import load_source_table
+from backfill.runtime.source.data_source import StepPartition, StepReader
+from backfill.runtime.source.schemas import spark_schema
+from backfill.runtime.source.table import load_source_table
 
 
 @dataclass(frozen=True)

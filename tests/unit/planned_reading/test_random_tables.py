@@ -21,7 +21,7 @@ from backfill.api.quantities import format_time, from_us
 from backfill.planning.plan import PlanHeader, plan_directory, read_splits
 from backfill.planning.planner import make_plan, verify_files
 from backfill.planning.workspace import Workspace
-from backfill.runtime.reading import count_rows
+from backfill.runtime.source.reading import count_rows
 
 SECOND_US = 1_000_000
 TABLES, TABLES_SLOW = 16, 48

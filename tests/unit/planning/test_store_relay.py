@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 from pyarrow.fs import S3FileSystem
 
-from backfill.planning.store_relay import relay_uri
+from backfill.iceberg.store_relay import relay_uri
 from hostile_server import hostile_server
 
 CONTENT = bytes(range(256)) * 20_000

@@ -11,9 +11,9 @@ from pyiceberg.table import Table
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from backfill.planning.plan import SourceInput, Split
-from backfill.runtime.reading import read_split
-from backfill.runtime.schemas import spark_schema
-from backfill.runtime.source_table import SourceTable, load_source_table
+from backfill.runtime.source.reading import read_split
+from backfill.runtime.source.schemas import spark_schema
+from backfill.runtime.source.table import SourceTable, load_source_table
 
 
 def source_table(table: Table, timestamp_column: str = "at", timestamp_unit: str | None = None, **more: object) -> SourceTable:

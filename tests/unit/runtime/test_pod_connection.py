@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from backfill.api.errors import BackfillError
-from backfill.runtime import api_server
-from backfill.runtime.api_server import pod_connection
+from backfill.runtime.agent import api_server
+from backfill.runtime.agent.api_server import pod_connection
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from backfill.runtime.retrying import Retries
+from backfill.runtime.agent.retries import Retries
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from backfill.api.split_assignment import SplitAssignmentStatus
-from backfill.runtime.seen_assignment import SeenAssignment
+from backfill.protocol.split_assignment import SplitAssignmentStatus
+from backfill.runtime.agent.seen_assignment import SeenAssignment
 
 HEARTBEAT = "2026-01-01T00:00:00Z"
 

@@ -16,9 +16,9 @@ from pyspark.sql.types import StructType
 from backfill.api.errors import PlanCorrupt
 from backfill.planning.plan import PlanHeader, PlanInputs, Proof, write_plan
 from backfill.planning.workspace import Workspace
-from backfill.runtime.release import Release, write_release
-from backfill.runtime.source import StepPartition, StepReader
-from backfill.runtime.source_table import SourceTable
+from backfill.runtime.source.data_source import StepPartition, StepReader
+from backfill.runtime.source.release_file import Release, write_release
+from backfill.runtime.source.table import SourceTable
 from waiting import eventually
 
 STEPS = 3

@@ -11,18 +11,18 @@ from typing import IO, Any
 import pytest
 from py4j.protocol import Py4JNetworkError
 
-from backfill.api.atomic import replace_file
 from backfill.api.quantities import from_us
-from backfill.api.split_assignment import ASSIGNMENT_FILE, LOCK_FILE, SplitAssignmentSpec, SplitAssignmentStatus
 from backfill.planning.plan import PlanHeader
-from backfill.runtime import threads
-from backfill.runtime.agent import Agent
-from backfill.runtime.channel import DirectoryChannel
-from backfill.runtime.lost_commits import LostCommits
-from backfill.runtime.release import Release, read_release, release_path
-from backfill.runtime.run import Run, StartedQuery
+from backfill.protocol.atomic_files import replace_file
+from backfill.protocol.split_assignment import ASSIGNMENT_FILE, LOCK_FILE, SplitAssignmentSpec, SplitAssignmentStatus
+from backfill.runtime.agent.agent import Agent
+from backfill.runtime.agent.channel import DirectoryChannel
+from backfill.runtime.queries import threads
+from backfill.runtime.queries.lost_commits import LostCommits
+from backfill.runtime.queries.run import Run, StartedQuery
+from backfill.runtime.queries.tracker import Batch, Tracker
 from backfill.runtime.settings import RuntimeSettings
-from backfill.runtime.tracking import Batch, Tracker
+from backfill.runtime.source.release_file import Release, read_release, release_path
 from waiting import eventually
 
 DEADLINE_SECONDS = 30.0
@@ -257,10 +257,10 @@ def test_a_query_that_fails_ends_the_run_with_its_message_without_the_plan(drive
 def test_an_application_that_waits_without_reading_a_source_is_not_supported(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backfill.runtime.run._SILENT_SECONDS", 0.0)
-    monkeypatch.setattr("backfill.runtime.run._IDLE_GRACE_SECONDS", 0.5)
+    monkeypatch.setattr("backfill.runtime.queries.run._SILENT_SECONDS", 0.0)
+    monkeypatch.setattr("backfill.runtime.queries.run._IDLE_GRACE_SECONDS", 0.5)
     runs_tests = {"execnet"}  # tests that run side by side are talked to by a thread of that
-    monkeypatch.setattr("backfill.runtime.threads._NOT_THE_APPLICATION", threads._NOT_THE_APPLICATION | runs_tests)
+    monkeypatch.setattr("backfill.runtime.queries.threads._NOT_THE_APPLICATION", threads._NOT_THE_APPLICATION | runs_tests)
     driver.start_query(("impressions",))
     driver.until(lambda: driver.phase == "Starting" and "reads the source playbacks" in driver.status.message)
     driver.run.application_waits()

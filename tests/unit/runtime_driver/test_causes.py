@@ -4,8 +4,8 @@ import pytest
 
 from backfill.api.conditions import Reason
 from backfill.api.errors import BackfillError, BadInput, InvalidPlanInput, Problem, ResultLost, first_line
-from backfill.runtime.causes import cause_of, lasting_cause
-from backfill.runtime.run import unsupported
+from backfill.runtime.agent.causes import cause_of, lasting_cause
+from backfill.runtime.queries.run import unsupported
 
 WORKER = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):
   File "app.py", line 3, in price

@@ -3,10 +3,10 @@
 import fcntl
 from pathlib import Path
 
-from backfill.api.atomic import replace_file
 from backfill.api.quantities import from_us
-from backfill.api.split_assignment import ASSIGNMENT_FILE, LOCK_FILE, STATUS_FILE, SplitAssignmentSpec, SplitAssignmentStatus
-from backfill.runtime.channel import DirectoryChannel
+from backfill.protocol.atomic_files import replace_file
+from backfill.protocol.split_assignment import ASSIGNMENT_FILE, LOCK_FILE, STATUS_FILE, SplitAssignmentSpec, SplitAssignmentStatus
+from backfill.runtime.agent.channel import DirectoryChannel
 
 
 def _assign(directory: Path, released: int) -> None:

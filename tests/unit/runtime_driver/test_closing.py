@@ -7,9 +7,9 @@ import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
 
 from backfill.planning.plan import PlanHeader
-from backfill.runtime.closing import close_query
-from backfill.runtime.run import StartedQuery
-from backfill.runtime.tracking import Tracker
+from backfill.runtime.queries.closing import close_query
+from backfill.runtime.queries.run import StartedQuery
+from backfill.runtime.queries.tracker import Tracker
 
 
 class FakeSpark:

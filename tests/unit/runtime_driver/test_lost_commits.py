@@ -8,9 +8,9 @@ import pytest
 
 from backfill.planning.plan import PlanHeader
 from backfill.planning.workspace import Workspace
-from backfill.runtime.lost_commits import LostCommits
-from backfill.runtime.run import Run, StartedQuery
-from backfill.runtime.tracking import Tracker
+from backfill.runtime.queries.lost_commits import LostCommits
+from backfill.runtime.queries.run import Run, StartedQuery
+from backfill.runtime.queries.tracker import Tracker
 
 
 @pytest.fixture

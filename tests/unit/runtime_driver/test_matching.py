@@ -4,7 +4,8 @@ import pytest
 
 from backfill.api.backfill import Live, LiveKafka, Output, Source
 from backfill.api.errors import UnsupportedProgram
-from backfill.runtime.matching import (
+from backfill.runtime.named_sources import NAMED_FORMAT
+from backfill.runtime.switching.matching import (
     Target,
     kafka_sources,
     match_output,
@@ -12,7 +13,6 @@ from backfill.runtime.matching import (
     same_table,
     table_source,
 )
-from backfill.runtime.named_sources import NAMED_FORMAT
 
 
 def _source(name: str, topic: str | None, table: str | None = None) -> Source:

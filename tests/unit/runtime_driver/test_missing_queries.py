@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from backfill.planning.plan import PlanHeader
-from backfill.runtime.query import SwitchedQuery, SwitchedQueryManager
-from backfill.runtime.run import Run, StartedQuery
-from backfill.runtime.threads import application_works
-from backfill.runtime.tracking import Tracker
+from backfill.runtime.queries.run import Run, StartedQuery
+from backfill.runtime.queries.threads import application_works
+from backfill.runtime.queries.tracker import Tracker
+from backfill.runtime.switching.query import SwitchedQuery, SwitchedQueryManager
 
 PLAYS = "no query of the application writes the output plays"
 

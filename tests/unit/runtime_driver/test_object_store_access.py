@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from backfill.api.backfill import Backfill
-from backfill.planning.iceberg.storage import store_properties
-from backfill.runtime.object_store import s3a_options
+from backfill.iceberg.storage import store_properties
+from backfill.runtime.switching.object_store import s3a_options
 from spark_applications import KUBEFLOW, backfill_of
 
 KEYS = {"s3.access-key-id": "key", "s3.secret-access-key": "secret"}

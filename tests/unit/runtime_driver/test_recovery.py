@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from backfill.planning.workspace import Workspace
-from backfill.runtime.recovery import checkpoint_of, committed_steps
-from backfill.runtime.release import Release, read_release, release_path, write_release
+from backfill.runtime.queries.checkpoints import checkpoint_of, committed_steps
+from backfill.runtime.source.release_file import Release, read_release, release_path, write_release
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import pytest
 
 from backfill.api.quantities import from_us
-from backfill.api.split_assignment import QueryProgress, SourceProgress, SplitAssignmentStatus
 from backfill.planning.plan import PlanHeader
-from backfill.runtime.tracking import Batch, Tracker
+from backfill.protocol.split_assignment import QueryProgress, SourceProgress, SplitAssignmentStatus
+from backfill.runtime.queries.tracker import Batch, Tracker
 
 SOURCES = ("impressions", "playbacks")
 

@@ -8,15 +8,14 @@ from rich.console import Console
 from backfill.api.approval import approved
 from backfill.api.backfill import Backfill
 from backfill.api.conditions import Reason
-from backfill.api.errors import BackfillError, BadInput, Problem
+from backfill.api.errors import BackfillError, BadInput, ConflictError, Problem
 from backfill.cli.cluster.advice import removal
 from backfill.cli.cluster.place import Place, read
 from backfill.cli.ending import exit_status
 from backfill.cli.exit_status import SUCCEEDED
 from backfill.cli.screen import in_words
 from backfill.cli.view import has_failed
-from backfill.controller.interfaces import ConflictError
-from backfill.controller.kubernetes.resources import BACKFILL, Manifest
+from backfill.kube.resources import BACKFILL, Manifest
 
 _POLL_SECONDS = 0.5
 _SUSPEND = "/spec/suspend"

@@ -17,7 +17,7 @@ from backfill.cli.ending import exit_status
 from backfill.cli.exit_status import SUCCEEDED
 from backfill.cli.screen import Lines
 from backfill.cli.view import View
-from backfill.controller.kubernetes.errors import Unreachable
+from backfill.kube.errors import Unreachable
 
 _ONE_SECONDS = 1.0
 _ALL_SECONDS = 3.0

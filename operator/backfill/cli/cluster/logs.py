@@ -9,11 +9,11 @@ from backfill.api.backfill import Attempt, Backfill
 from backfill.api.errors import BackfillError, BadInput, Problem
 from backfill.cli.cluster.place import Place
 from backfill.cli.exit_status import SUCCEEDED
-from backfill.controller.backends.driver_state import driver_state
-from backfill.controller.backends.pod_template import container_name
-from backfill.controller.kubernetes.errors import NotFound, Refused
-from backfill.controller.kubernetes.names import attempt_labels
-from backfill.controller.kubernetes.resources import POD, Manifest
+from backfill.controller.children.driver_state import driver_state
+from backfill.controller.children.pod_template import container_name
+from backfill.kube.errors import NotFound, Refused
+from backfill.kube.names import attempt_labels
+from backfill.kube.resources import POD, Manifest
 
 _POLL_SECONDS = 1.0
 _ROLE = {"spark-role": "driver"}

@@ -11,13 +11,13 @@ from pydantic import ValidationError
 from backfill import __version__
 from backfill.api.backfill import Backfill, BackfillStatus, ObjectMeta, unread
 from backfill.api.errors import BackfillError, BadInput, Problem
-from backfill.api.manifest import load_for_cluster
-from backfill.api.problems import did_you_mean
+from backfill.api.manifests.backfill_manifest import load_for_cluster
+from backfill.api.manifests.problems import did_you_mean
 from backfill.cli.choice import is_file
-from backfill.controller.kubernetes.client import Cluster
-from backfill.controller.kubernetes.errors import ClusterError, KindMissing, NotFound, Refused
-from backfill.controller.kubernetes.names import CLI_MANAGER
-from backfill.controller.kubernetes.resources import BACKFILL, Manifest
+from backfill.kube.client import Cluster
+from backfill.kube.errors import ClusterError, KindMissing, NotFound, Refused
+from backfill.kube.names import CLI_MANAGER
+from backfill.kube.resources import BACKFILL, Manifest
 
 OPERATORS_WORKSPACE: Final = "s3://default-workspace-of-the-operator"
 """Stands for a default that only the operator knows."""

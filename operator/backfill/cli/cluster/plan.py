@@ -14,8 +14,8 @@ from backfill.cli.exit_status import SUCCEEDED, WAITS
 from backfill.cli.plan_page import render_plan
 from backfill.cli.screen import in_words
 from backfill.cli.text import count, size
-from backfill.controller.kubernetes.errors import Forbidden
-from backfill.controller.kubernetes.plans import KubernetesPlans
+from backfill.controller.cluster.plan_config_map import KubernetesPlans
+from backfill.kube.errors import Forbidden
 from backfill.planning.summary import PlanSummary, summarize
 
 

@@ -8,17 +8,17 @@ from rich.console import Console
 from backfill.api.backfill import Backfill
 from backfill.api.changes import spec_difference
 from backfill.api.errors import BadInput, Problem
-from backfill.api.manifest import ForCluster, load_for_cluster
+from backfill.api.manifests.backfill_manifest import ForCluster, load_for_cluster
 from backfill.api.quantities import format_time
 from backfill.cli.cluster.place import OPERATORS_WORKSPACE, Place
 from backfill.cli.exit_status import SUCCEEDED
 from backfill.cli.text import count, moment, seconds
 from backfill.cli.view import View
-from backfill.controller.backends.children import child_problems
-from backfill.controller.backends.production import read_production
-from backfill.controller.kubernetes.errors import AlreadyExists, NotFound, Refused
-from backfill.controller.kubernetes.names import CLI_MANAGER
-from backfill.controller.kubernetes.resources import BACKFILL
+from backfill.controller.children.manifests import child_problems
+from backfill.controller.cluster.production import read_production
+from backfill.kube.errors import AlreadyExists, NotFound, Refused
+from backfill.kube.names import CLI_MANAGER
+from backfill.kube.resources import BACKFILL
 
 
 def check_file(place: Place, file: Path, *, as_json: bool) -> int:

@@ -7,14 +7,14 @@ import yaml
 
 from backfill.api.backfill import Backfill
 from backfill.api.errors import BadInput, Problem
-from backfill.api.manifest import load_for_cluster
+from backfill.api.manifests.backfill_manifest import load_for_cluster
 from backfill.cli.choice import is_file
 from backfill.cli.cluster.place import OPERATORS_WORKSPACE, Place
 from backfill.cli.exit_status import SUCCEEDED
-from backfill.controller.backends.children import render
-from backfill.controller.backends.production import read_production
-from backfill.controller.kubernetes.plans import application_of
-from backfill.controller.kubernetes.resources import Manifest
+from backfill.controller.children.manifests import render
+from backfill.controller.cluster.plan_config_map import application_of
+from backfill.controller.cluster.production import read_production
+from backfill.kube.resources import Manifest
 
 
 def show_manifests(place: Place, target: str, *, as_json: bool) -> int:

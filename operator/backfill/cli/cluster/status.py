@@ -18,7 +18,7 @@ from backfill.cli.exit_status import SUCCEEDED
 from backfill.cli.pages import details, listing, outcome
 from backfill.cli.result import result
 from backfill.cli.view import View
-from backfill.controller.kubernetes.resources import Manifest
+from backfill.kube.resources import Manifest
 
 _NO_EDGE = 1000
 

@@ -39,7 +39,7 @@ class Where:
             BackfillError: there is no such context or kubeconfig.
         """
         from backfill.cli.cluster.place import Place
-        from backfill.controller.kubernetes.client import Cluster
+        from backfill.kube.client import Cluster
 
         cluster = Cluster.from_kubeconfig(self._kubeconfig, self._context)
         namespace = self._namespace or of_file

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backfill.api.backfill import Backfill
-from backfill.api.settings import DriverSettings
-from backfill.controller.backends.children import child_manifests, child_problems, dialect, preview_launch, render
+from backfill.controller.children.manifests import child_manifests, child_problems, dialect, preview_launch, render
+from backfill.protocol.driver_settings import DriverSettings
 from spark_applications import APACHE, BACKFILL, KUBEFLOW, Manifest, backfill_of, production
 
 BOTH = pytest.mark.parametrize("base", [KUBEFLOW, APACHE], ids=["kubeflow", "apache"])

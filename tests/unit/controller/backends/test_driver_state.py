@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from backfill.controller.backends.apache import Apache
-from backfill.controller.backends.child import ChildState
-from backfill.controller.backends.driver_state import driver_state, essence
-from backfill.controller.backends.kubeflow import Kubeflow
-from backfill.controller.kubernetes.resources import Manifest
+from backfill.controller.children.apache import Apache
+from backfill.controller.children.dialect import ChildState
+from backfill.controller.children.driver_state import driver_state, essence
+from backfill.controller.children.kubeflow import Kubeflow
+from backfill.kube.resources import Manifest
 
 RUNNING = ChildState("Running", "Running")
 COMPLETED = ChildState("Over", "Completed")

@@ -9,12 +9,12 @@ from situations import HEADER
 
 from backfill.api.application import read_application
 from backfill.api.backfill import Backfill
-from backfill.api.settings import SETTINGS_VARIABLE
-from backfill.controller.backends.base import Launch
-from backfill.controller.backends.children import child_manifests
-from backfill.controller.backends.local import LocalBackend
+from backfill.controller.children.manifests import child_manifests
+from backfill.controller.driver import Launch
+from backfill.controller.local.driver import LocalBackend
 from backfill.planning.workspace import Workspace
-from backfill.runtime.session import resolved_conf
+from backfill.protocol.driver_settings import SETTINGS_VARIABLE
+from backfill.runtime.session_conf import resolved_conf
 from backfill.runtime.settings import RuntimeSettings
 from spark_applications import APACHE, KUBEFLOW, Manifest, backfill_of, production
 

@@ -11,8 +11,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from kubernetes.client import Configuration
 
-from backfill.controller.kubernetes.client import Cluster
-from backfill.controller.kubernetes.resources import POD
+from backfill.kube.client import Cluster
+from backfill.kube.resources import POD
 
 MIB = 2**20
 

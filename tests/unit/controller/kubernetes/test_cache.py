@@ -5,8 +5,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill.controller.kubernetes.cache import Cache, labelled_key, own_key
-from backfill.controller.kubernetes.names import BACKFILL_LABEL
+from backfill.kube.cache import Cache, labelled_key, own_key
+from backfill.kube.names import BACKFILL_LABEL
 
 KEY = ("streaming", "july")
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from backfill.controller.interfaces import ConflictError
-from backfill.controller.kubernetes.errors import (
+from backfill.api.errors import ConflictError
+from backfill.kube.errors import (
     AlreadyExists,
     Denied,
     Expired,
@@ -20,7 +20,7 @@ from backfill.controller.kubernetes.errors import (
     Unreachable,
     error_of,
 )
-from backfill.controller.kubernetes.resources import BACKFILL, SPLIT_ASSIGNMENT, Resource
+from backfill.kube.resources import BACKFILL, SPLIT_ASSIGNMENT, Resource
 
 
 def answer(reason: str, message: str = "in words", **details: Any) -> bytes:

@@ -11,18 +11,18 @@ from typing import Any, cast
 import pytest
 
 from backfill.api.errors import BackfillError
-from backfill.api.problems import read_json
-from backfill.api.split_assignment import SplitAssignmentStatus
-from backfill.controller.job_codec import decode_progress
-from backfill.controller.jobs import VerifyJob
-from backfill.controller.kubernetes.cache import Cache, labelled_key, own_key
-from backfill.controller.kubernetes.cases import Caches
-from backfill.controller.kubernetes.channel import KubernetesChannel
-from backfill.controller.kubernetes.client import Cluster
-from backfill.controller.kubernetes.job_codec import decode_end
-from backfill.controller.kubernetes.job_pod import report_essence, result_of
-from backfill.controller.kubernetes.names import owner_reference
-from backfill.controller.kubernetes.packed import MOST_TEXT, packed, unpacked
+from backfill.api.manifests.problems import read_json
+from backfill.controller.cluster.channel import KubernetesChannel
+from backfill.controller.cluster.job_pods.manifests import report_essence, result_of
+from backfill.controller.jobs.case_codec import decode_end
+from backfill.controller.jobs.codec import decode_progress
+from backfill.controller.jobs.kinds import VerifyJob
+from backfill.controller.manager.wiring import Caches
+from backfill.kube.cache import Cache, labelled_key, own_key
+from backfill.kube.client import Cluster
+from backfill.kube.names import owner_reference
+from backfill.kube.packed import MOST_TEXT, packed, unpacked
+from backfill.protocol.split_assignment import SplitAssignmentStatus
 
 pytestmark = pytest.mark.hostile
 VERIFY = VerifyJob(cast("Any", None), 1)
@@ -35,9 +35,9 @@ BOMBS = {
 }
 _READS = """
 import base64, resource, sys
-from backfill.controller.kubernetes.packed import unpacked
-from backfill.controller.kubernetes.job_codec import decode_end
-from backfill.controller.jobs import VerifyJob
+from backfill.kube.packed import unpacked
+from backfill.controller.jobs.case_codec import decode_end
+from backfill.controller.jobs.kinds import VerifyJob
 from backfill.api.errors import BackfillError
 content = base64.b64decode(sys.stdin.buffer.read())
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from backfill.controller.interfaces import ConflictError
-from backfill.controller.kubernetes.leader import Elector, LeaseTimes
+from backfill.api.errors import ConflictError
+from backfill.controller.manager.leader_election import Elector, LeaseTimes
 
 
 class FakeClock:

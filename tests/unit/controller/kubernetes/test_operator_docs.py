@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from backfill.controller.kubernetes.metrics import Metrics
-from backfill.controller.kubernetes.settings import parse
+from backfill.controller.manager.metrics import Metrics
+from backfill.controller.manager.options import parse
 
 PAGE = (Path(__file__).parents[4] / "docs" / "operator.md").read_text()
 

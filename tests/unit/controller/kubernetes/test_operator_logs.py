@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from backfill.controller.kubernetes.logs import LogFormat, about, configure
+from backfill.controller.manager.log_format import LogFormat, about, configure
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import pytest
 
-from backfill.controller.kubernetes.settings import parse
+from backfill.controller.manager.options import parse
 
 
 def test_without_any_option_everything_has_a_sensible_value() -> None:

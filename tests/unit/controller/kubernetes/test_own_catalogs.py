@@ -6,7 +6,7 @@ import pytest
 
 from backfill.api.backfill import BackfillSpec
 from backfill.api.catalogs import GivenCatalog
-from backfill.controller.kubernetes.credentials import with_own_catalogs
+from backfill.controller.cluster.credentials import with_own_catalogs
 from table_jobs import clicks_spec
 
 

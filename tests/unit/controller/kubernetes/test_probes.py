@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from backfill.controller.kubernetes.probes import Answer, HttpServer, probe
+from backfill.controller.manager.probes import Answer, HttpServer, probe
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Requests go at a bounded rate, however many threads send them."""
 
-from backfill.controller.kubernetes.throttle import Throttle
+from backfill.kube.throttle import Throttle
 
 
 class FakeTime:

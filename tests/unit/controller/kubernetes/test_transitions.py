@@ -7,7 +7,7 @@ import pytest
 
 from backfill.api.backfill import Attempt, BackfillStatus, Progress
 from backfill.api.conditions import Condition, ConditionType, Reason, set_condition
-from backfill.controller.kubernetes.events import Notice, transitions
+from backfill.controller.manager.events import Notice, transitions
 
 NOW = datetime(2021, 8, 1, tzinfo=UTC)
 Truth = Literal["True", "False", "Unknown"]

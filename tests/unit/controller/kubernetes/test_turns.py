@@ -10,16 +10,15 @@ from situations import START, attempt, backfill, observed, planned, with_conditi
 
 from backfill.api.backfill import BackfillStatus
 from backfill.api.conditions import ConditionType, Reason
-from backfill.api.errors import BadInput, Problem
-from backfill.controller.decision import Decision, Next
-from backfill.controller.interfaces import ConflictError
-from backfill.controller.jobs import JobState
-from backfill.controller.kubernetes.errors import Faltering, Forbidden, Refused, Unreachable
-from backfill.controller.kubernetes.metrics import Metrics, ended, state_of
-from backfill.controller.kubernetes.pool import JobUsage
-from backfill.controller.kubernetes.queue import WorkQueue
-from backfill.controller.kubernetes.turns import STUCK_SECONDS, Case, Turns, changed_conditions
+from backfill.api.errors import BadInput, ConflictError, Problem
+from backfill.controller.decisions.actions import Decision, Next
+from backfill.controller.jobs.kinds import JobState
+from backfill.controller.jobs.pool import JobUsage
+from backfill.controller.manager.metrics import Metrics, ended, state_of
+from backfill.controller.manager.reconciles import STUCK_SECONDS, Case, Turns, changed_conditions
+from backfill.controller.manager.workqueue import WorkQueue
 from backfill.controller.reconcile import Turn
+from backfill.kube.errors import Faltering, Forbidden, Refused, Unreachable
 
 KEY = ("streaming", "january")
 WORKING = planned(attempts=(attempt(),))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill.controller.kubernetes.queue import Agenda, Workers, WorkQueue
+from backfill.controller.manager.workqueue import Agenda, Workers, WorkQueue
 from waiting import eventually
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from backfill.api.backfill import Backfill, RunIn
 from backfill.api.errors import BadInput
-from backfill.controller.kubernetes.cache import Cache, own_key
-from backfill.controller.kubernetes.client import Cluster
-from backfill.controller.kubernetes.store import KubernetesStore
+from backfill.controller.cluster.store import KubernetesStore
+from backfill.kube.cache import Cache, own_key
+from backfill.kube.client import Cluster
 
 pytestmark = pytest.mark.hostile
 BELOW = "s3://lake/work"

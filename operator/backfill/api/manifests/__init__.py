@@ -1,0 +1,1 @@
+"""Reading manifest files, and reporting every problem in them."""

@@ -1,0 +1,215 @@
+"""Reads a manifest file: the Backfill, the application it runs again, and everything wrong with them at once."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import JsonValue, ValidationError
+
+from backfill.api.application import application_name, metadata_of, read_application
+from backfill.api.backfill import (
+    API_VERSION,
+    KIND,
+    Application,
+    Backfill,
+    BackfillSpec,
+    CatalogRef,
+    Ordering,
+    Output,
+    Source,
+    Window,
+)
+from backfill.api.base import Model
+from backfill.api.changes import spec_difference
+from backfill.api.errors import BadInput, InvalidManifest, Problem
+from backfill.api.manifests.documents import Document, read_documents
+from backfill.api.manifests.problems import did_you_mean, problems_of, read_json
+from backfill.api.manifests.rules import Parts, check_parts, check_spec
+from backfill.api.quantities import parse_duration, to_us
+
+__all__ = ["ForCluster", "Manifests", "check_spec", "load_for_cluster", "load_manifests", "spec_difference"]
+
+_Part = TypeVar("_Part", bound=Model)
+_APPLICATION_KIND = "SparkApplication"
+
+
+@dataclass(frozen=True)
+class Manifests:
+    """What a manifest file holds."""
+
+    backfill: Backfill
+    application: Application | None
+    """The SparkApplication the Backfill refers to; None only where it was not required and is not in the file."""
+
+
+def load_manifests(source: Path | str, *, require_application: bool = True) -> Manifests:
+    """The Backfill and its application from a file, or from YAML or JSON text. Other kinds are ignored.
+
+    Raises:
+        InvalidManifest: with every problem found: in the text, in the Backfill's fields and between them, and in the
+            SparkApplication.
+    """
+    name, text, base = (str(source), _text(source), source.parent) if isinstance(source, Path) else ("manifest", source, Path())
+    documents = read_documents(text, name)
+    document = _only_backfill(documents, name)
+    problems: list[Problem] = []
+    backfill, application = None, None
+    try:
+        backfill = _backfill(document)
+    except BadInput as error:
+        problems += error.problems
+    try:
+        application = _application(documents, document, base, require_application)
+    except BadInput as error:
+        problems += error.problems
+    if problems or backfill is None:
+        raise InvalidManifest(problems)
+    return Manifests(backfill, application)
+
+
+@dataclass(frozen=True)
+class ForCluster:
+    """What a manifest file holds that is meant for a cluster: the application's files need not be on this machine."""
+
+    backfill: Backfill
+    document: Document
+    """The Backfill as it was written."""
+    application: Document | None
+    """The SparkApplication it refers to, if the file has it."""
+
+
+def load_for_cluster(file: Path) -> ForCluster:
+    """The Backfill of a file and what it refers to, as resources. Other kinds are ignored.
+
+    Raises:
+        InvalidManifest: with every problem found: in the text, in the Backfill's fields and between them.
+    """
+    documents = read_documents(_text(file), str(file))
+    document = _only_backfill(documents, str(file))
+    backfill = _backfill(document)
+    name, version = backfill.spec.application_ref.name, backfill.spec.application_ref.api_version
+    referred = (each for each in documents if each.get("kind") == _APPLICATION_KIND and each.get("apiVersion") == version)
+    return ForCluster(backfill, document, next((each for each in referred if application_name(each) == name), None))
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InvalidManifest(Problem("", f"there is no file {path}", "check the path")) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidManifest(Problem("", f"{path} can not be read: {error}", "give a YAML or JSON file in UTF-8")) from None
+
+
+def _only_backfill(documents: list[Document], name: str) -> Document:
+    found = [document for document in documents if document.get("kind") == KIND]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        names = ", ".join(application_name(document) for document in found)
+        raise InvalidManifest(Problem("", f"{name} holds {len(found)} Backfills ({names})", "keep one in each file"))
+    kinds = [str(document.get("kind", "none")) for document in documents]
+    advice = next((advice for kind in kinds if (advice := did_you_mean(kind, [KIND]))), "")
+    holds = f"only {', '.join(kinds)}" if kinds else "no resource at all"
+    raise InvalidManifest(Problem("kind", f"{name} holds no Backfill, {holds}", advice or f"add one (apiVersion: {API_VERSION})"))
+
+
+def _backfill(document: Document) -> Backfill:
+    given = {key: value for key, value in document.items() if key != "status"}
+    problems = [Problem(key, "is missing", f"add {key}: {API_VERSION}") for key in ("apiVersion",) if key not in given]
+    try:
+        backfill = read_json(Backfill, given)
+    except ValidationError as error:
+        problems += problems_of(error, Backfill)
+        places = [problem.field for problem in problems]
+        problems += [rule for rule in check_parts(_parts(given.get("spec"))) if not _within(rule.field, places)]
+        raise InvalidManifest(problems) from None
+    problems += check_spec(backfill.spec)
+    if problems:
+        raise InvalidManifest(problems)
+    return backfill
+
+
+def _within(field: str, places: list[str]) -> bool:
+    """Whether a place is, or lies below, one that has been reported."""
+    return any(field == place or field.startswith((f"{place}.", f"{place}[")) for place in places)
+
+
+def _parts(spec: JsonValue | None) -> Parts:
+    """What can be read of a specification in which something is wrong."""
+    given = spec if isinstance(spec, dict) else {}
+    return Parts(
+        window=_leniently(Window, given.get("window")),
+        sources=_each(Source, given.get("sources")),
+        ordering=_leniently(Ordering, given.get("ordering", {})),
+        max_misalignment_us=_duration_us(given.get("maxMisalignment", _default("max_misalignment"))),
+        outputs=_each(Output, given.get("outputs")),
+        ignored_queries=_texts(given.get("ignoredQueries")),
+        execution=str(given.get("execution")),
+        catalogs=_each(CatalogRef, given.get("catalogs")),
+    )
+
+
+def _texts(given: JsonValue | None) -> tuple[str, ...]:
+    return tuple(each for each in given if isinstance(each, str)) if isinstance(given, list) else ()
+
+
+def _default(field: str) -> Any:
+    return BackfillSpec.model_fields[field].default
+
+
+def _duration_us(given: object) -> int | None:
+    try:
+        return to_us(parse_duration(given))
+    except ValueError:
+        return None
+
+
+def _each(model: type[_Part], items: JsonValue | None) -> tuple[_Part | None, ...]:
+    return tuple(_leniently(model, item) for item in items) if isinstance(items, list) else ()
+
+
+def _leniently(model: type[_Part], given: JsonValue | None) -> _Part | None:
+    """The part without the fields that are wrong, if it can do without them."""
+    try:
+        return read_json(model, given)
+    except ValidationError as error:
+        wrong = {detail["loc"][0] for detail in error.errors() if detail["loc"]}
+        if not isinstance(given, dict) or not wrong & set(given):
+            return None
+        return _leniently(model, {key: value for key, value in given.items() if key not in wrong})
+
+
+def _application(documents: list[Document], backfill: Document, base: Path, required: bool) -> Application | None:
+    namespace = str(metadata_of(backfill).get("namespace") or "default")
+    candidates = [
+        document
+        for document in documents
+        if document.get("kind") == _APPLICATION_KIND and metadata_of(document).get("namespace", namespace) == namespace
+    ]
+    name = _application_ref(backfill)
+    if name is None:
+        return None
+    found = [document for document in candidates if application_name(document) == name]
+    if len(found) == 1:
+        return read_application(found[0], base, namespace)
+    if found:
+        raise InvalidManifest(Problem("spec.applicationRef.name", f'"{name}" is there {len(found)} times', "keep one of them"))
+    if not required:
+        return None
+    names = [application_name(document) for document in candidates]
+    there = f"; in namespace {namespace} there is {', '.join(names)}" if names else ""
+    raise InvalidManifest(
+        Problem(
+            "spec.applicationRef.name",
+            f'the file holds no SparkApplication "{name}" in namespace {namespace}',
+            did_you_mean(name, names) or f"add the production SparkApplication as another document{there}",
+        )
+    )
+
+
+def _application_ref(backfill: Document) -> str | None:
+    spec = backfill.get("spec")
+    reference = spec.get("applicationRef") if isinstance(spec, dict) else None
+    name = reference.get("name") if isinstance(reference, dict) else None
+    return name if isinstance(name, str) else None

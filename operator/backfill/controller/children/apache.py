@@ -1,0 +1,187 @@
+"""The child in the terms of Apache's Spark Kubernetes operator, ``spark.apache.org/v1``.
+
+There the size of pods, image and service account are Spark properties, and all else of a pod is in its template.
+"""
+
+from typing import Any, Final
+
+from backfill.api.backfill import Backfill, PodOverrides
+from backfill.api.errors import Problem
+from backfill.api.quantities import parse_time
+from backfill.controller.children.dialect import KEPT_SECONDS, ChildState, child_metadata, default_conf, not_scraped, pod_labels
+from backfill.controller.children.injection import inject_catalogs, inject_driver, pod_settings
+from backfill.controller.children.launcher import LAUNCHER_URI
+from backfill.controller.children.merge import merged, part, without
+from backfill.controller.children.pod_template import Role, end_with_spark, spark_container
+from backfill.controller.children.program import Program, program_problems
+from backfill.controller.children.sizing import Sizing
+from backfill.controller.children.spark_conf import inherited, override_problems
+from backfill.controller.driver import Launch
+from backfill.kube.resources import Manifest, Resource
+
+API_VERSION: Final = "spark.apache.org/v1"
+
+_REPLACED = ("driverArgs", "pyFiles", "suspend", "deploymentMode")
+_LEFT_OUT = ("driverServiceIngressList", "driverHttpRouteList", "driverGrpcRouteList")
+_TOLERATIONS_LEFT_OUT = ("restartConfig", "instanceConfig", "resourceRetainDurationMillis")
+_IMAGE = "spark.kubernetes.{}container.image"
+_PROPERTIES = {
+    "memoryOverhead": "spark.{}.memoryOverhead",
+    "image": _IMAGE.format("{}."),
+    "serviceAccount": "spark.kubernetes.authenticate.{}.serviceAccountName",
+}
+"""Overrides that are fields of a pod elsewhere and properties here."""
+_TEMPLATE = "podTemplateSpec"
+_WAITING = {
+    "": ("NotSubmitted", ""),
+    "Submitted": ("Submitted", "the Spark operator has not asked for its driver yet"),
+    "ScheduledToRestart": ("Submitted", "it is being submitted again"),
+    "DriverRequested": ("Submitted", "its driver is asked for, and has no pod yet"),
+}
+_RUNNING = (
+    "DriverStarted",
+    "DriverReady",
+    "InitializedBelowThresholdExecutors",
+    "RunningHealthy",
+    "RunningWithPartialCapacity",
+    "RunningWithBelowThresholdExecutors",
+)
+_RELEASED = ("ResourceReleased", "TerminatedWithoutReleaseResources")
+
+
+class Apache:
+    """Apache's dialect."""
+
+    resource = Resource("spark.apache.org", "v1", "sparkapplications")
+
+    def sizing(self, production: Manifest, backfill: Backfill) -> Sizing:
+        """How big the pods will be."""
+        driver, executor = _overrides(backfill, "driver"), _overrides(backfill, "executor")
+        return Sizing.of(driver, executor, production["spec"].get("sparkConf") or {}, backfill)
+
+    def problems(self, production: Manifest, backfill: Backfill) -> list[Problem]:
+        """Not a Python program, one that pods can not get at, overrides that a backfill can not have."""
+        spec = production.get("spec") or {}
+        where = f"SparkApplication/{production['metadata']['name']}: spec"
+        problems = program_problems(_files(spec)[0], f"{where}.pyFiles")
+        problems += override_problems(backfill.spec.overrides.spark_conf, kubeflow=False)
+        for role in ("driver", "executor"):
+            known = (*PodOverrides.model_fields, *_PROPERTIES, _TEMPLATE)
+            for field in _overrides(backfill, role):
+                if field not in known:
+                    fix = f"write what belongs to a pod below {_TEMPLATE}; the other fields are {', '.join(known)}"
+                    problems.append(Problem(f"spec.overrides.{role}.{field}", "is not a field for this Spark operator", fix))
+        conf = (spec.get("sparkConf") or {}) | _override_conf(backfill)
+        images = [conf.get(_IMAGE.format(part)) for part in ("", "driver.", "executor.")]
+        if not (images[0] or (images[1] and images[2])):
+            problems.append(Problem(f"{where}.sparkConf[{_IMAGE.format('')}]", "is missing", "name the image"))
+        return problems
+
+    def child(self, production: Manifest, launch: Launch) -> Manifest:
+        """The child of an attempt: production's specification, tuned, with the runtime in its pods."""
+        backfill, old = launch.backfill, production["spec"]
+        main, *modules = _files(old)
+        program = Program.at(main, tuple(old.get("driverArgs") or ()))
+        enforced = self.sizing(production, backfill).enforced_conf() | backfill.spec.overrides.spark_conf
+        settings = pod_settings(launch, program, enforced)
+        metadata = child_metadata(production, launch, _left_out(old))
+        spec = without(old, (*_REPLACED, *_LEFT_OUT, "sparkConf"))
+        spec["driverSpec"] = _pod(spec.get("driverSpec"), "driver", launch)
+        spec["executorSpec"] = _pod(spec.get("executorSpec"), "executor", launch)
+        driver = spec["driverSpec"][_TEMPLATE]
+        inject_driver(driver, spark_container(driver, "driver"), settings, metadata["name"])
+        conf = self._conf(production, launch) | enforced
+        _append(conf, "spark.submit.pyFiles", modules)
+        _append(conf, "spark.files", program.fetched)
+        spec |= {
+            "pyFiles": LAUNCHER_URI,
+            "deploymentMode": "ClusterMode",
+            "sparkConf": conf,
+            "applicationTolerations": _tolerations(old.get("applicationTolerations") or {}),
+        }
+        return {"apiVersion": API_VERSION, "kind": "SparkApplication", "metadata": metadata, "spec": spec}
+
+    def pods(self, child: Manifest) -> tuple[Manifest, Manifest]:
+        """The templates of a child's driver and executors."""
+        return child["spec"]["driverSpec"][_TEMPLATE], child["spec"]["executorSpec"][_TEMPLATE]
+
+    def state(self, child: Manifest) -> ChildState:
+        """What the operator says of a child."""
+        status = child.get("status") or {}
+        current = status.get("currentState") or {}
+        summary = current.get("currentStateSummary") or ""
+        when = current.get("lastTransitionTime") or child["metadata"].get("creationTimestamp")
+        since = parse_time(when) if when else None
+        if summary in _WAITING:
+            return ChildState("Waiting", *_WAITING[summary], since=since)
+        if summary in _RUNNING:
+            return ChildState("Running", summary, current.get("message") or "", since)
+        ended = _end(status) if summary in _RELEASED else current
+        return ChildState("Over", ended.get("currentStateSummary") or summary, ended.get("message") or "", since)
+
+    def _conf(self, production: Manifest, launch: Launch) -> dict[str, str]:
+        sizing = self.sizing(production, launch.backfill)
+        conf = default_conf(launch) | inherited(production["spec"].get("sparkConf") or {})
+        conf |= {f"spark.driver.{field}": str(value) for field, value in sizing.driver_fields().items()}
+        conf |= {f"spark.executor.{field}": str(value) for field, value in sizing.executor_fields().items()}
+        return conf | _override_conf(launch.backfill)
+
+
+def _files(spec: Manifest) -> list[str]:
+    """The main program, and the modules it imports."""
+    return [file.strip() for file in (spec.get("pyFiles") or "").split(",")]
+
+
+def _overrides(backfill: Backfill, role: str) -> dict[str, Any]:
+    overrides: PodOverrides = getattr(backfill.spec.overrides, role)
+    return overrides.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+
+def _override_conf(backfill: Backfill) -> dict[str, str]:
+    conf: dict[str, str] = {}
+    for role in ("driver", "executor"):
+        overrides = _overrides(backfill, role)
+        conf |= {name.format(role): str(overrides[field]) for field, name in _PROPERTIES.items() if overrides.get(field)}
+    return conf
+
+
+def _pod(given: Manifest | None, role: Role, launch: Launch) -> Manifest:
+    over = {_TEMPLATE: _overrides(launch.backfill, role).get(_TEMPLATE) or {}}
+    pod: Manifest = merged(given or {}, over)
+    template = pod[_TEMPLATE]
+    end_with_spark(template, role)
+    metadata = part(template, "metadata")
+    metadata["annotations"] = not_scraped(metadata.get("annotations"))
+    part(metadata, "labels").update(pod_labels(launch))
+    inject_catalogs(template, spark_container(template, role), launch.backfill.spec.catalogs)
+    return pod
+
+
+def _tolerations(old: Manifest) -> Manifest:
+    """The pod of a driver that has ended is kept: it tells how it ended."""
+    kept = without(old, _TOLERATIONS_LEFT_OUT)
+    return kept | {
+        "restartConfig": {"restartPolicy": "Never"},
+        "resourceRetainPolicy": "Always",
+        "ttlAfterStopMillis": KEPT_SECONDS * 1000,
+    }
+
+
+def _append(conf: dict[str, str], key: str, files: list[str] | tuple[str, ...]) -> None:
+    if files:
+        conf[key] = ",".join([*filter(None, [conf.get(key)]), *files])
+
+
+def _end(status: Manifest) -> Manifest:
+    """The last state before the resources were released, for it says how the application ended."""
+    history = status.get("stateTransitionHistory") or {}
+    states = [history[number] for number in sorted(history, key=int)]
+    ends: list[Manifest] = [state for state in states if state.get("currentStateSummary") not in _RELEASED]
+    return ends[-1] if ends else {}
+
+
+def _left_out(spec: Manifest) -> list[str]:
+    conf = spec.get("sparkConf") or {}
+    kept = inherited(conf)
+    left_out = [f"spec.sparkConf[{key}]" for key in conf if key not in kept]
+    return [f"spec.{field}" for field in _LEFT_OUT if spec.get(field)] + left_out

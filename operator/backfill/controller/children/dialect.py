@@ -1,0 +1,118 @@
+"""What is the same for the child SparkApplications of all Spark operators."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Literal, Protocol
+
+from backfill.api.backfill import Backfill
+from backfill.api.errors import Problem
+from backfill.controller.children.sizing import Sizing
+from backfill.controller.driver import Launch
+from backfill.kube.names import UID_LABEL, attempt_labels, child_name, owner_reference
+from backfill.kube.resources import Manifest, Resource
+
+NOT_INHERITED: Final = "backfill.dev/not-inherited"
+"""The annotation of a child that lists what production has and the child leaves out."""
+KEPT_SECONDS: Final = 86_400
+"""How long a child that has ended is kept, with its driver pod and log."""
+
+_FOREIGN = (
+    "argocd.argoproj.io/",
+    "helm.sh/",
+    "helm.toolkit.fluxcd.io/",
+    "kubectl.kubernetes.io/",
+    "kustomize.toolkit.fluxcd.io/",
+    "meta.helm.sh/",
+    "sparkoperator.k8s.io/",
+    "app.kubernetes.io/instance",
+    "app.kubernetes.io/managed-by",
+)
+"""Labels and annotations by which tools find what they manage: a child with them would be pruned or counted as theirs."""
+_SCRAPED = "prometheus.io/"
+
+
+@dataclass(frozen=True, slots=True)
+class ChildState:
+    """What a Spark operator says of a child."""
+
+    phase: Literal["Waiting", "Running", "Over"]
+    """``Waiting``: no driver yet. ``Over``: it has ended, or was never submitted."""
+    reason: str
+    message: str = ""
+    since: datetime | None = None
+
+
+class Dialect(Protocol):
+    """One Spark operator's SparkApplication."""
+
+    @property
+    def resource(self) -> Resource:
+        """Where it is found."""
+
+    def sizing(self, production: Manifest, backfill: Backfill) -> Sizing:
+        """How big the pods will be."""
+
+    def problems(self, production: Manifest, backfill: Backfill) -> list[Problem]:
+        """Why no child can be made, with every mistake that can be seen without a cluster."""
+
+    def child(self, production: Manifest, launch: Launch) -> Manifest:
+        """The child of an attempt."""
+
+    def pods(self, child: Manifest) -> tuple[Manifest, Manifest]:
+        """The templates of a child's driver and executors."""
+
+    def state(self, child: Manifest) -> ChildState:
+        """What the operator says of a child."""
+
+
+def child_metadata(production: Manifest, launch: Launch, left_out: Iterable[str] = ()) -> Manifest:
+    """The metadata of an attempt's child: production's labels and annotations, our own, and the owner."""
+    backfill = launch.backfill.metadata
+    old = production.get("metadata", {})
+    annotations = _kept(old.get("annotations"))
+    if notes := ", ".join(left_out):
+        annotations[NOT_INHERITED] = notes
+    metadata = {
+        "name": child_name(backfill.name, launch.attempt),
+        "namespace": backfill.namespace,
+        "labels": _kept(old.get("labels")) | attempt_labels(backfill.name, launch.attempt),
+        "annotations": annotations,
+    }
+    return metadata | owned(launch.backfill)
+
+
+def pod_labels(launch: Launch) -> dict[str, str]:
+    """The labels of an attempt's pods."""
+    metadata = launch.backfill.metadata
+    uid = {UID_LABEL: metadata.uid} if metadata.uid else {}
+    return attempt_labels(metadata.name, launch.attempt) | uid
+
+
+def owned(backfill: Backfill) -> Manifest:
+    """The owner reference of what goes with a Backfill; none for one that is not in a cluster."""
+    if not backfill.metadata.uid:
+        return {}
+    return {"ownerReferences": [owner_reference(backfill.metadata.name, backfill.metadata.uid)]}
+
+
+def not_scraped(annotations: Manifest | None) -> Manifest:
+    """A pod's annotations without those that make Prometheus look for production's metrics in it."""
+    return {key: value for key, value in (annotations or {}).items() if not key.startswith(_SCRAPED)}
+
+
+def default_conf(launch: Launch) -> dict[str, str]:
+    """Properties that a backfill sets where neither production nor its overrides do."""
+    executors = launch.backfill.spec.scaling.max_executors
+    return {
+        "spark.decommission.enabled": "true",
+        "spark.storage.decommission.enabled": "true",  # executors hand on the blocks they hold when they are let go,
+        "spark.storage.decommission.replicationReattemptInterval": "5s",  # look for more of them after that, then go,
+        "spark.executor.decommission.forceKillTimeout": "5m",  # and go in the end, also where there is nobody to take them
+        "spark.executor.maxNumFailures": str(max(2 * executors, 3)),  # Spark's rule where it scales by itself,
+        "spark.executor.failuresValidityInterval": "1h",  # but nodes that go in the course of a long run are no failure of it
+    }
+
+
+def _kept(labels: dict[str, str] | None) -> dict[str, str]:
+    return {key: value for key, value in (labels or {}).items() if not key.startswith(_FOREIGN)}

@@ -1,0 +1,65 @@
+"""What the pods of a backfill get besides what production's have: settings, launcher, catalogs, a scratch directory."""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from backfill.api.backfill import CatalogRef
+from backfill.api.catalogs import CATALOGS_DIRECTORY, CATALOGS_VARIABLE
+from backfill.controller.children.launcher import LAUNCHER_KEY, LAUNCHER_PATH
+from backfill.controller.children.merge import items, part
+from backfill.controller.children.program import Program
+from backfill.controller.driver import Launch, driver_settings
+from backfill.kube.resources import Manifest
+from backfill.protocol.driver_settings import CLUSTER_CHANNEL, SETTINGS_VARIABLE, DriverSettings
+
+LAUNCHER_VOLUME: Final = "backfill-launcher"
+_SCRATCH = "/var/run/backfill"
+"""A directory of the driver's own that can be written to whatever the image allows."""
+_SCRATCH_VOLUME = "backfill-scratch"
+
+
+def inject_driver(template: Manifest, container: Manifest, settings: DriverSettings, launcher: str) -> None:
+    """Makes a template's pod the driver of a backfill; ``launcher`` is the name of the launcher's ConfigMap."""
+    _mount(template, container, {"name": LAUNCHER_VOLUME, "configMap": {"name": launcher}}, LAUNCHER_PATH, LAUNCHER_KEY)
+    _mount(template, container, {"name": _SCRATCH_VOLUME, "emptyDir": {}}, _SCRATCH)
+    set_variable(container, SETTINGS_VARIABLE, settings_json(settings))
+    set_variable(container, "PYTHONUNBUFFERED", "1")
+
+
+def pod_settings(launch: Launch, program: Program, spark_conf: Mapping[str, str]) -> DriverSettings:
+    """The settings of an attempt whose driver is a pod, whichever Spark operator starts it."""
+    return driver_settings(
+        launch,
+        channel=f"{CLUSTER_CHANNEL}{launch.backfill.metadata.name}",
+        scratch=_SCRATCH,
+        main_file=program.main_file,
+        arguments=program.arguments,
+        spark_conf=spark_conf,
+    )
+
+
+def inject_catalogs(template: Manifest, container: Manifest, catalogs: Iterable[CatalogRef]) -> None:
+    """Mounts the catalogs' Secrets. Tasks open catalogs too, so executors need them as the driver does."""
+    mounted = [(catalog.name, catalog.secret_ref.name) for catalog in catalogs if catalog.secret_ref]
+    for number, (catalog, secret) in enumerate(mounted):
+        volume = {"name": f"backfill-catalog-{number}", "secret": {"secretName": secret}}
+        _mount(template, container, volume, f"{CATALOGS_DIRECTORY}/{catalog}")
+    if mounted:
+        set_variable(container, CATALOGS_VARIABLE, CATALOGS_DIRECTORY)
+
+
+def settings_json(settings: DriverSettings) -> str:
+    """The settings as the variable's value. The kubelet would take ``$(NAME)`` for another variable."""
+    return settings.model_dump_json(by_alias=True, exclude_none=True).replace("$", "\\u0024")
+
+
+def set_variable(container: Manifest, name: str, value: str) -> None:
+    """Sets a variable, whatever production sets it to."""
+    others = [variable for variable in items(container, "env") if variable["name"] != name]
+    container["env"] = [*others, {"name": name, "value": value}]
+
+
+def _mount(template: Manifest, container: Manifest, volume: Manifest, path: str, key: str = "") -> None:
+    items(part(template, "spec"), "volumes").append(volume)
+    mount = {"name": volume["name"], "mountPath": path} | ({} if "emptyDir" in volume else {"readOnly": True})
+    items(container, "volumeMounts").append(mount | ({"subPath": key} if key else {}))

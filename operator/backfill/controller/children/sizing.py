@@ -1,0 +1,85 @@
+"""How big the pods of a backfill are, whatever place production says it in."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from backfill.api.backfill import Backfill
+from backfill.controller.children.memory_overhead import raised_overhead
+from backfill.controller.children.pod_template import Role
+
+_DEFAULT_MEMORY = "1g"
+"""Spark's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizing:
+    """Driver and executors."""
+
+    driver_cores: int
+    driver_memory: str
+    executor_cores: int
+    executor_memory: str
+    executors: int
+    """To start with."""
+    most_executors: int
+    driver_overhead: str | None = None
+    """Memory beside the heap, where it has to be more than production's."""
+    executor_overhead: str | None = None
+
+    @classmethod
+    def of(cls, driver: Mapping[str, Any], executor: Mapping[str, Any], conf: Mapping[str, str], backfill: Backfill) -> "Sizing":
+        """From fields of the resource, or else from its Spark properties, or else Spark's defaults.
+
+        An attempt starts with as many executors as were wanted last.
+        """
+        scaling = backfill.spec.scaling
+        wanted = backfill.status.progress.executor_target or scaling.min_executors
+        driver_cores, driver_memory = _cores(driver, conf, "driver"), _memory(driver, conf, "driver")
+        executor_cores, executor_memory = _cores(executor, conf, "executor"), _memory(executor, conf, "executor")
+        return cls(
+            driver_cores=driver_cores,
+            driver_memory=driver_memory,
+            driver_overhead=raised_overhead("driver", driver, conf, backfill, memory=driver_memory, cores=driver_cores),
+            executor_cores=executor_cores,
+            executor_memory=executor_memory,
+            executor_overhead=raised_overhead("executor", executor, conf, backfill, memory=executor_memory, cores=executor_cores),
+            executors=min(max(wanted, scaling.min_executors), scaling.max_executors),
+            most_executors=scaling.max_executors,
+        )
+
+    @property
+    def parallelism(self) -> int:
+        """Tasks that run at once with as many executors as are allowed."""
+        return self.most_executors * self.executor_cores
+
+    def driver_fields(self) -> dict[str, Any]:
+        """The driver, in fields that are named as Spark's properties are."""
+        return {"cores": self.driver_cores, "memory": self.driver_memory} | _overhead(self.driver_overhead)
+
+    def executor_fields(self) -> dict[str, Any]:
+        """An executor likewise."""
+        return {"cores": self.executor_cores, "memory": self.executor_memory} | _overhead(self.executor_overhead)
+
+    def enforced_conf(self) -> dict[str, str]:
+        """Properties that hold even where the program sets others: executors are asked for by the driver, as they say."""
+        return {
+            "spark.dynamicAllocation.enabled": "false",
+            "spark.executor.instances": str(self.executors),
+            "spark.executor.cores": str(self.executor_cores),
+            "spark.executor.memory": self.executor_memory,
+            "spark.sql.shuffle.partitions": str(self.parallelism),
+        }
+
+
+def _cores(fields: Mapping[str, Any], conf: Mapping[str, str], role: Role) -> int:
+    given = fields.get("cores") or conf.get(f"spark.{role}.cores", "1")
+    return int(given) if str(given).isdigit() else 1
+
+
+def _memory(fields: Mapping[str, Any], conf: Mapping[str, str], role: Role) -> str:
+    return str(fields.get("memory") or conf.get(f"spark.{role}.memory", _DEFAULT_MEMORY))
+
+
+def _overhead(raised: str | None) -> dict[str, str]:
+    return {"memoryOverhead": raised} if raised else {}

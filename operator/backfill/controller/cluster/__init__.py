@@ -1,0 +1,1 @@
+"""The controller's interfaces on a cluster: store, channel, plan header, driver, job pods."""

@@ -1,0 +1,68 @@
+"""What the operator's own jobs need to open a Backfill's catalogs: the properties in the Secrets that its spec names."""
+
+import base64
+from collections.abc import Mapping
+from pathlib import Path
+
+from backfill.api.backfill import Backfill, BackfillSpec
+from backfill.api.catalogs import GivenCatalog, mounted_catalogs
+from backfill.api.errors import BadInput, Problem
+from backfill.kube.client import Cluster
+from backfill.kube.errors import Forbidden
+from backfill.kube.resources import SECRET
+
+
+def catalog_credentials(cluster: Cluster, backfill: Backfill) -> dict[str, GivenCatalog]:
+    """All catalogs with a Secret, by name. They are for the process of one job, and kept nowhere.
+
+    Raises:
+        BadInput: with each Secret that is missing, empty, not to be read or not text.
+        ClusterError: it can not be told now.
+    """
+    given: dict[str, GivenCatalog] = {}
+    problems: list[Problem] = []
+    for number, catalog in enumerate(backfill.spec.catalogs):
+        if catalog.secret_ref is None:
+            continue
+        try:
+            properties = _properties(cluster, backfill.metadata.namespace, catalog.secret_ref.name)
+        except BadInput as error:
+            field = f"spec.catalogs[{number}].secretRef"
+            problems += [Problem(field, problem.message, problem.fix) for problem in error.problems]
+        else:
+            given[catalog.name] = GivenCatalog(properties)
+    if problems:
+        raise BadInput(problems)
+    return given
+
+
+def with_own_catalogs(spec: BackfillSpec, given: Mapping[str, GivenCatalog], directory: Path) -> dict[str, GivenCatalog]:
+    """The catalogs that a Backfill's jobs open: those with a Secret, and of the operator's own those that its spec uses.
+
+    They are never mixed within a catalog: the server that a Backfill names must not be handed the operator's password. Of
+    the operator's own, ``directory`` may have properties; PyIceberg's configuration may have others, or all of them.
+    """
+    theirs = {name.lower() for name in given}
+    mounted = {name.lower(): catalog for name, catalog in mounted_catalogs(directory).items()}
+    tables = (*(source.table for source in spec.sources), *(output.table for output in spec.outputs))
+    used = {spec.workspace_catalog, *(table.partition(".")[0] for table in tables)}
+    own = {name for name in used if name.lower() not in theirs}
+    return {**{name: mounted.get(name.lower(), GivenCatalog({}, own=True)) for name in sorted(own)}, **given}
+
+
+def _properties(cluster: Cluster, namespace: str, name: str) -> dict[str, str]:
+    where = f"Secret {name} in namespace {namespace}"
+    try:
+        secret = cluster.get(SECRET, namespace, name)
+    except Forbidden:
+        fix = "let the operator get secrets there, or set planning.runIn: Pod"
+        raise BadInput(Problem("", f"the operator may not read {where}", fix)) from None
+    if secret is None:
+        raise BadInput(Problem("", f"there is no {where}", "create it; its keys are PyIceberg properties, such as uri"))
+    data = secret.get("data") or {}
+    if not data:
+        raise BadInput(Problem("", f"{where} is empty", "its keys are PyIceberg properties, such as uri"))
+    try:
+        return {key: base64.b64decode(value).decode().removesuffix("\n") for key, value in data.items()}
+    except UnicodeDecodeError:
+        raise BadInput(Problem("", f"a value in {where} is not text", "PyIceberg's properties are text in UTF-8")) from None

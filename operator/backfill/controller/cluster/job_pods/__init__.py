@@ -1,0 +1,1 @@
+"""Jobs in pods of the Backfill's namespace."""

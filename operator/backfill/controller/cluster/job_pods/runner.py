@@ -1,0 +1,368 @@
+"""Jobs in pods of the Backfill's namespace, with the identity, the image and the volumes of the application's driver.
+
+Nothing about a job is kept here alone: its pod, its JobReport and its ConfigMap are named after what it does, so an operator
+that starts anew finds a job under way, and the result of one that is done, by asking for it once more. What becomes of them is
+in the caches; the API server is asked only where something is to be made, fetched or removed. The report is made before the
+ConfigMap and removed after it, so ConfigMaps need not be watched.
+"""
+
+import base64
+import logging
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Final, Literal
+
+from backfill.api.backfill import Backfill
+from backfill.api.errors import BackfillError, BadInput, ConflictError, Problem
+from backfill.api.redaction import redact
+from backfill.controller.children.driver_state import driver_state, has_ended
+from backfill.controller.cluster.job_pods.admission import POD_SECURITY, advice, restricted
+from backfill.controller.cluster.job_pods.deletion import being_deleted, end_in_words
+from backfill.controller.cluster.job_pods.limit import PodPlaces
+from backfill.controller.cluster.job_pods.manifests import (
+    JOB_LABEL,
+    job_config_map,
+    job_name,
+    job_pod,
+    job_report,
+    progress_of,
+    result_of,
+)
+from backfill.controller.cluster.plan_config_map import application_of
+from backfill.controller.driver import DriverState
+from backfill.controller.jobs.case_codec import decode_end
+from backfill.controller.jobs.codec import decode_progress
+from backfill.controller.jobs.kinds import Job, JobState, job_kind
+from backfill.controller.jobs.messages import failed, told
+from backfill.controller.jobs.pool import JobUsage
+from backfill.kube.cache import Cache, uid_of
+from backfill.kube.client import Cluster
+from backfill.kube.errors import (
+    AlreadyExists,
+    ClusterError,
+    Denied,
+    Faltering,
+    Unauthorized,
+    Unreachable,
+)
+from backfill.kube.names import CONTROLLER_MANAGER, Key
+from backfill.kube.resources import CONFIG_MAP, JOB_REPORT, POD, Manifest, Resource
+
+_LOG = logging.getLogger(__name__)
+START_SECONDS: Final = 300.0
+"""How long a pod may wait for a node and its image."""
+_AGAIN_SECONDS = 2.0
+"""Between two tries of what the API server does not answer."""
+_LOOK_SECONDS = 60.0
+"""Between two looks at what no watch tells of: a pod that should be gone by now, or one that can not be removed."""
+_LOG_LINES = 30
+_OUT_OF_MEMORY = "OOMKilled"
+_DISK = "ephemeral local storage usage exceeds"
+"""In what the kubelet says of a pod that it has evicted because it used more of the node's disk than its limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobPods:
+    """What the jobs in pods of all Backfills share."""
+
+    cluster: Cluster
+    pods: Cache
+    """Holds at least the pods of jobs."""
+    reports: Cache
+    """The JobReports, see :func:`~backfill.controller.cluster.job_pods.manifests.report_essence`."""
+    places: PodPlaces
+    start_seconds: float = START_SECONDS
+    """How long one may take to start."""
+    on_used: Callable[[JobUsage], None] = lambda usage: None
+    """Told of each job that came to its end."""
+
+    def runner(self, find: Callable[[], Backfill | None], again: Callable[[float], None]) -> "PodJobs":
+        """The jobs of one Backfill.
+
+        Args:
+            find: the Backfill as it is now; asked often.
+            again: has the state asked for once more, after some seconds. It is asked for in any case when one of the
+                caches has news of the Backfill.
+        """
+        return PodJobs(self, find, again)
+
+
+@dataclass(slots=True, eq=False)
+class _Run:
+    """One job in a pod."""
+
+    job: Job
+    asked_at: float = field(default_factory=time.monotonic)
+    pod: Key | None = None
+    """The name of the job's objects, once it is known."""
+    made: bool = False
+    """Its pod was seen or made: if it is missing later, it is gone."""
+    since: float = field(default_factory=time.monotonic)
+    """When that was."""
+    generation: int = 0
+    """Of the spec at that time."""
+
+    def note_pod(self, backfill: Backfill) -> None:
+        """There is a pod."""
+        self.made, self.since, self.generation = True, time.monotonic(), backfill.metadata.generation
+
+    def usage(self, backfill: Key, end: JobState) -> JobUsage:
+        """What the job took. Of a pod that ended without a word it is the time since it was made."""
+        now, used = time.monotonic(), end.used
+        seconds = used.seconds if used else now - self.since
+        outcome: Literal["Done", "Failed"] = "Done" if end.phase == "Done" else "Failed"
+        waited = max(now - self.asked_at - seconds, 0.0)
+        return JobUsage(backfill, job_kind(type(self.job)), outcome, waited, seconds, used.peak_bytes if used else None)
+
+
+class PodJobs:
+    """Does the jobs of one Backfill in pods, one at a time. One thread uses it at a time."""
+
+    def __init__(self, pods: JobPods, find: Callable[[], Backfill | None], again: Callable[[float], None]):
+        self._shared = pods
+        self._cluster = pods.cluster
+        self._find = find
+        self._again = again
+        self._run: _Run | None = None
+        self._state: JobState | None = None
+
+    @property
+    def state(self) -> JobState | None:
+        """The job under way or done last. What is to be done for a job under way is done when this is asked."""
+        if self._run is not None and self._state is not None and self._state.phase == "Running":
+            self._state = self._looked_after(self._run, self._state)
+            if self._state.phase != "Running":
+                self._over(self._run, self._state)
+        return self._state
+
+    def start(self, job: Job) -> None:
+        """Begins a job, or goes on with its pod, and abandons another one that is under way."""
+        if self._run is not None and self._run.job != job:
+            self.cancel()
+        self._run, self._state = _Run(job), JobState(job, "Running", waits_for="its pod")
+        self._again(0)
+
+    def cancel(self) -> None:
+        """Abandons the job under way and forgets the last one, and removes its objects."""
+        run = self._run
+        self.close()
+        if run is not None and run.pod is not None:
+            self._remove_all(run.pod)
+
+    def close(self) -> None:
+        """Looks no more. What is in the cluster goes with the Backfill."""
+        if self._run is not None and self._run.pod is not None:
+            self._shared.places.leave(self._run.pod)
+        self._run, self._state = None, None
+
+    def _over(self, run: _Run, end: JobState) -> None:
+        backfill = self._find()
+        if run.pod is not None:
+            self._shared.places.leave(run.pod)
+        if backfill is not None:
+            self._shared.on_used(run.usage((backfill.metadata.namespace, backfill.metadata.name), end))
+
+    @property
+    def _kinds(self) -> tuple[tuple[Resource, Cache], ...]:
+        return (POD, self._shared.pods), (JOB_REPORT, self._shared.reports)
+
+    def _looked_after(self, run: _Run, state: JobState) -> JobState:
+        try:
+            return self._step(run, state)
+        except (Unreachable, Unauthorized) as error:
+            _LOG.warning("the %s job's pod is looked after again in a moment: %s", job_kind(type(run.job)), error)
+            self._again(_AGAIN_SECONDS)
+            why = f": {error}" if isinstance(error, Faltering) else ""
+            return replace(state, waits_for=f"the API server{why}")
+        except BackfillError as error:
+            return failed(state, error)
+
+    def _step(self, run: _Run, state: JobState) -> JobState:
+        backfill = self._find()
+        if backfill is None:
+            raise BackfillError("the Backfill is gone")
+        if run.pod is None:
+            run.pod = backfill.metadata.namespace, job_name(backfill, run.job)
+        report, pod = self._shared.reports.get(*run.pod), self._shared.pods.get(*run.pod)
+        if result_of(report) and (end := self._end(run.pod, state)) is not None:
+            return self._begun_anew(run.pod, end) if end.phase == "Failed" and not run.made else self._closed(run.pod, end)
+        if pod is None and not run.made:
+            return self._made(run, run.pod, state, backfill)
+        if pod is not None and being_deleted(pod) and not run.made:
+            return self._waiting_for_end(pod, state)
+        if pod is None or report is None or being_deleted(pod):
+            raise BackfillError(f"pod {run.pod[1]} was deleted before the {job_kind(type(run.job))} job was done")
+        if not run.made:
+            run.note_pod(backfill)
+        seen = driver_state(None, pod)
+        if seen.phase == "Pending" and run.generation != backfill.metadata.generation:
+            run.made = False  # the edit may be what lets it start
+            self._remove(POD, self._shared.pods, pod)
+            self._again(0)
+            return replace(state, waits_for="a pod of the spec as it is now")
+        return self._judged(run, run.pod, state, seen, backfill)
+
+    def _made(self, run: _Run, pod: Key, state: JobState, backfill: Backfill) -> JobState:
+        """Once no earlier pod of the Backfill is at work, and there is a place for this one: two at the same time would not
+        know of each other, and one could remove what the other one publishes."""
+        self._remove_others(pod, backfill)
+        earlier = next((other for other in self._others(self._shared.pods, pod, backfill) if not has_ended(other)), None)
+        if earlier is not None:
+            return self._waiting_for_end(earlier, state)
+        if not self._shared.places.take(pod, lambda: self._again(0)):
+            self._again(_LOOK_SECONDS)
+            return replace(state, waits_for="its turn")
+        try:
+            application = application_of(self._cluster, backfill)
+            if isinstance(application, Problem):
+                raise BadInput(application)
+            manifest = self._admitted(job_pod(backfill, run.job, application))
+            self._create(JOB_REPORT, self._shared.reports, job_report(backfill, run.job))
+            with suppress(AlreadyExists):
+                self._cluster.create(CONFIG_MAP, job_config_map(backfill, run.job), manager=CONTROLLER_MANAGER)
+            self._create(POD, self._shared.pods, manifest)
+        except Denied as error:
+            self._remove_all(pod)  # admission may have changed its mind since the dry run
+            self._again(_LOOK_SECONDS)  # a quota may be full for hours, and free again by itself
+            return replace(state, waits_for=f"its pod to be admitted: {error}; {advice(str(error))}")
+        finally:
+            self._shared.places.leave(pod)
+        run.note_pod(backfill)
+        self._again(self._shared.start_seconds)
+        return replace(state, waits_for="its pod")
+
+    def _admitted(self, pod: Manifest) -> Manifest:
+        """The pod as admission takes it. In a namespace whose Pod Security asks for more than the driver of the application says,
+        which may be made by somebody who is exempt, it is fitted to that.
+
+        Raises:
+            Denied: admission does not take it.
+        """
+        try:
+            self._try(pod)
+        except Denied as error:
+            if POD_SECURITY not in str(error):
+                raise
+            pod = restricted(pod)
+            self._try(pod)
+        return pod
+
+    def _try(self, pod: Manifest) -> None:
+        with suppress(AlreadyExists):  # then it was admitted before
+            self._cluster.create(POD, pod, manager=CONTROLLER_MANAGER, dry_run=True, strict=False)
+
+    def _waiting_for_end(self, pod: Manifest, state: JobState) -> JobState:
+        self._again(_LOOK_SECONDS)
+        return replace(state, waits_for=end_in_words(pod, datetime.now(UTC)))
+
+    def _begun_anew(self, pod: Key, end: JobState) -> JobState:
+        """What failed before anybody asked this time is tried once more; its failure is an answer to an earlier question."""
+        self._remove_all(pod)
+        if self._shared.reports.get(*pod) is not None:
+            return self._closed(pod, end)
+        self._again(0)
+        return JobState(end.job, "Running", waits_for="its pod")
+
+    def _judged(self, run: _Run, pod: Key, state: JobState, seen: DriverState, backfill: Backfill) -> JobState:
+        """What the pod says, of a job without a result."""
+        if seen.phase == "Exited":
+            end = self._end(pod, state)  # the two caches need not be of the same moment
+            if end is not None:
+                return self._closed(pod, end)
+            error = _why(run.job, pod, seen, backfill)
+            self._log(pod, backfill, run.job, error)
+            return failed(state, error)
+        if seen.phase == "Pending":
+            cause = ": ".join(text for text in (seen.reason, seen.message) if text)
+            left = run.since + self._shared.start_seconds - time.monotonic()
+            if left <= 0:
+                raise BackfillError(f"pod {pod[1]} did not start within {self._shared.start_seconds:.0f} s: {cause}")
+            self._again(left)
+            return replace(state, waits_for=f"pod {pod[1]} ({cause})")
+        progress = decode_progress(progress_of(self._shared.reports.get(*pod)))
+        return replace(state, waits_for="", progress=progress or state.progress)
+
+    def _end(self, pod: Key, state: JobState) -> JobState | None:
+        """How the job has ended, if that is written down."""
+        result = result_of(self._fetched(JOB_REPORT, self._shared.reports, pod))
+        if not result:
+            return None
+        return told(state, decode_end(state.job, base64.b64decode(result)), "the operator's log")
+
+    def _closed(self, pod: Key, end: JobState) -> JobState:
+        """The result stays in the report; the pod has done its work."""
+        backfill, there = self._find(), self._shared.pods.get(*pod)
+        if end.error is not None and backfill is not None:
+            self._log(pod, backfill, end.job, end.error)
+        if there is not None:
+            self._remove(POD, self._shared.pods, there)
+        return end
+
+    def _log(self, pod: Key, backfill: Backfill, job: Job, error: Exception) -> None:
+        """The end of the pod's own log goes with the pod. What its libraries print past Python is not redacted there."""
+        lines: list[str] = []
+        with suppress(ClusterError):
+            lines += self._cluster.log(*pod, tail_lines=_LOG_LINES)
+        extra = {"backfill": f"{pod[0]}/{backfill.metadata.name}", "job": job_kind(type(job))}
+        _LOG.warning("%s", redact("\n".join((f"job failed: {error}", *lines))), extra=extra)
+
+    def _create(self, resource: Resource, cache: Cache, manifest: Manifest) -> None:
+        metadata = manifest["metadata"]
+        try:
+            cache.put(self._cluster.create(resource, manifest, manager=CONTROLLER_MANAGER))
+        except AlreadyExists:
+            self._fetched(resource, cache, (metadata["namespace"], metadata["name"]))
+
+    def _fetched(self, resource: Resource, cache: Cache, key: Key) -> Manifest | None:
+        """An object as it is now, which the cache then knows."""
+        known, found = cache.get(*key), self._cluster.get(resource, *key)
+        if found is not None:
+            cache.put(found)
+        elif known is not None:
+            cache.forget(known)
+        return found
+
+    def _remove_others(self, pod: Key, backfill: Backfill) -> None:
+        """What earlier jobs left, also those of an operator before this one."""
+        for resource, cache in self._kinds:
+            for old in self._others(cache, pod, backfill):
+                if not being_deleted(old):
+                    self._remove(resource, cache, old)
+
+    def _others(self, cache: Cache, pod: Key, backfill: Backfill) -> list[Manifest]:
+        """What the cache has of other jobs."""
+        known = ((manifest, manifest["metadata"]) for manifest in cache.of((pod[0], backfill.metadata.name)))
+        return [each for each, metadata in known if JOB_LABEL in metadata["labels"] and metadata["name"] != pod[1]]
+
+    def _remove_all(self, pod: Key) -> None:
+        for resource, cache in self._kinds:
+            left = cache.get(*pod)
+            if left is not None:
+                self._remove(resource, cache, left)
+
+    def _remove(self, resource: Resource, cache: Cache, manifest: Manifest) -> None:
+        """A failure is no other job's: what is left is removed before the next job, or goes with the Backfill."""
+        metadata = manifest["metadata"]
+        key = metadata["namespace"], metadata["name"]
+        try:
+            if resource is JOB_REPORT:
+                self._cluster.delete(CONFIG_MAP, *key)
+            with suppress(ConflictError):  # another one has its name by now
+                self._cluster.delete(resource, *key, uid=uid_of(manifest))
+            self._fetched(resource, cache, key)
+        except ClusterError as error:
+            _LOG.warning("%s %s of an earlier job is left: %s", resource.plural, "/".join(key), error)
+
+
+def _why(job: Job, pod: Key, seen: DriverState, backfill: Backfill) -> BackfillError:
+    kind = job_kind(type(job))
+    if seen.reason == _OUT_OF_MEMORY:
+        had = backfill.spec.planning.resources.memory
+        return BackfillError(f"the {kind} job needs more than {had} of memory: raise planning.resources.memory")
+    last_words = redact(seen.message.strip().splitlines()[-1]) if seen.message.strip() else ""
+    more = f": {last_words}" if last_words else ""
+    more += "; raise planning.resources.ephemeralStorage" if _DISK in last_words else ""
+    return BackfillError(f"pod {pod[1]} of the {kind} job ended without a result: {seen.reason}{more}")

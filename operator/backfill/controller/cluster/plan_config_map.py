@@ -1,0 +1,206 @@
+"""What stays of a plan in the cluster: its header, and production's SparkApplication as it was when the plan was made.
+
+Both are in the ConfigMap ``<backfill>-plan``, compressed, which the Backfill owns. To see them::
+
+    kubectl get configmap july-plan -o jsonpath='{.binaryData.plan\\.json\\.gz}' | base64 -d | gunzip
+"""
+
+import base64
+import hashlib
+import json
+from typing import Final
+
+from backfill.api.backfill import Backfill
+from backfill.api.errors import BackfillError, BadInput, PlanCorrupt, Problem, first_line
+from backfill.api.job_report import MOST_RESULT_BYTES
+from backfill.controller.cluster.production import read_production
+from backfill.kube.cache import owner_uid
+from backfill.kube.client import Cluster
+from backfill.kube.names import (
+    CONTROLLER_MANAGER,
+    GROUP,
+    MANAGED_BY,
+    MANAGED_BY_LABEL,
+    backfill_labels,
+    owner_reference,
+)
+from backfill.kube.packed import MOST_TEXT, compressed, packed, unpacked
+from backfill.kube.resources import CONFIG_MAP, Manifest
+from backfill.planning.plan import HEADER_FILE, PlanHeader, header_digest
+
+HEADER_KEY: Final = f"{HEADER_FILE}.gz"
+APPLICATION_KEY: Final = "application.json.gz"
+MOST_BYTES: Final = MOST_RESULT_BYTES
+"""Of both together, compressed. Kubernetes takes a mebibyte in a ConfigMap."""
+_TUNING = f"{GROUP}/tuning"
+"""The annotation that says for which overrides production is kept."""
+_MOST_APPLICATION = 2 * 2**20
+"""Characters. The API server takes no object as long as that."""
+_UNREADABLE = (ValueError, LookupError, TypeError, RecursionError)
+_KEPT_METADATA = ("name", "namespace", "uid", "generation", "labels", "annotations")
+
+
+def config_map_name(backfill: str) -> str:
+    """The ConfigMap of a Backfill's plan."""
+    return f"{backfill}-plan"
+
+
+class KubernetesPlans:
+    """Of one Backfill. A header is read once and kept; plans never change."""
+
+    def __init__(self, cluster: Cluster):
+        self._cluster = cluster
+        self._header: PlanHeader | None = None
+
+    def header(self, backfill: Backfill) -> PlanHeader | None:
+        """The header of the plan that the status names; None where it names none.
+
+        Raises:
+            PlanCorrupt: it is gone, or damaged.
+            ClusterError: it can not be read now.
+        """
+        plan_id = backfill.status.plan_id
+        if plan_id is None:
+            return None
+        if self._header is None or self._header.plan_id != plan_id:
+            self._header = self._read(backfill, plan_id)
+        return self._header
+
+    def keep(self, backfill: Backfill, header: PlanHeader) -> None:
+        """Sees to it that the header is found from now on, and with a new one production's SparkApplication as it is now. With
+        one that was lost the application stays as it was, where it is kept yet.
+
+        Raises:
+            BadInput: the header is too large for a cluster, or somebody else's ConfigMap has its name.
+            BackfillError: the plan is new and there is no SparkApplication any more; the next turn waits for it.
+            ClusterError: it can not be kept now.
+        """
+        content = {HEADER_KEY: compressed(header.to_json())}
+        application = application_of(self._cluster, backfill)
+        if not isinstance(application, Problem):
+            content[APPLICATION_KEY] = packed(_without_history(application))
+        elif backfill.status.plan_id is None:
+            raise BackfillError(str(application))
+        size = sum(map(len, content.values()))
+        if size > MOST_BYTES or not _readable(content[HEADER_KEY]):
+            raise BadInput(_too_large(header, size))
+        self._require_name(backfill)
+        metadata = backfill.metadata
+        manifest = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {
+                "name": config_map_name(metadata.name),
+                "namespace": metadata.namespace,
+                "labels": backfill_labels(metadata.name),
+                "annotations": {_TUNING: _tuning(backfill)},
+                "ownerReferences": [owner_reference(metadata.name, metadata.uid)],
+            },
+            "binaryData": {key: _encoded(value) for key, value in content.items()},
+        }
+        self._cluster.apply(CONFIG_MAP, manifest, manager=CONTROLLER_MANAGER)
+        self._header = header
+
+    def _require_name(self, backfill: Backfill) -> None:
+        """What an earlier Backfill of the name left is taken over; a ConfigMap of somebody else's must stay as it is."""
+        metadata = backfill.metadata
+        name = config_map_name(metadata.name)
+        there = self._cluster.get(CONFIG_MAP, metadata.namespace, name)
+        if there is None or owner_uid(there) == metadata.uid:
+            return
+        if there["metadata"].get("labels", {}).get(MANAGED_BY_LABEL) != MANAGED_BY:
+            message = (
+                f"ConfigMap {metadata.namespace}/{name} is there already and is not this Backfill's; its plan needs that name"
+            )
+            fix = "delete it and retry, or give the Backfill another name"
+            raise BadInput(Problem("metadata.name", message, fix))
+
+    def _read(self, backfill: Backfill, plan_id: str) -> PlanHeader:
+        name = f"ConfigMap {backfill.metadata.namespace}/{config_map_name(backfill.metadata.name)}"
+        kept = _config_map(self._cluster, backfill)
+        if kept is None:
+            raise PlanCorrupt(f"the header of plan {plan_id} is lost: {name} is not there, or not this Backfill's")
+        try:
+            text = _unpacked(kept, HEADER_KEY)
+            if backfill.status.plan_digest not in ("", header_digest(text)):  # an earlier version has recorded none
+                raise PlanCorrupt(f"the header of plan {plan_id} in {name} is another one than was planned")
+            header = PlanHeader.model_validate_json(text)
+        except _UNREADABLE as error:
+            raise PlanCorrupt(f"the header of plan {plan_id} in {name} can not be read: {first_line(error)}") from error
+        if not header.plan_id == header.inputs.plan_id() == plan_id:
+            raise PlanCorrupt(f"{name} holds plan {header.plan_id} of inputs {header.inputs.plan_id()}, not plan {plan_id}")
+        return header
+
+
+def application_of(cluster: Cluster, backfill: Backfill) -> Manifest | Problem:
+    """What attempts and the pods of jobs are made from, or why there is none: once there is a plan, production as it was then,
+    since they go on with each other's state.
+
+    Raises:
+        ClusterError: it can not be told now.
+    """
+    kept = kept_application(cluster, backfill) if backfill.status.plan_id is not None else None
+    return kept or read_production(cluster, backfill)
+
+
+def kept_application(cluster: Cluster, backfill: Backfill) -> Manifest | None:
+    """Production's SparkApplication as it was when the plan was made, so that an edit of production does not change what is
+    under way. None where none was kept, and where ``overrides`` or ``retryNonce`` are others since: somebody means attempts
+    to be made differently.
+
+    Raises:
+        ClusterError: it can not be told now.
+    """
+    kept = _config_map(cluster, backfill)
+    tuning = _tuning(backfill)
+    if kept is None or kept["metadata"].get("annotations", {}).get(_TUNING, tuning) != tuning:
+        return None
+    try:
+        application: Manifest = json.loads(_unpacked(kept, APPLICATION_KEY, _MOST_APPLICATION))
+    except _UNREADABLE:
+        return None
+    return application
+
+
+def _encoded(content: bytes) -> str:
+    return base64.b64encode(content).decode()
+
+
+def _unpacked(config_map: Manifest, key: str, most_text: int = MOST_TEXT) -> bytes:
+    return unpacked(base64.b64decode(config_map["binaryData"][key]), most_text)
+
+
+def _readable(content: bytes) -> bool:
+    try:
+        unpacked(content)
+    except ValueError:
+        return False
+    return True
+
+
+def _config_map(cluster: Cluster, backfill: Backfill) -> Manifest | None:
+    """What is kept for this very Backfill."""
+    metadata = backfill.metadata
+    found = cluster.get(CONFIG_MAP, metadata.namespace, config_map_name(metadata.name))
+    return found if found is not None and owner_uid(found) == metadata.uid else None
+
+
+def _tuning(backfill: Backfill) -> str:
+    """Changes where a person wants attempts to be made differently."""
+    spec = backfill.spec
+    wanted = {"overrides": spec.overrides.to_manifest(), "retryNonce": spec.retry_nonce}
+    return hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _without_history(production: Manifest) -> Manifest:
+    """What a child is made from: not who wrote which field, and not how the application fares."""
+    metadata = {key: value for key, value in production["metadata"].items() if key in _KEPT_METADATA}
+    return {key: production[key] for key in ("apiVersion", "kind", "spec")} | {"metadata": metadata}
+
+
+def _too_large(header: PlanHeader, size: int) -> Problem:
+    message = (
+        f"the plan has {header.steps:,} steps of {len(header.sources)} sources; its header takes {size:,} bytes, compressed, "
+        f"and a cluster keeps {MOST_BYTES:,}"
+    )
+    return Problem("", message, "raise maxMisalignment or planning.targetStepBytes, or divide the window among several Backfills")

@@ -1,0 +1,276 @@
+"""One Backfill in a cluster, read from a cache and written to the API server."""
+
+import posixpath
+from collections.abc import Callable, Iterator, Set
+from contextlib import suppress
+from datetime import UTC, datetime
+
+from pydantic import ValidationError
+
+from backfill.api.backfill import API_VERSION, KIND, Backfill, BackfillSpec, BackfillStatus, ObjectMeta, RunIn, unread
+from backfill.api.errors import BadInput, ConflictError, InvalidManifest, Problem
+from backfill.api.locations import is_below
+from backfill.api.manifests.problems import problems_of, read_json
+from backfill.api.manifests.rules import check_spec
+from backfill.controller.decisions.refusal import refused
+from backfill.kube.cache import Cache, uid_of, version_of
+from backfill.kube.client import Cluster
+from backfill.kube.errors import NotFound
+from backfill.kube.names import CONTROLLER_MANAGER, FINALIZER, Key
+from backfill.kube.resources import BACKFILL, Manifest
+from backfill.planning.workspace import Workspace
+
+OnStatus = Callable[[Backfill, BackfillStatus], None]
+"""Told of each status that was written: the Backfill as it was before, and the new status."""
+
+
+class KubernetesStore:
+    """One object: a Backfill made again under the same name is another one.
+
+    Writes are bound to the version that was loaded last. One that lost fetches what is there now, so that the next turn
+    sees it even where a watch lags behind.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        backfills: Cache,
+        key: Key,
+        uid: str,
+        *,
+        default_workspace: str | None = None,
+        workspaces_below: str | None = None,
+        default_run_in: RunIn = "Operator",
+        on_status: OnStatus = lambda before, after: None,
+    ):
+        """``default_workspace`` is for Backfills that name none. ``workspaces_below`` is where each namespace has a part of its
+        own, outside of which the operator does not use its own rights. ``default_run_in`` is where jobs run if the Backfill
+        does not say so."""
+        self._cluster = cluster
+        self._backfills = backfills
+        self._namespace, self._name = key
+        self._uid = uid
+        self._default_workspace = default_workspace
+        self._workspaces_below = workspaces_below
+        self._default_run_in = default_run_in
+        self._on_status = on_status
+        self._raw: Manifest | None = None
+        self._parsed: Backfill | None = None
+
+    def load(self) -> Backfill | None:
+        """The resource; None when it is gone, or let go of.
+
+        Raises:
+            BadInput: nothing can be done for it as it is; :meth:`refuse` says so on the resource.
+        """
+        raw = self._current()
+        if raw is None:
+            self._raw = self._parsed = None
+        elif self._raw is None or version_of(raw) != version_of(self._raw):
+            self._raw, self._parsed = raw, None
+        return self.loaded
+
+    @property
+    def loaded(self) -> Backfill | None:
+        """The resource as this turn has loaded and written it, whatever a watch has told meanwhile.
+
+        Raises:
+            BadInput: as for :meth:`load`.
+        """
+        if self._raw is not None and self._parsed is None:
+            self._parsed = self._read(self._raw)
+        return self._parsed
+
+    def workspace(self, spec: BackfillSpec) -> Workspace:
+        """Where plan and checkpoints are kept: a part of the workspace that no other Backfill has."""
+        base = spec.workspace or self._default_workspace
+        if base is None:
+            raise BadInput(_NO_WORKSPACE)
+        place = Workspace.below(base, spec.workspace_catalog, self._namespace, self._name)
+        if problem := self._trespass(spec, place.uri):
+            raise BadInput(problem)
+        return place
+
+    def _trespass(self, spec: BackfillSpec, uri: str) -> Problem | None:
+        """Why the operator does not use a workspace with its own rights: credentials of its own, or volumes that it mounts."""
+        below = self._workspaces_below
+        if below is None or spec.planning.run_in == "Pod":
+            return None  # a Secret makes no difference: what it lacks is taken from the operator's environment
+        allowed = posixpath.join(below, self._namespace)
+        if is_below(uri, allowed):
+            return None
+        fix = f"name {allowed} or a directory below it, or set planning.runIn: Pod"
+        return Problem("spec.workspace", f"{uri} is not below {allowed}, which is for namespace {self._namespace}", fix)
+
+    def writers_of(self, tables: Set[str]) -> Iterator[Backfill]:
+        """Other Backfills of the cluster, as far as this operator looks after them, that have an output in one of the tables."""
+        known = self._backfills.keys()
+        for raw in (self._backfills.get(*key) for key in known):
+            if raw is not None and uid_of(raw) != self._uid and not tables.isdisjoint(_output_tables(raw)):
+                with suppress(ValidationError):
+                    yield read_json(Backfill, raw)
+
+    def write_status(self, status: BackfillStatus) -> None:
+        """Replaces the status, unless it is the same. The finalizer comes first: whatever is made is made after a status
+        is written.
+
+        Raises:
+            ConflictError: the resource has changed since it was loaded, or is gone.
+        """
+        before = self.loaded
+        if before is None:
+            raise ConflictError(f"{self._where} is not loaded")
+        if status == before.status:
+            return
+        self.ensure_finalizer()
+        self._apply_status(status.to_manifest())
+        self._on_status(before, status)
+
+    def ensure_finalizer(self) -> None:
+        """Sees to it that the resource stays until what it made is removed.
+
+        Raises:
+            ConflictError: the resource has changed since it was loaded, or is gone.
+        """
+        if self._raw is None:
+            raise ConflictError(f"{self._where} is not loaded")
+        metadata = self._raw["metadata"]
+        finalizers = metadata.get("finalizers", [])
+        if FINALIZER not in finalizers and "deletionTimestamp" not in metadata:
+            self._write_finalizers([*finalizers, FINALIZER])
+
+    def delete(self) -> None:
+        """Lets go of the resource. It is gone with that, unless somebody else holds it, too.
+
+        Raises:
+            ConflictError: the resource has changed since it was loaded.
+        """
+        raw = self._raw or self._current()
+        if raw is None:
+            return
+        self._raw = raw
+        finalizers = raw["metadata"].get("finalizers", [])
+        if FINALIZER in finalizers:
+            self._write_finalizers([finalizer for finalizer in finalizers if finalizer != FINALIZER])
+        if "deletionTimestamp" in raw["metadata"] and not self._raw["metadata"].get("finalizers"):
+            self._backfills.forget(self._raw)
+
+    def refuse(self, error: BadInput) -> None:
+        """Says on the resource that, and why, nothing can be done for it. One that is being deleted is let go of: what
+        can not be read can not be followed to what it made.
+
+        Raises:
+            ConflictError: the resource has changed since it was loaded, or is gone.
+        """
+        raw = self._raw
+        if raw is None:
+            return
+        if "deletionTimestamp" in raw["metadata"]:
+            self.delete()
+            return
+        metadata = read_json(ObjectMeta, raw["metadata"])
+        recorded = _readable_status(raw)
+        status = refused(metadata, recorded, error.problems, datetime.now(UTC))
+        if status == recorded:
+            return
+        said = {key: value for key, value in status.to_manifest().items() if key in _SAID_BY_A_REFUSAL}
+        self._apply_status({key: value for key, value in raw.get("status", {}).items() if key != "specDigest"} | said)
+        self._on_status(unread(metadata, recorded), status)
+
+    @property
+    def _where(self) -> str:
+        return f"backfill {self._namespace}/{self._name}"
+
+    def _current(self) -> Manifest | None:
+        raw = self._backfills.get(self._namespace, self._name)
+        if raw is None or uid_of(raw) != self._uid:
+            return None
+        metadata = raw["metadata"]
+        let_go = "deletionTimestamp" in metadata and FINALIZER not in metadata.get("finalizers", [])
+        return None if let_go else raw
+
+    def _read(self, raw: Manifest) -> Backfill:
+        try:
+            backfill = read_json(Backfill, raw)
+        except ValidationError as error:
+            raise InvalidManifest(problems_of(error, Backfill)) from None
+        if backfill.spec.planning.run_in is None:
+            planning = backfill.spec.planning.model_copy(update={"run_in": self._default_run_in})
+            backfill = backfill.model_copy(update={"spec": backfill.spec.model_copy(update={"planning": planning})})
+        status, deleted = backfill.status, backfill.metadata.deletion_timestamp is not None
+        if status.plan_id is None and not deleted:
+            problems = check_spec(backfill.spec)
+            try:
+                self.workspace(backfill.spec)
+            except BadInput as error:
+                problems += error.problems
+            if problems:
+                raise InvalidManifest(problems)
+        return backfill
+
+    def _apply_status(self, status: Manifest) -> None:
+        self._write(
+            lambda raw: self._cluster.apply(
+                BACKFILL,
+                {"apiVersion": API_VERSION, "kind": KIND, "metadata": _exactly(raw), "status": status},
+                manager=CONTROLLER_MANAGER,
+                subresource="status",
+            )
+        )
+
+    def _write_finalizers(self, finalizers: list[str]) -> None:
+        self._write(
+            lambda raw: self._cluster.merge(
+                BACKFILL,
+                self._namespace,
+                self._name,
+                {"metadata": {**_exactly(raw), "finalizers": finalizers}},
+                manager=CONTROLLER_MANAGER,
+            )
+        )
+
+    def _write(self, write: Callable[[Manifest], Manifest]) -> None:
+        """What is written is loaded with that: the next write of this turn goes on from it."""
+        if self._raw is None:
+            raise ConflictError(f"{self._where} is not loaded")
+        try:
+            written = write(self._raw)
+        except NotFound as error:
+            self._refresh()
+            raise ConflictError(f"{self._where} is gone") from error
+        except ConflictError:
+            self._refresh()
+            raise
+        self._raw, self._parsed = written, None
+        self._backfills.put(written)
+
+    def _refresh(self) -> None:
+        found = self._cluster.get(BACKFILL, self._namespace, self._name)
+        if found is not None:
+            self._backfills.put(found)
+        elif self._raw is not None:
+            self._backfills.forget(self._raw)
+
+
+_SAID_BY_A_REFUSAL = ("conditions", "observedGeneration", "finishedAt")
+_NO_WORKSPACE = Problem(
+    "spec.workspace", "is missing, and the operator has no default", "name a prefix of an object store that all pods can reach"
+)
+
+
+def _output_tables(raw: Manifest) -> Iterator[str]:
+    return (output["table"] for output in raw["spec"].get("outputs", ()))
+
+
+def _exactly(raw: Manifest) -> Manifest:
+    """Metadata that binds a write to one version of one object."""
+    return {name: raw["metadata"][name] for name in ("name", "namespace", "uid", "resourceVersion")}
+
+
+def _readable_status(raw: Manifest) -> BackfillStatus:
+    """The conditions at least, where another version of the operator has said more."""
+    status = raw.get("status", {})
+    for readable in (status, {"conditions": status.get("conditions", [])}):
+        with suppress(ValidationError):
+            return read_json(BackfillStatus, readable)
+    return BackfillStatus()

@@ -1,0 +1,175 @@
+"""From a driver's report to its next assignment and to the progress people see. Pure."""
+
+from collections.abc import Iterable
+
+from backfill.api.backfill import OrderingPolicy, OutputStatus, Progress
+from backfill.api.quantities import from_us, to_us
+from backfill.controller.decisions.observed import Observed
+from backfill.controller.decisions.status_draft import Draft
+from backfill.coordination.eta import eta
+from backfill.coordination.executors import ExecutorTarget, Load, executor_target
+from backfill.coordination.progress import committed_steps, work
+from backfill.coordination.release import release
+from backfill.coordination.timeline import SourceTimeline, Timeline
+from backfill.coordination.watermarks import watermarks
+from backfill.planning.plan import PlanHeader
+from backfill.protocol.split_assignment import QueryProgress, SplitAssignmentSpec, SplitAssignmentStatus
+
+
+def timeline_of(header: PlanHeader) -> Timeline:
+    """What coordination needs of a plan."""
+    return Timeline(
+        starts_us=header.step_starts_us,
+        ends_us=header.step_ends_us,
+        read_end_us=header.inputs.read_end_us,
+        sources=tuple(SourceTimeline(source.name, source.step_rows) for source in header.sources),
+        max_misalignment_us=header.inputs.max_misalignment_us,
+        aligned=header.inputs.policy != OrderingPolicy.UNORDERED,
+    )
+
+
+def assignment(observed: Observed, attempt: int, report: SplitAssignmentStatus | None) -> SplitAssignmentSpec:
+    """What an attempt may do now. A stop that was said stays said: the driver is on its way out."""
+    header, last = observed.plan, _last_word(observed, attempt)
+    if last is not None and last.stop:
+        return last
+    timeline = timeline_of(header)
+    watermark_us = watermarks(timeline, report).global_us
+    wanted = _executors(observed, timeline, report)
+    return SplitAssignmentSpec(
+        backfill=observed.backfill.metadata.name,
+        plan_id=header.plan_id,
+        attempt=attempt,
+        steps=header.steps,
+        released=release(timeline, watermark_us, last.released if last else 0),
+        watermark=from_us(watermark_us),
+        executor_target=wanted.count if wanted else None,
+    )
+
+
+def stop_assignment(observed: Observed, attempt: int) -> SplitAssignmentSpec:
+    """The last assignment with the word to stop."""
+    last = _last_word(observed, attempt) or assignment(observed, attempt, report=None)
+    return last.model_copy(update={"stop": True})
+
+
+def _last_word(observed: Observed, attempt: int) -> SplitAssignmentSpec | None:
+    last = observed.assignment
+    return last if last is not None and last.attempt == attempt and last.plan_id == observed.plan.plan_id else None
+
+
+def record_progress(observed: Observed, draft: Draft) -> None:
+    """Puts what the current attempt reported into the status. One that is starting has nothing to say yet."""
+    report = observed.report
+    if report is None or not report.queries or report.phase == "Starting":
+        return
+    timeline = timeline_of(observed.plan)
+    marks = watermarks(timeline, report)
+    rows = rows_by_source(report.queries)
+    sources = tuple(
+        source.model_copy(update={"rows": rows.get(source.name, 0), "watermark": from_us(marks.sources[source.name])})
+        for source in draft.status.sources
+    )
+    draft.set(progress=_progress(observed, timeline, report), sources=sources, watermark=from_us(marks.global_us))
+    by_clock = {query.output: query.by_clock for query in report.queries}
+    if any(by_clock.get(output.name, output.by_clock) != output.by_clock for output in draft.status.outputs):
+        known = (output.model_copy(update={"by_clock": by_clock.get(output.name, "")}) for output in draft.status.outputs)
+        draft.set(outputs=tuple(known))
+    if report.phase == "Finished":
+        draft.set(outputs=tuple(_with_open_results(output, report.queries) for output in draft.status.outputs))
+
+
+def _with_open_results(output: OutputStatus, queries: tuple[QueryProgress, ...]) -> OutputStatus:
+    """What its query left open. Without a word of that query it is unknown, unless none of them left anything open."""
+    unknown = QueryProgress(name=output.name, open_unknown="no query has reported it")
+    nothing = QueryProgress(name=output.name, open_at_end=0, needed_drain_seconds=0.0)
+    otherwise = nothing if all(query.open_at_end == 0 for query in queries) else unknown
+    found = next((query for query in queries if query.output == output.name), otherwise)
+    fields = ("open_at_end", "open_from", "needed_drain_seconds", "open_unknown")
+    return output.model_copy(update={field: getattr(found, field) for field in fields})
+
+
+def rows_by_source(queries: Iterable[QueryProgress]) -> dict[str, int]:
+    """Rows read of each source, counted once however many queries read them."""
+    rows: dict[str, int] = {}
+    for query in queries:
+        for source in query.sources:
+            rows[source.name] = max(source.rows, rows.get(source.name, 0))
+    return rows
+
+
+def _progress(observed: Observed, timeline: Timeline, report: SplitAssignmentStatus) -> Progress:
+    """As it was recorded unless something has happened: what a clock alone changes is not worth a write."""
+    old = observed.backfill.status.progress
+    new = _progress_now(observed, timeline, report)
+    return old if _facts(old) == _facts(new) else new
+
+
+def _progress_now(observed: Observed, timeline: Timeline, report: SplitAssignmentStatus) -> Progress:
+    old = observed.backfill.status.progress
+    left = work(timeline, report).rows_left
+    done_at_us = eta(to_us(observed.now), left, observed.rate) if left else None
+    misalignments = (old.max_observed_misalignment_seconds, report.max_observed_misalignment_seconds)
+    open_results = [query.open_at_end for query in report.queries if query.open_at_end is not None]
+    known = report.phase == "Finished" and len(open_results) == len(report.queries)
+    committed = min(timeline.steps, *committed_steps(timeline, report).values())
+    wanted = _executors(observed, timeline, report)
+    same_target = wanted is not None and wanted.count == old.executor_target
+    return Progress(
+        steps=timeline.steps,
+        committed=committed,
+        summary=steps_in_words(committed, timeline.steps),
+        rows_read=sum(rows_by_source(report.queries).values()),
+        rows_dropped_late=sum(query.late_rows for query in report.queries),
+        open_at_end=sum(open_results) if known else None,
+        rows_per_second=observed.rate.per_second,
+        rate=_rate_in_words(observed.rate.per_second),
+        eta=None if done_at_us is None else from_us(done_at_us),
+        executors=report.executors,
+        executor_target=wanted.count if wanted else None,
+        executor_reason=wanted.reason if wanted else "",
+        executor_target_since=old.executor_target_since if same_target else observed.now if wanted else None,
+        max_observed_misalignment_seconds=max((value for value in misalignments if value is not None), default=None),
+    )
+
+
+def _facts(progress: Progress) -> Progress:
+    """Without what follows from the rest and the time of day."""
+    derived = {"rows_per_second": None, "rate": "", "eta": None, "executor_reason": "", "executor_target_since": None}
+    return progress.model_copy(update=derived)
+
+
+def _executors(observed: Observed, timeline: Timeline, report: SplitAssignmentStatus | None) -> ExecutorTarget | None:
+    """How many executors there should be; None where there is but one process."""
+    if observed.local:
+        return None
+    scaling, status = observed.backfill.spec.scaling, observed.backfill.status
+    old, left = status.progress, work(timeline, report)
+    rate = observed.executor_rate.per_second
+    began = status.started_at or observed.now
+    load = Load(
+        rows_left=left.rows_left,
+        steps_left=left.steps_left,
+        rows_per_executor_second=rate,
+        elapsed_seconds=(observed.now - began).total_seconds(),
+        seconds_since_change=(observed.now - (old.executor_target_since or began)).total_seconds(),
+    )
+    wanted, current = executor_target(scaling, load, old.executor_target), old.executor_target
+    if rate is None and current is not None and wanted.count < current <= scaling.max_executors:
+        return ExecutorTarget(current, f"stays at {current} until the rate of one executor is measured again")
+    return wanted
+
+
+def steps_in_words(committed: int, steps: int) -> str:
+    """How far it is, as ``12/48 (25%)``."""
+    return f"{committed}/{steps} ({100 * committed // steps}%)" if steps else f"{committed}/{steps}"
+
+
+def _rate_in_words(per_second: float | None) -> str:
+    """Rows per second in three digits, as ``12.5k/s``."""
+    if per_second is None:
+        return ""
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if per_second >= 0.9995 * size:
+            return f"{per_second / size:.3g}{unit}/s"
+    return f"{per_second:.3g}/s"

@@ -1,0 +1,131 @@
+"""How an attempt ends, and what follows from that."""
+
+from datetime import datetime, timedelta
+
+from backfill.api.backfill import Attempt, FailurePolicy
+from backfill.api.conditions import ConditionType, Reason
+from backfill.api.redaction import redact
+from backfill.controller.decisions.actions import KillDriver, Next
+from backfill.controller.decisions.assignment import record_progress
+from backfill.controller.decisions.observed import Observed
+from backfill.controller.decisions.status_draft import Draft
+from backfill.controller.driver import DriverState
+
+END_LIMIT = timedelta(minutes=2)
+"""A driver that was killed and is not gone after so long needs a person: the next attempt must not run beside it."""
+LOOK_SECONDS = 10.0
+"""Between two looks at a driver that was killed."""
+_LONGEST_BACKOFF = timedelta(minutes=10)
+_RUNNING = ConditionType.RUNNING
+_NOT_TRIED_AGAIN = (Reason.UNSUPPORTED_PROGRAM, Reason.INVALID_INPUT, Reason.RESULT_LOST)
+_TAIL_LINES = 12
+_LAST_WORDS = "error: "
+"""How a driver begins the line that says why it can not even report."""
+_OUTCOMES = {"Finished": "Succeeded", "Stopped": "Stopped"}
+"""Of an attempt, by what its driver said last; otherwise it has failed."""
+
+
+def kill(observed: Observed, draft: Draft, attempt: Attempt, why: str, due: datetime) -> Next:
+    """Ends the driver of an attempt, again and again until it is gone. ``due``: since when it should be."""
+    if not attempt.message:
+        draft.change_attempt(message=why)
+    if observed.now - due >= END_LIMIT:
+        details = f" ({observed.driver.message})" if observed.driver.message else ""
+        fix = "If its node is lost, delete its pod by force: no other attempt starts before it is gone."
+        message = f"the driver of attempt {attempt.number} was killed and is still there{details}. {fix}"
+        draft.condition(_RUNNING, "Unknown", Reason.DRIVER_DOES_NOT_END, message)
+    return Next(actions=(KillDriver(attempt.number),), requeue_seconds=LOOK_SECONDS)
+
+
+def end_attempt(observed: Observed, draft: Draft, attempt: Attempt) -> None:
+    """Records how an attempt ended whose driver is gone."""
+    record_progress(observed, draft)
+    report = observed.report
+    if report is None and attempt.stopping_since is not None:
+        close_attempt(draft, "Stopped", observed.now, "stopped before it read anything")
+        return
+    missing = observed.plan.steps - draft.status.progress.committed if report and report.phase == "Finished" else 0
+    outcome = "Failed" if missing else _OUTCOMES.get(report.phase if report else "", "Failed")
+    message = "" if outcome != "Failed" else attempt.message or _why(observed, missing)
+    close_attempt(draft, outcome, _ended_at(observed, attempt), message)
+
+
+def close_attempt(draft: Draft, outcome: str, ended_at: datetime, message: str) -> None:
+    """Records the end of an attempt; nobody is at work after it."""
+    told = redact(message)
+    draft.change_attempt(outcome=outcome, finished_at=ended_at, message=told, unheard_since=None, stopping_since=None)
+    idle = {"eta": None, "rows_per_second": None, "rate": "", "executors": 0}
+    draft.set(progress=draft.status.progress.model_copy(update=idle))
+
+
+def _ended_at(observed: Observed, attempt: Attempt) -> datetime:
+    """Where nobody saw the end, the last sign of life is the best that is known: waits are counted from there."""
+    driver, report = observed.driver, observed.report
+    if driver.phase == "Exited" and driver.since is not None:
+        return min(driver.since, observed.now)
+    if driver.exit_status is not None:
+        return observed.now
+    return min(report.heartbeat if report else attempt.started_at, observed.now)
+
+
+def _why(observed: Observed, missing: int) -> str:
+    if missing:
+        return f"its driver says that it has finished, but {missing} of {observed.plan.steps} steps are not committed"
+    if observed.report is not None and observed.report.phase == "Failed" and observed.report.message:
+        return observed.report.message
+    return _exit_in_words(observed.driver)
+
+
+def _exit_in_words(driver: DriverState) -> str:
+    if driver.message:
+        return f"{driver.reason}: {driver.message}" if driver.reason else driver.message
+    if driver.phase == "Absent":
+        return "its driver is gone without a trace"
+    if driver.exit_status is None:
+        return f"its driver ended: {driver.reason}" if driver.reason else "its driver ended while no controller was there"
+    if driver.exit_status < 0:
+        return f"its driver was killed by signal {-driver.exit_status}"
+    last_words = next((line for line in reversed(driver.log_tail) if line.startswith(_LAST_WORDS)), "")
+    why = f": {last_words.removeprefix(_LAST_WORDS)}" if last_words else ""
+    return f"its driver exited with status {driver.exit_status} before all steps were committed{why}"
+
+
+def react(observed: Observed, draft: Draft) -> None:
+    """After an attempt has ended: another one, after a wait, or none where the last one must not or can not be repeated."""
+    last = draft.status.attempts[-1]
+    if last.outcome != "Failed":
+        return
+    report, policy = observed.report, observed.backfill.spec.failure_policy
+    if report is not None and report.reason in _NOT_TRIED_AGAIN:
+        draft.fail(_RUNNING, Reason(report.reason), last.message)
+        return
+    fruitless = _fruitless_attempts(draft.status.attempts, draft.status.progress.committed, last.generation)
+    draft.change_attempt(fruitless=fruitless)
+    tail = "\n".join(observed.driver.log_tail[-_TAIL_LINES:])
+    if fruitless >= policy.max_attempts:
+        many = f"{fruitless} attempts in a row ended without committing a step. The last one"
+        message = f"{many if fruitless > 1 else 'the attempt ended without committing a step'}: {last.message}\n{tail}"
+        draft.fail(_RUNNING, Reason.ATTEMPTS_EXHAUSTED, message.strip())
+        return
+    wait = backoff(policy, fruitless)
+    draft.set(next_attempt_at=(last.finished_at or observed.now) + wait)
+    message = f"attempt {last.number} failed: {last.message}; the next one follows in {wait.total_seconds():.0f} s"
+    draft.condition(_RUNNING, "Unknown", Reason.BACKING_OFF, message)
+
+
+def _fruitless_attempts(attempts: tuple[Attempt, ...], committed: int, generation: int) -> int:
+    """How many attempts of this generation failed in a row without a step between them, the last one included."""
+    count = 0
+    for attempt in reversed(attempts):
+        if attempt.outcome != "Failed" or attempt.generation != generation or attempt.steps_at_start < committed:
+            break
+        if attempt.fruitless:
+            return count + attempt.fruitless  # it counted those that are not kept any more as well
+        count += 1
+    return count
+
+
+def backoff(policy: FailurePolicy, fruitless: int) -> timedelta:
+    """The wait after so many attempts in a row without progress; after one with progress it begins anew."""
+    doubled: timedelta = policy.backoff * 2 ** max(fruitless - 1, 0)
+    return min(doubled, _LONGEST_BACKOFF)

@@ -1,0 +1,82 @@
+"""What to do next with a Backfill. Pure: the same observation gives the same decision."""
+
+import hashlib
+import json
+from collections.abc import Callable
+
+from backfill.api.backfill import Backfill, BackfillSpec
+from backfill.api.conditions import ConditionType, Reason, find_condition
+from backfill.controller.decisions.actions import Decision, Next
+from backfill.controller.decisions.deleting import remove
+from backfill.controller.decisions.finished import rest
+from backfill.controller.decisions.observed import Observed
+from backfill.controller.decisions.planning import plan
+from backfill.controller.decisions.publishing import publish
+from backfill.controller.decisions.readiness import summarise
+from backfill.controller.decisions.running import run
+from backfill.controller.decisions.settling import settle
+from backfill.controller.decisions.status_draft import Draft
+from backfill.controller.decisions.suspending import stop
+
+_Phase = Callable[[Observed, Draft], Next]
+
+
+def decide(observed: Observed) -> Decision:
+    """The status to record and the acts that follow from what was observed."""
+    draft, phase = Draft(observed), _phase(observed)
+    generation = observed.backfill.metadata.generation
+    if phase not in (rest, remove):
+        _begin(observed, draft)
+    draft.set(observed_generation=generation)
+    following = phase(observed, draft)
+    if draft.status != observed.backfill.status:
+        summarise(draft)  # from what is recorded it follows already
+    return Decision(draft.status, following)
+
+
+def finished(backfill: Backfill) -> bool:
+    """Whether it has succeeded, or failed for good.
+
+    One that has failed is tried again when its spec has changed: by ``retryNonce``, or by what was wrong. That the time its
+    remains are kept is another is no reason to, and after that time there is nothing left to go on with.
+    """
+    status = backfill.status
+    outcome = find_condition(status.conditions, ConditionType.SUCCEEDED)
+    if outcome is None or outcome.status == "Unknown" or outcome.reason in (Reason.REMOVAL_FAILED, Reason.LEFT_BEHIND):
+        return False
+    if outcome.status == "True" or status.discarded_at is not None:
+        return True
+    same_generation = outcome.observed_generation >= backfill.metadata.generation
+    return same_generation or status.spec_digest == digest(backfill.spec)
+
+
+def digest(spec: BackfillSpec) -> str:
+    """Another one when a failed Backfill is worth another try."""
+    wanted = spec.model_copy(update={"ttl_after_finished": None}).to_manifest()
+    return hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _begin(observed: Observed, draft: Draft) -> None:
+    status, backfill = draft.status, observed.backfill
+    if status.observed_generation != backfill.metadata.generation or not status.spec_digest:
+        draft.set(spec_digest=digest(backfill.spec), retry=None)
+    draft.set(started_at=status.started_at or observed.now, finished_at=None)
+    draft.condition(ConditionType.SUCCEEDED, "Unknown", Reason.IN_PROGRESS, "has not ended yet")
+
+
+def _phase(observed: Observed) -> _Phase:
+    status = observed.backfill.status
+    if observed.backfill.metadata.deletion_timestamp is not None:
+        return remove
+    if finished(observed.backfill):
+        return rest
+    if status.plan_id is not None and observed.header is None:
+        return plan  # nothing can be told of a run without it, not even where it is to stop
+    if observed.shutting_down or (observed.backfill.spec.suspend and status.plan_id is not None):
+        return stop  # one that is suspended is planned all the same: that starts nothing, and tells what would be
+    if status.plan_id is None:
+        return plan
+    if not status.attempts or status.attempts[-1].outcome != "Succeeded":
+        return run
+    running = find_condition(status.conditions, ConditionType.RUNNING)
+    return publish if running and running.reason == Reason.ALL_STEPS_COMMITTED else settle

@@ -1,0 +1,95 @@
+"""Deletion: end the driver, then remove everything the Backfill made."""
+
+from datetime import datetime, timedelta
+
+from backfill.api.backfill import Backfill
+from backfill.api.conditions import ConditionType, Reason
+from backfill.api.quantities import format_duration
+from backfill.controller.decisions.actions import CancelJob, KillDriver, Next, RemoveResource
+from backfill.controller.decisions.attempts import LOOK_SECONDS
+from backfill.controller.decisions.job_retries import note_failure, say_wait, seconds_until_retry, start
+from backfill.controller.decisions.observed import Observed
+from backfill.controller.decisions.status_draft import Draft
+from backfill.controller.jobs.kinds import DiscardJob, PublishJob
+from backfill.protocol.branches import result_branch
+
+REMOVAL_LIMIT = timedelta(minutes=5)
+"""A Backfill is let go of so long after its deletion was asked for, whatever could not be removed: a namespace must not hang
+on a catalog that is gone. What is left then is said in the condition Succeeded, and so in an Event."""
+_LIMIT = format_duration(REMOVAL_LIMIT)
+_SUCCEEDED = ConditionType.SUCCEEDED
+
+
+def remove(observed: Observed, draft: Draft) -> Next:
+    """Branches, plan and checkpoints first, the resource last: what fails half way is tried again."""
+    if draft.status.workspace is None or draft.status.discarded_at is not None:
+        return _without_driver(observed, draft) or Next(actions=(RemoveResource(),), at_rest=True)
+    if _overdue(observed):
+        return _let_go(observed, draft)
+    following = _without_driver(observed, draft) or _discard(observed, draft)
+    return _within_limit(observed, following)
+
+
+def _without_driver(observed: Observed, draft: Draft) -> Next | None:
+    """None once no driver is left."""
+    attempt = observed.attempt
+    if attempt is None or not observed.driver.alive or _overdue(observed):
+        return None
+    draft.condition(_SUCCEEDED, "Unknown", Reason.REMOVING, "ends the driver, then removes what it made")
+    return Next(actions=(KillDriver(attempt.number),), requeue_seconds=LOOK_SECONDS)
+
+
+def _discard(observed: Observed, draft: Draft) -> Next:
+    state, job = observed.job, DiscardJob.of(observed.backfill)
+    if draft.status.retry is None or draft.status.retry.job != "discard":
+        draft.condition(_SUCCEEDED, "Unknown", Reason.REMOVING, "removes what it made")
+        say_wait(observed, draft, job, _SUCCEEDED)
+    if state is not None and state.phase == "Running" and isinstance(state.job, PublishJob):
+        return Next()  # what it commits must be over before branches go
+    if state is None or state.job != job or state.phase == "Running":
+        return start(observed, draft, job)
+    if state.phase == "Done":
+        return Next(actions=(RemoveResource(),), at_rest=True)
+    draft.condition(_SUCCEEDED, "False", Reason.REMOVAL_FAILED, _failure(observed, state.error))
+    if observed.local:
+        return Next(at_rest=True)
+    note_failure(observed, draft, job, state.error)
+    return Next(actions=(CancelJob(),), requeue_seconds=seconds_until_retry(observed, draft, job))
+
+
+def _failure(observed: Observed, error: Exception | None) -> str:
+    message = f"can not be removed: {error}"
+    return message if observed.local else f"{message}\nIt is tried again, and given up {_LIMIT} after the deletion."
+
+
+def _let_go(observed: Observed, draft: Draft) -> Next:
+    """Names what is left, so that somebody can remove it by hand."""
+    status, retry = draft.status, draft.status.retry
+    branch = result_branch(observed.backfill.metadata.namespace, observed.backfill.metadata.name)
+    branches = [f"branch {output.branch or branch} of {output.table}" for output in status.outputs]
+    left = ", ".join((*branches, f"plans and checkpoints in {status.workspace}"))
+    why = f" ({retry.message})" if retry is not None and retry.job == "discard" else ""
+    message = f"let go of {_LIMIT} after its deletion was asked for{why}. There may be left: {left}. Remove it by hand."
+    draft.condition(_SUCCEEDED, "False", Reason.LEFT_BEHIND, message)
+    return Next(actions=(RemoveResource(),), at_rest=True)  # a driver that is left goes with its owner
+
+
+def removal_overdue(backfill: Backfill, now: datetime) -> bool:
+    """Whether the deletion was asked for so long ago that nothing is waited for any more."""
+    asked = backfill.metadata.deletion_timestamp
+    return asked is not None and now >= asked + REMOVAL_LIMIT
+
+
+def _overdue(observed: Observed) -> bool:
+    """A person at a terminal decides for himself when to give up."""
+    return not observed.local and removal_overdue(observed.backfill, observed.now)
+
+
+def _within_limit(observed: Observed, following: Next) -> Next:
+    """Looks again at the deadline at the latest."""
+    asked = observed.backfill.metadata.deletion_timestamp
+    if observed.local or asked is None or following.at_rest:
+        return following
+    left = max((asked + REMOVAL_LIMIT - observed.now).total_seconds(), 0.1)
+    requeue = left if following.requeue_seconds is None else min(following.requeue_seconds, left)
+    return Next(following.actions, requeue, following.at_rest)

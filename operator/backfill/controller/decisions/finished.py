@@ -1,0 +1,65 @@
+"""A Backfill that has succeeded or failed: nothing more is done, but for removing what it made when its time is over."""
+
+from datetime import datetime, timedelta
+
+from backfill.api.backfill import Backfill
+from backfill.api.conditions import ConditionType
+from backfill.controller.decisions.actions import CancelJob, KillDriver, Next
+from backfill.controller.decisions.attempts import LOOK_SECONDS, close_attempt
+from backfill.controller.decisions.job_retries import note_failure, seconds_until_retry, start
+from backfill.controller.decisions.observed import Observed
+from backfill.controller.decisions.status_draft import Draft
+from backfill.controller.jobs.kinds import DiscardJob
+
+REMOVAL_PATIENCE = timedelta(days=1)
+"""What can not be removed after its time is tried again for so long; its deletion will try once more."""
+_LONGEST_SLEEP_SECONDS = 3600.0
+
+
+def rest(observed: Observed, draft: Draft) -> Next:
+    """A driver may have been left at work where the plan was lost under it."""
+    _note_generation(draft)
+    attempt = observed.attempt
+    if attempt is not None and observed.driver.alive:
+        return Next(actions=(KillDriver(attempt.number),), requeue_seconds=LOOK_SECONDS)
+    if attempt is not None:
+        close_attempt(draft, "Failed", observed.now, attempt.message or "the backfill failed meanwhile")
+    due = expires_at(observed.backfill)
+    if due is None:
+        return Next(at_rest=True)
+    if observed.now < due:
+        return Next(at_rest=True, requeue_seconds=min((due - observed.now).total_seconds(), _LONGEST_SLEEP_SECONDS))
+    return _discard(observed, draft)
+
+
+def expires_at(backfill: Backfill) -> datetime | None:
+    """When what a finished Backfill made is to be removed; None: not before its deletion, or it has been already."""
+    status, keep = backfill.status, backfill.spec.ttl_after_finished
+    if keep is None or status.finished_at is None or status.discarded_at is not None:
+        return None
+    return status.finished_at + keep
+
+
+def _note_generation(draft: Draft) -> None:
+    """A change of the spec that asks for nothing was seen all the same."""
+    outcome = draft.find(ConditionType.SUCCEEDED)
+    if outcome is not None:
+        draft.condition(outcome.type, outcome.status, outcome.reason, outcome.message)
+
+
+def _discard(observed: Observed, draft: Draft) -> Next:
+    """The published rows stay, and so do this resource and its status."""
+    retry = draft.status.retry
+    if retry is not None and observed.now - retry.since >= REMOVAL_PATIENCE:
+        return Next(at_rest=True)
+    state, job = observed.job, DiscardJob.of(observed.backfill)
+    if state is None or state.job != job or state.phase == "Running":
+        return start(observed, draft, job)
+    if state.phase == "Done":
+        outputs = tuple(output.model_copy(update={"branch": None}) for output in draft.status.outputs)
+        draft.set(discarded_at=observed.now, outputs=outputs, retry=None)
+        return Next(at_rest=True)
+    if observed.local:
+        return Next(at_rest=True)
+    note_failure(observed, draft, job, state.error)
+    return Next(actions=(CancelJob(),), requeue_seconds=seconds_until_retry(observed, draft, job))

@@ -1,0 +1,91 @@
+"""Work of the controller's own that a phase can not go on without: done once, and tried again where that may help."""
+
+from datetime import timedelta
+
+from backfill.api.backfill import JobRetry
+from backfill.api.conditions import ConditionType, Reason
+from backfill.api.errors import BadInput, CanNotPublish, PlanCorrupt
+from backfill.api.quantities import format_time
+from backfill.controller.decisions.actions import CancelJob, Next, StartJob
+from backfill.controller.decisions.observed import Observed
+from backfill.controller.decisions.status_draft import Draft
+from backfill.controller.jobs.kinds import Job, JobState, job_kind
+
+PATIENCE = timedelta(minutes=30)
+"""Work that fails for a reason that may pass is tried again for so long after its first failure, then it has failed for good."""
+FIRST_RETRY = timedelta(seconds=10)
+"""The wait after the first failure; it doubles with each further one."""
+LONGEST_RETRY = timedelta(minutes=5)
+"""The longest wait between two tries."""
+_MOST_MESSAGE = 1_000
+
+
+def work(observed: Observed, draft: Draft, job: Job, kind: ConditionType) -> Next | JobState:
+    """Has a job done: what to wait for, or how it ended. ``kind`` is the condition that tells of failures meanwhile."""
+    state = observed.job
+    if state is not None and state.job == job and state.phase == "Failed" and _worth_another_try(observed, state):
+        note_failure(observed, draft, job, state.error)
+        _say_retry(draft, job, kind)
+        return Next(actions=(CancelJob(),), requeue_seconds=seconds_until_retry(observed, draft, job))
+    if state is not None and state.job == job and state.phase != "Running":
+        draft.set(retry=None)
+        return state
+    _say_retry(draft, job, kind)
+    say_wait(observed, draft, job, kind)
+    return start(observed, draft, job)
+
+
+def start(observed: Observed, draft: Draft, job: Job) -> Next:
+    """Begins a job that is not under way, but not before it is due after a failure."""
+    if observed.job is not None and observed.job.job == job:
+        return Next()
+    wait = seconds_until_retry(observed, draft, job)
+    return Next(requeue_seconds=wait) if wait > 0 else Next(actions=(StartJob(job),))
+
+
+def say_wait(observed: Observed, draft: Draft, job: Job, kind: ConditionType) -> None:
+    """Adds to a condition, which this decision has set, what keeps a job that was begun from being done right now."""
+    state, said = observed.job, draft.find(kind)
+    if state is not None and state.job == job and state.waits_for and said is not None:
+        draft.condition(kind, said.status, said.reason, f"{said.message.rstrip('.')}; waits for {state.waits_for}")
+
+
+def note_failure(observed: Observed, draft: Draft, job: Job, error: Exception | None) -> None:
+    """Records that a job has failed once more, and when it is due again."""
+    last = _retry_of(draft, job)
+    failures = last.failures + 1 if last else 1
+    wait = min(FIRST_RETRY * 2 ** min(failures - 1, 10), LONGEST_RETRY)
+    message = str(error)[:_MOST_MESSAGE]
+    since = last.since if last else observed.now
+    next_at = observed.now + wait
+    draft.set(retry=JobRetry(job=job_kind(type(job)), failures=failures, since=since, next_at=next_at, message=message))
+
+
+def seconds_until_retry(observed: Observed, draft: Draft, job: Job) -> float:
+    """How long a job has to wait because it failed; zero or less where it need not."""
+    retry = _retry_of(draft, job)
+    return (retry.next_at - observed.now).total_seconds() if retry else 0.0
+
+
+def _say_retry(draft: Draft, job: Job, kind: ConditionType) -> None:
+    """Tells of the last failure until the job has succeeded."""
+    retry = _retry_of(draft, job)
+    if retry is None:
+        return
+    until, next_at = (format_time(at.replace(microsecond=0)) for at in (retry.since + PATIENCE, retry.next_at))
+    message = f"{retry.message}\nIt is tried again until {until}, next at {next_at}; mend the cause meanwhile."
+    draft.condition(kind, "Unknown", Reason.TRYING_AGAIN, message)
+
+
+def _worth_another_try(observed: Observed, state: JobState) -> bool:
+    error = state.error
+    lasts = isinstance(error, CanNotPublish | PlanCorrupt) or (isinstance(error, BadInput) and not error.may_pass)
+    if observed.local or lasts:
+        return False
+    retry = observed.backfill.status.retry
+    return retry is None or retry.job != job_kind(type(state.job)) or observed.now - retry.since < PATIENCE
+
+
+def _retry_of(draft: Draft, job: Job) -> JobRetry | None:
+    retry = draft.status.retry
+    return retry if retry is not None and retry.job == job_kind(type(job)) else None

@@ -1,0 +1,52 @@
+"""When the driver was last heard of, and how fast it commits: the two things a controller measures itself."""
+
+from backfill.controller.decisions.assignment import timeline_of
+from backfill.coordination.progress import work
+from backfill.coordination.rate import Rate
+from backfill.planning.plan import PlanHeader
+from backfill.protocol.split_assignment import SplitAssignmentStatus
+
+
+class Meter:
+    """Uses the controller's monotonic clock only: clocks that are set, or a machine that slept, do not count as silence."""
+
+    def __init__(self) -> None:
+        self.rate = Rate()
+        """Planned rows committed per second of late."""
+        self.executor_rate = Rate()
+        """Planned rows that one executor committed of late per second of work, waits left out."""
+        self._attempt: int | None = None
+        self._report: SplitAssignmentStatus | None = None
+        self._heard_at = 0.0
+        self._measured_at = 0.0
+        self._begun_with: int | None = None
+        self._rows_done: int | None = None
+        self._at_work_seconds = 0.0
+
+    def note(self, attempt: int, header: PlanHeader | None, report: SplitAssignmentStatus | None, now: float) -> None:
+        """Takes the newest report of an attempt, and when it was seen."""
+        if attempt != self._attempt:
+            self._attempt, self._heard_at = attempt, now
+            self._report = self._begun_with = self._rows_done = None
+            self._at_work_seconds = 0.0
+        if report is None or report is self._report:
+            return
+        self._report, self._heard_at = report, now
+        if header is not None and report.queries and report.phase != "Starting":
+            self._measure(work(timeline_of(header), report).rows_done, report, now)
+
+    def silence(self, now: float) -> float:
+        """Seconds since the driver was last heard of, or since this controller began to listen."""
+        return now - self._heard_at
+
+    def _measure(self, rows_done: int, report: SplitAssignmentStatus, now: float) -> None:
+        if self._begun_with is None:
+            self._begun_with = rows_done
+        elif self._rows_done is None and rows_done > self._begun_with:
+            self._rows_done, self._measured_at = rows_done, now  # the first batch of a driver waits for much to start
+            self._at_work_seconds = report.processing_seconds
+        elif self._rows_done is not None and rows_done > self._rows_done:
+            rows, at_work_seconds = rows_done - self._rows_done, report.processing_seconds - self._at_work_seconds
+            self.rate = self.rate.after(rows, now - self._measured_at)
+            self.executor_rate = self.executor_rate.after(rows / max(report.executors, 1), at_work_seconds)
+            self._rows_done, self._measured_at, self._at_work_seconds = rows_done, now, report.processing_seconds

@@ -1,0 +1,148 @@
+"""A driver that was asked for and does not run yet: what it waits for, for how long it may, and who can help."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from backfill.api.backfill import Attempt
+from backfill.api.conditions import ConditionType, Reason, find_condition
+from backfill.controller.decisions.actions import KillDriver, Next, StartDriver, WriteAssignment
+from backfill.controller.decisions.assignment import assignment
+from backfill.controller.decisions.observed import Observed
+from backfill.controller.decisions.status_draft import Draft
+
+CREATION_LIMIT = timedelta(minutes=5)
+"""An attempt that was recorded and has left no trace is begun again for so long: whoever recorded it may have been killed."""
+UNTAKEN_LIMIT = timedelta(minutes=30)
+"""A child that no Spark operator takes up."""
+SUBMITTED_LIMIT = timedelta(minutes=10)
+"""A child that was submitted and has no driver pod."""
+BROKEN_LIMIT = timedelta(minutes=10)
+"""A driver pod that can not start before a person does something."""
+STARTING_LIMIT = timedelta(minutes=15)
+"""A driver pod on a node: images are pulled, volumes are mounted."""
+UNSCHEDULED_LIMIT = timedelta(hours=1)
+"""A driver pod that no node has room for."""
+
+NOTICE_AFTER = timedelta(seconds=20)
+"""What passes by itself is not spoken of before."""
+_LOOK_SECONDS = 15.0
+_RUNNING = ConditionType.RUNNING
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What a driver waits for."""
+
+    what: str
+    """For people, in the same words as long as it is the same."""
+    limit: timedelta | None
+    """After so long the attempt has failed; None: it may wait for ever."""
+    advice: str
+    """What to do."""
+    needs_person: bool = False
+    """Whether it can not pass by itself."""
+
+
+_IMAGE = Wait(
+    "its image can not be pulled",
+    BROKEN_LIMIT,
+    "Correct the image of the SparkApplication or of spec.overrides, or its pull Secret.",
+    needs_person=True,
+)
+_CONFIG = Wait(
+    "a Secret or ConfigMap that its pod refers to is missing",
+    BROKEN_LIMIT,
+    "Create it; the pod then starts by itself.",
+    needs_person=True,
+)
+_CONTAINER = Wait(
+    "its container can not be created", BROKEN_LIMIT, "Look at the pod's Events with kubectl describe pod.", needs_person=True
+)
+_QUEUED = Wait("it is held back, as by a queue that has not admitted it yet", None, "Look at the queue.")
+_WAITS = {
+    "ErrImagePull": _IMAGE,
+    "ImagePullBackOff": _IMAGE,
+    "InvalidImageName": _IMAGE,
+    "ErrImageNeverPull": _IMAGE,
+    "ImageInspectError": _IMAGE,
+    "RegistryUnavailable": _IMAGE,
+    "CreateContainerConfigError": _CONFIG,
+    "CreateContainerError": _CONTAINER,
+    "RunContainerError": _CONTAINER,
+    "Suspended": _QUEUED,
+    "SchedulingGated": _QUEUED,
+    "NotSubmitted": Wait(
+        "no Spark operator has taken it up",
+        UNTAKEN_LIMIT,
+        "Is the Spark operator running, and does it watch this namespace?",
+    ),
+    "Submitted": Wait("it is submitted and has no driver pod", SUBMITTED_LIMIT, "Look at the log of the Spark operator."),
+    "Unschedulable": Wait(
+        "no node has room for its pod",
+        UNSCHEDULED_LIMIT,
+        "Add nodes, or lower spec.overrides.driver; tolerations and node selectors come from the SparkApplication.",
+    ),
+}
+_OTHER = Wait("its pod is being started", STARTING_LIMIT, "Look at the pod's Events with kubectl describe pod.")
+
+
+def wait_of(reason: str) -> Wait:
+    """What stands behind the reason that a backend gives of a pending driver."""
+    return _WAITS.get(reason, _OTHER)
+
+
+def watch_pending(observed: Observed, draft: Draft, attempt: Attempt) -> Next:
+    """Waits for the driver, says what it waits for, and gives it up when its time is over."""
+    driver, wait = observed.driver, wait_of(observed.driver.reason)
+    waited = observed.now - (driver.since or attempt.started_at)
+    if wait.limit is not None and waited >= wait.limit:
+        message = _in_words(wait, driver.reason, driver.message)
+        draft.change_attempt(message=attempt.message or f"{message} for {_minutes(wait.limit)}. {wait.advice}")
+        return Next(actions=(KillDriver(attempt.number),), requeue_seconds=_LOOK_SECONDS)
+    if wait.needs_person or waited >= NOTICE_AFTER:
+        _say(draft, attempt, wait, driver.reason, driver.message)
+    else:
+        draft.condition(_RUNNING, "Unknown", Reason.STARTING, f"attempt {attempt.number} is starting")
+    limits = [limit - waited for limit in (NOTICE_AFTER, wait.limit) if limit is not None and limit > waited]
+    return Next(requeue_seconds=max(min(limits).total_seconds(), 0.1) if limits else None)
+
+
+def begin_again(observed: Observed, attempt: Attempt) -> Next | None:
+    """Of an attempt without a trace: what a controller before this one may have recorded and not done. None: it is too late.
+
+    It can not be made twice, for its child has a name; and nothing has begun to read yet.
+    """
+    waited = observed.now - attempt.started_at
+    if attempt.child is None or attempt.message or _has_read(observed) or waited >= CREATION_LIMIT:
+        return None
+    first = assignment(observed, attempt.number, report=None)
+    return Next(actions=(WriteAssignment(first), StartDriver(attempt.number)), requeue_seconds=_LOOK_SECONDS)
+
+
+def _has_read(observed: Observed) -> bool:
+    """Also where its reports are gone: a driver that nobody sees may be at work, and none of its number must join it."""
+    running = find_condition(observed.backfill.status.conditions, _RUNNING)
+    return observed.report is not None or (running is not None and running.reason == Reason.REPLAYING)
+
+
+def _say(draft: Draft, attempt: Attempt, wait: Wait, reason: str, message: str) -> None:
+    """Once for each thing that is waited for: details change with every look at it, and each change would be a write."""
+    value = Reason.DRIVER_CAN_NOT_START if wait.needs_person else Reason.DRIVER_PENDING
+    opening = f"attempt {attempt.number} waits for its driver: {wait.what}"
+    said = draft.find(_RUNNING)
+    if said is None or said.reason != value or not said.message.startswith(opening):
+        limit = f" It is given up after {_minutes(wait.limit)}." if wait.limit else ""
+        draft.condition(_RUNNING, "Unknown", value, f"{opening}{_details(reason, message)}. {wait.advice}{limit}")
+
+
+def _in_words(wait: Wait, reason: str, message: str) -> str:
+    return f"its driver did not start: {wait.what}{_details(reason, message)}"
+
+
+def _details(reason: str, message: str) -> str:
+    details = ": ".join(part.rstrip(". ") for part in (reason, message) if part)
+    return f" ({details})" if details else ""
+
+
+def _minutes(length: timedelta) -> str:
+    return f"{length.total_seconds() / 60:.0f} minutes"

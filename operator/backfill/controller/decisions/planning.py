@@ -1,0 +1,124 @@
+"""From a new resource to a recorded plan."""
+
+from datetime import timedelta
+
+from backfill.api.backfill import Progress, SourceStatus
+from backfill.api.conditions import ConditionType, Reason
+from backfill.api.errors import BadInput
+from backfill.controller.decisions.actions import CancelJob, Next
+from backfill.controller.decisions.assignment import steps_in_words
+from backfill.controller.decisions.job_retries import work
+from backfill.controller.decisions.observed import Observed
+from backfill.controller.decisions.obstacles import obstructed
+from backfill.controller.decisions.remarks import remarks
+from backfill.controller.decisions.status_draft import Draft, in_lines
+from backfill.controller.jobs.kinds import PlanJob, PlanResult, RecoverJob
+from backfill.planning.plan import PlanHeader
+from backfill.planning.workspace import Workspace
+
+_PLANNED = ConditionType.PLANNED
+APPLIED_WITHIN = timedelta(seconds=5)
+"""Files are applied document by document: what a Backfill refers to may come after it."""
+_FIRST_LOOK_SECONDS = 1.0
+_READS = "reads the metadata of the tables"
+
+
+def plan(observed: Observed, draft: Draft) -> Next:
+    """Has the outputs checked and the plan made, then records it. Bad input ends the Backfill."""
+    if draft.status.plan_id is not None:
+        return _recover(observed, draft, draft.status.plan_id)
+    if observed.obstacles:
+        return _obstructed(observed, draft)
+    draft.condition(_PLANNED, "Unknown", Reason.PLANNING, _reading(observed))
+    draft.set(workspace=observed.workspace)
+    job = PlanJob.of(observed.backfill, _workspace(observed), observed.parallelism)
+    made = work(observed, draft, job, _PLANNED)
+    if isinstance(made, Next):
+        return made
+    if made.phase == "Failed":
+        _record_failure(draft, made.error)
+        return Next(actions=(CancelJob(),), at_rest=True)
+    if isinstance(made.result, PlanResult) and (refused := made.result.refused(observed.backfill.spec)):
+        draft.fail_input(_PLANNED, refused)
+        return Next(actions=(CancelJob(),), at_rest=True)
+    _record(draft, made.result, observed)
+    return Next(requeue_seconds=0)
+
+
+def _workspace(observed: Observed) -> Workspace:
+    return Workspace.of(observed.backfill, observed.workspace)
+
+
+def _recover(observed: Observed, draft: Draft, plan_id: str) -> Next:
+    """On a cluster the header of a plan is in a ConfigMap, which may be lost, and in the workspace, which a job can read."""
+    lost = observed.plan_error
+    if not observed.local:
+        draft.condition(_PLANNED, "Unknown", Reason.PLANNING, f"{lost}; it is read again from the workspace")
+        read = work(observed, draft, RecoverJob(plan_id, _workspace(observed)), _PLANNED)
+        if isinstance(read, Next):
+            return read
+        if isinstance(read.result, PlanHeader):
+            draft.set(plan_digest=read.result.digest)
+            _say_ready(draft, read.result)
+            return Next(actions=(CancelJob(),), requeue_seconds=0)  # the header is kept by then
+        lost = f"{lost}; {read.error}"
+    draft.fail(_PLANNED, Reason.PLANNING_FAILED, f"{lost}; cancel this backfill and start over")
+    return Next(actions=() if observed.local else (CancelJob(),), at_rest=True)
+
+
+def _obstructed(observed: Observed, draft: Draft) -> Next:
+    """On a cluster what is missing may be applied a moment later."""
+    since = draft.status.started_at or observed.now
+    if not observed.local and observed.now - since < APPLIED_WITHIN:
+        draft.condition(_PLANNED, "Unknown", Reason.PLANNING, f"waits for what is not there yet: {in_lines(observed.obstacles)}")
+        return Next(requeue_seconds=_FIRST_LOOK_SECONDS)
+    return obstructed(observed, draft, _PLANNED, "Planning")
+
+
+def _reading(observed: Observed) -> str:
+    """What planning does, told again only when a good part more is done: every change is a write. A screen shows more."""
+    state = observed.job
+    if observed.local or state is None or state.phase != "Running" or not isinstance(state.job, PlanJob):
+        return _READS
+    progress = state.progress
+    if progress is None or progress.files < 10:
+        return _READS
+    magnitude = 10 ** (len(str(progress.files)) - 1)
+    told = max(factor * magnitude for factor in (1, 2, 5) if factor * magnitude <= progress.files)
+    return f"reads the metadata of {progress.source}: more than {told:,} files so far"
+
+
+def _record_failure(draft: Draft, error: Exception | None) -> None:
+    if isinstance(error, BadInput):
+        draft.fail_input(_PLANNED, error.problems)
+    else:
+        draft.fail(_PLANNED, Reason.PLANNING_FAILED, str(error))
+
+
+def _record(draft: Draft, result: object, observed: Observed) -> None:
+    if not isinstance(result, PlanResult):
+        raise TypeError(f"a plan job gave {type(result).__name__}")
+    header = result.header
+    draft.set(
+        plan_id=header.plan_id,
+        plan_digest=header.digest,
+        progress=Progress(steps=header.steps, summary=steps_in_words(0, header.steps)),
+        sources=expected(header),
+        outputs=result.outputs,
+    )
+    spec = observed.backfill.spec
+    warnings = (*result.to_approve(spec), *observed.rivals, *remarks(spec, header, local=observed.local))
+    _say_ready(draft, header, warnings)
+
+
+def _say_ready(draft: Draft, header: PlanHeader, warnings: tuple[str, ...] = ()) -> None:
+    files = sum(source.files for source in header.sources)
+    message = f"{header.steps:,} steps, about {header.rows:,} rows in {files:,} files"
+    draft.condition(_PLANNED, "True", Reason.PLAN_READY, "\n".join((message, *warnings, *header.warnings)))
+
+
+def expected(header: PlanHeader) -> tuple[SourceStatus, ...]:
+    """The sources before anything is read."""
+    return tuple(
+        SourceStatus(name=source.name, files=source.files, rows=source.rows, bytes=source.bytes) for source in header.sources
+    )

@@ -1,0 +1,116 @@
+"""From a staged result to a published one, one output after another."""
+
+from backfill.api.approval import may_delete_unreplaced, waits
+from backfill.api.backfill import Output, OutputStatus, PublishMode
+from backfill.api.conditions import ConditionType, Reason
+from backfill.api.errors import PublishConflict, ResultLost
+from backfill.controller.decisions.actions import CancelJob, Next
+from backfill.controller.decisions.job_retries import work
+from backfill.controller.decisions.observed import Observed
+from backfill.controller.decisions.open_results import unreplaced
+from backfill.controller.decisions.status_draft import Draft
+from backfill.controller.jobs.kinds import PublishJob, PublishResult, staged_outputs
+
+_PUBLISHED = ConditionType.PUBLISHED
+
+
+def publish(observed: Observed, draft: Draft) -> Next:
+    """Publishes what may be published without a person, then waits for approval of the rest."""
+    _record_result(observed, draft)
+    left, staged = _to_publish(observed, draft), {status.name: status for status in draft.status.outputs}
+    approved = [output for output in left if not waits(output, staged[output.name])]
+    if approved:
+        return _publish_one(observed, draft, approved[0])
+    if left:
+        draft.condition(_PUBLISHED, "Unknown", Reason.WAITING_FOR_APPROVAL, _waits(observed, draft, left))
+        return Next(at_rest=True)
+    _succeed(observed, draft)
+    return Next(at_rest=True)
+
+
+def _waits(observed: Observed, draft: Draft, outputs: list[Output]) -> str:
+    """Whoever approves has to know what is deleted and not replaced, and what is appended for the second time."""
+    what = f"waits for approval to publish {', '.join(output.name for output in outputs)}"
+    staged, spec = {status.name: status for status in draft.status.outputs}, observed.backfill.spec
+    losses = [
+        unreplaced(staged[output.name], spec.window) for output in outputs if may_delete_unreplaced(output, staged[output.name])
+    ]
+    late = draft.status.progress.rows_dropped_late
+    if late and any(output.publish.mode is PublishMode.REPLACE for output in outputs):
+        losses.append(f"{late:,} rows were dropped as late: what they would have added is missing from the results")
+    how = "" if observed.local else f"Look at the branches in status.outputs, then run: {draft.kubectl('approve')}"
+    return "\n".join(filter(None, (what, *_warned(observed, draft, outputs), *losses, how)))
+
+
+def _warned(observed: Observed, draft: Draft, outputs: list[Output]) -> list[str]:
+    """What planning said of publishing these outputs."""
+    planned = draft.find(ConditionType.PLANNED)
+    places = (index for index, output in enumerate(observed.backfill.spec.outputs) if output in outputs)
+    prefixes = tuple(f"spec.outputs[{index}].publish: " for index in places)
+    return [line for line in (planned.message.splitlines() if planned else ()) if line.startswith(prefixes)]
+
+
+def _to_publish(observed: Observed, draft: Draft) -> list[Output]:
+    done = {output.name for output in draft.status.outputs if output.snapshot_id is not None}
+    return [
+        output for output in observed.backfill.spec.outputs if output.publish.mode != PublishMode.NONE and output.name not in done
+    ]
+
+
+def _stays(outputs: tuple[OutputStatus, ...]) -> str:
+    branches = ", ".join(f"{output.table} branch {output.branch}" for output in outputs)
+    return f"the result stays in {branches}" if branches else "spec.outputs names no table: there is nothing to publish"
+
+
+def _publish_one(observed: Observed, draft: Draft, output: Output) -> Next:
+    draft.condition(_PUBLISHED, "Unknown", Reason.PUBLISHING, f"publishes {output.name} to {output.table}")
+    staged = next(staged for staged in staged_outputs(observed.backfill) if staged.output == output)
+    job = PublishJob(staged, observed.backfill.spec.window)
+    published = work(observed, draft, job, _PUBLISHED)
+    if isinstance(published, Next):
+        return published
+    reason = reason_of(published.error)
+    doubled = "" if reason is Reason.PUBLISH_FAILED else _doubled_by_a_new_start(observed, draft)
+    draft.fail(_PUBLISHED, reason, f"{output.name}: {published.error}{doubled}")
+    return Next(actions=(CancelJob(),), at_rest=True)
+
+
+def _doubled_by_a_new_start(observed: Observed, draft: Draft) -> str:
+    """Where only a new Backfill helps: what it would add to its table for the second time."""
+    published = {output.name for output in draft.status.outputs if output.snapshot_id is not None}
+    appends = (output for output in observed.backfill.spec.outputs if output.publish.mode is PublishMode.APPEND)
+    names = ", ".join(output.name for output in appends if output.name in published)
+    return f"\nadded already, and added twice by a new Backfill unless it leaves this out: {names}" if names else ""
+
+
+def reason_of(error: Exception | None) -> Reason:
+    """Why a result was not published, in one word."""
+    if isinstance(error, PublishConflict):
+        return Reason.PUBLISH_CONFLICT
+    return Reason.RESULT_LOST if isinstance(error, ResultLost) else Reason.PUBLISH_FAILED
+
+
+def _record_result(observed: Observed, draft: Draft) -> None:
+    state = observed.job
+    if state is None or state.phase != "Done" or not isinstance(state.result, PublishResult):
+        return
+    draft.set(outputs=tuple(_published(output, state.result) for output in draft.status.outputs), retry=None)
+
+
+def _published(output: OutputStatus, result: PublishResult) -> OutputStatus:
+    return output.model_copy(update={"snapshot_id": result.snapshot_id}) if output.name == result.output else output
+
+
+def _succeed(observed: Observed, draft: Draft) -> None:
+    published = [output for output in draft.status.outputs if output.snapshot_id is not None]
+    if published:
+        message = ", ".join(f"{output.rows:,} rows to {output.table}" for output in published)
+        draft.condition(_PUBLISHED, "True", Reason.PUBLISHED, message)
+        end = f"published {message}"
+    else:
+        end = _stays(draft.status.outputs)
+        draft.condition(_PUBLISHED, "False", Reason.NOT_PUBLISHED, end)
+    progress = draft.status.progress
+    read = f"{progress.rows_read:,} rows read in {progress.steps:,} steps, {progress.rows_dropped_late:,} dropped as late"
+    draft.condition(ConditionType.SUCCEEDED, "True", Reason.FINISHED, f"{read}; {end}")
+    draft.set(finished_at=observed.now)

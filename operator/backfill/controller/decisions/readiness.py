@@ -1,0 +1,71 @@
+"""Ready, Reconciling and Stalled, derived from the other conditions. Pure.
+
+The terms of kstatus (``sigs.k8s.io/cli-utils/pkg/kstatus``), which Flux and Argo CD follow: ``Reconciling`` and ``Stalled``
+are there only while they are true. While steps are read or tried again it is ``Reconciling``; where nothing goes on before a
+person does something, it is ``Stalled``. A Backfill that is suspended or waits for approval is neither: nothing is wrong and
+nothing is under way; it is not ``Ready`` either.
+"""
+
+from backfill.api.conditions import Condition, ConditionType, Reason
+from backfill.controller.decisions.status_draft import Draft
+
+_STAGES = (ConditionType.PUBLISHED, ConditionType.RUNNING, ConditionType.PLANNED)
+_REMOVAL = (Reason.REMOVING, Reason.REMOVAL_FAILED, Reason.LEFT_BEHIND)
+_PAUSED = (Reason.SUSPENDED, Reason.WAITING_FOR_APPROVAL)
+_STUCK = (Reason.INVALID_INPUT, Reason.DRIVER_CAN_NOT_START, Reason.DRIVER_DOES_NOT_END)
+"""Reasons of a stage that lasts until a person does something, though the Backfill has not failed."""
+
+_MOST_MESSAGE = 6_000
+_RETRY = "then give spec.retryNonce a new value ({retry} does)"
+_ADVICE = {
+    Reason.INVALID_INPUT: "Correct what is named above. A change of the spec is tried at once; after any other, give "
+    "spec.retryNonce a new value ({retry} does). What can not change any more needs a new Backfill.",
+    Reason.PLANNING_FAILED: f"Mend what is named above, {_RETRY}; where the plan itself is lost, delete this and make it anew.",
+    Reason.UNSUPPORTED_PROGRAM: f"Change the application so that this output can be redirected, {_RETRY}.",
+    Reason.ATTEMPTS_EXHAUSTED: f"Read the driver's log, mend the cause, {_RETRY}: it goes on after the last committed step.",
+    Reason.PUBLISH_CONFLICT: "Look at what changed the table; to replace it all the same, delete this and make it anew.",
+    Reason.RESULT_LOST: "Nothing brings it back: delete this Backfill and make it anew; it reads everything once more.",
+    Reason.PUBLISH_FAILED: f"Mend what is named above, {_RETRY}: only the publication is repeated.",
+}
+
+
+def summarise(draft: Draft) -> None:
+    """Sets the three by what the others say in the end."""
+    outcome, stage = draft.find(ConditionType.SUCCEEDED), _stage(draft)
+    if outcome is None:
+        return
+    if outcome.status == "True":
+        draft.condition(ConditionType.READY, "True", outcome.reason, "the result is where it was asked for")
+        _only(draft, None)
+    elif outcome.status == "False":
+        draft.condition(ConditionType.READY, "False", outcome.reason, _first_line(outcome))
+        advice = _ADVICE.get(outcome.reason, "").format(retry=draft.kubectl("retry"))
+        message = f"{outcome.message[:_MOST_MESSAGE]}\n{advice}".strip()
+        _only(draft, ConditionType.STALLED, outcome.reason, message)
+    elif outcome.reason in _REMOVAL or stage is None:
+        draft.condition(ConditionType.READY, "False", outcome.reason, outcome.message)
+        _only(draft, ConditionType.RECONCILING, outcome.reason, outcome.message)
+    elif stage.reason in _PAUSED:
+        draft.condition(ConditionType.READY, "False", stage.reason, stage.message)
+        _only(draft, None)
+    else:
+        draft.condition(ConditionType.READY, "Unknown", stage.reason, _first_line(stage))
+        _only(draft, ConditionType.STALLED if stage.reason in _STUCK else ConditionType.RECONCILING, stage.reason, stage.message)
+
+
+def _stage(draft: Draft) -> Condition | None:
+    """The last stage that has begun."""
+    return next((condition for kind in _STAGES if (condition := draft.find(kind)) is not None), None)
+
+
+def _only(draft: Draft, kind: ConditionType | None, reason: Reason = Reason.IN_PROGRESS, message: str = "") -> None:
+    """Of the two that are bad or busy, this one at most."""
+    for each in (ConditionType.RECONCILING, ConditionType.STALLED):
+        if each == kind:
+            draft.condition(each, "True", reason, message)
+        else:
+            draft.remove_condition(each)
+
+
+def _first_line(condition: Condition) -> str:
+    return condition.message.partition("\n")[0]

@@ -1,0 +1,23 @@
+"""The status of a Backfill that nothing can be decided for, because its spec can not be read or breaks a rule. Pure."""
+
+from datetime import datetime
+
+from backfill.api.backfill import BackfillStatus, ObjectMeta, unread
+from backfill.api.conditions import ConditionType, Reason
+from backfill.api.errors import Problem
+from backfill.controller.decisions.observed import Observed
+from backfill.controller.decisions.readiness import summarise
+from backfill.controller.decisions.status_draft import Draft, in_lines
+
+
+def refused(metadata: ObjectMeta, recorded: BackfillStatus, problems: tuple[Problem, ...], now: datetime) -> BackfillStatus:
+    """What is recorded, and that it has failed for these reasons until its spec changes; the same where that is recorded."""
+    draft = Draft(Observed(unread(metadata, recorded), now))
+    outcome, generation = draft.find(ConditionType.SUCCEEDED), metadata.generation
+    said = outcome is not None and (outcome.reason, outcome.observed_generation) == (Reason.INVALID_INPUT, generation)
+    if said and outcome is not None and outcome.message == in_lines(problems):
+        return recorded
+    draft.condition(ConditionType.SUCCEEDED, "False", Reason.INVALID_INPUT, in_lines(problems))
+    draft.set(observed_generation=generation, finished_at=now, spec_digest="")  # what was tried before may be tried again
+    summarise(draft)
+    return draft.status

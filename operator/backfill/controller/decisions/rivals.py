@@ -1,0 +1,43 @@
+"""Other Backfills that will publish into the same rows of an output table: told when the plan is made, never refused. Pure."""
+
+from collections.abc import Iterable, Iterator
+
+from backfill.api.backfill import Backfill, PublishMode
+from backfill.api.quantities import format_time
+from backfill.controller.decisions.decide import finished
+
+
+def published_tables(backfill: Backfill) -> frozenset[str]:
+    """The tables that a Backfill publishes into."""
+    return frozenset(output.table for output in backfill.spec.outputs if output.publish.mode is not PublishMode.NONE)
+
+
+def rivals(backfill: Backfill, others: Iterable[Backfill], *, one_owner: bool = False) -> tuple[str, ...]:
+    """A sentence for each table that another Backfill publishes into, too, and for each such Backfill.
+
+    It has the other's name only if that is in the same namespace, or all namespaces have ``one_owner``.
+    """
+    found = [(other, one_owner or _same_namespace(backfill, other)) for other in others if _rival(backfill, other)]
+    return tuple(sentence for other, named in found for sentence in _sentences(backfill, other, named))
+
+
+def _same_namespace(backfill: Backfill, other: Backfill) -> bool:
+    return backfill.metadata.namespace == other.metadata.namespace
+
+
+def _rival(backfill: Backfill, other: Backfill) -> bool:
+    """Whether it is still to publish, into a window that overlaps."""
+    ours, theirs = backfill.spec.window, other.spec.window
+    ends = other.metadata.deletion_timestamp is not None or finished(other)
+    return not ends and ours.start < theirs.end and theirs.start < ours.end
+
+
+def _sentences(backfill: Backfill, other: Backfill, named: bool) -> Iterator[str]:
+    metadata, window = other.metadata, other.spec.window
+    name = f"Backfill {metadata.namespace}/{metadata.name}" if named else "a Backfill of another namespace"
+    for table in sorted(published_tables(backfill) & published_tables(other)):
+        yield (
+            f"{table} is also written by {name}, which has not ended, from {format_time(window.start)} to "
+            f"{format_time(window.end)}: the one that publishes second is refused where the first has changed its window; "
+            "cancel one of them if both are not meant"
+        )

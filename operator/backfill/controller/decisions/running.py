@@ -1,0 +1,95 @@
+"""From a plan to all steps committed: attempts, and what they may read."""
+
+from backfill.api.backfill import Attempt
+from backfill.api.conditions import ConditionType, Reason
+from backfill.api.errors import BadInput
+from backfill.controller.decisions.actions import Action, CancelJob, Next, StartDriver, WriteAssignment
+from backfill.controller.decisions.assignment import assignment, record_progress
+from backfill.controller.decisions.attempts import end_attempt, react
+from backfill.controller.decisions.job_retries import work
+from backfill.controller.decisions.observed import Observed, next_attempt_number
+from backfill.controller.decisions.obstacles import obstructed
+from backfill.controller.decisions.open_results import by_clock
+from backfill.controller.decisions.pending_driver import begin_again, watch_pending
+from backfill.controller.decisions.silent_driver import until_silent, watch_silence
+from backfill.controller.decisions.status_draft import Draft
+from backfill.controller.jobs.kinds import PlanJob, VerifyJob
+
+_RUNNING = ConditionType.RUNNING
+_BEFORE_READING = (Reason.DRIVER_PENDING, Reason.DRIVER_CAN_NOT_START, Reason.DRIVER_SILENT)
+
+
+def run(observed: Observed, draft: Draft) -> Next:
+    """Watches the current attempt, or prepares the next one."""
+    attempt = observed.attempt
+    if attempt is None:
+        return _prepare_attempt(observed, draft)
+    if observed.driver.phase == "Running":
+        return _watch(observed, draft, attempt)
+    if observed.driver.phase == "Pending":
+        return watch_pending(observed, draft, attempt)
+    again = begin_again(observed, attempt) if observed.driver.phase == "Absent" else None
+    if again is not None:
+        return again
+    end_attempt(observed, draft, attempt)
+    react(observed, draft)
+    return Next(requeue_seconds=0)
+
+
+def _prepare_attempt(observed: Observed, draft: Draft) -> Next:
+    status = draft.status
+    if status.next_attempt_at is not None and status.next_attempt_at > observed.now:
+        return Next(requeue_seconds=(status.next_attempt_at - observed.now).total_seconds())
+    number = next_attempt_number(status.attempts)
+    if observed.obstacles:
+        return obstructed(observed, draft, _RUNNING, f"Attempt {number}")
+    draft.condition(_RUNNING, "Unknown", Reason.STARTING, f"attempt {number} is starting")
+    state = observed.job
+    just_planned = number == 1 and state is not None and isinstance(state.job, PlanJob) and state.phase == "Done"
+    if not just_planned:
+        verified = work(observed, draft, VerifyJob(observed.plan, attempt=number), _RUNNING)
+        if isinstance(verified, Next):
+            return verified
+        if verified.phase == "Failed":
+            _record_lost_input(draft, verified.error)
+            return Next(actions=(CancelJob(),), at_rest=True)
+    return _start_attempt(observed, draft, number)
+
+
+def _record_lost_input(draft: Draft, error: Exception | None) -> None:
+    reason = Reason.INVALID_INPUT if isinstance(error, BadInput) else Reason.PLANNING_FAILED
+    draft.fail(_RUNNING, reason, str(error))
+
+
+def _start_attempt(observed: Observed, draft: Draft, number: int) -> Next:
+    draft.add_attempt(
+        Attempt(
+            number=number,
+            child=observed.next_child,
+            generation=observed.backfill.metadata.generation,
+            started_at=observed.now,
+            steps_at_start=draft.status.progress.committed,
+        )
+    )
+    draft.set(next_attempt_at=None)
+    draft.condition(_RUNNING, "Unknown", Reason.STARTING, f"attempt {number} is starting")
+    first = assignment(observed, number, report=None)
+    return Next(actions=(CancelJob(), WriteAssignment(first), StartDriver(number)))  # the result of the job is used up
+
+
+def _watch(observed: Observed, draft: Draft, attempt: Attempt) -> Next:
+    record_progress(observed, draft)
+    silent = watch_silence(observed, draft, attempt)
+    if silent is not None:
+        return silent
+    report = observed.report
+    if report is not None and report.phase == "Running":
+        dropping = "".join(f"; {output.name}: {by_clock(output)}" for output in draft.status.outputs if output.by_clock)
+        draft.condition(_RUNNING, "True", Reason.REPLAYING, f"attempt {attempt.number} is reading{dropping}")
+    elif report is not None and report.phase == "Starting" and report.message:
+        draft.condition(_RUNNING, "Unknown", Reason.STARTING, f"attempt {attempt.number} is starting: {report.message}")
+    elif (running := draft.find(_RUNNING)) is not None and running.reason in _BEFORE_READING:
+        draft.condition(_RUNNING, "Unknown", Reason.STARTING, f"attempt {attempt.number} is starting")
+    wanted = assignment(observed, attempt.number, report)
+    actions: tuple[Action, ...] = () if wanted == observed.assignment else (WriteAssignment(wanted),)
+    return Next(actions, requeue_seconds=until_silent(observed))

@@ -1,0 +1,43 @@
+"""After the last step: count what the branches hold and remove what failed tasks left behind."""
+
+from backfill.api.backfill import OutputStatus, Window
+from backfill.api.conditions import ConditionType, Reason
+from backfill.controller.decisions.actions import CancelJob, Next
+from backfill.controller.decisions.job_retries import work
+from backfill.controller.decisions.observed import Observed
+from backfill.controller.decisions.open_results import left_out
+from backfill.controller.decisions.publishing import reason_of
+from backfill.controller.decisions.status_draft import Draft
+from backfill.controller.jobs.kinds import SettleJob, SettleResult, Totals, staged_outputs
+
+_RUNNING = ConditionType.RUNNING
+
+
+def settle(observed: Observed, draft: Draft) -> Next:
+    """Has the staged result counted, and records it."""
+    draft.condition(_RUNNING, "True", Reason.REPLAYING, "all steps are committed; counts the result")
+    draft.remove_condition(ConditionType.PUBLISHED)  # where it failed before and is tried anew
+    counted = work(observed, draft, SettleJob(staged_outputs(observed.backfill)), _RUNNING)
+    if isinstance(counted, Next):
+        return counted
+    if counted.phase == "Failed":
+        draft.fail(ConditionType.PUBLISHED, reason_of(counted.error), f"the staged result can not be read: {counted.error}")
+        return Next(actions=(CancelJob(),), at_rest=True)
+    _record(draft, counted.result, observed.backfill.spec.window)
+    return Next(requeue_seconds=0)
+
+
+def _record(draft: Draft, result: object, window: Window) -> None:
+    """What is missing is said before anything is published: whoever approves it has to know."""
+    if not isinstance(result, SettleResult):
+        raise TypeError(f"a settle job gave {type(result).__name__}")
+    draft.set(outputs=tuple(_counted(output, result.totals[output.name]) for output in draft.status.outputs))
+    missing = (left_out(output, window) for output in draft.status.outputs)
+    message = f"all {draft.status.progress.steps:,} steps are committed"
+    left = f"files of failed tasks were left: {result.left_behind}" if result.left_behind else ""
+    draft.condition(_RUNNING, "False", Reason.ALL_STEPS_COMMITTED, "; ".join(filter(None, (message, *missing, left))))
+
+
+def _counted(output: OutputStatus, totals: Totals) -> OutputStatus:
+    fields = {"branch": totals.branch, "rows": totals.rows, "rows_outside_window": totals.rows_outside_window}
+    return output.model_copy(update=fields)

@@ -1,0 +1,67 @@
+"""A status in the making: starts as what is recorded and collects what a decision changes."""
+
+from typing import Any, Literal
+
+from backfill.api.backfill import MOST_ATTEMPTS_KEPT, Attempt, BackfillStatus
+from backfill.api.conditions import Condition, ConditionType, Reason, find_condition, set_condition
+from backfill.api.errors import Problem
+from backfill.api.redaction import redact
+from backfill.controller.decisions.observed import Observed
+
+_MOST_MESSAGE = 8_000
+
+
+class Draft:
+    """Owned by one decision; ``status`` is its result."""
+
+    def __init__(self, observed: Observed):
+        self.status: BackfillStatus = observed.backfill.status
+        self._recorded = observed.backfill.status.conditions
+        self._now = observed.now
+        self._metadata = observed.backfill.metadata
+
+    def set(self, **fields: Any) -> None:
+        """Replaces fields of the status."""
+        self.status = self.status.model_copy(update=fields)
+
+    def condition(self, kind: ConditionType, value: Literal["True", "False", "Unknown"], reason: Reason, message: str) -> None:
+        """Sets one condition, now and for this generation. Whatever a driver or a library has said: without its logins."""
+        conditions, generation = self.status.conditions, self._metadata.generation
+        text = redact(message[:_MOST_MESSAGE])[:_MOST_MESSAGE]
+        self.set(conditions=set_condition(conditions, kind, value, reason, text, self._now, generation, recorded=self._recorded))
+
+    def remove_condition(self, kind: ConditionType) -> None:
+        """Takes one condition away: it is not so, and nothing is to be said of it."""
+        self.set(conditions=tuple(condition for condition in self.status.conditions if condition.type != kind))
+
+    def fail(self, kind: ConditionType, reason: Reason, message: str) -> None:
+        """This generation of the Backfill has failed for good, because of the condition ``kind``."""
+        self.condition(kind, "False", reason, message)
+        self.condition(ConditionType.SUCCEEDED, "False", reason, message)
+        self.set(finished_at=self._now, next_attempt_at=None, retry=None)
+
+    def fail_input(self, kind: ConditionType, problems: tuple[Problem, ...]) -> None:
+        """What was given can not work."""
+        self.fail(kind, Reason.INVALID_INPUT, in_lines(problems))
+
+    def add_attempt(self, attempt: Attempt) -> None:
+        """Records an attempt; only the last ones are kept."""
+        self.set(attempts=(*self.status.attempts, attempt)[-MOST_ATTEMPTS_KEPT:])
+
+    def change_attempt(self, **fields: Any) -> None:
+        """Replaces fields of the last attempt."""
+        *earlier, last = self.status.attempts
+        self.set(attempts=(*earlier, last.model_copy(update=fields)))
+
+    def kubectl(self, verb: str) -> str:
+        """The command by which a person does something with this Backfill, wherever he reads of it."""
+        return f"kubectl backfill {verb} {self._metadata.name} -n {self._metadata.namespace}"
+
+    def find(self, kind: ConditionType) -> Condition | None:
+        """A condition as it stands now."""
+        return find_condition(self.status.conditions, kind)
+
+
+def in_lines(problems: tuple[Problem, ...]) -> str:
+    """Every problem on a line."""
+    return "\n".join(str(problem) for problem in problems)

@@ -1,0 +1,71 @@
+"""Suspending, and ending in good order when the controller itself is asked to end."""
+
+from datetime import timedelta
+
+from backfill.api.backfill import Attempt
+from backfill.api.conditions import ConditionType, Reason
+from backfill.api.quantities import format_duration
+from backfill.controller.decisions.actions import Action, CancelJob, Next, WriteAssignment
+from backfill.controller.decisions.assignment import record_progress, stop_assignment
+from backfill.controller.decisions.attempts import end_attempt, kill
+from backfill.controller.decisions.observed import Observed
+from backfill.controller.decisions.silent_driver import until_silent, watch_silence
+from backfill.controller.decisions.status_draft import Draft
+from backfill.controller.jobs.kinds import PlanJob, VerifyJob
+
+STOP_LIMIT = timedelta(minutes=15)
+"""A driver that was told to stop and still reads after so long is killed; what it has not committed is read again."""
+_RUNNING = ConditionType.RUNNING
+
+
+def stop(observed: Observed, draft: Draft) -> Next:
+    """Lets the driver commit the step under way; what was committed is kept for the next attempt."""
+    attempt = observed.attempt
+    if attempt is not None and observed.driver.alive:
+        return _stop_driver(observed, draft, attempt)
+    if attempt is not None:
+        stopping = attempt.model_copy(update={"stopping_since": attempt.stopping_since or observed.now})
+        end_attempt(observed, draft, stopping)
+    return _stopped(observed, draft)
+
+
+def _stop_driver(observed: Observed, draft: Draft, attempt: Attempt) -> Next:
+    record_progress(observed, draft)
+    since = attempt.stopping_since or observed.now
+    draft.change_attempt(stopping_since=since)
+    if observed.driver.phase == "Pending":
+        draft.condition(_RUNNING, "Unknown", Reason.SUSPENDING, "takes back a driver that has not started yet")
+        return kill(observed, draft, attempt, "stopped before it started", since)
+    draft.condition(_RUNNING, "Unknown", Reason.SUSPENDING, "commits the steps under way, at most four, then stops")
+    silent = watch_silence(observed, draft, attempt)
+    if silent is not None:
+        return silent
+    if observed.now - since >= STOP_LIMIT:
+        return kill(observed, draft, attempt, f"did not stop within {format_duration(STOP_LIMIT)}; killed", since + STOP_LIMIT)
+    last_word = stop_assignment(observed, attempt.number)
+    actions: tuple[Action, ...] = () if last_word == observed.assignment else (WriteAssignment(last_word),)
+    return Next(actions, requeue_seconds=min(until_silent(observed), (since + STOP_LIMIT - observed.now).total_seconds()))
+
+
+def _stopped(observed: Observed, draft: Draft) -> Next:
+    job = observed.job
+    prepares = job is not None and isinstance(job.job, PlanJob | VerifyJob)
+    if job is not None and job.phase == "Running" and not prepares:
+        return Next()
+    running = draft.find(_RUNNING)
+    committed = running is not None and running.reason == Reason.ALL_STEPS_COMMITTED
+    message = _in_words(observed, draft)
+    if not committed:
+        draft.condition(_RUNNING, "False", Reason.SUSPENDED, message)
+    elif not observed.local:
+        draft.condition(ConditionType.PUBLISHED, "Unknown", Reason.SUSPENDED, message)
+    return Next(actions=(CancelJob(),) if prepares else (), at_rest=True)  # what was true then need not be when it goes on
+
+
+def _in_words(observed: Observed, draft: Draft) -> str:
+    backfill = observed.backfill
+    if not backfill.spec.suspend:
+        return "interrupted; everything committed so far is kept"
+    kept = "everything committed so far is kept" if backfill.status.attempts else "it is planned, and nothing was started"
+    resume = "" if observed.local else f". Go on with: {draft.kubectl('resume')} (it sets spec.suspend to false)"
+    return f"suspended; {kept}{resume}"

@@ -1,0 +1,146 @@
+"""Jobs and what became of them as JSON: what travels between the controller and whoever does a job.
+
+Nothing that a job's process or pod says is run, or trusted to be well formed: it is read into the models that are known here.
+"""
+
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from backfill.api import errors
+from backfill.api.errors import BackfillError, BadInput, Problem, first_line
+from backfill.api.job_report import MOST_PROGRESS
+from backfill.controller.jobs.kinds import (
+    DiscardJob,
+    Job,
+    PlanJob,
+    PlanResult,
+    PublishJob,
+    PublishResult,
+    RecoverJob,
+    SettleJob,
+    SettleResult,
+    Used,
+    VerifyJob,
+    job_kind,
+)
+from backfill.controller.jobs.messages import Message
+from backfill.planning.plan import PlanHeader
+from backfill.planning.progress import PlanningProgress
+
+_JOBS: dict[str, TypeAdapter[Any]] = {
+    job_kind(kind): TypeAdapter(kind) for kind in (PlanJob, RecoverJob, VerifyJob, SettleJob, PublishJob, DiscardJob)
+}
+_RESULTS: dict[str, TypeAdapter[Any]] = {
+    "plan": TypeAdapter(PlanResult),
+    "recover": TypeAdapter(PlanHeader),
+    "verify": TypeAdapter(None),
+    "settle": TypeAdapter(SettleResult),
+    "publish": TypeAdapter(PublishResult),
+    "discard": TypeAdapter(None),
+}
+_PROGRESS: TypeAdapter[PlanningProgress | None] = TypeAdapter(PlanningProgress | None)
+_KINDS = frozenset(("Progress", "Done", "Failed", "Broken", "OutOfMemory"))
+_USED: TypeAdapter[Used | None] = TypeAdapter(Used | None)
+_Read = TypeVar("_Read")
+_PROBLEMS = TypeAdapter(tuple[Problem, ...])
+
+
+def job_parts(job: Job) -> dict[str, Any]:
+    """A job. The same job always gives the same parts."""
+    kind = job_kind(type(job))
+    return {"kind": kind, "job": _JOBS[kind].dump_python(job, mode="json", by_alias=True)}
+
+
+def identifying_parts(job: Any) -> dict[str, Any]:
+    """The same parts for equal jobs, which go on with each other's work."""
+    kind = job_kind(type(job))
+    compared = {field.name for field in fields(job) if field.compare}
+    return {"kind": kind, "job": _JOBS[kind].dump_python(job, mode="json", by_alias=True, include=compared)}
+
+
+def job_of(parts: Any) -> Job:
+    """The job.
+
+    Raises:
+        BackfillError: it is none that this version knows.
+    """
+
+    def job() -> Job:
+        found: Job = _JOBS[parts["kind"]].validate_python(parts["job"])
+        return found
+
+    return readable(job)
+
+
+def message_parts(job: Job, message: Message) -> dict[str, Any]:
+    """What is said of a job."""
+    error = message.error
+    return {
+        "kind": message.kind,
+        "progress": _PROGRESS.dump_python(message.progress, mode="json"),
+        "result": _RESULTS[job_kind(type(job))].dump_python(message.result, mode="json", by_alias=True),
+        "error": type(error).__name__ if error else None,
+        "problems": _PROBLEMS.dump_python(error.problems, mode="json") if isinstance(error, BadInput) else (),
+        "cause": str(error) if error else message.cause,
+        "used": _USED.dump_python(message.used),
+    }
+
+
+def message_of(job: Job, parts: Any) -> Message:
+    """What is said of a job.
+
+    Raises:
+        BackfillError: that can not be told from this.
+    """
+
+    def message() -> Message:
+        kind = parts["kind"]
+        if kind not in _KINDS:
+            raise ValueError(f"a message of the kind {str(kind)[:20]}")
+        result = _RESULTS[job_kind(type(job))].validate_python(parts["result"]) if kind == "Done" else None
+        error = _error(parts) if kind == "Failed" else None
+        progress = _PROGRESS.validate_python(parts.get("progress"))
+        used = _USED.validate_python(parts.get("used"))
+        return Message(kind, progress=progress, result=result, error=error, cause=str(parts["cause"]), used=used)
+
+    return readable(message)
+
+
+def encode_progress(progress: PlanningProgress) -> str:
+    """How far planning is."""
+    return _PROGRESS.dump_json(progress).decode()
+
+
+def decode_progress(text: str) -> PlanningProgress | None:
+    """How far planning is; None where that can not be told."""
+    if len(text) >= MOST_PROGRESS:
+        return None
+    try:
+        return _PROGRESS.validate_json(text)
+    except ValidationError:
+        return None
+
+
+def readable(reader: Callable[[], _Read]) -> _Read:
+    """What a reader finds in a message.
+
+    Raises:
+        BackfillError: it is not well formed.
+    """
+    try:
+        return reader()
+    except (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise BackfillError(
+            "what the controller and a job say to each other can not be read: are both of one version? "
+            f"({type(error).__name__}: {first_line(error)})"
+        ) from error
+
+
+def _error(parts: dict[str, Any]) -> BackfillError:
+    kind = getattr(errors, str(parts["error"]), BackfillError)
+    if not (isinstance(kind, type) and issubclass(kind, BackfillError)):
+        kind = BackfillError
+    return kind(_PROBLEMS.validate_python(parts["problems"])) if issubclass(kind, BadInput) else kind(str(parts["cause"]))

@@ -1,0 +1,78 @@
+"""A bounded number of threads that namespaces share."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from backfill.controller.jobs.shares import next_turns, share_of
+from backfill.kube.names import Key
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ticket:
+    """A place in the queue."""
+
+    key: Key
+    work: Callable[[], None]
+
+
+class FairThreads:
+    """Does work when its turn comes, see :func:`~backfill.controller.jobs.shares.next_turns`.
+
+    Each piece has a thread of its own, which is started with it: none is idle, and they are few.
+    """
+
+    def __init__(self, most: int, namespaces: Callable[[], int]):
+        """``most``: threads at the same time. ``namespaces``: how many have Backfills now."""
+        self._most = most
+        self._namespaces = namespaces
+        self._waiting: list[Ticket] = []
+        self._at_work: dict[Ticket, threading.Thread] = {}
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def submit(self, key: Key, work: Callable[[], None]) -> Ticket:
+        """Has something done for a Backfill; it must not raise."""
+        ticket = Ticket(key, work)
+        with self._lock:
+            self._waiting.append(ticket)
+            self._begin()
+        return ticket
+
+    def cancel(self, ticket: Ticket) -> None:
+        """Gives a place in the queue back. What is under way goes on."""
+        with self._lock:
+            if ticket in self._waiting:
+                self._waiting.remove(ticket)
+
+    def close(self) -> None:
+        """Nothing begins any more."""
+        with self._lock:
+            self._closed = True
+            self._waiting.clear()
+
+    def join(self) -> None:
+        """Waits for what is under way."""
+        with self._lock:
+            threads = list(self._at_work.values())
+        for thread in threads:
+            thread.join()
+
+    def _begin(self) -> None:
+        if self._closed:
+            return
+        keys = (ticket.key for ticket in self._waiting)
+        share = share_of(self._most, self._namespaces())
+        for key in next_turns(keys, (ticket.key for ticket in self._at_work), self._most, share):
+            ticket = next(each for each in self._waiting if each.key == key)
+            self._waiting.remove(ticket)
+            self._at_work[ticket] = threading.Thread(target=self._do, args=(ticket,), name="job", daemon=True)
+            self._at_work[ticket].start()
+
+    def _do(self, ticket: Ticket) -> None:
+        try:
+            ticket.work()
+        finally:
+            with self._lock:
+                del self._at_work[ticket]
+                self._begin()

@@ -1,0 +1,51 @@
+"""What is said of a job by whoever does it."""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from backfill.api.errors import BackfillError
+from backfill.api.redaction import Redactor
+from backfill.controller.jobs.kinds import JobState, Used
+from backfill.planning.progress import PlanningProgress
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What the process tells of its job."""
+
+    kind: Literal["Progress", "Done", "Failed", "Broken", "OutOfMemory"]
+    """``Failed``: by a deliberate error. ``Broken``: by any other. The last four end the job."""
+    progress: PlanningProgress | None = None
+    result: object = None
+    error: BackfillError | None = None
+    cause: str = ""
+    """What broke it, in one line."""
+    used: Used | None = None
+    """At the end, where nobody can look at the process from outside."""
+
+
+def redacted(message: Message, hidden: Redactor) -> Message:
+    """The same message without what is secret."""
+    error = hidden.error(message.error) if message.error else None
+    return replace(message, error=error, cause=hidden.text(message.cause))
+
+
+def told(state: JobState, message: Message, details: str) -> JobState:
+    """A job's state after a message. ``details``: where a person finds what the process printed."""
+    state = replace(state, used=message.used)
+    match message.kind:
+        case "Progress":
+            return replace(state, progress=message.progress)
+        case "Done":
+            return replace(state, phase="Done", result=message.result)
+        case "Failed":
+            return failed(state, message.error or BackfillError(message.cause))
+        case "OutOfMemory":
+            return failed(state, BackfillError(f"there is not enough memory for the job (details in {details})"))
+        case "Broken":
+            return failed(state, BackfillError(f"{message.cause} (details in {details})"))
+
+
+def failed(state: JobState, error: BackfillError) -> JobState:
+    """The state of a job that failed."""
+    return replace(state, phase="Failed", error=error)

@@ -1,0 +1,363 @@
+"""Jobs in processes of the operator: a few at a time, each in a fresh process with a bound on its memory.
+
+A process lives for one job. So the credentials of a Backfill's catalogs are in the memory of its own process only, and all
+memory of a large plan is given back.
+"""
+
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Literal, Protocol
+
+from backfill.api.catalogs import GivenCatalog
+from backfill.api.errors import BackfillError, first_line
+from backfill.api.redaction import Redactor, redactor
+from backfill.controller.jobs.fair_threads import FairThreads, Ticket
+from backfill.controller.jobs.kinds import Job, JobState, job_kind
+from backfill.controller.jobs.messages import Message, failed, told
+from backfill.controller.jobs.process import ConfinedChild, Confinement, JobProcess, Process, ProcessDied
+from backfill.iceberg.addresses import Network
+from backfill.kube.names import Key
+
+_LOG = logging.getLogger(__name__)
+_MIB = 2**20
+_LOOK_SECONDS = 0.05
+"""Between two looks at a process's memory: it can not grow by much more than a hundred megabytes meanwhile."""
+_NEWS_SECONDS = 1.0
+"""Between two calls of ``on_change`` in which only progress is new."""
+_LOG_LINES = 30
+_SOME_WORK_SECONDS = 0.05
+"""Of a core: less than a request takes, and more than a process needs to wait for minutes."""
+PLACE_SECONDS = 60.0
+"""How long a job waits for the container that is to run it."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobUsage:
+    """What a job took, for metrics."""
+
+    key: Key
+    kind: str
+    """``plan``, ``recover``, ``verify``, ``settle``, ``publish`` or ``discard``."""
+    outcome: Literal["Done", "Failed"]
+    waited_seconds: float
+    """For its turn, and for its pod to start."""
+    seconds: float
+    """At work, with the start of its process."""
+    peak_bytes: int | None
+    """The most memory its process held; None where that is not known, as of a pod that ended without a word."""
+
+
+class JobPlace(Protocol):
+    """Where job processes are started."""
+
+    def ready(self, timeout_seconds: float) -> bool:
+        """Whether a process can be started, within the time."""
+
+    def start(self, connection: socket.socket, own_identity: bool) -> Process:
+        """Starts a process with its end of the conversation, and with the operator's identity for its own catalogs or without.
+
+        Raises:
+            BackfillError: it cannot be started now.
+        """
+
+    def close(self) -> None:
+        """Nothing is started any more."""
+
+
+class BesideOperator:
+    """Job processes are the operator's children: on a laptop, or in a pod without a container for jobs."""
+
+    def ready(self, timeout_seconds: float) -> bool:
+        """Always."""
+        return True
+
+    def start(self, connection: socket.socket, own_identity: bool) -> Process:
+        """Starts a process with its end of the conversation."""
+        return ConfinedChild(connection, own_identity)
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+class JobPool:
+    """A bounded number of job processes for all Backfills. Namespaces share them; of one namespace whoever waits longest is
+    next."""
+
+    def __init__(
+        self,
+        catalogs: Callable[[Key], Mapping[str, GivenCatalog]],
+        *,
+        place: JobPlace | None = None,
+        directories: tuple[Path, ...] = (),
+        addresses: tuple[Network, ...] = (),
+        processes: int = 2,
+        memory_bytes: int = 1536 * _MIB,
+        longest_seconds: float = 3600.0,
+        idle_seconds: float = 300.0,
+        namespaces: Callable[[], int] = lambda: 1,
+        on_used: Callable[[JobUsage], None] = lambda usage: None,
+    ):
+        """No process is started before there is a job.
+
+        Args:
+            catalogs: the catalogs that a Backfill's jobs may open; asked for before each job, in a thread of the pool. It
+                may raise a BackfillError, which then is the job's.
+            place: where processes are started; by default beside the operator. It is closed with the pool.
+            directories: where tables and workspaces may be on the machine or in the container of the jobs.
+            addresses: what jobs may connect to though it is near the operator only, such as its loopback.
+            processes: jobs done at the same time.
+            memory_bytes: the most that each may hold.
+            longest_seconds: how long one may take; a catalog that never answers must not hold up the others for good.
+            idle_seconds: how long one may do nothing at all, as when it waits for an answer that never comes.
+            namespaces: how many have Backfills now; where there are several, none has more than half of the processes.
+            on_used: told of each job that came to its end, in a thread of the pool.
+        """
+        self.catalogs = catalogs
+        self.place: JobPlace = place or BesideOperator()
+        self.directories = directories
+        self.addresses = addresses
+        self.memory_bytes = memory_bytes
+        self.longest_seconds = longest_seconds
+        self.idle_seconds = idle_seconds
+        self.on_used = on_used
+        self._threads = FairThreads(processes, namespaces)
+        self._runners: set[PooledJobs] = set()
+
+    def runner(self, key: Key, on_change: Callable[[], None]) -> "PooledJobs":
+        """The jobs of one Backfill. ``on_change``: there is something new in its state; called in a thread of the pool."""
+        runner = PooledJobs(self, key, on_change)
+        self._runners.add(runner)
+        return runner
+
+    def submit(self, key: Key, work: Callable[[], None]) -> Ticket:
+        """Has something done for a Backfill when its turn comes."""
+        return self._threads.submit(key, work)
+
+    def cancel(self, ticket: Ticket) -> None:
+        """Gives a place in the queue back."""
+        self._threads.cancel(ticket)
+
+    def forget(self, runner: "PooledJobs") -> None:
+        """Its Backfill is gone."""
+        self._runners.discard(runner)
+
+    def close(self) -> None:
+        """Abandons all jobs; they are repeated by whoever comes after."""
+        self._threads.close()
+        for runner in list(self._runners):
+            runner.close()
+        self._threads.join()
+        self.place.close()
+
+
+@dataclass(slots=True, eq=False)
+class _Run:
+    """One job from the queue to its end. Only the thread that does it starts its process; any may abandon it."""
+
+    job: Job
+    queued_at: float = field(default_factory=time.monotonic)
+    _abandoned: bool = False
+    _process: JobProcess | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether nobody waits for it."""
+        with self._lock:
+            return self._abandoned
+
+    def take(self, process: JobProcess) -> bool:
+        """False: it was abandoned, and nobody waits for it."""
+        with self._lock:
+            self._process = process
+            return not self._abandoned
+
+    def abandon(self) -> None:
+        with self._lock:
+            self._abandoned = True
+            if self._process is not None:
+                self._process.kill()
+
+
+class PooledJobs:
+    """Does the jobs of one Backfill in the pool's processes, one at a time."""
+
+    def __init__(self, pool: JobPool, key: Key, on_change: Callable[[], None]):
+        self._pool = pool
+        self._key = key
+        self._on_change = on_change
+        self._lock = threading.Lock()
+        self._run: _Run | None = None
+        self._ticket: Ticket | None = None
+        self._state: JobState | None = None
+
+    @property
+    def state(self) -> JobState | None:
+        """The job under way or done last."""
+        return self._state
+
+    def start(self, job: Job) -> None:
+        """Begins a job when its turn comes, and abandons one that is under way."""
+        self.cancel()
+        run = _Run(job)
+        with self._lock:
+            self._run, self._state = run, JobState(job, "Running", waits_for="its turn")
+        self._ticket = self._pool.submit(self._key, lambda: self._work(run))
+
+    def cancel(self) -> None:
+        """Abandons the job under way, or its place in the queue, and forgets the last one."""
+        with self._lock:
+            run, self._run, self._state = self._run, None, None
+        if run is not None:
+            run.abandon()
+        if self._ticket is not None:
+            self._pool.cancel(self._ticket)
+
+    def close(self) -> None:
+        """Ends for good."""
+        self.cancel()
+        self._pool.forget(self)
+
+    def _work(self, run: _Run) -> None:
+        state, began = JobState(run.job, "Running"), time.monotonic()
+        if not self._tell(run, state):
+            return
+        peak_bytes: int | None = None
+        try:
+            state, peak_bytes = self._do(run, state)
+        except BackfillError as error:
+            state = failed(state, error)
+        except Exception as error:
+            _LOG.exception("a job could not be done", extra={"backfill": "/".join(self._key)})
+            state = failed(state, BackfillError(f"{type(error).__name__}: {first_line(error)} (details in the operator's log)"))
+        now = time.monotonic()
+        if self._tell(run, state):
+            outcome: Literal["Done", "Failed"] = "Done" if state.phase == "Done" else "Failed"
+            usage = (job_kind(type(run.job)), outcome, began - run.queued_at, now - began, peak_bytes)
+            self._pool.on_used(JobUsage(self._key, *usage))
+
+    def _do(self, run: _Run, state: JobState) -> tuple[JobState, int]:
+        pool = self._pool
+        if not self._wait_for_place(run, state):
+            return state, 0
+        catalogs = pool.catalogs(self._key)
+        confinement = Confinement(catalogs, pool.directories, pool.addresses)
+        start = partial(pool.place.start, own_identity=confinement.own_identity)
+        watch = _Watch(JobProcess(start, confinement, pool.memory_bytes), pool.memory_bytes)
+        try:
+            state = self._follow(run, state, watch)
+        finally:
+            watch.process.close()
+        if isinstance(state.error, BackfillError):
+            hidden = redactor(catalogs, os.environ)
+            state = failed(state, hidden.error(state.error))
+            self._log(state, watch.process.printed, hidden)
+        return state, watch.peak_bytes
+
+    def _wait_for_place(self, run: _Run, state: JobState) -> bool:
+        """False: the job was abandoned meanwhile."""
+        place, deadline = self._pool.place, time.monotonic() + PLACE_SECONDS
+        if place.ready(0.0):
+            return True
+        if not self._tell(run, replace(state, waits_for="the operator's container for jobs")):
+            return False
+        while not place.ready(_LOOK_SECONDS):
+            if run.abandoned:
+                return False
+            if time.monotonic() > deadline:
+                raise BackfillError(
+                    f"the operator's container for jobs has not started in {PLACE_SECONDS:,.0f} s: "
+                    "kubectl describe the operator's pods says why"
+                )
+        return self._tell(run, state)
+
+    def _follow(self, run: _Run, state: JobState, watch: "_Watch") -> JobState:
+        """Until the job ends; progress is told now and then."""
+        deadline, told_at, untold = time.monotonic() + self._pool.longest_seconds, -_NEWS_SECONDS, False
+        try:
+            if not run.take(watch.process):
+                return state
+            watch.process.send(run.job)
+            while state.phase == "Running":
+                message = watch.look()
+                if watch.over or (message is not None and message.kind == "OutOfMemory"):
+                    return failed(state, self._too_large(run.job))
+                if time.monotonic() > deadline:
+                    return failed(state, self._too_long(run.job, self._pool.longest_seconds, "has not ended"))
+                if watch.idle_seconds > self._pool.idle_seconds:
+                    return failed(state, self._too_long(run.job, self._pool.idle_seconds, "has done nothing"))
+                if message is not None:
+                    state, untold = told(state, message, "the operator's log"), True
+                if state.phase == "Running" and untold and time.monotonic() - told_at >= _NEWS_SECONDS:
+                    self._tell(run, state)
+                    told_at, untold = time.monotonic(), False
+        except ProcessDied as death:
+            return failed(state, BackfillError(f"{death} (details in the operator's log)"))
+        return state
+
+    def _too_long(self, job: Job, seconds: float, what: str) -> BackfillError:
+        return BackfillError(f"the {job_kind(type(job))} job {what} in {seconds:,.0f} s; check the catalog and object store")
+
+    def _too_large(self, job: Job) -> BackfillError:
+        mebibytes = self._pool.memory_bytes // _MIB
+        return BackfillError(
+            f"the {job_kind(type(job))} job needs more than {mebibytes:,} MiB of memory: raise the operator's --job-memory, "
+            "or set planning.runIn: Pod"
+        )
+
+    def _tell(self, run: _Run, state: JobState) -> bool:
+        """False: the job was abandoned."""
+        with self._lock:
+            if self._run is not run:
+                return False
+            self._state = state
+        self._on_change()
+        return True
+
+    def _log(self, state: JobState, printed: str, hidden: Redactor) -> None:
+        lines = printed.splitlines()[-_LOG_LINES:]
+        extra = {"backfill": "/".join(self._key), "job": job_kind(type(state.job))}
+        _LOG.warning("%s", hidden.text("\n".join((f"job failed: {state.error}", *lines))), extra=extra)
+
+
+class _Watch:
+    """A process's messages and its memory."""
+
+    def __init__(self, process: JobProcess, memory_bytes: int):
+        self.process = process
+        self.over = False
+        """It held more than it may, and was ended."""
+        self.peak_bytes = 0
+        self._memory_bytes = memory_bytes
+        self._worked_seconds = 0.0
+        self._worked_at = time.monotonic()
+
+    @property
+    def idle_seconds(self) -> float:
+        """For how long the process has neither said nor done anything that is more than wait."""
+        usage = self.process.usage
+        worked = usage.cpu_seconds if usage is not None else 0.0
+        if worked - self._worked_seconds >= _SOME_WORK_SECONDS:
+            self._worked_seconds, self._worked_at = worked, time.monotonic()
+        return time.monotonic() - self._worked_at
+
+    def look(self) -> Message | None:
+        """Waits a moment for the next message, and looks at what the process holds."""
+        message = self.process.receive(_LOOK_SECONDS)
+        if message is not None:
+            self._worked_at = time.monotonic()
+        usage = self.process.usage
+        if usage is not None:
+            self.peak_bytes = max(self.peak_bytes, usage.peak)
+        at_work = message is None or message.kind == "Progress"
+        if at_work and usage is not None and usage.resident > self._memory_bytes:
+            self.over = True
+            self.process.kill()
+        return message

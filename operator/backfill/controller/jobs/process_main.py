@@ -1,0 +1,118 @@
+"""What a job process runs: one job after the other, until the controller is gone.
+
+The controller starts it as ``python -m backfill.controller.jobs.process_main SOCKET``. It
+imports nothing heavy before it has a job.
+With the first one come its limits, and the catalogs of a job for others: credentials are in no environment and no argument,
+where other processes could read them.
+"""
+
+import logging
+import os
+import resource
+import socket
+import sys
+import threading
+import warnings
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Any
+
+from backfill.api.catalogs import GivenCatalog
+from backfill.api.errors import BackfillError
+from backfill.api.redaction import Redactor, redactor
+from backfill.controller.jobs.codec import job_of, message_parts
+from backfill.controller.jobs.frames import Frames
+from backfill.controller.jobs.isolation import confine_to_files, keep_memory_private
+from backfill.controller.jobs.kinds import Job, OnProgress
+from backfill.controller.jobs.messages import Message, redacted
+from backfill.iceberg.failures import reason, trace
+
+_RESERVED_BYTES = 2 * 2**30
+"""PyArrow's allocator and PyIceberg's threads reserve 1.3 GB of addresses that they may never fill, and a limit counts them:
+the kernel's limit can only stop a leap that comes between two looks at what is really used."""
+_LARGEST_FILE = 2**30
+"""Of a confined process: it must not fill the disk that the operator's pod lives on."""
+
+
+def main() -> None:
+    """Serves the controller at the other end of the socket. Its home directory is where it was started."""
+    keep_memory_private()
+    frames = Frames(socket.socket(fileno=int(sys.argv[1])))
+    hidden: Redactor | None = None
+    while True:
+        try:
+            order = frames.receive()
+            if order.get("memory"):
+                _limit(resource.RLIMIT_DATA, int(order["memory"]) + _RESERVED_BYTES)
+            if order.get("confinement"):
+                hidden = _confine(order["confinement"])
+            _work_in_time()
+            job = job_of(order)
+            end = do(job, _telling(frames, job))
+            frames.send(message_parts(job, redacted(end, hidden) if hidden else end))
+        except (EOFError, OSError):
+            return
+
+
+def do(job: Job, on_progress: OnProgress) -> Message:
+    """Does a job and says how it ended; what went wrong without being foreseen is printed."""
+    try:
+        return Message("Done", result=job.run(on_progress))
+    except BackfillError as error:
+        return Message("Failed", error=error)
+    except MemoryError as error:
+        _print_trace(error)
+        return Message("OutOfMemory")
+    except Exception as error:
+        _print_trace(error)
+        return Message("Broken", cause=f"{type(error).__name__}: {reason(error)}")
+
+
+def _telling(frames: Frames, job: Job) -> OnProgress:
+    return lambda progress: frames.send(message_parts(job, Message("Progress", progress=progress)))
+
+
+def _confine(parts: dict[str, Any]) -> Redactor:
+    """The kernel's limits come first: nothing that belongs to the job has been looked at yet. Gives what hides the secrets that
+    this process knows; the controller need not know those of its environment."""
+    _limit(resource.RLIMIT_FSIZE, _LARGEST_FILE)
+    directories = tuple(Path(directory) for directory in parts["directories"])
+    listener = socket.create_server(("127.0.0.1", 0))  # afterwards none may be made
+    confine_to_files(writable=(Path.cwd(), *directories))
+    from backfill.iceberg.catalogs import work_for_others
+    from backfill.iceberg.store_relay import listen_on
+
+    listen_on(listener)
+    _keep_libraries_quiet()
+    catalogs = {name: GivenCatalog(given["properties"], given["own"]) for name, given in parts["catalogs"].items()}
+    addresses = tuple(ip_network(network) for network in parts["addresses"])
+    work_for_others(catalogs, directories, addresses, tuple(parts["refused"]))
+    return redactor(catalogs, os.environ)
+
+
+def _keep_libraries_quiet() -> None:
+    """What they log, warn of and raise in threads may repeat what a server has answered."""
+    logging.getLogger().addHandler(logging.NullHandler())
+    logging.getLogger("backfill").addHandler(logging.StreamHandler())
+    warnings.simplefilter("ignore")
+    threading.excepthook = lambda failed: _print_trace(failed.exc_value)
+
+
+def _print_trace(error: BaseException | None) -> None:
+    if error is not None:
+        sys.stderr.write(trace(error))
+
+
+def _work_in_time() -> None:
+    from backfill.iceberg.catalogs import work_in_time
+
+    work_in_time()
+
+
+def _limit(what: int, most: int) -> None:
+    hard = resource.getrlimit(what)[1]
+    resource.setrlimit(what, (most, most) if hard == resource.RLIM_INFINITY else (min(most, hard),) * 2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,1 +1,0 @@
-"""The controller on a cluster: caches, queue, leader, and the Kubernetes side of every interface."""

@@ -1,0 +1,1 @@
+"""The controller's interfaces on one machine: files, processes and a loop."""

@@ -1,0 +1,171 @@
+"""Spark as a child process of this machine, in a session of its own so that it outlives the controller.
+
+``attempts/<n>/driver.log`` is what the driver printed, ``driver.json`` who it is. A later controller finds it by that.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from backfill.api.backfill import Application, Overrides
+from backfill.api.errors import Problem
+from backfill.controller.driver import DriverState, Launch, driver_settings
+from backfill.controller.local.java import find_java
+from backfill.controller.local.processes import ProcessInfo, group_members, kill_group, process
+from backfill.controller.local.spark_conf import local_conf, local_variables
+from backfill.protocol.atomic_files import replace_file
+from backfill.protocol.driver_settings import SETTINGS_VARIABLE, DriverSettings
+
+_LOG = "driver.log"
+_IDENTITY = "driver.json"
+_TEMPORARY = "tmp"
+_TAIL_BYTES = 64 * 1024
+_TAIL_LINES = 40
+_PACKAGE_PARENT = Path(__file__).parents[3]
+
+
+class LocalBackend:
+    """The drivers of one Backfill."""
+
+    def __init__(
+        self,
+        attempts: Path,
+        channel: Path,
+        *,
+        application: Application,
+        overrides: Overrides,
+        command: Sequence[str] = (sys.executable, "-m", "backfill.runtime"),
+        environment: Mapping[str, str] = os.environ,
+    ):
+        """``command`` is the driver's program; it finds its settings in the environment."""
+        self._attempts = attempts
+        self._channel = channel
+        self._application = application
+        self._conf = local_conf(application, overrides)
+        self._variables = local_variables(application, overrides)
+        self._command = tuple(command)
+        self._environment = environment
+        self._children: dict[int, subprocess.Popen[bytes]] = {}
+        self._drivers: dict[int, ProcessInfo] = {}
+
+    @property
+    def parallelism(self) -> int:
+        """Tasks that can run at once."""
+        return self._conf.parallelism
+
+    def obstacles(self) -> tuple[Problem, ...]:
+        """A missing Java or main program."""
+        problems = []
+        java = find_java(self._environment)
+        if isinstance(java, Problem):
+            problems.append(java)
+        if not Path(self._application.main_application_file).is_file():
+            message = f"there is no file {self._application.main_application_file}"
+            problems.append(Problem("SparkApplication spec.mainApplicationFile", message, "correct the path"))
+        return tuple(problems)
+
+    def child(self, attempt: int) -> None:
+        """A process has no name of its own."""
+
+    def start(self, launch: Launch) -> None:
+        """Starts the driver. Its output goes to the attempt's log."""
+        directory = self._directory(launch.attempt)
+        temporary = directory / _TEMPORARY
+        temporary.mkdir(parents=True, exist_ok=True)
+        with (directory / _LOG).open("ab") as log:
+            child = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self._driver_environment(self._settings(launch, temporary), temporary),
+                start_new_session=True,
+            )
+        self._children[launch.attempt] = child
+        driver = process(child.pid) or ProcessInfo(child.pid, child.pid, started="ended at once")
+        replace_file(directory / _IDENTITY, json.dumps(asdict(driver)).encode())
+
+    def observe(self, attempt: int) -> DriverState:
+        """Exited means that nothing of the driver is left: the JVM may outlive the Python process for a moment."""
+        driver = self._driver(attempt)
+        if driver is None:
+            return DriverState("Absent")
+        child = self._children.get(attempt)
+        if child.poll() is None if child else process(driver.pid) == driver:
+            return DriverState("Running")
+        if _remains(driver):
+            kill_group(driver.group)
+            return DriverState("Running")
+        shutil.rmtree(self._directory(attempt) / _TEMPORARY, ignore_errors=True)
+        return DriverState("Exited", child.returncode if child else None)
+
+    def kill(self, attempt: int) -> None:
+        """Kills the driver's process group."""
+        driver = self._driver(attempt)
+        if driver is not None and _remains(driver):
+            kill_group(driver.group)
+
+    def log_tail(self, attempt: int) -> tuple[str, ...]:
+        """The last lines of the driver's log."""
+        try:
+            with self.log(attempt).open("rb") as log:
+                log.seek(max(log.seek(0, os.SEEK_END) - _TAIL_BYTES, 0))
+                return tuple(log.read().decode(errors="replace").splitlines()[-_TAIL_LINES:])
+        except FileNotFoundError:
+            return ()
+
+    def log(self, attempt: int) -> Path:
+        """Where an attempt's log is."""
+        return self._directory(attempt) / _LOG
+
+    def _directory(self, attempt: int) -> Path:
+        return self._attempts / str(attempt)
+
+    def _driver(self, attempt: int) -> ProcessInfo | None:
+        """Who an attempt's driver is, or was."""
+        if attempt not in self._drivers:
+            try:
+                who = json.loads((self._directory(attempt) / _IDENTITY).read_bytes())
+            except FileNotFoundError:
+                return None
+            self._drivers[attempt] = ProcessInfo(**who)
+        return self._drivers[attempt]
+
+    def _settings(self, launch: Launch, temporary: Path) -> DriverSettings:
+        return driver_settings(
+            launch,
+            channel=str(self._channel),
+            scratch=str(temporary / "scratch"),
+            main_file=self._application.main_application_file,
+            arguments=self._application.arguments,
+            spark_conf=self._conf.enforced,
+            spark_defaults=self._conf.defaults,
+        )
+
+    def _driver_environment(self, settings: DriverSettings, temporary: Path) -> dict[str, str]:
+        inherited = {key: value for key, value in self._environment.items() if key != "SPARK_HOME"}  # may be another Spark
+        paths = [str(_PACKAGE_PARENT), *self._application.py_files, *filter(None, [inherited.get("PYTHONPATH")])]
+        java = find_java(self._environment)
+        return {
+            **inherited,
+            "TZ": "UTC",  # as in a pod: local time, and with it Spark's session time zone, is what it is there
+            "SPARK_LOCAL_DIRS": str(temporary),
+            "SPARK_LOCAL_IP": "127.0.0.1",  # the machine's own name may lead anywhere, as with a VPN
+            "PYTHONUNBUFFERED": "1",
+            **({"JAVA_HOME": str(java)} if isinstance(java, Path) else {}),
+            **self._variables,
+            "PYSPARK_PYTHON": sys.executable,
+            "PYTHONPATH": os.pathsep.join(paths),
+            SETTINGS_VARIABLE: settings.model_dump_json(by_alias=True, exclude_none=True),
+        }
+
+
+def _remains(driver: ProcessInfo) -> list[ProcessInfo]:
+    """What is left of a driver's process group. A number is not given to another process while a group bears it."""
+    leader = process(driver.pid)
+    return [] if leader is not None and leader != driver else group_members(driver.group)

@@ -1,0 +1,72 @@
+"""One process beside the controller for what takes longer than a turn, so that releases and the screen go on meanwhile."""
+
+from functools import partial
+from pathlib import Path
+
+from backfill.api.errors import BackfillError
+from backfill.controller.jobs.kinds import Job, JobState
+from backfill.controller.jobs.messages import failed, told
+from backfill.controller.jobs.process import ChildProcess, JobProcess, ProcessDied
+
+
+class Worker:
+    """Does one job at a time. The process is started with the first job and kept for the next ones."""
+
+    def __init__(self, log: Path):
+        """``log`` takes what the process prints: it must not disturb the screen."""
+        self._log = log
+        self._process: JobProcess | None = None
+        self._state: JobState | None = None
+
+    @property
+    def state(self) -> JobState | None:
+        """The job under way or done last, as far as is known now."""
+        while self._running and self._receive():
+            pass
+        return self._state
+
+    def start(self, job: Job) -> None:
+        """Begins a job and abandons one that is under way."""
+        self.cancel()
+        if self._process is None or not self._process.alive:
+            self.close()
+            self._process = JobProcess(partial(ChildProcess, log=self._log))
+        self._state = JobState(job, "Running")
+        try:
+            self._process.send(job)
+        except ProcessDied as death:
+            self._fail(self._state, death)
+
+    def cancel(self) -> None:
+        """Abandons the job under way and forgets the last one."""
+        if self.state is not None and self._running:
+            self.close()
+        self._state = None
+
+    def close(self) -> None:
+        """Ends the process."""
+        if self._process is not None:
+            self._process.close()
+            self._process = None
+
+    @property
+    def _running(self) -> bool:
+        return self._state is not None and self._state.phase == "Running"
+
+    def _receive(self) -> bool:
+        """Takes one message, if there is one."""
+        if self._state is None or self._process is None:
+            return False
+        try:
+            message = self._process.receive()
+        except ProcessDied as death:
+            self._fail(self._state, death)
+            return True
+        if message is None:
+            return False
+        self._state = told(self._state, message, str(self._log))
+        return True
+
+    def _fail(self, state: JobState, death: ProcessDied) -> None:
+        self.close()
+        self._state = failed(state, BackfillError(f"{death}; see {self._log}"))

@@ -1,0 +1,183 @@
+"""Resources without a cluster: a directory for each Backfill, and one file in it that is the truth about it.
+
+``<state>/<namespace>/<name>/``
+    ``backfill.json`` the resource with its status; ``application.json`` the application it refers to; ``channel/`` the
+    messages; ``attempts/<n>/`` what each driver left; and, unless the spec names a workspace, ``plans/`` and ``checkpoints/``.
+"""
+
+import fcntl
+import shutil
+import uuid
+from collections.abc import Callable, Iterator, Set
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from backfill.api.approval import approved
+from backfill.api.backfill import Application, Backfill, BackfillSpec, BackfillStatus, ObjectMeta
+from backfill.api.base import Model
+from backfill.api.conditions import ConditionType, find_condition
+from backfill.api.errors import BackfillError
+from backfill.controller.local.model_files import CachedModel, Version, version_of
+from backfill.planning.workspace import Workspace
+from backfill.protocol.atomic_files import replace_file
+
+_RESOURCE = "backfill.json"
+_APPLICATION = "application.json"
+_LOCK = "write.lock"
+
+
+class LocalStore:
+    """One Backfill on disk. Commands and the controller change different parts of it and do not overwrite each other:
+
+    spec and metadata are changed by people through commands, the status by the controller alone.
+    """
+
+    def __init__(self, state: Path, namespace: str, name: str):
+        self.namespace = namespace
+        self.name = name
+        self.directory = state.absolute() / namespace / name
+        self._state = state
+        self._resource = CachedModel(self.directory / _RESOURCE, Backfill)
+
+    @property
+    def channel(self) -> Path:
+        """Where controller and driver talk."""
+        return self.directory / "channel"
+
+    @property
+    def attempts(self) -> Path:
+        """Where drivers leave their logs."""
+        return self.directory / "attempts"
+
+    def workspace(self, spec: BackfillSpec) -> Workspace:
+        """Where plan and checkpoints are kept."""
+        if spec.workspace is None:
+            return Workspace(str(self.directory), own=f"{self.namespace}/{self.name}")
+        return Workspace.below(spec.workspace, spec.workspace_catalog, self.namespace, self.name)
+
+    def version(self) -> Version:
+        """Changes with every change of the resource."""
+        return version_of(self.directory / _RESOURCE)
+
+    def load(self) -> Backfill | None:
+        """The resource; None if there is none.
+
+        Raises:
+            BackfillError: the file was damaged, or written by another version.
+        """
+        try:
+            return self._resource.read()
+        except ValidationError as error:
+            path = self.directory / _RESOURCE
+            raise BackfillError(f"{path} can not be read by this version: {error.errors()[0]['msg']}") from error
+
+    def writers_of(self, tables: Set[str]) -> Iterator[Backfill]:
+        """Other Backfills of the state directory that have an output in one of the tables, of those that can be read."""
+        for store in stored(self._state):
+            with suppress(BackfillError, OSError):
+                other = store.load() if store.directory != self.directory else None
+                if other is not None and not tables.isdisjoint(output.table for output in other.spec.outputs):
+                    yield other
+
+    def application(self) -> Application:
+        """The application as it was when the Backfill was made."""
+        return Application.model_validate_json((self.directory / _APPLICATION).read_bytes())
+
+    def create(self, backfill: Backfill, application: Application) -> None:
+        """Records a new resource. The application comes first: where the resource is, all is there."""
+        with self._writing():
+            self._write(_APPLICATION, application)
+            self._write(_RESOURCE, backfill.model_copy(update={"metadata": _with_uid(backfill.metadata)}))
+
+    def apply(self, spec: BackfillSpec, application: Application) -> None:
+        """Sets what is wanted."""
+        with self._writing():
+            self._write(_APPLICATION, application)
+            self._update(lambda old: _wanted(old, spec))
+
+    def suspend(self) -> None:
+        """Asks for a stop."""
+        with self._writing():
+            self._update(lambda old: _wanted(old, old.spec.model_copy(update={"suspend": True})))
+
+    def resume(self) -> None:
+        """Asks to go on."""
+        with self._writing():
+            self._update(lambda old: _wanted(old, old.spec.model_copy(update={"suspend": False})))
+
+    def approve(self) -> None:
+        """Lets every output be published."""
+        with self._writing():
+            self._update(lambda old: _wanted(old, _approved(old)))
+
+    def request_deletion(self) -> None:
+        """Asks the controller to remove what was made, and then the resource."""
+        now = datetime.now(UTC)
+        with self._writing():
+            self._update(lambda old: _with_metadata(old, deletion_timestamp=old.metadata.deletion_timestamp or now))
+
+    def write_status(self, status: BackfillStatus) -> None:
+        """Replaces the status, whatever became of the spec meanwhile."""
+        with self._writing():
+            self._update(lambda old: old.model_copy(update={"status": status}))
+
+    def delete(self) -> None:
+        """Removes the directory. The resource goes first, so that a half-removed one is not taken for a new one."""
+        (self.directory / _RESOURCE).unlink(missing_ok=True)
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _update(self, change: Callable[[Backfill], Backfill]) -> None:
+        old = self.load()
+        if old is None:
+            raise BackfillError(f"there is no backfill {self.name} any more in {self.directory.parent}")
+        new = change(old)
+        if new != old:
+            self._write(_RESOURCE, new)
+
+    def _write(self, name: str, model: Model) -> None:
+        replace_file(self.directory / name, model.model_dump_json(by_alias=True, exclude_none=True, indent=2).encode())
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Reading, changing and writing is one act, so no change is lost."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with (self.directory / _LOCK).open("ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+def stored(state: Path) -> list[LocalStore]:
+    """Every Backfill of a state directory, by namespace and name."""
+    paths = sorted(state.glob(f"*/*/{_RESOURCE}"))
+    return [LocalStore(state, path.parent.parent.name, path.parent.name) for path in paths]
+
+
+def _with_uid(metadata: ObjectMeta) -> ObjectMeta:
+    """Whatever uid a manifest brings, it is another object's."""
+    return metadata.model_copy(update={"uid": str(uuid.uuid4())})
+
+
+def _wanted(old: Backfill, spec: BackfillSpec) -> Backfill:
+    """A changed spec is a new generation. So is one wanted again after it failed for good: it is tried anew."""
+    outcome = find_condition(old.status.conditions, ConditionType.SUCCEEDED)
+    failed = outcome is not None and outcome.status == "False"
+    nonce = uuid.uuid4().hex if failed else spec.retry_nonce or old.spec.retry_nonce
+    spec = spec.model_copy(update={"retry_nonce": nonce})
+    if spec == old.spec:
+        return old
+    return _with_metadata(old.model_copy(update={"spec": spec}), generation=old.metadata.generation + 1)
+
+
+def _with_metadata(old: Backfill, **fields: object) -> Backfill:
+    return old.model_copy(update={"metadata": old.metadata.model_copy(update=fields)})
+
+
+def _approved(old: Backfill) -> BackfillSpec:
+    changed = approved(old)
+    outputs = tuple(
+        output.model_copy(update={"publish": changed.get(output.name, output.publish)}) for output in old.spec.outputs
+    )
+    return old.spec.model_copy(update={"outputs": outputs})

@@ -1,0 +1,1 @@
+"""The operator's process: watching, work queue, leader election, metrics, probes, Events."""

@@ -1,0 +1,34 @@
+"""The ``backfill-operator`` command."""
+
+import logging
+import sys
+
+from prometheus_client import disable_created_metrics
+
+from backfill.api.errors import BackfillError
+from backfill.controller.jobs.isolation import keep_memory_private, landlock_version
+from backfill.controller.manager.log_format import configure
+from backfill.controller.manager.operator import Operator
+from backfill.controller.manager.options import parse
+
+
+def main() -> int:
+    """Runs the operator. Exit status: 0 asked to end, 1 failed, 2 wrong options."""
+    settings = parse(sys.argv[1:])
+    keep_memory_private()
+    disable_created_metrics()  # type: ignore[no-untyped-call]
+    configure(settings.log_format, settings.log_level)
+    if settings.jobs_socket is None and not landlock_version():
+        logging.getLogger(__name__).warning(
+            "this node's kernel has no Landlock: jobs in the operator could read its files if they were made to run foreign "
+            "code; let namespaces that are not trusted plan in pods (planning.runIn: Pod)"
+        )
+    try:
+        return Operator(settings).run()
+    except BackfillError as error:
+        logging.getLogger(__name__).error("%s", error)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,169 @@
+"""Events of a Backfill: what ``kubectl describe`` shows below it. They tell of changes, and the status stays the truth."""
+
+import hashlib
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, Literal
+
+from backfill.api.backfill import API_VERSION, KIND, Attempt, Backfill, BackfillStatus, ObjectMeta
+from backfill.api.conditions import Condition, ConditionType, Reason, find_condition
+from backfill.api.errors import ConflictError
+from backfill.api.manifests.problems import read_json
+from backfill.api.quantities import format_time
+from backfill.api.redaction import redact
+from backfill.kube.client import Cluster
+from backfill.kube.errors import AlreadyExists, ClusterError
+from backfill.kube.names import CONTROLLER_MANAGER
+from backfill.kube.resources import EVENT, Manifest
+
+_LOG = logging.getLogger(__name__)
+_MOST_CHARACTERS = 1024
+_HASH_CHARACTERS = 16
+
+Kind = Literal["Normal", "Warning"]
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What an Event says."""
+
+    kind: Kind
+    reason: str
+    message: str
+
+
+_TOLD: Final[dict[tuple[ConditionType, Reason], tuple[Kind, str]]] = {
+    (ConditionType.PLANNED, Reason.PLAN_READY): ("Normal", "Planned"),
+    (ConditionType.RUNNING, Reason.REPLAYING): ("Normal", "Running"),
+    (ConditionType.RUNNING, Reason.SUSPENDED): ("Normal", "Suspended"),
+    (ConditionType.RUNNING, Reason.ALL_STEPS_COMMITTED): ("Normal", "AllStepsCommitted"),
+    (ConditionType.RUNNING, Reason.DRIVER_PENDING): ("Normal", "DriverPending"),
+    (ConditionType.RUNNING, Reason.DRIVER_CAN_NOT_START): ("Warning", "DriverCanNotStart"),
+    (ConditionType.RUNNING, Reason.DRIVER_SILENT): ("Warning", "DriverSilent"),
+    (ConditionType.RUNNING, Reason.DRIVER_DOES_NOT_END): ("Warning", "DriverDoesNotEnd"),
+    (ConditionType.PUBLISHED, Reason.WAITING_FOR_APPROVAL): ("Normal", "WaitingForApproval"),
+    (ConditionType.PUBLISHED, Reason.PUBLISHED): ("Normal", "Published"),
+    (ConditionType.PLANNED, Reason.INVALID_INPUT): ("Warning", "InvalidInput"),
+    (ConditionType.PLANNED, Reason.TRYING_AGAIN): ("Warning", "TryingAgain"),
+    (ConditionType.RUNNING, Reason.INVALID_INPUT): ("Warning", "InvalidInput"),
+    (ConditionType.RUNNING, Reason.TRYING_AGAIN): ("Warning", "TryingAgain"),
+    (ConditionType.PUBLISHED, Reason.TRYING_AGAIN): ("Warning", "TryingAgain"),
+    (ConditionType.SUCCEEDED, Reason.REMOVING): ("Normal", "Removing"),
+    (ConditionType.SUCCEEDED, Reason.LEFT_BEHIND): ("Warning", "LeftBehind"),
+    (ConditionType.SUCCEEDED, Reason.FINISHED): ("Normal", "Succeeded"),
+}
+"""What is told where a condition comes to have a reason. That something has failed for good is told in any case."""
+
+
+def transitions(old: BackfillStatus, new: BackfillStatus) -> list[Notice]:
+    """What to tell people of a change. Progress alone is nothing to tell, and what two conditions say is told once."""
+    return list(dict.fromkeys((*_attempts(old, new), *_conditions(old, new))))
+
+
+def _attempts(old: BackfillStatus, new: BackfillStatus) -> Iterator[Notice]:
+    before = {attempt.number: attempt.outcome for attempt in old.attempts}
+    for attempt in new.attempts:
+        if attempt.number not in before:
+            yield Notice("Normal", "AttemptStarted", _as_child(attempt))
+        if attempt.outcome == "Failed" != before.get(attempt.number):
+            yield Notice("Warning", "AttemptFailed", _in_short(f"attempt {attempt.number}: {attempt.message}"))
+
+
+def _conditions(old: BackfillStatus, new: BackfillStatus) -> Iterator[Notice]:
+    for condition in new.conditions:
+        before = find_condition(old.conditions, condition.type)
+        if before is None or (before.status, before.reason) != (condition.status, condition.reason):
+            yield from _told(condition)
+
+
+def _told(condition: Condition) -> Iterator[Notice]:
+    if condition.reason == Reason.PLAN_READY:
+        yield from _warnings(condition)
+    known = _TOLD.get((condition.type, condition.reason))
+    if known is not None:
+        kind, reason = known
+        yield Notice(kind, reason, _in_short(condition.message))
+    elif condition.type == ConditionType.SUCCEEDED and condition.status == "False":
+        yield Notice("Warning", condition.reason, _in_short(condition.message))
+
+
+def _warnings(condition: Condition) -> Iterator[Notice]:
+    """What a person should know of a plan stands below the line that says what it is."""
+    _, _, warnings = condition.message.partition("\n")
+    if warnings:
+        yield Notice("Warning", "PlanWarning", _in_short(warnings))
+
+
+def _as_child(attempt: Attempt) -> str:
+    child = f" as SparkApplication {attempt.child}" if attempt.child else ""
+    return f"attempt {attempt.number} is started{child}"
+
+
+def _in_short(message: str) -> str:
+    """The first line, without logins; the condition has the rest."""
+    first, *rest = redact(message).strip().splitlines() or [""]
+    more = f" (and {len(rest)} more line{'s' if len(rest) > 1 else ''} in the status)" if rest else ""
+    return f"{first[: _MOST_CHARACTERS - len(more)]}{more}"
+
+
+class Recorder:
+    """Writes Events. Every reason has one Event of a Backfill: when it comes again it is counted, with its last message."""
+
+    def __init__(self, cluster: Cluster, instance: str, now: Callable[[], datetime] = lambda: datetime.now(UTC)):
+        """``instance`` is this process's name."""
+        self._cluster = cluster
+        self._instance = instance
+        self._now = now
+
+    def status_written(self, before: Backfill, after: BackfillStatus) -> None:
+        """Tells of a change. An Event that can not be written is left out: the status says it as well."""
+        for notice in transitions(before.status, after):
+            self._tell(before.metadata, notice)
+
+    def turn_failed(self, backfill: Manifest, why: str) -> None:
+        """Tells what keeps a Backfill from being worked on, since its status can not."""
+        notice = Notice("Warning", "TurnFailed", _in_short(f"can not be worked on, will be tried again: {why}"))
+        self._tell(read_json(ObjectMeta, backfill["metadata"]), notice)
+
+    def _tell(self, backfill: ObjectMeta, notice: Notice) -> None:
+        try:
+            self._write(backfill, notice)
+        except (ClusterError, ConflictError) as error:
+            _LOG.warning("the event %s (%s) is left out: %s", notice.reason, notice.message, error)
+
+    def _write(self, backfill: ObjectMeta, notice: Notice) -> None:
+        event = self._event(backfill, notice)
+        try:
+            self._cluster.create(EVENT, event, manager=CONTROLLER_MANAGER)
+        except AlreadyExists:
+            namespace, name = event["metadata"]["namespace"], event["metadata"]["name"]
+            known = self._cluster.get(EVENT, namespace, name)
+            count = known.get("count", 1) if known is not None else 0
+            change = {"count": count + 1, "message": notice.message, "lastTimestamp": event["lastTimestamp"]}
+            self._cluster.merge(EVENT, namespace, name, change, manager=CONTROLLER_MANAGER)
+
+    def _event(self, metadata: ObjectMeta, notice: Notice) -> Manifest:
+        now = format_time(self._now().replace(microsecond=0))
+        subject = {"namespace": metadata.namespace, "name": metadata.name, "uid": metadata.uid}
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"namespace": metadata.namespace, "name": _event_name(metadata.name, metadata.uid, notice)},
+            "involvedObject": {"apiVersion": API_VERSION, "kind": KIND, **subject},
+            "type": notice.kind,
+            "reason": notice.reason,
+            "message": notice.message,
+            "count": 1,
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "source": {"component": CONTROLLER_MANAGER},
+            "reportingComponent": CONTROLLER_MANAGER,
+            "reportingInstance": self._instance,
+        }
+
+
+def _event_name(backfill: str, uid: str, notice: Notice) -> str:
+    digest = hashlib.sha256(f"{uid}/{notice.kind}/{notice.reason}".encode()).hexdigest()
+    return f"{backfill}.{digest[:_HASH_CHARACTERS]}"

@@ -1,0 +1,107 @@
+"""The operator's log: one line a record, and on every line of a turn which Backfill it is about."""
+
+import json
+import logging
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Literal, TextIO
+
+from backfill.api.redaction import redact
+
+LogFormat = Literal["text", "json"]
+
+_SUBJECT: ContextVar[Mapping[str, str | int]] = ContextVar("subject", default=MappingProxyType({}))
+_BEARER = re.compile(r"(?i)(bearer )[\w.~+/=-]{8,}")
+_QUIET = {
+    "kopf": logging.WARNING,  # at INFO it tells of each object that it saw
+    "kopf._core.reactor.observation": logging.ERROR,  # which kinds are missing is told by whoever lists them
+    "kopf._core.reactor.running": logging.ERROR,  # it is not in the main thread here, and says so at every start
+    "urllib3": logging.ERROR,  # the client retries and tells itself
+}
+
+
+@contextmanager
+def about(namespace: str, name: str, uid: str = "", attempt: int | None = None) -> Iterator[None]:
+    """Within it every record of this thread says which Backfill and attempt it is about."""
+    subject: dict[str, str | int] = {"namespace": namespace, "name": name}
+    subject |= {"uid": uid} if uid else {}
+    subject |= {} if attempt is None else {"attempt": attempt}
+    token = _SUBJECT.set(subject)
+    try:
+        yield
+    finally:
+        _SUBJECT.reset(token)
+
+
+def configure(form: LogFormat, level: str, stream: TextIO = sys.stderr) -> None:
+    """Sends everything that is logged in this process to a stream. ``level``: ``debug``, ``info``, ``warning`` or ``error``."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
+    handler.addFilter(_add_subject)
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    for name, quiet in _QUIET.items():
+        logging.getLogger(name).setLevel(max(quiet, root.level))
+
+
+class JsonFormatter(logging.Formatter):
+    """Time, level, logger, message, the Backfill by ``namespace``, ``name``, ``uid`` and ``attempt``, and the traceback."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line of JSON."""
+        line: dict[str, object] = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": _hidden(record.getMessage()),
+            **_subject(record),
+        }
+        if record.exc_info:
+            line["error"] = _hidden(self.formatException(record.exc_info))
+        return json.dumps(line, ensure_ascii=False, default=str)
+
+
+class TextFormatter(logging.Formatter):
+    """``time LEVEL namespace/name#attempt: message``."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, and a traceback below it."""
+        subject = _subject(record)
+        where = f"{subject['namespace']}/{subject['name']}" if "name" in subject else record.name
+        attempt = f"#{subject['attempt']}" if "attempt" in subject else ""
+        text = f"{_time(record)} {record.levelname} {where}{attempt}: {record.getMessage()}"
+        return _hidden(f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text)
+
+
+def _add_subject(record: logging.LogRecord) -> bool:
+    """Taken in the thread that logs; a formatter may run elsewhere."""
+    record.subject = _SUBJECT.get()
+    return True
+
+
+def _subject(record: logging.LogRecord) -> Mapping[str, str | int]:
+    subject: Mapping[str, str | int] = getattr(record, "subject", {})
+    if subject:
+        return subject
+    backfill = getattr(record, "backfill", "")  # of jobs, which run in threads of their own
+    namespace, _, name = str(backfill).partition("/")
+    if name:
+        return {"namespace": namespace, "name": name}
+    reference = getattr(record, "k8s_ref", None)  # of Kopf
+    if isinstance(reference, Mapping):
+        return {key: str(reference[key]) for key in ("kind", "namespace", "name", "uid") if reference.get(key)}
+    return {}
+
+
+def _time(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _hidden(text: str) -> str:
+    return _BEARER.sub(r"\1***", redact(text))

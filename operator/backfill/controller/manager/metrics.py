@@ -1,0 +1,166 @@
+"""What the operator measures, for Prometheus. Only Backfills that are not at rest have series of their own."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+
+from backfill.api.backfill import Attempt
+from backfill.controller.jobs.pool import JobUsage
+from backfill.controller.reconcile import Turn
+from backfill.kube.names import Key
+
+Result = Literal["done", "conflict", "refused", "failed"]
+
+_TURN_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_JOB_SECONDS = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800)
+_OF_BACKFILL = ("namespace", "name")
+
+
+class Metrics:
+    """All series of one operator process, in a registry of their own."""
+
+    def __init__(self, states: Callable[[], Iterable[str]]):
+        """``states``: one word for each Backfill there is, asked for at each scrape."""
+        self._registry = CollectorRegistry()
+        self._registry.register(_States(states))
+        named: dict[str, Any] = {"namespace": "backfill", "registry": self._registry}
+        self._turns = Counter("reconciles", "Turns by how they ended", ["result"], **named)
+        self._turn_seconds = Histogram("reconcile_duration_seconds", "Length of a turn", buckets=_TURN_SECONDS, **named)
+        self._depth = Gauge("queue_depth", "Backfills that are due and wait for a turn", **named)
+        self._waited = Histogram("queue_latency_seconds", "How long a Backfill was due", buckets=_TURN_SECONDS, **named)
+        self._requests = Counter("api_requests", "Requests to the API server", ["verb", "code"], **named)
+        self._leads = Gauge("leader", "1 where this process leads", **named)
+        self._attempts = Counter("attempts", "Attempts that have ended", ["outcome"], **named)
+        self._jobs = Counter("jobs", "Jobs that have ended", ["kind", "outcome"], **named)
+        self._job_seconds = Histogram("job_duration_seconds", "Length of a job", ["kind"], buckets=_JOB_SECONDS, **named)
+        self._job_waited = Histogram(
+            "job_wait_seconds", "How long a job waited for its turn", ["kind"], buckets=_JOB_SECONDS, **named
+        )
+        self._job_bytes = Gauge("job_peak_bytes", "Most memory that the last job of a kind held", ["kind"], **named)
+        self._of_backfill = {
+            name: Gauge(name, text, _OF_BACKFILL, **named)
+            for name, text in (
+                ("steps", "Steps of the plan"),
+                ("steps_released", "Steps that may be read"),
+                ("steps_committed", "Steps that are committed"),
+                ("rows_read", "Rows of committed steps"),
+                ("rows_dropped_late", "Rows that the application dropped as late"),
+                ("lag_seconds", "From the global watermark to the end of the window"),
+                ("executors", "Executors at work"),
+                ("executor_target", "Executors wanted"),
+            )
+        }
+        self._shown: set[Key] = set()
+
+    def render(self) -> bytes:
+        """Everything in Prometheus's text format."""
+        return generate_latest(self._registry)
+
+    def watch_depth(self, depth: Callable[[], float]) -> None:
+        """Where the queue's depth is asked for at each scrape."""
+        self._depth.set_function(depth)
+
+    def waited(self, seconds: float) -> None:
+        """How long a Backfill was due before its turn."""
+        self._waited.observe(seconds)
+
+    def leading(self, leads: bool) -> None:
+        """Whether this process leads."""
+        self._leads.set(leads)
+
+    def requested(self, verb: str, code: int) -> None:
+        """A request was answered; code 0 is no answer."""
+        self._requests.labels(verb, str(code)).inc()
+
+    def turned(self, result: Result, seconds: float) -> None:
+        """A turn has ended."""
+        self._turns.labels(result).inc()
+        self._turn_seconds.observe(seconds)
+
+    def used(self, usage: JobUsage) -> None:
+        """A job has ended."""
+        self._jobs.labels(usage.kind, usage.outcome).inc()
+        self._job_seconds.labels(usage.kind).observe(usage.seconds)
+        self._job_waited.labels(usage.kind).observe(usage.waited_seconds)
+        if usage.peak_bytes is not None:
+            self._job_bytes.labels(usage.kind).set(usage.peak_bytes)
+
+    def decided(self, key: Key, turn: Turn) -> None:
+        """What a turn says of its Backfill."""
+        before, after = turn.observed.backfill.status, turn.decision.status
+        for outcome in ended(before.attempts, after.attempts):
+            self._attempts.labels(outcome).inc()
+        if turn.decision.next.at_rest:
+            self.forget(key)
+            return
+        self._shown.add(key)
+        progress, assignment = after.progress, turn.observed.assignment
+        values: Mapping[str, float | None] = {
+            "steps": progress.steps,
+            "steps_released": assignment.released if assignment else None,
+            "steps_committed": progress.committed,
+            "rows_read": progress.rows_read,
+            "rows_dropped_late": progress.rows_dropped_late,
+            "lag_seconds": _lag_seconds(turn),
+            "executors": progress.executors,
+            "executor_target": progress.executor_target,
+        }
+        for name, value in values.items():
+            if value is not None:
+                self._of_backfill[name].labels(*key).set(value)
+
+    def forget(self, key: Key) -> None:
+        """A Backfill is at rest or gone: it has no series of its own."""
+        if key in self._shown:
+            self._shown.discard(key)
+            for gauge in self._of_backfill.values():
+                gauge.remove(*key)
+
+
+def ended(before: tuple[Attempt, ...], after: tuple[Attempt, ...]) -> Iterator[str]:
+    """The outcomes of attempts that were running, or not there, before."""
+    known = {attempt.number: attempt.outcome for attempt in before}
+    for attempt in after:
+        if attempt.outcome != "Running" and known.get(attempt.number, "Running") == "Running":
+            yield attempt.outcome
+
+
+def state_of(backfill: Mapping[str, Any]) -> str:
+    """One word for where a Backfill (as the API server has it) stands."""
+    conditions = {each["type"]: each for each in backfill.get("status", {}).get("conditions", ())}
+    outcome = conditions.get("Succeeded", {}).get("status")
+    if "deletionTimestamp" in backfill.get("metadata", {}):
+        return "Deleting"
+    if outcome in {"True", "False"}:
+        return "Succeeded" if outcome == "True" else "Failed"
+    for kind, finished in (("Published", ""), ("Running", "AllStepsCommitted"), ("Planned", "PlanReady")):
+        reason = str(conditions.get(kind, {}).get("reason", ""))
+        if reason and reason != finished:
+            return reason
+    return "Planned" if "Planned" in conditions else "New"
+
+
+def _lag_seconds(turn: Turn) -> float | None:
+    watermark = turn.decision.status.watermark
+    if watermark is None:
+        return None
+    return max((turn.observed.backfill.spec.window.end - watermark).total_seconds(), 0.0)
+
+
+class _States:
+    """Counted when asked for: nothing has to be kept up to date."""
+
+    def __init__(self, states: Callable[[], Iterable[str]]):
+        self._states = states
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """The number of Backfills in each state."""
+        counts: dict[str, int] = {}
+        for state in self._states():
+            counts[state] = counts.get(state, 0) + 1
+        family = GaugeMetricFamily("backfill_backfills", "Backfills by where they stand", labels=["state"])
+        for state, number in sorted(counts.items()):
+            family.add_metric([state], number)
+        yield family

@@ -1,0 +1,219 @@
+"""The operator's process: from its start over leading to its end."""
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from backfill.api.backfill import Backfill
+from backfill.api.catalogs import CATALOGS_DIRECTORY, CATALOGS_VARIABLE, GivenCatalog
+from backfill.api.manifests.problems import read_json
+from backfill.api.signals import asked_to_end
+from backfill.controller.cluster.credentials import catalog_credentials, with_own_catalogs
+from backfill.controller.cluster.job_pods.limit import PodPlaces
+from backfill.controller.cluster.job_pods.runner import JobPods
+from backfill.controller.jobs.pool import JobPool
+from backfill.controller.manager.events import Recorder
+from backfill.controller.manager.jobs_container import JobsContainer
+from backfill.controller.manager.leader_election import Elector
+from backfill.controller.manager.lease import ClusterLease
+from backfill.controller.manager.metrics import Metrics, state_of
+from backfill.controller.manager.options import Settings
+from backfill.controller.manager.probes import Answer, HttpServer, Routes, probe
+from backfill.controller.manager.reconciles import Turns
+from backfill.controller.manager.watching import Login, Relisting, Watching
+from backfill.controller.manager.wiring import Caches, Cases
+from backfill.controller.manager.workqueue import Workers, WorkQueue
+from backfill.kube.errors import ClusterError
+from backfill.kube.names import Key
+from backfill.kube.resources import BACKFILL, JOB_REPORT, SPLIT_ASSIGNMENT, Manifest
+
+_LOG = logging.getLogger(__name__)
+_RETRY_SECONDS = 2.0
+_LOOK_SECONDS = 0.25
+_LAST_TURNS_SECONDS = 5.0
+_METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Operator:
+    """One replica. It keeps its caches from the start, and takes turns from when it leads until it ends."""
+
+    def __init__(self, settings: Settings):
+        """Reads credentials, but asks the API server for nothing yet.
+
+        Raises:
+            BackfillError: there are no credentials, or nobody can listen on the socket for jobs.
+        """
+        self._settings = settings
+        self._stop = threading.Event()
+        self._synced = False
+        self._caches = Caches()
+        self._metrics = Metrics(self._states)
+        login = Login(settings.kubeconfig, settings.context)
+        cluster = self._cluster = login.cluster(
+            requests_per_second=settings.qps,
+            burst=round(2 * settings.qps),
+            on_request=lambda verb, kind, status, seconds: self._metrics.requested(verb, status),
+        )
+        watched = self._caches.watched()
+        self._watching = Watching(watched, settings.namespaces, login.connection)
+        self._relisting = Relisting(cluster, watched, settings.namespaces)
+        lease = ClusterLease(login.cluster(), settings.leader_election_namespace, settings.leader_election_id)
+        self._elector = Elector(lease, settings.identity)
+        self._queue: WorkQueue[Key] = WorkQueue(
+            threads=settings.workers,
+            group_of=lambda key: key[0],
+            groups=self._caches.namespaces,
+            on_taken=self._metrics.waited,
+        )
+        self._metrics.watch_depth(lambda: self._queue.depth)
+        self._caches.listen(self._changed)
+        self._pool = JobPool(
+            self._catalogs,
+            place=JobsContainer(settings.jobs_socket, settings.jobs_user) if settings.jobs_socket else None,
+            directories=_local_directories(settings),
+            addresses=settings.allowed_addresses,
+            processes=settings.jobs,
+            memory_bytes=settings.job_memory,
+            namespaces=self._caches.namespaces,
+            on_used=self._metrics.used,
+        )
+        places = PodPlaces(self._caches.pods, settings.job_pods, self._caches.backfills, self._caches.namespaces)
+        recorder = Recorder(cluster, settings.identity)
+        cases = Cases(
+            cluster,
+            self._caches,
+            self._pool,
+            JobPods(cluster, self._caches.pods, self._caches.reports, places, on_used=self._metrics.used),
+            self._queue.mark,
+            recorder.status_written,
+            settings.default_workspace,
+            settings.workspaces_below,
+            settings.plan_in_operator_for,
+        )
+        self._turns = Turns(
+            self._queue,
+            self._find,
+            cases.open,
+            self._metrics,
+            leads=lambda: self._elector.leads,
+            on_trouble=recorder.turn_failed,
+        )
+        self._workers = Workers(self._queue, self._turns.take, settings.workers)
+
+    def run(self) -> int:
+        """Until SIGTERM or SIGINT (0), or until the Lease is lost (1)."""
+        with asked_to_end(self._stop.set), self._servers():
+            _LOG.info(
+                "%s begins; it looks after %s", self._settings.identity, ", ".join(self._settings.namespaces) or "all namespaces"
+            )
+            if not self._sync():
+                return 0
+            self._watching.start()
+            threading.Thread(target=self._relist, name="lists", daemon=True).start()
+            try:
+                return self._lead() if self._elector.acquire(self._stop) else 0
+            finally:
+                self._stop.set()
+                self._watching.close()
+
+    def _sync(self) -> bool:
+        """Fills the caches; False when the end came first."""
+        while not self._stop.is_set():
+            try:
+                self._relisting.list_once()
+                missing = {BACKFILL, JOB_REPORT, SPLIT_ASSIGNMENT} - self._relisting.served
+                if not missing:
+                    self._synced = True
+                    return True
+                _LOG.error("the definitions of %s are not installed", ", ".join(sorted(kind.plural for kind in missing)))
+            except ClusterError as error:
+                _LOG.error("what there is can not be listed: %s", error)
+            self._stop.wait(_RETRY_SECONDS)
+        return False
+
+    def _changed(self, key: Key) -> None:
+        """Who does not lead has nothing to do, and begins with all there is when it comes to lead."""
+        if self._elector.leads:
+            self._queue.mark(key)
+
+    def _relist(self) -> None:
+        self._relisting.keep_on(self._stop, self._watching.restart)
+
+    def _lead(self) -> int:
+        _LOG.info("%s leads", self._settings.identity)
+        self._metrics.leading(True)
+        threading.Thread(target=self._elector.keep, args=(self._stop,), name="lease", daemon=True).start()
+        for key in self._known():
+            self._queue.mark(key)
+        self._workers.start()
+        while self._elector.leads:
+            if self._stop.wait(_LOOK_SECONDS):
+                self._step_down()
+                return 0
+        _LOG.error("the lease could not be renewed: somebody else may lead from now on")
+        self._metrics.leading(False)
+        self._queue.close()
+        self._pool.close()
+        return 1
+
+    def _step_down(self) -> None:
+        """Lets turns under way finish. Drivers go on with what is released to them."""
+        self._queue.close()
+        if not self._workers.join(_LAST_TURNS_SECONDS):
+            _LOG.warning("a turn did not end in time and is left to whoever leads next")
+        self._pool.close()
+        self._elector.release()
+        self._metrics.leading(False)
+        _LOG.info("%s has ended its turns and leads no more", self._settings.identity)
+
+    def _known(self) -> list[Key]:
+        return self._caches.backfills.keys()
+
+    def _catalogs(self, key: Key) -> dict[str, GivenCatalog]:
+        found = self._find(key)
+        if found is None:
+            return {}
+        backfill = read_json(Backfill, found)
+        given = catalog_credentials(self._cluster, backfill)
+        return with_own_catalogs(backfill.spec, given, Path(os.environ.get(CATALOGS_VARIABLE, CATALOGS_DIRECTORY)))
+
+    def _find(self, key: Key) -> Manifest | None:
+        return self._caches.backfills.get(*key)
+
+    def _states(self) -> Iterator[str]:
+        for key in self._known():
+            backfill = self._find(key)
+            if backfill is not None:
+                yield state_of(backfill)
+
+    @contextmanager
+    def _servers(self) -> Iterator[None]:
+        """Metrics and probes, on one port where they are told the same one."""
+        routes: dict[int, dict[str, Callable[[], Answer]]] = {}
+        probes: Routes = {"/healthz": self._health, "/readyz": self._readiness}
+        routes.setdefault(self._settings.metrics_port, {})["/metrics"] = self._measured
+        routes.setdefault(self._settings.health_port, {}).update(probes)
+        with ExitStack() as servers:
+            for port, answers in routes.items():
+                if port:
+                    servers.callback(HttpServer(port, answers).close)
+            yield
+
+    def _health(self) -> Answer:
+        return probe("the watches have ended" if self._synced and not self._watching.alive else self._turns.stuck)
+
+    def _readiness(self) -> Answer:
+        return probe(None if self._synced else "not everything is listed yet", "leader" if self._elector.leads else "standby")
+
+    def _measured(self) -> Answer:
+        return Answer(self._metrics.render(), content_type=_METRICS_TYPE)
+
+
+def _local_directories(settings: Settings) -> tuple[Path, ...]:
+    """Where jobs may use files where they run: on volumes that are shared with Spark's pods."""
+    workspaces = (settings.default_workspace, settings.workspaces_below)
+    shared = (Path(each.removeprefix("file://")) for each in workspaces if each and each.startswith(("/", "file:///")))
+    return (*settings.local_directories, *shared)

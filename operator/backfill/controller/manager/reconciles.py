@@ -1,0 +1,192 @@
+"""Takes the turns of all Backfills, and keeps what each needs from one turn to the next."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from backfill.api.backfill import BackfillStatus
+from backfill.api.conditions import SUMMARIES, Condition, ConditionType, find_condition
+from backfill.api.errors import BackfillError, BadInput, ConflictError
+from backfill.controller.cluster.store import KubernetesStore
+from backfill.controller.interfaces import JobRunner
+from backfill.controller.manager.log_format import about
+from backfill.controller.manager.metrics import Metrics, Result
+from backfill.controller.manager.workqueue import WorkQueue
+from backfill.controller.reconcile import Reconciler, Turn
+from backfill.kube.errors import Faltering, Unauthorized, Unreachable
+from backfill.kube.names import Key
+from backfill.kube.resources import Manifest
+
+_LOG = logging.getLogger(__name__)
+STUCK_SECONDS: Final = 900.0
+"""No turn takes so long: it makes a few requests, each of which gives up after three minutes, and waits for nothing else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One Backfill that is worked on."""
+
+    uid: str
+    store: KubernetesStore
+    jobs: JobRunner
+    reconciler: Reconciler
+
+    def close(self) -> None:
+        """Ends what works for it in this process; drivers go on."""
+        self.jobs.close()
+
+
+class Turns:
+    """Threads share it; the queue sees to it that a Backfill is in one of them only."""
+
+    def __init__(
+        self,
+        queue: WorkQueue[Key],
+        find: Callable[[Key], Manifest | None],
+        open_case: Callable[[Key, Manifest], Case],
+        metrics: Metrics,
+        *,
+        leads: Callable[[], bool],
+        on_trouble: Callable[[Manifest, str], None] = lambda backfill, why: None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ):
+        """How turns are taken.
+
+        Args:
+            queue: told how each turn ended.
+            find: a Backfill as it is known now; must not ask the API server.
+            open_case: begins to work on a Backfill.
+            metrics: told of each turn.
+            leads: whether this process may take turns.
+            on_trouble: told of a Backfill whose turns fail, and why; again only when the reason is another.
+        """
+        self._queue = queue
+        self._find = find
+        self._open_case = open_case
+        self._metrics = metrics
+        self._leads = leads
+        self._on_trouble = on_trouble
+        self._troubles: dict[Key, str] = {}
+        self._monotonic = monotonic
+        self._cases: dict[Key, Case] = {}
+        self._under_way: dict[Key, float] = {}
+
+    @property
+    def stuck(self) -> str | None:
+        """A turn that has been under way for longer than any should, in words; None where there is none."""
+        now = self._monotonic()
+        for (namespace, name), began in self._under_way.copy().items():
+            if now - began > STUCK_SECONDS:
+                return f"the turn of {namespace}/{name} has been under way for {now - began:.0f} s"
+        return None
+
+    def take(self, key: Key) -> None:
+        """One turn of one Backfill. Never raises."""
+        if not self._leads():
+            self._queue.done(key)
+            return
+        began = self._under_way[key] = self._monotonic()
+        try:
+            result = self._guarded(key)
+        finally:
+            del self._under_way[key]
+        self._metrics.turned(result, self._monotonic() - began)
+        if result in {"done", "refused"}:
+            self._queue.done(key)
+        else:
+            self._queue.failed(key)
+
+    def close(self) -> None:
+        """Drops everything. No turn may be under way."""
+        for key in list(self._cases):
+            self._drop(key)
+
+    def _guarded(self, key: Key) -> Result:
+        backfill = self._find(key)
+        with about(*key, uid=_uid(backfill), attempt=_attempt(backfill)):
+            try:
+                self._turn(key, backfill)
+            except ConflictError as error:
+                _LOG.debug("decided on what has changed meanwhile: %s", error)
+                return "conflict"
+            except BadInput as error:
+                _LOG.warning("nothing can be done for it as it is: %s", error)
+                return "refused"
+            except BackfillError as error:
+                _LOG.warning("could not be worked on, will be tried again: %s", error)
+                nobody_there = isinstance(error, Unauthorized | Unreachable) and not isinstance(error, Faltering)
+                if not nobody_there:  # else it could not be told to anybody
+                    self._say_trouble(key, backfill, str(error))
+                return "failed"
+            except Exception as error:
+                _LOG.exception("a turn failed, will be tried again")
+                self._say_trouble(key, backfill, f"{type(error).__name__} (details in the operator's log)")
+                return "failed"
+        self._troubles.pop(key, None)
+        return "done"
+
+    def _say_trouble(self, key: Key, backfill: Manifest | None, why: str) -> None:
+        if backfill is not None and self._troubles.get(key) != why:
+            self._troubles[key] = why
+            self._on_trouble(backfill, why)
+
+    def _turn(self, key: Key, backfill: Manifest | None) -> None:
+        case = self._cases.get(key)
+        if case is not None and case.uid != _uid(backfill):
+            self._drop(key)
+            case = None
+        if backfill is None:
+            return
+        if case is None:
+            case = self._cases[key] = self._open_case(key, backfill)
+        try:
+            turn = case.reconciler.turn()
+        except BadInput as error:
+            case.store.refuse(error)
+            raise
+        if turn is None:
+            self._drop(key)
+            return
+        for condition in changed_conditions(turn.observed.backfill.status, turn.decision.status):
+            _LOG.info("%s=%s %s %s", condition.type, condition.status, condition.reason, condition.message)
+        self._metrics.decided(key, turn)
+        if turn.decision.next.at_rest and (case.jobs.state is None or _is_over(turn)):
+            self._drop(key)
+        for wait in (turn.decision.next.requeue_seconds, case.reconciler.withheld_seconds):
+            if wait is not None:
+                self._queue.mark(key, wait)
+
+    def _drop(self, key: Key) -> None:
+        self._metrics.forget(key)
+        self._troubles.pop(key, None)
+        case = self._cases.pop(key, None)
+        if case is not None:
+            case.close()
+
+
+def changed_conditions(before: BackfillStatus, after: BackfillStatus) -> Iterator[Condition]:
+    """The conditions whose status or reason is new, but for those that only sum up others."""
+    for condition in after.conditions:
+        if condition.type in SUMMARIES:
+            continue
+        old = find_condition(before.conditions, condition.type)
+        if old is None or (old.status, old.reason) != (condition.status, condition.reason):
+            yield condition
+
+
+def _is_over(turn: Turn) -> bool:
+    """Whether not even the result of the last job is of use any more."""
+    outcome = find_condition(turn.decision.status.conditions, ConditionType.SUCCEEDED)
+    deleted = turn.observed.backfill.metadata.deletion_timestamp is not None
+    return outcome is not None and outcome.status != "Unknown" and not deleted
+
+
+def _uid(backfill: Manifest | None) -> str:
+    return str(backfill["metadata"]["uid"]) if backfill else ""
+
+
+def _attempt(backfill: Manifest | None) -> int | None:
+    attempts = (backfill or {}).get("status", {}).get("attempts")
+    return int(attempts[-1]["number"]) if attempts else None

@@ -1,0 +1,233 @@
+"""Keeps the caches as the API server has it: Kopf watches, and a list now and then finds what a watch did not tell.
+
+Kopf is used for its watches only. A handler of its ``on.event`` kind writes nothing: no finalizer, no annotation, no Event.
+"""
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import kopf
+from kubernetes.client import Configuration
+from kubernetes.config import load_incluster_config, load_kube_config
+
+from backfill.kube.cache import Cache
+from backfill.kube.client import Cluster, Labels, label_selector
+from backfill.kube.errors import ClusterError, KindMissing
+from backfill.kube.names import GROUP
+from backfill.kube.resources import Resource
+
+_LOG = logging.getLogger(__name__)
+RELIST_SECONDS: Final = 180.0
+"""A watch that has to begin anew (410) does not tell of what was deleted meanwhile: so long it may go unnoticed."""
+_PAGE: Final = 50
+"""Objects of a page of Kopf's first list. By default it asks for everything at once; reports of jobs can have a megabyte each."""
+_RETRY_SECONDS = 2.0
+_STOP_SECONDS = 2.0
+_IDENTITY: Final[Any] = "backfill-operator"
+"""Nobody is told it. Without one Kopf makes it of the user's name, and the user of a container may have none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A kind of objects, and where they are kept."""
+
+    resource: Resource
+    cache: Cache
+    labels: Labels = field(default_factory=dict)
+    """Only objects with these labels."""
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """Where credentials are read from, each time they are needed: they change while the operator runs."""
+
+    kubeconfig: Path | None = None
+    context: str | None = None
+
+    @property
+    def is_pod(self) -> bool:
+        """Whether this is a pod that is told of no other cluster."""
+        return self.kubeconfig is None and self.context is None and "KUBERNETES_SERVICE_HOST" in os.environ
+
+    def cluster(self, **options: Any) -> Cluster:
+        """A client.
+
+        Raises:
+            BackfillError: there are no credentials.
+        """
+        return Cluster.in_cluster(**options) if self.is_pod else Cluster.from_kubeconfig(self.kubeconfig, self.context, **options)
+
+    def connection(self) -> kopf.ConnectionInfo:
+        """The same for Kopf."""
+        read = Configuration()
+        if self.is_pod:
+            load_incluster_config(read)  # type: ignore[no-untyped-call]
+        else:
+            load_kube_config(None if self.kubeconfig is None else str(self.kubeconfig), self.context, read)  # type: ignore[no-untyped-call]
+        scheme, _, token = (read.get_api_key_with_prefix("BearerToken") or "").rpartition(" ")
+        return kopf.ConnectionInfo(
+            server=read.host,
+            ca_path=read.ssl_ca_cert,
+            insecure=not read.verify_ssl,
+            username=read.username or None,
+            password=read.password or None,
+            scheme=scheme or None,
+            token=token or None,
+            certificate_path=read.cert_file,
+            private_key_path=read.key_file,
+        )
+
+
+class Watching:
+    """Kopf in a thread with a loop of its own. Where it can not go on it begins anew."""
+
+    def __init__(self, watched: Sequence[Watched], namespaces: Sequence[str], connection: Callable[[], kopf.ConnectionInfo]):
+        """``namespaces``: empty for all of them."""
+        self._watched = watched
+        self._namespaces = namespaces
+        self._connection = connection
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watches", daemon=True)
+        self._lock = threading.Lock()
+        self._end: Callable[[], object] | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether it goes on."""
+        return self._thread.is_alive()
+
+    def start(self) -> None:
+        """Begins to watch; kinds that the API server does not know are left out until :meth:`restart`."""
+        self._thread.start()
+
+    def restart(self) -> None:
+        """Looks anew at which kinds there are."""
+        with self._lock:
+            if self._end is not None:
+                self._end()
+
+    def close(self) -> None:
+        """Ends the watches, and waits a moment for it."""
+        self._closed.set()
+        self.restart()
+        self._thread.join(_STOP_SECONDS)
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            try:
+                asyncio.run(self._operator())
+            except Exception as error:
+                _LOG.warning("the watches broke and begin anew: %s", error)
+                self._closed.wait(_RETRY_SECONDS)
+
+    async def _operator(self) -> None:
+        # Not an event of threads: Kopf would leave a thread waiting for it when it breaks, and the loop would wait for that.
+        stop, loop = asyncio.Event(), asyncio.get_running_loop()
+        with self._lock:
+            self._end = partial(loop.call_soon_threadsafe, stop.set)
+        try:
+            if not self._closed.is_set():
+                await self._watch(stop)
+        finally:
+            with self._lock:
+                self._end = None
+
+    async def _watch(self, stop: asyncio.Event) -> None:
+        await kopf.operator(
+            registry=self._registry(),
+            settings=_settings(self._watched),
+            identity=_IDENTITY,
+            standalone=True,
+            clusterwide=not self._namespaces,
+            namespaces=self._namespaces,
+            stop_flag=stop,
+        )
+
+    def _registry(self) -> kopf.OperatorRegistry:
+        registry = kopf.OperatorRegistry()
+        kopf.on.login(registry=registry)(lambda **_: self._connection())
+        for watched in self._watched:
+            resource = watched.resource
+            handler = _handler(watched.cache)
+            kopf.on.event(resource.group, resource.version, resource.plural, id=resource.plural, registry=registry)(handler)
+        return registry
+
+
+class Relisting:
+    """Lists everything, once at the start and then now and then."""
+
+    def __init__(self, cluster: Cluster, watched: Sequence[Watched], namespaces: Sequence[str]):
+        self._cluster = cluster
+        self._watched = watched
+        self._namespaces = namespaces
+        self.served: frozenset[Resource] = frozenset()
+        """The kinds that the API server knew at the last list."""
+
+    def list_once(self) -> None:
+        """Puts what there is into the caches and takes out what is gone.
+
+        Raises:
+            ClusterError: a list could not be had.
+        """
+        served = frozenset(watched.resource for watched in self._watched if self._list(watched))
+        if served != self.served:
+            missing = {watched.resource for watched in self._watched} - served
+            names = ", ".join(sorted(f"{kind.plural} of {kind.group}" for kind in missing))
+            _LOG.info("not installed here: %s", names or "nothing that is needed")
+        self.served = served
+
+    def keep_on(self, stop: threading.Event, on_new_kinds: Callable[[], None]) -> None:
+        """Until ``stop`` is set; ``on_new_kinds`` is called when a kind has come or gone."""
+        while not stop.wait(RELIST_SECONDS):
+            before = self.served
+            try:
+                self.list_once()
+            except ClusterError as error:
+                _LOG.warning("could not list everything, will be tried again: %s", error)
+            if self.served != before:
+                on_new_kinds()
+
+    def _list(self, watched: Watched) -> bool:
+        try:
+            places: Sequence[str | None] = self._namespaces or (None,)
+            essence = watched.cache.essence
+            listings = [self._cluster.list(watched.resource, place, labels=watched.labels, essence=essence) for place in places]
+        except KindMissing:
+            return False
+        oldest = min((listing.resource_version for listing in listings), key=int)
+        watched.cache.replace((item for listing in listings for item in listing.items), oldest)
+        return True
+
+
+def _handler(cache: Cache) -> Callable[..., Any]:
+    async def seen(event: kopf.RawEvent, **_: Any) -> None:  # in the loop: it must not wait
+        manifest: Any = event["object"]
+        if event["type"] == "DELETED":
+            cache.forget(manifest)
+        else:
+            cache.put(manifest)
+
+    return seen
+
+
+def _settings(watched: Sequence[Watched]) -> kopf.OperatorSettings:
+    settings = kopf.OperatorSettings()
+    settings.scanning.disabled = True  # or it asks for permissions on the cluster's namespaces and definitions
+    settings.posting.enabled = False
+    settings.process.ultimate_exiting_timeout = None
+    settings.watching.chunk_size = _PAGE
+    # Kopf removes its own finalizer from whatever it sees being deleted, and by default shares the name of that finalizer
+    # with every other operator that is made with it.
+    settings.persistence.finalizer = f"{GROUP}/unused"
+    for kind in watched:
+        if kind.labels:
+            resource = kind.resource
+            settings.watching.label_selectors[resource.group, resource.version, resource.plural] = label_selector(kind.labels)
+    return settings

@@ -1,0 +1,144 @@
+"""Puts together what a turn works with: for all Backfills the caches, for each one its own store, channel, backend and jobs."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from backfill.api.backfill import Backfill
+from backfill.controller.children.apache import Apache
+from backfill.controller.cluster.channel import KubernetesChannel
+from backfill.controller.cluster.driver import KubernetesBackend
+from backfill.controller.cluster.job_pods.manifests import JOB_LABEL, report_essence
+from backfill.controller.cluster.job_pods.runner import JobPods
+from backfill.controller.cluster.plan_config_map import KubernetesPlans
+from backfill.controller.cluster.store import KubernetesStore, OnStatus
+from backfill.controller.jobs.pool import JobPool
+from backfill.controller.manager.chosen_jobs import ChosenJobs
+from backfill.controller.manager.reconciles import Case
+from backfill.controller.manager.watching import Watched
+from backfill.controller.reconcile import Reconciler
+from backfill.kube.cache import Cache, Listener, identity, labelled_key, own_key, uid_of
+from backfill.kube.client import Cluster, Not
+from backfill.kube.names import BACKFILL_LABEL, Key
+from backfill.kube.resources import (
+    BACKFILL,
+    JOB_REPORT,
+    POD,
+    SPARK_APPLICATION,
+    SPLIT_ASSIGNMENT,
+    Manifest,
+    Resource,
+)
+
+PROGRESS_SECONDS = 5.0
+"""The least time between two writes of a Backfill's status in which only progress is new."""
+
+
+def _children() -> dict[Resource, Cache]:
+    return {resource: Cache(labelled_key, _child) for resource in (SPARK_APPLICATION, Apache.resource)}
+
+
+def _child(child: Manifest) -> Manifest:
+    """What is made for an attempt is never looked at again, only what became of it."""
+    status = {name: value for name, value in (child.get("status") or {}).items() if name != "executorState"}
+    return {"metadata": identity(child), "status": status}
+
+
+def _assignment(assignment: Manifest) -> Manifest:
+    return {"metadata": identity(assignment), "spec": assignment.get("spec"), "status": assignment.get("status")}
+
+
+def pod_essence(pod: Manifest) -> Manifest:
+    """What is looked at of a pod: where it stands, its containers' names and memory."""
+    containers = [
+        {"name": each["name"], "resources": each.get("resources")} for each in (pod.get("spec") or {}).get("containers") or ()
+    ]
+    return {"metadata": identity(pod), "spec": {"containers": containers}, "status": pod.get("status")}
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """Everything that is observed."""
+
+    backfills: Cache = field(default_factory=lambda: Cache(own_key))
+    assignments: Cache = field(default_factory=lambda: Cache(own_key, _assignment))
+    children: Mapping[Resource, Cache] = field(default_factory=_children)
+    pods: Cache = field(default_factory=lambda: Cache(labelled_key, pod_essence))
+    """Of drivers and of jobs."""
+    reports: Cache = field(default_factory=lambda: Cache(labelled_key, report_essence))
+    """The JobReports of jobs in pods."""
+
+    def namespaces(self) -> int:
+        """How many have Backfills."""
+        return self.backfills.namespaces
+
+    def watched(self) -> list[Watched]:
+        """Which kinds are watched, and what of them."""
+        made_for_us = {BACKFILL_LABEL: None}
+        return [
+            Watched(BACKFILL, self.backfills),
+            Watched(SPLIT_ASSIGNMENT, self.assignments),
+            *(Watched(resource, cache, made_for_us) for resource, cache in self.children.items()),
+            Watched(POD, self.pods, made_for_us | {"spark-role": Not("executor")}),
+            Watched(JOB_REPORT, self.reports, made_for_us | {JOB_LABEL: None}),
+        ]
+
+    def listen(self, listener: Listener) -> None:
+        """Has a function called with the key of a Backfill whenever something of it changed."""
+        for watched in self.watched():
+            watched.cache.listen(listener)
+
+
+@dataclass(frozen=True, slots=True)
+class Cases:
+    """Begins to work on Backfills."""
+
+    cluster: Cluster
+    caches: Caches
+    pool: JobPool
+    pods: JobPods
+    mark: Callable[[Key, float], None]
+    """Asks for a turn after some seconds."""
+    on_status: OnStatus
+    default_workspace: str | None = None
+    workspaces_below: str | None = None
+    plan_in_operator_for: tuple[str, ...] = ("*",)
+    """Namespaces whose jobs may run in the operator; ``*``: all."""
+
+    def open(self, key: Key, backfill: Manifest) -> Case:
+        """What a Backfill is worked on with. Asks the API server for nothing."""
+        uid, caches = uid_of(backfill), self.caches
+        store = self._store(key, uid)
+
+        def find() -> Backfill | None:
+            return store.loaded
+
+        backend = KubernetesBackend(self.cluster, find, caches.children, caches.pods, default_workspace=self.default_workspace)
+        channel = KubernetesChannel(self.cluster, caches.assignments, key, uid)
+        jobs = self._jobs(key, find)
+        plans = KubernetesPlans(self.cluster)
+        reconciler = Reconciler(
+            store, plans, backend, channel, jobs, progress_every_seconds=PROGRESS_SECONDS, clock=lambda: self.cluster.now
+        )
+        return Case(uid, store, jobs, reconciler)
+
+    def _store(self, key: Key, uid: str) -> KubernetesStore:
+        return KubernetesStore(
+            self.cluster,
+            self.caches.backfills,
+            key,
+            uid,
+            default_workspace=self.default_workspace,
+            workspaces_below=self.workspaces_below,
+            default_run_in="Operator" if self._operator_may(key[0]) else "Pod",
+            on_status=self.on_status,
+        )
+
+    def _jobs(self, key: Key, find: Callable[[], Backfill | None]) -> ChosenJobs:
+        def again(seconds: float) -> None:
+            self.mark(key, seconds)
+
+        in_operator, in_pod = self.pool.runner(key, lambda: again(0)), self.pods.runner(find, again)
+        return ChosenJobs(find, in_operator, in_pod, self._operator_may, lambda: again(0))
+
+    def _operator_may(self, namespace: str) -> bool:
+        return bool({"*", namespace} & set(self.plan_in_operator_for))

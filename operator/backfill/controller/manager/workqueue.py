@@ -1,0 +1,220 @@
+"""Which Backfill takes a turn when: every key at most once in the queue, and by one thread at a time.
+
+The rules are those of client-go's work queue (``k8s.io/client-go/util/workqueue``): a key that is marked while it is worked
+on comes again afterwards; one that is marked many times before its turn comes once. Unlike there, the keys are of groups
+(namespaces) that share the threads, so that thousands of keys of one do not delay a key of another.
+"""
+
+import heapq
+import math
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Hashable
+from itertools import count
+from typing import Generic, TypeVar
+
+from backfill.controller.jobs.shares import share_of
+
+K = TypeVar("K", bound=Hashable)
+
+_FIRST_BACKOFF_SECONDS = 0.1
+_LONGEST_BACKOFF_SECONDS = 60.0
+_MOST_DOUBLINGS = 30
+
+
+class Agenda(Generic[K]):
+    """When each key is due, without threads or a clock of its own. Times are seconds of one monotonic clock."""
+
+    def __init__(self, group_of: Callable[[K], Hashable] = lambda key: None):
+        """``group_of``: the group that a key belongs to; by default all keys are of one."""
+        self._group_of = group_of
+        self._due: dict[K, float] = {}
+        self._heaps: dict[Hashable, list[tuple[float, int, K]]] = {}
+        """One for each group; may hold entries that are overtaken: ``_due`` is the truth."""
+        self._order = count()
+        self._running: set[K] = set()
+        self._busy: Counter[Hashable] = Counter()
+        """Of each group, how many keys are running."""
+
+    def __len__(self) -> int:
+        """Keys that are marked, those that wait for their time included."""
+        return len(self._due)
+
+    def mark(self, key: K, at: float) -> None:
+        """The key is due at a time; of several times the earliest counts."""
+        if key in self._due and self._due[key] <= at:
+            return
+        self._due[key] = at
+        if key not in self._running:
+            self._push(key)
+
+    def begin(self, now: float, share: float = math.inf) -> tuple[K, float] | None:
+        """The next key, and since when it is due; None when there is none. It is taken until :meth:`end`.
+
+        Of the groups with the fewest keys running it is the one that has been due longest.
+
+        Args:
+            now: the time.
+            share: the most keys of one group that run at the same time.
+        """
+        heads = [(self._busy[group], at, group) for group, at in self._heads(share) if at <= now]
+        if not heads:
+            return None
+        _, at, group = min(heads, key=lambda head: head[:2])
+        _, _, key = heapq.heappop(self._heaps[group])
+        del self._due[key]
+        self._running.add(key)
+        self._busy[group] += 1
+        return key, at
+
+    def end(self, key: K) -> None:
+        """The key may be taken again, if it was marked meanwhile."""
+        if key in self._running:
+            self._running.remove(key)
+            group = self._group_of(key)
+            self._busy[group] -= 1
+            if not self._busy[group]:
+                del self._busy[group]
+        if key in self._due:
+            self._push(key)
+
+    def next_due(self, share: float = math.inf) -> float | None:
+        """When the next key that nobody works on is due, apart from groups that have their share already."""
+        return min((at for _, at in self._heads(share)), default=None)
+
+    def due(self, now: float) -> int:
+        """How many keys are due."""
+        return sum(at <= now for at in self._due.values())
+
+    def _heads(self, share: float) -> list[tuple[Hashable, float]]:
+        """Every group that may have one more key running, and when its next one is due."""
+        heads = []
+        for group, heap in list(self._heaps.items()):
+            while heap and self._overtaken(heap[0]):
+                heapq.heappop(heap)
+            if not heap:
+                del self._heaps[group]
+            elif self._busy[group] < share:
+                heads.append((group, heap[0][0]))
+        return heads
+
+    def _push(self, key: K) -> None:
+        heapq.heappush(self._heaps.setdefault(self._group_of(key), []), (self._due[key], next(self._order), key))
+
+    def _overtaken(self, entry: tuple[float, int, K]) -> bool:
+        at, _, key = entry
+        return key in self._running or self._due.get(key) != at
+
+
+class WorkQueue(Generic[K]):
+    """An agenda that threads share. Keys whose turn failed come again after a wait that doubles."""
+
+    def __init__(
+        self,
+        *,
+        threads: int = sys.maxsize,
+        group_of: Callable[[K], Hashable] = lambda key: None,
+        groups: Callable[[], int] = lambda: 1,
+        monotonic: Callable[[], float] = time.monotonic,
+        on_taken: Callable[[float], None] = lambda waited_seconds: None,
+    ):
+        """An empty queue.
+
+        Args:
+            threads: how many take keys.
+            group_of: the group of a key; groups share the threads, see :func:`~backfill.controller.jobs.shares.share_of`.
+            groups: how many groups there are, also those without a key that is due.
+            monotonic: the clock, in seconds.
+            on_taken: called with how long a key that is taken was due, in seconds.
+        """
+        self._agenda: Agenda[K] = Agenda(group_of)
+        self._threads = threads
+        self._groups = groups
+        self._monotonic = monotonic
+        self._on_taken = on_taken
+        self._failures: dict[K, int] = {}
+        self._changed = threading.Condition()
+        self._closed = False
+
+    @property
+    def depth(self) -> int:
+        """Keys that are due and not taken yet."""
+        with self._changed:
+            return self._agenda.due(self._monotonic())
+
+    def mark(self, key: K, after_seconds: float = 0.0) -> None:
+        """Something may be to do for a key, now or after a time."""
+        with self._changed:
+            self._agenda.mark(key, self._monotonic() + after_seconds)
+            self._changed.notify()
+
+    def take(self, timeout_seconds: float | None = None) -> K | None:
+        """Waits for a key that is due. None when the queue is closed or the time is up."""
+        with self._changed:
+            give_up = None if timeout_seconds is None else self._monotonic() + timeout_seconds
+            while not self._closed:
+                now, share = self._monotonic(), share_of(self._threads, self._groups())
+                taken = self._agenda.begin(now, share)
+                if taken is not None:
+                    self._on_taken(now - taken[1])
+                    return taken[0]
+                if give_up is not None and now >= give_up:
+                    return None
+                times = [at for at in (self._agenda.next_due(share), give_up) if at is not None]
+                self._changed.wait(min(times) - now if times else None)
+            return None
+
+    def done(self, key: K) -> None:
+        """The turn of a key has ended well."""
+        with self._changed:
+            self._failures.pop(key, None)
+            self._end(key)
+
+    def failed(self, key: K) -> float:
+        """The turn of a key has failed; it comes again after a wait, which is returned (seconds)."""
+        with self._changed:
+            failures = self._failures.get(key, 0)
+            self._failures[key] = failures + 1
+            wait = min(_FIRST_BACKOFF_SECONDS * 2.0 ** min(failures, _MOST_DOUBLINGS), _LONGEST_BACKOFF_SECONDS)
+            self._agenda.mark(key, self._monotonic() + wait)
+            self._end(key)
+            return wait
+
+    def close(self) -> None:
+        """Nothing is taken from it any more."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _end(self, key: K) -> None:
+        self._agenda.end(key)
+        self._changed.notify()
+
+
+class Workers(Generic[K]):
+    """Threads that take turns until the queue is closed."""
+
+    def __init__(self, queue: WorkQueue[K], turn: Callable[[K], None], threads: int):
+        """``turn`` must not raise; it ends the key's turn with ``done`` or ``failed``."""
+        self._queue = queue
+        self._turn = turn
+        self._threads = [threading.Thread(target=self._work, name=f"turns-{n}", daemon=True) for n in range(threads)]
+
+    def start(self) -> None:
+        """Begins to take turns."""
+        for thread in self._threads:
+            thread.start()
+
+    def join(self, timeout_seconds: float) -> bool:
+        """Waits for the turns under way once the queue is closed; whether all have ended in time."""
+        deadline = time.monotonic() + timeout_seconds
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(max(deadline - time.monotonic(), 0))
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def _work(self) -> None:
+        while (key := self._queue.take()) is not None:
+            self._turn(key)

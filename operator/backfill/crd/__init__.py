@@ -1,0 +1,1 @@
+"""The custom resource definitions, made from the models."""

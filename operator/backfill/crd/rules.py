@@ -1,0 +1,215 @@
+"""What the API server checks between fields, beyond what a schema of single fields can say.
+
+The same rules as the models' validators and ``rules.py``, in Kubernetes' expression language: there they are told all at
+once by the command line, here they keep a wrong resource from being stored at all. In lists nothing is defaulted (see
+``crd.py``), so rules about items of a list ask first whether a field is there.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from backfill.api.backfill import (
+    Backfill,
+    BackfillSpec,
+    KafkaColumns,
+    KafkaValue,
+    Output,
+    Publish,
+    Scaling,
+    SnapshotRef,
+    Window,
+)
+from backfill.api.base import Model
+from backfill.api.changes import MUTABLE_FIELDS, MUTABLE_IN_OUTPUTS
+from backfill.api.manifests.rules import MOST_STEPS
+from backfill.api.quantities import DURATION_IN_MILLISECONDS
+from backfill.protocol.split_assignment import SplitAssignmentSpec, SplitAssignmentStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One expression that must hold, and what to tell where it does not."""
+
+    expression: str
+    message: str
+    field: str = ""
+    """The field that the message is about; default: where the rule stands."""
+
+    def to_manifest(self) -> dict[str, str]:
+        """The rule as it stands in a schema."""
+        place = {"fieldPath": f".{self.field}"} if self.field else {}
+        return {"rule": self.expression, "message": self.message, **place}
+
+
+def _some_time(field: str) -> str:
+    """Whether a duration is longer than nothing."""
+    return f"self.{field}.matches('[1-9]')"
+
+
+def _milliseconds(field: str) -> str:
+    return DURATION_IN_MILLISECONDS.replace("self", f"self.{field}")
+
+
+_SPEC: Final = (
+    Rule(_some_time("maxMisalignment"), "must be longer than nothing; a step spans half of it", "maxMisalignment"),
+    Rule(
+        "self.sources.all(s, !has(s.live)"
+        " || self.sources.exists_one(t, has(t.live) && t.live.kafka.topic == s.live.kafka.topic))",
+        "two sources have one topic; name a topic once",
+        "sources",
+    ),
+    Rule(
+        "!has(self.outputs) || self.outputs.all(o, self.outputs.exists_one(p, p.table == o.table))",
+        "two outputs have one table; run one Backfill for each, spec.ignoredQueries leaves out the query of the other",
+        "outputs",
+    ),
+    Rule(
+        "!has(self.outputs) || self.sources.all(s, (has(s.snapshot) && (has(s.snapshot.id) || has(s.snapshot.asOf)))"
+        " || !self.outputs.exists(o, o.table == s.table))",
+        "an output's table is also a source's, and the application would read the old rows of its own output; write to another"
+        " table, or choose the rows to read with the source's snapshot (id or asOf)",
+        "outputs",
+    ),
+    Rule(
+        "!has(self.ignoredQueries) || !has(self.outputs) || self.ignoredQueries.all(q, self.outputs.all(o, o.name != q))",
+        "the name of an output is among them; remove it here to run the query, or remove the output",
+        "ignoredQueries",
+    ),
+    Rule(
+        "!has(self.catalogs) || self.catalogs.size() == 0"
+        " || self.sources.all(s, self.catalogs.exists(c, c.name == s.table.split('.')[0]))",
+        "a source's table is in a catalog that spec.catalogs does not list; add the catalog there",
+        "catalogs",
+    ),
+    Rule(
+        "!has(self.catalogs) || self.catalogs.size() == 0 || !has(self.outputs)"
+        " || self.outputs.all(o, self.catalogs.exists(c, c.name == o.table.split('.')[0]))",
+        "an output's table is in a catalog that spec.catalogs does not list; add the catalog there",
+        "catalogs",
+    ),
+    Rule(
+        "!has(self.catalogs) || self.catalogs.all(c, self.catalogs.exists_one(d,"
+        " d.name.lowerAscii().replace('_', '-') == c.name.lowerAscii().replace('_', '-')))",
+        "two catalogs differ in case, or in _ and -, only: they are the same to PyIceberg",
+        "catalogs",
+    ),
+    Rule(
+        "self.ordering.policy != 'Strict'"
+        " || self.sources.all(s, has(s.kafka) && has(s.kafka.partitionColumn) && has(s.kafka.offsetColumn))",
+        "Strict order needs kafka.partitionColumn and kafka.offsetColumn of every source; name them, or choose another policy",
+        "ordering.policy",
+    ),
+    Rule(
+        f"!has(self.outputs) || !({_some_time('window.warmUp')} || {_some_time('window.drain')})"
+        " || self.outputs.all(o, has(o.timestampColumn))",
+        "every output needs its timestampColumn, without it the output of warmUp and drain can not be left out",
+        "outputs",
+    ),
+    Rule("self.execution != 'Batch'", "Batch is not available yet; write Auto or Streaming", "execution"),
+    Rule(
+        "!self.maxMisalignment.matches('[1-9][0-9]*[a-z]')"  # it is refused already, and nothing can be divided by it
+        f" || 2 * ((self.window.end - self.window.start).getMilliseconds() + {_milliseconds('window.warmUp')}"
+        f" + {_milliseconds('window.drain')}) / {_milliseconds('maxMisalignment')} <= {MOST_STEPS}",
+        f"would cut the window into more than {MOST_STEPS:,} steps; allow a greater misalignment, or split the window",
+        "maxMisalignment",
+    ),
+)
+
+
+def _unchanged(expression: str, field: str) -> Rule:
+    return Rule(
+        f"!has(oldSelf.status) || !has(oldSelf.status.planId) || ({expression})",
+        "can not change once the plan is made; create another Backfill for it",
+        f"spec.{field}",
+    )
+
+
+def _immutable_fields() -> Iterator[Rule]:
+    """Fields may be added to the models and are then immutable, unless they are named as mutable ones."""
+    for name in _aliases(BackfillSpec):
+        if name not in MUTABLE_FIELDS and name != "outputs":
+            yield _unchanged(_same(f"spec.{name}"), name)
+    fixed = (name for name in _aliases(Output) if name != "publish" and name not in MUTABLE_IN_OUTPUTS)
+    unchanged = [_same_in_items(f"has(o.{name})", f"o.{name}") for name in fixed]
+    for name, field in Publish.model_fields.items():
+        if f"publish.{name}" not in MUTABLE_IN_OUTPUTS:
+            there = f"has(o.publish) && has(o.publish.{name})"
+            unchanged.append(_same_in_items("true", f"{there} ? o.publish.{name} : '{field.default}'"))
+    there = "has(self.spec.outputs) == has(oldSelf.spec.outputs) && (!has(self.spec.outputs)"
+    yield _unchanged(f"{there} || {' && '.join(unchanged)})", "outputs")
+
+
+def _same_in_items(there: str, value: str) -> str:
+    """Whether the outputs, in their order, agree in what not every one of them has."""
+    there_in_all = f"self.spec.outputs.map(o, {there}) == oldSelf.spec.outputs.map(o, {there})"
+    chosen = f".filter(o, {there}).map(o, {value})"
+    same = f"self.spec.outputs{chosen} == oldSelf.spec.outputs{chosen}"
+    return same if there == "true" else f"{there_in_all} && {same}"
+
+
+def _same(field: str) -> str:
+    """Optional selection (``?.``) would be shorter; its cost is estimated as boundless."""
+    return f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})"
+
+
+def _aliases(model: type[Model]) -> list[str]:
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+RULES: Final[dict[type[Model], tuple[Rule, ...]]] = {
+    Window: (Rule("self.start < self.end", "must be after start; end is exclusive", "end"),),
+    SnapshotRef: (Rule("!(has(self.id) && has(self.asOf))", "both id and asOf are given; keep one of them"),),
+    KafkaColumns: (
+        Rule(
+            "!self.?keyless.orValue(false) || !has(self.keyColumn)",
+            "keyless is true and keyColumn is given; keep one of them",
+        ),
+    ),
+    KafkaValue: (
+        Rule(
+            "(self.?format.orValue('json') == 'column') == has(self.column)",
+            "column goes with format: column, and format: column needs it",
+        ),
+        Rule(
+            "(self.?format.orValue('json') == 'avro') == has(self.schema)",
+            "schema goes with format: avro, and format: avro needs it",
+        ),
+        Rule(
+            "(self.?framing.orValue('Plain') == 'Confluent') == has(self.schemaId)",
+            "schemaId goes with framing: Confluent, and framing: Confluent needs it",
+        ),
+        Rule(
+            "self.?framing.orValue('Plain') == 'Plain' || self.?format.orValue('json') != 'column'",
+            "format: column gives bytes as they are, framing and all; leave framing out",
+        ),
+    ),
+    Output: (
+        Rule(
+            "has(self.timestampColumn) || self.?publish.?mode.orValue('None') != 'Replace'",
+            "is missing, publish mode Replace needs it to know which rows to replace",
+            "timestampColumn",
+        ),
+        Rule("has(self.timestampColumn) || !has(self.timestampUnit)", "is the unit of no column; name timestampColumn"),
+        Rule(
+            "!has(self.validate)",
+            "is not available yet: nothing would compare the result with production; leave validate out; with publish.approval:"
+            " Manual the result waits in its branch until a person has compared it",
+            "validate",
+        ),
+    ),
+    Scaling: (Rule("self.minExecutors <= self.maxExecutors", "must not be greater than maxExecutors", "minExecutors"),),
+    BackfillSpec: _SPEC,
+    Backfill: tuple(_immutable_fields()),
+    SplitAssignmentSpec: (
+        Rule("self.attempt >= oldSelf.attempt", "never goes back", "attempt"),
+        Rule(
+            "self.planId != oldSelf.planId || self.attempt != oldSelf.attempt || self.released >= oldSelf.released",
+            "never goes back within an attempt",
+            "released",
+        ),
+    ),
+    SplitAssignmentStatus: (
+        Rule("self.attempt >= oldSelf.attempt", "a later attempt has reported here; this driver must stop", "attempt"),
+    ),
+}

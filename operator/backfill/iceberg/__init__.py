@@ -1,0 +1,1 @@
+"""Iceberg's ground floor: catalogs, storage, values and timestamps. Knows nothing of plans."""

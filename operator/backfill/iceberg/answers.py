@@ -1,0 +1,123 @@
+"""Bounds how long a process that does jobs waits for servers, and how much it takes of one answer.
+
+A time-out of a socket counts from byte to byte: a server that sends one now and then is never late. So each answer to an HTTP
+request and each statement in a database has a time as a whole, too, and an answer a size.
+"""
+
+import http.client
+import io
+import select
+import socket
+import time
+from functools import cache
+from typing import Any, Final
+
+import requests.adapters
+import requests.sessions
+
+from backfill.iceberg.connections import require_peer
+from backfill.iceberg.reach import BadAnswer, limited
+
+CONNECT_SECONDS: Final = 10.0
+"""For a connection, with its TLS handshake."""
+SILENT_SECONDS: Final = 60.0
+"""Between two pieces of an answer."""
+ANSWER_SECONDS: Final = 120.0
+"""For a whole answer, or a statement in a database."""
+MOST_ANSWER_BYTES: Final = 256 * 2**20
+"""Of one answer, as it is sent: several times the largest metadata of a table."""
+_MOST_REDIRECTS: Final = 5
+
+
+@cache
+def bound_answers() -> None:
+    """From now on, this process waits for no HTTP server without end. One that works for others follows no redirects."""
+    http.client.HTTPConnection.response_class = _Response
+    requests.sessions.DEFAULT_REDIRECT_LIMIT = 0 if limited() else _MOST_REDIRECTS  # type: ignore[attr-defined]
+    send = requests.adapters.HTTPAdapter.send
+
+    def send_in_time(
+        self: requests.adapters.HTTPAdapter, request: Any, stream: bool = False, timeout: Any = None, *rest: Any, **more: Any
+    ) -> Any:
+        return send(self, request, stream, timeout or (CONNECT_SECONDS, SILENT_SECONDS), *rest, **more)
+
+    requests.adapters.HTTPAdapter.send = send_in_time  # type: ignore[method-assign]
+
+
+@cache
+def bound_statements() -> None:
+    """The same for PostgreSQL, by psycopg2."""
+    from psycopg2.extensions import set_wait_callback
+
+    set_wait_callback(_wait)
+
+
+class _Response(http.client.HTTPResponse):
+    def __init__(self, sock: socket.socket, *arguments: Any, **options: Any):
+        super().__init__(sock, *arguments, **options)
+        self.fp = io.BufferedReader(_Piecewise(self.fp.detach(), sock))
+
+
+class _Piecewise(io.RawIOBase):
+    """What comes from a socket, for as long and as much as an answer may take."""
+
+    def __init__(self, raw: io.RawIOBase, connection: socket.socket):
+        super().__init__()
+        self._raw = raw
+        self._connection = connection
+        self._deadline = time.monotonic() + ANSWER_SECONDS
+        self._left = MOST_ANSWER_BYTES
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int | None:
+        left = self._deadline - time.monotonic()
+        try:
+            if left <= 0:
+                raise TimeoutError
+            self._connection.settimeout(min(left, SILENT_SECONDS))
+            count = self._raw.readinto(buffer)
+        except TimeoutError:
+            whole = f"{self._server} has not answered completely in {ANSWER_SECONDS:,.0f} s"
+            silent = f"{self._server} has sent nothing for {SILENT_SECONDS:,.0f} s"
+            raise BadAnswer(whole if left <= SILENT_SECONDS else silent) from None
+        self._left -= count or 0
+        if self._left < 0:
+            raise BadAnswer(f"{self._server} answers with more than {MOST_ANSWER_BYTES // 2**20:,} MiB")
+        return int(count)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._raw.close()
+        super().close()
+
+    @property
+    def _server(self) -> str:
+        return _name_of(self._connection)
+
+
+def _wait(connection: Any) -> None:
+    """Waits for a database as psycopg2 asks for it: while it connects, and for each statement."""
+    from psycopg2.extensions import POLL_OK, POLL_READ, POLL_WRITE, STATUS_SETUP
+
+    connects = connection.status == STATUS_SETUP
+    seconds = CONNECT_SECONDS if connects else ANSWER_SECONDS
+    deadline = time.monotonic() + ANSWER_SECONDS
+    state = POLL_WRITE if connects else connection.poll()
+    while state != POLL_OK:
+        poll = select.poll()
+        poll.register(connection.fileno(), select.POLLIN if state == POLL_READ else select.POLLOUT)
+        left = min(deadline - time.monotonic(), seconds)
+        if left <= 0 or not poll.poll(left * 1000):
+            raise BadAnswer(f"the database has not answered in {seconds:,.0f} s")
+        require_peer(connection.fileno())  # libpq sends something only when it is asked for the state
+        state = connection.poll()
+
+
+def _name_of(connection: socket.socket) -> str:
+    try:
+        host, port = connection.getpeername()[:2]
+    except OSError:
+        return "the server"
+    return f"the server at [{host}]:{port}" if ":" in host else f"the server at {host}:{port}"

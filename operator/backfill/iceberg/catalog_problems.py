@@ -1,0 +1,85 @@
+"""What is wrong where a catalog can not be opened: properties, which no waiting mends, or a server that may answer later."""
+
+from urllib.parse import urlsplit
+
+from backfill.api.catalogs import catalog_variables
+from backfill.api.errors import Problem
+from backfill.api.manifests.problems import did_you_mean
+from backfill.iceberg.failures import reason
+from backfill.iceberg.reach import OutOfReach, limited
+
+_NEED_URI = (None, "rest", "hive", "sql")
+_INFERRED = ("http", "thrift", "sqlite", "postgresql")
+"""Beginnings of a ``uri`` by which PyIceberg tells a catalog's type."""
+
+
+def catalog_problem(name: str, field: str, error: Exception) -> Problem:
+    """Why PyIceberg could not open a catalog.
+
+    ``field`` is to blame only where nothing is known of a catalog of that name: otherwise it is the catalog that is wrong,
+    whatever names it.
+    """
+    properties = _properties(name)
+    if not properties:
+        return Problem(field, f"catalog {name} can not be opened: it has no properties", _correct(name, "uri"))
+    wrong = _wrong_property(properties, error)
+    if wrong is not None:
+        key, what, fix = wrong
+        message = f"catalog {name} can not be opened: its property {key} {what}"
+        return Problem("", message, "; ".join(filter(None, (fix, _correct(name, key)))))
+    message = f"catalog {name} can not be opened{_at(properties)}: {reason(error)}"
+    return Problem("", message, _correct(name, "uri"), may_pass=not lasts(error))
+
+
+def lasts(error: Exception) -> bool:
+    """Whether an error of PyIceberg speaks of properties or of what is installed.
+
+    Of the kinds of ValueError only itself: the others, such as pydantic's, may come from what a server has answered.
+    """
+    from pyiceberg.exceptions import NoSuchPropertyException, NotInstalledError
+
+    spoken = (OutOfReach, ImportError, NotInstalledError, NoSuchPropertyException)
+    return type(error) is ValueError or isinstance(error, spoken)
+
+
+def _properties(name: str) -> dict[str, str]:
+    from backfill.iceberg.catalogs import catalog_properties
+
+    return {key: str(value) for key, value in catalog_properties(name).items()}
+
+
+def _wrong_property(properties: dict[str, str], error: Exception) -> tuple[str, str, str] | None:
+    """The property to blame, what is wrong with it, and what it may be. Values of a ``uri`` are not told: they hold logins."""
+    from pyiceberg.catalog import CatalogType
+    from pyiceberg.exceptions import NotInstalledError
+    from requests.exceptions import InvalidSchema, InvalidURL, MissingSchema
+    from sqlalchemy.exc import ArgumentError
+
+    kind, uri = properties.get("type"), properties.get("uri", "")
+    kinds = [known.value for known in CatalogType]
+    choice = f"write one of {', '.join(kinds)}"
+    if kind is not None and kind.lower() not in kinds:
+        return "type", f'is "{kind}"', did_you_mean(kind, kinds) or choice
+    if not uri and (kind.lower() if kind else None) in _NEED_URI:
+        return "uri", "is missing", ""
+    if kind is None and not uri.startswith(_INFERRED):
+        return "type", "is missing, and the uri does not tell it", choice
+    if isinstance(error, (ImportError, NotInstalledError)):
+        return "type" if kind else "uri", f"needs a package that is not installed: {reason(error)}", ""
+    if isinstance(error, (MissingSchema, InvalidSchema, InvalidURL, ArgumentError)):
+        return "uri", f"is no address of such a catalog ({type(error).__name__})", ""
+    return None
+
+
+def _at(properties: dict[str, str]) -> str:
+    """Its server, where an error says no more than its kind."""
+    host = urlsplit(properties.get("uri", "")).hostname if limited() else None
+    return f" at {host} (property uri)" if host else ""
+
+
+def _correct(name: str, key: str) -> str:
+    (variable,) = catalog_variables(name, {key: ""})
+    return (
+        "correct PyIceberg's properties of it: the keys of its Secret in spec.catalogs or, without one, "
+        f"catalog.{name} in .pyiceberg.yaml or {variable} in the environment"
+    )

@@ -1,0 +1,73 @@
+"""Closes PyIceberg's ways to files for a process that works for others: in its own classes, since it makes them in several
+places and by several names."""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from pyiceberg.io import FileIO
+from pyiceberg.io.fsspec import FsspecFileIO
+from pyiceberg.io.pyarrow import PyArrowFileIO
+
+from backfill.iceberg.connections import require_server
+from backfill.iceberg.identity import OWN, S3_SCHEMES, needed_for_files
+from backfill.iceberg.properties import named_servers, store_problems
+from backfill.iceberg.reach import OutOfReach, require_location
+from backfill.iceberg.store_relay import relay_uri
+
+
+@cache
+def confine_file_io() -> None:
+    """Has PyIceberg open no location that :mod:`backfill.iceberg.reach` refuses, and none with properties that would give
+    away what is this process's own."""
+    begin, parse, find = FileIO.__init__, PyArrowFileIO.parse_location, FsspecFileIO._get_fs_from_uri
+    open_arrow, open_fsspec = PyArrowFileIO._initialize_fs, FsspecFileIO._get_fs
+
+    def checked_begin(self: FileIO, properties: dict[str, Any]) -> None:
+        for wrong in store_problems(properties):
+            raise OutOfReach(f"property {wrong.name} {wrong.why}")
+        begin(self, properties)
+
+    def checked_parse(location: str, properties: dict[str, Any] | None = None) -> tuple[str, str, str]:
+        scheme, netloc, path = parse(location)
+        require_location(scheme, path)
+        return scheme, netloc, path
+
+    def checked_find(self: FsspecFileIO, uri: Any, location: str = "") -> Any:
+        scheme = uri.scheme or "file"
+        require_location(scheme, location.removeprefix("file:").removeprefix("//"))
+        return find(self, uri, location)
+
+    def checked_arrow(self: PyArrowFileIO, scheme: str, netloc: str | None = None) -> Any:
+        _require_login(scheme, self.properties, arrow=True)
+        _require_servers(self.properties)
+        if scheme in S3_SCHEMES and OWN not in self.properties:
+            self.properties = {**self.properties, "s3.proxy-uri": relay_uri()}
+        return open_arrow(self, scheme, netloc)
+
+    def checked_fsspec(self: FsspecFileIO, scheme: str, hostname: str | None = None) -> Any:
+        _require_login(scheme, self.properties, arrow=False)
+        _require_servers(self.properties)
+        return open_fsspec(self, scheme, hostname)
+
+    FileIO.__init__ = checked_begin  # type: ignore[method-assign,assignment]
+    PyArrowFileIO.parse_location = staticmethod(checked_parse)  # type: ignore[method-assign]
+    FsspecFileIO._get_fs_from_uri = checked_find  # type: ignore[method-assign]
+    PyArrowFileIO._initialize_fs = checked_arrow  # type: ignore[method-assign]
+    FsspecFileIO._get_fs = checked_fsspec  # type: ignore[method-assign]
+
+
+def _require_login(scheme: str, properties: Mapping[str, Any], *, arrow: bool) -> None:
+    """Nothing of this process's identity is used for a catalog that is not its own."""
+    if OWN not in properties and (needed := needed_for_files(scheme, properties, arrow=arrow)):
+        raise OutOfReach(
+            f"files at {scheme}:// are not opened with the operator's own identity for a catalog that a Backfill names: "
+            f"add {needed} to its Secret, or set planning.runIn: Pod"
+        )
+
+
+def _require_servers(properties: Mapping[str, Any]) -> None:
+    """Object stores' clients connect by themselves: what they are pointed at is looked at before they are made."""
+    if OWN not in properties:
+        for name, server in named_servers(properties):
+            require_server(name, server)

@@ -1,0 +1,159 @@
+"""Watches over what a process that works for others connects to.
+
+It is looked at when the connection is made, after the name has been resolved: what was looked at is what is connected to,
+also after a redirect and where a name has another address each time. Sockets that are not Python's (object stores' clients,
+libpq) are not seen here: their servers are looked at beforehand (:func:`require_server`).
+"""
+
+import os
+import re
+import socket
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from ipaddress import ip_address
+from typing import Any, Final
+
+from backfill.iceberg.addresses import Address, AddressRules, Network, refused_name
+from backfill.iceberg.reach import OutOfReach
+
+_SERVER: Final = re.compile(
+    r"(?:(?P<scheme>https?|thrift)://)?(?P<host>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9.])?|\[[0-9A-Fa-f:.]+\])"
+    r"(?::(?P<port>[0-9]{1,5}))?(?:/[A-Za-z0-9._~!$&'()*+,;=:@%/-]*)?"
+)
+"""What every library reads as the same server: no user, no query, no fragment, nothing that is not ASCII."""
+_ANY_SERVER: Final = re.compile(r"[a-z0-9+.-]+://(?:[^@/?#]*@)?(?P<hosts>[^/?#]+)", re.IGNORECASE)
+_PORTS: Final = {"http": 80, "https": 443, "thrift": 9083, "postgresql": 5432}
+_PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
+_ENDPOINTS: Final = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3")
+_ELSEWHERE: Final = ("192.0.2.1", "2001:db8::1")
+"""Addresses for documentation: nothing is sent there."""
+_FIX: Final = "name another server, set planning.runIn: Pod, or have the administrator add it to --allowed-addresses"
+
+
+class _Watch:
+    """The rules of this process; None: it connects to what it likes."""
+
+    rules: AddressRules | None = None
+
+
+def watch_connections(
+    allowed: Iterable[Network],
+    refused: Iterable[str],
+    own: Iterable[Mapping[str, Any]],
+    environment: Mapping[str, str] = os.environ,
+) -> None:
+    """From now on, and for good, this process connects to no address that only the operator should reach.
+
+    Args:
+        allowed: what the administrator has opened.
+        refused: names or addresses of servers that are refused whatever address they have.
+        own: properties of catalogs that the administrator has configured; the servers they name may be anywhere.
+        environment: names proxies and endpoints, which may be anywhere, too.
+    """
+    named = [environment[name] for name in (*_PROXIES, *_ENDPOINTS) if environment.get(name)]
+    named += [str(value) for properties in own for value in properties.values()]
+    servers = frozenset(server for text in named for server in _servers(text))
+    closed = frozenset((*_own_addresses(), *(address for host in refused for address in _resolved(host))))
+    first = _Watch.rules is None
+    _Watch.rules = AddressRules(tuple(allowed), servers, closed)
+    if first:
+        sys.addaudithook(_on_event)  # before each connection, and nothing in this process can take it away
+
+
+def server_problem(text: str) -> str | None:
+    """Why a property does not name a server that every library reads alike; None: it does."""
+    found = _SERVER.fullmatch(text)
+    return None if found else "must be the address of a server, such as https://host:port/path, without user, ?, # and spaces"
+
+
+def require_server(name: str, text: str) -> None:
+    """Checks the server that a property names, where it is not Python that connects to it.
+
+    Raises:
+        OutOfReach: it is not connected to, or libraries could read it as different servers.
+    """
+    if _Watch.rules is None:
+        return
+    found = _SERVER.fullmatch(text)
+    if found is None:
+        raise OutOfReach(f"property {name} {server_problem(text)}")
+    require_host(f"property {name}", found["host"].strip("[]"), int(found["port"] or _PORTS.get(found["scheme"] or "", 443)))
+
+
+def require_host(what: str, host: str, port: int) -> None:
+    """The same for a host by itself.
+
+    Raises:
+        OutOfReach: it is not connected to.
+    """
+    rules = _Watch.rules
+    if rules is None:
+        return
+    addresses = [str(address) for address in _resolved(host)]
+    refusals = [(address, why) for address in addresses if (why := rules.refusal(address, port))]
+    if refusals:
+        address, why = refusals[0]
+        raise OutOfReach(f"{what} leads to {address}, {why}, where jobs in the operator do not connect for a Backfill; {_FIX}")
+    if not addresses and (why := refused_name(host)):
+        raise OutOfReach(f"{what} leads to {why}, where jobs in the operator do not connect for a Backfill; {_FIX}")
+
+
+def require_peer(descriptor: int) -> None:
+    """Checks the other end of a connection that a library is making, before anything is sent.
+
+    Raises:
+        OutOfReach: it is not connected to.
+    """
+    if _Watch.rules is None:
+        return
+    with socket.socket(fileno=os.dup(descriptor)) as connection:
+        try:
+            peer = connection.getpeername()
+        except OSError:
+            return  # it is not connected, and its library says why
+        _require_address(connection.family, peer)
+
+
+def _on_event(event: str, arguments: tuple[Any, ...]) -> None:
+    if event == "socket.connect":
+        connection, address = arguments
+        _require_address(connection.family, address)
+
+
+def _require_address(family: int, address: Any) -> None:
+    if family not in (socket.AF_INET, socket.AF_INET6):
+        raise OutOfReach(f"jobs in the operator connect to servers on the network only; {_FIX}")
+    host, port = address[:2]
+    rules = _Watch.rules
+    if rules is not None and (why := rules.refusal(host, port)):
+        shown = f"[{host}]" if ":" in host else host
+        raise OutOfReach(f"{shown}:{port} is {why}, where jobs in the operator do not connect for a Backfill; {_FIX}")
+
+
+def _servers(text: str) -> Iterator[tuple[Address, int]]:
+    """The servers in something that an administrator has written."""
+    found = _ANY_SERVER.match(text)
+    scheme = text.partition(":")[0].partition("+")[0].lower()
+    for each in (found["hosts"] if found else "").split(","):
+        host, _, port = each.rpartition(":") if re.search(r":\d+$", each) else (each, "", "")
+        for address in _resolved(host.strip("[]")):
+            yield address, int(port or _PORTS.get(scheme, 0))
+
+
+def _resolved(host: str) -> list[Address]:
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return []
+    return [ip_address(str(each[4][0]).partition("%")[0]) for each in found]
+
+
+def _own_addresses() -> Iterator[Address]:
+    for elsewhere in _ELSEWHERE:
+        with (
+            suppress(OSError),
+            socket.socket(socket.AF_INET6 if ":" in elsewhere else socket.AF_INET, socket.SOCK_DGRAM) as sender,
+        ):
+            sender.connect((elsewhere, 9))
+            yield ip_address(sender.getsockname()[0])

@@ -1,0 +1,82 @@
+"""What may be said of an error that a library raises.
+
+Libraries quote what a server has answered. Where this process works for others, the server may be one that whoever reads the
+message could not ask: then only the error's kind is repeated, its HTTP status, and phrases that are known.
+"""
+
+import re
+import traceback
+from collections.abc import Iterator
+from typing import Any, Final
+
+from backfill.api.errors import BackfillError, first_line
+from backfill.iceberg.reach import BadAnswer, OutOfReach, limited
+
+_PHRASES: Final = (
+    *("Connection refused", "Connection reset by peer", "No route to host", "Network is unreachable"),
+    *("Name or service not known", "database is locked"),
+    *("Temporary failure in name resolution", "could not translate host name", "Could not resolve host", "timed out", "Timeout"),
+    *("certificate verify failed", "WRONG_VERSION_NUMBER", "wrong version number", "Max retries exceeded", "Connection aborted"),
+    *("password authentication failed", "does not support SSL", "no pg_hba.conf entry", "Permission denied", "Access denied"),
+    *("No such file or directory", "Path does not exist", "does not exist", "is not installed", "not installed"),
+    *("Could not open Parquet input source", "Invalid Parquet file", "magic bytes not found"),
+)
+"""Repeated where a message has them: they say nothing but that."""
+_STORE_ERROR: Final = re.compile(r"AWS Error ([A-Z_]{1,40})(?: \(HTTP status (\d{3})\))?")
+"""How PyArrow names an error of S3; the name is one of its library's, whatever the server says."""
+_NOT_AN_ANSWER: Final = frozenset({"ValidationError", "JSONDecodeError", "UnicodeDecodeError"})
+
+
+def reason(error: Exception) -> str:
+    """Why something failed, in one line, for people."""
+    if not limited() or isinstance(error, (BackfillError, OutOfReach, BadAnswer)):
+        return first_line(error)
+    told = [type(error).__name__, *_details(error)]
+    return f"{told[0]} ({', '.join(dict.fromkeys(told[1:]))})" if told[1:] else told[0]
+
+
+def trace(error: BaseException) -> str:
+    """A traceback for the log, with messages only where they may be repeated."""
+    if not limited():
+        return "".join(traceback.format_exception(error))
+    lines = []
+    for each in reversed(list(_chain(error))):
+        lines += traceback.format_tb(each.__traceback__)
+        lines.append(f"{reason(each) if isinstance(each, Exception) else type(each).__name__}\n")
+    return "".join(lines)
+
+
+def _details(error: Exception) -> Iterator[str]:
+    for each in _chain(error):
+        if isinstance(each, (OutOfReach, BadAnswer)):
+            yield first_line(each)
+        if type(each).__name__ in _NOT_AN_ANSWER:
+            yield "the answer is not what was asked for"
+        if type(each).__name__ == "TooManyRedirects":
+            yield "the server redirects: name its final address"
+        if status := _status(each):
+            yield f"HTTP status {status}"
+        text = str(each)
+        if found := _STORE_ERROR.search(text):
+            yield f"AWS error {found[1]}"
+            if found[2]:
+                yield f"HTTP status {found[2]}"
+        yield from (phrase for phrase in _PHRASES if phrase in text)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    each: BaseException | None = error
+    while each is not None and id(each) not in seen:
+        seen.add(id(each))
+        yield each
+        each = each.__cause__ or (None if each.__suppress_context__ else each.__context__)
+
+
+def _status(error: BaseException) -> int | None:
+    response: Any = getattr(error, "response", None)
+    if isinstance(response, dict):
+        status = (response.get("ResponseMetadata") or {}).get("HTTPStatusCode")
+    else:
+        status = getattr(response, "status_code", None)
+    return status if isinstance(status, int) else None

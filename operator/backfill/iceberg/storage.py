@@ -1,0 +1,49 @@
+"""Object stores, opened with the connection properties of a catalog, as PyIceberg opens the files of its tables."""
+
+import os
+import time
+from collections.abc import Mapping
+from functools import lru_cache
+
+from pyarrow.fs import FileSystem
+from pyiceberg.io.pyarrow import PyArrowFileIO
+
+from backfill.iceberg.catalogs import catalog_properties
+from backfill.iceberg.identity import OWN
+from backfill.iceberg.reach import require_location
+
+_STORES = ("s3.", "client.", "gcs.", "adls.", "hdfs.", OWN)
+_REOPEN_SECONDS = 600.0
+"""Credentials may be replaced while a process lives on."""
+_ANY_REGION = "us-east-1"
+
+
+def open_store(scheme: str, bucket: str, catalog: str) -> FileSystem:
+    """The file system of a bucket.
+
+    Raises:
+        ValueError: there is no file system for such a URI.
+    """
+    return _opened(scheme, bucket, catalog, int(time.monotonic() // _REOPEN_SECONDS))
+
+
+def store_properties(catalog: str, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """What a catalog says of object stores, by PyIceberg's names; ``s3.endpoint`` and ``s3.region`` else from the AWS
+    variables of the environment. What is left out is found by each library in its own way, as for a pod's identity.
+    """
+    told = {name: str(value) for name, value in catalog_properties(catalog, environment).items()}
+    properties = {name: value for name, value in told.items() if name.startswith(_STORES)}
+    if endpoint := environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL"):
+        properties.setdefault("s3.endpoint", endpoint)
+    region = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")
+    if "s3.endpoint" in properties:
+        region = region or _ANY_REGION  # else AWS would be asked where the bucket is
+    if region and "client.region" not in properties:
+        properties.setdefault("s3.region", region)
+    return properties
+
+
+@lru_cache(maxsize=8)
+def _opened(scheme: str, bucket: str, catalog: str, period: int) -> FileSystem:
+    require_location(scheme, bucket)
+    return PyArrowFileIO(store_properties(catalog)).fs_by_scheme(scheme, bucket)

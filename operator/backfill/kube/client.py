@@ -1,0 +1,317 @@
+"""The API server as the controller, the commands and the tests use it: plain objects in, plain objects out."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from kubernetes.client import Configuration
+from kubernetes.config import ConfigException, list_kube_config_contexts, load_incluster_config, load_kube_config
+
+from backfill.api.errors import BackfillError
+from backfill.kube.errors import Expired, KindMissing, NotFound, error_of
+from backfill.kube.resources import CONFIG_MAP, JOB_REPORT, POD, Manifest, Resource
+from backfill.kube.throttle import Throttle
+from backfill.kube.transport import Call, OnRequest, Transport
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """Any other value of a label, or none."""
+
+    value: str
+
+
+Labels = Mapping[str, str | Not | None]
+"""Labels that objects must have; None: whatever the value."""
+
+_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_PAGE = 500
+_PAGES = {CONFIG_MAP: 20, JOB_REPORT: 20}
+"""Of kinds whose objects may be large: a mebibyte each."""
+_WATCH_SECONDS = 300
+_WATCH_SILENCE_SECONDS = 30.0
+_MOST_LOG_BYTES = 2**20
+_DRY_RUN = ("dryRun", "All")
+_STRICT = ("fieldValidation", "Strict")
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Objects, and as of when."""
+
+    items: list[Manifest]
+    resource_version: str
+
+
+class Cluster:
+    """An API server. Threads share it; every request is bounded in time and rate, and repeated where that may help.
+
+    Every method may raise a :class:`~backfill.kube.errors.ClusterError`; the docstrings name those that
+    callers have to tell apart. A repeated ``create`` whose first answer was lost ends as AlreadyExists, a repeated write
+    with a lock as ConflictError: who gets one looks at what is there.
+    """
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        *,
+        namespace: str = "default",
+        requests_per_second: float = 50.0,
+        burst: int = 100,
+        on_request: OnRequest = lambda verb, kind, status, seconds: None,
+    ):
+        self.namespace = namespace
+        """Where whoever runs this works if nothing else is said."""
+        self._transport = Transport(configuration, Throttle(requests_per_second, burst), on_request)
+
+    @classmethod
+    def from_kubeconfig(cls, path: Path | str | None = None, context: str | None = None, **options: Any) -> "Cluster":
+        """The cluster that kubectl would talk to: ``path`` defaults to KUBECONFIG, ``context`` to the current one.
+
+        Raises:
+            BackfillError: there is no such file or context.
+        """
+        configuration, file = Configuration(), str(path) if path is not None else None
+        try:
+            load_kube_config(file, context, configuration)  # type: ignore[no-untyped-call]
+            contexts, current = list_kube_config_contexts(file)  # type: ignore[no-untyped-call]
+        except (ConfigException, OSError) as error:
+            raise BackfillError(f"no cluster to talk to: {error}; set KUBECONFIG, or name a kubeconfig and a context") from error
+        chosen = next((entry for entry in contexts if entry["name"] == context), current)
+        return cls(configuration, namespace=chosen["context"].get("namespace") or "default", **options)
+
+    @classmethod
+    def in_cluster(cls, **options: Any) -> "Cluster":
+        """The cluster this pod runs in, as its service account; a rotated token is taken up.
+
+        Raises:
+            BackfillError: this is no pod, or it has no service account.
+        """
+        configuration = Configuration()
+        try:
+            load_incluster_config(configuration)  # type: ignore[no-untyped-call]
+            namespace = _NAMESPACE_FILE.read_text().strip()
+        except (ConfigException, OSError) as error:
+            raise BackfillError(f"this is no pod with a service account: {error}") from error
+        return cls(configuration, namespace=namespace, **options)
+
+    @property
+    def now(self) -> datetime:
+        """The time by the API server's clock: what it has stamped is compared with it."""
+        return self._transport.now
+
+    def get(self, resource: Resource, namespace: str | None, name: str, subresource: str = "") -> Manifest | None:
+        """One object; None where there is none."""
+        try:
+            return self._object(Call("get", resource, namespace, name, subresource))
+        except NotFound:
+            return None
+
+    def list(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        labels: Labels | None = None,
+        essence: Callable[[Manifest], Manifest] = lambda manifest: manifest,
+    ) -> Listing:
+        """All objects of a namespace, or of all namespaces, with all of the labels.
+
+        ``essence`` is what to keep of each; no more than a page of whole objects is in memory at a time.
+        """
+        items: list[Manifest] = []
+        more = ""
+        while True:
+            query = (*_selector(labels), ("limit", str(_PAGES.get(resource, _PAGE))), *((("continue", more),) if more else ()))
+            try:
+                page = self._object(Call("list", resource, namespace, query=query))
+            except Expired:
+                if not more:
+                    raise
+                items, more = [], ""  # it took too long: from the start
+                continue
+            items += map(essence, page["items"])
+            more = page["metadata"].get("continue", "")
+            if not more:
+                return Listing(items, page["metadata"]["resourceVersion"])
+
+    def create(
+        self, resource: Resource, manifest: Manifest, *, manager: str = "", dry_run: bool = False, strict: bool = True
+    ) -> Manifest:
+        """Makes an object; the namespace is the manifest's. A dry run makes none, and if ``strict`` refuses unknown fields.
+
+        Raises:
+            AlreadyExists: one of this name is there; it may be what an earlier request made whose answer was lost.
+            Denied: admission does not let it be made.
+            NamespaceEnding: nothing can be made there any more.
+        """
+        trial = ((_DRY_RUN, _STRICT) if strict else (_DRY_RUN,)) if dry_run else ()
+        query = (*((("fieldManager", manager),) if manager else ()), *trial)
+        return self._object(Call("create", resource, manifest["metadata"].get("namespace"), query=query, body=manifest))
+
+    def apply(self, resource: Resource, manifest: Manifest, *, manager: str, subresource: str = "") -> Manifest:
+        """Server-side apply: the fields of the manifest become the manager's, whoever held them.
+
+        With ``metadata.resourceVersion`` (and ``uid``) it is done only on that very version.
+
+        Raises:
+            ConflictError: it is another version.
+            NotFound: there is nothing to apply to (a subresource only; otherwise it is created).
+        """
+        metadata = manifest["metadata"]
+        return self._object(
+            Call(
+                "patch",
+                resource,
+                metadata.get("namespace"),
+                metadata["name"],
+                subresource,
+                query=(("fieldManager", manager), ("force", "true")),
+                body=manifest,
+                content_type="application/apply-patch+yaml",
+            )
+        )
+
+    def merge(
+        self, resource: Resource, namespace: str | None, name: str, change: Manifest, *, manager: str, subresource: str = ""
+    ) -> Manifest:
+        """JSON merge patch. With ``metadata.resourceVersion`` it is done only on that very version.
+
+        Raises:
+            ConflictError: it is another version.
+            NotFound: there is no such object.
+        """
+        query = (("fieldManager", manager),)
+        kind = "application/merge-patch+json"
+        return self._object(Call("patch", resource, namespace, name, subresource, query, change, kind))
+
+    def edit(
+        self, resource: Resource, namespace: str | None, name: str, operations: Sequence[Manifest], *, manager: str
+    ) -> Manifest:
+        """JSON patch.
+
+        Raises:
+            NotFound: there is no such object.
+            Refused: an operation, such as a ``test``, does not fit what is there.
+        """
+        query = (("fieldManager", manager),)
+        kind = "application/json-patch+json"
+        return self._object(Call("patch", resource, namespace, name, "", query, list(operations), kind))
+
+    def replace(self, resource: Resource, manifest: Manifest, *, manager: str = "") -> Manifest:
+        """Replaces an object; with ``metadata.resourceVersion`` only that very version.
+
+        Raises:
+            ConflictError: it is another version.
+            NotFound: there is no such object.
+        """
+        metadata = manifest["metadata"]
+        query = (("fieldManager", manager),) if manager else ()
+        return self._object(Call("update", resource, metadata.get("namespace"), metadata["name"], query=query, body=manifest))
+
+    def delete(
+        self, resource: Resource, namespace: str | None, name: str, *, uid: str = "", grace_seconds: int | None = None
+    ) -> bool:
+        """Deletes an object and, in the background, what it owns. False: there is none.
+
+        With ``uid`` only that very object: another one of the name is left alone.
+
+        Raises:
+            ConflictError: it is another object.
+        """
+        options: Manifest = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
+        options |= {"preconditions": {"uid": uid}} if uid else {}
+        options |= {"gracePeriodSeconds": grace_seconds} if grace_seconds is not None else {}
+        try:
+            self._transport.send(Call("delete", resource, namespace, name, body=options))
+        except NotFound:
+            return False
+        return True
+
+    def watch(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        resource_version: str,
+        labels: Labels | None = None,
+        seconds: int = _WATCH_SECONDS,
+    ) -> Iterator[tuple[str, Manifest]]:
+        """What happens after a version: ``ADDED``, ``MODIFIED``, ``DELETED`` or ``BOOKMARK``, with the object.
+
+        It ends after ``seconds``, and when the connection breaks: go on from the version of the last object seen.
+
+        Raises:
+            Expired: that version is too long ago; list again.
+        """
+        query = (
+            *_selector(labels),
+            ("watch", "true"),
+            ("allowWatchBookmarks", "true"),
+            ("resourceVersion", resource_version),
+            ("timeoutSeconds", str(seconds)),
+        )
+        call = Call("watch", resource, namespace, query=query, read_seconds=seconds + _WATCH_SILENCE_SECONDS)
+        for line in self._transport.lines(call):
+            event = json.loads(line)
+            if event["type"] == "ERROR":
+                status = event["object"]
+                raise error_of(status.get("code", 500), json.dumps(status).encode(), "watch", resource, call.where)
+            yield event["type"], event["object"]
+
+    def log(
+        self, namespace: str, pod: str, *, container: str = "", tail_lines: int | None = None, follow: bool = False
+    ) -> Iterator[str]:
+        """The lines of a pod's log as they come, parts of those that are very long. The last ``tail_lines`` of them are cut where
+        they have more than a megabyte together.
+
+        Raises:
+            NotFound: there is no such pod.
+            Refused: its container has not started.
+        """
+        query = (
+            *((("container", container),) if container else ()),
+            *((("tailLines", str(tail_lines)), ("limitBytes", str(_MOST_LOG_BYTES))) if tail_lines is not None else ()),
+            *((("follow", "true"),) if follow else ()),
+        )
+        for line in self._transport.lines(Call("get", POD, namespace, pod, "log", query, accept="*/*")):
+            yield line.decode(errors="replace")
+
+    def serves(self, resource: Resource) -> bool:
+        """Whether the API server knows a kind of object."""
+        group = Resource(resource.group, resource.version, plural="", namespaced=False)
+        try:
+            kinds = self._object(Call("get", group))["resources"]
+        except KindMissing:
+            return False
+        return any(kind["name"] == resource.plural for kind in kinds)
+
+    def close(self) -> None:
+        """Gives connections back."""
+        self._transport.close()
+
+    def _object(self, call: Call) -> Manifest:
+        answer: Manifest = json.loads(self._transport.send(call))
+        return answer
+
+
+def label_selector(labels: Labels) -> str:
+    """The labels as the API server wants to be asked for them."""
+    return ",".join(_requirement(name, value) for name, value in labels.items())
+
+
+def _requirement(name: str, value: str | Not | None) -> str:
+    match value:
+        case None:
+            return name
+        case Not(other):
+            return f"{name}!={other}"
+        case _:
+            return f"{name}={value}"
+
+
+def _selector(labels: Labels | None) -> tuple[tuple[str, str], ...]:
+    return (("labelSelector", label_selector(labels)),) if labels else ()

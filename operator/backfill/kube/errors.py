@@ -1,0 +1,157 @@
+"""What can go wrong at the API server.
+
+BackfillError
+└── ClusterError             the API server did not do what it was asked for; ``status`` is its answer's, 0 without one
+    ├── AlreadyExists        an object of this name is there
+    ├── Expired              a list or watch can not go on from there (410): list again
+    ├── Forbidden            a permission is missing
+    │   └── Denied           admission says no: a quota, a LimitRange, Pod Security, a policy or a webhook
+    ├── KindMissing          the API server does not know the kind of object: its definition is not installed
+    ├── NamespaceEnding      the namespace is being deleted: nothing can be made in it any more
+    ├── NotFound             the object that was to be changed is not there
+    ├── Refused              the object is not valid
+    ├── Unauthorized         the API server does not know who asks
+    └── Unreachable          there was no answer, or one that promises better for later
+        └── Faltering        the API server is there, and something that it asks has failed: as a rule an admission webhook
+
+A write that lost against another one (409) is :class:`backfill.controller.interfaces.ConflictError`.
+"""
+
+# ruff: noqa: N818 - as in the project's other errors: the names say what is wrong
+
+import json
+import re
+from http import HTTPStatus
+
+from backfill.api.errors import BackfillError, ConflictError
+from backfill.kube.resources import Resource
+
+QUOTA = "exceeded quota"
+"""In what is said of an object that a ResourceQuota has no room for."""
+_MOST_TEXT = 500
+_UNDECLARED = "field not declared in schema"
+_BY_ADMISSION = re.compile(r"denied (the )?request")
+"""Webhooks and policies choose the status that they answer with."""
+_BY_RBAC = re.compile(r'cannot \w+ (resource|path) "')
+
+
+class ClusterError(BackfillError):
+    """The API server did not do what it was asked for."""
+
+    def __init__(self, message: str, status: int = 0):
+        super().__init__(message)
+        self.status = status
+
+
+class AlreadyExists(ClusterError):
+    """An object of this name is there."""
+
+
+class Expired(ClusterError):
+    """A list or watch can not go on from where it was."""
+
+
+class Forbidden(ClusterError):
+    """A permission is missing, or see below."""
+
+
+class Denied(Forbidden):
+    """Admission says no: a quota, a LimitRange, Pod Security, a policy or a webhook. The same request may pass later."""
+
+
+class KindMissing(ClusterError):
+    """The API server does not know this kind of object."""
+
+
+class NamespaceEnding(ClusterError):
+    """The namespace is being deleted."""
+
+
+class NotFound(ClusterError):
+    """The object that was to be changed is not there."""
+
+
+class Refused(ClusterError):
+    """The object is not valid."""
+
+
+class Unauthorized(ClusterError):
+    """The API server does not know who asks."""
+
+
+class Unreachable(ClusterError):
+    """No answer, or one that promises better for later."""
+
+
+class Faltering(Unreachable):
+    """Something that the API server asks has failed, such as an admission webhook: it may pass, or need a person."""
+
+
+def error_of(status: int, body: bytes, verb: str, resource: Resource, where: str) -> ClusterError | ConflictError:
+    """The error that an answer of the API server stands for.
+
+    Args:
+        status: of the answer, 400 or more.
+        body: of the answer: a ``Status`` in JSON, or text of something in between.
+        verb: what was asked for, as RBAC names it.
+        resource: of what kind.
+        where: the object, as people know it: ``backfills/status streaming/rmi``.
+    """
+    told = _told(body)
+    said = f"can not {verb} {where}: {told.message or HTTPStatus(status).phrase}"
+    match status:
+        case HTTPStatus.CONFLICT if told.reason == "AlreadyExists":
+            return AlreadyExists(said, status)
+        case HTTPStatus.CONFLICT:
+            return ConflictError(said)
+        case HTTPStatus.NOT_FOUND if told.reason == "NotFound" and told.kind:
+            return NotFound(said, status)
+        case HTTPStatus.NOT_FOUND:
+            return KindMissing(
+                f"the API server serves no {resource.plural} of {resource.root[1:]}: install its definition", status
+            )
+        case HTTPStatus.GONE:
+            return Expired(said, status)
+        case HTTPStatus.UNAUTHORIZED:
+            return Unauthorized(f"{said}; check the credentials of the kubeconfig or service account", status)
+        case HTTPStatus.FORBIDDEN if "NamespaceTerminating" in told.causes:
+            return NamespaceEnding(said, status)
+        case _ if status == HTTPStatus.FORBIDDEN or _BY_ADMISSION.search(told.message):
+            return _forbidden(said, told.message, verb, resource, where)
+        case _ if _UNDECLARED in told.message:  # comes as 500
+            return Refused(f"{said}; the cluster's definitions are older than this program: apply those of its version", status)
+        case HTTPStatus.INTERNAL_SERVER_ERROR:
+            return Faltering(said, status)
+        case _ if status > HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS:
+            return Unreachable(said, status)
+        case _:
+            return Refused(said, status)
+
+
+class _Told:
+    """What an answer says."""
+
+    def __init__(self, message: str, reason: str = "", kind: str = "", causes: tuple[str, ...] = ()):
+        self.message = message
+        self.reason = reason
+        self.kind = kind
+        self.causes = causes
+
+
+def _told(body: bytes) -> _Told:
+    try:
+        answer = json.loads(body)
+        details = answer.get("details") or {}
+        causes = tuple(cause.get("reason", "") for cause in details.get("causes") or ())
+        return _Told(answer.get("message", ""), answer.get("reason", ""), details.get("kind", ""), causes)
+    except (ValueError, AttributeError):
+        return _Told(body[:_MOST_TEXT].decode(errors="replace").strip())
+
+
+def _forbidden(said: str, message: str, verb: str, resource: Resource, where: str) -> Forbidden:
+    """With what to grant, where it is the permission that is missing."""
+    if not _BY_RBAC.search(message):
+        return Denied(said, HTTPStatus.FORBIDDEN)
+    kind = where.partition(" ")[0]
+    advice = f'; grant it in a role: apiGroups: ["{resource.group}"], resources: ["{kind}"], verbs: ["{verb}"]'
+    return Forbidden(f"{said}{advice}", HTTPStatus.FORBIDDEN)

@@ -1,0 +1,43 @@
+"""The kinds of objects that are read and written, and where each is found at the API server."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from backfill.kube import names
+
+Manifest = dict[str, Any]
+"""An object as the API server gives it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A kind of object."""
+
+    group: str
+    """Empty for Kubernetes' core."""
+    version: str
+    plural: str
+    namespaced: bool = True
+
+    @property
+    def root(self) -> str:
+        """Where the group's version is described."""
+        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+
+    def path(self, namespace: str | None = None, name: str = "", subresource: str = "") -> str:
+        """Where one object is, all of a namespace are, or (without a namespace) all are."""
+        parts = [self.root]
+        if self.namespaced and namespace is not None:
+            parts += ["namespaces", namespace]
+        return "/".join(part for part in (*parts, self.plural, name, subresource) if part)
+
+
+BACKFILL: Final = Resource(names.GROUP, names.VERSION, names.BACKFILLS)
+SPLIT_ASSIGNMENT: Final = Resource(names.GROUP, names.VERSION, names.SPLIT_ASSIGNMENTS)
+JOB_REPORT: Final = Resource(names.GROUP, names.VERSION, names.JOB_REPORTS)
+SPARK_APPLICATION: Final = Resource("sparkoperator.k8s.io", "v1beta2", "sparkapplications")
+CONFIG_MAP: Final = Resource("", "v1", "configmaps")
+EVENT: Final = Resource("", "v1", "events")
+LEASE: Final = Resource("coordination.k8s.io", "v1", "leases")
+POD: Final = Resource("", "v1", "pods")
+SECRET: Final = Resource("", "v1", "secrets")

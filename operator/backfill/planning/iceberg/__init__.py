@@ -1,1 +1,0 @@
-"""The only part of planning that knows PyIceberg: tables pinned to a snapshot, and their files as plain columns."""

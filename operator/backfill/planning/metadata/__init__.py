@@ -1,0 +1,1 @@
+"""What planning reads of a table: snapshot, manifests, bounds, partitions, deletes."""

@@ -1,0 +1,324 @@
+"""Streams the manifests of a pinned snapshot into columns, one manifest at a time, leaving out what can not match.
+
+Manifests are pruned by their partition summaries, entries by their partition (each distinct one evaluated once), by the
+bounds of the timestamp column and, where there is a filter, by the other columns' metrics. Entries are read as PyIceberg's
+generic records and dropped at once: an entry as objects takes some ten kilobytes.
+"""
+
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+from threading import Lock
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.avro.file import AvroFile
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
+from pyiceberg.expressions.visitors import _InclusiveMetricsEvaluator
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import (
+    MANIFEST_ENTRY_SCHEMAS,
+    DataFile,
+    DataFileContent,
+    ManifestContent,
+    ManifestEntryStatus,
+    ManifestFile,
+)
+from pyiceberg.typedef import Record
+from pyiceberg.types import IntegerType, LongType, TimestampNanoType
+from pyiceberg.utils.schema_conversion import LOGICAL_FIELD_TYPE_MAPPING
+
+from backfill.api.errors import InvalidPlanInput, Problem
+from backfill.iceberg.failures import reason
+from backfill.iceberg.timestamps import GREATEST_US, LEAST_US
+from backfill.planning.files import UNKNOWN, ColumnRef, PartitionValues, SourceFiles, column_ref, timestamp_column
+from backfill.planning.metadata.deletes import DeleteIndex
+from backfill.planning.metadata.filters import in_range
+from backfill.planning.metadata.partitions import SpecReader, spec_reader
+from backfill.planning.metadata.pinning import PinnedTable
+
+LOGICAL_FIELD_TYPE_MAPPING.setdefault(("timestamp-nanos", "long"), TimestampNanoType())
+"""PyIceberg writes partitions of nanoseconds, but does not read them."""
+
+_READERS = 4
+"""Threads that read manifests: decoding holds the interpreter's lock, but waiting for the object store does not."""
+_INT_BYTES, _LONG_BYTES = 4, 8
+"""Of a bound; a file older than an int's promotion to long has the int's."""
+
+
+@dataclass
+class _Columns:
+    """Data files of one manifest."""
+
+    path: list[str] = field(default_factory=list)
+    numbers: list[tuple[int, ...]] = field(default_factory=list)
+    """File bytes, rows, lower, upper, bounded, rows without timestamp, partition, sequence number."""
+    group_starts: list[list[int] | None] = field(default_factory=list)
+    other_formats: list[str] = field(default_factory=list)
+    without_timestamp: int = 0
+
+
+_NUMBERS = 8
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """The same, as arrays."""
+
+    path: pa.StringArray
+    numbers: np.ndarray[Any, np.dtype[np.int64]]
+    group_starts: pa.ListArray
+
+
+class _Partitions:
+    """Distinct partitions of all specs, numbered as they are met: numbers differ between runs, what they stand for does not."""
+
+    def __init__(self, reader: Callable[[int], SpecReader]) -> None:
+        self._reader = reader
+        self._readers: dict[int, SpecReader] = {}
+        self._lock = Lock()
+        self._known: dict[tuple[object, ...], int] = {}
+        self.values: list[PartitionValues] = []
+        self.spec_ids: list[int] = []
+        self.may_match: list[bool] = []
+
+    def reader(self, spec_id: int) -> SpecReader:
+        if spec_id not in self._readers:
+            self._readers[spec_id] = self._reader(spec_id)
+        return self._readers[spec_id]
+
+    def number(self, spec_id: int, partition: Record) -> int:
+        key = (spec_id, *partition._data)
+        found = self._known.get(key)
+        return self._add(key, spec_id, partition) if found is None else found
+
+    def _add(self, key: tuple[object, ...], spec_id: int, partition: Record) -> int:
+        with self._lock:
+            if key not in self._known:
+                reader = self.reader(spec_id)
+                self.values.append(reader.values(partition))
+                self.spec_ids.append(spec_id)
+                self.may_match.append(reader.may_match(partition))
+                self._known[key] = len(self.values) - 1
+            return self._known[key]
+
+
+class ManifestScan:
+    """One pass over the manifests of a pinned table.
+
+    Args:
+        pinned: the table.
+        start_us, end_us: rows outside of [start, end) are not looked for.
+        on_progress: called with manifests read, manifests in all, data files met.
+    """
+
+    def __init__(
+        self, pinned: PinnedTable, start_us: int, end_us: int, on_progress: Callable[[int, int, int], None] = lambda *_: None
+    ) -> None:
+        self._pinned = pinned
+        self._range = (start_us, end_us)
+        self._progress = on_progress
+        self.column = timestamp_column(pinned.source, pinned.schema)
+        expression = And(in_range(self.column.name, self.column.ticks, start_us, end_us), pinned.row_filter)
+        read = partial(spec_reader, pinned.table.metadata, pinned.schema, expression=expression, column=self.column)
+        self._partitions = _Partitions(lambda spec_id: read(spec_id=spec_id))
+        self._metrics_may_match = _metrics_evaluator(pinned)
+        self._deletes = DeleteIndex()
+        self.without_timestamp = 0
+        """Rows of files in which, by their metrics, no row has a timestamp."""
+
+    def read(self) -> SourceFiles:
+        """All data files that can hold rows of the range.
+
+        Raises:
+            InvalidPlanInput: equality deletes, files in another format than Parquet, a manifest that can not be read.
+        """
+        manifests = self._manifests()
+        io = self._pinned.table.io
+        data = [manifest for manifest in manifests if manifest.content == ManifestContent.DATA]
+        for manifest in manifests:
+            if manifest.content == ManifestContent.DELETES:
+                self._read_deletes(io, manifest)
+        chunks: list[_Chunk] = []
+        other_formats: list[str] = []
+        met = 0
+        for done, columns in enumerate(self._in_order(io, data), start=1):
+            met += len(columns.path)
+            other_formats += columns.other_formats
+            self.without_timestamp += columns.without_timestamp
+            chunks.append(_chunk(columns))
+            self._progress(done, len(data), met)
+        self._refuse_other_formats(other_formats)
+        return self._assemble(chunks)
+
+    def _manifests(self) -> list[ManifestFile]:
+        try:
+            listed = self._pinned.snapshot.manifests(self._pinned.table.io)
+        except (OSError, ValueError) as error:
+            raise self._unreadable(str(self._pinned.snapshot.manifest_list), error) from error
+        return [m for m in listed if self._partitions.reader(m.partition_spec_id).manifest_may_match(m)]
+
+    def _in_order(self, io: FileIO, manifests: list[ManifestFile]) -> Iterator[_Columns]:
+        with ThreadPoolExecutor(_READERS) as pool:
+            yield from pool.map(partial(self._read_data, io), manifests)
+
+    def _read_data(self, io: FileIO, manifest: ManifestFile) -> _Columns:
+        columns = _Columns()
+        for entry, sequence in self._entries(io, manifest):
+            self._take(columns, entry, sequence, manifest.partition_spec_id)
+        return columns
+
+    def _take(self, columns: _Columns, entry: DataFile, sequence: int, spec_id: int) -> None:
+        values = entry._data
+        partition = self._partitions.number(spec_id, values[3])
+        if not self._partitions.may_match[partition]:
+            return
+        rows, column = values[4], self.column.field_id
+        nulls = _count(values[8], column)
+        lower, upper = self._bound(values[10]), self._bound(values[11])
+        if nulls == rows and (lower is None or upper is None):
+            columns.without_timestamp += rows
+            return
+        bounded = lower is not None and upper is not None
+        lower_us = self.column.ticks.floor_us(lower) if lower is not None else LEAST_US
+        upper_us = self.column.ticks.floor_us(upper) if upper is not None else GREATEST_US
+        if lower_us >= self._range[1] or upper_us < self._range[0] or not self._metrics_may_match(entry):
+            return
+        if str(values[2]).upper() != "PARQUET":
+            columns.other_formats.append(f"{values[1]} ({str(values[2]).lower()})")
+        columns.path.append(values[1])
+        columns.numbers.append((values[5], rows, lower_us, upper_us, bounded, nulls, partition, sequence))
+        columns.group_starts.append(_row_group_starts(values[13], values[5]))
+
+    def _bound(self, bounds: Mapping[int, bytes] | None) -> int | None:
+        value = bounds.get(self.column.field_id) if bounds else None
+        known = (_INT_BYTES, _LONG_BYTES) if isinstance(self.column.kind, (IntegerType, LongType)) else (_LONG_BYTES,)
+        return int.from_bytes(value, "little", signed=True) if value and len(value) in known else None
+
+    def _read_deletes(self, io: FileIO, manifest: ManifestFile) -> None:
+        for entry, sequence in self._entries(io, manifest):
+            partition = self._partitions.number(manifest.partition_spec_id, entry.partition)
+            if entry.content == DataFileContent.EQUALITY_DELETES:
+                self._deletes.equality.append((sequence, entry.file_path))
+            else:
+                self._deletes.add(entry._data, sequence, partition)
+
+    def _entries(self, io: FileIO, manifest: ManifestFile) -> Iterator[tuple[DataFile, int]]:
+        """Live entries with their sequence numbers, inherited from the manifest where they have none of their own."""
+        try:
+            with AvroFile[Record](io.new_input(manifest.manifest_path), MANIFEST_ENTRY_SCHEMAS[3], {2: DataFile}) as entries:
+                for entry in entries:
+                    status, _, sequence, _, file = entry._data
+                    if status != ManifestEntryStatus.DELETED:
+                        yield file, manifest.sequence_number if sequence is None else sequence
+        except (OSError, ValueError) as error:
+            raise self._unreadable(manifest.manifest_path, error) from error
+
+    def _assemble(self, chunks: list[_Chunk]) -> SourceFiles:
+        numbers = np.concatenate([np.empty((0, _NUMBERS), np.int64), *(chunk.numbers for chunk in chunks)])
+        path = pa.chunked_array([chunk.path for chunk in chunks], pa.string()).combine_chunks()
+        starts = pa.chunked_array([chunk.group_starts for chunk in chunks], pa.list_(pa.int64())).combine_chunks()
+        chunks.clear()
+        partition, sequence = numbers[:, 6].astype(np.int32), numbers[:, 7].copy()
+        self._refuse_equality_deletes(sequence)
+        deletes, delete_sets = self._deletes.assign(path, sequence, partition)
+        return SourceFiles(
+            source=self._pinned.source,
+            column=self.column,
+            kafka_columns=_kafka_columns(self._pinned),
+            mapping=self._pinned.table.name_mapping(),
+            open=partial(open_file, self._pinned.table.io),
+            path=path,
+            file_bytes=numbers[:, 0].copy(),
+            rows=numbers[:, 1].copy(),
+            lower_us=numbers[:, 2].copy(),
+            upper_us=numbers[:, 3].copy(),
+            bounded=numbers[:, 4].astype(np.bool_),
+            nulls=numbers[:, 5].copy(),
+            spec_id=np.array(self._partitions.spec_ids, np.int32)[partition],
+            partition=partition,
+            partitions=self._partitions.values,
+            group_starts=starts,
+            deletes=deletes,
+            delete_sets=delete_sets,
+        )
+
+    def _refuse_equality_deletes(self, sequences: np.ndarray[Any, np.dtype[np.int64]]) -> None:
+        oldest = int(sequences.min()) if sequences.size else GREATEST_US
+        applying = [path for sequence, path in self._deletes.equality if sequence > oldest]
+        if applying:
+            raise InvalidPlanInput(
+                Problem(
+                    f"{self._pinned.field}.table",
+                    f"table {self._pinned.source.table} has {len(applying)} equality delete files that may apply to the range, "
+                    f"such as {applying[0]}",
+                    "compact the table (rewrite_data_files with delete-file-threshold 1) and plan again on the new snapshot",
+                )
+            )
+
+    def _refuse_other_formats(self, files: list[str]) -> None:
+        if files:
+            raise InvalidPlanInput(
+                Problem(
+                    f"{self._pinned.field}.table",
+                    f"table {self._pinned.source.table} has {len(files)} files in the range that are not Parquet: {files[0]}",
+                    "rewrite them as Parquet (write.format.default=parquet, then rewrite_data_files)",
+                )
+            )
+
+    def _unreadable(self, path: str, error: Exception) -> InvalidPlanInput:
+        return InvalidPlanInput(
+            Problem(
+                f"{self._pinned.field}.table",
+                f"metadata file {path} of {self._pinned.source.table} can not be read: {reason(error)}",
+                "check the store's credentials; if the file is gone, choose a newer snapshot",
+            )
+        )
+
+
+def _kafka_columns(pinned: PinnedTable) -> tuple[ColumnRef, ...]:
+    names = (pinned.source.kafka_partition_column, pinned.source.kafka_offset_column)
+    return tuple(column_ref(pinned.schema, name) for name in names if name is not None)
+
+
+def _metrics_evaluator(pinned: PinnedTable) -> Callable[[DataFile], bool]:
+    expression: BooleanExpression = pinned.row_filter
+    if isinstance(expression, AlwaysTrue):
+        return lambda entry: bool(entry._data[4])
+    evaluator = _InclusiveMetricsEvaluator(pinned.schema, expression)
+
+    def may_match(entry: DataFile) -> bool:
+        try:
+            return bool(evaluator.eval(entry))
+        except (ValueError, TypeError, ArithmeticError, struct.error):
+            return True  # metrics written as another type, before the column had its own
+
+    return may_match
+
+
+def _row_group_starts(offsets: list[int] | None, file_bytes: int) -> list[int] | None:
+    """Where row groups begin; None where that can not be true, as some writers left it behind. Readers have to ignore that."""
+    if not offsets or offsets[-1] >= file_bytes or any(later <= earlier for earlier, later in pairwise(offsets)):
+        return None
+    return offsets
+
+
+def _count(counts: Mapping[int, int] | None, column: int) -> int:
+    return counts.get(column, UNKNOWN) if counts else UNKNOWN
+
+
+def _chunk(columns: _Columns) -> _Chunk:
+    return _Chunk(
+        pa.array(columns.path, pa.string()),
+        np.array(columns.numbers, np.int64).reshape(-1, _NUMBERS),
+        pa.array(columns.group_starts, pa.list_(pa.int64())),
+    )
+
+
+def open_file(io: FileIO, path: str) -> BinaryIO:
+    """A file of a table, to read from any place in it."""
+    return cast(BinaryIO, io.new_input(path).open())

@@ -1,0 +1,59 @@
+"""Holds the snapshots a plan reads with tags, so that the expiration of snapshots leaves them alone."""
+
+from collections.abc import Iterable
+
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import Table
+
+from backfill.api.errors import InvalidPlanInput, Problem
+from backfill.iceberg.failures import reason
+from backfill.iceberg.tables import Catalogs
+from backfill.planning.plan import SourceInput
+
+_TRIES = 5
+"""Others commit to a source table all the time; a tag conflicts with none of them, but the commit may be beaten to it."""
+
+
+def protect(source: SourceInput, tag: str, field: str) -> None:
+    """Tags the snapshot a source reads. A tag that is there already is left as it is.
+
+    Raises:
+        InvalidPlanInput: the table can not be written to.
+    """
+    table = Catalogs().load_table(source.table, field)
+    for _ in range(_TRIES):
+        if tag in table.refresh().metadata.refs:
+            return
+        try:
+            table.manage_snapshots().create_tag(source.snapshot_id, tag).commit()
+        except CommitFailedException:
+            continue
+        except Exception as error:  # catalogs raise whatever their client library raises
+            message = f"the snapshot of {source.table} can not be held with a tag: {reason(error)}"
+            fix = "give the controller write permission on the table, or set snapshot.protect to false"
+            raise InvalidPlanInput(Problem(f"{field}.snapshot.protect", message, fix)) from error
+        return
+    message = f"the snapshot of {source.table} can not be held with a tag: other commits were always faster"
+    raise InvalidPlanInput(Problem(f"{field}.snapshot.protect", message, "try again"))
+
+
+def unprotect(table_names: Iterable[str], tag_prefix: str) -> None:
+    """Removes the tags that begin so. Tables that are gone have none."""
+    for name in dict.fromkeys(table_names):
+        try:
+            table = Catalogs().load_table(name, "spec.sources")
+        except InvalidPlanInput:
+            continue
+        for _ in range(_TRIES):
+            if _without_tags(table, tag_prefix):
+                break
+
+
+def _without_tags(table: Table, prefix: str) -> bool:
+    tags = [tag for tag in table.refresh().metadata.refs if tag.startswith(prefix)]
+    try:
+        for tag in tags:
+            table.manage_snapshots().remove_tag(tag).commit()
+    except CommitFailedException:
+        return False
+    return True

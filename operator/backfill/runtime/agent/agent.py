@@ -1,0 +1,225 @@
+"""The agent: a thread in the driver that carries the controller's releases to the sources and the progress back.
+
+It decides nothing about what may be read. It ends the run when everything is committed, when it is told to stop, when
+a query failed, when nobody reads its reports any more, or, at once and without a word, when a newer attempt is at work.
+"""
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Literal
+
+from py4j.protocol import Py4JError
+
+from backfill.protocol.split_assignment import SplitAssignmentSpec, SplitAssignmentStatus
+from backfill.runtime.agent.causes import cause_of, lasting_cause
+from backfill.runtime.agent.channel import Channel
+from backfill.runtime.agent.executors import Executors
+from backfill.runtime.queries.lost_commits import LostCommits
+from backfill.runtime.queries.run import FINISHED, STOPPED, Outcome, Run, StartedQuery, failed, failed_for_good, unsupported
+from backfill.runtime.source.release_file import Release, release_path, write_release
+
+_PERIOD_SECONDS = 0.05
+_CONTROLLER_CHECK_SECONDS = 5.0
+_STEPS_TOLD_AHEAD = 4
+"""Enough that no query waits for the agent's next turn, and what has still to be read when the run is to stop."""
+CONTROLLER_GRACE_SECONDS = 30.0
+"""How long a driver goes on without a controller."""
+
+_log = logging.getLogger(__name__)
+
+
+class Agent(threading.Thread):
+    """Runs until the run is over and its last status is delivered; ``reported`` is set then."""
+
+    def __init__(
+        self,
+        run: Run,
+        channel: Channel,
+        close: Callable[[StartedQuery], None],
+        controller_grace_seconds: float = CONTROLLER_GRACE_SECONDS,
+        *,
+        executors: Executors | None = None,
+        lost_commits: LostCommits | None = None,
+    ):
+        """``close`` stops a query that has committed everything and records what it leaves open; ``executors`` are by
+        default those of the application's SparkContext."""
+        super().__init__(name="backfill-agent", daemon=True)
+        self._run = run
+        self._channel = channel
+        self._close = close
+        self._release_path = release_path(run.settings.scratch)
+        self._release: Release | None = None
+        self._closing: threading.Thread | None = None
+        self._reported: SplitAssignmentStatus | None = None
+        self._controller = _ControllerWatch(channel, controller_grace_seconds)
+        self._executors = executors or Executors()
+        self._executors_at_work = 0
+        self._lost_commits = lost_commits or LostCommits(run)
+        self.reported = threading.Event()
+
+    def run(self) -> None:
+        """One turn every period, then the last report."""
+        while not self._run.over.wait(_PERIOD_SECONDS):
+            try:
+                self._turn()
+            except Exception as error:
+                _log.exception("the agent failed")
+                self._run.end(failed(f"the agent failed: {error}"))
+        self._report()
+        self._channel.close()
+        self.reported.set()
+
+    def _turn(self) -> None:
+        spec = self._assignment()
+        if not self._run.stopping.is_set() and self._controller.gone():
+            _log.warning("nobody reads the reports any more: stopping after what is released")
+            self._run.stopping.set()
+        if spec is not None:
+            if spec.stop:
+                self._run.stopping.set()
+            self._pass_on(spec.released)
+        self._executors_at_work = self._executors.follow(spec.executor_target if spec is not None else None)
+        self._watch_queries()
+        self._report()
+
+    def _assignment(self) -> SplitAssignmentSpec | None:
+        settings, spec = self._run.settings, self._channel.assignment()
+        if spec is None or spec.plan_id != settings.plan_id or spec.attempt < settings.attempt:
+            return None
+        if spec.attempt > settings.attempt:
+            _log.error("attempt %s is at work; this is attempt %s and ends at once", spec.attempt, settings.attempt)
+            os._exit(1)
+        return spec
+
+    def _pass_on(self, released: int) -> None:
+        """Replaces the release file where there is something new. After a stop nothing is.
+
+        All sources of a query must agree on where to stop, so whatever they were told of is read to its end. That is why
+        they are told of a few steps at a time, however much is released.
+        """
+        old = self._release or Release()
+        if old.stop:
+            return
+        near = min(released, self._run.tracker.slowest + _STEPS_TOLD_AHEAD)
+        new = Release(max(near, old.released), self._run.stopping.is_set())
+        if new != self._release:
+            write_release(self._release_path, new)
+            self._release = new
+
+    def _watch_queries(self) -> None:
+        if self._closing is not None:
+            return
+        self._lost_commits.watch()
+        overdue = self._run.overdue()
+        if overdue is not None and not self._run.stopping.is_set():
+            self._run.end(unsupported(overdue))
+        elif self._ended_by_itself():
+            return
+        elif not self._run.missing() and self._run.tracker.all_reached(self._flushed):
+            self._start_closing(self._finish)
+        elif self._run.stopping.is_set() and self._run.tracker.all_reached(self._last_offset()):
+            self._start_closing(self._stop_queries)
+
+    def _ended_by_itself(self) -> bool:
+        for query in self._run.queries:
+            try:
+                if query.handle.isActive:
+                    continue
+                error = query.handle.exception()
+            except (Py4JError, OSError) as gone:
+                self._run.end(failed(f"Spark is gone: {type(gone).__name__}", gone))
+                return True
+            self._run.end(_outcome_of(query.name, error))
+            return True
+        return False
+
+    @property
+    def _flushed(self) -> int:
+        return self._run.tracker.steps + 1
+
+    def _last_offset(self) -> int:
+        """Where every query comes to rest once the sources were told to stop."""
+        released = self._release.released if self._release else 0
+        return released if released < self._run.tracker.steps else self._flushed
+
+    def _start_closing(self, close: Callable[[], None]) -> None:
+        """In a thread of its own: counting what is open may take longer than a controller waits for a heartbeat."""
+        self._closing = threading.Thread(target=self._end_by, args=(close,), name="backfill-closing", daemon=True)
+        self._closing.start()
+
+    def _end_by(self, close: Callable[[], None]) -> None:
+        """From now on nobody else looks at the queries: a run whose queries can not be closed ends here."""
+        try:
+            close()
+        except Exception as error:
+            _log.exception("the queries could not be closed")
+            self._run.end(failed(f"the queries could not be closed: {cause_of(error) or type(error).__name__}", error))
+
+    def _finish(self) -> None:
+        for query in self._run.queries:
+            self._close(query)
+        self._run.end(FINISHED)
+
+    def _stop_queries(self) -> None:
+        """A method named ``_stop`` would be called by Thread itself."""
+        for query in self._run.queries:
+            query.handle.stop()
+        self._run.end(STOPPED)
+
+    def _report(self) -> None:
+        now = datetime.now(UTC)
+        status = self._status(now)
+        old = self._reported
+        news = old is None or status.model_copy(update={"heartbeat": old.heartbeat}) != old
+        if old is not None and not news and (now - old.heartbeat).total_seconds() < self._channel.heartbeat_seconds:
+            return
+        self._channel.report(status)
+        self._reported = status
+
+    def _status(self, now: datetime) -> SplitAssignmentStatus:
+        """Until all queries are known it repeats what the attempt before reported: they have committed at least that."""
+        run, outcome = self._run, self._run.outcome
+        complete = not run.missing()
+        phase: Literal["Starting", "Running", "Finished", "Stopped", "Failed"]
+        phase = outcome.phase if outcome else "Running" if complete else "Starting"
+        return SplitAssignmentStatus(
+            attempt=run.settings.attempt,
+            phase=phase,
+            queries=run.tracker.queries if complete else run.tracker.before,
+            executors=self._executors_at_work,
+            heartbeat=now,
+            processing_seconds=run.tracker.busy_seconds,
+            max_observed_misalignment_seconds=run.tracker.misalignment_seconds,
+            reason=outcome.reason if outcome else "",
+            message=outcome.message if outcome else run.waits_for,
+        )
+
+
+def _outcome_of(query: str, error: Exception | None) -> Outcome:
+    """How a run ends one of whose queries ended by itself."""
+    if error is None:
+        return failed(f"the query {query} was stopped from outside")
+    cause = cause_of(error)
+    lasting = lasting_cause(cause)
+    return failed(f"the query {query} failed: {cause}", error) if lasting is None else failed_for_good(*lasting, error)
+
+
+class _ControllerWatch:
+    """Whether the controller has been away for longer than the grace. Looks rarely: a look takes its lock for a moment."""
+
+    def __init__(self, channel: Channel, grace_seconds: float):
+        self._channel = channel
+        self._grace = grace_seconds
+        self._looked_at = self._alive_at = time.monotonic()
+
+    def gone(self) -> bool:
+        now = time.monotonic()
+        if now - self._looked_at >= min(_CONTROLLER_CHECK_SECONDS, self._grace / 4):
+            self._looked_at = now
+            if self._channel.controller_alive():
+                self._alive_at = now
+        return now - self._alive_at > self._grace

@@ -1,0 +1,217 @@
+"""The driver's end of a SplitAssignment in a cluster.
+
+Two threads keep the agent from ever waiting for the API server. One follows the object; whatever any answer says of it
+counts as well, so a watch that has silently died costs one heartbeat. The other delivers reports: the newest one only,
+again and again until it is there. So a server that is away for minutes stops nothing: the run goes on with what is
+released, and the next report says all that happened meanwhile.
+"""
+
+import logging
+import threading
+import time
+from dataclasses import dataclass
+
+from backfill.api.backfill import API_VERSION
+from backfill.api.errors import BackfillError
+from backfill.protocol.split_assignment import DRIVER_MANAGER, SplitAssignmentSpec, SplitAssignmentStatus
+from backfill.runtime.agent.api_server import ApiError, ApiServer
+from backfill.runtime.agent.retries import Retries
+from backfill.runtime.agent.seen_assignment import SeenAssignment
+from backfill.runtime.settings import RuntimeSettings
+
+_COLLECTION = f"/apis/{API_VERSION}/namespaces/{{}}/splitassignments"
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How often, and how long. All in seconds."""
+
+    heartbeat: float = 10.0
+    """Between reports where nothing happens. A controller waits for six of them."""
+    between_reports: float = 0.2
+    """At least this long from one report to the next: what happens in between is said by the next one."""
+    first_retry: float = 0.2
+    last_retry: float = 5.0
+    """Retries come less and less often, up to this."""
+    refused_at_start: float = 30.0
+    """How long the object may be missing, or forbidden, when a driver starts: permissions take a moment to be known."""
+    patience: float = 300.0
+    """How long a driver waits for a server that is away, at its start and with its last report. Running, it waits for ever."""
+
+
+class KubernetesChannel:
+    """A channel of the runtime (see ``channel.py``). ``open`` comes first, ``close`` last."""
+
+    def __init__(self, api: ApiServer, name: str, settings: RuntimeSettings, timing: Timing = Timing()):
+        """``name`` is the SplitAssignment's."""
+        self._api, self._name, self._attempt, self._timing = api, name, settings.attempt, timing
+        self._collection = _COLLECTION.format(settings.namespace)
+        self._path = f"{self._collection}/{name}"
+        self._seen = SeenAssignment(owner_uid=settings.uid)
+        self._last_status: SplitAssignmentStatus | None = None
+        self._outbox = _Outbox()
+        self._closed = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._follow, name="backfill-assignment", daemon=True),
+            threading.Thread(target=self._deliver, name="backfill-reports", daemon=True),
+        ]
+
+    @property
+    def heartbeat_seconds(self) -> float:
+        """Rare, for every report is a write to the cluster's store."""
+        return self._timing.heartbeat
+
+    def open(self) -> None:
+        """Reads the object, waiting for a server that is away, and begins to follow it.
+
+        Raises:
+            BackfillError: it can not be read, or belongs to another Backfill.
+        """
+        self._read_first()
+        if self._seen.gone:
+            raise BackfillError(f"the SplitAssignment {self._name} belongs to another Backfill of this name")
+        self._last_status = self._seen.status
+        for thread in self._threads:
+            thread.start()
+
+    def assignment(self) -> SplitAssignmentSpec | None:
+        """The newest spec that any answer or event has told of."""
+        return self._seen.spec
+
+    def last_status(self) -> SplitAssignmentStatus | None:
+        """The status as it was when the channel was opened."""
+        return self._last_status
+
+    def report(self, status: SplitAssignmentStatus) -> None:
+        """Takes the status to be delivered, in the place of one that still waits. Returns at once."""
+        self._outbox.put(status)
+
+    def controller_alive(self) -> bool:
+        """True: an operator that is away comes back. Where the object is gone so is its Backfill, and nobody reads reports."""
+        return not self._seen.gone
+
+    def close(self) -> None:
+        """Returns when the last report is delivered, or can not be: refused for good, or no server for minutes."""
+        if not self._outbox.wait_until_empty(self._timing.patience):
+            _log.error("the last report could not be delivered within %s s", self._timing.patience)
+        self._closed.set()
+        self._outbox.close()
+
+    def _read_first(self) -> None:
+        begun, retries = time.monotonic(), self._retries("reading the SplitAssignment")
+        while True:
+            try:
+                return self._seen.take(self._api.get(self._path))
+            except ApiError as error:
+                refused = error.status in (403, 404)
+                if time.monotonic() - begun > (self._timing.refused_at_start if refused else self._timing.patience):
+                    hint = "; the driver's service account needs the Role backfill-driver" if error.status == 403 else ""
+                    raise BackfillError(f"the SplitAssignment {self._name} can not be read: {error}{hint}") from error
+                time.sleep(retries.failed(error, error.retry_after_seconds))
+
+    def _follow(self) -> None:
+        """Watches until the channel is closed or the object gone, from where the last watch ended."""
+        retries = self._retries("following the SplitAssignment")
+        version = self._seen.version
+        while not self._closed.is_set() and not self._seen.gone:
+            try:
+                if not version:
+                    self._seen.take(self._api.get(self._path))
+                    version = self._seen.version
+                for event in self._api.watch(self._collection, self._name, version):
+                    version = event.version
+                    if event.type == "DELETED":
+                        self._seen.end()
+                    elif event.type != "BOOKMARK":
+                        self._seen.take(event.manifest)
+                    retries.worked()
+                pause = self._timing.first_retry
+            except ApiError as error:
+                if error.status not in (0, 429):
+                    version = ""  # what the server has forgotten or does not understand is asked for anew
+                pause = self._failed(error, retries)
+            self._closed.wait(pause)
+
+    def _deliver(self) -> None:
+        """Delivers reports until the channel is closed, or this attempt's do not count any more."""
+        retries = self._retries("reporting")
+        while (status := self._outbox.wait_for_one()) is not None:
+            if self._seen.gone or self._newer_attempt():
+                self._outbox.close()
+                return
+            try:
+                self._send(status)
+                self._outbox.delivered(status)
+                retries.worked()
+                pause = self._timing.between_reports
+            except ApiError as error:
+                pause = self._failed(error, retries)
+            self._closed.wait(pause)
+
+    def _send(self, status: SplitAssignmentStatus) -> None:
+        """One PATCH. Where a test in it does not hold, the object is read, so that the next one is made from what it is now."""
+        try:
+            self._seen.take(self._api.patch(f"{self._path}/status", self._seen.status_patch(status), DRIVER_MANAGER))
+        except ApiError as error:
+            if error.status != 422:
+                raise
+            if error.concerns(self._name):
+                _log.error("the API server does not accept this report, it is left out: %s", error)
+                return
+            self._seen.take(self._api.get(self._path))
+            raise
+
+    def _newer_attempt(self) -> bool:
+        spec = self._seen.spec
+        return spec is not None and spec.attempt > self._attempt
+
+    def _failed(self, error: ApiError, retries: Retries) -> float:
+        """How long to wait. A starting server may not know a resource: only its word on this very object says that it is gone."""
+        if error.status == 404 and error.concerns(self._name):
+            self._seen.end()
+            return 0.0
+        return retries.failed(error, error.retry_after_seconds)
+
+    def _retries(self, what: str) -> Retries:
+        return Retries(what, self._timing.first_retry, self._timing.last_retry)
+
+
+class _Outbox:
+    """Holds the newest report until it is delivered."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._waiting: SplitAssignmentStatus | None = None
+        self._closed = False
+
+    def put(self, status: SplitAssignmentStatus) -> None:
+        """In the place of whatever waits."""
+        with self._changed:
+            self._waiting = status
+            self._changed.notify_all()
+
+    def wait_for_one(self) -> SplitAssignmentStatus | None:
+        """What waits, as soon as something does; None once it is closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._waiting is not None)
+            return None if self._closed else self._waiting
+
+    def delivered(self, status: SplitAssignmentStatus) -> None:
+        """It need not be delivered again; one that came meanwhile must."""
+        with self._changed:
+            if self._waiting is status:
+                self._waiting = None
+            self._changed.notify_all()
+
+    def wait_until_empty(self, seconds: float) -> bool:
+        """Whether nothing waits any more, or nothing will be delivered, within this time."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._closed or self._waiting is None, seconds)
+
+    def close(self) -> None:
+        """Nothing is delivered any more."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()

@@ -1,0 +1,1 @@
+"""What the program's queries have done, and what they leave open."""

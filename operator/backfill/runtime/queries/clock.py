@@ -1,0 +1,111 @@
+"""Whether what a query gives depends on when it runs: whether it compares with the clock."""
+
+from collections.abc import Iterator
+
+from py4j.java_gateway import JavaObject
+from pyspark.sql import DataFrame
+
+from backfill.runtime.queries.logical_plan import analyzed, elements, id_of, kind_of, nodes_of
+
+_CLOCKS = {
+    "CurrentBatchTimestamp": "current_timestamp()",
+    "CurrentDate": "current_date()",
+    "CurrentTime": "current_time()",
+    "CurrentTimestamp": "current_timestamp()",
+    "LocalTimestamp": "localtimestamp()",
+    "Now": "now()",
+}
+"""Spark's expressions that give the time of day, as users write them."""
+_COMPARISONS = {
+    "EqualNullSafe",
+    "EqualTo",
+    "GreaterThan",
+    "GreaterThanOrEqual",
+    "In",
+    "InSet",
+    "LessThan",
+    "LessThanOrEqual",
+}
+
+
+def comparison_with_clock(frame: DataFrame) -> str:
+    """Where a query of this frame selects, joins or groups rows by the time of day, in words; empty if nowhere.
+
+    A column that only says when a row was processed does not count. What functions of the program do cannot be seen.
+    """
+    plan = analyzed(frame)
+    jvm = frame.sparkSession._jvm
+    assert jvm is not None  # in classic PySpark
+    # Spark's own mark, below the whole plan: its text would leave out what is beyond the 25th column
+    if not plan.containsPattern(jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()):
+        return ""
+    nodes = list(nodes_of(plan))
+    timed = _columns_by_clock(nodes)
+    for node in nodes:
+        for what, expression in (*_deciding(node), *_comparisons(node)):
+            if found := _clock_in(expression, timed):
+                return f"{found} in {what}"
+    return ""
+
+
+def _columns_by_clock(nodes: list[JavaObject]) -> dict[int, str]:
+    """Columns that are computed from the time of day, by their ids."""
+    named = [each for node in nodes for each in elements(node.expressions()) if kind_of(each) == "Alias"]
+    united = [columns for node in nodes if kind_of(node) == "Union" for columns in _united(node)]
+    timed: dict[int, str] = {}
+    before = -1
+    while before < len(timed):  # one may be computed from another one
+        before = len(timed)
+        for column in named:
+            if id_of(column) not in timed and (found := _clock_in(column, timed)):
+                timed[id_of(column)] = found
+        for given, columns in united:
+            if given not in timed and (source := next((each for each in columns if each in timed), None)) is not None:
+                timed[given] = timed[source]
+    return timed
+
+
+def _united(union: JavaObject) -> Iterator[tuple[int, list[int]]]:
+    """The ids of a union's columns, each with those of its children's columns in the same place."""
+    outputs = [elements(child.output()) for child in elements(union.children())]
+    for column, *columns in zip(elements(union.output()), *outputs, strict=True):
+        yield id_of(column), [id_of(each) for each in columns]
+
+
+def _deciding(node: JavaObject) -> Iterator[tuple[str, JavaObject]]:
+    """The expressions by which a node decides which rows belong to the result, or together."""
+    match kind_of(node):
+        case "Filter":
+            yield "a filter", node.condition()
+        case "Join" if node.condition().isDefined():
+            yield "a join's condition", node.condition().get()
+        case "Aggregate":
+            yield from (("what rows are grouped by", each) for each in elements(node.groupingExpressions()))
+        case "Deduplicate" | "DeduplicateWithinWatermark":
+            yield from (("what duplicates are told by", each) for each in elements(node.keys()))
+        case "EventTimeWatermark":
+            yield "the column of a watermark", node.eventTime()
+
+
+def _comparisons(node: JavaObject) -> Iterator[tuple[str, JavaObject]]:
+    """Whatever else a node compares: in a condition of an aggregate, or for a column that says whether something is late."""
+    pending = elements(node.expressions())
+    while pending:
+        each = pending.pop()
+        if kind_of(each) in _COMPARISONS:
+            yield "a comparison", each
+        else:
+            pending += elements(each.children())
+
+
+def _clock_in(expression: JavaObject, timed: dict[int, str]) -> str:
+    pending = [expression]
+    while pending:
+        each = pending.pop()
+        kind = kind_of(each)
+        if kind in _CLOCKS:
+            return _CLOCKS[kind]
+        if kind == "AttributeReference" and id_of(each) in timed:
+            return timed[id_of(each)]
+        pending += elements(each.children())
+    return ""

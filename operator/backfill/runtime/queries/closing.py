@@ -1,0 +1,35 @@
+"""The end of a query: it has committed its flush, so it is stopped, and what it leaves open is counted."""
+
+import logging
+
+from backfill.runtime.queries.logical_plan import watermark_delay_us
+from backfill.runtime.queries.open_at_end import open_results
+from backfill.runtime.queries.result_times import shape
+from backfill.runtime.queries.run import Run, StartedQuery
+from backfill.runtime.queries.tracker import OpenResults
+
+_log = logging.getLogger(__name__)
+
+
+def close_query(query: StartedQuery, run: Run) -> None:
+    """Stops a query that has committed everything and records the results its state still holds.
+
+    Raises:
+        Py4JError, OSError: Spark is gone.
+        Exception: the query can not be stopped.
+    """
+    query.handle.stop()
+    run.tracker.record_open_results(query.name, _open_results(query, run))
+
+
+def _open_results(query: StartedQuery, run: Run) -> OpenResults:
+    """A result that can not be counted does not undo a run that has committed everything, unless Spark is gone: then the
+    next attempt can count it."""
+    try:
+        times = {output.name: output.timestamp_column for output in run.settings.outputs}
+        results, delay_us = shape(query.frame, times[query.output]), watermark_delay_us(query.frame)
+        return open_results(query.frame.sparkSession, query.checkpoint, run.settings.window, delay_us, results)
+    except Exception:
+        _log.exception("what the query %s leaves open could not be counted", query.name)
+        query.handle.exception()  # raises where Spark is gone; what is raised while it goes looks like any other error
+        return OpenResults(unknown="counting them in the query's state failed; see the driver's log")

@@ -1,0 +1,154 @@
+"""What a query leaves open when its plan has ended: results of the window that its watermark has not closed.
+
+They are counted in the query's checkpoint with Spark's own state reader, after the flush.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, StructType, TimestampNTZType, TimestampType
+
+from backfill.api.backfill import Window
+from backfill.api.quantities import to_us
+from backfill.runtime.queries.result_times import JoinedColumns, Shape, Side, WindowEdge
+from backfill.runtime.queries.tracker import OpenResults
+
+_AGGREGATIONS = {"stateStoreSave", "sessionWindowStateStoreSaveExec"}
+_JOIN = "symmetricHashJoin"
+_NOTHING_PENDING = {"dedupe", "dedupeWithinWatermark", "globalLimit"}
+"""Operators that have already given all they can for the rows read."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What one operator's state holds of the window."""
+
+    results: int
+    first_us: int | None = None
+    """The time of the earliest."""
+    end_us: int | None = None
+    """When the last of them ends, by event time; None where that is not known, or there are none."""
+
+
+class _Unknown(Exception):  # noqa: N818 - not an error: it says why nothing can be concluded
+    """Why open results cannot be counted."""
+
+
+def open_results(spark: SparkSession, checkpoint: str, window: Window, watermark_delay_us: int, results: Shape) -> OpenResults:
+    """Counts the window's results in a query's state; without a number where it cannot be told, and then with the reason.
+
+    A windowed aggregation's are its time windows, by the edge that is the result's time; of several operators all that touch
+    the window. An outer join's are rows without a partner.
+    """
+    reader = spark.newSession()
+    reader.conf.set("spark.sql.session.timeZone", "UTC")  # times without a zone are taken as UTC
+    operators = {row.operatorId: row.operatorName for row in reader.read.format("state-metadata").load(checkpoint).collect()}
+    done = _NOTHING_PENDING if results.waiting else {*_NOTHING_PENDING, _JOIN}  # an inner join gives out what it matches
+    pending = {number: name for number, name in operators.items() if name not in done}
+    try:
+        found = [_State(reader, checkpoint, number, window).count(name, results, pending) for number, name in pending.items()]
+    except _Unknown as why:
+        return OpenResults(unknown=str(why))
+    return _together(found, window, watermark_delay_us)
+
+
+def _together(found: Iterable[_Found], window: Window, watermark_delay_us: int) -> OpenResults:
+    held = [each for each in found if each.results]
+    firsts = [each.first_us for each in held if each.first_us is not None]
+    ends = [each.end_us for each in held if each.end_us is not None]
+    drain_us = max(ends, default=0) + watermark_delay_us - to_us(window.end)
+    needed = None if len(ends) < len(held) else max(drain_us, 0) / 1e6 if held else 0.0
+    return OpenResults(sum(each.results for each in held), min(firsts, default=None), needed)
+
+
+class _State:
+    """The state of one operator of a query."""
+
+    def __init__(self, spark: SparkSession, checkpoint: str, operator: int, window: Window):
+        self._reader = spark.read.format("statestore").option("operatorId", operator)
+        self._checkpoint = checkpoint
+        self._start_us, self._end_us = to_us(window.start), to_us(window.end)
+
+    def count(self, name: str, results: Shape, operators: dict[int, str]) -> _Found:
+        """How many results of the window it holds.
+
+        Raises:
+            _Unknown: that cannot be told.
+        """
+        if name == _JOIN:
+            return self._rows_without_partner(results, operators)
+        if name in _AGGREGATIONS:
+            return self._windows(results, operators)
+        raise _Unknown(f"the query keeps state of its own ({name}), whose results have no time")
+
+    def _windows(self, results: Shape, operators: dict[int, str]) -> _Found:
+        state = self._reader.load(self._checkpoint)
+        column = _time_window(state)
+        if column is None:
+            raise _Unknown("the query aggregates, and not by a time window")
+        start, end = (_micros(F.col(f"{column}.{edge}")) for edge in ("start", "end"))
+        if not results.timed:
+            return self._found(state, F.lit(True), start, end)
+        touches = (start < self._end_us) & (end >= self._start_us)
+        if len(operators) == 1 and isinstance(results.origin, WindowEdge):
+            time = start if results.origin.edge == "start" else end
+            return self._found(state, self._within(time), time, end)
+        if results.origin is None and not state.isEmpty():
+            raise _Unknown("the output's timestampColumn is neither the start nor the end of the query's time windows")
+        return self._found(state, touches, start, end)
+
+    def _rows_without_partner(self, results: Shape, operators: dict[int, str]) -> _Found:
+        if results.joins > 1:
+            raise _Unknown("the query joins several streams, and an outer join's rows may still wait for a partner")
+        origin = results.origin if len(operators) == 1 else None
+        times = origin.columns if isinstance(origin, JoinedColumns) else None
+        found = [self._waiting(side, times, timed=results.timed) for side in results.waiting]
+        firsts = [each.first_us for each in found if each.first_us is not None]
+        return _Found(sum(each.results for each in found), min(firsts, default=None))
+
+    def _waiting(self, side: Side, times: dict[Side, str] | None, *, timed: bool) -> _Found:
+        state = self._reader.option("storeName", f"{side}-keyWithIndexToValue").load(self._checkpoint)
+        rows = state.where(~F.col("value.matched"))
+        if not timed:
+            return _Found(rows.count())
+        if times is None:
+            if rows.isEmpty():
+                return _Found(0)
+            raise _Unknown("rows of an outer join still wait for a partner, and the output's timestampColumn is none of theirs")
+        if side not in times:
+            return _Found(0)  # without a partner the result has no time, and belongs to no window
+        time = _micros(F.col(f"value.`{times[side]}`"))
+        return self._found(rows, self._within(time), time, F.lit(None).cast("long"))
+
+    def _within(self, time: Column) -> Column:
+        return (time >= self._start_us) & (time < self._end_us)
+
+    @staticmethod
+    def _found(state: DataFrame, which: Column, time: Column, end: Column) -> _Found:
+        (counted,) = state.where(which).agg(F.count(F.lit(1)), F.min(time), F.max(end)).collect()
+        return _Found(*counted)
+
+
+def _micros(time: Column) -> Column:
+    return F.unix_micros(time.cast("timestamp"))
+
+
+def _time_window(state: DataFrame) -> str | None:
+    """The column that holds the time window: in the key of a windowed aggregation, in the value of a session's."""
+    for part in ("key", "value"):
+        fields = state.schema[part].dataType
+        if isinstance(fields, StructType):
+            for field in fields:
+                if _is_time_window(field.dataType):
+                    return f"{part}.`{field.name}`"
+    return None
+
+
+def _is_time_window(kind: DataType) -> bool:
+    return (
+        isinstance(kind, StructType)
+        and kind.names == ["start", "end"]
+        and all(isinstance(field.dataType, TimestampType | TimestampNTZType) for field in kind)
+    )

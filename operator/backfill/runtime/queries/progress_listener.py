@@ -1,0 +1,92 @@
+"""Spark's progress events, as committed batches. Spark reports a batch after its commit is in the checkpoint."""
+
+import json
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+from pyspark.sql import Row
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+    StreamingQueryProgress,
+)
+
+from backfill.api.quantities import to_us
+from backfill.runtime.queries.tracker import Batch
+from backfill.runtime.source.data_source import source_observed
+
+_log = logging.getLogger(__name__)
+
+
+class ProgressListener(StreamingQueryListener):
+    """Hands every committed batch to ``commit``."""
+
+    def __init__(self, commit: Callable[[Batch], None]):
+        self._commit = commit
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Queries are known from where they are started."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        """A batch was committed, or none was to be made."""
+        try:
+            batch = committed_batch(event.progress)
+            if batch is not None:
+                self._commit(batch)
+        except Exception:  # Spark drops a listener's errors; the steps are counted by reading when the next batch comes
+            _log.exception("a progress event could not be read")
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        """Nothing was committed."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        """Ends are seen on the query itself."""
+
+
+def committed_batch(progress: StreamingQueryProgress) -> Batch | None:
+    """The batch a progress event tells of; None where it read nothing of the plan."""
+    ends = _ends(progress)
+    if not ends or progress.name is None:
+        return None
+    started_us = to_us(datetime.fromisoformat(progress.timestamp))
+    durations = progress.durationMs
+    observed = _by_source(progress.observedMetrics)
+    newest = [int(row["max_us"]) for rows in observed.values() for row in rows if row["max_us"] is not None]
+    return Batch(
+        query=progress.name,
+        read_from_us=started_us + 1_000 * durations.get("latestOffset", 0),
+        ended_us=started_us + 1_000 * durations.get("triggerExecution", 0),
+        ends=ends,
+        # several frames of a source have read the same step, each all of it
+        rows={source: max(int(row["rows"]) for row in rows) for source, rows in observed.items()},
+        newest_us=max(newest, default=None),
+        late_rows=sum(operator.numRowsDroppedByWatermark for operator in progress.stateOperators),
+    )
+
+
+def _ends(progress: StreamingQueryProgress) -> dict[str, int]:
+    """The least end offset of each source: one that is read twice stands there twice."""
+    ends: dict[str, int] = {}
+    for source in progress.sources:
+        offset: dict[str, Any] | None = json.loads(source.endOffset or "null")
+        if offset is None:
+            continue
+        name, step = str(offset["source"]), int(offset["step"])
+        ends[name] = min(step, ends.get(name, step))
+    return ends
+
+
+def _by_source(observed: Mapping[str, Row]) -> dict[str, list[Row]]:
+    """What the frames of each source observed."""
+    found: dict[str, list[Row]] = defaultdict(list)
+    for name, row in observed.items():
+        source = source_observed(name)
+        if source is not None:
+            found[source].append(row)
+    return found

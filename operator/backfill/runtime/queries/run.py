@@ -1,0 +1,196 @@
+"""The run as the application, the agent and the launcher share it: which queries there are, and how it ended."""
+
+import threading
+import time
+from collections.abc import Callable, Set
+from dataclasses import dataclass
+from typing import Literal
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from backfill.api.conditions import Reason
+from backfill.api.errors import BadInput, Problem, UnsupportedProgram
+from backfill.runtime.queries.threads import application_works
+from backfill.runtime.queries.tracker import Tracker
+from backfill.runtime.settings import RuntimeSettings
+
+_IDLE_GRACE_SECONDS = 15.0
+"""How long nothing may start where all of the application's threads wait: a listener of its own could start a query."""
+_NEXT_QUERY_SECONDS = 600.0
+"""How long an application at work may take to start its next query."""
+_SILENT_SECONDS = 30.0
+"""After how long without a new query the driver says what it waits for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended."""
+
+    phase: Literal["Finished", "Stopped", "Failed"]
+    exit_status: int
+    reason: str = ""
+    message: str = ""
+    error: Exception | None = None
+    """What the application sees where it waits for its queries."""
+
+
+FINISHED = Outcome("Finished", 0)
+STOPPED = Outcome("Stopped", 0)
+
+
+def failed(message: str, error: Exception | None = None) -> Outcome:
+    """The application or Spark failed; another attempt may succeed."""
+    return Outcome("Failed", 1, "ApplicationFailed", message, error)
+
+
+def failed_for_good(reason: Reason, message: str, error: Exception) -> Outcome:
+    """The tables are not as they have to be; another attempt would end the same way."""
+    return Outcome("Failed", 2, reason, message, error)
+
+
+def unsupported(error: BadInput) -> Outcome:
+    """The program does what a backfill can not redirect; another attempt would end the same way. Not so where only a catalog
+    did not answer."""
+    if error.may_pass:
+        return failed(str(error), error)
+    return Outcome("Failed", 2, "UnsupportedProgram", str(error), error)
+
+
+@dataclass(frozen=True, slots=True)
+class StartedQuery:
+    """A query of the application that was redirected and started."""
+
+    name: str
+    output: str
+    checkpoint: str
+    """Where its checkpoint is, as Spark takes it."""
+    handle: StreamingQuery
+    frame: DataFrame
+    """What it writes, as the application defined it."""
+
+
+class Run:
+    """Shared by all threads of one driver. It ends once; the first outcome counts."""
+
+    def __init__(
+        self,
+        settings: RuntimeSettings,
+        tracker: Tracker,
+        clock: Callable[[], float] = time.monotonic,
+        application_works: Callable[[Set[int]], bool] = application_works,
+    ):
+        """``application_works`` says whether any of the application's threads, but for the given ones, is at work."""
+        self.settings = settings
+        self.tracker = tracker
+        self.over = threading.Event()
+        self.stopping = threading.Event()
+        """Set when the run is to stop after what is released: no query may start any more."""
+        self.unreplaced: list[Problem] = []
+        """What was wrong with streams that no source replaces, where only queries that are left out may read them."""
+        self._lock = threading.RLock()
+        self._queries: dict[str, StartedQuery] = {}
+        self._left_out: list[StreamingQuery] = []
+        self._outcome: Outcome | None = None
+        self._clock = clock
+        self._application_works = application_works
+        self._changed_at = clock()
+        self._waiting: set[int] = set()
+        """The application's threads that start nothing any more before the run is over."""
+
+    @property
+    def queries(self) -> tuple[StartedQuery, ...]:
+        """The queries started so far."""
+        with self._lock:
+            return tuple(self._queries.values())
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How it ended; None before."""
+        with self._lock:
+            return self._outcome
+
+    def started(self, query: StartedQuery) -> None:
+        """The application started a query."""
+        with self._lock:
+            self._queries[query.output] = query
+            self._changed_at = self._clock()
+
+    def left_out(self, query: StreamingQuery) -> None:
+        """The application started a query that is not run."""
+        with self._lock:
+            self._left_out.append(query)
+            self._changed_at = self._clock()
+
+    @property
+    def queries_left_out(self) -> tuple[StreamingQuery, ...]:
+        """The queries that the application started and that are not run."""
+        with self._lock:
+            return tuple(self._left_out)
+
+    def end(self, outcome: Outcome) -> None:
+        """The run is over. Only the first outcome counts."""
+        with self._lock:
+            if self._outcome is None:
+                self._outcome = outcome
+        self.over.set()
+
+    def refuse(self, error: BadInput) -> BadInput:
+        """Ends the run because of what the program does, even where the application catches the error; gives it back to raise."""
+        self.end(unsupported(error))
+        return error
+
+    def application_waits(self) -> None:
+        """This thread of the application waits for the end of the run, or its program has returned: it starts nothing more."""
+        with self._lock:
+            self._waiting.add(threading.get_ident())
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits, as the application does, until the run is over. False when the time was up before.
+
+        Raises:
+            Exception: what made the run fail.
+        """
+        if timeout is None:
+            self.application_waits()
+        if not self.over.wait(timeout):
+            return False
+        outcome = self.outcome
+        if outcome is not None and outcome.error is not None:
+            raise outcome.error
+        return True
+
+    def missing(self) -> list[Problem]:
+        """Outputs that no query writes and sources that no query reads, so far."""
+        with self._lock:
+            written = set(self._queries)
+        outputs = [
+            Problem("spec.outputs", f"no query of the application writes the output {output.name}", "give a query this queryName")
+            for output in self.settings.outputs
+            if output.name not in written
+        ]
+        sources = [
+            Problem("spec.sources", f"no query of the application reads the source {name}", "correct its topic or table")
+            for name in sorted(self.tracker.unread_sources)
+        ]
+        return outputs + sources
+
+    def overdue(self) -> UnsupportedProgram | None:
+        """The error for what is missing, once the application cannot be expected to start it any more: all its threads wait, or
+        nothing has followed the last query for long. Before the first query an application may prepare as long as it likes."""
+        with self._lock:
+            quiet, waiting, began = self._clock() - self._changed_at, set(self._waiting), bool(self._queries)
+        late = began and quiet >= _NEXT_QUERY_SECONDS
+        if not late and (not waiting or quiet < _IDLE_GRACE_SECONDS):
+            return None
+        problems = self.missing()
+        if not problems or not (late or not self._application_works(waiting)):
+            return None
+        return UnsupportedProgram(problems)
+
+    @property
+    def waits_for(self) -> str:
+        """What the application has still to start, where it has started nothing for a while; otherwise empty."""
+        with self._lock:
+            quiet = self._clock() - self._changed_at
+        return "; ".join(problem.message for problem in self.missing()) if quiet >= _SILENT_SECONDS else ""

@@ -1,0 +1,231 @@
+"""What the queries of one driver have committed, and how far ahead of the global watermark they really read. No Spark here."""
+
+import logging
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from backfill.api.quantities import from_us
+from backfill.planning.plan import PlanHeader
+from backfill.protocol.split_assignment import QueryProgress, SourceProgress, SplitAssignmentStatus
+
+_log = logging.getLogger(__name__)
+
+RowCounter = Callable[[str, int], int]
+"""Counts the rows that one step of one source gives, by reading it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One committed micro-batch, as its query reported it."""
+
+    query: str
+    read_from_us: int
+    """When its offsets were known: it read nothing before."""
+    ended_us: int
+    ends: Mapping[str, int]
+    """For each source, the offset up to which it read."""
+    rows: Mapping[str, int]
+    """For each source, the rows really read."""
+    newest_us: int | None = None
+    """The greatest timestamp really read."""
+    late_rows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OpenResults:
+    """What a query's state holds of the window after its flush."""
+
+    count: int | None = None
+    """How many results; None where that is unknown."""
+    first_us: int | None = None
+    """The time of the earliest."""
+    needed_drain_seconds: float | None = None
+    """A drain longer than this would have closed them; None where that is unknown."""
+    unknown: str = ""
+    """Why the number is unknown."""
+
+
+@dataclass(slots=True)
+class _Query:
+    name: str
+    output: str
+    sources: dict[str, SourceProgress]
+    late_rows: int
+    by_clock: str = ""
+    open_results: OpenResults = OpenResults()
+
+    def progress(self) -> QueryProgress:
+        found = self.open_results
+        return QueryProgress(
+            name=self.name,
+            output=self.output,
+            sources=tuple(self.sources.values()),
+            late_rows=self.late_rows,
+            open_at_end=found.count,
+            open_from=None if found.first_us is None else from_us(found.first_us),
+            needed_drain_seconds=found.needed_drain_seconds,
+            open_unknown=found.unknown,
+            by_clock=self.by_clock,
+        )
+
+
+@dataclass(slots=True)
+class _Watermarks:
+    """The global watermark over time, as far as this driver knew it."""
+
+    times_us: list[int] = field(default_factory=list)
+    values_us: list[int] = field(default_factory=list)
+
+    def set(self, at_us: int, value_us: int) -> None:
+        if not self.values_us or value_us != self.values_us[-1]:
+            self.times_us.append(at_us)
+            self.values_us.append(value_us)
+
+    def at(self, time_us: int) -> int:
+        return self.values_us[max(bisect_right(self.times_us, time_us) - 1, 0)]
+
+
+class Tracker:
+    """Counts committed batches. A batch reported twice counts once; steps whose report was lost are counted by reading."""
+
+    def __init__(
+        self,
+        header: PlanHeader,
+        sources: Iterable[str],
+        count_rows: RowCounter,
+        clock_us: Callable[[], int],
+        before: SplitAssignmentStatus | None = None,
+    ):
+        """``before`` is what an earlier attempt on the same checkpoints reported last."""
+        self._header = header
+        self._unread = set(sources)
+        self._count_rows = count_rows
+        self._clock_us = clock_us
+        self.before = before.queries if before else ()
+        self._before = {query.output: query for query in self.before}
+        self._queries: dict[str, _Query] = {}
+        self._watermarks = _Watermarks()
+        self._note_watermark()
+        self._busy_until_us = 0
+        self._busy_us = 0
+        self._misalignment_seconds = before.max_observed_misalignment_seconds if before else None
+        self._lock = threading.Lock()
+
+    def add(self, name: str, output: str, committed: Mapping[str, int], by_clock: str = "") -> None:
+        """A query begins, ``committed`` steps into its sources by its checkpoint; ``by_clock`` says where it compares with the
+        time of day.
+
+        Rows that no earlier attempt has reported are counted by reading; late rows can not be.
+        """
+        before = self._before.pop(output, None)
+        known = {source.name: source for source in before.sources} if before else {}
+        sources = {source: self._recount(known.get(source), source, steps) for source, steps in committed.items()}
+        with self._lock:
+            self._queries[name] = _Query(name, output, sources, before.late_rows if before else 0, by_clock)
+            self._unread -= set(committed)
+            self._note_watermark()
+
+    def commit(self, batch: Batch) -> None:
+        """A query committed a micro-batch."""
+        with self._lock:
+            query = self._queries.get(batch.query)
+            if query is None or all(batch.ends[name] <= source.committed for name, source in query.sources.items()):
+                return
+            if batch.newest_us is not None:
+                ahead_us = batch.newest_us - self._watermarks.at(batch.read_from_us)
+                self._misalignment_seconds = max(self._misalignment_seconds or 0.0, ahead_us / 1e6)
+            for name, source in query.sources.items():
+                query.sources[name] = self._advance(source, batch.ends[name], batch.rows.get(name, 0))
+            query.late_rows += batch.late_rows
+            self._busy_us += max(batch.ended_us - max(batch.read_from_us, self._busy_until_us), 0)
+            self._busy_until_us = max(self._busy_until_us, batch.ended_us)
+            self._note_watermark()
+
+    def catch_up(self, name: str, committed: int) -> None:
+        """A query has committed so many steps by its checkpoint, whatever it has reported.
+
+        The rows of the others are counted by reading; late rows can not be.
+        """
+        with self._lock:
+            query = self._queries[name]
+            known = {source: progress for source, progress in query.sources.items() if progress.committed < committed}
+        found = {source: self._recount(progress, source, committed) for source, progress in known.items()}
+        with self._lock:
+            for source, progress in found.items():
+                if query.sources[source] == known[source]:  # else it was reported meanwhile
+                    _log.warning("the query %s has committed %s steps of %s without a report", name, committed, source)
+                    query.sources[source] = progress
+            self._note_watermark()
+
+    def record_open_results(self, query: str, found: OpenResults) -> None:
+        """What a query's state held after its flush."""
+        with self._lock:
+            self._queries[query].open_results = found
+
+    def all_reached(self, step: int) -> bool:
+        """Whether every query has committed every source up to this offset."""
+        with self._lock:
+            return all(source.committed >= step for query in self._queries.values() for source in query.sources.values())
+
+    @property
+    def slowest(self) -> int:
+        """The steps that every query has committed of every source; zero before the first query."""
+        with self._lock:
+            committed = (source.committed for query in self._queries.values() for source in query.sources.values())
+            return min(committed, default=0)
+
+    @property
+    def steps(self) -> int:
+        """Steps of the plan."""
+        return self._header.steps
+
+    @property
+    def unread_sources(self) -> set[str]:
+        """Sources that no query reads yet."""
+        with self._lock:
+            return set(self._unread)
+
+    @property
+    def queries(self) -> tuple[QueryProgress, ...]:
+        """Every query, in the order in which they began."""
+        with self._lock:
+            return tuple(query.progress() for query in self._queries.values())
+
+    @property
+    def busy_seconds(self) -> float:
+        """Time in which at least one query was at work on a batch; waiting for a release is not work."""
+        with self._lock:
+            return self._busy_us / 1e6
+
+    @property
+    def misalignment_seconds(self) -> float | None:
+        """The furthest any row read was ahead of the global watermark when its batch began, in this attempt and those
+        before it; null before the first row."""
+        with self._lock:
+            return self._misalignment_seconds
+
+    def _recount(self, known: SourceProgress | None, source: str, committed: int) -> SourceProgress:
+        """The checkpoint is the truth about steps; the report about rows, as long as it is not ahead of the checkpoint."""
+        start = known if known and known.committed <= committed else SourceProgress(name=source)
+        missing = range(start.committed, min(committed, self._header.steps))
+        rows = start.rows + sum(self._count_rows(source, step) for step in missing)
+        return SourceProgress(name=source, committed=committed, rows=rows)
+
+    def _advance(self, source: SourceProgress, end: int, rows: int) -> SourceProgress:
+        unreported = range(source.committed, min(end - 1, self._header.steps))
+        lost = sum(self._count_rows(source.name, step) for step in unreported)
+        return SourceProgress(name=source.name, committed=end, rows=source.rows + lost + rows)
+
+    def _note_watermark(self) -> None:
+        """Called with the lock held. A source that nobody reads yet holds the watermark; a finished one does not."""
+        starts = self._header.step_starts_us
+        running = (source for query in self._queries.values() for source in query.sources.values())
+        expected = [source for query in self._before.values() for source in query.sources]
+        committed = [source.committed for source in (*running, *expected)]
+        if self._unread - {source.name for source in expected}:
+            committed.append(0)
+        unfinished = [starts[step] for step in committed if step < len(starts)]
+        if unfinished:
+            self._watermarks.set(self._clock_us(), min(unfinished))

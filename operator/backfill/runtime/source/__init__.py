@@ -1,0 +1,1 @@
+"""The data source: from a step's splits to rows."""

@@ -1,0 +1,240 @@
+"""The Iceberg source: a Python data source of Spark whose offset is the number of steps read.
+
+A micro-batch is exactly one step, so a batch that is run again reads the same rows. What may be read is in the release
+file that the agent keeps; tables, splits and bounds are in the plan. The driver plans each source in a process of its own.
+"""
+
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from itertools import count
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadLimit
+from pyspark.sql.types import StructField, StructType
+
+from backfill.api.backfill import OrderingPolicy
+from backfill.api.errors import PlanCorrupt, RunFailed
+from backfill.planning.plan import PlanHeader, SourceInput, Split, read_header, read_splits
+from backfill.planning.workspace import Workspace
+from backfill.runtime.settings import RuntimeSettings
+from backfill.runtime.source.long_lived import exempt_from_collection
+from backfill.runtime.source.packing import pack_by_bytes, pack_by_kafka_partition
+from backfill.runtime.source.record_columns import RECORD_COLUMNS, RecordColumns
+from backfill.runtime.source.release_file import read_release, release_path
+from backfill.runtime.source.table import SourceTable, load_source_table
+from backfill.runtime.source.timestamp_columns import column_of, microseconds
+from backfill.runtime.source.used_columns import read_used_columns, used_columns_path
+
+_OBSERVED_PREFIX = "backfill.source."
+_frames = count()
+
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FORMAT = "backfill_source"
+_POLL_SECONDS = 0.02
+
+
+class BackfillSource(DataSource):
+    """One source of a plan. Options: ``source`` (its name), ``scratch`` (the driver's directory with what is released and
+    used), and ``topic`` where rows are to have what Kafka adds (:mod:`backfill.runtime.source.record_columns`)."""
+
+    plan: ClassVar[Workspace]
+    """The plan's directory, in the class that :func:`register_source` makes."""
+    tables: ClassVar[Mapping[str, SourceTable]] = {}
+    """The plan's tables by source, as well."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return FORMAT
+
+    def streamReader(self, schema: StructType) -> "StepReader":
+        """Reads the plan's steps. ``schema`` is the table's, as :func:`source_frame` gives it."""
+        options = self.options
+        return StepReader(self.tables[options["source"]], self.plan, options["scratch"], schema, options.get("topic"))
+
+
+@dataclass(frozen=True)
+class StepPartition(InputPartition):
+    """What one task reads of a step."""
+
+    table: SourceTable
+    splits: tuple[Split, ...]
+    target: "pa.Schema"
+    by_offset: bool
+    """Sort rows by Kafka partition and offset."""
+    columns: frozenset[str] | None = None
+    """The columns that matter; None is all."""
+    record: RecordColumns | None = None
+    """What Kafka would have added, if it is asked for."""
+
+
+class StepReader(DataSourceStreamReader):
+    """Gives one step after the other as they are released, and after the last one an empty one, the flush, in which the
+    last step's watermark takes effect."""
+
+    def __init__(self, table: SourceTable, plan: Workspace, scratch: str, schema: StructType, topic: str | None):
+        self._table = table
+        self._source = table.source.name
+        self._plan = plan
+        self._release_file = release_path(scratch)
+        self._columns_file = used_columns_path(scratch, self._source)
+        self._schema = schema
+        self._topic = topic
+
+    def initialOffset(self) -> dict[str, Any]:
+        """No step is read."""
+        return self._offset(0)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """The offset after the next step as soon as it is released; ``start`` when nothing more will be.
+
+        It waits here instead of answering that there is no news: else a release could arrive between the questions to two
+        sources of one query, and its batch would have them at different steps.
+
+        Raises:
+            RunFailed: the driver that asked is gone; nobody else would end this process.
+        """
+        driver = os.getppid()
+        step, steps = self._step(start), self._header.steps
+        while step <= steps:
+            release = read_release(self._release_file)
+            if release.released >= min(step + 1, steps):
+                return self._offset(step + 1)
+            if release.stop:
+                break
+            if os.getppid() != driver:
+                raise RunFailed(f"the driver has gone while {self._source} waited for a release")
+            time.sleep(_POLL_SECONDS)
+        return start
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The tasks of the step between two offsets; none for the flush and for steps without rows of this source."""
+        step, next_step = self._step(start), self._step(end)
+        if step in (next_step, self._header.steps):
+            return []
+        if next_step != step + 1:
+            raise PlanCorrupt(f"a batch of {self._source} from step {step} to {next_step}: a batch is one step, never more")
+        splits, tasks = read_splits(self._plan, step, self._source), self._header.inputs.parallelism
+        strict = self._header.inputs.policy is OrderingPolicy.STRICT
+        columns = read_used_columns(self._columns_file)
+        packed = pack_by_kafka_partition(splits, tasks) if strict else pack_by_bytes(splits, tasks)
+        return [
+            StepPartition(self._table, part, self._target, strict, columns, self._record_columns(step, task))
+            for task, part in enumerate(packed)
+        ]
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        """The rows of a task, as Arrow batches."""
+        from backfill.runtime.source.reading import read_in_offset_order, read_split
+
+        assert isinstance(partition, StepPartition)
+        exempt_from_collection(FORMAT)
+        table, splits, target, columns = partition.table, partition.splits, partition.target, partition.columns
+        if partition.by_offset:
+            rows = read_in_offset_order(table, splits, target, columns)
+        else:
+            rows = (batch for split in splits for batch in read_split(table, split, target, columns))
+        return rows if partition.record is None else partition.record.added_to(rows)
+
+    def _record_columns(self, step: int, task: int) -> RecordColumns | None:
+        return None if self._topic is None else RecordColumns.of(self._topic, step, task)
+
+    def _offset(self, step: int) -> dict[str, Any]:
+        return {"source": self._source, "step": step}
+
+    def _step(self, offset: dict[str, Any]) -> int:
+        if offset["source"] != self._source:
+            raise PlanCorrupt(
+                f"the checkpoint has the source {offset['source']} where the application now reads {self._source}: "
+                "its sources were in another order before"
+            )
+        return int(offset["step"])
+
+    @cached_property
+    def _header(self) -> PlanHeader:
+        return read_header(self._plan)
+
+    @cached_property
+    def _target(self) -> "pa.Schema":
+        columns = [field for field in self._schema if self._topic is None or field.name not in RECORD_COLUMNS]
+        return to_arrow_schema(StructType(columns), timezone="UTC")
+
+
+def register_source(spark: SparkSession, settings: RuntimeSettings) -> None:
+    """Makes the format known to a session, for the plan of these settings.
+
+    Raises:
+        InvalidPlanInput: a table is gone, is another one, or has lost the snapshot.
+    """
+    # Spark pickles a class that is in no module with all it has. Options would be printed in query plans, and how to open a
+    # table's files may hold credentials; and so the sources' processes need neither PyIceberg nor its catalogs.
+    plan = settings.plan_workspace
+    spark.dataSource.register(type("PlannedSource", (BackfillSource,), {"plan": plan, "tables": _tables(plan)}))
+
+
+def source_frame(spark: SparkSession, settings: RuntimeSettings, source: str, topic: str | None = None) -> DataFrame:
+    """A source of the plan as a streaming DataFrame with all columns of its table; with ``topic``, also what Kafka adds.
+
+    Timestamps without a time zone are moments in UTC, so that they can be event times; with ``topic`` they stay as they
+    are, since a record's text does not say a zone that the table does not have.
+
+    What a batch really read of it comes with the query's progress, as the observed metrics ``rows``, ``min_us`` and
+    ``max_us`` (arrival time).
+
+    Raises:
+        InvalidPlanInput: the table is gone, is another one, has lost the snapshot, or has columns Spark can not represent.
+    """
+    register_source(spark, settings)
+    table = _tables(settings.plan_workspace)[source]
+    schema = _schema(table, moments=topic is None)
+    options = {"source": source, "scratch": settings.scratch}
+    if topic is not None:
+        options["topic"] = topic
+        schema = StructType([*schema, *(StructField(name, kind) for name, kind in RECORD_COLUMNS.items())])
+    frame = spark.readStream.format(FORMAT).schema(schema).options(**options).load()
+    return frame.observe(observed_name(source), F.count(F.lit(1)).alias("rows"), *_observed_times(frame, table.source))
+
+
+@cache
+def _tables(plan: Workspace) -> dict[str, SourceTable]:
+    return {source.name: load_source_table(source) for source in read_header(plan).inputs.sources}
+
+
+def _schema(table: SourceTable, *, moments: bool) -> StructType:
+    from pyiceberg.schema import Schema
+
+    from backfill.runtime.source.schemas import spark_schema, with_moments
+
+    schema = spark_schema(Schema.model_validate_json(table.schema_json), table.source.table)
+    return with_moments(schema) if moments else schema
+
+
+def _observed_times(frame: DataFrame, source: SourceInput) -> list[Column]:
+    arrived, kind = column_of(frame, source.timestamp_column)
+    return [
+        microseconds(F.min(arrived), kind, source.timestamp_unit).alias("min_us"),
+        microseconds(F.max(arrived), kind, source.timestamp_unit).alias("max_us"),
+    ]
+
+
+def observed_name(source: str) -> str:
+    """A name for what one frame of a source observes of what was really read: ``rows``, ``min_us`` and ``max_us``.
+
+    No two frames have the same one, for Spark refuses a query in which they meet.
+    """
+    return f"{_OBSERVED_PREFIX}{next(_frames)}.{source}"
+
+
+def source_observed(name: str) -> str | None:
+    """The source of which a metric tells; None for a metric of the program's own."""
+    return name.removeprefix(_OBSERVED_PREFIX).partition(".")[2] if name.startswith(_OBSERVED_PREFIX) else None

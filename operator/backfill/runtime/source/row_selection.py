@@ -1,0 +1,171 @@
+"""Which rows of a file a split reads: those that are not deleted, in its time slice, in its offsets, and wanted by the filter."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.expressions.visitors import bind, extract_field_ids, translate_column_names
+from pyiceberg.io.pyarrow import expression_to_pyarrow, schema_to_pyarrow
+from pyiceberg.schema import Schema, prune_columns
+from pyiceberg.types import FixedType, IcebergType, NestedField, StructType, UUIDType
+
+from backfill.iceberg.timestamps import ticks_of
+from backfill.iceberg.written import Columns
+from backfill.planning.plan import OffsetRange, Split
+from backfill.runtime.source.projection import Projection
+from backfill.runtime.source.table import OpenTable
+
+Positions = npt.NDArray[np.int64]
+Condition = Callable[[Mapping[int, pa.Array]], pa.Array]
+"""Says for each row, by the columns that are looked at, whether it is read; null counts as no."""
+_ROW = "row"
+_UUID_BYTES = 16
+
+
+class RowSelection:
+    """Picks the rows of one split from batches of its file, as they are written there.
+
+    Rows are judged by what they are in the table: whatever a file calls a column, in whatever unit or width it has it, and also
+    where it does not have it.
+    """
+
+    def __init__(self, table: OpenTable, split: Split, columns: Columns, constants: Mapping[int, Any], deleted: Positions | None):
+        """``columns`` are those of the file, ``constants`` the values of columns that it may lack,
+        ``deleted`` the sorted positions of deleted rows in the file."""
+        self._deleted = deleted
+        self._ids: set[int] = set()
+        self._conditions = [*self._time_slice(table, split), *self._offsets(table, split.offsets)]
+        self._filter = self._row_filter(table)
+        looked_at = prune_columns(table.schema, self._ids, select_full_types=True)
+        self.fields: tuple[NestedField, ...] = looked_at.fields
+        """What is looked at: columns of the table, of structs only some fields."""
+        self._project = Projection(self.fields, schema_to_pyarrow(looked_at, include_field_ids=False), columns, constants)
+        self._paths = {field_id: path_of(looked_at.as_struct(), field_id) or [] for field_id in self._ids}
+
+    @property
+    def field_ids(self) -> set[int]:
+        """The top-level columns that are looked at."""
+        return {field.field_id for field in self.fields}
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether no row can be left out."""
+        return self._deleted is None and not self._conditions and self._filter is None
+
+    def __call__(self, batch: pa.RecordBatch, position: int) -> pa.RecordBatch:
+        """The rows of a batch that are read. ``position`` is the place of its first row in the file."""
+        columns = self._columns(batch)
+        masks = [condition(columns) for condition in self._conditions]
+        if self._deleted is not None:
+            masks.append(_kept(self._deleted, position, batch.num_rows))
+        if self._filter is not None:
+            masks.append(_matching(columns, batch.num_rows, self._filter))
+        if not masks:
+            return batch
+        mask = reduce(pc.and_, masks)
+        return batch if mask.true_count == batch.num_rows else batch.filter(mask)
+
+    def _columns(self, batch: pa.RecordBatch) -> dict[int, pa.Array]:
+        rows = self._project(batch)
+        return {field_id: column_at(rows, path) for field_id, path in self._paths.items()}
+
+    def _time_slice(self, table: OpenTable, split: Split) -> list[Condition]:
+        if split.slice_start_us is None or split.slice_end_us is None:
+            return []
+        source = table.source
+        ticks, arrival = ticks_of(source.timestamp_type, source.timestamp_unit), source.timestamp_field_id
+        start, end = ticks.first_at(split.slice_start_us), ticks.first_at(split.slice_end_us)
+        self._ids.add(arrival)
+        return [lambda columns: _between(columns[arrival].cast(pa.int64()), start, end)]
+
+    def _offsets(self, table: OpenTable, ranges: Sequence[OffsetRange]) -> list[Condition]:
+        if not ranges:
+            return []
+        partition, offset = kafka_field_ids(table)
+        self._ids |= {partition, offset}
+
+        def inside(columns: Mapping[int, pa.Array]) -> pa.Array:
+            partitions, offsets = columns[partition].cast(pa.int64()), columns[offset].cast(pa.int64())
+            masks = [pc.and_(pc.equal(partitions, each.partition), _between(offsets, each.start, each.end)) for each in ranges]
+            return reduce(pc.or_, masks)
+
+        return [inside]
+
+    def _row_filter(self, table: OpenTable) -> pc.Expression | None:
+        if table.row_filter == AlwaysTrue():
+            return None
+        used = extract_field_ids(table.row_filter)
+        self._ids |= used
+        # The expression's columns are called by their ids: names may have dots, which would be taken for paths.
+        flat = Schema(*(NestedField(each, _flat_name(each), _compared(table.schema.find_type(each))) for each in used))
+        return expression_to_pyarrow(bind(flat, translate_column_names(table.row_filter, flat), case_sensitive=True), flat)
+
+
+def _compared(kind: IcebergType) -> IcebergType:
+    """What values of a type are compared as: PyArrow compares no UUIDs, but their bytes."""
+    return FixedType(_UUID_BYTES) if isinstance(kind, UUIDType) else kind
+
+
+def _comparable(array: pa.Array) -> pa.Array:
+    return array.storage if isinstance(array, pa.UuidArray) else array
+
+
+def _flat_name(field_id: int) -> str:
+    return f"_{field_id}"
+
+
+def _matching(columns: Mapping[int, pa.Array], rows: int, condition: pc.Expression) -> pa.Array:
+    """For which rows a condition is true."""
+    flat = pa.table(
+        {_ROW: np.arange(rows), **{_flat_name(field_id): _comparable(column) for field_id, column in columns.items()}}
+    )
+    mask = np.zeros(rows, np.bool_)
+    mask[flat.filter(condition)[_ROW].to_numpy()] = True
+    return pa.array(mask)
+
+
+def kafka_field_ids(table: OpenTable) -> tuple[int, int]:
+    """The field ids of the columns with a row's Kafka partition and offset."""
+    source = table.source
+    if source.kafka_partition_column is None or source.kafka_offset_column is None:
+        raise ValueError(f"the plan has offsets for {source.name}, but not the columns they are in")
+    partition, offset = (table.schema.find_field(name) for name in (source.kafka_partition_column, source.kafka_offset_column))
+    return partition.field_id, offset.field_id
+
+
+def path_of(struct: StructType, field_id: int) -> list[str] | None:
+    """The names that lead to a field through structs; None if it is not there."""
+    for field in struct.fields:
+        if field.field_id == field_id:
+            return [field.name]
+        below = path_of(field.field_type, field_id) if isinstance(field.field_type, StructType) else None
+        if below is not None:
+            return [field.name, *below]
+    return None
+
+
+def column_at(batch: pa.RecordBatch, path: list[str]) -> pa.Array:
+    """The column at a path of names; null where a struct above it is."""
+    column = batch.column(path[0])
+    return pc.struct_field(column, path[1:]) if len(path) > 1 else column
+
+
+def _between(values: pa.Array, start: int, end: int) -> pa.Array:
+    """Whether start <= value < end, for bounds of any size."""
+    least, greatest = -(2**63), 2**63 - 1
+    if start > greatest or end <= least:
+        return pa.repeat(pa.scalar(False), len(values))
+    above = pc.greater_equal(values, max(start, least))
+    return above if end > greatest else pc.and_(above, pc.less(values, end))
+
+
+def _kept(deleted: Positions, position: int, rows: int) -> pa.Array:
+    first, last = np.searchsorted(deleted, [position, position + rows])
+    mask = np.ones(rows, np.bool_)
+    mask[deleted[first:last] - position] = False
+    return pa.array(mask)

@@ -1,0 +1,102 @@
+"""A source's table as its plan pinned it: loaded in the driver, handed to tasks, opened there without a catalog.
+
+Loading PyIceberg takes half a second; only those who load or open a table do.
+"""
+
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING
+
+from backfill.api.errors import BackfillError, InvalidPlanInput
+from backfill.planning.plan import SourceInput
+
+if TYPE_CHECKING:
+    from pyiceberg.expressions import BooleanExpression
+    from pyiceberg.io import FileIO
+    from pyiceberg.schema import Schema
+    from pyiceberg.table import Table
+    from pyiceberg.table.name_mapping import NameMapping
+
+
+@dataclass(frozen=True)
+class SourceTable:
+    """What a task needs to read files of a table; small, hashable and picklable."""
+
+    source: SourceInput
+    """The source as planned."""
+    schema_json: str
+    """The schema rows are read in: the one that the plan pinned."""
+    name_mapping_json: str | None
+    """Names of columns for files without field ids."""
+    location: str
+    """The table's location."""
+    io_properties: tuple[tuple[str, str], ...] = field(repr=False)
+    """How its files are opened. May hold credentials, so it is only ever handed to tasks and never printed."""
+
+    def open(self) -> "OpenTable":
+        """Opens it for reading files; within a process only once."""
+        return _open(self)
+
+
+@dataclass(frozen=True, eq=False)
+class OpenTable:
+    """A table whose files can be read in this process."""
+
+    source: SourceInput
+    schema: "Schema"
+    name_mapping: "NameMapping | None"
+    io: "FileIO"
+    row_filter: "BooleanExpression"
+    """The source's filter, bound to the schema."""
+
+
+def load_source_table(source: SourceInput) -> SourceTable:
+    """Loads a source's table from its catalog, which PyIceberg's own configuration names.
+
+    Raises:
+        InvalidPlanInput: the catalog or table can not be loaded, or is no longer what was planned.
+        BackfillError: the catalog does not answer.
+    """
+    try:
+        table = _load(source)
+    except InvalidPlanInput as error:
+        if error.may_pass:  # only the kind of an error is told from where sources run
+            raise BackfillError(str(error)) from error
+        raise
+    return SourceTable(
+        source=source,
+        schema_json=table.schemas()[source.schema_id].model_dump_json(),
+        name_mapping_json=table.properties.get("schema.name-mapping.default"),
+        location=table.location(),
+        io_properties=tuple(sorted((key, str(value)) for key, value in table.io.properties.items())),
+    )
+
+
+def _load(source: SourceInput) -> "Table":
+    from backfill.iceberg.tables import Catalogs
+    from backfill.planning.metadata.pinning import check_pinned
+
+    catalogs = Catalogs()
+    check_pinned(catalogs, source, "spec.sources")
+    return catalogs.load_table(source.table, "spec.sources")
+
+
+@cache
+def _open(table: SourceTable) -> OpenTable:
+    from pyiceberg.expressions.visitors import bind
+    from pyiceberg.io import load_file_io
+    from pyiceberg.schema import Schema
+    from pyiceberg.table.name_mapping import parse_mapping_from_json
+
+    from backfill.iceberg.import_points import close_import_points
+    from backfill.planning.metadata.filters import row_filter
+
+    close_import_points()
+    schema = Schema.model_validate_json(table.schema_json)
+    return OpenTable(
+        source=table.source,
+        schema=schema,
+        name_mapping=parse_mapping_from_json(table.name_mapping_json) if table.name_mapping_json else None,
+        io=load_file_io(dict(table.io_properties), table.location),
+        row_filter=bind(schema, row_filter(table.source), case_sensitive=True),
+    )

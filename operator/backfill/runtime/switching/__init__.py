@@ -1,0 +1,1 @@
+"""Turning the program's readers and writers to history and branches."""

@@ -1,0 +1,50 @@
+"""The streaming DataFrames of the sources, made once for each session."""
+
+import threading
+from collections.abc import Callable
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from backfill.runtime.settings import RuntimeSettings
+from backfill.runtime.source.data_source import source_frame
+from backfill.runtime.source.warm_up import warm_up
+from backfill.runtime.switching.kafka_rows import kafka_frame
+
+_Make = Callable[[SparkSession, RuntimeSettings, str], DataFrame]
+
+
+class SourceFrames:
+    """Hands out the frames of sources; an application may ask for one as often as it likes.
+
+    All that is read of a source in one shape shares one frame, which counts its rows, with columns of its own each time, as two
+    loads in production would have.
+    """
+
+    def __init__(self, settings: RuntimeSettings):
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._made: list[tuple[SparkSession, _Make, str, DataFrame]] = []
+
+    def rows(self, spark: SparkSession, source: str) -> DataFrame:
+        """The source's rows as its table has them."""
+        return self._fresh(spark, source_frame, source)
+
+    def kafka(self, spark: SparkSession, source: str) -> DataFrame:
+        """The source's rows as Spark reads them from Kafka."""
+        return self._fresh(spark, kafka_frame, source)
+
+    def _fresh(self, spark: SparkSession, make: _Make, source: str) -> DataFrame:
+        frame = self._shared(spark, make, source)
+        return frame.select([F.col(f"`{name.replace('`', '``')}`").alias(name) for name in frame.columns])
+
+    def _shared(self, spark: SparkSession, make: _Make, source: str) -> DataFrame:
+        with self._lock:  # programs read in several threads
+            for session, maker, name, frame in self._made:
+                if session is spark and maker is make and name == source:
+                    return frame
+            if not self._made:
+                warm_up(spark)
+            frame = make(spark, self._settings, source)
+            self._made.append((spark, make, source, frame))
+            return frame

@@ -1,0 +1,99 @@
+"""Puts the backfill's readers, writers and queries where classic PySpark hands out its own.
+
+Only the places where the application gets them from are replaced: properties of the session and of the DataFrame, and
+how a SparkContext begins and ends. What it gets are subclasses of PySpark's own classes.
+"""
+
+import inspect
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from pyspark import SparkContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+from pyspark.sql.streaming.query import StreamingQueryManager
+
+from backfill.runtime.queries.progress_listener import ProgressListener
+from backfill.runtime.queries.run import Run, failed
+from backfill.runtime.session_conf import context_conf
+from backfill.runtime.switching.frames import SourceFrames
+from backfill.runtime.switching.object_store import open_for_spark
+from backfill.runtime.switching.query import SwitchedQueryManager
+from backfill.runtime.switching.reader import SwitchedBatchReader, SwitchedReader
+from backfill.runtime.switching.writer import SwitchedWriter
+
+
+def install(run: Run, context_started: Callable[[], None]) -> None:
+    """Switches this process over to a backfill. Call it once, before the application's program begins.
+
+    ``context_started`` is called after each start of a SparkContext, which takes the signal handlers for itself.
+    """
+    listeners = _Listeners(run)
+    frames = SourceFrames(run.settings)
+
+    def read_stream(spark: SparkSession) -> SwitchedReader:
+        return SwitchedReader(spark, run, frames)
+
+    def read(spark: SparkSession) -> SwitchedBatchReader:
+        return SwitchedBatchReader(spark, run)
+
+    def streams(spark: SparkSession) -> SwitchedQueryManager:
+        return SwitchedQueryManager(spark._jsparkSession.streams(), run)
+
+    def write_stream(frame: DataFrame) -> SwitchedWriter:
+        return SwitchedWriter(frame, run, listeners.listen)
+
+    _replace(SparkSession, "readStream", property(read_stream))
+    _replace(SparkSession, "read", property(read))
+    _replace(SparkSession, "streams", property(streams))
+    _replace(ClassicDataFrame, "writeStream", property(write_stream))
+    _replace(SparkContext, "__init__", _starting(SparkContext.__init__, run, context_started))
+    _replace(SparkContext, "stop", _stopping(SparkContext.stop, run))
+
+
+class _Listeners:
+    """One progress listener for each session that starts a query."""
+
+    def __init__(self, run: Run):
+        self._run = run
+        self._sessions: list[Any] = []
+
+    def listen(self, frame: DataFrame) -> None:
+        session = frame.sparkSession._jsparkSession
+        if not any(session.equals(known) for known in self._sessions):
+            StreamingQueryManager(session.streams()).addListener(ProgressListener(self._run.tracker.commit))
+            self._sessions.append(session)
+
+
+def _replace(owner: type, name: str, value: Any) -> None:
+    setattr(owner, name, value)
+
+
+def _starting(original: Callable[..., None], run: Run, context_started: Callable[[], None]) -> Callable[..., None]:
+    signature = inspect.signature(original)
+
+    def start(self: SparkContext, *args: Any, **kwargs: Any) -> None:
+        given = signature.bind(self, *args, **kwargs)
+        given.arguments["conf"] = context_conf(given.arguments.get("conf"), run.settings)
+        if "spark.master" in run.settings.spark_conf:
+            given.arguments.pop("master", None)
+        original(*given.args, **given.kwargs)
+        open_for_spark(self, run.settings.checkpoint_workspace)
+        context_started()
+
+    return start
+
+
+def _stopping(original: Callable[[SparkContext], None], run: Run) -> Callable[[SparkContext], None]:
+    def stop(self: SparkContext) -> None:
+        """An application that ends early must not cut its history short; one that fails ends the run."""
+        error = sys.exc_info()[1]
+        if run.queries and isinstance(error, Exception):
+            run.end(failed(f"{type(error).__name__}: {error}", error))
+        elif run.queries:
+            run.application_waits()
+            run.over.wait()
+        original(self)
+
+    return stop

@@ -1,0 +1,136 @@
+"""Rows of a table in the shape of Spark's Kafka source, for applications that are run as they are."""
+
+import struct
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, DataType, IntegralType, StringType, TimestampType
+
+from backfill.api.backfill import KafkaValue, LiveKafka, Source
+from backfill.api.errors import InvalidPlanInput, Problem
+from backfill.runtime.settings import RuntimeSettings
+from backfill.runtime.source.data_source import source_frame
+from backfill.runtime.source.record_columns import KEY, OFFSET, PARTITION, RECORD_COLUMNS, TOPIC
+from backfill.runtime.source.timestamp_columns import column_of, microseconds
+from backfill.runtime.switching.avro_values import avro_values
+
+_JSON_OPTIONS = {
+    "timeZone": "UTC",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",  # the default writes milliseconds only
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+_CONFLUENT = struct.Struct(">bi")
+"""What Confluent's serializers begin a value with: a zero and the schema's id."""
+_CREATE_TIME = 0
+"""Kafka's code for a timestamp that the producer gave."""
+
+
+def kafka_frame(spark: SparkSession, settings: RuntimeSettings, source: str) -> DataFrame:
+    """A source of the plan with exactly the columns and types of Spark's Kafka source.
+
+    ``value`` is what ``live.kafka.value`` says: the row as a JSON object, as an Avro record, or one of its columns.
+    ``key``, ``partition``, ``offset`` and ``timestamp`` come from the source's ``kafka`` columns. Without them ``timestamp`` is
+    the arrival time, and nothing may depend on the others (:func:`missing_record_columns`): ``key`` is null, ``partition`` 0,
+    and ``offset`` a number that is unique in the source and the same whenever a step is read, though not the one Kafka gave.
+
+    Raises:
+        InvalidPlanInput: a column is missing or has a type that does not fit; see also :func:`source_frame`.
+    """
+    described = next(each for each in settings.sources if each.name == source)
+    live = _live(described)
+    frame = source_frame(spark, settings, source, topic=live.topic)
+    rows = [name for name in frame.columns if name not in RECORD_COLUMNS]
+    value, frame = _value(frame, rows, live.value)
+    columns = described.kafka
+    # Expressions over nullable columns: the result is nullable throughout, as the columns of Spark's Kafka source are.
+    return frame.select(
+        _bytes(frame, columns.key_column or KEY).alias("key"),
+        value.alias("value"),
+        F.col(TOPIC).alias("topic"),
+        _number(frame, columns.partition_column or PARTITION).cast("int").alias("partition"),
+        _number(frame, columns.offset_column or OFFSET).cast("bigint").alias("offset"),
+        _timestamp(frame, described).alias("timestamp"),
+        F.when(F.col(TOPIC).isNotNull(), F.lit(_CREATE_TIME)).alias("timestampType"),
+    )
+
+
+def missing_record_columns(sources: Sequence[Source], used: Mapping[str, AbstractSet[str]]) -> list[Problem]:
+    """What a query uses of its Kafka records that nobody has given.
+
+    Args:
+        sources: all of the Backfill's.
+        used: the columns that the query uses, by source.
+    """
+    return [
+        Problem(
+            f"spec.sources[{place}].kafka.{field}",
+            f"the application uses the {what} of Kafka records, and source {source.name} does not say which column holds it",
+            f"{fix}; if the {what} does not matter, select the columns that do before giving whole rows to a function",
+        )
+        for place, source in enumerate(sources)
+        for column, what, field, given, fix in (
+            (
+                KEY,
+                "key",
+                "keyColumn",
+                source.kafka.keyless or source.kafka.key_column,
+                "set it, or keyless: true where it is null",
+            ),
+            (PARTITION, "partition", "partitionColumn", source.kafka.partition_column, "set it"),
+            (OFFSET, "offset", "offsetColumn", source.kafka.offset_column, "set it"),
+        )
+        if not given and column in used.get(source.name, ())
+    ]
+
+
+def _live(source: Source) -> LiveKafka:
+    if source.live is None:
+        message = f"source {source.name} is read like a Kafka topic, but which topic it replaces is not said"
+        raise InvalidPlanInput(Problem("spec.sources", message, "add live.kafka.topic to it"))
+    return source.live.kafka
+
+
+def _value(frame: DataFrame, rows: list[str], value: KafkaValue) -> tuple[Column, DataFrame]:
+    """The record's value, and the frame in which it is one."""
+    if value.column is not None:
+        return _bytes(frame, value.column), frame
+    if value.avro_schema is not None:
+        return _framed(F.col("value"), value), avro_values(frame, rows, value.avro_schema)
+    text = F.to_json(F.struct(*(F.col(f"`{name.replace('`', '``')}`") for name in rows)), _JSON_OPTIONS)
+    return _framed(text.cast("binary"), value), frame
+
+
+def _framed(encoded: Column, value: KafkaValue) -> Column:
+    if value.schema_id is None:
+        return encoded
+    header = F.lit(_CONFLUENT.pack(0, value.schema_id))
+    return F.concat(header, encoded).cast("binary")  # a legacy property of Spark makes strings of what is concatenated
+
+
+def _bytes(frame: DataFrame, name: str) -> Column:
+    column, kind = column_of(frame, name)
+    if not isinstance(kind, StringType | BinaryType):
+        raise _misfit(name, kind, "a string or binary column")
+    return column.cast("binary")
+
+
+def _number(frame: DataFrame, name: str) -> Column:
+    column, kind = column_of(frame, name)
+    if not isinstance(kind, IntegralType):
+        raise _misfit(name, kind, "an integer column")
+    return column
+
+
+def _timestamp(frame: DataFrame, source: Source) -> Column:
+    """The record's timestamp; a number in a column of its own is in milliseconds, as Kafka counts."""
+    name, unit = source.kafka.timestamp_column, "ms"
+    if name is None:
+        name, unit = source.timestamp_column, source.timestamp_unit or "us"
+    column, kind = column_of(frame, name)
+    return column if isinstance(kind, TimestampType) else F.timestamp_micros(microseconds(column, kind, unit))
+
+
+def _misfit(name: str, kind: DataType, wanted: str) -> InvalidPlanInput:
+    return InvalidPlanInput(Problem("spec.sources", f"column {name} has the type {kind.simpleString()}", f"name {wanted}"))

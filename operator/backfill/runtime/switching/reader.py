@@ -1,0 +1,161 @@
+"""``spark.readStream`` and ``spark.read`` in a backfill: what the application reads from Kafka comes from history."""
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any, NoReturn
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.readwriter import DataFrameReader
+from pyspark.sql.streaming.readwriter import DataStreamReader
+
+from backfill.api.backfill import Source
+from backfill.api.errors import BadInput, Problem, UnsupportedProgram
+from backfill.runtime import named_sources
+from backfill.runtime.queries.run import Run
+from backfill.runtime.session_conf import in_session
+from backfill.runtime.source.data_source import FORMAT as SOURCE_FORMAT
+from backfill.runtime.switching.frames import SourceFrames
+from backfill.runtime.switching.matching import kafka_sources, named_source, table_source
+
+
+class SwitchedReader(DataStreamReader):
+    """A stream reader that answers with the sources of the resource. It keeps options to itself: they may hold credentials."""
+
+    def __init__(self, spark: SparkSession, run: Run, frames: SourceFrames):
+        super().__init__(spark)
+        self._run = run
+        self._frames = frames
+        self._source_format: str | None = None
+        self._source_options: dict[str, str] = {}
+
+    def format(self, source: str) -> DataStreamReader:
+        """Remembers the format; only the backfill's own source is read by Spark as it stands."""
+        if source == SOURCE_FORMAT:
+            return DataStreamReader(self._spark).format(source)
+        self._source_format = source.lower()
+        return self
+
+    def schema(self, schema: Any) -> DataStreamReader:
+        """Left aside: sources bring their schema."""
+        return self
+
+    def name(self, source_name: str) -> DataStreamReader:
+        """Left aside: sources have the names of the resource."""
+        return self
+
+    def option(self, key: str, value: Any) -> DataStreamReader:
+        """Remembers an option."""
+        return self.options(**{key: value})
+
+    def options(self, **options: Any) -> DataStreamReader:
+        """Remembers options; as in Spark their names do not depend on case."""
+        self._source_options |= {key.lower(): str(value) for key, value in options.items() if value is not None}
+        return self
+
+    def load(self, path: str | None = None, format: str | None = None, schema: Any = None, **options: Any) -> DataFrame:
+        """The frame of the source that replaces what is asked for."""
+        if format is not None and self.format(format) is not self:
+            return DataStreamReader(self._spark).load(path, format, schema, **options)
+        self.options(**options)
+        if path is not None:
+            self.option("path", path)
+        try:
+            with in_session(self._spark, self._run.settings):
+                return self._load()
+        except BadInput as error:
+            raise self._run.refuse(error) from None
+
+    def table(self, tableName: str) -> DataFrame:
+        """The frame of the source that reads the table."""
+        return self.format("iceberg").load(tableName)
+
+    def json(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refused: files are not switched."""
+        self._refuse_format("json")
+
+    def orc(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refused: files are not switched."""
+        self._refuse_format("orc")
+
+    def parquet(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refused: files are not switched."""
+        self._refuse_format("parquet")
+
+    def text(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refused: files are not switched."""
+        self._refuse_format("text")
+
+    def csv(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refused: files are not switched."""
+        self._refuse_format("csv")
+
+    def xml(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refused: files are not switched."""
+        self._refuse_format("xml")
+
+    def changes(self, tableName: str) -> NoReturn:
+        """Refused: change feeds are not switched."""
+        self._refuse_format(f"changes of {tableName}")
+
+    def _load(self) -> DataFrame:
+        sources, options = self._run.settings.sources, self._source_options
+        match self._source_format:
+            case "kafka":
+                return self._topics()
+            case "iceberg":
+                return self._rows(table_source(options.get("path", ""), sources).name)
+            case named_sources.NAMED_FORMAT:
+                source = named_source(options["source"], sources)
+                return self._kafka([source]) if options.get("shape") == "kafka" else self._rows(source.name)
+        raise _not_switched(self._source_format)
+
+    def _topics(self) -> DataFrame:
+        """The topics' sources. Where queries are left out, a topic without a source may be theirs alone: then whoever starts
+        another query on it is refused."""
+        settings = self._run.settings
+        try:
+            return self._kafka(kafka_sources(self._source_options, settings.sources))
+        except UnsupportedProgram as error:
+            if not settings.ignored_queries:
+                raise
+            self._run.unreplaced.extend(error.problems)
+            return _unread_topic(self._spark)
+
+    def _rows(self, source: str) -> DataFrame:
+        return self._frames.rows(self._spark, source)
+
+    def _kafka(self, sources: Sequence[Source]) -> DataFrame:
+        return reduce(DataFrame.union, [self._frames.kafka(self._spark, source.name) for source in sources])
+
+    def _refuse_format(self, what: str) -> NoReturn:
+        raise self._run.refuse(_not_switched(what))
+
+
+class SwitchedBatchReader(DataFrameReader):
+    """A batch reader that does not read production's Kafka."""
+
+    def __init__(self, spark: SparkSession, run: Run):
+        super().__init__(spark)
+        self._run = run
+
+    def format(self, source: str) -> DataFrameReader:
+        """Refuses Kafka, passes everything else on."""
+        if source.lower() == "kafka":
+            problem = Problem("", "spark.read of format kafka reads what Kafka holds now", "use readStream, or read a table")
+            raise self._run.refuse(UnsupportedProgram(problem))
+        return super().format(source)
+
+
+def _unread_topic(spark: SparkSession) -> DataFrame:
+    """A stream with the columns of Spark's Kafka source that is never read: queries that are left out can be defined on it."""
+    records = DataStreamReader(spark).format("rate").load()
+    kinds = {"key": "binary", "value": "binary", "topic": "string", "partition": "int", "offset": "bigint"}
+    nothing = [F.lit(None).cast(kind).alias(name) for name, kind in kinds.items()]
+    return records.select(*nothing, "timestamp", F.lit(0).alias("timestampType"))
+
+
+def _not_switched(format: str | None) -> UnsupportedProgram:
+    what = f"readStream of format {format}" if format else "readStream without a format"
+    fix = "read Kafka topics, tables that are sources, or sources by name with backfill.runtime.read_source"
+    return UnsupportedProgram(Problem("", f"{what} can not be replaced by history", fix))

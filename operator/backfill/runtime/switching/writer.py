@@ -1,0 +1,159 @@
+"""``writeStream`` in a backfill: queries are matched to the outputs of the resource and write into their branches."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from backfill.api.backfill import Output
+from backfill.api.errors import BadInput, UnsupportedProgram
+from backfill.runtime.queries.checkpoints import checkpoint_of, committed_steps
+from backfill.runtime.queries.clock import comparison_with_clock
+from backfill.runtime.queries.logical_plan import columns_used, sources_read
+from backfill.runtime.queries.run import Run, StartedQuery
+from backfill.runtime.session_conf import in_session
+from backfill.runtime.sink import redirect
+from backfill.runtime.source.used_columns import add_used_columns, used_columns_path
+from backfill.runtime.switching.kafka_rows import missing_record_columns
+from backfill.runtime.switching.matching import Target, match_output, reason_to_leave_out, records_misfit
+from backfill.runtime.switching.query import LeftOutQuery, SwitchedQuery
+
+_log = logging.getLogger(__name__)
+
+
+class SwitchedWriter(DataStreamWriter):
+    """A stream writer that only remembers what it is told; the query it starts writes where the backfill wants it."""
+
+    def __init__(self, frame: DataFrame, run: Run, listen: Callable[[DataFrame], None]):
+        super().__init__(frame)
+        self._run = run
+        self._listen = listen
+        self._target = Target()
+
+    def outputMode(self, outputMode: str) -> DataStreamWriter:
+        """Remembers the output mode."""
+        return self._with(output_mode=outputMode)
+
+    def format(self, source: str) -> DataStreamWriter:
+        """Remembers the format, for messages and to know an output by name."""
+        return self._with(format=source.lower())
+
+    def option(self, key: str, value: Any) -> DataStreamWriter:
+        """Remembers the table, path or topic; checkpoints, servers and credentials are production's and stay unused."""
+        match key.lower():
+            case "table" | "path":
+                return self._with(table=str(value))
+            case "topic":
+                return self._with(topic=str(value))
+        return self
+
+    def options(self, **options: Any) -> DataStreamWriter:
+        """Remembers the table, path or topic."""
+        for key, value in options.items():
+            self.option(key, value)
+        return self
+
+    def partitionBy(self, *cols: Any) -> DataStreamWriter:
+        """Left aside: the output table's own partitioning counts."""
+        return self
+
+    def clusterBy(self, *cols: Any) -> DataStreamWriter:
+        """Left aside: the output table's own layout counts."""
+        return self
+
+    def queryName(self, queryName: str) -> DataStreamWriter:
+        """Remembers the query's name."""
+        return self._with(query_name=queryName)
+
+    def trigger(self, **kwargs: Any) -> DataStreamWriter:
+        """Left aside: a batch starts when its step is released."""
+        return self
+
+    def foreach(self, f: Any) -> DataStreamWriter:
+        """Remembers that the application writes by its own code, which ``start`` refuses."""
+        return self._with(foreach="foreach")
+
+    def foreachBatch(self, func: Any) -> DataStreamWriter:
+        """Remembers that the application writes by its own code, which ``start`` refuses."""
+        return self._with(foreach="foreachBatch")
+
+    def start(
+        self,
+        path: str | None = None,
+        format: str | None = None,
+        outputMode: str | None = None,
+        partitionBy: Any = None,
+        queryName: str | None = None,
+        **options: Any,
+    ) -> StreamingQuery:
+        """Starts the query into the branch of the output it is matched to."""
+        self.options(**options)
+        given = {"table": path, "format": format and format.lower(), "output_mode": outputMode, "query_name": queryName}
+        self._with(**{field: value for field, value in given.items() if value is not None})
+        if self._run.stopping.is_set():
+            raise SystemExit(0)
+        settings = self._run.settings
+        reason = reason_to_leave_out(self._target, settings.outputs, settings.ignored_queries)
+        if reason is not None:
+            return self._leave_out(reason)
+        try:
+            with in_session(self._df.sparkSession, self._run.settings):
+                return self._start()
+        except BadInput as error:
+            raise self._run.refuse(error) from None
+
+    def toTable(self, tableName: str, *args: Any, **options: Any) -> StreamingQuery:
+        """Starts the query; the table's name helps to find the output."""
+        return self.start(tableName, *args, **options)
+
+    def _with(self, **changes: Any) -> DataStreamWriter:
+        self._target = replace(self._target, **changes)
+        return self
+
+    def _leave_out(self, reason: str) -> StreamingQuery:
+        """A query that is there for the application and does nothing. What it would keep in memory is an empty view."""
+        _log.info("%s, is left out: %s", self._target, reason)
+        query = LeftOutQuery(self._target.query_name, self._run)
+        self._run.left_out(query)
+        if self._target.format == "memory" and query.name is not None:
+            self._df.sparkSession.createDataFrame([], self._df.schema).createOrReplaceTempView(query.name)
+        return query
+
+    def _start(self) -> StreamingQuery:
+        run, frame = self._run, self._df
+        output = match_output(self._target, run.settings.outputs, {query.output: query.name for query in run.queries})
+        name = self._target.query_name or output.name
+        sources = self._sources_read()
+        checkpoint = checkpoint_of(output.name, run.settings.checkpoint_workspace)
+        committed = committed_steps(checkpoint)
+        self._listen(frame)
+        used = columns_used(frame)
+        if missing := missing_record_columns(run.settings.sources, used):
+            raise UnsupportedProgram(missing)
+        for source, columns in used.items():
+            add_used_columns(used_columns_path(run.settings.scratch, source), columns)
+        plain = DataStreamWriter(frame).queryName(name).outputMode("append").option("checkpointLocation", checkpoint.for_spark)
+        writer = self._redirected(plain, output, name)
+        run.tracker.add(name, output.name, dict.fromkeys(sorted(sources), committed), comparison_with_clock(frame))
+        handle = writer.start()
+        run.started(StartedQuery(name, output.name, checkpoint.for_spark, handle, frame))
+        return SwitchedQuery(handle._jsq, run)
+
+    def _sources_read(self) -> set[str]:
+        """The sources of the query. A topic without a source may only be read by queries that are left out."""
+        try:
+            return sources_read(self._df)
+        except UnsupportedProgram as error:
+            raise UnsupportedProgram(self._run.unreplaced or error.problems) from None
+
+    def _redirected(self, writer: DataStreamWriter, output: Output, name: str) -> DataStreamWriter:
+        try:
+            return redirect(writer, self._run.settings, output, name)
+        except UnsupportedProgram:
+            if self._target.format != "kafka":
+                raise
+            raise records_misfit(self._target, output) from None
