@@ -1,4 +1,4 @@
-"""Writes what follows from elsewhere in the Helm chart, so that the two can not differ. ``--check`` only compares.
+"""Writes what follows from elsewhere in the Helm chart, so that the two cannot differ. ``--check`` only compares.
 
 Definitions come from crds/, rules from deploy/rbac, and the table of values in the chart's README from its values.yaml.
 """

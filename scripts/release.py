@@ -18,7 +18,7 @@ _ARCHIVE = re.compile(r"backfill-(linux|darwin)-(amd64|arm64)\.tar\.gz")
 
 
 def problems(tag: str, root: Path = ROOT) -> list[str]:
-    """Why a tag can not be released; empty if it can."""
+    """Why a tag cannot be released; empty if it can."""
     version = tag.removeprefix("v")
     if not re.fullmatch(r"v\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?", tag):
         return [f"{tag}: no version; name the tag like v1.2.3"]

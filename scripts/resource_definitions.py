@@ -1,4 +1,4 @@
-"""Writes crds/ from the resource models, so that the two can not differ. ``--check`` only compares."""
+"""Writes crds/ from the resource models, so that the two cannot differ. ``--check`` only compares."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Writes docs/reference.md from the resource models, so that the two can not differ. ``--check`` only compares."""
+"""Writes docs/reference.md from the resource models, so that the two cannot differ. ``--check`` only compares."""
 
 import json
 import sys

@@ -123,7 +123,7 @@ def load_images(engine: str, cluster: str) -> None:
 
 
 def printed(script: str, *options: str) -> str:
-    """What a script of this directory prints; it gets what is missing, or says why it can not."""
+    """What a script of this directory prints; it gets what is missing, or says why it cannot."""
     command = ["sh", str(ROOT / "scripts" / script), *options]
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
 

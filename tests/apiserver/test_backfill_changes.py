@@ -71,7 +71,7 @@ def test_what_the_plan_is_made_from_may_not_change_once_it_is_made(admin: Rest, 
     answer = admin.replace(path, after)
     assert answer.status == 422
     field = f"spec.{place.split('.', maxsplit=1)[0]}"
-    assert f'{field}: Invalid value: "object": can not change once the plan is made' in answer.message
+    assert f'{field}: Invalid value: "object": cannot change once the plan is made' in answer.message
     assert spec_difference(read_json(Backfill, stored).spec, read_json(Backfill, after).spec) != []
 
 

@@ -88,7 +88,7 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         {"outputs.0.timestampColumn": None, "outputs.0.publish": {"mode": "Replace"}},
         'spec.outputs[0].timestampColumn: Invalid value: "object": is missing, publish mode Replace needs it',
     ),
-    "a warm-up whose output can not be told apart": (
+    "a warm-up whose output cannot be told apart": (
         {"outputs.0.timestampColumn": None, "window.warmUp": "1h"},
         "every output needs its timestampColumn",
     ),

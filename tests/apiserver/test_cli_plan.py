@@ -113,7 +113,7 @@ def test_what_planning_found_is_told_like_any_bad_input(kubectl_backfill: Kubect
     tell(admin, namespace, "july", running(*told, plan_id=None))
     ended = kubectl_backfill("plan", "july")
     assert ended.status == 2
-    assert ended.err.splitlines() == ["error: july can not be planned:", *(f"  {line}" for line in BAD_INPUT.splitlines())]
+    assert ended.err.splitlines() == ["error: july cannot be planned:", *(f"  {line}" for line in BAD_INPUT.splitlines())]
 
 
 @pytest.mark.usefixtures("production")

@@ -26,13 +26,13 @@ REFUSED: Told = (
     "spec.sources[0].table: there is none\nspec.outputs: too",
 )
 WAITING: Told = (ConditionType.PUBLISHED, "Unknown", Reason.WAITING_FOR_APPROVAL, "51,200 rows wait for approval")
-STUCK: Told = (ConditionType.STALLED, "True", Reason.DRIVER_CAN_NOT_START, "there is no such image")
+STUCK: Told = (ConditionType.STALLED, "True", Reason.DRIVER_START_BLOCKED, "there is no such image")
 CONFLICT: Told = (ConditionType.SUCCEEDED, "False", Reason.PUBLISH_CONFLICT, "the table changed")
 TRYING_AGAIN: Told = (
     ConditionType.PLANNED,
     "Unknown",
     Reason.TRYING_AGAIN,
-    "catalog lake can not be opened\nIt is tried again, next at 2021-08-01T00:00:10Z",
+    "catalog lake cannot be opened\nIt is tried again, next at 2021-08-01T00:00:10Z",
 )
 SUSPENDED: Told = (ConditionType.RUNNING, "False", Reason.SUSPENDED, "suspended")
 READ: Told = (ConditionType.RUNNING, "False", Reason.ALL_STEPS_COMMITTED, "all steps are committed")
@@ -145,7 +145,7 @@ def test_what_is_in_the_way_of_one_that_is_suspended_is_to_be_mended_before_it_i
     absent: Told = (ConditionType.PLANNED, "False", Reason.INVALID_INPUT, 'there is no Secret "lake-catalog"')
     tell(admin, namespace, july, running(absent, STUCK, generation=2, plan_id=None))
     shown = kubectl_backfill("status", july).out
-    assert "mend what is said above" in shown
+    assert "fix the problem above" in shown
     assert "resume" not in shown
 
 
@@ -219,7 +219,7 @@ def test_what_another_version_wrote_does_not_hide_the_rest(
     assert (ended.status, ended.err) == (0, "")
     assert [line.split() for line in ended.out.splitlines()[1:]] == [["august", "New"], ["july", "New"]]
     assert documents.status == 0
-    assert "august can not be read by version" in documents.err
+    assert "august cannot be read by version" in documents.err
     assert '"july"' in documents.out
 
 

@@ -96,7 +96,7 @@ def test_what_can_not_be_told_in_a_namespace_that_is_being_deleted_is_in_the_log
     left = Condition(
         type=ConditionType.SUCCEEDED,
         status="False",
-        reason=Reason.LEFT_BEHIND,
+        reason=Reason.CLEANUP_INCOMPLETE,
         message="There may be left: branch backfill/july of lake.ops.summary",
         last_transition_time=NOW,
     )
@@ -104,7 +104,7 @@ def test_what_can_not_be_told_in_a_namespace_that_is_being_deleted_is_in_the_log
     store.delete()
     assert not admin.get(path).ok
     assert events(admin, namespace) == []
-    assert "the event LeftBehind (There may be left: branch backfill/july of lake.ops.summary) is left out" in caplog.text
+    assert "the event CleanupIncomplete (There may be left: branch backfill/july of lake.ops.summary) is left out" in caplog.text
 
 
 def test_what_keeps_a_backfill_from_being_worked_on_is_told(
@@ -113,6 +113,6 @@ def test_what_keeps_a_backfill_from_being_worked_on_is_told(
     manifest = admin.get(f"{BACKFILLS.format(namespace)}/{backfill.metadata.name}").expect()
     Recorder(cluster, "replica-0").turn_failed(manifest, "may not create sparkapplications")
     (event,) = events(admin, namespace)
-    assert (event["type"], event["reason"]) == ("Warning", "TurnFailed")
-    assert event["message"] == "can not be worked on, will be tried again: may not create sparkapplications"
+    assert (event["type"], event["reason"]) == ("Warning", "ReconcileFailed")
+    assert event["message"] == "cannot be worked on, will be tried again: may not create sparkapplications"
     assert event["involvedObject"]["uid"] == backfill.metadata.uid

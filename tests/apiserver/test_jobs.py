@@ -258,14 +258,14 @@ def test_pods_and_results_that_a_tenant_forges_hold_up_nobody(stage: Stage, admi
     (name,) = [pod["metadata"]["name"] for pod in stage.kubelet.pods() if "august-job" in pod["metadata"]["name"]]
     bomb = base64.b64encode(gzip.compress(b"[" + b"[]," * 5_000_000 + b"0]")).decode()
     admin.patch(f"{JOB_REPORTS.format(stage.namespace)}/{name}/status", {"status": {"result": bomb}}).expect()
-    assert "can not be read" in str(ended(runner, job).error)
+    assert "cannot be read" in str(ended(runner, job).error)
 
 
 def test_secrets_do_not_come_back_from_a_pod(stage: Stage) -> None:
     job, runner = stage.job(), stage.with_secret(type="sql", uri="no url of me:hunter2@db", password="hunter2").runner()
     done = stage.kubelet.run(stage.started(runner, job))
     error = str(ended(runner, job).error)
-    assert "catalog lake can not be opened" in error
+    assert "catalog lake cannot be opened" in error
     assert "hunter2" not in error + done.stderr
 
 
@@ -314,7 +314,7 @@ UNSCHEDULABLE = {
             over("Error", 1, "Traceback\n" + "  File\n" * 200 + "ModuleNotFoundError: No module named 'backfill'\n"),
             "ended without a result: Error: ModuleNotFoundError: No module named 'backfill'",
         ),
-        (over("Error", 1, "sh: can not reach postgresql://lake:swordfish@db"), "can not reach postgresql://***@db"),
+        (over("Error", 1, "sh: cannot reach postgresql://lake:swordfish@db"), "cannot reach postgresql://***@db"),
         (
             {"phase": "Failed", "reason": "Evicted", "message": "low on memory"},
             "Evicted: low on memory",
@@ -476,7 +476,7 @@ def test_a_webhook_that_keeps_the_pod_from_being_made_is_named_until_it_answers(
 
     with webhook_that_is_away(cluster, stage.namespace, "pods", refused):
         assert stage.kubelet.pods() == []
-        assert waits_for().startswith("the API server: can not create pods ")
+        assert waits_for().startswith("the API server: cannot create pods ")
     eventually(lambda: runner.state and stage.kubelet.pods(), "the job's pod")
     cluster.close()
 

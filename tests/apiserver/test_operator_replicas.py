@@ -73,7 +73,7 @@ def test_it_waits_for_an_api_server_that_is_away(tmp_path: Path) -> None:
     kubeconfig = write_kubeconfig(tmp_path / "away", "https://127.0.0.1:1", b"", "token")
     operator = OperatorProcess(kubeconfig, "default", tmp_path)
     with running(operator):
-        eventually(lambda: "can not be listed" in operator.log_file.read_text(), "it says what is wrong")
+        eventually(lambda: "cannot be listed" in operator.log_file.read_text(), "it says what is wrong")
         assert "not everything is listed" in operator.refusal("/readyz")
         assert operator.terminate() == 0
 

@@ -1,4 +1,4 @@
-"""What the operator's process tells people when something around a Backfill is wrong, and how it goes on once that is mended."""
+"""What the operator's process tells people when something around a Backfill is wrong, and how it goes on once that is fixed."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,9 +43,9 @@ def test_a_wrong_catalog_property_is_refused_at_once_and_planned_once_it_is_mend
     assert run.wait_for("Planned", "False") == "InvalidInput"
     assert run.condition("Stalled") == ("True", "InvalidInput")
     (line,) = message(run, "Planned").splitlines()
-    assert line.startswith('catalog lake can not be opened: its property type is "sqll"; did you mean sql?')
+    assert line.startswith('catalog lake cannot be opened: its property type is "sqll"; did you mean sql?')
     edit_secret(admin, namespace, type="sql")
-    admin.patch(run.path, {"spec": {"retryNonce": "mended"}}).expect()
+    admin.patch(run.path, {"spec": {"retryNonce": "fixed"}}).expect()
     assert run.wait_for("Planned", "True") == "PlanReady"
 
 

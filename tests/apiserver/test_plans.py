@@ -110,9 +110,9 @@ def test_a_config_map_of_somebody_else_that_has_the_name_stays_as_it_is(
 @pytest.mark.parametrize(
     ("damage", "told"),
     [
-        ({"binaryData": {"plan.json.gz": base64.b64encode(b"not compressed").decode()}}, "can not be read"),
-        ({"binaryData": {"plan.json.gz": base64.b64encode(gzip.compress(b"{}")).decode()}}, "can not be read"),
-        ({"binaryData": {"plan.json.gz": None}}, "can not be read"),
+        ({"binaryData": {"plan.json.gz": base64.b64encode(b"not compressed").decode()}}, "cannot be read"),
+        ({"binaryData": {"plan.json.gz": base64.b64encode(gzip.compress(b"{}")).decode()}}, "cannot be read"),
+        ({"binaryData": {"plan.json.gz": None}}, "cannot be read"),
         ({"metadata": {"ownerReferences": None}}, "not this Backfill's"),
     ],
 )
@@ -141,7 +141,7 @@ def test_a_config_map_that_a_tenant_has_filled_costs_nothing(
     for filling in fillings:
         content = base64.b64encode(gzip.compress(filling)).decode()
         admin.patch(config_map(namespace), {"binaryData": {"plan.json.gz": content, "application.json.gz": content}}).expect()
-        with pytest.raises(PlanCorrupt, match=r"can not be read|another one than was planned"):
+        with pytest.raises(PlanCorrupt, match=r"cannot be read|another one than was planned"):
             KubernetesPlans(cluster).header(seen)
         if filling != fillings[-1] or not recorded:
             assert kept_application(cluster, seen) is None

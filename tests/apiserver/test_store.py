@@ -256,7 +256,7 @@ def test_a_refused_backfill_can_be_deleted(admin: Rest, crds: None, namespace: s
 
 
 def test_other_backfills_that_write_a_table_are_found_wherever_they_are(subject: Subject) -> None:
-    """One that this version can not read is nobody to speak of."""
+    """One that this version cannot read is nobody to speak of."""
     for name, table in (("june", "lake.ops.summary"), ("may", "lake.ops.other"), ("april", "lake.ops.summary")):
         unlike = {"metadata.name": name, "metadata.namespace": "x", "metadata.uid": name, "spec.outputs.0.table": table}
         end = "soon" if name == "april" else "2021-07-12T00:00:00Z"

@@ -28,12 +28,12 @@ BAD: dict[str, tuple[Values, tuple[str, ...]]] = {
     "a default taken away": ({"log": {"level": None}}, ("/log", "missing property 'level'")),
     "a section taken away": ({"image": None}, ("missing property 'image'",)),
     "a repository with its tag": ({"image": {"repository": "r.example.com/b:1.0"}}, ("image/repository", "r.example.com/b:1.0")),
-    "a name that no Service may have": ({"fullnameOverride": "2nd"}, ("2nd can not be a Service's name", "fullnameOverride")),
+    "a name that no Service may have": ({"fullnameOverride": "2nd"}, ("2nd cannot be a Service's name", "fullnameOverride")),
     "a workspace that is no place": ({"workspace": {"uri": "backfills"}}, ("workspace/uri", "backfills")),
     "a workspace with a query": ({"workspace": {"uri": "s3://lake/prod?"}}, ("workspace/uri", "s3://lake/prod?")),
     "a part of each namespace nowhere": ({"workspace": {"below": "lake"}}, ("workspace/below", "lake")),
     "a catalog without its Secret": ({"catalogs": [{"name": "lake"}]}, ("catalogs", "secretName")),
-    "a catalog whose name PyIceberg can not be told": (
+    "a catalog whose name PyIceberg cannot be told": (
         {"catalogs": [{"name": "my_lake", "secretName": "s"}]},
         ("catalogs/0/name", "my_lake"),
     ),

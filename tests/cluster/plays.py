@@ -1,4 +1,4 @@
-"""The history of two skewed sources, what the output made of it should be, and Backfills that mend that output."""
+"""The history of two skewed sources, what the output made of it should be, and Backfills that fix that output."""
 
 from pathlib import Path
 from typing import Any
@@ -42,10 +42,10 @@ class Plays:
 
 
 class Summary:
-    """An output of the application that is wrong in all hours, and is to be mended in some."""
+    """An output of the application that is wrong in all hours, and is to be fixed in some."""
 
     def __init__(self, name: str, table: Table, truth: pa.Table):
-        """``name`` is that of the Backfill that mends it."""
+        """``name`` is that of the Backfill that repairs it."""
         self.name = name
         self.window = _MORNING
         self._table = table
@@ -69,7 +69,7 @@ class Summary:
         return sorted_rows(self._wrong.cast(_COLUMNS))
 
     @property
-    def mended(self) -> list[tuple[Any, ...]]:
+    def fixed(self) -> list[tuple[Any, ...]]:
         """What they should see in the end: the window as it should be, the rest as it was."""
         start, end = self.window["start"], self.window["end"]
         within = f"window_start >= TIMESTAMPTZ '{start}' AND window_start < TIMESTAMPTZ '{end}'"
@@ -92,7 +92,7 @@ class Summary:
 
 
 def mending(summary: Summary, workspace: str, **spec: Any) -> Manifest:
-    """The Backfill that mends a summary; ``spec`` replaces fields."""
+    """The Backfill that repairs a summary; ``spec`` replaces fields."""
     sources = [
         {"name": topic, "table": f"lake.raw.{topic}", "timestampColumn": "ingested", "live": {"kafka": {"topic": topic}}}
         for topic in ("impressions", "playbacks")

@@ -17,7 +17,7 @@ _OWNED = (SPLIT_ASSIGNMENTS, SPARK_APPLICATIONS, "api/v1/namespaces/{}/configmap
 
 
 class Replay:
-    """A Backfill that mends a summary."""
+    """A Backfill that repairs a summary."""
 
     def __init__(self, team: Team, summary: Summary):
         """It has the summary's name; nothing is applied yet."""
@@ -137,7 +137,7 @@ class Replay:
         until(ended, f"{self.name} succeeds", seconds)
         assert [each["outcome"] for each in self.attempts][-1] == "Succeeded"
         assert len(self.attempts) == attempts
-        assert self.summary.rows == self.summary.mended
+        assert self.summary.rows == self.summary.fixed
         return self.state
 
     def until_nothing_is_left(self) -> None:

@@ -50,7 +50,7 @@ def test_an_unmodified_kafka_application_mends_its_output_and_what_is_published_
 
     mending.delete()
     mending.until_nothing_is_left()
-    assert mending.summary.rows == mending.summary.mended
+    assert mending.summary.rows == mending.summary.fixed
 
 
 def test_two_backfills_run_at_once(replay: Callable[..., Replay]) -> None:

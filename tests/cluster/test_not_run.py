@@ -41,11 +41,11 @@ def stopped(installation: Installation, teams: dict[str, Team], plays: Plays) ->
 
 def test_an_image_that_can_not_be_pulled_is_named(stopped: dict[str, Replay]) -> None:
     nowhere = stopped["no-image"]
-    said = nowhere.until("names its image", "DriverCanNotStart", seconds=SAID_SECONDS)
-    assert "its image can not be pulled" in said["message"]
+    said = nowhere.until("names its image", "DriverStartBlocked", seconds=SAID_SECONDS)
+    assert "its image cannot be pulled" in said["message"]
     assert "localhost/no-such-image:1" in said["message"]
     assert nowhere.condition("Stalled")["status"] == "True"
-    assert any(event["type"] == "Warning" and event["reason"] == "DriverCanNotStart" for event in nowhere.events)
+    assert any(event["type"] == "Warning" and event["reason"] == "DriverStartBlocked" for event in nowhere.events)
 
     nowhere.delete()
     until(lambda: nowhere.gone and not nowhere.belongings, "nothing of it is left", SAID_SECONDS)
@@ -62,7 +62,7 @@ def test_a_quota_that_is_too_small_is_named(stopped: dict[str, Replay]) -> None:
 
 def test_a_secret_with_another_catalog_is_told_of_and_read_again(stopped: dict[str, Replay]) -> None:
     misled = stopped["wrong-secret"]
-    said = misled.until("can not open its catalog", "TryingAgain", kind="Planned", seconds=SAID_SECONDS)
+    said = misled.until("cannot open its catalog", "TryingAgain", kind="Planned", seconds=SAID_SECONDS)
     assert "unable to open database file" in said["message"]
 
     misled.team.apply(misled.team.secret(OTHER_SECRET, **misled.team.storage.properties))

@@ -132,9 +132,9 @@ def test_a_run_of_which_everything_is_killed_publishes_what_an_undisturbed_one_w
     assailant.kill(run)
     result = production.succeed()
 
-    mended = query(f"SELECT * FROM truth WHERE {WINDOW}", truth=truth)
+    fixed = query(f"SELECT * FROM truth WHERE {WINDOW}", truth=truth)
     kept = query(f"SELECT began, page, clicks * 2 AS clicks, ids FROM truth WHERE NOT ({WINDOW})", truth=truth)
-    assert sorted_rows(production.output("raw.counts")) == sorted_rows(mended, kept)
+    assert sorted_rows(production.output("raw.counts")) == sorted_rows(fixed, kept)
     read = query(
         "SELECT 1 FROM rows WHERE ingested >= TIMESTAMPTZ '2024-03-01 00:30Z' AND ingested < TIMESTAMPTZ '2024-03-01 03:30Z'",
         rows=rows,
@@ -148,4 +148,4 @@ def test_a_run_of_which_everything_is_killed_publishes_what_an_undisturbed_one_w
     changed = described(lake, tmp_path, max_misalignment="1h").run()
     assert changed.status == 2
     assert "maxMisalignment" in changed.err
-    assert sorted_rows(production.output("raw.counts")) == sorted_rows(mended, kept)
+    assert sorted_rows(production.output("raw.counts")) == sorted_rows(fixed, kept)

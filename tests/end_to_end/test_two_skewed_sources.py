@@ -74,10 +74,10 @@ def test_wrong_hours_of_a_join_are_replaced_by_what_all_events_give(lake: Catalo
     )
     result = production.succeed()
 
-    mended = query(f"SELECT * FROM truth WHERE {WINDOW}", truth=truth)
+    fixed = query(f"SELECT * FROM truth WHERE {WINDOW}", truth=truth)
     kept = query(f"SELECT * FROM wrong WHERE NOT ({WINDOW})", wrong=wrong)
-    assert sorted_rows(production.output("raw.summary")) == sorted_rows(mended, kept)
-    assert len(mended) > 10
+    assert sorted_rows(production.output("raw.summary")) == sorted_rows(fixed, kept)
+    assert len(fixed) > 10
     assert len(kept) > 10
     read = "ingested >= TIMESTAMPTZ '2024-03-01 05:00Z' AND ingested < TIMESTAMPTZ '2024-03-01 14:00Z'"
     for source, rows in zip(result["sources"], (impressions, playbacks), strict=True):

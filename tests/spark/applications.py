@@ -173,11 +173,11 @@ REFUSED = {
     ),
     "an error that the application catches": (
         'try:\n    SparkSession.builder.getOrCreate().readStream.format("rate").load()\nexcept Exception:\n    sys.exit(0)',
-        "readStream of format rate can not be replaced",
+        "readStream of format rate cannot be replaced",
     ),
     "files as a stream": (
         'SparkSession.builder.getOrCreate().readStream.schema("a int").json("/data")',
-        "readStream of format json can not be replaced",
+        "readStream of format json cannot be replaced",
     ),
     "Kafka read as a batch": (
         'SparkSession.builder.getOrCreate().read.format("kafka").option("subscribe", "raw-events").load()',

@@ -1,4 +1,4 @@
-"""Unmodified applications: what runs gives every row once, and what can not be redirected is refused with the reason."""
+"""Unmodified applications: what runs gives every row once, and what cannot be redirected is refused with the reason."""
 
 import json
 import os

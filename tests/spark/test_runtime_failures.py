@@ -92,7 +92,7 @@ def test_a_data_file_that_is_damaged_after_planning_is_bad_input_at_once(tmp_pat
         assert process.wait(DEADLINE_SECONDS) == 2
     end = status(settings)
     assert (end.phase, end.reason, committed(settings)) == ("Failed", "InvalidInput", 1)
-    assert end.message.startswith(f"spec.sources: {split.path} of lake.default.events can not be read: ")
+    assert end.message.startswith(f"spec.sources: {split.path} of lake.default.events cannot be read: ")
 
 
 def _jvm_of(driver_process: int) -> int:

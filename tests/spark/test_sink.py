@@ -141,7 +141,7 @@ def test_tasks_that_fail_are_tried_again_without_doubling(stream: Stream) -> Non
 
 
 def test_a_batch_that_failed_leaves_nothing_and_is_run_again(stream: Stream) -> None:
-    with pytest.raises(StreamingQueryException, match="this row can not be"):
+    with pytest.raises(StreamingQueryException, match="this row cannot be"):
         stream.run(lambda frame: frame.withColumn("id", _failing_for("id", 2 * ROWS)))
     assert stream.written() == list(range(ROWS, 2 * ROWS))
     stream.run()
@@ -200,7 +200,7 @@ def _failing_for(column: str, bad: int) -> Column:
     @F.udf(returnType="int")
     def fail(value: int) -> int:
         if value == bad:
-            raise RuntimeError("this row can not be")
+            raise RuntimeError("this row cannot be")
         return value
 
     return fail(column)

@@ -105,7 +105,7 @@ capabilities: {drop: [ALL]}
 {{- define "backfill.check" -}}
 {{- $name := include "backfill.fullname" . }}
 {{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name) }}
-{{- fail (printf "%s can not be a Service's name: set fullnameOverride to one of lower-case letters, digits and '-' that begins with a letter" $name) }}
+{{- fail (printf "%s cannot be a Service's name: set fullnameOverride to one of lower-case letters, digits and '-' that begins with a letter" $name) }}
 {{- end }}
 {{- if and (eq .Values.scope "Namespaces") (not .Values.namespaces) }}
 {{- fail "scope is Namespaces and namespaces is empty: name at least one, as in --set namespaces[0].name=streaming" }}

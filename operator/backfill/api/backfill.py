@@ -109,7 +109,7 @@ class SnapshotRef(Model):
     as_of: Time | None = None
     """The snapshot that was current at this moment."""
     protect: bool = False
-    """Hold the snapshot with an Iceberg tag while the Backfill lives, so that expiration can not take it away.
+    """Hold the snapshot with an Iceberg tag while the Backfill lives, so that expiration cannot take it away.
     Needs write permission on the source table."""
 
     @model_validator(mode="after")
@@ -382,7 +382,7 @@ class FailurePolicy(Model):
 
 
 class BackfillSpec(Model):
-    """What is wanted."""
+    """Desired state."""
 
     application_ref: ApplicationRef
     """The production SparkApplication that is run again."""
@@ -420,10 +420,10 @@ class BackfillSpec(Model):
     """Stop the application after the steps under way (at most four), and keep everything needed to go on. One that is
     suspended from the beginning is planned and not started."""
     retry_nonce: Annotated[str, Field(max_length=64)] | None = None
-    """Any new value tries a Backfill that has failed for good once more, from where it stopped."""
+    """Change this value to retry a failed Backfill, from where it stopped."""
     ttl_after_finished: Duration | None = None
     """How long what the backfill made (branch, plan, checkpoints) is kept after it finished; default: until it is deleted.
-    What was published stays, and so does this resource. A failed backfill can not be tried again after that."""
+    What was published stays, and so does this resource. A failed backfill cannot be tried again after that."""
 
     @field_validator("max_misalignment")
     @classmethod
@@ -510,7 +510,7 @@ class Attempt(Model):
     fruitless: int = 0
     """How many attempts in a row, this one included, failed without a committed step."""
     unheard_since: Time | None = None
-    """When its driver was found to be silent; empty while it is heard of."""
+    """Since when the driver has sent no heartbeat."""
     stopping_since: Time | None = None
     """When its driver was told to stop."""
     message: Message = ""
@@ -570,7 +570,7 @@ class JobRetry(Model):
 
 
 class BackfillStatus(Model):
-    """What was observed and done."""
+    """Observed state."""
 
     model_config = {"extra": "ignore"}  # a newer operator may have recorded more
 
@@ -652,9 +652,9 @@ class Backfill(Model):
     metadata: ObjectMeta
     """Name and namespace."""
     spec: BackfillSpec
-    """What is wanted."""
+    """Desired state."""
     status: BackfillStatus = BackfillStatus()
-    """What was observed and done."""
+    """Observed state."""
 
 
 def unread(metadata: ObjectMeta, status: BackfillStatus) -> Backfill:

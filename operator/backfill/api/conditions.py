@@ -39,9 +39,9 @@ class Reason(StrEnum):
 
     STARTING = "Starting"
     DRIVER_PENDING = "DriverPending"
-    DRIVER_CAN_NOT_START = "DriverCanNotStart"
+    DRIVER_START_BLOCKED = "DriverStartBlocked"
     DRIVER_SILENT = "DriverSilent"
-    DRIVER_DOES_NOT_END = "DriverDoesNotEnd"
+    DRIVER_TERMINATION_STUCK = "DriverTerminationStuck"
     REPLAYING = "Replaying"
     BACKING_OFF = "BackingOff"
     SUSPENDING = "Suspending"
@@ -62,7 +62,7 @@ class Reason(StrEnum):
 
     REMOVING = "Removing"
     REMOVAL_FAILED = "RemovalFailed"
-    LEFT_BEHIND = "LeftBehind"
+    CLEANUP_INCOMPLETE = "CleanupIncomplete"
 
     TRYING_AGAIN = "TryingAgain"
 

@@ -1,14 +1,14 @@
 """Every error this project raises on purpose.
 
 BackfillError
-├── BadInput                 what the user gave can not work; carries one Problem per mistake (exit status 2)
+├── BadInput                 what the user gave cannot work; carries one Problem per mistake (exit status 2)
 │   ├── InvalidManifest      the file or a resource in it (YAML, unknown field, a field's value)
 │   ├── InvalidPlanInput     the tables do not allow the plan (missing table, column, statistics, snapshot, rows)
 │   ├── SpecChanged          a Backfill of this name, with another spec or program, is there already
-│   └── UnsupportedProgram   the application does something a backfill can not redirect
+│   └── UnsupportedProgram   the application does something a backfill cannot redirect
 ├── ControllerRunning        another process works on this Backfill
 ├── PlanCorrupt              a stored plan is lost, or does not match its header
-├── CanNotPublish            the result can not be published as it is, however long one waits
+├── CanNotPublish            the result cannot be published as it is, however long one waits
 │   ├── PublishConflict      the output table changed inside the window since the backfill began
 │   └── ResultLost           what was staged for an output is gone
 ├── UnknownReferences        it cannot be read which files a table uses, so that none is removed
@@ -50,7 +50,7 @@ class BackfillError(Exception):
 
 
 class BadInput(BackfillError):
-    """What was given can not work. ``problems`` holds every mistake found, not just the first, and each one once."""
+    """What was given cannot work. ``problems`` holds every mistake found, not just the first, and each one once."""
 
     def __init__(self, problems: Sequence[Problem] | Problem):
         found = (problems,) if isinstance(problems, Problem) else problems
@@ -80,7 +80,7 @@ class SpecChanged(BadInput):
 
 
 class UnsupportedProgram(BadInput):
-    """The application does something that a backfill can not redirect."""
+    """The application does something that a backfill cannot redirect."""
 
 
 class ControllerRunning(BackfillError):
@@ -92,7 +92,7 @@ class PlanCorrupt(BackfillError):
 
 
 class CanNotPublish(BackfillError):
-    """The result can not be published as it is, however long one waits."""
+    """The result cannot be published as it is, however long one waits."""
 
 
 class PublishConflict(CanNotPublish):

@@ -129,7 +129,7 @@ def _make_channel(store: LocalStore, state: Path) -> None:
     try:
         store.channel.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        problem = Problem("--state-dir", f"{state} can not be used: {error.strerror}", "name a directory that can be written to")
+        problem = Problem("--state-dir", f"{state} cannot be used: {error.strerror}", "name a directory that can be written to")
         raise BadInput(problem) from error
 
 
@@ -167,10 +167,10 @@ def _refuse_changes(store: LocalStore, stored: Backfill, wanted: Backfill, appli
     fix = f"start over with: backfill cancel {name}{context.options}, or give it another metadata.name"
     changes = spec_difference(stored.spec, wanted.spec) if stored.status.plan_id else []
     if changes:
-        changes.append(Problem("", f"{name} is planned already and its input can not change", fix))
+        changes.append(Problem("", f"{name} is planned already and its input cannot change", fix))
     other = program_difference(store.application(), application) if stored.status.attempts else []
     if other:
-        other.append(Problem("", f"{name} has begun already and its program can not change", fix))
+        other.append(Problem("", f"{name} has begun already and its program cannot change", fix))
     if changes or other:
         raise SpecChanged([*changes, *other])
 

@@ -58,7 +58,7 @@ class Backend(Protocol):
         """Why no driver can be started here at all; asked before planning and before each attempt."""
 
     def child(self, attempt: int) -> str | None:
-        """The name of what runs an attempt, where one that has it can not be made twice; None where there are no names."""
+        """The name of what runs an attempt, where one that has it cannot be made twice; None where there are no names."""
 
     def start(self, launch: Launch) -> None:
         """Starts the driver of an attempt."""

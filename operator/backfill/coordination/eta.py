@@ -9,7 +9,7 @@ _FAR_SECONDS = 10 * 366 * 24 * 3600
 def eta(now_us: int, rows_left: int, rate: Rate) -> int | None:
     """The moment at which nothing is left if rows go on being read at this rate, in microseconds UTC.
 
-    None where that can not be told: nothing was measured yet, or at this rate it would take more than ten years.
+    None where that cannot be told: nothing was measured yet, or at this rate it would take more than ten years.
     """
     if rows_left <= 0:
         return now_us

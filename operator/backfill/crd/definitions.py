@@ -32,12 +32,12 @@ _AGE: Final = Column("Age", ".metadata.creationTimestamp", "When it was created.
 _CONDITION: Final = '.status.conditions[?(@.type=="{}")].{}'
 
 _BACKFILL_COLUMNS: Final = (
-    Column("Progress", ".status.progress.summary", "Steps committed of all."),
+    Column("Progress", ".status.progress.summary", "Committed steps out of total."),
     Column("Watermark", ".status.watermark", "Everything that arrived before it is read and committed."),
     Column("Rate", ".status.progress.rate", "Rows read per second of late."),
     Column("ETA", ".status.progress.eta", "When the run is expected to finish."),
     Column("Attempt", ".status.attempts[-1:].number", "The last run of the application.", "integer"),
-    Column("Stage", _CONDITION.format("Ready", "reason"), "Where it stands, in a word; describe says more."),
+    Column("Stage", _CONDITION.format("Ready", "reason"), "Current stage."),
     Column("Succeeded", _CONDITION.format("Succeeded", "status"), "Whether all that was wanted is done."),
     _AGE,
     Column("Application", ".spec.applicationRef.name", "The production application that is run again.", wide=True),

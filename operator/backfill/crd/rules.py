@@ -103,7 +103,7 @@ _SPEC: Final = (
     Rule(
         f"!has(self.outputs) || !({_some_time('window.warmUp')} || {_some_time('window.drain')})"
         " || self.outputs.all(o, has(o.timestampColumn))",
-        "every output needs its timestampColumn, without it the output of warmUp and drain can not be left out",
+        "every output needs its timestampColumn, without it the output of warmUp and drain cannot be left out",
         "outputs",
     ),
     Rule("self.execution != 'Batch'", "Batch is not available yet; write Auto or Streaming", "execution"),
@@ -120,7 +120,7 @@ _SPEC: Final = (
 def _unchanged(expression: str, field: str) -> Rule:
     return Rule(
         f"!has(oldSelf.status) || !has(oldSelf.status.planId) || ({expression})",
-        "can not change once the plan is made; create another Backfill for it",
+        "cannot change once the plan is made; create another Backfill for it",
         f"spec.{field}",
     )
 

@@ -69,7 +69,7 @@ def schema_of(model: type[Model]) -> Schema:
 
 def _say_what_may_change(fields: Schema) -> None:
     for name, field in fields.items():
-        may = "May change at any time." if name in MUTABLE_FIELDS else "Can not change once the plan is made."
+        may = "May change at any time." if name in MUTABLE_FIELDS else "Cannot change once the plan is made."
         but = " The approval of outputs may." if name == "outputs" else ""
         field["description"] = f"{field['description']} {may}{but}"
 

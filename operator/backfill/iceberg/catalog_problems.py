@@ -1,4 +1,4 @@
-"""What is wrong where a catalog can not be opened: properties, which no waiting mends, or a server that may answer later."""
+"""What is wrong where a catalog cannot be opened: properties, which no waiting repairs, or a server that may answer later."""
 
 from urllib.parse import urlsplit
 
@@ -21,13 +21,13 @@ def catalog_problem(name: str, field: str, error: Exception) -> Problem:
     """
     properties = _properties(name)
     if not properties:
-        return Problem(field, f"catalog {name} can not be opened: it has no properties", _correct(name, "uri"))
+        return Problem(field, f"catalog {name} cannot be opened: it has no properties", _correct(name, "uri"))
     wrong = _wrong_property(properties, error)
     if wrong is not None:
         key, what, fix = wrong
-        message = f"catalog {name} can not be opened: its property {key} {what}"
+        message = f"catalog {name} cannot be opened: its property {key} {what}"
         return Problem("", message, "; ".join(filter(None, (fix, _correct(name, key)))))
-    message = f"catalog {name} can not be opened{_at(properties)}: {reason(error)}"
+    message = f"catalog {name} cannot be opened{_at(properties)}: {reason(error)}"
     return Problem("", message, _correct(name, "uri"), may_pass=not lasts(error))
 
 

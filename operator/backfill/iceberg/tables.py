@@ -36,7 +36,7 @@ class Catalogs:
             raise InvalidPlanInput(
                 Problem(
                     field,
-                    f"table {name} can not be loaded: {reason(error)}",
+                    f"table {name} cannot be loaded: {reason(error)}",
                     "check the catalog and its credentials",
                     may_pass=not lasts(error),
                 )

@@ -3,7 +3,7 @@
 BackfillError
 └── ClusterError             the API server did not do what it was asked for; ``status`` is its answer's, 0 without one
     ├── AlreadyExists        an object of this name is there
-    ├── Expired              a list or watch can not go on from there (410): list again
+    ├── Expired              a list or watch cannot go on from there (410): list again
     ├── Forbidden            a permission is missing
     │   └── Denied           admission says no: a quota, a LimitRange, Pod Security, a policy or a webhook
     ├── KindMissing          the API server does not know the kind of object: its definition is not installed
@@ -48,7 +48,7 @@ class AlreadyExists(ClusterError):
 
 
 class Expired(ClusterError):
-    """A list or watch can not go on from where it was."""
+    """A list or watch cannot go on from where it was."""
 
 
 class Forbidden(ClusterError):
@@ -98,7 +98,7 @@ def error_of(status: int, body: bytes, verb: str, resource: Resource, where: str
         where: the object, as people know it: ``backfills/status streaming/rmi``.
     """
     told = _told(body)
-    said = f"can not {verb} {where}: {told.message or HTTPStatus(status).phrase}"
+    said = f"cannot {verb} {where}: {told.message or HTTPStatus(status).phrase}"
     match status:
         case HTTPStatus.CONFLICT if told.reason == "AlreadyExists":
             return AlreadyExists(said, status)

@@ -210,7 +210,7 @@ class _Later(Exception):  # noqa: N818
 
 
 def _unreachable(call: Call, error: Exception) -> Unreachable:
-    return Unreachable(f"can not {call.verb} {call.where}: the API server did not answer: {first_line(error)}")
+    return Unreachable(f"cannot {call.verb} {call.where}: the API server did not answer: {first_line(error)}")
 
 
 def _retry_after(answer: BaseHTTPResponse) -> float:

@@ -25,7 +25,7 @@ def remove_orphans(output: Output, result: Result, base_snapshot_id: int | None)
     """Removes files of failed tasks and aborted batches, once no driver of the backfill runs any more; says how many.
 
     Raises:
-        BadInput: the table can not be opened, or the branch holds something else.
+        BadInput: the table cannot be opened, or the branch holds something else.
         BackfillError: it is unknown which files the table uses; none was removed.
     """
     table = Catalogs().load_table(output.table, "spec.outputs")
@@ -51,7 +51,7 @@ def discard(table_name: str, results: Sequence[Result], base_snapshot_ids: Itera
     before as well: where it cannot be read, the branch stays, too.
 
     Raises:
-        BadInput: the table can not be opened.
+        BadInput: the table cannot be opened.
         BackfillError: it is unknown which files the table uses; none was removed.
     """
     table = Catalogs().load_table(table_name, "spec.outputs")
@@ -77,7 +77,7 @@ def discard_earlier(output: Output, result: Result) -> None:
     """Drops what an earlier Backfill of the same name left in the branch that this one needs.
 
     Raises:
-        BadInput: the table can not be opened.
+        BadInput: the table cannot be opened.
         BackfillError: it is unknown which files the table uses; none was removed.
     """
     metadata = Catalogs().load_table(output.table, "spec.outputs").metadata

@@ -11,7 +11,7 @@ from backfill.api.errors import BackfillError, Problem
 
 
 def mismatches(given: pa.Schema, table: Schema, table_name: str) -> list[Problem]:
-    """Why rows of an Arrow schema can not be written into a table: every column that is missing, unknown or of another type."""
+    """Why rows of an Arrow schema cannot be written into a table: every column that is missing, unknown or of another type."""
     return list(_fields(list(given), list(schema_to_pyarrow(table)), "", table_name))
 
 

@@ -77,7 +77,7 @@ class ConflictCheck:
             if table.metadata.snapshot_by_id(base) is None:
                 raise PublishConflict(
                     f"snapshot {base}, which table {'.'.join(table.name())} had when the backfill began, is not in its history "
-                    "any more, so that changes since then can not be seen; compare the branch with the table and publish it by "
+                    "any more, so that changes since then cannot be seen; compare the branch with the table and publish it by "
                     "hand, or start over with a new Backfill"
                 )
             return None

@@ -34,7 +34,7 @@ def doubled_appends(
     """By output, what is wrong with appending where the table has a publication of the same rows; and warnings where its
     history does not reach far enough back to tell.
 
-    ``results`` name the plan. Raises BadInput where a table can not be opened.
+    ``results`` name the plan. Raises BadInput where a table cannot be opened.
     """
     catalogs, doubled, warnings = Catalogs(), {}, []
     for index, (output, result) in enumerate(zip(outputs, results, strict=True)):

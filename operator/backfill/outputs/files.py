@@ -75,7 +75,7 @@ def _list_files(io: FileIO, directory: str) -> Iterator[str]:
 
 
 def remove_file(io: FileIO, location: str) -> bool:
-    """Removes a file that nothing needs. False if it can not be removed now; it then stays."""
+    """Removes a file that nothing needs. False if it cannot be removed now; it then stays."""
     try:
         io.delete(location)
     except Exception:  # a store raises whatever its client library raises
@@ -89,4 +89,4 @@ def _filesystem(io: FileIO, location: str) -> tuple[fs.FileSystem, str]:
         return io.fs_by_scheme(scheme, netloc), path
     if isinstance(io, FsspecFileIO):
         return fs.PyFileSystem(fs.FSSpecHandler(io.get_fs(scheme))), path
-    raise BackfillError(f"files can not be listed through {type(io).__name__}; use PyIceberg's PyArrowFileIO or FsspecFileIO")
+    raise BackfillError(f"files cannot be listed through {type(io).__name__}; use PyIceberg's PyArrowFileIO or FsspecFileIO")

@@ -57,7 +57,7 @@ def output_state(output: Output, result: Result) -> OutputState:
     """Where a result stands, by its table. What the controller records before a run is its ``snapshot_id``.
 
     Raises:
-        BadInput: the table can not be opened, or the branch holds something else.
+        BadInput: the table cannot be opened, or the branch holds something else.
     """
     metadata = _open(output).metadata
     staged, published = read_staged(metadata, result), find_published(metadata, result)
@@ -81,7 +81,7 @@ def publish(output: Output, result: Result, window: Window, base_snapshot_id: in
         ResultLost: there is no result any more.
         CanNotPublish: it does not fit the table any more, or it would only delete.
         BackfillError: the branch was changed meanwhile.
-        BadInput: the table can not be opened, or the branch holds something else.
+        BadInput: the table cannot be opened, or the branch holds something else.
     """
     table = _open(output)
     before = find_published(table.metadata, result)
@@ -205,7 +205,7 @@ def _checked_files(table: Table, output: Output, result: Result, base_snapshot_i
     _check_not_in_use(table, output, files, base_snapshot_id)
     if len({file.spec_id for file in files}) > 1:
         raise CanNotPublish(
-            f"the partitioning of {output.table} was changed between two attempts, and files of both kinds can not be "
+            f"the partitioning of {output.table} was changed between two attempts, and files of both kinds cannot be "
             "published in one commit; start over with a new Backfill"
         )
     return files

@@ -81,7 +81,7 @@ class Replacement:
             if "equality deletes" not in str(error):
                 raise
             raise BackfillError(
-                f"table {'.'.join(table.name())} has equality deletes in the window, which can not be applied when files are "
+                f"table {'.'.join(table.name())} has equality deletes in the window, which cannot be applied when files are "
                 "written anew; compact the table and publish again"
             ) from error
 

@@ -85,7 +85,7 @@ def _integers(array: pa.Array) -> npt.NDArray[np.uint64]:
     if pa.types.is_date32(kind) or pa.types.is_time32(kind):
         array = array.cast(pa.int32())
     elif not (pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_timestamp(kind) or pa.types.is_time64(kind)):
-        raise TypeError(f"values of type {kind} can not be compared")
+        raise TypeError(f"values of type {kind} cannot be compared")
     return np.asarray(array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)).view(np.uint64)
 
 

@@ -1,4 +1,4 @@
-"""Opens output tables, and says what about them a backfill can not work with."""
+"""Opens output tables, and says what about them a backfill cannot work with."""
 
 from collections.abc import Iterable, Iterator, Sequence
 

@@ -32,7 +32,7 @@ def fill_bounds(files: SourceFiles, where: str, start_us: int, end_us: int) -> t
         How many files had no bounds in the manifest, and how many rows of files left out have no timestamp.
 
     Raises:
-        InvalidPlanInput: files that can not be read, or of which nothing tells the timestamps.
+        InvalidPlanInput: files that cannot be read, or of which nothing tells the timestamps.
     """
     unbounded = np.flatnonzero(~files.bounded)
     keep = np.ones(len(files), np.bool_)
@@ -53,11 +53,11 @@ def fill_bounds(files: SourceFiles, where: str, start_us: int, end_us: int) -> t
 
 
 def unreadable_files(files: SourceFiles, where: str, unreadable: Sequence[Unreadable]) -> InvalidPlanInput:
-    """The error for data files that can not be opened or understood."""
+    """The error for data files that cannot be opened or understood."""
     return InvalidPlanInput(
         Problem(
             f"{where}.table",
-            f"{len(unreadable)} data files of {files.source.table} can not be read; the first: {unreadable[0].reason}",
+            f"{len(unreadable)} data files of {files.source.table} cannot be read; the first: {unreadable[0].reason}",
             unreadable[0].fix
             or "check the store's credentials and the file; if it is lost, remove it from the table or choose another snapshot",
         )

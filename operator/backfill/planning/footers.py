@@ -50,7 +50,7 @@ class RowGroup:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """Why a data file can not be read, in a phrase that names it."""
+    """Why a data file cannot be read, in a phrase that names it."""
 
     reason: str
     fix: str = ""
@@ -63,7 +63,7 @@ def open_parquet(stream: BinaryIO | InputStream, *, pre_buffer: bool = False) ->
 
 
 def read_footers(files: SourceFiles, rows: Iterable[int]) -> Iterator[tuple[RowGroup, ...] | Unreadable]:
-    """The row groups of some files of a source, in their order; in the place of a file that can not be read, the reason."""
+    """The row groups of some files of a source, in their order; in the place of a file that cannot be read, the reason."""
 
     def read(row: int) -> tuple[RowGroup, ...] | Unreadable:
         path = files.path[row].as_py()
@@ -81,7 +81,7 @@ def read_footers(files: SourceFiles, rows: Iterable[int]) -> Iterator[tuple[RowG
                 return tuple(_without_column(metadata, files.column, columns, files.arrival_without(row)))
             return tuple(_with_column(metadata, found[-1].leaf, files.column.ticks))
         except (OSError, pa.ArrowException) as error:
-            return Unreadable(f"{path} can not be read: {reason(error)}")
+            return Unreadable(f"{path} cannot be read: {reason(error)}")
 
     remaining = iter(rows)
     with ThreadPoolExecutor(_READERS) as pool:
@@ -107,7 +107,7 @@ def unreadable_files(
                 given = partition_values(schema, file.partition)
                 return problem or unfit(path, parquet.schema_arrow, schema, mapping, given)
         except (OSError, pa.ArrowException) as error:
-            return Unreadable(f"{path} can not be read: {reason(error)}")
+            return Unreadable(f"{path} cannot be read: {reason(error)}")
 
     with ThreadPoolExecutor(_READERS) as pool:
         yield from filter(None, pool.map(check, files))

@@ -23,7 +23,7 @@ def lay_out(read: ReadSources, inputs: PlanInputs) -> tuple[PlanHeader, pa.Table
     """The plan over the files read: its header, and its splits as :func:`backfill.planning.plan.splits_schema` has them.
 
     Raises:
-        InvalidPlanInput: a file can not be read, or the range needs too many steps.
+        InvalidPlanInput: a file cannot be read, or the range needs too many steps.
         BackfillError: the plan does not keep its promises; it is not used.
     """
     span = ReadRange(inputs.read_start_us, inputs.read_end_us)

@@ -88,7 +88,7 @@ def row_groups(files: SourceFiles, source: int, span: ReadRange, chosen: Int64s,
     """The row groups of chosen files that can hold rows of the range, from the files' footers.
 
     Raises:
-        InvalidPlanInput: a file can not be read.
+        InvalidPlanInput: a file cannot be read.
     """
     found: list[tuple[int, ...]] = []
     unreadable: list[Unreadable] = []

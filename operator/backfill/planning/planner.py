@@ -114,7 +114,7 @@ def protect_snapshots(spec: BackfillSpec, header: PlanHeader, owner: str) -> Non
     ``owner`` names the Backfill, with its namespace.
 
     Raises:
-        InvalidPlanInput: a table can not be written to.
+        InvalidPlanInput: a table cannot be written to.
     """
     for number, (wish, pinned) in enumerate(zip(spec.sources, header.inputs.sources, strict=True)):
         if wish.snapshot.protect:

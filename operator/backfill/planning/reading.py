@@ -46,7 +46,7 @@ def read_sources(
 def problems_of_files(
     inputs: PlanInputs, pinned: Sequence[PinnedTable], on_progress: Callable[[PlanningProgress], None]
 ) -> list[Problem]:
-    """What is wrong with the files of these sources, for a plan that can not be made because of others."""
+    """What is wrong with the files of these sources, for a plan that cannot be made because of others."""
     return _read_each(inputs, pinned, on_progress)[1]
 
 

@@ -68,7 +68,7 @@ class Opener:
         """The pieces with the chosen files opened.
 
         Raises:
-            InvalidPlanInput: a file can not be read.
+            InvalidPlanInput: a file cannot be read.
         """
         parts = [pieces.take(~chosen)]
         for number, files in enumerate(self.sources):

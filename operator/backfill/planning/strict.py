@@ -80,7 +80,7 @@ def place_strictly(sources: Sequence[SourceFiles], fields: Sequence[str], steps:
     """Puts the rows of all files into steps by effective time.
 
     Raises:
-        InvalidPlanInput: a file lacks one of the columns, can not be read, or has rows without partition or offset.
+        InvalidPlanInput: a file lacks one of the columns, cannot be read, or has rows without partition or offset.
     """
     boundaries: list[Boundaries] = []
     parts: list[Parts] = []
@@ -143,7 +143,7 @@ class _Reader:
                 with self._files.open(path) as stream:
                     yield from self._rows_of_file(number, path, open_parquet(stream))
             except (OSError, pa.ArrowException) as error:
-                message = f"{path} of {self._files.source.table} can not be read: {reason(error)}"
+                message = f"{path} of {self._files.source.table} cannot be read: {reason(error)}"
                 raise InvalidPlanInput(Problem(f"{self._field}.table", message)) from error
 
     def _rows_of_file(self, number: int, path: str, file: pq.ParquetFile) -> Iterator[_Rows]:

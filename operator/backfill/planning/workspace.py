@@ -108,7 +108,7 @@ class Workspace:
         except (OSError, ValueError) as error:
             fix = "name a directory or an object store prefix that can be written to, and check its credentials"
             away = isinstance(error, OSError)  # a store that does not answer may be back in a moment
-            return [Problem("spec.workspace", f"{self.uri} can not be written to: {reason(error)}", fix, may_pass=away)]
+            return [Problem("spec.workspace", f"{self.uri} cannot be written to: {reason(error)}", fix, may_pass=away)]
         return []
 
     def remove(self) -> None:

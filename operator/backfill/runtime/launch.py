@@ -76,7 +76,7 @@ def prepare(settings: RuntimeSettings) -> tuple[Run, Agent]:
     """The run and its agent, which has not begun, taking up what earlier attempts left.
 
     Raises:
-        BackfillError: the plan or the SplitAssignment can not be read.
+        BackfillError: the plan or the SplitAssignment cannot be read.
     """
     plan = settings.plan_workspace
     header = read_header(plan)

@@ -49,7 +49,7 @@ def read_source(spark: SparkSession, name: str) -> DataFrame:
     entry = _selected(sources, name)
     if entry.get("type") != "kafka":
         fix = "select the candidate of type kafka; history is read by running the application through a Backfill"
-        raise _bad(f"sources.{name}", f"a source of type {entry.get('type')} can not be read live", fix)
+        raise _bad(f"sources.{name}", f"a source of type {entry.get('type')} cannot be read live", fix)
     return _live_kafka(spark, name, entry)
 
 
@@ -57,7 +57,7 @@ def write_output(df: DataFrame, name: str, outputMode: str = "append", **options
     """Starts the query that writes an output, with the output's name. ``options`` add to the configured ones.
 
     Raises:
-        BadInput: the configuration does not have it, or a backfill can not write in this mode.
+        BadInput: the configuration does not have it, or a backfill cannot write in this mode.
     """
     writer = df.writeStream.queryName(name).outputMode(outputMode)
     if in_backfill():
@@ -152,7 +152,7 @@ def _section(spark: SparkSession, kind: str) -> Mapping[str, _Entry]:
         with open(path, "rb") as file:  # noqa: PTH123
             content = yaml.safe_load(file)
     except (OSError, yaml.YAMLError) as error:
-        raise _bad("", f"the configuration {path} can not be read: {error}", "give the path of a YAML or JSON file") from None
+        raise _bad("", f"the configuration {path} cannot be read: {error}", "give the path of a YAML or JSON file") from None
     if not isinstance(content, Mapping):
         raise _bad("", f"the configuration {path} is not a mapping", "give it the keys sources and outputs")
     section = content.get(kind) or {}

@@ -238,5 +238,5 @@ def test_a_driver_waits_a_while_for_an_assignment_that_is_not_there_yet(
 
 
 def test_a_driver_whose_assignment_never_comes_says_so(make_channel: ChannelMaker) -> None:
-    with pytest.raises(BackfillError, match="SplitAssignment b can not be read: 404"):
+    with pytest.raises(BackfillError, match="SplitAssignment b cannot be read: 404"):
         make_channel(timing=QUICK)

@@ -300,7 +300,7 @@ def test_without_the_application_a_file_is_enough_where_none_is_required(tmp_pat
     ("content", "expected"),
     [
         pytest.param(None, "there is no file", id="is not there"),
-        pytest.param(b"\xff\xfe\x00", "can not be read", id="is not text"),
+        pytest.param(b"\xff\xfe\x00", "cannot be read", id="is not text"),
     ],
 )
 def test_a_file_is_refused_that(tmp_path: Path, content: bytes | None, expected: str) -> None:
@@ -311,7 +311,7 @@ def test_a_file_is_refused_that(tmp_path: Path, content: bytes | None, expected:
 
 
 def test_a_directory_is_refused(tmp_path: Path) -> None:
-    assert "can not be read" in problems(tmp_path)[0]
+    assert "cannot be read" in problems(tmp_path)[0]
 
 
 def test_a_missing_version_is_told_with_everything_else() -> None:

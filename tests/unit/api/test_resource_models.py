@@ -103,11 +103,11 @@ def test_a_conditions_transition_time_moves_only_with_its_status() -> None:
 
 @pytest.mark.parametrize("kind", [InvalidManifest, InvalidPlanInput])
 def test_problems_come_back_whole_from_another_process(kind: type[InvalidManifest]) -> None:
-    error = kind([Problem("spec.a", "is wrong", "mend it"), Problem("", "and so is this")])
+    error = kind([Problem("spec.a", "is wrong", "fix it"), Problem("", "and so is this")])
     back = pickle.loads(pickle.dumps(error))
     assert type(back) is kind
     assert back.problems == error.problems
-    assert str(back) == "spec.a: is wrong; mend it\nand so is this"
+    assert str(back) == "spec.a: is wrong; fix it\nand so is this"
 
 
 def test_what_a_newer_operator_has_recorded_is_ignored() -> None:

@@ -57,4 +57,4 @@ def test_every_field_of_a_specification_says_whether_it_may_change() -> None:
     for name, field in schema["properties"]["spec"]["properties"].items():
         may = name in {"suspend", "scaling", "overrides", "failurePolicy", "retryNonce", "ttlAfterFinished"}
         assert ("May change at any time." in field["description"]) is may, name
-        assert ("Can not change once the plan is made." in field["description"]) is not may, name
+        assert ("Cannot change once the plan is made." in field["description"]) is not may, name

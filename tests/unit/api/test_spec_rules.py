@@ -67,9 +67,9 @@ BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"outputs.0.timestampColumn": None, "outputs.0.publish": {"mode": "Replace"}},
         ["spec.outputs[0].timestampColumn: is missing, publish mode Replace needs it"],
     ),
-    "a warm-up whose output can not be told apart": (
+    "a warm-up whose output cannot be told apart": (
         {"outputs.0.timestampColumn": None, "window.warmUp": "1h"},
-        ["spec.outputs[0].timestampColumn: is missing, without it the output of warmUp and drain can not be left out"],
+        ["spec.outputs[0].timestampColumn: is missing, without it the output of warmUp and drain cannot be left out"],
     ),
     "a unit without a column": (
         {"outputs.0.timestampColumn": None, "outputs.0.timestampUnit": "ms"},

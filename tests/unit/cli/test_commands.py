@@ -41,7 +41,7 @@ def test_a_state_directory_that_can_not_be_made(backfill: Command, runs: LocalRu
     ended = backfill("run", str(runs.file), "--state-dir", "/dev/null/state")
     assert ended.status == 2
     fix = "name a directory that can be written to"
-    assert ended.err == f"error: --state-dir: /dev/null/state can not be used: Not a directory; {fix}\n"
+    assert ended.err == f"error: --state-dir: /dev/null/state cannot be used: Not a directory; {fix}\n"
 
 
 @pytest.mark.parametrize("command", ["run", "plan"])

@@ -1,4 +1,4 @@
-"""What a run without a cluster tells of a catalog that can not be opened, and of others who write the same rows."""
+"""What a run without a cluster tells of a catalog that cannot be opened, and of others who write the same rows."""
 
 import pyarrow as pa
 import pytest
@@ -19,7 +19,7 @@ def test_a_wrong_catalog_property_is_one_mistake(runs: LocalRuns, monkeypatch: p
     ended = runs.run()
     assert ended.status == 2
     (told,) = [line for line in ended.err.splitlines() if line.startswith("error: ")]
-    assert told.startswith('error: catalog lake can not be opened: its property type is "resst"; did you mean rest?')
+    assert told.startswith('error: catalog lake cannot be opened: its property type is "resst"; did you mean rest?')
     assert "PYICEBERG_CATALOG__LAKE__TYPE in the environment" in told
 
 

@@ -6,7 +6,7 @@ are written there too.
 
 ``FAKE_DRIVER`` in the environment is a JSON object:
 ``step_seconds`` how long a step takes; ``crash_at`` and ``hang_at``: before that step, the first time it is reached;
-``crash_always_at``: every time; ``unsupported``: the program can not be redirected; ``start_seconds``: how long it takes
+``crash_always_at``: every time; ``unsupported``: the program cannot be redirected; ``start_seconds``: how long it takes
 before anything is reported; ``grace_seconds``: how long it goes on without a controller.
 """
 
@@ -120,7 +120,7 @@ class FakeDriver:
             self.log("started", committed=self.committed)
             time.sleep(self.wishes.get("start_seconds", 0.0))
             if self.wishes.get("unsupported"):
-                self.report("Failed", reason="UnsupportedProgram", message="foreachBatch can not be redirected")
+                self.report("Failed", reason="UnsupportedProgram", message="foreachBatch cannot be redirected")
                 return 2
             return self.run_steps()
 

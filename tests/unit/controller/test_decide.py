@@ -120,7 +120,7 @@ def test_without_java_nothing_is_planned() -> None:
 
 
 def test_a_plan_that_was_lost_ends_the_backfill() -> None:
-    decision = decide(observed(backfill(planned()), header=None, plan_error="plan 12 can not be read"))
+    decision = decide(observed(backfill(planned()), header=None, plan_error="plan 12 cannot be read"))
     assert stage(decision, ConditionType.SUCCEEDED) == ("False", Reason.PLANNING_FAILED)
 
 
@@ -240,9 +240,9 @@ def test_a_driver_that_failed_is_tried_again_after_the_backoff() -> None:
 
 
 def test_why_a_driver_could_not_even_report_is_the_message_of_its_attempt() -> None:
-    log = ("+ exec tini", "error: the SplitAssignment january can not be read: 403", "INFO ShutdownHookManager")
+    log = ("+ exec tini", "error: the SplitAssignment january cannot be read: 403", "INFO ShutdownHookManager")
     decision = decide(running(driver=DriverState("Exited", 1, log_tail=log)))
-    assert decision.status.attempts[0].message.endswith("committed: the SplitAssignment january can not be read: 403")
+    assert decision.status.attempts[0].message.endswith("committed: the SplitAssignment january cannot be read: 403")
 
 
 def test_success_is_what_the_driver_reported_and_not_its_exit_status() -> None:

@@ -55,7 +55,7 @@ from backfill.controller.jobs.kinds import DiscardJob, JobState, PlanResult, Pub
 from backfill.coordination.rate import Rate
 from backfill.planning.progress import PlanningProgress
 
-UNREACHABLE = InvalidPlanInput(Problem("spec.sources[0].table", "catalog lake can not be opened: timed out", may_pass=True))
+UNREACHABLE = InvalidPlanInput(Problem("spec.sources[0].table", "catalog lake cannot be opened: timed out", may_pass=True))
 MISSING = InvalidPlanInput(Problem("spec.sources[0].table", "table lake.raw.clicks does not exist"))
 SCALING = {"minExecutors": 2, "maxExecutors": 40, "completeWithin": "1h"}
 
@@ -159,17 +159,17 @@ def test_what_passes_by_itself_in_a_moment_is_not_spoken_of() -> None:
 @pytest.mark.parametrize(
     ("reason", "told"),
     [
-        ("ErrImagePull", "image can not be pulled"),
+        ("ErrImagePull", "image cannot be pulled"),
         ("InvalidImageName", "Correct the image"),
         ("CreateContainerConfigError", "a Secret or ConfigMap that its pod refers to is missing"),
     ],
 )
 def test_a_driver_that_can_not_start_without_a_person_is_told_of_at_once(reason: str, told: str) -> None:
     decision = decide(at_work(pending(reason, message="the details.")))
-    assert stage(decision, ConditionType.RUNNING) == ("Unknown", Reason.DRIVER_CAN_NOT_START)
+    assert stage(decision, ConditionType.RUNNING) == ("Unknown", Reason.DRIVER_START_BLOCKED)
     assert told in condition(decision, ConditionType.RUNNING).message
     assert f"({reason}: the details)." in condition(decision, ConditionType.RUNNING).message
-    assert stage(decision, ConditionType.STALLED) == ("True", Reason.DRIVER_CAN_NOT_START)
+    assert stage(decision, ConditionType.STALLED) == ("True", Reason.DRIVER_START_BLOCKED)
     assert decision.next.actions == ()
     assert decision.next.requeue_seconds is not None
 
@@ -184,7 +184,7 @@ def test_an_image_that_is_pulled_in_vain_again_and_again_is_told_of_once() -> No
 @pytest.mark.parametrize(
     ("reason", "limit"),
     [
-        pytest.param("ImagePullBackOff", BROKEN_LIMIT, id="its image can not be pulled"),
+        pytest.param("ImagePullBackOff", BROKEN_LIMIT, id="its image cannot be pulled"),
         pytest.param("Submitted", SUBMITTED_LIMIT, id="it was submitted and has no pod"),
         pytest.param("Unschedulable", UNSCHEDULED_LIMIT, id="no node has room for it"),
     ],
@@ -257,7 +257,7 @@ def test_killing_again_and_again_writes_nothing_until_a_person_is_needed() -> No
     assert (second.next.actions, second.status) == ((KillDriver(1),), first.status)
     lost = DriverState("Running", reason="NodeLost", message="the node of its driver pod does not answer")
     stuck = decide(later(seen, second, END_LIMIT, report_age_seconds=300, driver=lost))
-    assert stage(stuck, ConditionType.STALLED) == ("True", Reason.DRIVER_DOES_NOT_END)
+    assert stage(stuck, ConditionType.STALLED) == ("True", Reason.DRIVER_TERMINATION_STUCK)
     assert "delete its pod by force" in condition(stuck, ConditionType.STALLED).message
     assert len(stuck.status.attempts) == 1, "no other attempt runs beside it"
 
@@ -348,7 +348,7 @@ def test_a_driver_that_reports_and_does_not_stop_is_killed_after_a_while() -> No
     patient = decide(later(told, killed, STOP_LIMIT + END_LIMIT - moment))
     assert stage(patient, ConditionType.RUNNING) == ("Unknown", Reason.SUSPENDING)
     stuck = decide(later(told, killed, STOP_LIMIT + END_LIMIT))
-    assert stage(stuck, ConditionType.RUNNING) == ("Unknown", Reason.DRIVER_DOES_NOT_END)
+    assert stage(stuck, ConditionType.RUNNING) == ("Unknown", Reason.DRIVER_TERMINATION_STUCK)
 
 
 def test_a_suspended_backfill_says_how_to_go_on_and_is_neither_stalled_nor_at_work() -> None:
@@ -441,7 +441,7 @@ def test_a_try_that_waits_tells_the_last_failure_as_well() -> None:
     held_up = job_state(plan_job(resource), "Running", waits_for="the end of pod x")
     waiting = decide(later(seen, decide(seen), timedelta(seconds=11), job=held_up))
     assert "timed out" in condition(waiting, ConditionType.PLANNED).message
-    assert condition(waiting, ConditionType.PLANNED).message.endswith("mend the cause meanwhile; waits for the end of pod x")
+    assert condition(waiting, ConditionType.PLANNED).message.endswith("; waits for the end of pod x")
 
 
 @pytest.mark.parametrize(("resource", "job", "kind"), WORK)
@@ -622,7 +622,7 @@ def test_a_removal_that_fails_is_tried_again_until_the_limit_and_looked_at_then(
 def test_after_the_limit_a_deleted_backfill_is_let_go_of_and_what_is_left_is_named(fields: dict[str, Any]) -> None:
     decision = decide(_deleted(planned(attempts=(attempt(child="january-a1"),)), REMOVAL_LIMIT, **fields))
     assert decision.next.actions == (RemoveResource(),)
-    assert stage(decision, ConditionType.SUCCEEDED) == ("False", Reason.LEFT_BEHIND)
+    assert stage(decision, ConditionType.SUCCEEDED) == ("False", Reason.CLEANUP_INCOMPLETE)
     told = condition(decision, ConditionType.SUCCEEDED).message
     assert "branch backfill/january of lake.ops.counts" in told
     assert "plans and checkpoints in /work" in told

@@ -26,7 +26,7 @@ WAITS = {
     "a Spark operator that takes up the child": [pending.UNTAKEN_LIMIT],
     "a driver pod of a child that was submitted": [pending.SUBMITTED_LIMIT],
     "room on a node": [pending.UNSCHEDULED_LIMIT],
-    "an image that can not be pulled": [pending.BROKEN_LIMIT],
+    "an image that cannot be pulled": [pending.BROKEN_LIMIT],
     "a pod on a node that starts": [pending.STARTING_LIMIT],
     "the first report": [timedelta(seconds=silence.FIRST_REPORT_LIMIT_SECONDS)],
     "a driver that was told to stop": [stopping.STOP_LIMIT],

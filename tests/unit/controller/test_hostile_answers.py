@@ -88,9 +88,7 @@ def test_no_answer_of_a_catalog_is_in_an_error_or_a_log(clicks: Clicks, caplog: 
         found = said(clicks, catalogs)
     for name, server in made.items():
         assert server.requests, name
-        where = (
-            f"table {name}.raw.clicks can not be loaded" if name == "keys" else f"catalog {name} can not be opened at 127.0.0.1"
-        )
+        where = f"table {name}.raw.clicks cannot be loaded" if name == "keys" else f"catalog {name} cannot be opened at 127.0.0.1"
         assert where in found, name
     assert BODY not in found
     assert BODY not in caplog.text
@@ -164,7 +162,7 @@ _IMPATIENT = """
 import json, resource, sys, time
 from ipaddress import ip_network
 from backfill.api.catalogs import GivenCatalog
-from backfill.planning import answers
+from backfill.iceberg import answers
 from backfill.iceberg.catalogs import open_catalog, work_for_others
 answers.CONNECT_SECONDS, answers.SILENT_SECONDS, answers.ANSWER_SECONDS, answers.MOST_ANSWER_BYTES = 1.0, 1.0, 2.0, 16 * 2**20
 order, said = json.load(sys.stdin), {}

@@ -29,9 +29,9 @@ JOB = VerifyJob(HEADER, 1)
 MIB = 2**20
 _HOST = """
     import sys
-    from backfill.controller import job_host, job_process
-    job_process._MODULE = "hostile_job"
-    sys.exit(job_host.main(sys.argv[1:]))
+    from backfill.controller.jobs import host, process
+    process._MODULE = "hostile_job"
+    sys.exit(host.main(sys.argv[1:]))
 """
 _JOB = """
     import json, os, signal, socket, struct, subprocess, sys, time

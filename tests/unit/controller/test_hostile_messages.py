@@ -98,7 +98,7 @@ def test_what_looks_like_a_login_is_hidden_wherever_it_comes_from(text: str, lef
         "spec.catalogs[0].secretRef: there is no Secret lake-catalog in namespace team-a; create it",
         "its property s3.secret-access-key is missing; correct it in eu-central-1",
         "s3.anonymous is false, and the token file is /var/run/secrets/token",
-        "catalog lake can not be opened: its property credential needs a value",
+        "catalog lake cannot be opened: its property credential needs a value",
     ],
 )
 def test_messages_that_help_stay_as_they_are(text: str) -> None:

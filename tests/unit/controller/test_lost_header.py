@@ -71,7 +71,7 @@ def test_the_job_finds_the_header_in_the_workspace(tmp_path: Path) -> None:
     ("content", "said"),
     [
         (None, "is not in .* either"),
-        (b"{", "can not be read either"),
+        (b"{", "cannot be read either"),
         (json.dumps(HEADER.to_manifest() | {"planId": "0123456789abcdef"}).encode(), "its inputs give"),
     ],
     ids=["gone", "damaged", "another plan"],

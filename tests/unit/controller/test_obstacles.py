@@ -40,7 +40,7 @@ def test_an_application_that_is_gone_is_told_at_once_and_costs_no_attempt() -> N
     assert (running.status, running.reason) == ("False", Reason.INVALID_INPUT)
     assert running.message.splitlines() == [
         'spec.applicationRef.name: there is no SparkApplication "app"; name another',
-        "Attempt 2 begins by itself once that is mended; until then nothing runs.",
+        "Attempt 2 starts automatically once this is fixed.",
     ]
     assert condition(decision, ConditionType.STALLED).status == "True"
     assert condition(decision, ConditionType.SUCCEEDED).status == "Unknown", "it has not failed"

@@ -230,7 +230,7 @@ def test_secrets_are_neither_in_errors_nor_in_the_log(clicks: Clicks, pools: Poo
         runner.start(job)
         error = str(ended(runner, job).error)
         eventually(lambda: pools.usages, "the log")
-    assert "catalog lake can not be opened" in error
+    assert "catalog lake cannot be opened" in error
     assert "hunter2" not in error + caplog.text
 
 

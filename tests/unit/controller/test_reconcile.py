@@ -63,7 +63,7 @@ class FakeJobs:
 
 
 class UnwritableStatus(LocalStore):
-    """Whose status can not be written, for a reason."""
+    """Whose status cannot be written, for a reason."""
 
     why: Exception = Forbidden("may not patch backfills/status", 403)
 
@@ -117,7 +117,7 @@ def test_a_deletion_whose_status_can_not_be_written_ends_all_the_same_after_its_
     assert turn is not None
     last = find_condition(turn.decision.status.conditions, ConditionType.SUCCEEDED)
     assert last is not None
-    assert last.reason == Reason.LEFT_BEHIND
+    assert last.reason == Reason.CLEANUP_INCOMPLETE
     assert store.load() is None
 
 

@@ -68,7 +68,7 @@ def test_what_a_run_made_is_removed_when_it_is_asked_for_after_its_time(runs: Lo
 def test_a_program_that_can_not_be_redirected_is_bad_input(runs: LocalRuns) -> None:
     ended = runs.run(unsupported=True)
     assert ended.status == 2
-    assert "error: foreachBatch can not be redirected" in ended.err
+    assert "error: foreachBatch cannot be redirected" in ended.err
     assert len(runs.backfill.status.attempts) == 1
 
 
@@ -175,7 +175,7 @@ def test_a_run_does_not_go_on_with_another_program(runs: LocalRuns) -> None:
     changed = runs.run()
     assert changed.status == 2
     assert 'error: SparkApplication/app: spec.arguments[1]: was "30m", is "10m"' in changed.err
-    assert "january has begun already and its program can not change; start over with: backfill cancel january" in changed.err
+    assert "january has begun already and its program cannot change; start over with: backfill cancel january" in changed.err
     assert runs.events() == before
     runs.write(arguments=["--gap", "30m"])
     assert runs.run().status == 0

@@ -30,7 +30,7 @@ def load(rows_left: int = 1_620_000, rate: float | None = 100.0, **other: float)
         pytest.param(scaling(within=None), load(), 2, 40, "without completeWithin", id="without a deadline all that are allowed"),
         pytest.param(scaling(), load(rate=None), None, 2, "until the rate", id="before anything is measured the least"),
         pytest.param(scaling(), load(elapsed_seconds=6 * HOUR), 5, 40, "has passed", id="past the deadline all that are allowed"),
-        pytest.param(scaling(high=4), load(), 2, 4, "to be 15m late", id="what can not be done in time is said"),
+        pytest.param(scaling(high=4), load(), 2, 4, "to be 15m late", id="what cannot be done in time is said"),
         pytest.param(scaling(low=8), load(), 8, 8, "minExecutors is 8", id="never below the least"),
         pytest.param(scaling(), load(), 20, 5, "need 5", id="fewer when fewer do"),
         pytest.param(scaling(), load(), 6, 6, "difference is small", id="one less of six is not worth it"),

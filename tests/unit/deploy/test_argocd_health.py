@@ -60,7 +60,7 @@ def running(reason: Reason) -> tuple[ConditionType, str, Reason, str]:
             ("Suspended", "7 rows wait"),
         ),
         (
-            backfill(UNDER_WAY, (ConditionType.STALLED, "True", Reason.DRIVER_CAN_NOT_START, "no such image")),
+            backfill(UNDER_WAY, (ConditionType.STALLED, "True", Reason.DRIVER_START_BLOCKED, "no such image")),
             ("Degraded", "no such image"),
         ),
         (backfill((ConditionType.SUCCEEDED, "False", Reason.INVALID_INPUT, "no such table")), ("Degraded", "no such table")),

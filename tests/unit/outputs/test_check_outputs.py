@@ -1,4 +1,4 @@
-"""Outputs that can not work are refused before anything runs: every mistake, with its field and what to do."""
+"""Outputs that cannot work are refused before anything runs: every mistake, with its field and what to do."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -239,7 +239,7 @@ def test_files_that_are_gone_or_damaged_can_not_be_compared_which_is_said(
     ("error", "raised"),
     [
         (ResolveError("cannot promote string to int"), PublishConflict),
-        (TypeError("values of type duration can not be compared"), PublishConflict),
+        (TypeError("values of type duration cannot be compared"), PublishConflict),
         (ConnectionError("the store is away"), ConnectionError),
     ],
 )

@@ -1,4 +1,4 @@
-"""Catalogs that can not be opened: wrong properties are bad input at once, a server that does not answer may be back."""
+"""Catalogs that cannot be opened: wrong properties are bad input at once, a server that does not answer may be back."""
 
 import socket
 from pathlib import Path
@@ -64,7 +64,7 @@ def test_wrong_properties_are_one_mistake_that_no_waiting_mends(
 ) -> None:
     error = refused(tmp_path, monkeypatch, **properties)
     (problem,) = error.problems
-    assert str(problem).startswith("catalog sea can not be opened: ")
+    assert str(problem).startswith("catalog sea cannot be opened: ")
     assert said in str(problem)
     assert IN_SECRET_OR_ENVIRONMENT in problem.fix
     assert "hunter2" not in str(problem)
@@ -79,7 +79,7 @@ def test_the_variable_of_the_wrong_property_is_named(tmp_path: Path, monkeypatch
 def test_a_server_that_does_not_answer_may_be_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed_port: int) -> None:
     error = refused(tmp_path, monkeypatch, type="rest", uri=f"http://127.0.0.1:{closed_port}")
     (problem,) = error.problems
-    assert problem.message.startswith("catalog sea can not be opened: ")
+    assert problem.message.startswith("catalog sea cannot be opened: ")
     assert error.may_pass
 
 
@@ -90,6 +90,6 @@ def test_a_table_whose_files_nothing_here_can_open_is_no_matter_of_waiting(
     make_tables(properties)
     error = refused(tmp_path, monkeypatch, **properties, **{"py-io-impl": "no.such.FileIO"})
     assert [problem.message for problem in error.problems] == [
-        f"table sea.raw.{name} can not be loaded: Could not initialize FileIO: no.such.FileIO" for name in "ab"
+        f"table sea.raw.{name} cannot be loaded: Could not initialize FileIO: no.such.FileIO" for name in "ab"
     ]
     assert not error.may_pass

@@ -44,7 +44,7 @@ def test_every_file_that_is_gone_cut_off_or_garbled_is_named(files: list[Path], 
         verify_files(header, place)
     problems = sorted(str(problem) for problem in raised.value.problems)
     assert len(problems) == 3
-    for path, why in ((gone, "can not be read"), (short, "bytes where the table says"), (garbled, "can not be read")):
+    for path, why in ((gone, "cannot be read"), (short, "bytes where the table says"), (garbled, "cannot be read")):
         (found,) = [problem for problem in problems if path.name in problem]
         assert found.startswith("spec.sources[0].table: a data file of lake.raw.events")
         assert why in found

@@ -1,4 +1,4 @@
-"""Input that can not be planned: each mistake is one clear problem, and all of them are told together."""
+"""Input that cannot be planned: each mistake is one clear problem, and all of them are told together."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -40,7 +40,7 @@ def problems(tmp_path: Path, *sources: dict[str, Any], **fields: Any) -> list[Pr
 @pytest.mark.parametrize(
     ("fields", "field", "message", "fix"),
     [
-        ({"table": "sea.raw.events"}, "table", "catalog sea can not be opened", "PYICEBERG_CATALOG__SEA__URI"),
+        ({"table": "sea.raw.events"}, "table", "catalog sea cannot be opened", "PYICEBERG_CATALOG__SEA__URI"),
         ({"table": "lake.raw.event"}, "table", "table lake.raw.event does not exist", "did you mean lake.raw.events?"),
         ({"table": "lake.row.events"}, "table", "table lake.row.events does not exist", "namespace row"),
         ({"timestampColumn": "tss"}, "timestampColumn", "has no column tss", "did you mean ts?"),
@@ -135,7 +135,7 @@ def test_a_data_file_whose_footer_is_needed_but_can_not_be_read_is_named(lake: C
     else:
         Path(file.file_path).write_bytes(b"no parquet at all")
     (problem,) = problems(tmp_path, source("events"))
-    assert f"1 data files of lake.raw.events can not be read; the first: {file.file_path}" in problem.message
+    assert f"1 data files of lake.raw.events cannot be read; the first: {file.file_path}" in problem.message
 
 
 def test_files_in_another_format_are_refused(lake: Catalog, tmp_path: Path) -> None:
@@ -203,5 +203,5 @@ def test_a_workspace_that_can_not_be_written_to_is_told_with_all_other_mistakes(
         plan(workspace, source("events", timestampColumn="tz"))
     fields = [problem.field for problem in raised.value.problems]
     assert fields == ["spec.sources[0].timestampColumn", "spec.workspace"]
-    assert f"{workspace} can not be written to" in str(raised.value)
+    assert f"{workspace} cannot be written to" in str(raised.value)
     assert raised.value.problems[1].may_pass == workspace.startswith("/"), "only what the store itself says may pass"

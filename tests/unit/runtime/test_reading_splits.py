@@ -217,5 +217,5 @@ def test_a_file_that_can_not_be_read_is_named(file: File, described: SourceTable
     path = tmp_path / "events.parquet"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(BackfillError, match=f"{path} of lake.raw.events can not be read"):
+    with pytest.raises(BackfillError, match=f"{path} of lake.raw.events cannot be read"):
         read(described, replace(file.split, path=str(path)))

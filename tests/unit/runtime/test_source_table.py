@@ -31,7 +31,7 @@ def test_a_catalog_that_does_not_answer_is_worth_another_attempt(monkeypatch: py
     with socket.create_server(("127.0.0.1", 0)) as server:
         closed = server.getsockname()[1]
     configured(monkeypatch, type="rest", uri=f"http://127.0.0.1:{closed}")
-    with pytest.raises(BackfillError, match="catalog sea can not be opened") as raised:
+    with pytest.raises(BackfillError, match="catalog sea cannot be opened") as raised:
         load_source_table(SOURCE)
     assert type(raised.value) is BackfillError, "the kind is all that is told of it"
 

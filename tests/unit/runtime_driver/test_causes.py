@@ -21,7 +21,7 @@ The above exception was the direct cause of the following exception:
 
 Traceback (most recent call last):
   File "reading.py", line 2, in read
-BackfillError: a.parquet can not be read:
+BackfillError: a.parquet cannot be read:
   no such file
  SQLSTATE: 38000"""
 PLAIN = "[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012\n== DataFrame =="
@@ -39,7 +39,7 @@ Caused by: java.nio.file.AccessDeniedException: /work/checkpoints
     ("told", "cause"),
     [
         (WORKER, "ZeroDivisionError: division by zero"),
-        (CHAINED, "BackfillError: a.parquet can not be read:\n  no such file"),
+        (CHAINED, "BackfillError: a.parquet cannot be read:\n  no such file"),
         (PLAIN, PLAIN),
         (f"{PLAIN}\n=== Streaming Query ===\nIdentifier: pages of plan", PLAIN),
         (f"{UNRESOLVED};\n'Project ['att]\n+- ~StreamingDataSourceV2ScanRelation[at#1]\n", UNRESOLVED),
@@ -86,7 +86,7 @@ def test_what_lies_at_the_bottom_of_an_error_is_told_once() -> None:
     [
         (InvalidPlanInput(Problem("", "snapshot 5 has expired")), (Reason.INVALID_INPUT, "snapshot 5 has expired")),
         (ResultLost("the branch was dropped"), (Reason.RESULT_LOST, "the branch was dropped")),
-        (BackfillError("catalog lake can not be opened: timed out"), None),
+        (BackfillError("catalog lake cannot be opened: timed out"), None),
     ],
     ids=["the tables are wrong", "the result is gone", "anything else"],
 )

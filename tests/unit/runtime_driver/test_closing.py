@@ -1,4 +1,4 @@
-"""The end of a query whose open results can not be counted."""
+"""The end of a query whose open results cannot be counted."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -98,7 +98,7 @@ def _text(path: Path) -> str:
     except FileNotFoundError:
         raise InvalidManifest(Problem("", f"there is no file {path}", "check the path")) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidManifest(Problem("", f"{path} can not be read: {error}", "give a YAML or JSON file in UTF-8")) from None
+        raise InvalidManifest(Problem("", f"{path} cannot be read: {error}", "give a YAML or JSON file in UTF-8")) from None
 
 
 def _only_backfill(documents: list[Document], name: str) -> Document:

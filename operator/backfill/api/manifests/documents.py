@@ -75,7 +75,7 @@ def _yaml(text: str, name: str) -> list[JsonValue]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"{name}, line {mark.line + 1}, column {mark.column + 1}" if mark else name
-        raise InvalidManifest(Problem("", f"{place}: {error.problem or error.context}", "mend the YAML there")) from None
+        raise InvalidManifest(Problem("", f"{place}: {error.problem or error.context}", "fix the YAML there")) from None
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise InvalidManifest(Problem("", f"{name}: {reason}", "write it with the types of JSON only")) from None

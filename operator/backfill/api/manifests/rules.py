@@ -1,4 +1,4 @@
-"""Rules between the fields of a Backfill: what a schema of single fields can not say."""
+"""Rules between the fields of a Backfill: what a schema of single fields cannot say."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -150,7 +150,7 @@ def _strict_order_has_offsets(parts: Parts) -> Iterator[Problem]:
 
 
 def _outputs_know_the_window(parts: Parts) -> Iterator[Problem]:
-    """Without a timestamp an output can not be cut to the window, nor the window be replaced in its table."""
+    """Without a timestamp an output cannot be cut to the window, nor the window be replaced in its table."""
     around = parts.window is not None and (parts.window.warm_up or parts.window.drain)
     for n, output in enumerate(parts.outputs):
         if output is None or output.timestamp_column is not None:
@@ -159,7 +159,7 @@ def _outputs_know_the_window(parts: Parts) -> Iterator[Problem]:
         if output.publish.mode is PublishMode.REPLACE:
             yield Problem(field, "is missing, publish mode Replace needs it to know which rows to replace", fix)
         elif around:
-            yield Problem(field, "is missing, without it the output of warmUp and drain can not be left out", fix)
+            yield Problem(field, "is missing, without it the output of warmUp and drain cannot be left out", fix)
 
 
 def _units_have_columns(parts: Parts) -> Iterator[Problem]:

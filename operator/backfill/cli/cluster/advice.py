@@ -17,7 +17,7 @@ _START_OVER = {
     Reason.PUBLISH_CONFLICT: "look at what has changed the table; to replace it all the same, cancel this and apply it anew:",
     Reason.RESULT_LOST: "nothing brings the result back; cancel this and apply it anew:",
 }
-_DRIVER_TROUBLE = {Reason.BACKING_OFF, Reason.DRIVER_SILENT, Reason.DRIVER_DOES_NOT_END}
+_DRIVER_TROUBLE = {Reason.BACKING_OFF, Reason.DRIVER_SILENT, Reason.DRIVER_TERMINATION_STUCK}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,9 @@ def next_step(backfill: Backfill, place: Place, now: datetime) -> Advice | None:
     if backfill.status.observed_generation == 0:
         return _of_a_new_one(backfill, now)
     if _tried_again(backfill):
-        return Advice("mend what is said above; the operator tries again by itself")
+        return Advice("fix the problem above; the operator tries again by itself")
     if _stalled(backfill):
-        return Advice("mend what is said above; the operator sees it and goes on by itself")
+        return Advice("fix the problem above; the operator sees it and goes on by itself")
     if backfill.spec.suspend:
         return Advice("it is suspended; go on with:", (place.command("resume", name),))
     if _waits_for_approval(backfill):
@@ -72,7 +72,7 @@ def removal(backfill: Backfill) -> Condition | None:
 def _of_a_removal(backfill: Backfill) -> Advice:
     outcome = removal(backfill)
     if outcome is not None and outcome.reason == Reason.REMOVAL_FAILED:
-        return Advice("what it made can not be removed yet; mend the cause, and the operator tries again")
+        return Advice("what it made cannot be removed yet; fix the cause, and the operator tries again")
     return Advice("it is being removed")
 
 

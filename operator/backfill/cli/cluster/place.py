@@ -124,7 +124,7 @@ def _readable(found: Manifest) -> Iterator[None]:
         where, detail = f"{found['metadata']['namespace']}/{found['metadata']['name']}", error.errors()[0]
         field = ".".join(str(part) for part in detail["loc"])
         raise BackfillError(
-            f"{where} can not be read by version {__version__} of this program ({field}: {detail['msg']}); "
+            f"{where} cannot be read by version {__version__} of this program ({field}: {detail['msg']}); "
             "use the version of the operator"
         ) from error
 

@@ -24,7 +24,7 @@ def show_plan(place: Place, name: str, *, as_json: bool) -> int:
 
     Raises:
         BadInput: planning has found mistakes.
-        BackfillError: the plan can not be read.
+        BackfillError: the plan cannot be read.
     """
     backfill = place.find(name)
     if backfill.status.plan_id is None:
@@ -51,7 +51,7 @@ def _summary(place: Place, backfill: Backfill) -> PlanSummary | None:
 def _tell_why_not(backfill: Backfill) -> int:
     name, planned = backfill.metadata.name, find_condition(backfill.status.conditions, ConditionType.PLANNED)
     if planned is not None and planned.status == "False":
-        raise BadInput(Problem("", "\n  ".join((f"{name} can not be planned:", *planned.message.splitlines()))))
+        raise BadInput(Problem("", "\n  ".join((f"{name} cannot be planned:", *planned.message.splitlines()))))
     why = in_words(planned) if planned else "suspended" if backfill.spec.suspend else "no operator has begun"
     Console(stderr=True).print(f"{name} is not planned yet: {why}", highlight=False, markup=False, soft_wrap=True)
     return WAITS

@@ -49,7 +49,7 @@ def _refused(place: Place, given: ForCluster, backfill: Backfill) -> list[Proble
         there = place.find(name)
         changes = spec_difference(there.spec, backfill.spec) if there.status.plan_id else []
         fix = f"start over with: {place.command('cancel', name)}, or give it another metadata.name"
-        return [*changes, Problem("", f"{name} is planned already and its input can not change", fix)] if changes else []
+        return [*changes, Problem("", f"{name} is planned already and its input cannot change", fix)] if changes else []
     except (NotFound, Refused) as error:
         return [Problem("", str(error))]
     return []

@@ -60,7 +60,7 @@ class Apache:
         return Sizing.of(driver, executor, production["spec"].get("sparkConf") or {}, backfill)
 
     def problems(self, production: Manifest, backfill: Backfill) -> list[Problem]:
-        """Not a Python program, one that pods can not get at, overrides that a backfill can not have."""
+        """Not a Python program, one that pods cannot get at, overrides that a backfill cannot have."""
         spec = production.get("spec") or {}
         where = f"SparkApplication/{production['metadata']['name']}: spec"
         problems = program_problems(_files(spec)[0], f"{where}.pyFiles")

@@ -51,19 +51,19 @@ class Kubeflow:
         return Sizing.of(spec["driver"], spec["executor"], conf, backfill)
 
     def problems(self, production: Manifest, backfill: Backfill) -> list[Problem]:
-        """Another type than Python, a main program that pods can not get at, overrides that a backfill can not have."""
+        """Another type than Python, a main program that pods cannot get at, overrides that a backfill cannot have."""
         spec = production.get("spec") or {}
         where = f"SparkApplication/{production['metadata']['name']}: spec"
         problems = []
         if spec.get("type") != "Python":
-            kind = f'"{spec.get("type")}" can not be run again'
+            kind = f'"{spec.get("type")}" cannot be run again'
             problems.append(Problem(f"{where}.type", kind, "only applications of type Python can"))
         problems += program_problems(spec.get("mainApplicationFile") or "", f"{where}.mainApplicationFile")
         problems += override_problems(backfill.spec.overrides.spark_conf, kubeflow=True)
         for role, field, fix in (("driver", "podName", "remove it"), ("executor", "instances", "set spec.scaling")):
             overrides: PodOverrides = getattr(backfill.spec.overrides, role)
             if field in (overrides.model_extra or {}):
-                problems.append(Problem(f"spec.overrides.{role}.{field}", "can not be set for a backfill", fix))
+                problems.append(Problem(f"spec.overrides.{role}.{field}", "cannot be set for a backfill", fix))
         if not problems and not _images(_tuned(production, backfill)):
             problems.append(Problem(f"{where}.image", "is missing", "name the image of driver and executors"))
         return problems

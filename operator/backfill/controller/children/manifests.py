@@ -115,7 +115,7 @@ def render(backfill: Backfill, production: Manifest, default_workspace: str | No
 def _catalog_problems(backfill: Backfill) -> Iterator[Problem]:
     for number, catalog in enumerate(backfill.spec.catalogs):
         if catalog.secret_ref and not _CATALOG_NAME.fullmatch(catalog.name):
-            message = f'"{catalog.name}" can not have a Secret: its name has to fit an environment variable'
+            message = f'"{catalog.name}" cannot have a Secret: its name has to fit an environment variable'
             yield Problem(f"spec.catalogs[{number}].name", message, "call it by letters, digits and '-'")
 
 

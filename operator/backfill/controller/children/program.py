@@ -29,7 +29,7 @@ class Program:
 
 
 def program_problems(uri: str, field: str) -> list[Problem]:
-    """Why a main program can not be run again."""
+    """Why a main program cannot be run again."""
     scheme = urlsplit(uri).scheme
     if not uri:
         return [Problem(field, "is missing", "name the application's main program")]

@@ -63,7 +63,7 @@ def override_problems(conf: Mapping[str, str], *, kubeflow: bool) -> list[Proble
     for key, value in conf.items():
         field = field_path(("spec", "overrides", "sparkConf", key))
         if fix := _forbidding(key, rules):
-            problems.append(Problem(field, f'"{value}" can not be set for a backfill', fix))
+            problems.append(Problem(field, f'"{value}" cannot be set for a backfill', fix))
         elif not key.startswith("spark."):
             problems.append(Problem(field, "is not a Spark property", "begin it with spark.; Hadoop's begin with spark.hadoop."))
     return problems

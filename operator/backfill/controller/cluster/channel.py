@@ -36,12 +36,12 @@ class KubernetesChannel:
         self._status: SplitAssignmentStatus | None = None
 
     def assignment(self) -> SplitAssignmentSpec | None:
-        """What was written last, by this controller or one before it; None where that can not be understood."""
+        """What was written last, by this controller or one before it; None where that cannot be understood."""
         self._look()
         return self._spec
 
     def report(self, *, newest: bool = False) -> SplitAssignmentStatus | None:
-        """What some driver reported last; None where that can not be understood.
+        """What some driver reported last; None where that cannot be understood.
 
         ``newest`` asks the API server: a driver's end may be seen before its last word, which comes by another watch.
         """

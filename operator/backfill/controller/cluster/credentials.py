@@ -17,7 +17,7 @@ def catalog_credentials(cluster: Cluster, backfill: Backfill) -> dict[str, Given
 
     Raises:
         BadInput: with each Secret that is missing, empty, not to be read or not text.
-        ClusterError: it can not be told now.
+        ClusterError: it cannot be told now.
     """
     given: dict[str, GivenCatalog] = {}
     problems: list[Problem] = []

@@ -84,7 +84,7 @@ class KubernetesBackend:
         Whether there is an application is looked at each time, everything else until nothing is wrong with the attempt.
 
         Raises:
-            ClusterError: it can not be told now.
+            ClusterError: it cannot be told now.
         """
         backfill = self._backfill
         if backfill.metadata.deletion_timestamp is not None:
@@ -135,7 +135,7 @@ class KubernetesBackend:
         nor as each other, and another attempt must not begin beside a driver that they have not heard of yet.
 
         Raises:
-            ClusterError: it can not be told now.
+            ClusterError: it cannot be told now.
         """
         pod, child = self._pod(attempt), self._child(attempt)
         if pod is None and child is None:
@@ -163,7 +163,7 @@ class KubernetesBackend:
         _LOG.info("killed the driver of attempt %s of %s", attempt, backfill.metadata.name)
 
     def log_tail(self, attempt: int) -> tuple[str, ...]:
-        """The last lines of the driver's log, as long as there is a pod; nothing where they can not be had."""
+        """The last lines of the driver's log, as long as there is a pod; nothing where they cannot be had."""
         pod = self._pod(attempt)
         if pod is None:
             return ()

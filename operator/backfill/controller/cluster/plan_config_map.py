@@ -57,7 +57,7 @@ class KubernetesPlans:
 
         Raises:
             PlanCorrupt: it is gone, or damaged.
-            ClusterError: it can not be read now.
+            ClusterError: it cannot be read now.
         """
         plan_id = backfill.status.plan_id
         if plan_id is None:
@@ -73,7 +73,7 @@ class KubernetesPlans:
         Raises:
             BadInput: the header is too large for a cluster, or somebody else's ConfigMap has its name.
             BackfillError: the plan is new and there is no SparkApplication any more; the next turn waits for it.
-            ClusterError: it can not be kept now.
+            ClusterError: it cannot be kept now.
         """
         content = {HEADER_KEY: compressed(header.to_json())}
         application = application_of(self._cluster, backfill)
@@ -126,7 +126,7 @@ class KubernetesPlans:
                 raise PlanCorrupt(f"the header of plan {plan_id} in {name} is another one than was planned")
             header = PlanHeader.model_validate_json(text)
         except _UNREADABLE as error:
-            raise PlanCorrupt(f"the header of plan {plan_id} in {name} can not be read: {first_line(error)}") from error
+            raise PlanCorrupt(f"the header of plan {plan_id} in {name} cannot be read: {first_line(error)}") from error
         if not header.plan_id == header.inputs.plan_id() == plan_id:
             raise PlanCorrupt(f"{name} holds plan {header.plan_id} of inputs {header.inputs.plan_id()}, not plan {plan_id}")
         return header
@@ -137,7 +137,7 @@ def application_of(cluster: Cluster, backfill: Backfill) -> Manifest | Problem:
     since they go on with each other's state.
 
     Raises:
-        ClusterError: it can not be told now.
+        ClusterError: it cannot be told now.
     """
     kept = kept_application(cluster, backfill) if backfill.status.plan_id is not None else None
     return kept or read_production(cluster, backfill)
@@ -149,7 +149,7 @@ def kept_application(cluster: Cluster, backfill: Backfill) -> Manifest | None:
     to be made differently.
 
     Raises:
-        ClusterError: it can not be told now.
+        ClusterError: it cannot be told now.
     """
     kept = _config_map(cluster, backfill)
     tuning = _tuning(backfill)

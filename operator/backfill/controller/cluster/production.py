@@ -28,7 +28,7 @@ def read_production(cluster: Cluster, backfill: Backfill) -> Manifest | Problem:
     """The production SparkApplication that a Backfill refers to, or why there is none.
 
     Raises:
-        ClusterError: it can not be told now.
+        ClusterError: it cannot be told now.
     """
     reference, namespace = backfill.spec.application_ref, backfill.metadata.namespace
     try:
@@ -44,7 +44,7 @@ def read_production(cluster: Cluster, backfill: Backfill) -> Manifest | Problem:
     if production is not None:
         return production
     if _is_scheduled(cluster, resource, namespace, reference.name):
-        message = f'"{reference.name}" is a ScheduledSparkApplication, which can not be run again'
+        message = f'"{reference.name}" is a ScheduledSparkApplication, which cannot be run again'
         return Problem(f"{_FIELD}.name", message, "make a SparkApplication of its spec.template, suspended, and name that")
     message = f'there is no SparkApplication "{reference.name}" in namespace {namespace}'
     return Problem(f"{_FIELD}.name", message, "name the production application of this namespace", may_pass=True)
@@ -57,7 +57,7 @@ def obstacles_of(
     The API server is asked whether it would accept the attempt.
 
     Raises:
-        ClusterError: it can not be told now.
+        ClusterError: it cannot be told now.
     """
     problems = [*_secret_problems(cluster, backfill)]
     if isinstance(production, Problem):
@@ -67,7 +67,7 @@ def obstacles_of(
 
 
 def _is_scheduled(cluster: Cluster, resource: Resource, namespace: str, name: str) -> bool:
-    """Only to say it better, so it does not matter if it can not be told."""
+    """Only to say it better, so it does not matter if it cannot be told."""
     if resource != SPARK_APPLICATION:
         return False
     try:
@@ -106,4 +106,4 @@ def _refusals(cluster: Cluster, backfill: Backfill, production: Manifest, defaul
             yield Problem("", f"the API server does not accept the child SparkApplication: {error}", fix)
     except Faltering as error:
         fix = "look at the Spark operator's webhook, and at the API server's log"
-        yield Problem("", f"the API server can not check the child SparkApplication: {error}", fix, may_pass=True)
+        yield Problem("", f"the API server cannot check the child SparkApplication: {error}", fix, may_pass=True)

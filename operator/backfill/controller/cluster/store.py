@@ -157,7 +157,7 @@ class KubernetesStore:
 
     def refuse(self, error: BadInput) -> None:
         """Says on the resource that, and why, nothing can be done for it. One that is being deleted is let go of: what
-        can not be read can not be followed to what it made.
+        cannot be read cannot be followed to what it made.
 
         Raises:
             ConflictError: the resource has changed since it was loaded, or is gone.

@@ -20,7 +20,7 @@ _RUNNING = ConditionType.RUNNING
 _NOT_TRIED_AGAIN = (Reason.UNSUPPORTED_PROGRAM, Reason.INVALID_INPUT, Reason.RESULT_LOST)
 _TAIL_LINES = 12
 _LAST_WORDS = "error: "
-"""How a driver begins the line that says why it can not even report."""
+"""How a driver begins the line that says why it cannot even report."""
 _OUTCOMES = {"Finished": "Succeeded", "Stopped": "Stopped"}
 """Of an attempt, by what its driver said last; otherwise it has failed."""
 
@@ -32,8 +32,8 @@ def kill(observed: Observed, draft: Draft, attempt: Attempt, why: str, due: date
     if observed.now - due >= END_LIMIT:
         details = f" ({observed.driver.message})" if observed.driver.message else ""
         fix = "If its node is lost, delete its pod by force: no other attempt starts before it is gone."
-        message = f"the driver of attempt {attempt.number} was killed and is still there{details}. {fix}"
-        draft.condition(_RUNNING, "Unknown", Reason.DRIVER_DOES_NOT_END, message)
+        message = f"the driver of attempt {attempt.number} is still running after being killed{details}. {fix}"
+        draft.condition(_RUNNING, "Unknown", Reason.DRIVER_TERMINATION_STUCK, message)
     return Next(actions=(KillDriver(attempt.number),), requeue_seconds=LOOK_SECONDS)
 
 
@@ -80,7 +80,7 @@ def _exit_in_words(driver: DriverState) -> str:
     if driver.message:
         return f"{driver.reason}: {driver.message}" if driver.reason else driver.message
     if driver.phase == "Absent":
-        return "its driver is gone without a trace"
+        return "its driver was not found"
     if driver.exit_status is None:
         return f"its driver ended: {driver.reason}" if driver.reason else "its driver ended while no controller was there"
     if driver.exit_status < 0:
@@ -91,7 +91,7 @@ def _exit_in_words(driver: DriverState) -> str:
 
 
 def react(observed: Observed, draft: Draft) -> None:
-    """After an attempt has ended: another one, after a wait, or none where the last one must not or can not be repeated."""
+    """After an attempt has ended: another one, after a wait, or none where the last one must not or cannot be repeated."""
     last = draft.status.attempts[-1]
     if last.outcome != "Failed":
         return

@@ -42,7 +42,7 @@ def finished(backfill: Backfill) -> bool:
     """
     status = backfill.status
     outcome = find_condition(status.conditions, ConditionType.SUCCEEDED)
-    if outcome is None or outcome.status == "Unknown" or outcome.reason in (Reason.REMOVAL_FAILED, Reason.LEFT_BEHIND):
+    if outcome is None or outcome.status == "Unknown" or outcome.reason in (Reason.REMOVAL_FAILED, Reason.CLEANUP_INCOMPLETE):
         return False
     if outcome.status == "True" or status.discarded_at is not None:
         return True

@@ -58,7 +58,7 @@ def _discard(observed: Observed, draft: Draft) -> Next:
 
 
 def _failure(observed: Observed, error: Exception | None) -> str:
-    message = f"can not be removed: {error}"
+    message = f"cannot be removed: {error}"
     return message if observed.local else f"{message}\nIt is tried again, and given up {_LIMIT} after the deletion."
 
 
@@ -70,7 +70,7 @@ def _let_go(observed: Observed, draft: Draft) -> Next:
     left = ", ".join((*branches, f"plans and checkpoints in {status.workspace}"))
     why = f" ({retry.message})" if retry is not None and retry.job == "discard" else ""
     message = f"let go of {_LIMIT} after its deletion was asked for{why}. There may be left: {left}. Remove it by hand."
-    draft.condition(_SUCCEEDED, "False", Reason.LEFT_BEHIND, message)
+    draft.condition(_SUCCEEDED, "False", Reason.CLEANUP_INCOMPLETE, message)
     return Next(actions=(RemoveResource(),), at_rest=True)  # a driver that is left goes with its owner
 
 

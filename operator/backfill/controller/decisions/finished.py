@@ -12,7 +12,7 @@ from backfill.controller.decisions.status_draft import Draft
 from backfill.controller.jobs.kinds import DiscardJob
 
 REMOVAL_PATIENCE = timedelta(days=1)
-"""What can not be removed after its time is tried again for so long; its deletion will try once more."""
+"""What cannot be removed after its time is tried again for so long; its deletion will try once more."""
 _LONGEST_SLEEP_SECONDS = 3600.0
 
 

@@ -1,4 +1,4 @@
-"""Work of the controller's own that a phase can not go on without: done once, and tried again where that may help."""
+"""Work of the controller's own that a phase cannot go on without: done once, and tried again where that may help."""
 
 from datetime import timedelta
 
@@ -73,7 +73,7 @@ def _say_retry(draft: Draft, job: Job, kind: ConditionType) -> None:
     if retry is None:
         return
     until, next_at = (format_time(at.replace(microsecond=0)) for at in (retry.since + PATIENCE, retry.next_at))
-    message = f"{retry.message}\nIt is tried again until {until}, next at {next_at}; mend the cause meanwhile."
+    message = f"{retry.message}\nRetrying until {until}; next attempt at {next_at}."
     draft.condition(kind, "Unknown", Reason.TRYING_AGAIN, message)
 
 

@@ -30,9 +30,9 @@ class Observed:
     obstacles: tuple[Problem, ...] = ()
     """Why no driver can be started here at all; looked for before planning and when an attempt is due."""
     header: PlanHeader | None = None
-    """The plan named in the status; None before planning, and where it can not be read."""
+    """The plan named in the status; None before planning, and where it cannot be read."""
     plan_error: str = ""
-    """Why the plan named in the status can not be read."""
+    """Why the plan named in the status cannot be read."""
     rivals: tuple[str, ...] = ()
     """Other Backfills that will publish into the same window, a sentence for each; looked for when the plan is made only."""
     job: JobState | None = None

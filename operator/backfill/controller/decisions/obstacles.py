@@ -6,7 +6,7 @@ from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.status_draft import Draft, in_lines
 
 _LOOK_SECONDS = 30.0
-"""Between two looks at what is in the way; it is not told when a person mends it."""
+"""Between two looks at what is in the way; it is not told when a person repairs it."""
 
 
 def obstructed(observed: Observed, draft: Draft, kind: ConditionType, what_waits: str) -> Next:
@@ -16,6 +16,6 @@ def obstructed(observed: Observed, draft: Draft, kind: ConditionType, what_waits
     if observed.local:
         draft.fail_input(kind, observed.obstacles)
         return Next(at_rest=True)
-    message = f"{in_lines(observed.obstacles)}\n{what_waits} begins by itself once that is mended; until then nothing runs."
+    message = f"{in_lines(observed.obstacles)}\n{what_waits} starts automatically once this is fixed."
     draft.condition(kind, "False", Reason.INVALID_INPUT, message)
     return Next(requeue_seconds=_LOOK_SECONDS)

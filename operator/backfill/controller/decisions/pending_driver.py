@@ -17,7 +17,7 @@ UNTAKEN_LIMIT = timedelta(minutes=30)
 SUBMITTED_LIMIT = timedelta(minutes=10)
 """A child that was submitted and has no driver pod."""
 BROKEN_LIMIT = timedelta(minutes=10)
-"""A driver pod that can not start before a person does something."""
+"""A driver pod that cannot start before a person does something."""
 STARTING_LIMIT = timedelta(minutes=15)
 """A driver pod on a node: images are pulled, volumes are mounted."""
 UNSCHEDULED_LIMIT = timedelta(hours=1)
@@ -40,11 +40,11 @@ class Wait:
     advice: str
     """What to do."""
     needs_person: bool = False
-    """Whether it can not pass by itself."""
+    """Whether it cannot pass by itself."""
 
 
 _IMAGE = Wait(
-    "its image can not be pulled",
+    "its image cannot be pulled",
     BROKEN_LIMIT,
     "Correct the image of the SparkApplication or of spec.overrides, or its pull Secret.",
     needs_person=True,
@@ -56,7 +56,7 @@ _CONFIG = Wait(
     needs_person=True,
 )
 _CONTAINER = Wait(
-    "its container can not be created", BROKEN_LIMIT, "Look at the pod's Events with kubectl describe pod.", needs_person=True
+    "its container cannot be created", BROKEN_LIMIT, "Look at the pod's Events with kubectl describe pod.", needs_person=True
 )
 _QUEUED = Wait("it is held back, as by a queue that has not admitted it yet", None, "Look at the queue.")
 _WAITS = {
@@ -110,7 +110,7 @@ def watch_pending(observed: Observed, draft: Draft, attempt: Attempt) -> Next:
 def begin_again(observed: Observed, attempt: Attempt) -> Next | None:
     """Of an attempt without a trace: what a controller before this one may have recorded and not done. None: it is too late.
 
-    It can not be made twice, for its child has a name; and nothing has begun to read yet.
+    It cannot be made twice, for its child has a name; and nothing has begun to read yet.
     """
     waited = observed.now - attempt.started_at
     if attempt.child is None or attempt.message or _has_read(observed) or waited >= CREATION_LIMIT:
@@ -127,7 +127,7 @@ def _has_read(observed: Observed) -> bool:
 
 def _say(draft: Draft, attempt: Attempt, wait: Wait, reason: str, message: str) -> None:
     """Once for each thing that is waited for: details change with every look at it, and each change would be a write."""
-    value = Reason.DRIVER_CAN_NOT_START if wait.needs_person else Reason.DRIVER_PENDING
+    value = Reason.DRIVER_START_BLOCKED if wait.needs_person else Reason.DRIVER_PENDING
     opening = f"attempt {attempt.number} waits for its driver: {wait.what}"
     said = draft.find(_RUNNING)
     if said is None or said.reason != value or not said.message.startswith(opening):

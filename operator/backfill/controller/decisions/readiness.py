@@ -10,22 +10,22 @@ from backfill.api.conditions import Condition, ConditionType, Reason
 from backfill.controller.decisions.status_draft import Draft
 
 _STAGES = (ConditionType.PUBLISHED, ConditionType.RUNNING, ConditionType.PLANNED)
-_REMOVAL = (Reason.REMOVING, Reason.REMOVAL_FAILED, Reason.LEFT_BEHIND)
+_REMOVAL = (Reason.REMOVING, Reason.REMOVAL_FAILED, Reason.CLEANUP_INCOMPLETE)
 _PAUSED = (Reason.SUSPENDED, Reason.WAITING_FOR_APPROVAL)
-_STUCK = (Reason.INVALID_INPUT, Reason.DRIVER_CAN_NOT_START, Reason.DRIVER_DOES_NOT_END)
+_STUCK = (Reason.INVALID_INPUT, Reason.DRIVER_START_BLOCKED, Reason.DRIVER_TERMINATION_STUCK)
 """Reasons of a stage that lasts until a person does something, though the Backfill has not failed."""
 
 _MOST_MESSAGE = 6_000
 _RETRY = "then give spec.retryNonce a new value ({retry} does)"
 _ADVICE = {
     Reason.INVALID_INPUT: "Correct what is named above. A change of the spec is tried at once; after any other, give "
-    "spec.retryNonce a new value ({retry} does). What can not change any more needs a new Backfill.",
-    Reason.PLANNING_FAILED: f"Mend what is named above, {_RETRY}; where the plan itself is lost, delete this and make it anew.",
+    "spec.retryNonce a new value ({retry} does). What cannot change any more needs a new Backfill.",
+    Reason.PLANNING_FAILED: f"Fix the problem above, {_RETRY}; where the plan itself is lost, delete this and make it anew.",
     Reason.UNSUPPORTED_PROGRAM: f"Change the application so that this output can be redirected, {_RETRY}.",
-    Reason.ATTEMPTS_EXHAUSTED: f"Read the driver's log, mend the cause, {_RETRY}: it goes on after the last committed step.",
+    Reason.ATTEMPTS_EXHAUSTED: f"Read the driver's log, fix the cause, {_RETRY}: it goes on after the last committed step.",
     Reason.PUBLISH_CONFLICT: "Look at what changed the table; to replace it all the same, delete this and make it anew.",
     Reason.RESULT_LOST: "Nothing brings it back: delete this Backfill and make it anew; it reads everything once more.",
-    Reason.PUBLISH_FAILED: f"Mend what is named above, {_RETRY}: only the publication is repeated.",
+    Reason.PUBLISH_FAILED: f"Fix the problem above, {_RETRY}: only the publication is repeated.",
 }
 
 
@@ -35,7 +35,7 @@ def summarise(draft: Draft) -> None:
     if outcome is None:
         return
     if outcome.status == "True":
-        draft.condition(ConditionType.READY, "True", outcome.reason, "the result is where it was asked for")
+        draft.condition(ConditionType.READY, "True", outcome.reason, "Backfill completed")
         _only(draft, None)
     elif outcome.status == "False":
         draft.condition(ConditionType.READY, "False", outcome.reason, _first_line(outcome))

@@ -1,4 +1,4 @@
-"""The status of a Backfill that nothing can be decided for, because its spec can not be read or breaks a rule. Pure."""
+"""The status of a Backfill that nothing can be decided for, because its spec cannot be read or breaks a rule. Pure."""
 
 from datetime import datetime
 

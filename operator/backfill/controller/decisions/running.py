@@ -16,7 +16,7 @@ from backfill.controller.decisions.status_draft import Draft
 from backfill.controller.jobs.kinds import PlanJob, VerifyJob
 
 _RUNNING = ConditionType.RUNNING
-_BEFORE_READING = (Reason.DRIVER_PENDING, Reason.DRIVER_CAN_NOT_START, Reason.DRIVER_SILENT)
+_BEFORE_READING = (Reason.DRIVER_PENDING, Reason.DRIVER_START_BLOCKED, Reason.DRIVER_SILENT)
 
 
 def run(observed: Observed, draft: Draft) -> Next:

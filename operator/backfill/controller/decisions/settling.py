@@ -21,7 +21,7 @@ def settle(observed: Observed, draft: Draft) -> Next:
     if isinstance(counted, Next):
         return counted
     if counted.phase == "Failed":
-        draft.fail(ConditionType.PUBLISHED, reason_of(counted.error), f"the staged result can not be read: {counted.error}")
+        draft.fail(ConditionType.PUBLISHED, reason_of(counted.error), f"the staged result cannot be read: {counted.error}")
         return Next(actions=(CancelJob(),), at_rest=True)
     _record(draft, counted.result, observed.backfill.spec.window)
     return Next(requeue_seconds=0)

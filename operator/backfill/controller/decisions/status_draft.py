@@ -41,7 +41,7 @@ class Draft:
         self.set(finished_at=self._now, next_attempt_at=None, retry=None)
 
     def fail_input(self, kind: ConditionType, problems: tuple[Problem, ...]) -> None:
-        """What was given can not work."""
+        """What was given cannot work."""
         self.fail(kind, Reason.INVALID_INPUT, in_lines(problems))
 
     def add_attempt(self, attempt: Attempt) -> None:

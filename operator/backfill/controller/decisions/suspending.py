@@ -34,7 +34,7 @@ def _stop_driver(observed: Observed, draft: Draft, attempt: Attempt) -> Next:
     since = attempt.stopping_since or observed.now
     draft.change_attempt(stopping_since=since)
     if observed.driver.phase == "Pending":
-        draft.condition(_RUNNING, "Unknown", Reason.SUSPENDING, "takes back a driver that has not started yet")
+        draft.condition(_RUNNING, "Unknown", Reason.SUSPENDING, "cancelling the pending driver")
         return kill(observed, draft, attempt, "stopped before it started", since)
     draft.condition(_RUNNING, "Unknown", Reason.SUSPENDING, "commits the steps under way, at most four, then stops")
     silent = watch_silence(observed, draft, attempt)

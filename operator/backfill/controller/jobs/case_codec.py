@@ -38,11 +38,11 @@ def decode_end(job: Job, content: bytes) -> Message:
     """How a job has ended.
 
     Raises:
-        BackfillError: that can not be told from this.
+        BackfillError: that cannot be told from this.
     """
     end = message_of(job, _unpacked(content))
     if end.kind == "Progress":
-        raise BackfillError("what operator and pod say to each other can not be read: it is no end of a job")
+        raise BackfillError("what operator and pod say to each other cannot be read: it is no end of a job")
     return end
 
 

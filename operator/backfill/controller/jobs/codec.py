@@ -93,7 +93,7 @@ def message_of(job: Job, parts: Any) -> Message:
     """What is said of a job.
 
     Raises:
-        BackfillError: that can not be told from this.
+        BackfillError: that cannot be told from this.
     """
 
     def message() -> Message:
@@ -115,7 +115,7 @@ def encode_progress(progress: PlanningProgress) -> str:
 
 
 def decode_progress(text: str) -> PlanningProgress | None:
-    """How far planning is; None where that can not be told."""
+    """How far planning is; None where that cannot be told."""
     if len(text) >= MOST_PROGRESS:
         return None
     try:
@@ -134,7 +134,7 @@ def readable(reader: Callable[[], _Read]) -> _Read:
         return reader()
     except (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise BackfillError(
-            "what the controller and a job say to each other can not be read: are both of one version? "
+            "what the controller and a job say to each other cannot be read: are both of one version? "
             f"({type(error).__name__}: {first_line(error)})"
         ) from error
 

@@ -44,7 +44,7 @@ class Frames:
 
         Raises:
             EOFError: the other end is gone.
-            OSError: it can not be heard, or sends what is no message.
+            OSError: it cannot be heard, or sends what is no message.
         """
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         while (message := self._complete()) is None:

@@ -86,7 +86,7 @@ def confine_to_files(writable: Iterable[Path]) -> bool:
     """Leaves this process what its libraries need to read, and directories to write in: no token of a service account, no
     mounted Secret, no program to start, no file of another process, no signal to one. To be called before it has threads.
 
-    False: the kernel can not do that.
+    False: the kernel cannot do that.
     """
     version = landlock_version()
     if not version:

@@ -177,7 +177,7 @@ class RecoverJob:
         except FileNotFoundError:
             raise PlanCorrupt(f"it is not in {directory.uri} either") from None
         except ValueError as error:
-            raise PlanCorrupt(f"in {directory.uri} it can not be read either: {reason(error)}") from error
+            raise PlanCorrupt(f"in {directory.uri} it cannot be read either: {reason(error)}") from error
         if header.plan_id != self.plan_id:
             raise PlanCorrupt(f"{directory.uri} holds plan {header.plan_id}")
         return header

@@ -28,7 +28,7 @@ from backfill.kube.names import Key
 _LOG = logging.getLogger(__name__)
 _MIB = 2**20
 _LOOK_SECONDS = 0.05
-"""Between two looks at a process's memory: it can not grow by much more than a hundred megabytes meanwhile."""
+"""Between two looks at a process's memory: it cannot grow by much more than a hundred megabytes meanwhile."""
 _NEWS_SECONDS = 1.0
 """Between two calls of ``on_change`` in which only progress is new."""
 _LOG_LINES = 30

@@ -16,7 +16,7 @@ class StoredPlans:
         """The header of the plan that the status names; None where it names none.
 
         Raises:
-            PlanCorrupt: it can not be read.
+            PlanCorrupt: it cannot be read.
         """
         plan_id, workspace = backfill.status.plan_id, backfill.status.workspace
         if plan_id is None or workspace is None:
@@ -26,7 +26,7 @@ class StoredPlans:
                 place = Workspace.of(backfill, workspace)
                 self._header = read_header(plan_directory(place, plan_id))
             except (OSError, ValueError, BackfillError) as error:
-                raise PlanCorrupt(f"plan {plan_id} can not be read from {workspace}: {error}") from error
+                raise PlanCorrupt(f"plan {plan_id} cannot be read from {workspace}: {error}") from error
         return self._header
 
     def keep(self, backfill: Backfill, header: PlanHeader) -> None:

@@ -72,7 +72,7 @@ class LocalStore:
             return self._resource.read()
         except ValidationError as error:
             path = self.directory / _RESOURCE
-            raise BackfillError(f"{path} can not be read by this version: {error.errors()[0]['msg']}") from error
+            raise BackfillError(f"{path} cannot be read by this version: {error.errors()[0]['msg']}") from error
 
     def writers_of(self, tables: Set[str]) -> Iterator[Backfill]:
         """Other Backfills of the state directory that have an output in one of the tables, of those that can be read."""

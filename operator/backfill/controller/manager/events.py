@@ -40,9 +40,9 @@ _TOLD: Final[dict[tuple[ConditionType, Reason], tuple[Kind, str]]] = {
     (ConditionType.RUNNING, Reason.SUSPENDED): ("Normal", "Suspended"),
     (ConditionType.RUNNING, Reason.ALL_STEPS_COMMITTED): ("Normal", "AllStepsCommitted"),
     (ConditionType.RUNNING, Reason.DRIVER_PENDING): ("Normal", "DriverPending"),
-    (ConditionType.RUNNING, Reason.DRIVER_CAN_NOT_START): ("Warning", "DriverCanNotStart"),
+    (ConditionType.RUNNING, Reason.DRIVER_START_BLOCKED): ("Warning", "DriverStartBlocked"),
     (ConditionType.RUNNING, Reason.DRIVER_SILENT): ("Warning", "DriverSilent"),
-    (ConditionType.RUNNING, Reason.DRIVER_DOES_NOT_END): ("Warning", "DriverDoesNotEnd"),
+    (ConditionType.RUNNING, Reason.DRIVER_TERMINATION_STUCK): ("Warning", "DriverTerminationStuck"),
     (ConditionType.PUBLISHED, Reason.WAITING_FOR_APPROVAL): ("Normal", "WaitingForApproval"),
     (ConditionType.PUBLISHED, Reason.PUBLISHED): ("Normal", "Published"),
     (ConditionType.PLANNED, Reason.INVALID_INPUT): ("Warning", "InvalidInput"),
@@ -51,7 +51,7 @@ _TOLD: Final[dict[tuple[ConditionType, Reason], tuple[Kind, str]]] = {
     (ConditionType.RUNNING, Reason.TRYING_AGAIN): ("Warning", "TryingAgain"),
     (ConditionType.PUBLISHED, Reason.TRYING_AGAIN): ("Warning", "TryingAgain"),
     (ConditionType.SUCCEEDED, Reason.REMOVING): ("Normal", "Removing"),
-    (ConditionType.SUCCEEDED, Reason.LEFT_BEHIND): ("Warning", "LeftBehind"),
+    (ConditionType.SUCCEEDED, Reason.CLEANUP_INCOMPLETE): ("Warning", "CleanupIncomplete"),
     (ConditionType.SUCCEEDED, Reason.FINISHED): ("Normal", "Succeeded"),
 }
 """What is told where a condition comes to have a reason. That something has failed for good is told in any case."""
@@ -118,13 +118,13 @@ class Recorder:
         self._now = now
 
     def status_written(self, before: Backfill, after: BackfillStatus) -> None:
-        """Tells of a change. An Event that can not be written is left out: the status says it as well."""
+        """Tells of a change. An Event that cannot be written is left out: the status says it as well."""
         for notice in transitions(before.status, after):
             self._tell(before.metadata, notice)
 
     def turn_failed(self, backfill: Manifest, why: str) -> None:
-        """Tells what keeps a Backfill from being worked on, since its status can not."""
-        notice = Notice("Warning", "TurnFailed", _in_short(f"can not be worked on, will be tried again: {why}"))
+        """Tells what keeps a Backfill from being worked on, since its status cannot."""
+        notice = Notice("Warning", "ReconcileFailed", _in_short(f"cannot be worked on, will be tried again: {why}"))
         self._tell(read_json(ObjectMeta, backfill["metadata"]), notice)
 
     def _tell(self, backfill: ObjectMeta, notice: Notice) -> None:

@@ -130,7 +130,7 @@ class Operator:
                     return True
                 _LOG.error("the definitions of %s are not installed", ", ".join(sorted(kind.plural for kind in missing)))
             except ClusterError as error:
-                _LOG.error("what there is can not be listed: %s", error)
+                _LOG.error("what there is cannot be listed: %s", error)
             self._stop.wait(_RETRY_SECONDS)
         return False
 

@@ -86,7 +86,7 @@ class Login:
 
 
 class Watching:
-    """Kopf in a thread with a loop of its own. Where it can not go on it begins anew."""
+    """Kopf in a thread with a loop of its own. Where it cannot go on it begins anew."""
 
     def __init__(self, watched: Sequence[Watched], namespaces: Sequence[str], connection: Callable[[], kopf.ConnectionInfo]):
         """``namespaces``: empty for all of them."""

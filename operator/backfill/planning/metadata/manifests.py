@@ -1,4 +1,4 @@
-"""Streams the manifests of a pinned snapshot into columns, one manifest at a time, leaving out what can not match.
+"""Streams the manifests of a pinned snapshot into columns, one manifest at a time, leaving out what cannot match.
 
 Manifests are pruned by their partition summaries, entries by their partition (each distinct one evaluated once), by the
 bounds of the timestamp column and, where there is a filter, by the other columns' metrics. Entries are read as PyIceberg's
@@ -135,7 +135,7 @@ class ManifestScan:
         """All data files that can hold rows of the range.
 
         Raises:
-            InvalidPlanInput: equality deletes, files in another format than Parquet, a manifest that can not be read.
+            InvalidPlanInput: equality deletes, files in another format than Parquet, a manifest that cannot be read.
         """
         manifests = self._manifests()
         io = self._pinned.table.io
@@ -274,7 +274,7 @@ class ManifestScan:
         return InvalidPlanInput(
             Problem(
                 f"{self._pinned.field}.table",
-                f"metadata file {path} of {self._pinned.source.table} can not be read: {reason(error)}",
+                f"metadata file {path} of {self._pinned.source.table} cannot be read: {reason(error)}",
                 "check the store's credentials; if the file is gone, choose a newer snapshot",
             )
         )
@@ -301,7 +301,7 @@ def _metrics_evaluator(pinned: PinnedTable) -> Callable[[DataFile], bool]:
 
 
 def _row_group_starts(offsets: list[int] | None, file_bytes: int) -> list[int] | None:
-    """Where row groups begin; None where that can not be true, as some writers left it behind. Readers have to ignore that."""
+    """Where row groups begin; None where that cannot be true, as some writers left it behind. Readers have to ignore that."""
     if not offsets or offsets[-1] >= file_bytes or any(later <= earlier for earlier, later in pairwise(offsets)):
         return None
     return offsets

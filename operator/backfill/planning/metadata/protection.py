@@ -18,7 +18,7 @@ def protect(source: SourceInput, tag: str, field: str) -> None:
     """Tags the snapshot a source reads. A tag that is there already is left as it is.
 
     Raises:
-        InvalidPlanInput: the table can not be written to.
+        InvalidPlanInput: the table cannot be written to.
     """
     table = Catalogs().load_table(source.table, field)
     for _ in range(_TRIES):
@@ -29,11 +29,11 @@ def protect(source: SourceInput, tag: str, field: str) -> None:
         except CommitFailedException:
             continue
         except Exception as error:  # catalogs raise whatever their client library raises
-            message = f"the snapshot of {source.table} can not be held with a tag: {reason(error)}"
+            message = f"the snapshot of {source.table} cannot be held with a tag: {reason(error)}"
             fix = "give the controller write permission on the table, or set snapshot.protect to false"
             raise InvalidPlanInput(Problem(f"{field}.snapshot.protect", message, fix)) from error
         return
-    message = f"the snapshot of {source.table} can not be held with a tag: other commits were always faster"
+    message = f"the snapshot of {source.table} cannot be held with a tag: other commits were always faster"
     raise InvalidPlanInput(Problem(f"{field}.snapshot.protect", message, "try again"))
 
 

@@ -152,7 +152,7 @@ class Agent(threading.Thread):
         self._closing.start()
 
     def _end_by(self, close: Callable[[], None]) -> None:
-        """From now on nobody else looks at the queries: a run whose queries can not be closed ends here."""
+        """From now on nobody else looks at the queries: a run whose queries cannot be closed ends here."""
         try:
             close()
         except Exception as error:

@@ -33,7 +33,7 @@ class Channel(Protocol):
         """Whether somebody reads what is reported, or will."""
 
     def close(self) -> None:
-        """Nothing is reported any more. Returns when the last report is delivered, or can not be."""
+        """Nothing is reported any more. Returns when the last report is delivered, or cannot be."""
 
 
 class DirectoryChannel:

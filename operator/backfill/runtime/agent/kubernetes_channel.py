@@ -67,7 +67,7 @@ class KubernetesChannel:
         """Reads the object, waiting for a server that is away, and begins to follow it.
 
         Raises:
-            BackfillError: it can not be read, or belongs to another Backfill.
+            BackfillError: it cannot be read, or belongs to another Backfill.
         """
         self._read_first()
         if self._seen.gone:
@@ -93,7 +93,7 @@ class KubernetesChannel:
         return not self._seen.gone
 
     def close(self) -> None:
-        """Returns when the last report is delivered, or can not be: refused for good, or no server for minutes."""
+        """Returns when the last report is delivered, or cannot be: refused for good, or no server for minutes."""
         if not self._outbox.wait_until_empty(self._timing.patience):
             _log.error("the last report could not be delivered within %s s", self._timing.patience)
         self._closed.set()
@@ -108,7 +108,7 @@ class KubernetesChannel:
                 refused = error.status in (403, 404)
                 if time.monotonic() - begun > (self._timing.refused_at_start if refused else self._timing.patience):
                     hint = "; the driver's service account needs the Role backfill-driver" if error.status == 403 else ""
-                    raise BackfillError(f"the SplitAssignment {self._name} can not be read: {error}{hint}") from error
+                    raise BackfillError(f"the SplitAssignment {self._name} cannot be read: {error}{hint}") from error
                 time.sleep(retries.failed(error, error.retry_after_seconds))
 
     def _follow(self) -> None:

@@ -16,14 +16,14 @@ def close_query(query: StartedQuery, run: Run) -> None:
 
     Raises:
         Py4JError, OSError: Spark is gone.
-        Exception: the query can not be stopped.
+        Exception: the query cannot be stopped.
     """
     query.handle.stop()
     run.tracker.record_open_results(query.name, _open_results(query, run))
 
 
 def _open_results(query: StartedQuery, run: Run) -> OpenResults:
-    """A result that can not be counted does not undo a run that has committed everything, unless Spark is gone: then the
+    """A result that cannot be counted does not undo a run that has committed everything, unless Spark is gone: then the
     next attempt can count it."""
     try:
         times = {output.name: output.timestamp_column for output in run.settings.outputs}

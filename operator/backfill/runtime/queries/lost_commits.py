@@ -38,7 +38,7 @@ class LostCommits:
             self._looking.start()
 
     def look(self) -> None:
-        """Counts what the last look has found, and looks again. A checkpoint that can not be read is left for the next time."""
+        """Counts what the last look has found, and looks again. A checkpoint that cannot be read is left for the next time."""
         for query in self._run.queries:
             try:
                 self._look_at(query)

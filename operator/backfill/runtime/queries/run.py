@@ -50,7 +50,7 @@ def failed_for_good(reason: Reason, message: str, error: Exception) -> Outcome:
 
 
 def unsupported(error: BadInput) -> Outcome:
-    """The program does what a backfill can not redirect; another attempt would end the same way. Not so where only a catalog
+    """The program does what a backfill cannot redirect; another attempt would end the same way. Not so where only a catalog
     did not answer."""
     if error.may_pass:
         return failed(str(error), error)

@@ -117,7 +117,7 @@ class Tracker:
         """A query begins, ``committed`` steps into its sources by its checkpoint; ``by_clock`` says where it compares with the
         time of day.
 
-        Rows that no earlier attempt has reported are counted by reading; late rows can not be.
+        Rows that no earlier attempt has reported are counted by reading; late rows cannot be.
         """
         before = self._before.pop(output, None)
         known = {source.name: source for source in before.sources} if before else {}
@@ -146,7 +146,7 @@ class Tracker:
     def catch_up(self, name: str, committed: int) -> None:
         """A query has committed so many steps by its checkpoint, whatever it has reported.
 
-        The rows of the others are counted by reading; late rows can not be.
+        The rows of the others are counted by reading; late rows cannot be.
         """
         with self._lock:
             query = self._queries[name]

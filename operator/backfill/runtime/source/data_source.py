@@ -192,7 +192,7 @@ def source_frame(spark: SparkSession, settings: RuntimeSettings, source: str, to
     ``max_us`` (arrival time).
 
     Raises:
-        InvalidPlanInput: the table is gone, is another one, has lost the snapshot, or has columns Spark can not represent.
+        InvalidPlanInput: the table is gone, is another one, has lost the snapshot, or has columns Spark cannot represent.
     """
     register_source(spark, settings)
     table = _tables(settings.plan_workspace)[source]

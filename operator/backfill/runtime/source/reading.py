@@ -39,15 +39,15 @@ def read_split(
 
     Raises:
         InvalidPlanInput: the file is gone or damaged, or not what the plan or the table needs.
-        BackfillError: it can not be reached.
+        BackfillError: it cannot be reached.
     """
     try:
         yield from _read(table, split, target, columns)
     except (FileNotFoundError, pa.ArrowInvalid) as error:
-        message = f"{split.path} of {table.source.table} can not be read: {first_line(error)}"
+        message = f"{split.path} of {table.source.table} cannot be read: {first_line(error)}"
         raise InvalidPlanInput(Problem("spec.sources", message, "restore the file, then try again")) from error
     except (OSError, pa.ArrowException) as error:
-        raise BackfillError(f"{split.path} of {table.source.table} can not be read: {error}") from error
+        raise BackfillError(f"{split.path} of {table.source.table} cannot be read: {error}") from error
 
 
 def _read(table: SourceTable, split: Split, target: pa.Schema, columns: frozenset[str] | None) -> Iterator[pa.RecordBatch]:

@@ -54,7 +54,7 @@ def load_source_table(source: SourceInput) -> SourceTable:
     """Loads a source's table from its catalog, which PyIceberg's own configuration names.
 
     Raises:
-        InvalidPlanInput: the catalog or table can not be loaded, or is no longer what was planned.
+        InvalidPlanInput: the catalog or table cannot be loaded, or is no longer what was planned.
         BackfillError: the catalog does not answer.
     """
     try:

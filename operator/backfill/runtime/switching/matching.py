@@ -139,7 +139,7 @@ def match_output(target: Target, outputs: Sequence[Output], taken: Mapping[str, 
     names; the only output that no other query writes. ``taken`` has the queries of the outputs that are written already.
 
     Raises:
-        UnsupportedProgram: none of the rules finds one, another query writes it, or the way it is written can not be redirected.
+        UnsupportedProgram: none of the rules finds one, another query writes it, or the way it is written cannot be redirected.
     """
     problems = _unsupported(target)
     free = [output for output in outputs if output.name not in taken]
@@ -190,7 +190,7 @@ def _unmatched(target: Target, free: Sequence[Output]) -> Problem:
 def _unsupported(target: Target) -> list[Problem]:
     problems = []
     if target.foreach:
-        message = f"{target.foreach} runs the application's own code, whose effects can not be set apart from production"
+        message = f"{target.foreach} runs the application's own code, whose effects cannot be set apart from production"
         problems.append(Problem("", message, "write with writeStream in append mode, or with backfill.runtime.write_output"))
     if target.output_mode.lower() != "append":
         message = f"output mode {target.output_mode} changes rows after they are written; a backfill writes final rows only"

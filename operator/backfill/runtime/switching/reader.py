@@ -158,4 +158,4 @@ def _unread_topic(spark: SparkSession) -> DataFrame:
 def _not_switched(format: str | None) -> UnsupportedProgram:
     what = f"readStream of format {format}" if format else "readStream without a format"
     fix = "read Kafka topics, tables that are sources, or sources by name with backfill.runtime.read_source"
-    return UnsupportedProgram(Problem("", f"{what} can not be replaced by history", fix))
+    return UnsupportedProgram(Problem("", f"{what} cannot be replaced by history", fix))

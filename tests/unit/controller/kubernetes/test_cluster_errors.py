@@ -60,7 +60,7 @@ def test_a_missing_permission_is_told_with_what_to_grant() -> None:
         'backfills.backfill.dev "july" is forbidden: User "system:serviceaccount:b:o" cannot patch resource "backfills/status"'
     )
     error = error_of(403, answer("Forbidden", message), "patch", BACKFILL, "backfills/status streaming/july")
-    assert str(error).startswith("can not patch backfills/status streaming/july: backfills.backfill.dev")
+    assert str(error).startswith("cannot patch backfills/status streaming/july: backfills.backfill.dev")
     assert str(error).endswith('apiGroups: ["backfill.dev"], resources: ["backfills/status"], verbs: ["patch"]')
 
 

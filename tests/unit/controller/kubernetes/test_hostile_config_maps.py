@@ -60,7 +60,7 @@ def test_a_result_that_unpacks_to_gigabytes_is_refused_in_little_memory(bomb: st
 
 @pytest.mark.parametrize("end", ["Progress", "Running", "", None, 3])
 def test_an_end_that_is_none_is_refused(end: object) -> None:
-    with pytest.raises(BackfillError, match="can not be read"):
+    with pytest.raises(BackfillError, match="cannot be read"):
         decode_end(VERIFY, packed({"kind": end, "result": None, "cause": "", "problems": [], "error": None}))
 
 

@@ -37,7 +37,7 @@ def reasons(notices: list[Notice]) -> list[str]:
         (ConditionType.RUNNING, "True", Reason.REPLAYING, ("Normal", "Running")),
         (ConditionType.RUNNING, "False", Reason.SUSPENDED, ("Normal", "Suspended")),
         (ConditionType.RUNNING, "False", Reason.INVALID_INPUT, ("Warning", "InvalidInput")),
-        (ConditionType.RUNNING, "Unknown", Reason.DRIVER_CAN_NOT_START, ("Warning", "DriverCanNotStart")),
+        (ConditionType.RUNNING, "Unknown", Reason.DRIVER_START_BLOCKED, ("Warning", "DriverStartBlocked")),
         (ConditionType.PUBLISHED, "Unknown", Reason.WAITING_FOR_APPROVAL, ("Normal", "WaitingForApproval")),
         (ConditionType.PUBLISHED, "True", Reason.PUBLISHED, ("Normal", "Published")),
         (ConditionType.SUCCEEDED, "True", Reason.FINISHED, ("Normal", "Succeeded")),
@@ -114,9 +114,9 @@ def test_no_message_is_longer_than_an_event_may_be() -> None:
 
 
 def test_logins_in_addresses_are_left_out() -> None:
-    message = "can not connect to postgresql://backfill:hunter2@db/catalog"
+    message = "cannot connect to postgresql://backfill:hunter2@db/catalog"
     (notice,) = transitions(status(), status(condition(ConditionType.SUCCEEDED, "False", Reason.PLANNING_FAILED, message)))
-    assert notice.message == "can not connect to postgresql://***@db/catalog"
+    assert notice.message == "cannot connect to postgresql://***@db/catalog"
 
 
 def test_a_backfill_that_fails_once_and_is_suspended_once_has_fewer_than_fifteen_events() -> None:

@@ -113,7 +113,7 @@ def job_pod(backfill: Backfill, job: Job, production: Manifest) -> Manifest:
     items(container, "env").append({"name": JOB_VARIABLE, "value": name})
     container |= {
         "command": ["sh", "-c", _COMMAND],
-        "terminationMessagePolicy": "FallbackToLogsOnError",  # one that can not even begin writes no result
+        "terminationMessagePolicy": "FallbackToLogsOnError",  # one that cannot even begin writes no result
         "resources": _resources(backfill.spec.planning.resources),
         "securityContext": confined(container.get("securityContext") or {}),
     }

@@ -57,7 +57,7 @@ START_SECONDS: Final = 300.0
 _AGAIN_SECONDS = 2.0
 """Between two tries of what the API server does not answer."""
 _LOOK_SECONDS = 60.0
-"""Between two looks at what no watch tells of: a pod that should be gone by now, or one that can not be removed."""
+"""Between two looks at what no watch tells of: a pod that should be gone by now, or one that cannot be removed."""
 _LOG_LINES = 30
 _OUT_OF_MEMORY = "OOMKilled"
 _DISK = "ephemeral local storage usage exceeds"
