@@ -45,7 +45,7 @@ class FakeKubelet:
 
     def run(self, pod: Manifest) -> "subprocess.CompletedProcess[str]":
         """Runs the pod's program to its end."""
-        command = [sys.executable, "-m", "backfill.controller.cluster.job_pods.main"]
+        command = [sys.executable, "-m", "backfill.job"]
         environment = self._environment(pod)
         return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
 

@@ -46,7 +46,7 @@ def test_it_runs_once_within_its_memory_with_what_the_driver_has_beside_it_until
         "requests": {"cpu": "250m", "memory": "3Gi", "ephemeral-storage": "1Gi"},
         "limits": {"cpu": "2", "memory": "3Gi", "ephemeral-storage": "1Gi"},
     }
-    assert "backfill.controller.cluster.job_pods.main" in spec["containers"][0]["command"][-1]
+    assert "backfill.job" in spec["containers"][0]["command"][-1]
     assert spec["containers"][0]["terminationMessagePolicy"] == "FallbackToLogsOnError", "the end of its log is told"
 
 

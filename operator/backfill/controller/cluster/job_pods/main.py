@@ -1,4 +1,4 @@
-"""What a job's pod runs: ``python -m backfill.controller.cluster.job_pods.main``.
+"""What a job's pod runs: ``python -m backfill.job``.
 
 It reads its job from the mounted ConfigMap, does it with the identity and the mounted catalogs of the pod, and writes what
 became of it into its JobReport. Its service account needs ``patch`` on ``jobreports/status``.
@@ -97,7 +97,3 @@ class _Desk:
     def _write(self, key: str, text: str) -> None:
         namespace, change = self.cluster.namespace, {"status": {key: text}}
         self.cluster.merge(JOB_REPORT, namespace, self.report, change, manager=DRIVER_MANAGER, subresource="status")
-
-
-if __name__ == "__main__":
-    sys.exit(main())
