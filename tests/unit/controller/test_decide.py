@@ -23,7 +23,7 @@ from situations import (
     with_condition,
 )
 
-from backfill.api.backfill import Backfill, BackfillStatus, OutputStatus
+from backfill.api.backfill import Attempt, Backfill, BackfillStatus, OutputStatus
 from backfill.api.conditions import ConditionType, Reason, find_condition
 from backfill.api.errors import BackfillError, InvalidPlanInput, Problem, PublishConflict, ResultLost
 from backfill.api.quantities import from_us
@@ -38,6 +38,7 @@ from backfill.controller.decisions.actions import (
 )
 from backfill.controller.decisions.decide import decide
 from backfill.controller.decisions.observed import Observed
+from backfill.controller.decisions.status_draft import AttemptChange, StatusChange
 from backfill.controller.driver import DriverState
 from backfill.controller.jobs.kinds import (
     DiscardJob,
@@ -599,3 +600,8 @@ def test_a_backfill_for_which_nothing_was_begun_is_forgotten_at_once() -> None:
 def test_the_same_observation_gives_the_same_decision() -> None:
     seen = running(report=reported("Running", committed=3))
     assert decide(seen) == decide(seen)
+
+
+def test_every_field_of_a_status_can_be_changed_with_its_type() -> None:
+    assert set(StatusChange.__annotations__) == set(BackfillStatus.model_fields)
+    assert set(AttemptChange.__annotations__) < set(Attempt.model_fields)

@@ -1,6 +1,8 @@
 """How an attempt ends, and what follows from that."""
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
+from typing import Final
 
 from backfill.api.backfill import Attempt, FailurePolicy
 from backfill.api.conditions import ConditionType, Reason
@@ -8,7 +10,7 @@ from backfill.api.redaction import redact
 from backfill.controller.decisions.actions import KillDriver, Next
 from backfill.controller.decisions.assignment import record_progress
 from backfill.controller.decisions.observed import Observed
-from backfill.controller.decisions.status_draft import Draft
+from backfill.controller.decisions.status_draft import Draft, Outcome
 from backfill.controller.driver import DriverState
 
 END_LIMIT = timedelta(minutes=2)
@@ -21,7 +23,7 @@ _NOT_TRIED_AGAIN = (Reason.UNSUPPORTED_PROGRAM, Reason.INVALID_INPUT, Reason.RES
 _TAIL_LINES = 12
 _LAST_WORDS = "error: "
 """How a driver begins the line that says why it cannot even report."""
-_OUTCOMES = {"Finished": "Succeeded", "Stopped": "Stopped"}
+_OUTCOMES: Final[Mapping[str, Outcome]] = {"Finished": "Succeeded", "Stopped": "Stopped"}
 """Of an attempt, by what its driver said last; otherwise it has failed."""
 
 
@@ -45,12 +47,12 @@ def end_attempt(observed: Observed, draft: Draft, attempt: Attempt) -> None:
         close_attempt(draft, "Stopped", observed.now, "stopped before it read anything")
         return
     missing = observed.plan.steps - draft.status.progress.committed if report and report.phase == "Finished" else 0
-    outcome = "Failed" if missing else _OUTCOMES.get(report.phase if report else "", "Failed")
+    outcome: Outcome = "Failed" if missing else _OUTCOMES.get(report.phase if report else "", "Failed")
     message = "" if outcome != "Failed" else attempt.message or _why(observed, missing)
     close_attempt(draft, outcome, _ended_at(observed, attempt), message)
 
 
-def close_attempt(draft: Draft, outcome: str, ended_at: datetime, message: str) -> None:
+def close_attempt(draft: Draft, outcome: Outcome, ended_at: datetime, message: str) -> None:
     """Records the end of an attempt; nobody is at work after it."""
     told = redact(message)
     draft.change_attempt(outcome=outcome, finished_at=ended_at, message=told, unheard_since=None, stopping_since=None)

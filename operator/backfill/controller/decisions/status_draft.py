@@ -1,14 +1,57 @@
 """A status in the making: starts as what is recorded and collects what a decision changes."""
 
-from typing import Any, Literal
+from datetime import datetime
+from typing import Literal, TypedDict, Unpack
 
-from backfill.api.backfill import MOST_ATTEMPTS_KEPT, Attempt, BackfillStatus
+from backfill.api.backfill import (
+    MOST_ATTEMPTS_KEPT,
+    Attempt,
+    BackfillStatus,
+    JobRetry,
+    OutputStatus,
+    Progress,
+    SourceStatus,
+)
 from backfill.api.conditions import Condition, ConditionType, Reason, find_condition, set_condition
 from backfill.api.errors import Problem
 from backfill.api.redaction import redact
 from backfill.controller.decisions.observed import Observed
 
+Outcome = Literal["Running", "Succeeded", "Stopped", "Failed"]
+"""How an attempt has ended, if it has."""
 _MOST_MESSAGE = 8_000
+
+
+class StatusChange(TypedDict, total=False):
+    """Fields of a status that a decision may set, so that each change is checked for its type."""
+
+    observed_generation: int
+    spec_digest: str
+    plan_id: str | None
+    plan_digest: str
+    workspace: str | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    next_attempt_at: datetime | None
+    discarded_at: datetime | None
+    retry: JobRetry | None
+    attempts: tuple[Attempt, ...]
+    progress: Progress
+    watermark: datetime | None
+    sources: tuple[SourceStatus, ...]
+    outputs: tuple[OutputStatus, ...]
+    conditions: tuple[Condition, ...]
+
+
+class AttemptChange(TypedDict, total=False):
+    """Fields of an attempt that change after it has begun."""
+
+    finished_at: datetime | None
+    outcome: Outcome
+    fruitless: int
+    unheard_since: datetime | None
+    stopping_since: datetime | None
+    message: str
 
 
 class Draft:
@@ -20,9 +63,9 @@ class Draft:
         self._now = observed.now
         self._metadata = observed.backfill.metadata
 
-    def set(self, **fields: Any) -> None:
+    def set(self, **fields: Unpack[StatusChange]) -> None:
         """Replaces fields of the status."""
-        self.status = self.status.model_copy(update=fields)
+        self.status = self.status.model_copy(update=dict(fields))
 
     def condition(self, kind: ConditionType, value: Literal["True", "False", "Unknown"], reason: Reason, message: str) -> None:
         """Sets one condition, now and for this generation. Whatever a driver or a library has said: without its logins."""
@@ -48,17 +91,17 @@ class Draft:
         """Records an attempt; only the last ones are kept."""
         self.set(attempts=(*self.status.attempts, attempt)[-MOST_ATTEMPTS_KEPT:])
 
-    def change_attempt(self, **fields: Any) -> None:
+    def change_attempt(self, **fields: Unpack[AttemptChange]) -> None:
         """Replaces fields of the last attempt."""
         *earlier, last = self.status.attempts
-        self.set(attempts=(*earlier, last.model_copy(update=fields)))
+        self.set(attempts=(*earlier, last.model_copy(update=dict(fields))))
 
     def kubectl(self, verb: str) -> str:
-        """The command by which a person does something with this Backfill, wherever he reads of it."""
+        """The command by which a person does something with this Backfill, wherever that person reads of it."""
         return f"kubectl backfill {verb} {self._metadata.name} -n {self._metadata.namespace}"
 
     def find(self, kind: ConditionType) -> Condition | None:
-        """A condition as it stands now."""
+        """A condition, with the changes so far."""
         return find_condition(self.status.conditions, kind)
 
 
