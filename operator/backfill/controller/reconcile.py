@@ -22,6 +22,7 @@ from backfill.controller.decisions.decide import decide, finished
 from backfill.controller.decisions.deleting import removal_overdue
 from backfill.controller.decisions.meter import Meter
 from backfill.controller.decisions.observed import Observed, next_attempt_number
+from backfill.controller.decisions.policy import CLUSTER, Policy
 from backfill.controller.decisions.rivals import published_tables, rivals
 from backfill.controller.driver import Backend, DriverState, Launch
 from backfill.controller.interfaces import Channel, JobRunner, Plans, Store
@@ -53,7 +54,7 @@ class Reconciler:
         jobs: JobRunner,
         *,
         progress_every_seconds: float = 0.5,
-        local: bool = False,
+        policy: Policy = CLUSTER,
         monotonic: Callable[[], float] = time.monotonic,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ):
@@ -66,7 +67,7 @@ class Reconciler:
             channel: talks to them.
             jobs: does what takes longer than a turn.
             progress_every_seconds: the least time between two writes of a status in which only progress is new.
-            local: there is no cluster, and a person waits for the result.
+            policy: how decisions are made here.
             monotonic: a clock that never goes back.
             clock: the clock by which the resource's times are set.
         """
@@ -76,7 +77,7 @@ class Reconciler:
         self._channel = channel
         self._jobs = jobs
         self._progress_every_seconds = progress_every_seconds
-        self._local = local
+        self._policy = policy
         self._monotonic = monotonic
         self._clock = clock
         self._withheld: tuple[BackfillStatus, BackfillStatus] | None = None
@@ -126,7 +127,7 @@ class Reconciler:
             now=now,
             workspace=workspace,
             parallelism=self._backend.parallelism if unplanned else 1,
-            local=self._local,
+            policy=self._policy,
             shutting_down=self.shutting_down,
             obstacles=tuple(self._backend.obstacles()) or nowhere if at_work and _is_to_start(backfill, now) else (),
             header=header,
@@ -137,7 +138,7 @@ class Reconciler:
             next_child=self._backend.child(next_attempt_number(backfill.status.attempts)),
         )
         attempt = observed.attempt
-        if attempt is None or (removal_overdue(backfill, now) and not self._local):
+        if attempt is None or (removal_overdue(backfill, now) and self._policy.abandons_removals):
             return observed
         driver = self._driver(attempt.number)
         report = self._report(attempt.number, newest=not driver.alive)
@@ -155,7 +156,7 @@ class Reconciler:
         """All Backfills are gone through, so only once there is a plan to record."""
         if job is None or not isinstance(job.result, PlanResult):
             return ()
-        return rivals(backfill, self._store.writers_of(published_tables(backfill)), one_owner=self._local)
+        return rivals(backfill, self._store.writers_of(published_tables(backfill)), one_owner=self._policy.one_process)
 
     def _place(self, backfill: Backfill) -> tuple[str, tuple[Problem, ...]]:
         """Where the Backfill's plan and checkpoints are kept, or why there is no such place. Until there is a plan, the spec

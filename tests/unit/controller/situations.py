@@ -8,6 +8,7 @@ from backfill.api.backfill import Attempt, Backfill, BackfillStatus, OrderingPol
 from backfill.api.conditions import ConditionType, Reason, set_condition
 from backfill.api.quantities import to_us
 from backfill.controller.decisions.observed import Observed
+from backfill.controller.decisions.policy import LOCAL
 from backfill.controller.driver import DriverState
 from backfill.controller.jobs.kinds import Job, JobState, PlanJob, VerifyJob
 from backfill.planning.plan import PlanHeader, PlanInputs, Proof, SourceTotals
@@ -120,7 +121,7 @@ def reported(phase: str, committed: int = 0, number: int = 1, **fields: Any) -> 
 def observed(resource: Backfill, **fields: Any) -> Observed:
     """What is observed of a resource on this machine; the plan is there once its status names one."""
     known = HEADER if resource.status.plan_id else None
-    return replace(Observed(resource, NOW, workspace="/work", local=True, header=known), **fields)
+    return replace(Observed(resource, NOW, workspace="/work", policy=LOCAL, header=known), **fields)
 
 
 def running(attempts: tuple[Attempt, ...] | None = None, *, resource: dict[str, Any] | None = None, **fields: Any) -> Observed:

@@ -48,6 +48,7 @@ from backfill.controller.decisions.pending_driver import (
     UNSCHEDULED_LIMIT,
 )
 from backfill.controller.decisions.planning import APPLIED_WITHIN
+from backfill.controller.decisions.policy import CLUSTER
 from backfill.controller.decisions.silent_driver import CONFIRMATION, FIRST_REPORT_LIMIT_SECONDS
 from backfill.controller.decisions.suspending import STOP_LIMIT
 from backfill.controller.driver import DriverState
@@ -61,7 +62,7 @@ SCALING = {"minExecutors": 2, "maxExecutors": 40, "completeWithin": "1h"}
 
 
 def on_cluster(resource: Backfill, **fields: Any) -> Observed:
-    return replace(observed(resource), local=False, next_child="january-a1", **fields)
+    return replace(observed(resource), policy=CLUSTER, next_child="january-a1", **fields)
 
 
 def at_work(

@@ -12,6 +12,7 @@ from backfill.api.errors import BackfillError, PlanCorrupt
 from backfill.controller.decisions.actions import CancelJob, Decision, StartJob
 from backfill.controller.decisions.decide import decide
 from backfill.controller.decisions.observed import Observed
+from backfill.controller.decisions.policy import CLUSTER
 from backfill.controller.jobs.kinds import RecoverJob
 from backfill.planning.plan import HEADER_FILE, plan_directory
 from backfill.planning.workspace import Workspace
@@ -22,7 +23,7 @@ LOST = "the header of plan 12 is lost"
 
 def lost(*, suspend: bool = False) -> Observed:
     resource = backfill(planned(attempts=(attempt(),)), suspend=suspend)
-    return observed(resource, header=None, plan_error=LOST, local=False)
+    return observed(resource, header=None, plan_error=LOST, policy=CLUSTER)
 
 
 def told(decision: Decision, kind: ConditionType) -> tuple[str, str, str]:

@@ -12,13 +12,14 @@ from backfill.api.errors import Problem
 from backfill.controller.decisions.actions import Decision, StartDriver, StartJob
 from backfill.controller.decisions.decide import decide
 from backfill.controller.decisions.observed import Observed
+from backfill.controller.decisions.policy import CLUSTER, LOCAL
 from backfill.controller.jobs.kinds import VerifyJob
 
 GONE = (Problem("spec.applicationRef.name", 'there is no SparkApplication "app"', "name another"),)
 
 
 def on_cluster(resource: Backfill, **fields: Any) -> Observed:
-    return replace(observed(resource), local=False, next_child="january-a2", **fields)
+    return replace(observed(resource), policy=CLUSTER, next_child="january-a2", **fields)
 
 
 def after_a_failure(**fields: Any) -> Observed:
@@ -70,6 +71,6 @@ def test_a_wait_after_a_failure_is_told_as_such_as_long_as_it_lasts() -> None:
 
 
 def test_without_a_cluster_it_ends_as_bad_input() -> None:
-    decision = decide(replace(after_a_failure(), local=True))
+    decision = decide(replace(after_a_failure(), policy=LOCAL))
     assert condition(decision, ConditionType.SUCCEEDED).reason == Reason.INVALID_INPUT
     assert decision.next.at_rest

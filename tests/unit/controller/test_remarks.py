@@ -11,8 +11,8 @@ from backfill.planning.plan import PlanHeader
 REPLACED = [{"name": "counts", "table": "lake.ops.counts", "timestampColumn": "at", "publish": {"mode": "Replace"}}]
 
 
-def told(*, local: bool = False, header: PlanHeader = HEADER, **spec: Any) -> list[str]:
-    return list(remarks(backfill(**spec).spec, header, local=local))
+def told(*, one_process: bool = False, header: PlanHeader = HEADER, **spec: Any) -> list[str]:
+    return list(remarks(backfill(**spec).spec, header, one_process=one_process))
 
 
 def with_rows(*step_rows: int) -> PlanHeader:
@@ -32,7 +32,7 @@ def with_rows(*step_rows: int) -> PlanHeader:
     ],
 )
 def test_what_has_no_effect_on_this_machine_is_said_there_and_only_there(spec: dict[str, Any], field: str) -> None:
-    (remark,) = told(local=True, **spec)
+    (remark,) = told(one_process=True, **spec)
     assert remark.startswith("without effect on this machine: ")
     assert field in remark
     assert told(**spec) == []
@@ -40,8 +40,8 @@ def test_what_has_no_effect_on_this_machine_is_said_there_and_only_there(spec: d
 
 def test_a_lateness_that_the_policy_does_not_look_at_is_said() -> None:
     ordering = {"policy": "Exact", "allowedLateness": "1h"}
-    for local in (True, False):
-        (remark,) = told(local=local, ordering=ordering)
+    for one_process in (True, False):
+        (remark,) = told(one_process=one_process, ordering=ordering)
         assert "spec.ordering.allowedLateness with policy Exact" in remark
     assert told(ordering=ordering | {"policy": "Strict"}) == []
 
@@ -53,8 +53,10 @@ def test_the_resources_of_a_pod_that_is_not_made_are_said() -> None:
 
 
 def test_a_plain_backfill_is_not_talked_about() -> None:
-    for local in (True, False):
-        assert told(local=local, outputs=REPLACED, overrides={"driver": {"memory": "4g"}, "sparkConf": {"a": "b"}}) == []
+    for one_process in (True, False):
+        assert (
+            told(one_process=one_process, outputs=REPLACED, overrides={"driver": {"memory": "4g"}, "sparkConf": {"a": "b"}}) == []
+        )
 
 
 @pytest.mark.parametrize(

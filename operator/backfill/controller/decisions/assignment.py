@@ -141,7 +141,7 @@ def _facts(progress: Progress) -> Progress:
 
 def _executors(observed: Observed, timeline: Timeline, report: SplitAssignmentStatus | None) -> ExecutorTarget | None:
     """How many executors there should be; None where there is but one process."""
-    if observed.local:
+    if observed.policy.one_process:
         return None
     scaling, status = observed.backfill.spec.scaling, observed.backfill.status
     old, left = status.progress, work(timeline, report)

@@ -51,7 +51,7 @@ def _discard(observed: Observed, draft: Draft) -> Next:
     if state.phase == "Done":
         return Next(actions=(RemoveResource(),), at_rest=True)
     draft.condition(_SUCCEEDED, "False", Reason.REMOVAL_FAILED, _failure(observed, state.error))
-    if observed.local:
+    if not observed.policy.patient:
         return Next(at_rest=True)
     note_failure(observed, draft, job, state.error)
     return Next(actions=(CancelJob(),), requeue_seconds=seconds_until_retry(observed, draft, job))
@@ -59,7 +59,11 @@ def _discard(observed: Observed, draft: Draft) -> Next:
 
 def _failure(observed: Observed, error: Exception | None) -> str:
     message = f"cannot be removed: {error}"
-    return message if observed.local else f"{message}\nIt is tried again, and given up {_LIMIT} after the deletion."
+    return (
+        message
+        if not observed.policy.abandons_removals
+        else f"{message}\nIt is tried again, and given up {_LIMIT} after the deletion."
+    )
 
 
 def _let_go(observed: Observed, draft: Draft) -> Next:
@@ -81,14 +85,14 @@ def removal_overdue(backfill: Backfill, now: datetime) -> bool:
 
 
 def _overdue(observed: Observed) -> bool:
-    """A person at a terminal decides for himself when to give up."""
-    return not observed.local and removal_overdue(observed.backfill, observed.now)
+    """Whether it is given up."""
+    return observed.policy.abandons_removals and removal_overdue(observed.backfill, observed.now)
 
 
 def _within_limit(observed: Observed, following: Next) -> Next:
     """Looks again at the deadline at the latest."""
     asked = observed.backfill.metadata.deletion_timestamp
-    if observed.local or asked is None or following.at_rest:
+    if not observed.policy.abandons_removals or asked is None or following.at_rest:
         return following
     left = max((asked + REMOVAL_LIMIT - observed.now).total_seconds(), 0.1)
     requeue = left if following.requeue_seconds is None else min(following.requeue_seconds, left)

@@ -59,7 +59,7 @@ def _discard(observed: Observed, draft: Draft) -> Next:
         outputs = tuple(output.model_copy(update={"branch": None}) for output in draft.status.outputs)
         draft.set(discarded_at=observed.now, outputs=outputs, retry=None)
         return Next(at_rest=True)
-    if observed.local:
+    if not observed.policy.patient:
         return Next(at_rest=True)
     note_failure(observed, draft, job, state.error)
     return Next(actions=(CancelJob(),), requeue_seconds=seconds_until_retry(observed, draft, job))

@@ -80,7 +80,7 @@ def _say_retry(draft: Draft, job: Job, kind: ConditionType) -> None:
 def _worth_another_try(observed: Observed, state: JobState) -> bool:
     error = state.error
     lasts = isinstance(error, CanNotPublish | PlanCorrupt) or (isinstance(error, BadInput) and not error.may_pass)
-    if observed.local or lasts:
+    if lasts or not observed.policy.patient:
         return False
     retry = observed.backfill.status.retry
     return retry is None or retry.job != job_kind(type(state.job)) or observed.now - retry.since < PATIENCE

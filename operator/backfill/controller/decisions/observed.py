@@ -5,6 +5,7 @@ from datetime import datetime
 
 from backfill.api.backfill import Attempt, Backfill
 from backfill.api.errors import Problem
+from backfill.controller.decisions.policy import CLUSTER, Policy
 from backfill.controller.driver import DriverState
 from backfill.controller.jobs.kinds import JobState
 from backfill.coordination.rate import Rate
@@ -22,9 +23,8 @@ class Observed:
     """Where this Backfill's plan and checkpoints are, or will be."""
     parallelism: int = 1
     """Tasks that can run at once; decides how big files are split when the plan is made."""
-    local: bool = False
-    """Without a cluster: a person waits at a terminal, so what fails beside the application is told at once instead of being
-    tried again, and there is one executor."""
+    policy: Policy = CLUSTER
+    """How decisions are made here."""
     shutting_down: bool = False
     """The controller was asked to end: the driver is to commit the step under way and stop."""
     obstacles: tuple[Problem, ...] = ()

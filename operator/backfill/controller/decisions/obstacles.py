@@ -13,7 +13,7 @@ def obstructed(observed: Observed, draft: Draft, kind: ConditionType, what_waits
     """Says under ``kind`` what is in the way. Locally somebody reads it and tries again; on a cluster it is waited for, and no
     attempt is used up by that.
     """
-    if observed.local:
+    if not observed.policy.patient:
         draft.fail_input(kind, observed.obstacles)
         return Next(at_rest=True)
     message = f"{in_lines(observed.obstacles)}\n{what_waits} starts automatically once this is fixed."

@@ -52,7 +52,7 @@ def _workspace(observed: Observed) -> Workspace:
 def _recover(observed: Observed, draft: Draft, plan_id: str) -> Next:
     """On a cluster the header of a plan is in a ConfigMap, which may be lost, and in the workspace, which a job can read."""
     lost = observed.plan_error
-    if not observed.local:
+    if observed.policy.header_may_be_lost:
         draft.condition(_PLANNED, "Unknown", Reason.PLANNING, f"{lost}; it is read again from the workspace")
         read = work(observed, draft, RecoverJob(plan_id, _workspace(observed)), _PLANNED)
         if isinstance(read, Next):
@@ -63,13 +63,13 @@ def _recover(observed: Observed, draft: Draft, plan_id: str) -> Next:
             return Next(actions=(CancelJob(),), requeue_seconds=0)  # the header is kept by then
         lost = f"{lost}; {read.error}"
     draft.fail(_PLANNED, Reason.PLANNING_FAILED, f"{lost}; cancel this backfill and start over")
-    return Next(actions=() if observed.local else (CancelJob(),), at_rest=True)
+    return Next(actions=(CancelJob(),) if observed.policy.header_may_be_lost else (), at_rest=True)
 
 
 def _obstructed(observed: Observed, draft: Draft) -> Next:
     """On a cluster what is missing may be applied a moment later."""
     since = draft.status.started_at or observed.now
-    if not observed.local and observed.now - since < APPLIED_WITHIN:
+    if observed.policy.patient and observed.now - since < APPLIED_WITHIN:
         draft.condition(_PLANNED, "Unknown", Reason.PLANNING, f"waits for what is not there yet: {in_lines(observed.obstacles)}")
         return Next(requeue_seconds=_FIRST_LOOK_SECONDS)
     return obstructed(observed, draft, _PLANNED, "Planning")
@@ -78,7 +78,7 @@ def _obstructed(observed: Observed, draft: Draft) -> Next:
 def _reading(observed: Observed) -> str:
     """What planning does, told again only when a good part more is done: every change is a write. A screen shows more."""
     state = observed.job
-    if observed.local or state is None or state.phase != "Running" or not isinstance(state.job, PlanJob):
+    if observed.policy.screen or state is None or state.phase != "Running" or not isinstance(state.job, PlanJob):
         return _READS
     progress = state.progress
     if progress is None or progress.files < 10:
@@ -107,7 +107,7 @@ def _record(draft: Draft, result: object, observed: Observed) -> None:
         outputs=result.outputs,
     )
     spec = observed.backfill.spec
-    warnings = (*result.to_approve(spec), *observed.rivals, *remarks(spec, header, local=observed.local))
+    warnings = (*result.to_approve(spec), *observed.rivals, *remarks(spec, header, one_process=observed.policy.one_process))
     _say_ready(draft, header, warnings)
 
 

@@ -38,7 +38,7 @@ def _waits(observed: Observed, draft: Draft, outputs: list[Output]) -> str:
     late = draft.status.progress.rows_dropped_late
     if late and any(output.publish.mode is PublishMode.REPLACE for output in outputs):
         losses.append(f"{late:,} rows were dropped as late: what they would have added is missing from the results")
-    how = "" if observed.local else f"Look at the branches in status.outputs, then run: {draft.kubectl('approve')}"
+    how = "" if observed.policy.screen else f"Look at the branches in status.outputs, then run: {draft.kubectl('approve')}"
     return "\n".join(filter(None, (what, *_warned(observed, draft, outputs), *losses, how)))
 
 

@@ -10,11 +10,11 @@ _GAP = 10
 """A source that has no rows in such a part of the window is spoken of where the window is replaced."""
 
 
-def remarks(spec: BackfillSpec, header: PlanHeader, *, local: bool) -> Iterator[str]:
+def remarks(spec: BackfillSpec, header: PlanHeader, *, one_process: bool) -> Iterator[str]:
     """A sentence for each."""
-    idle = [*_idle_anywhere(spec), *(_idle_on_this_machine(spec) if local else _idle_on_a_cluster(spec))]
+    idle = [*_idle_anywhere(spec), *(_idle_on_this_machine(spec) if one_process else _idle_on_a_cluster(spec))]
     if idle:
-        yield f"without effect {'on this machine' if local else 'here'}: {', '.join(idle)}"
+        yield f"without effect {'on this machine' if one_process else 'here'}: {', '.join(idle)}"
     if any(output.publish.mode is PublishMode.REPLACE for output in spec.outputs):
         for source in header.sources:
             yield from _gap(source, header)

@@ -27,7 +27,7 @@ def watch_silence(observed: Observed, draft: Draft, attempt: Attempt) -> Next | 
             draft.change_attempt(unheard_since=None)
         return None
     since = attempt.unheard_since
-    if since is None and not observed.local:
+    if since is None and observed.policy.patient:
         draft.change_attempt(unheard_since=observed.now)
         message = f"attempt {attempt.number} has not been heard of for {age:.0f} s; its driver is killed if that goes on"
         draft.condition(_RUNNING, "Unknown", Reason.DRIVER_SILENT, message)

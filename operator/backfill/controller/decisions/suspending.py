@@ -57,7 +57,7 @@ def _stopped(observed: Observed, draft: Draft) -> Next:
     message = _in_words(observed, draft)
     if not committed:
         draft.condition(_RUNNING, "False", Reason.SUSPENDED, message)
-    elif not observed.local:
+    elif not observed.policy.screen:
         draft.condition(ConditionType.PUBLISHED, "Unknown", Reason.SUSPENDED, message)
     return Next(actions=(CancelJob(),) if prepares else (), at_rest=True)  # what was true then need not be when it goes on
 
@@ -67,5 +67,5 @@ def _in_words(observed: Observed, draft: Draft) -> str:
     if not backfill.spec.suspend:
         return "interrupted; everything committed so far is kept"
     kept = "everything committed so far is kept" if backfill.status.attempts else "it is planned, and nothing was started"
-    resume = "" if observed.local else f". Go on with: {draft.kubectl('resume')} (it sets spec.suspend to false)"
+    resume = "" if observed.policy.screen else f". Go on with: {draft.kubectl('resume')} (it sets spec.suspend to false)"
     return f"suspended; {kept}{resume}"

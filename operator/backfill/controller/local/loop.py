@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 
+from backfill.controller.decisions.policy import LOCAL
 from backfill.controller.driver import Backend
 from backfill.controller.local.channel import ControllerChannel
 from backfill.controller.local.jobs import Worker
@@ -18,7 +19,7 @@ class Loop:
     """Watches what a turn is made from, and takes a turn when any of it changes."""
 
     def __init__(self, store: LocalStore, backend: Backend, channel: ControllerChannel, worker: Worker):
-        self.reconciler = Reconciler(store, StoredPlans(), backend, channel, worker, local=True)
+        self.reconciler = Reconciler(store, StoredPlans(), backend, channel, worker, policy=LOCAL)
         self._store = store
         self._backend = backend
         self._channel = channel
