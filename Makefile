@@ -45,14 +45,16 @@ format: install ## Rewrite the code in the house style
 	@$(PY) -m ruff check --no-cache --fix operator tests examples scripts charts spark-images
 	@$(PY) -m ruff format operator tests examples scripts charts spark-images
 
-generate: install ## Write what is made from the models: crds/, docs/reference.md, and parts of the Helm chart
+generate: install ## Write what is made from models, commands and options: crds/, docs/reference/, and parts of the Helm chart
 	@$(PY) scripts/resource_definitions.py
 	@$(PY) scripts/resource_reference.py
+	@$(PY) scripts/program_reference.py
 	@$(PY) scripts/chart.py
 
 verify: install ## Fail if anything that is generated is not current
 	@$(PY) scripts/resource_definitions.py --check
 	@$(PY) scripts/resource_reference.py --check
+	@$(PY) scripts/program_reference.py --check
 	@$(PY) scripts/chart.py --check
 
 bench: install ## Measure against what one would otherwise run (half an hour; results in .bench/)

@@ -18,7 +18,7 @@ def documents() -> Iterator[tuple[str, Manifest]]:
     """Every Backfill of the examples and of the documentation's pages."""
     for path in sorted((ROOT / "examples").rglob("*.yaml")):
         yield from _backfills(path.relative_to(ROOT), path.read_text())
-    for path in sorted((ROOT / "docs").glob("*.md")):
+    for path in sorted((ROOT / "docs").rglob("*.md")):
         for block in path.read_text().split("```yaml\n")[1:]:
             yield from _backfills(path.relative_to(ROOT), block.split("```")[0])
 

@@ -9,7 +9,7 @@ from typer.main import get_command
 from backfill.cli.cluster.app import app
 
 ROOT = Path(__file__).parents[3]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "examples").glob("*.yaml"))]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").glob("*.yaml"))]
 _COMMAND = re.compile(r"kubectl backfill ([a-z]+)\b(?! speaks)")
 
 

@@ -73,53 +73,27 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str] = os.environ)
     Raises:
         SystemExit: an option is wrong (2), or help was asked for (0).
     """
-    given = vars(_parser(environment).parse_args(arguments))
+    given = vars(parser(environment).parse_args(arguments))
     return Settings(**{field.name: given[field.name] for field in fields(Settings)})
 
 
-def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def variable(option: str) -> str:
+    """The environment variable that may be set instead of an option."""
+    return f"BACKFILL_OPERATOR_{option.removeprefix('--').replace('-', '_').upper()}"
+
+
+def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
+    """Every option with its help, from which the documentation is generated as well."""
+    made = argparse.ArgumentParser(
         prog="backfill-operator",
         description="Looks after the Backfills of a cluster: plans them, runs their applications and publishes their results.",
         epilog="Each option may be given as an environment variable: --job-memory as BACKFILL_OPERATOR_JOB_MEMORY.",
     )
-    add = _adder(parser, environment)
-    add("--namespaces", _names, "", "look after these namespaces only, separated by commas (default: all)")
-    add("--default-workspace", _location, None, "URI below which Backfills without spec.workspace keep plans and checkpoints")
-    below = "location below which workspaces have to be, each in a part named after its namespace (default: anywhere)"
-    add("--workspaces-below", _location, None, below)
-    trusted = "namespaces whose jobs may run in the operator (planning.runIn: Operator), separated by commas; * for all"
-    add("--plan-in-operator-for", _names, "*", trusted)
-    add("--local-directories", _paths, "", "directories of shared volumes that jobs may use, separated by commas")
-    allowed = "networks that jobs may connect to though they are loopback, link-local or metadata addresses, separated by commas"
-    add("--allowed-addresses", _networks, "", allowed)
-    add("--workers", _at_least(1, int), "8", "Backfills worked on at the same time")
-    add("--jobs", _at_least(1, int), "2", "planning and publishing jobs done at the same time, each in a process")
-    add("--job-memory", parse_bytes, "1536Mi", "the most memory of a job's process; that plans over a million files")
-    container = "socket on which the operator listens for the container that runs jobs (default: they run beside the operator)"
-    add("--jobs-socket", Path, None, container)
-    add("--jobs-user", _at_least(0, int), None, "number of that container's user (default: the operator's own)")
-    add("--job-pods", _at_least(1, int), "10", "jobs done at the same time in pods (planning.runIn: Pod)")
-    add("--qps", _at_least(1.0, float), "50", "requests to the API server a second, at the most")
-    add("--metrics-port", _at_least(0, int), "8080", "port of /metrics; 0 for none")
-    add("--health-port", _at_least(0, int), "8081", "port of /healthz and /readyz; 0 for none")
-    add("--log-level", _one_of(_LEVELS), "info", f"what is logged: {', '.join(_LEVELS)}")
-    add("--log-format", _one_of(_FORMATS), "json", "how it is logged: text, json")
-    add("--kubeconfig", Path, None, "kubeconfig file (default: the pod's service account, else the user's file)")
-    add("--context", str, None, "context of the kubeconfig (default: the current one)")
-    add("--leader-election-id", str, "backfill-operator", "name of the Lease that makes one of several replicas the leader")
-    add("--leader-election-namespace", str, _own_namespace(environment), "namespace of the Lease")
-    add("--identity", str, _own_identity(environment), "name of this replica in the Lease")
-    return parser
-
-
-def _adder(parser: argparse.ArgumentParser, environment: Mapping[str, str]) -> Callable[..., None]:
-    def add(option: str, kind: Callable[[str], Any], default: str | None, text: str) -> None:
-        variable = f"BACKFILL_OPERATOR_{option.removeprefix('--').replace('-', '_').upper()}"
-        shown = "" if not default or "default" in text else f" (default: {default})"
-        parser.add_argument(option, type=kind, default=environment.get(variable, default), help=f"{text}{shown}")
-
-    return add
+    for option, kind, default, text in (*_BACKFILLS, *_JOBS, *_PROCESS, *_leadership(environment)):
+        shown = "" if not default or "(default: " in text else f" (default: {default})"
+        given = environment.get(variable(option), default)
+        made.add_argument(option, type=kind, default=given, help=f"{text}{shown}")
+    return made
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -163,6 +137,96 @@ def _at_least(least: float, kind: type[int] | type[float]) -> Callable[[str], fl
         return value
 
     return number
+
+
+_Option = tuple[str, Callable[[str], Any], str | None, str]
+"""An option, how its text is read, its default, and its help; a default that the help names is not added to it."""
+
+_BACKFILLS: tuple[_Option, ...] = (
+    ("--namespaces", _names, "", "look after the Backfills of these namespaces only, separated by commas (default: all)"),
+    ("--default-workspace", _location, None, "URI below which Backfills without spec.workspace keep plans and checkpoints"),
+    (
+        "--workspaces-below",
+        _location,
+        None,
+        "location below which each namespace has a part of its own, LOCATION/NAMESPACE, for workspaces of Backfills that are"
+        " planned in the operator; workspaces elsewhere are refused (default: anywhere)",
+    ),
+    (
+        "--plan-in-operator-for",
+        _names,
+        "*",
+        "namespaces whose jobs may run in processes of the operator, separated by commas; * for all. Jobs of other namespaces"
+        " run in pods, and a Backfill with planning.runIn: Operator is refused there",
+    ),
+    (
+        "--local-directories",
+        _paths,
+        "",
+        "directories of shared volumes, separated by commas: jobs in the operator open tables, SQLite catalogs and workspaces"
+        " on disk only below these, and below --default-workspace if that is a path",
+    ),
+    (
+        "--allowed-addresses",
+        _networks,
+        "",
+        "networks, separated by commas, that jobs in the operator may connect to for a Backfill although they are loopback,"
+        " link-local or metadata addresses, or the API server's",
+    ),
+)
+_JOBS: tuple[_Option, ...] = (
+    ("--jobs", _at_least(1, int), "2", "planning, publishing and other jobs in the operator at the same time, each in a process"),
+    (
+        "--job-memory",
+        parse_bytes,
+        "1536Mi",
+        "the most memory of a job's process; the default is sized for a plan over a million files, which takes about 1 GiB",
+    ),
+    (
+        "--jobs-socket",
+        Path,
+        None,
+        "Unix socket on which the operator listens for the container that runs its jobs, in a directory that only the operator"
+        " can write to (default: jobs are child processes of the operator)",
+    ),
+    (
+        "--jobs-user",
+        _at_least(0, int),
+        None,
+        "user number of that container; connections of other users are closed (default: the operator's own)",
+    ),
+    (
+        "--job-pods",
+        _at_least(1, int),
+        "10",
+        "jobs in pods (planning.runIn: Pod) at the same time, over all namespaces; more of them wait",
+    ),
+)
+_PROCESS: tuple[_Option, ...] = (
+    ("--workers", _at_least(1, int), "8", "Backfills reconciled at the same time"),
+    ("--qps", _at_least(1.0, float), "50", "requests to the API server a second, at the most"),
+    ("--metrics-port", _at_least(0, int), "8080", "port of /metrics; may be the same as --health-port; 0 for none"),
+    ("--health-port", _at_least(0, int), "8081", "port of /healthz and /readyz; 0 for none"),
+    ("--log-level", _one_of(_LEVELS), "info", f"least severe records that are logged: {', '.join(_LEVELS)}"),
+    (
+        "--log-format",
+        _one_of(_FORMATS),
+        "json",
+        "json or text, one line a record; records about a Backfill have its namespace, name, uid and attempt",
+    ),
+    ("--kubeconfig", Path, None, "kubeconfig file (default: the pod's service account, else the user's file)"),
+    ("--context", str, None, "context of the kubeconfig (default: the current one)"),
+)
+
+
+def _leadership(environment: Mapping[str, str]) -> tuple[_Option, ...]:
+    namespace = "namespace of the Lease (default: the pod's)"
+    identity = "name of this replica in the Lease, different for each (default: POD_NAME, else host name and a random part)"
+    return (
+        ("--leader-election-id", str, "backfill-operator", "name of the Lease that makes one of several replicas the leader"),
+        ("--leader-election-namespace", str, _own_namespace(environment), namespace),
+        ("--identity", str, _own_identity(environment), identity),
+    )
 
 
 def _own_namespace(environment: Mapping[str, str]) -> str:
