@@ -15,7 +15,7 @@ from pyiceberg.table.update import SetLocationUpdate
 from pyiceberg.transforms import parse_transform
 from pyiceberg.types import ListType, LongType, NestedField, StringType, StructType, TimestamptzType
 
-from backfill.api.backfill import Output, Publish, PublishMode, Window
+from backfill.api.spec import Output, Publish, PublishMode, Window
 from backfill.outputs.commits import commit
 from backfill.outputs.data_files import DataFileWriter, layout
 from backfill.outputs.result import Result

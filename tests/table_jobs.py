@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from backfill.api.backfill import BackfillSpec
 from backfill.api.catalogs import catalog_variables
+from backfill.api.spec import BackfillSpec
 from backfill.controller.jobs.kinds import Job, JobState, PlanJob
 from backfill.planning.plan import PlanHeader
 from backfill.planning.planner import make_plan

@@ -12,7 +12,8 @@ from absent_webhook import WEBHOOK, webhook_that_is_away
 from identities import ServiceAccountMaker, rule
 from rest import DEFINITIONS, Rest
 
-from backfill.api.backfill import Attempt, Backfill, BackfillStatus
+from backfill.api.backfill import Backfill
+from backfill.api.status import Attempt, BackfillStatus
 from backfill.controller.children.apache import Apache
 from backfill.controller.children.manifests import preview_launch
 from backfill.controller.cluster.driver import KubernetesBackend

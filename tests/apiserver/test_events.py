@@ -9,9 +9,10 @@ from identities import ServiceAccountMaker, rule
 from rest import BACKFILLS, Manifest, Rest
 from samples import BACKFILL
 
-from backfill.api.backfill import Backfill, BackfillStatus
+from backfill.api.backfill import Backfill
 from backfill.api.conditions import Condition, ConditionType, Reason
 from backfill.api.manifests.problems import read_json
+from backfill.api.status import BackfillStatus
 from backfill.controller.cluster.store import KubernetesStore
 from backfill.controller.manager.events import Recorder
 from backfill.kube.cache import Cache, own_key

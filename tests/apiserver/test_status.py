@@ -7,10 +7,10 @@ from resources import OWN
 from rest import BACKFILLS, SPLIT_ASSIGNMENTS, Manifest, Rest
 from samples import ASSIGNMENT, BACKFILL
 
-from backfill.api.backfill import BackfillStatus
 from backfill.api.base import Model
 from backfill.api.conditions import ConditionType, Reason
 from backfill.api.manifests.problems import read_json
+from backfill.api.status import BackfillStatus
 from backfill.protocol.split_assignment import SplitAssignmentStatus
 
 WORDS = {"table": "lake.ops.summary", "match": "99.9", "type": str(ConditionType.SUCCEEDED), "reason": str(Reason.FINISHED)}

@@ -8,8 +8,8 @@ from proxy import CUT, Nth, Request, UnreliableProxy, running_proxy
 from rest import BACKFILLS, Manifest, Rest
 from samples import BACKFILL, changed
 
-from backfill.api.backfill import BackfillStatus
 from backfill.api.errors import BadInput, ConflictError, Problem
+from backfill.api.status import BackfillStatus
 from backfill.controller.cluster.store import KubernetesStore
 from backfill.controller.decisions.decide import digest, finished
 from backfill.kube.cache import Cache, own_key

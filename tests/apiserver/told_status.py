@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 from rest import BACKFILLS, Manifest, Rest
 
-from backfill.api.backfill import Attempt, BackfillStatus, OutputStatus, Progress, SourceStatus
 from backfill.api.conditions import Condition, ConditionType, Reason, set_condition
+from backfill.api.status import Attempt, BackfillStatus, OutputStatus, Progress, SourceStatus
 
 START = datetime(2021, 7, 10, 22, tzinfo=UTC)
 SOURCES = {"impressions": 43, "playbacks": 41, "licences": 60}

@@ -9,8 +9,9 @@ from itertools import repeat
 
 from rest import BACKFILLS, SPARK_APPLICATIONS, SPLIT_ASSIGNMENTS, Manifest, Rest
 
-from backfill.api.backfill import Backfill, OrderingPolicy
+from backfill.api.backfill import Backfill
 from backfill.api.quantities import format_time, to_us
+from backfill.api.spec import OrderingPolicy
 from backfill.controller.children.manifests import child_manifests
 from backfill.controller.cluster.plan_config_map import APPLICATION_KEY, HEADER_KEY, config_map_name
 from backfill.controller.driver import Launch

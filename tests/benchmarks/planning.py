@@ -104,7 +104,7 @@ def generate(directory: Path, files: int) -> None:
 
 def measure(directory: Path) -> None:
     """Plans the whole table and prints what it took. Runs in a process of its own, so that its memory is its own."""
-    from backfill.api.backfill import BackfillSpec
+    from backfill.api.spec import BackfillSpec
     from backfill.planning.planner import make_plan
     from backfill.planning.workspace import Workspace
 

@@ -17,8 +17,8 @@ from pyspark.sql import functions as F
 from spark_reference import sessions_of
 from spark_session import bench_session
 
-from backfill.api.backfill import ApplicationRef, BackfillSpec, Source, Window
 from backfill.api.quantities import from_us
+from backfill.api.spec import ApplicationRef, BackfillSpec, Source, Window
 from backfill.planning.plan import plan_directory
 from backfill.planning.planner import make_plan
 from backfill.planning.workspace import Workspace

@@ -14,8 +14,8 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 
 import backfill
-from backfill.api.backfill import BackfillSpec
 from backfill.api.quantities import from_us
+from backfill.api.spec import BackfillSpec
 from backfill.planning.plan import PlanHeader, plan_directory
 from backfill.planning.planner import make_plan
 from backfill.planning.workspace import Workspace

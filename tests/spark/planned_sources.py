@@ -8,7 +8,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from backfill.api.backfill import BackfillSpec
+from backfill.api.spec import BackfillSpec
 from backfill.planning.plan import PlanHeader, plan_directory
 from backfill.planning.planner import make_plan
 from backfill.planning.workspace import Workspace

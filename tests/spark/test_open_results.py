@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from backfill.api.backfill import Window
+from backfill.api.spec import Window
 from backfill.runtime.queries.logical_plan import watermark_delay_us
 from backfill.runtime.queries.open_at_end import open_results
 from backfill.runtime.queries.result_times import shape

@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
-from backfill.api.backfill import BackfillSpec
 from backfill.api.errors import InvalidPlanInput
+from backfill.api.spec import BackfillSpec
 from backfill.runtime.source.data_source import source_frame, source_observed
 from backfill.runtime.source.reading import count_rows
 

@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType
 
-from backfill.api.backfill import BackfillSpec
 from backfill.api.errors import InvalidPlanInput
+from backfill.api.spec import BackfillSpec
 from backfill.runtime.queries.progress_listener import committed_batch
 from backfill.runtime.source.data_source import source_frame
 from backfill.runtime.source.timestamp_columns import column_of, microseconds

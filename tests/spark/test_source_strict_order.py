@@ -10,7 +10,7 @@ from pyiceberg.catalog import Catalog
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
-from backfill.api.backfill import BackfillSpec
+from backfill.api.spec import BackfillSpec
 from backfill.runtime.source.data_source import source_frame
 
 START = datetime(2021, 7, 11)

@@ -5,11 +5,33 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, JsonValue, ValidationError
 
-from backfill.api.backfill import Application
 from backfill.api.base import Model
 from backfill.api.errors import InvalidManifest, Problem
 from backfill.api.manifests.documents import Document
 from backfill.api.manifests.problems import field_path, problems_of, read_json
+
+
+class Application(Model):
+    """The part of a production SparkApplication that a local run uses; on a cluster the whole of it is the template."""
+
+    name: str
+    """Its name."""
+    namespace: str = "default"
+    """Its namespace."""
+    main_application_file: str
+    """The program."""
+    arguments: tuple[str, ...] = ()
+    """Its arguments."""
+    spark_conf: dict[str, str] = Field(default_factory=dict)
+    """Its Spark properties."""
+    py_files: tuple[str, ...] = ()
+    """Python files and archives it imports."""
+    jars: tuple[str, ...] = ()
+    """Jars it needs."""
+    env: dict[str, str] = Field(default_factory=dict)
+    """Environment of its driver."""
+    manifest: dict[str, JsonValue] = Field(default_factory=dict)
+    """The resource as it was given."""
 
 
 class _Open(Model):

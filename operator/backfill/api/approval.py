@@ -1,7 +1,9 @@
 """Which results wait for a person before they are published, and what a person's approval changes."""
 
-from backfill.api.backfill import Backfill, Output, OutputStatus, Publish, PublishMode
+from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType, Reason, find_condition
+from backfill.api.spec import Output, Publish, PublishMode
+from backfill.api.status import OutputStatus
 
 
 def waits(output: Output, status: OutputStatus) -> bool:

@@ -4,9 +4,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from backfill.api.backfill import Application, BackfillSpec
+from backfill.api.application import Application
 from backfill.api.errors import Problem
 from backfill.api.manifests.problems import Location, field_path, shown
+from backfill.api.spec import BackfillSpec
 
 MUTABLE_FIELDS = ("suspend", "scaling", "overrides", "failurePolicy", "retryNonce", "ttlAfterFinished")
 """Fields of a specification that may change at any time."""

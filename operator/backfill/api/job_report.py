@@ -8,8 +8,9 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from backfill.api.backfill import Name, ObjectMeta
+from backfill.api.backfill import ObjectMeta
 from backfill.api.base import Model
+from backfill.api.spec import Name
 
 MOST_RESULT_BYTES: Final = 900 * 1024
 """Of a result, compressed. In Base64 it takes a third more, and etcd takes 1.5 MiB."""

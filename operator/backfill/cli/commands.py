@@ -8,7 +8,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from backfill.api.backfill import Application, Backfill
+from backfill.api.application import Application
+from backfill.api.backfill import Backfill
 from backfill.api.changes import program_difference, spec_difference
 from backfill.api.conditions import ConditionType, Reason, find_condition
 from backfill.api.errors import BackfillError, BadInput, Problem, SpecChanged

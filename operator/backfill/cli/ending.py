@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from backfill.api.backfill import Backfill, OutputStatus
+from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType, Reason, find_condition
+from backfill.api.status import OutputStatus
 from backfill.cli.exit_status import BAD_INPUT, FAILED, SUCCEEDED, WAITS
 from backfill.cli.text import count, seconds
 from backfill.controller.decisions.open_results import left_out

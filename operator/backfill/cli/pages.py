@@ -8,8 +8,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from backfill.api.backfill import Attempt, Backfill, OutputStatus
+from backfill.api.backfill import Backfill
 from backfill.api.conditions import SUMMARIES, Condition, ConditionType, Reason
+from backfill.api.status import Attempt, OutputStatus
 from backfill.cli.ending import exit_status
 from backfill.cli.exit_status import SUCCEEDED
 from backfill.cli.screen import in_words, overview

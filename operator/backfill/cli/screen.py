@@ -12,8 +12,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from backfill.api.backfill import SourceStatus
 from backfill.api.conditions import Condition, Reason
+from backfill.api.status import SourceStatus
 from backfill.cli.text import count, moment, seconds
 from backfill.cli.view import View, planning_in_words
 

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from backfill.api.backfill import Attempt, Backfill, BackfillStatus
+from backfill.api.backfill import Backfill
 from backfill.api.conditions import Condition, ConditionType, Reason, find_condition
+from backfill.api.status import Attempt, BackfillStatus
 from backfill.cli.text import count
 from backfill.planning.progress import PlanningProgress
 

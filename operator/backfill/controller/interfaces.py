@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:  # commands need no more of this than the error, and are to start quickly
     from collections.abc import Iterator, Set
 
-    from backfill.api.backfill import Backfill, BackfillSpec, BackfillStatus
+    from backfill.api.backfill import Backfill
+    from backfill.api.spec import BackfillSpec
+    from backfill.api.status import BackfillStatus
     from backfill.controller.jobs.kinds import Job, JobState
     from backfill.planning.plan import PlanHeader
     from backfill.planning.workspace import Workspace

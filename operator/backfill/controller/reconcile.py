@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from backfill.api.backfill import Backfill, BackfillStatus
+from backfill.api.backfill import Backfill
 from backfill.api.errors import BackfillError, BadInput, PlanCorrupt, Problem
+from backfill.api.status import BackfillStatus
 from backfill.controller.decisions.actions import (
     Action,
     CancelJob,

@@ -9,8 +9,8 @@ import math
 from dataclasses import dataclass
 from datetime import timedelta
 
-from backfill.api.backfill import Scaling
 from backfill.api.quantities import format_duration
+from backfill.api.spec import Scaling
 
 _UTILISATION = 0.9
 """The share of its time an executor is counted on to work; the rest is for steps that do not fill all of them."""

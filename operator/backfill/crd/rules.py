@@ -9,21 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from backfill.api.backfill import (
-    Backfill,
-    BackfillSpec,
-    KafkaColumns,
-    KafkaValue,
-    Output,
-    Publish,
-    Scaling,
-    SnapshotRef,
-    Window,
-)
+from backfill.api.backfill import Backfill
 from backfill.api.base import Model
 from backfill.api.changes import MUTABLE_FIELDS, MUTABLE_IN_OUTPUTS
 from backfill.api.manifests.rules import MOST_STEPS
 from backfill.api.quantities import DURATION_IN_MILLISECONDS
+from backfill.api.spec import BackfillSpec, KafkaColumns, KafkaValue, Output, Publish, Scaling, SnapshotRef, Window
 from backfill.protocol.split_assignment import SplitAssignmentSpec, SplitAssignmentStatus
 
 

@@ -10,9 +10,10 @@ cost of expressions is estimated from it), a description on every field. Two cho
 
 from typing import Any, Final
 
-from backfill.api.backfill import NAME_PATTERN, Backfill
+from backfill.api.backfill import Backfill
 from backfill.api.base import Model
 from backfill.api.changes import MUTABLE_FIELDS
+from backfill.api.spec import NAME_PATTERN
 from backfill.crd.rules import RULES
 
 Schema = dict[str, Any]

@@ -10,9 +10,9 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 
-from backfill.api.backfill import Output, PublishMode, Window
 from backfill.api.errors import Problem, PublishConflict
 from backfill.api.quantities import format_time, from_us, parse_time
+from backfill.api.spec import Output, PublishMode, Window
 from backfill.iceberg.tables import Catalogs
 from backfill.outputs.result import NAME, NAMESPACE, OUTPUT, PLAN_ID, Result
 from backfill.outputs.staging import ROWS, summary_of

@@ -9,11 +9,11 @@ from pyiceberg.table import Table, TableProperties
 from pyiceberg.transforms import UnknownTransform, VoidTransform
 from pyiceberg.types import DateType
 
-from backfill.api.backfill import Output, PublishMode, Source, Window
 from backfill.api.errors import BadInput, Problem
 from backfill.api.locations import is_below
 from backfill.api.manifests.rules import output_is_source
 from backfill.api.quantities import format_time, to_us
+from backfill.api.spec import Output, PublishMode, Source, Window
 from backfill.iceberg.tables import Catalogs
 from backfill.outputs.replaced import irremovable
 from backfill.outputs.result import Result

@@ -11,9 +11,9 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.types import DateType, IntegerType, LongType, NestedField, StructType, TimestampType, TimestamptzType
 
-from backfill.api.backfill import Output, Window
 from backfill.api.errors import BadInput, Problem
 from backfill.api.quantities import to_us
+from backfill.api.spec import Output, Window
 from backfill.iceberg.timestamps import Ticks, ticks_of
 
 DAY_US = 86_400_000_000

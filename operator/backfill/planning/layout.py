@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from backfill.api.backfill import OrderingPolicy
 from backfill.api.errors import BackfillError, InvalidPlanInput, Problem
 from backfill.api.quantities import format_duration, from_us
+from backfill.api.spec import OrderingPolicy
 from backfill.iceberg.timestamps import describe_us, ticks_of
 from backfill.planning.files import SourceFiles
 from backfill.planning.pieces import Pieces, ReadRange, join, row_groups, whole_files, worth_opening

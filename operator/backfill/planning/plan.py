@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from backfill.api.backfill import OrderingPolicy
 from backfill.api.base import Model
 from backfill.api.errors import PlanCorrupt
+from backfill.api.spec import OrderingPolicy
 from backfill.planning.workspace import Workspace
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from backfill.api.backfill import BackfillSpec, OrderingPolicy
 from backfill.api.errors import InvalidPlanInput, Problem
 from backfill.api.quantities import to_us
+from backfill.api.spec import BackfillSpec, OrderingPolicy
 from backfill.iceberg.tables import Catalogs
 from backfill.planning.footers import unreadable_files
 from backfill.planning.layout import lay_out

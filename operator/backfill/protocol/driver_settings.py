@@ -2,8 +2,8 @@
 
 from pydantic import Field
 
-from backfill.api.backfill import Output, Source, Window
 from backfill.api.base import Model
+from backfill.api.spec import Output, Source, Window
 
 SETTINGS_VARIABLE = "BACKFILL_SETTINGS"
 """The environment variable that holds the settings as JSON."""

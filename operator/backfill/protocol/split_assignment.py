@@ -8,9 +8,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from backfill.api.backfill import MOST_SOURCES, InputName, Name, ObjectMeta, PlanId
+from backfill.api.backfill import ObjectMeta
 from backfill.api.base import Message, Model
 from backfill.api.quantities import Time
+from backfill.api.spec import MOST_SOURCES, InputName, Name
+from backfill.api.status import PlanId
 
 ASSIGNMENT_FILE = "assignment.json"
 """Without a cluster: the file in the channel's directory that holds the spec."""

@@ -23,9 +23,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
-from backfill.api.backfill import Output, Window
 from backfill.api.base import Model
 from backfill.api.errors import UnsupportedProgram
+from backfill.api.spec import Output, Window
 from backfill.iceberg.catalogs import open_catalog
 from backfill.iceberg.tables import Catalogs
 from backfill.outputs.columns import fit, mismatches, zone_mismatches

@@ -8,10 +8,10 @@ import pytest
 import yaml
 from manifests import APPLICATION, BACKFILL, changed, spec_with
 
-from backfill.api.backfill import PublishMode
 from backfill.api.errors import InvalidManifest
 from backfill.api.manifests.backfill_manifest import load_manifests
 from backfill.api.quantities import format_time
+from backfill.api.spec import PublishMode
 
 
 def problems(source: Path | str, *, require_application: bool = False) -> list[str]:

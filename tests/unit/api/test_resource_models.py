@@ -8,11 +8,13 @@ import pytest
 from manifests import BACKFILL, changed
 from pydantic import BaseModel
 
-from backfill.api.backfill import Application, Attempt, Backfill, BackfillStatus
+from backfill.api.application import Application
+from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType, Reason, find_condition, set_condition
 from backfill.api.errors import InvalidManifest, InvalidPlanInput, Problem
 from backfill.api.manifests.problems import read_json
 from backfill.api.quantities import parse_time
+from backfill.api.status import Attempt, BackfillStatus
 from backfill.protocol.split_assignment import SplitAssignment
 
 VALUE = {"format": "avro", "schema": "{}", "framing": "Confluent", "schemaId": 7}

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 from manifests import BACKFILL, changed
 
-from backfill.api.backfill import Backfill, BackfillSpec
+from backfill.api.backfill import Backfill
 from backfill.api.manifests.backfill_manifest import check_spec, spec_difference
 from backfill.api.manifests.problems import read_json
+from backfill.api.spec import BackfillSpec
 
 
 def spec(changes: dict[str, Any] | None = None) -> BackfillSpec:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog import Catalog
 
-from backfill.api.backfill import BackfillStatus
 from backfill.api.errors import Problem
+from backfill.api.status import BackfillStatus
 from backfill.controller.jobs.kinds import Job
 from backfill.controller.local.jobs import Worker
 from local_runs import EVENTS, STEPS, Command, LocalRuns

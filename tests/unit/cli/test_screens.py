@@ -6,8 +6,9 @@ from typing import Any
 
 from rich.console import Console
 
-from backfill.api.backfill import Attempt, Backfill, BackfillStatus, Progress, SourceStatus
+from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType, Reason, set_condition
+from backfill.api.status import Attempt, BackfillStatus, Progress, SourceStatus
 from backfill.cli.pages import details, listing
 from backfill.cli.screen import Lines, display, render
 from backfill.cli.text import count, seconds, size

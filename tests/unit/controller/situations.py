@@ -4,9 +4,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from backfill.api.backfill import Attempt, Backfill, BackfillStatus, OrderingPolicy, OutputStatus, Progress, SourceStatus
+from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType, Reason, set_condition
 from backfill.api.quantities import to_us
+from backfill.api.spec import OrderingPolicy
+from backfill.api.status import Attempt, BackfillStatus, OutputStatus, Progress, SourceStatus
 from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.policy import LOCAL
 from backfill.controller.driver import DriverState

@@ -7,8 +7,8 @@ from typing import Any
 
 from situations import HEADER, NOW, STEPS, backfill, reported
 
-from backfill.api.backfill import BackfillStatus, OutputStatus
 from backfill.api.conditions import ConditionType, find_condition
+from backfill.api.status import BackfillStatus, OutputStatus
 from backfill.controller.decisions.actions import (
     Action,
     CancelJob,

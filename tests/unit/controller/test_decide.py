@@ -23,10 +23,11 @@ from situations import (
     with_condition,
 )
 
-from backfill.api.backfill import Attempt, Backfill, BackfillStatus, OutputStatus
+from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType, Reason, find_condition
 from backfill.api.errors import BackfillError, InvalidPlanInput, Problem, PublishConflict, ResultLost
 from backfill.api.quantities import from_us
+from backfill.api.status import Attempt, BackfillStatus, OutputStatus
 from backfill.controller.decisions.actions import (
     CancelJob,
     Decision,

@@ -22,9 +22,10 @@ from situations import (
     with_condition,
 )
 
-from backfill.api.backfill import Attempt, Backfill, BackfillStatus
+from backfill.api.backfill import Backfill
 from backfill.api.conditions import Condition, ConditionType, Reason, find_condition
 from backfill.api.errors import BackfillError, InvalidPlanInput, Problem, PublishConflict, ResultLost
+from backfill.api.status import Attempt, BackfillStatus
 from backfill.controller.decisions.actions import (
     CancelJob,
     Decision,

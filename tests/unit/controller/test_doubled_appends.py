@@ -2,9 +2,9 @@
 
 from situations import HEADER, NOW, STEPS, attempt, backfill, job_state, observed, plan_job, planned, with_condition
 
-from backfill.api.backfill import OutputStatus
 from backfill.api.conditions import ConditionType, Reason, find_condition, set_condition
 from backfill.api.errors import Problem
+from backfill.api.status import OutputStatus
 from backfill.controller.decisions.actions import Decision
 from backfill.controller.decisions.decide import decide
 from backfill.controller.jobs.kinds import PlanResult

@@ -8,8 +8,9 @@ from pyarrow import fs
 from pydantic import TypeAdapter, ValidationError
 from situations import backfill
 
-from backfill.api.backfill import BackfillStatus, WorkspaceBase
 from backfill.api.locations import is_below
+from backfill.api.spec import WorkspaceBase
+from backfill.api.status import BackfillStatus
 from backfill.controller.jobs.kinds import DiscardJob
 from backfill.planning import workspace as workspace_module
 from backfill.planning.workspace import Workspace

@@ -18,8 +18,10 @@ from situations import (
 )
 
 from backfill.api.approval import approved
-from backfill.api.backfill import Backfill, BackfillStatus, OutputStatus, Progress, Publish, Window
+from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType, Reason, find_condition
+from backfill.api.spec import Publish, Window
+from backfill.api.status import BackfillStatus, OutputStatus, Progress
 from backfill.controller.decisions.actions import Decision, StartJob
 from backfill.controller.decisions.decide import decide
 from backfill.controller.decisions.open_results import left_out

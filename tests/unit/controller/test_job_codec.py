@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from situations import HEADER, backfill, planned
 
-from backfill.api.backfill import OutputStatus, Window
 from backfill.api.errors import BackfillError, InvalidPlanInput, Problem, PublishConflict
+from backfill.api.spec import Window
+from backfill.api.status import OutputStatus
 from backfill.controller.jobs.case_codec import (
     decode_end,
     decode_job,

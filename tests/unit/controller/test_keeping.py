@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from situations import HEADER, NOW, backfill, planned, reported, with_condition
 
-from backfill.api.backfill import Application, Backfill
+from backfill.api.application import Application
+from backfill.api.backfill import Backfill
 from backfill.api.catalogs import catalog_variables
 from backfill.api.conditions import ConditionType, Reason
 from backfill.api.errors import BackfillError, BadInput, ControllerRunning

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from situations import HEADER, backfill, planned
 
-from backfill.api.backfill import Application, Overrides
+from backfill.api.application import Application
 from backfill.api.errors import Problem
+from backfill.api.spec import Overrides
 from backfill.controller.driver import DriverState, Launch
 from backfill.controller.local.driver import LocalBackend
 from backfill.controller.local.java import find_java

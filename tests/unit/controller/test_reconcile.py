@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 from situations import backfill, planned
 
-from backfill.api.backfill import Application, BackfillSpec, BackfillStatus
+from backfill.api.application import Application
 from backfill.api.conditions import ConditionType, Reason, find_condition
 from backfill.api.errors import ConflictError, Problem
+from backfill.api.spec import BackfillSpec
+from backfill.api.status import BackfillStatus
 from backfill.controller.decisions.deleting import REMOVAL_LIMIT
 from backfill.controller.driver import DriverState, Launch
 from backfill.controller.jobs.kinds import Job, JobState, PlanJob

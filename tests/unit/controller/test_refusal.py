@@ -2,9 +2,10 @@
 
 from datetime import UTC, datetime, timedelta
 
-from backfill.api.backfill import BackfillStatus, ObjectMeta
+from backfill.api.backfill import ObjectMeta
 from backfill.api.conditions import ConditionType, Reason, find_condition
 from backfill.api.errors import Problem
+from backfill.api.status import BackfillStatus
 from backfill.controller.decisions.refusal import refused
 
 NOW = datetime(2021, 8, 1, tzinfo=UTC)

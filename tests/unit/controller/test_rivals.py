@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from situations import HEADER, backfill, job_state, observed, plan_job, planned, with_condition
 
-from backfill.api.backfill import Application, Backfill
+from backfill.api.application import Application
+from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType, Reason, find_condition
 from backfill.controller.decisions.decide import decide
 from backfill.controller.decisions.rivals import published_tables, rivals

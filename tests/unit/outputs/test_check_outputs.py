@@ -11,8 +11,8 @@ from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import DateType, NestedField
 from pyiceberg.utils.config import Config
 
-from backfill.api.backfill import Output, PublishMode, Source, Window
 from backfill.api.errors import CanNotPublish
+from backfill.api.spec import Output, PublishMode, Source, Window
 from backfill.outputs.publish import publish
 from backfill.outputs.tables import check_outputs
 from staged import COLUMNS, DAY_US, NESTED, RESULT, WINDOW, content, expected, make_table, output, rows_of, stage

@@ -34,9 +34,9 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from backfill.api.backfill import PublishMode, Window
 from backfill.api.errors import PublishConflict
 from backfill.api.quantities import from_us
+from backfill.api.spec import PublishMode, Window
 from backfill.outputs import window_comparison
 from backfill.outputs.commits import commit
 from backfill.outputs.publish import publish

@@ -7,9 +7,9 @@ import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from backfill.api.backfill import PublishMode, Window
 from backfill.api.errors import Problem, PublishConflict
 from backfill.api.quantities import from_us
+from backfill.api.spec import PublishMode, Window
 from backfill.outputs.cleanup import discard
 from backfill.outputs.doubled import doubled_appends
 from backfill.outputs.publish import publish

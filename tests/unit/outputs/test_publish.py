@@ -16,8 +16,8 @@ from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.update import AddSnapshotUpdate
 from pyiceberg.types import NestedField, StringType, StructType, TimestampType
 
-from backfill.api.backfill import PublishMode
 from backfill.api.errors import BackfillError, CanNotPublish, PublishConflict, ResultLost
+from backfill.api.spec import PublishMode
 from backfill.outputs.cleanup import discard
 from backfill.outputs.commits import commit
 from backfill.outputs.publish import OutputState, output_state, publish

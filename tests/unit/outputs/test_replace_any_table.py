@@ -12,8 +12,8 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.types import DateType, IcebergType, IntegerType, LongType, NestedField, TimestampType, TimestamptzType
 
-from backfill.api.backfill import Window
 from backfill.api.quantities import from_us
+from backfill.api.spec import Window
 from backfill.outputs.publish import publish
 from backfill.outputs.staging import Staged, read_staged, staged_files
 from iceberg_tables import catalog_properties, sqlite_catalog

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog import Catalog
 
-from backfill.api.backfill import PublishMode
 from backfill.api.errors import BackfillError, ResultLost
+from backfill.api.spec import PublishMode
 from backfill.controller.jobs.kinds import DiscardJob, SettleJob, StagedOutput, Totals
 from backfill.outputs.publish import publish
 from backfill.planning.workspace import Workspace

@@ -30,8 +30,8 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from backfill.api.backfill import BackfillSpec
 from backfill.api.errors import InvalidPlanInput
+from backfill.api.spec import BackfillSpec
 from backfill.planning.plan import PlanHeader
 from backfill.planning.planner import make_plan, verify_files
 from backfill.planning.workspace import Workspace

@@ -15,9 +15,9 @@ from pyiceberg.catalog import Catalog
 from random_filters import Meaning, random_filter
 from random_tables import HOURS, START_S, FileRow, RandomTable, make_table
 
-from backfill.api.backfill import BackfillSpec, OrderingPolicy
 from backfill.api.errors import InvalidPlanInput
 from backfill.api.quantities import format_time, from_us
+from backfill.api.spec import BackfillSpec, OrderingPolicy
 from backfill.planning.plan import PlanHeader, plan_directory, read_splits
 from backfill.planning.planner import make_plan, verify_files
 from backfill.planning.workspace import Workspace

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, TimestamptzType
 
-from backfill.api.backfill import OrderingPolicy
+from backfill.api.spec import OrderingPolicy
 from backfill.planning.files import PartitionValues, SourceFiles, timestamp_column
 from backfill.planning.plan import PlanInputs, SourceInput
 from backfill.planning.reading import ReadSources

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from backfill.api.backfill import BackfillSpec
+from backfill.api.spec import BackfillSpec
 from backfill.planning.plan import PlanHeader, Split, plan_directory, read_splits
 from backfill.planning.planner import make_plan
 from backfill.planning.workspace import Workspace

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_files import Groups, made_inputs, made_source, read_sources, rows_of, rows_wanted
 
-from backfill.api.backfill import OrderingPolicy
 from backfill.api.errors import BackfillError, InvalidPlanInput
+from backfill.api.spec import OrderingPolicy
 from backfill.planning.layout import check_promises, lay_out
 from backfill.planning.plan import PlanHeader, Proof
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from backfill.api.backfill import OrderingPolicy
+from backfill.api.spec import OrderingPolicy
 from backfill.planning.plan import PlanHeader, PlanInputs, Proof, SourceInput, SourceTotals
 
 START_US = 1_625_961_600_000_000

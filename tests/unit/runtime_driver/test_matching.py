@@ -2,8 +2,8 @@
 
 import pytest
 
-from backfill.api.backfill import Live, LiveKafka, Output, Source
 from backfill.api.errors import UnsupportedProgram
+from backfill.api.spec import Live, LiveKafka, Output, Source
 from backfill.runtime.named_sources import NAMED_FORMAT
 from backfill.runtime.switching.matching import (
     Target,

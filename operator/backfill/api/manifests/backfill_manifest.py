@@ -6,19 +6,8 @@ from typing import Any, TypeVar
 
 from pydantic import JsonValue, ValidationError
 
-from backfill.api.application import application_name, metadata_of, read_application
-from backfill.api.backfill import (
-    API_VERSION,
-    KIND,
-    Application,
-    Backfill,
-    BackfillSpec,
-    CatalogRef,
-    Ordering,
-    Output,
-    Source,
-    Window,
-)
+from backfill.api.application import Application, application_name, metadata_of, read_application
+from backfill.api.backfill import API_VERSION, KIND, Backfill
 from backfill.api.base import Model
 from backfill.api.changes import spec_difference
 from backfill.api.errors import BadInput, InvalidManifest, Problem
@@ -26,6 +15,7 @@ from backfill.api.manifests.documents import Document, read_documents
 from backfill.api.manifests.problems import did_you_mean, problems_of, read_json
 from backfill.api.manifests.rules import Parts, check_parts, check_spec
 from backfill.api.quantities import parse_duration, to_us
+from backfill.api.spec import BackfillSpec, CatalogRef, Ordering, Output, Source, Window
 
 __all__ = ["ForCluster", "Manifests", "check_spec", "load_for_cluster", "load_manifests", "spec_difference"]
 

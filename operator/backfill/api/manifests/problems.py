@@ -9,7 +9,9 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin
 from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic_core import ErrorDetails
 
-from backfill.api.backfill import (
+from backfill.api.errors import Problem
+from backfill.api.locations import LOCATION_FORM, LOCATION_PATTERN
+from backfill.api.spec import (
     CATALOG_NAME_PATTERN,
     INPUT_NAME_PATTERN,
     MEMORY_PATTERN,
@@ -17,8 +19,6 @@ from backfill.api.backfill import (
     PERCENTAGE_PATTERN,
     TABLE_NAME_PATTERN,
 )
-from backfill.api.errors import Problem
-from backfill.api.locations import LOCATION_FORM, LOCATION_PATTERN
 
 Location = Sequence[int | str]
 _Model = TypeVar("_Model", bound=BaseModel)

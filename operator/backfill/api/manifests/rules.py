@@ -4,19 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from backfill.api.backfill import (
-    BackfillSpec,
-    CatalogRef,
-    Ordering,
-    OrderingPolicy,
-    Output,
-    PublishMode,
-    Source,
-    Validate,
-    Window,
-)
 from backfill.api.errors import Problem
 from backfill.api.quantities import format_duration, to_us
+from backfill.api.spec import BackfillSpec, CatalogRef, Ordering, OrderingPolicy, Output, PublishMode, Source, Validate, Window
 
 MOST_STEPS = 1_000_000
 

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 
 from rich.console import Console
 
-from backfill.api.backfill import Attempt, Backfill
+from backfill.api.backfill import Backfill
 from backfill.api.errors import BackfillError, BadInput, Problem
+from backfill.api.status import Attempt
 from backfill.cli.cluster.place import Place
 from backfill.cli.exit_status import SUCCEEDED
 from backfill.controller.children.driver_state import driver_state

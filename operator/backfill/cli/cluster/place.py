@@ -9,10 +9,11 @@ from typing import Final
 from pydantic import ValidationError
 
 from backfill import __version__
-from backfill.api.backfill import Backfill, BackfillStatus, ObjectMeta, unread
+from backfill.api.backfill import Backfill, ObjectMeta, unread
 from backfill.api.errors import BackfillError, BadInput, Problem
 from backfill.api.manifests.backfill_manifest import load_for_cluster
 from backfill.api.manifests.problems import did_you_mean
+from backfill.api.status import BackfillStatus
 from backfill.cli.choice import is_file
 from backfill.kube.client import Cluster
 from backfill.kube.errors import ClusterError, KindMissing, NotFound, Refused

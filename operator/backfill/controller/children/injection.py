@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from backfill.api.backfill import CatalogRef
 from backfill.api.catalogs import CATALOGS_DIRECTORY, CATALOGS_VARIABLE
+from backfill.api.spec import CatalogRef
 from backfill.controller.children.launcher import LAUNCHER_KEY, LAUNCHER_PATH
 from backfill.controller.children.merge import items, part
 from backfill.controller.children.program import Program

@@ -2,9 +2,10 @@
 
 from typing import Any, Final
 
-from backfill.api.backfill import Backfill, PodOverrides
+from backfill.api.backfill import Backfill
 from backfill.api.errors import Problem
 from backfill.api.quantities import parse_time
+from backfill.api.spec import PodOverrides
 from backfill.controller.children.dialect import KEPT_SECONDS, ChildState, child_metadata, default_conf, not_scraped, pod_labels
 from backfill.controller.children.injection import inject_catalogs, inject_driver, pod_settings
 from backfill.controller.children.launcher import LAUNCHER_URI

@@ -4,9 +4,10 @@ import base64
 from collections.abc import Mapping
 from pathlib import Path
 
-from backfill.api.backfill import Backfill, BackfillSpec
+from backfill.api.backfill import Backfill
 from backfill.api.catalogs import GivenCatalog, mounted_catalogs
 from backfill.api.errors import BadInput, Problem
+from backfill.api.spec import BackfillSpec
 from backfill.kube.client import Cluster
 from backfill.kube.errors import Forbidden
 from backfill.kube.resources import SECRET

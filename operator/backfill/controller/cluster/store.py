@@ -7,11 +7,13 @@ from datetime import UTC, datetime
 
 from pydantic import ValidationError
 
-from backfill.api.backfill import API_VERSION, KIND, Backfill, BackfillSpec, BackfillStatus, ObjectMeta, RunIn, unread
+from backfill.api.backfill import API_VERSION, KIND, Backfill, ObjectMeta, unread
 from backfill.api.errors import BadInput, ConflictError, InvalidManifest, Problem
 from backfill.api.locations import is_below
 from backfill.api.manifests.problems import problems_of, read_json
 from backfill.api.manifests.rules import check_spec
+from backfill.api.spec import BackfillSpec, RunIn
+from backfill.api.status import BackfillStatus
 from backfill.controller.decisions.refusal import refused
 from backfill.kube.cache import Cache, uid_of, version_of
 from backfill.kube.client import Cluster

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from backfill.api.backfill import BackfillStatus
+from backfill.api.status import BackfillStatus
 from backfill.controller.jobs.kinds import Job
 from backfill.protocol.split_assignment import SplitAssignmentSpec
 

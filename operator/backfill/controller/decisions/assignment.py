@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable
 
-from backfill.api.backfill import OrderingPolicy, OutputStatus, Progress
 from backfill.api.quantities import from_us, to_us
+from backfill.api.spec import OrderingPolicy
+from backfill.api.status import OutputStatus, Progress
 from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.status_draft import Draft
 from backfill.coordination.eta import eta

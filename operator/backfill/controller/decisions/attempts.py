@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
-from backfill.api.backfill import Attempt, FailurePolicy
 from backfill.api.conditions import ConditionType, Reason
 from backfill.api.redaction import redact
+from backfill.api.spec import FailurePolicy
+from backfill.api.status import Attempt
 from backfill.controller.decisions.actions import KillDriver, Next
 from backfill.controller.decisions.assignment import record_progress
 from backfill.controller.decisions.observed import Observed

@@ -4,8 +4,9 @@ import hashlib
 import json
 from collections.abc import Callable
 
-from backfill.api.backfill import Backfill, BackfillSpec
+from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType, Reason, find_condition
+from backfill.api.spec import BackfillSpec
 from backfill.controller.decisions.actions import Decision, Next
 from backfill.controller.decisions.deleting import remove
 from backfill.controller.decisions.finished import rest

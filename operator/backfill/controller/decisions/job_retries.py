@@ -2,10 +2,10 @@
 
 from datetime import timedelta
 
-from backfill.api.backfill import JobRetry
 from backfill.api.conditions import ConditionType, Reason
 from backfill.api.errors import BadInput, CanNotPublish, PlanCorrupt
 from backfill.api.quantities import format_time
+from backfill.api.status import JobRetry
 from backfill.controller.decisions.actions import CancelJob, Next, StartJob
 from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.status_draft import Draft

@@ -3,8 +3,9 @@
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from backfill.api.backfill import Attempt, Backfill
+from backfill.api.backfill import Backfill
 from backfill.api.errors import Problem
+from backfill.api.status import Attempt
 from backfill.controller.decisions.policy import CLUSTER, Policy
 from backfill.controller.driver import DriverState
 from backfill.controller.jobs.kinds import JobState

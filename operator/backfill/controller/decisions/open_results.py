@@ -3,8 +3,9 @@
 import math
 from datetime import timedelta
 
-from backfill.api.backfill import OutputStatus, Window
 from backfill.api.quantities import format_duration, format_time
+from backfill.api.spec import Window
+from backfill.api.status import OutputStatus
 
 
 def unreplaced(output: OutputStatus, window: Window) -> str:

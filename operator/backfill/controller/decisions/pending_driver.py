@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from datetime import timedelta
 
-from backfill.api.backfill import Attempt
 from backfill.api.conditions import ConditionType, Reason, find_condition
+from backfill.api.status import Attempt
 from backfill.controller.decisions.actions import KillDriver, Next, StartDriver, WriteAssignment
 from backfill.controller.decisions.assignment import assignment
 from backfill.controller.decisions.observed import Observed

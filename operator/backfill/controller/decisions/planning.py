@@ -2,9 +2,9 @@
 
 from datetime import timedelta
 
-from backfill.api.backfill import Progress, SourceStatus
 from backfill.api.conditions import ConditionType, Reason
 from backfill.api.errors import BadInput
+from backfill.api.status import Progress, SourceStatus
 from backfill.controller.decisions.actions import CancelJob, Next
 from backfill.controller.decisions.assignment import steps_in_words
 from backfill.controller.decisions.job_retries import work

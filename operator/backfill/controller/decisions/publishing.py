@@ -1,9 +1,10 @@
 """From a staged result to a published one, one output after another."""
 
 from backfill.api.approval import may_delete_unreplaced, waits
-from backfill.api.backfill import Output, OutputStatus, PublishMode
 from backfill.api.conditions import ConditionType, Reason
 from backfill.api.errors import PublishConflict, ResultLost
+from backfill.api.spec import Output, PublishMode
+from backfill.api.status import OutputStatus
 from backfill.controller.decisions.actions import CancelJob, Next
 from backfill.controller.decisions.job_retries import work
 from backfill.controller.decisions.observed import Observed

@@ -2,9 +2,10 @@
 
 from datetime import datetime
 
-from backfill.api.backfill import BackfillStatus, ObjectMeta, unread
+from backfill.api.backfill import ObjectMeta, unread
 from backfill.api.conditions import ConditionType, Reason
 from backfill.api.errors import Problem
+from backfill.api.status import BackfillStatus
 from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.readiness import summarise
 from backfill.controller.decisions.status_draft import Draft, in_lines

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from backfill.api.backfill import BackfillSpec, OrderingPolicy, PodOverrides, PodResources, PublishMode
 from backfill.api.quantities import format_time, from_us
+from backfill.api.spec import BackfillSpec, OrderingPolicy, PodOverrides, PodResources, PublishMode
 from backfill.planning.plan import PlanHeader, SourceTotals
 
 _GAP = 10

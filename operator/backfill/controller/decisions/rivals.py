@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Iterator
 
-from backfill.api.backfill import Backfill, PublishMode
+from backfill.api.backfill import Backfill
 from backfill.api.quantities import format_time
+from backfill.api.spec import PublishMode
 from backfill.controller.decisions.decide import finished
 
 

@@ -1,8 +1,8 @@
 """From a plan to all steps committed: attempts, and what they may read."""
 
-from backfill.api.backfill import Attempt
 from backfill.api.conditions import ConditionType, Reason
 from backfill.api.errors import BadInput
+from backfill.api.status import Attempt
 from backfill.controller.decisions.actions import Action, CancelJob, Next, StartDriver, WriteAssignment
 from backfill.controller.decisions.assignment import assignment, record_progress
 from backfill.controller.decisions.attempts import end_attempt, react

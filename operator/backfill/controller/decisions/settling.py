@@ -1,7 +1,8 @@
 """After the last step: count what the branches hold and remove what failed tasks left behind."""
 
-from backfill.api.backfill import OutputStatus, Window
 from backfill.api.conditions import ConditionType, Reason
+from backfill.api.spec import Window
+from backfill.api.status import OutputStatus
 from backfill.controller.decisions.actions import CancelJob, Next
 from backfill.controller.decisions.job_retries import work
 from backfill.controller.decisions.observed import Observed

@@ -2,8 +2,8 @@
 
 from datetime import timedelta
 
-from backfill.api.backfill import Attempt
 from backfill.api.conditions import ConditionType, Reason
+from backfill.api.status import Attempt
 from backfill.controller.decisions.actions import Next
 from backfill.controller.decisions.attempts import kill
 from backfill.controller.decisions.observed import Observed

@@ -3,18 +3,10 @@
 from datetime import datetime
 from typing import Literal, TypedDict, Unpack
 
-from backfill.api.backfill import (
-    MOST_ATTEMPTS_KEPT,
-    Attempt,
-    BackfillStatus,
-    JobRetry,
-    OutputStatus,
-    Progress,
-    SourceStatus,
-)
 from backfill.api.conditions import Condition, ConditionType, Reason, find_condition, set_condition
 from backfill.api.errors import Problem
 from backfill.api.redaction import redact
+from backfill.api.status import MOST_ATTEMPTS_KEPT, Attempt, BackfillStatus, JobRetry, OutputStatus, Progress, SourceStatus
 from backfill.controller.decisions.observed import Observed
 
 Outcome = Literal["Running", "Succeeded", "Stopped", "Failed"]

@@ -2,9 +2,9 @@
 
 from datetime import timedelta
 
-from backfill.api.backfill import Attempt
 from backfill.api.conditions import ConditionType, Reason
 from backfill.api.quantities import format_duration
+from backfill.api.status import Attempt
 from backfill.controller.decisions.actions import Action, CancelJob, Next, WriteAssignment
 from backfill.controller.decisions.assignment import record_progress, stop_assignment
 from backfill.controller.decisions.attempts import end_attempt, kill

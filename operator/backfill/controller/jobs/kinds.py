@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Literal, Protocol, Self
 
 from pydantic import Field
 
-from backfill.api.backfill import Backfill, BackfillSpec, Output, OutputStatus, Publish, Window
+from backfill.api.backfill import Backfill
 from backfill.api.errors import BackfillError, BadInput, PlanCorrupt, Problem
+from backfill.api.spec import BackfillSpec, Output, Publish, Window
+from backfill.api.status import OutputStatus
 from backfill.iceberg.failures import reason
 from backfill.planning.plan import PlanHeader, plan_directory, read_header
 from backfill.planning.progress import PlanningProgress

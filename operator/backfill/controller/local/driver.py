@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from backfill.api.backfill import Application, Overrides
+from backfill.api.application import Application
 from backfill.api.errors import Problem
+from backfill.api.spec import Overrides
 from backfill.controller.driver import DriverState, Launch, driver_settings
 from backfill.controller.local.java import find_java
 from backfill.controller.local.processes import ProcessInfo, group_members, kill_group, process

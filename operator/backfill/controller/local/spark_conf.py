@@ -5,7 +5,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from backfill.api.backfill import Application, Overrides
+from backfill.api.application import Application
+from backfill.api.spec import Overrides
 
 _ONLY_IN_PRODUCTION = re.compile(
     r"spark\.(master|submit\..*|kubernetes\..*|dynamicAllocation\..*|eventLog\..*|driver\.(host|bindAddress|port|cores)"

@@ -15,11 +15,14 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from backfill.api.application import Application
 from backfill.api.approval import approved
-from backfill.api.backfill import Application, Backfill, BackfillSpec, BackfillStatus, ObjectMeta
+from backfill.api.backfill import Backfill, ObjectMeta
 from backfill.api.base import Model
 from backfill.api.conditions import ConditionType, find_condition
 from backfill.api.errors import BackfillError
+from backfill.api.spec import BackfillSpec
+from backfill.api.status import BackfillStatus
 from backfill.controller.local.model_files import CachedModel, Version, version_of
 from backfill.planning.workspace import Workspace
 from backfill.protocol.atomic_files import replace_file

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Literal
 
-from backfill.api.backfill import API_VERSION, KIND, Attempt, Backfill, BackfillStatus, ObjectMeta
+from backfill.api.backfill import API_VERSION, KIND, Backfill, ObjectMeta
 from backfill.api.conditions import Condition, ConditionType, Reason, find_condition
 from backfill.api.errors import ConflictError
 from backfill.api.manifests.problems import read_json
 from backfill.api.quantities import format_time
 from backfill.api.redaction import redact
+from backfill.api.status import Attempt, BackfillStatus
 from backfill.kube.client import Cluster
 from backfill.kube.errors import AlreadyExists, ClusterError
 from backfill.kube.names import CONTROLLER_MANAGER

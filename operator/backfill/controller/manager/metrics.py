@@ -6,7 +6,7 @@ from typing import Any, Literal
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 
-from backfill.api.backfill import Attempt
+from backfill.api.status import Attempt
 from backfill.controller.jobs.pool import JobUsage
 from backfill.controller.reconcile import Turn
 from backfill.kube.names import Key

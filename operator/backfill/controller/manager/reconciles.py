@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from backfill.api.backfill import BackfillStatus
 from backfill.api.conditions import SUMMARIES, Condition, ConditionType, find_condition
 from backfill.api.errors import BackfillError, BadInput, ConflictError
+from backfill.api.status import BackfillStatus
 from backfill.controller.cluster.store import KubernetesStore
 from backfill.controller.interfaces import JobRunner
 from backfill.controller.manager.log_format import about

@@ -22,8 +22,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType
 from pyparsing import ParseException
 
-from backfill.api.backfill import Source
 from backfill.api.errors import Problem
+from backfill.api.spec import Source
 from backfill.iceberg.timestamps import Ticks
 from backfill.planning.plan import SourceInput
 

@@ -10,8 +10,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType, TimestampNTZType, TimestampType
 
-from backfill.api.backfill import Window
 from backfill.api.quantities import to_us
+from backfill.api.spec import Window
 from backfill.runtime.queries.result_times import JoinedColumns, Shape, Side, WindowEdge
 from backfill.runtime.queries.tracker import OpenResults
 

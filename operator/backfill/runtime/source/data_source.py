@@ -19,8 +19,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructField, StructType
 
-from backfill.api.backfill import OrderingPolicy
 from backfill.api.errors import PlanCorrupt, RunFailed
+from backfill.api.spec import OrderingPolicy
 from backfill.planning.plan import PlanHeader, SourceInput, Split, read_header, read_splits
 from backfill.planning.workspace import Workspace
 from backfill.runtime.settings import RuntimeSettings

@@ -9,8 +9,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.readwriter import DataFrameReader
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
-from backfill.api.backfill import Source
 from backfill.api.errors import BadInput, Problem, UnsupportedProgram
+from backfill.api.spec import Source
 from backfill.runtime import named_sources
 from backfill.runtime.queries.run import Run
 from backfill.runtime.session_conf import in_session

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from backfill.api.backfill import BackfillSpec
 from backfill.api.catalogs import GivenCatalog
+from backfill.api.spec import BackfillSpec
 from backfill.controller.cluster.credentials import with_own_catalogs
 from table_jobs import clicks_spec
 

@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 import pytest
 
-from backfill.api.backfill import Attempt, BackfillStatus, Progress
 from backfill.api.conditions import Condition, ConditionType, Reason, set_condition
+from backfill.api.status import Attempt, BackfillStatus, Progress
 from backfill.controller.manager.events import Notice, transitions
 
 NOW = datetime(2021, 8, 1, tzinfo=UTC)

@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 from situations import START, attempt, backfill, observed, planned, with_condition
 
-from backfill.api.backfill import BackfillStatus
 from backfill.api.conditions import ConditionType, Reason
 from backfill.api.errors import BadInput, ConflictError, Problem
+from backfill.api.status import BackfillStatus
 from backfill.controller.decisions.actions import Decision, Next
 from backfill.controller.jobs.kinds import JobState
 from backfill.controller.jobs.pool import JobUsage

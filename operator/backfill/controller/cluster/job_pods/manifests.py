@@ -12,8 +12,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from backfill.api.backfill import API_VERSION, Backfill, PodResources
+from backfill.api.backfill import API_VERSION, Backfill
 from backfill.api.job_report import MOST_PROGRESS
+from backfill.api.spec import PodResources
 from backfill.controller.children.injection import LAUNCHER_VOLUME
 from backfill.controller.children.manifests import dialect, preview_launch
 from backfill.controller.children.merge import items, part
