@@ -16,7 +16,7 @@ from backfill.controller.jobs.kinds import Job, JobState
 from backfill.controller.jobs.pool import JobPool
 from backfill.controller.manager.events import Recorder
 from backfill.controller.manager.metrics import Metrics
-from backfill.controller.manager.reconciles import Turns
+from backfill.controller.manager.reconciles import Reconciles
 from backfill.controller.manager.watching import Login, Relisting
 from backfill.controller.manager.wiring import Caches, Cases
 from backfill.controller.manager.workqueue import WorkQueue
@@ -75,7 +75,7 @@ class MortalOperator:
         cases = Cases(cluster, caches, pool, pods, self._queue.mark, recorder.status_written)
         caches.listen(self._queue.mark)
         find = caches.backfills.get
-        self._turns = Turns(self._queue, lambda key: find(*key), cases.open, Metrics(lambda: ()), leads=lambda: True)
+        self._reconciles = Reconciles(self._queue, lambda key: find(*key), cases.open, Metrics(lambda: ()), leads=lambda: True)
 
     def take_turns(self) -> None:
         """Looks at everything, and takes the turns that are due."""
@@ -95,7 +95,7 @@ class MortalOperator:
 
     def _take_due(self) -> None:
         while (key := self._queue.take(0)) is not None:
-            self._turns.take(key)
+            self._reconciles.take(key)
 
 
 class MortalOperators:

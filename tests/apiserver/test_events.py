@@ -112,7 +112,7 @@ def test_what_keeps_a_backfill_from_being_worked_on_is_told(
     admin: Rest, cluster: Cluster, backfill: Backfill, namespace: str
 ) -> None:
     manifest = admin.get(f"{BACKFILLS.format(namespace)}/{backfill.metadata.name}").expect()
-    Recorder(cluster, "replica-0").turn_failed(manifest, "may not create sparkapplications")
+    Recorder(cluster, "replica-0").reconcile_failed(manifest, "may not create sparkapplications")
     (event,) = events(admin, namespace)
     assert (event["type"], event["reason"]) == ("Warning", "ReconcileFailed")
     assert event["message"] == "cannot be worked on, will be tried again: may not create sparkapplications"

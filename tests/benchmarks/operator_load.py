@@ -57,7 +57,7 @@ class Measured:
         return min(bound for bound, count in buckets.items() if count >= share * total)
 
     def turns(self) -> float:
-        """Turns taken."""
+        """Reconciles taken."""
         return self._difference(0, lambda name: name.startswith("backfill_reconciles_total"))
 
     def writes(self, resource: str, subresource: str = "") -> float:

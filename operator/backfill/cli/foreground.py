@@ -12,7 +12,7 @@ from backfill.controller.local.driver import LocalBackend
 from backfill.controller.local.jobs import Worker
 from backfill.controller.local.loop import Loop
 from backfill.controller.local.store import LocalStore
-from backfill.controller.reconcile import Reconciler, Turn
+from backfill.controller.reconcile import Reconciled, Reconciler
 
 _WORKER_LOG = "worker.log"
 
@@ -28,7 +28,7 @@ def control(store: LocalStore, backfill: Backfill, console: Console) -> Backfill
     loop = Loop(store, backend, ControllerChannel(store.channel), worker)
     try:
         with display(console) as shown, asked_to_end(lambda: _end(loop.reconciler, shown, store.name)):
-            loop.run(lambda turn: _show(turn, shown))
+            loop.run(lambda reconciled: _show(reconciled, shown))
     except Killed:
         _kill_driver(store, backend)
     finally:
@@ -36,26 +36,26 @@ def control(store: LocalStore, backfill: Backfill, console: Console) -> Backfill
     return store.load()
 
 
-def _show(turn: Turn, shown: Display) -> None:
-    shown.show(_view_of(turn))
-    for warning in _new_warnings(turn):
-        shown.say(f"{turn.observed.backfill.metadata.name}: warning: {warning}")
+def _show(reconciled: Reconciled, shown: Display) -> None:
+    shown.show(_view_of(reconciled))
+    for warning in _new_warnings(reconciled):
+        shown.say(f"{reconciled.observed.backfill.metadata.name}: warning: {warning}")
 
 
-def _new_warnings(turn: Turn) -> list[str]:
+def _new_warnings(reconciled: Reconciled) -> list[str]:
     """What a person should know of the plan, once it is made: it stands below the line that says what it is."""
-    status = turn.decision.status
+    status = reconciled.decision.status
     planned = find_condition(status.conditions, ConditionType.PLANNED)
-    if planned is None or status.plan_id == turn.observed.backfill.status.plan_id:
+    if planned is None or status.plan_id == reconciled.observed.backfill.status.plan_id:
         return []
     return planned.message.splitlines()[1:]
 
 
-def _view_of(turn: Turn) -> View:
-    """What a turn leaves to show."""
-    job = turn.observed.job
-    backfill = turn.observed.backfill.model_copy(update={"status": turn.decision.status})
-    return View(backfill, turn.observed.now, job.progress if job else None)
+def _view_of(reconciled: Reconciled) -> View:
+    """What a reconcile leaves to show."""
+    job = reconciled.observed.job
+    backfill = reconciled.observed.backfill.model_copy(update={"status": reconciled.decision.status})
+    return View(backfill, reconciled.observed.now, job.progress if job else None)
 
 
 def _kill_driver(store: LocalStore, backend: LocalBackend) -> None:

@@ -26,7 +26,7 @@ class Display(Protocol):
     """Shows a run while it goes on."""
 
     def show(self, view: View) -> None:
-        """Called after every turn, which may be many times a second."""
+        """Called after every reconcile, which may be many times a second."""
 
     def say(self, text: str) -> None:
         """Tells something that stays."""

@@ -15,7 +15,7 @@ _REMOVAL = {Reason.REMOVING, Reason.REMOVAL_FAILED}
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A Backfill as it stands after a turn."""
+    """A Backfill as it stands after a reconcile."""
 
     backfill: Backfill
     now: datetime

@@ -1,6 +1,6 @@
-"""What a controller works with, apart from Spark: the same turn runs on files of this machine and on a cluster.
+"""What a controller works with, apart from Spark: the same reconcile runs on files of this machine and on a cluster.
 
-Everything here may be asked at every turn and answers from memory or a cache. What is written may be lost with the
+Everything here may be asked at every reconcile and answers from memory or a cache. What is written may be lost with the
 controller between any two calls; whoever takes over reads what was written and goes on.
 """
 

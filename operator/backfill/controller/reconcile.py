@@ -1,4 +1,4 @@
-"""One turn of the controller: observe, decide, record, act. A controller may be killed between any two lines of it."""
+"""One reconcile of the controller: observe, decide, record, act. A controller may be killed between any two lines of it."""
 
 import logging
 import time
@@ -36,8 +36,8 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """What a turn saw and decided."""
+class Reconciled:
+    """What a reconcile saw and decided."""
 
     observed: Observed
     decision: Decision
@@ -66,7 +66,7 @@ class Reconciler:
             plans: the headers of plans.
             backend: runs drivers.
             channel: talks to them.
-            jobs: does what takes longer than a turn.
+            jobs: does what takes longer than a reconcile.
             progress_every_seconds: the least time between two writes of a status in which only progress is new.
             policy: how decisions are made here.
             monotonic: a clock that never goes back.
@@ -90,14 +90,14 @@ class Reconciler:
 
     @property
     def withheld_seconds(self) -> float | None:
-        """After how long another turn may record the progress that the last one kept back; None where it kept none."""
+        """After how long another reconcile may record the progress that the last one kept back; None where it kept none."""
         return None if self._withheld is None else max(self._recorded_at + self._progress_every_seconds - self._monotonic(), 0.0)
 
-    def turn(self) -> Turn | None:
+    def reconcile(self) -> Reconciled | None:
         """Observes, decides, records and acts. None when the resource is gone.
 
         Raises:
-            ConflictError: what was decided on has changed meanwhile; take another turn.
+            ConflictError: what was decided on has changed meanwhile; reconcile again.
         """
         backfill = self._store.load()
         if backfill is None:
@@ -108,10 +108,10 @@ class Reconciler:
         self._record_if_it_matters(backfill.status, decision)
         for action in decision.next.actions:
             self._act(action, observed, decision.status)
-        return Turn(observed, decision)
+        return Reconciled(observed, decision)
 
     def _with_withheld(self, backfill: Backfill) -> Backfill:
-        """With the progress that the last turn kept back, unless somebody else has recorded another status since."""
+        """With the progress that the last reconcile kept back, unless somebody else has recorded another status since."""
         recorded, status = self._withheld or (None, None)
         return backfill.model_copy(update={"status": status}) if recorded == backfill.status else backfill
 

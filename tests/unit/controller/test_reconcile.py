@@ -96,10 +96,10 @@ def test_a_workspace_may_be_corrected_until_there_is_a_plan(tmp_path: Path) -> N
     store, jobs = LocalStore(tmp_path, "default", "january"), FakeJobs()
     store.create(backfill(workspace="/wrong"), APPLICATION)
     turns = reconciler(store, jobs)
-    turns.turn()
+    turns.reconcile()
     assert planned_where(jobs) == "/wrong/default/january"
     store.apply(spec(workspace="/right"), APPLICATION)
-    turn = turns.turn()
+    turn = turns.reconcile()
     assert planned_where(jobs) == "/right/default/january"
     assert turn is not None
     assert turn.decision.status.workspace == "/right/default/january"
@@ -115,7 +115,7 @@ def deleted(store: LocalStore, ago: timedelta) -> None:
 
 def test_a_deletion_whose_status_can_not_be_written_ends_all_the_same_after_its_limit(store: UnwritableStatus) -> None:
     deleted(store, REMOVAL_LIMIT)
-    turn = reconciler(store, FakeJobs()).turn()
+    turn = reconciler(store, FakeJobs()).reconcile()
     assert turn is not None
     last = find_condition(turn.decision.status.conditions, ConditionType.SUCCEEDED)
     assert last is not None
@@ -127,7 +127,7 @@ def test_before_the_limit_a_status_that_can_not_be_written_is_tried_again(store:
     deleted(store, REMOVAL_LIMIT / 2)
     jobs = FakeJobs()
     with pytest.raises(Forbidden):
-        reconciler(store, jobs).turn()
+        reconciler(store, jobs).reconcile()
     assert store.load() is not None
     assert jobs.state is None, "nothing is done that is not recorded"
 
@@ -136,5 +136,5 @@ def test_what_has_changed_since_it_was_decided_on_is_not_let_go_of(store: Unwrit
     deleted(store, REMOVAL_LIMIT)
     store.why = ConflictError("it has changed")
     with pytest.raises(ConflictError):
-        reconciler(store, FakeJobs()).turn()
+        reconciler(store, FakeJobs()).reconcile()
     assert store.load() is not None

@@ -72,7 +72,7 @@ class KubernetesPlans:
 
         Raises:
             BadInput: the header is too large for a cluster, or somebody else's ConfigMap has its name.
-            BackfillError: the plan is new and there is no SparkApplication any more; the next turn waits for it.
+            BackfillError: the plan is new and there is no SparkApplication any more; the next reconcile waits for it.
             ClusterError: it cannot be kept now.
         """
         content = {HEADER_KEY: compressed(header.to_json())}

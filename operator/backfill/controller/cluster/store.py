@@ -29,7 +29,7 @@ OnStatus = Callable[[Backfill, BackfillStatus], None]
 class KubernetesStore:
     """One object: a Backfill made again under the same name is another one.
 
-    Writes are bound to the version that was loaded last. One that lost fetches what is there now, so that the next turn
+    Writes are bound to the version that was loaded last. One that lost fetches what is there now, so that the next reconcile
     sees it even where a watch lags behind.
     """
 
@@ -74,7 +74,7 @@ class KubernetesStore:
 
     @property
     def loaded(self) -> Backfill | None:
-        """The resource as this turn has loaded and written it, whatever a watch has told meanwhile.
+        """The resource as this reconcile has loaded and written it, whatever a watch has told meanwhile.
 
         Raises:
             BadInput: as for :meth:`load`.
@@ -232,7 +232,7 @@ class KubernetesStore:
         )
 
     def _write(self, write: Callable[[Manifest], Manifest]) -> None:
-        """What is written is loaded with that: the next write of this turn goes on from it."""
+        """What is written is loaded with that: the next write of this reconcile goes on from it."""
         if self._raw is None:
             raise ConflictError(f"{self._where} is not loaded")
         try:

@@ -1,4 +1,4 @@
-"""Work that takes longer than a turn: it runs in the worker process, one job at a time, and can be repeated at will.
+"""Work that takes longer than a reconcile: it runs in the worker process, one job at a time, and can be repeated at will.
 
 The modules that do the work are imported where it is done: the controller itself never opens a table.
 """

@@ -1,4 +1,4 @@
-"""One process beside the controller for what takes longer than a turn, so that releases and the screen go on meanwhile."""
+"""One process beside the controller for what takes longer than a reconcile, so that releases and the screen go on meanwhile."""
 
 from functools import partial
 from pathlib import Path

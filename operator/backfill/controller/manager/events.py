@@ -123,7 +123,7 @@ class Recorder:
         for notice in transitions(before.status, after):
             self._tell(before.metadata, notice)
 
-    def turn_failed(self, backfill: Manifest, why: str) -> None:
+    def reconcile_failed(self, backfill: Manifest, why: str) -> None:
         """Tells what keeps a Backfill from being worked on, since its status cannot."""
         notice = Notice("Warning", "ReconcileFailed", _in_short(f"cannot be worked on, will be tried again: {why}"))
         self._tell(read_json(ObjectMeta, backfill["metadata"]), notice)

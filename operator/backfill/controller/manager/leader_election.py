@@ -1,8 +1,8 @@
-"""One operator of several takes turns: the one that holds a Lease.
+"""One operator of several reconciles: the one that holds a Lease.
 
 The algorithm is that of client-go's ``tools/leaderelection``. Clocks of machines are never compared: whoever does not hold
 the Lease watches whether its record changes, and takes it when the record stayed the same for its whole duration by the
-watcher's own monotonic clock. Between two replicas a turn may still overlap for an instant; writes that are bound to what
+watcher's own monotonic clock. Between two replicas a reconcile may still overlap for an instant; writes that are bound to what
 was read, and children with fixed names, make that harmless.
 """
 
@@ -74,7 +74,7 @@ class Elector:
 
     @property
     def leads(self) -> bool:
-        """Whether turns may be taken right now. Cheap; false as soon as the Lease could not be renewed in time."""
+        """Whether to reconcile right now. Cheap; false as soon as the Lease could not be renewed in time."""
         renewed_at = self._renewed_at
         return renewed_at is not None and self._monotonic() - renewed_at < self._times.renew_deadline
 

@@ -1,4 +1,4 @@
-"""The operator's log: one line a record, and on every line of a turn which Backfill it is about."""
+"""The operator's log: one line a record, and on every line of a reconcile which Backfill it is about."""
 
 import json
 import logging

@@ -8,12 +8,12 @@ from prometheus_client.core import GaugeMetricFamily
 
 from backfill.api.status import Attempt
 from backfill.controller.jobs.pool import JobUsage
-from backfill.controller.reconcile import Turn
+from backfill.controller.reconcile import Reconciled
 from backfill.kube.names import Key
 
 Result = Literal["done", "conflict", "refused", "failed"]
 
-_TURN_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_RECONCILE_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _JOB_SECONDS = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800)
 _OF_BACKFILL = ("namespace", "name")
 
@@ -26,10 +26,12 @@ class Metrics:
         self._registry = CollectorRegistry()
         self._registry.register(_States(states))
         named: dict[str, Any] = {"namespace": "backfill", "registry": self._registry}
-        self._turns = Counter("reconciles", "Turns by how they ended", ["result"], **named)
-        self._turn_seconds = Histogram("reconcile_duration_seconds", "Length of a turn", buckets=_TURN_SECONDS, **named)
-        self._depth = Gauge("queue_depth", "Backfills that are due and wait for a turn", **named)
-        self._waited = Histogram("queue_latency_seconds", "How long a Backfill was due", buckets=_TURN_SECONDS, **named)
+        self._reconciles = Counter("reconciles", "Reconciles by how they ended", ["result"], **named)
+        self._reconcile_seconds = Histogram(
+            "reconcile_duration_seconds", "Length of a reconcile", buckets=_RECONCILE_SECONDS, **named
+        )
+        self._depth = Gauge("queue_depth", "Backfills that are due and wait for a reconcile", **named)
+        self._waited = Histogram("queue_latency_seconds", "How long a Backfill was due", buckets=_RECONCILE_SECONDS, **named)
         self._requests = Counter("api_requests", "Requests to the API server", ["verb", "code"], **named)
         self._leads = Gauge("leader", "1 where this process leads", **named)
         self._attempts = Counter("attempts", "Attempts that have ended", ["outcome"], **named)
@@ -75,9 +77,9 @@ class Metrics:
         self._requests.labels(verb, str(code)).inc()
 
     def turned(self, result: Result, seconds: float) -> None:
-        """A turn has ended."""
-        self._turns.labels(result).inc()
-        self._turn_seconds.observe(seconds)
+        """A reconcile has ended."""
+        self._reconciles.labels(result).inc()
+        self._reconcile_seconds.observe(seconds)
 
     def used(self, usage: JobUsage) -> None:
         """A job has ended."""
@@ -87,23 +89,23 @@ class Metrics:
         if usage.peak_bytes is not None:
             self._job_bytes.labels(usage.kind).set(usage.peak_bytes)
 
-    def decided(self, key: Key, turn: Turn) -> None:
-        """What a turn says of its Backfill."""
-        before, after = turn.observed.backfill.status, turn.decision.status
+    def decided(self, key: Key, reconciled: Reconciled) -> None:
+        """What a reconcile says of its Backfill."""
+        before, after = reconciled.observed.backfill.status, reconciled.decision.status
         for outcome in ended(before.attempts, after.attempts):
             self._attempts.labels(outcome).inc()
-        if turn.decision.next.at_rest:
+        if reconciled.decision.next.at_rest:
             self.forget(key)
             return
         self._shown.add(key)
-        progress, assignment = after.progress, turn.observed.assignment
+        progress, assignment = after.progress, reconciled.observed.assignment
         values: Mapping[str, float | None] = {
             "steps": progress.steps,
             "steps_released": assignment.released if assignment else None,
             "steps_committed": progress.committed,
             "rows_read": progress.rows_read,
             "rows_dropped_late": progress.rows_dropped_late,
-            "lag_seconds": _lag_seconds(turn),
+            "lag_seconds": _lag_seconds(reconciled),
             "executors": progress.executors,
             "executor_target": progress.executor_target,
         }
@@ -142,11 +144,11 @@ def state_of(backfill: Mapping[str, Any]) -> str:
     return "Planned" if "Planned" in conditions else "New"
 
 
-def _lag_seconds(turn: Turn) -> float | None:
-    watermark = turn.decision.status.watermark
+def _lag_seconds(reconciled: Reconciled) -> float | None:
+    watermark = reconciled.decision.status.watermark
     if watermark is None:
         return None
-    return max((turn.observed.backfill.spec.window.end - watermark).total_seconds(), 0.0)
+    return max((reconciled.observed.backfill.spec.window.end - watermark).total_seconds(), 0.0)
 
 
 class _States:

@@ -22,7 +22,7 @@ from backfill.controller.manager.lease import ClusterLease
 from backfill.controller.manager.metrics import Metrics, state_of
 from backfill.controller.manager.options import Settings
 from backfill.controller.manager.probes import Answer, HttpServer, Routes, probe
-from backfill.controller.manager.reconciles import Turns
+from backfill.controller.manager.reconciles import Reconciles
 from backfill.controller.manager.watching import Login, Relisting, Watching
 from backfill.controller.manager.wiring import Caches, Cases
 from backfill.controller.manager.workqueue import Workers, WorkQueue
@@ -38,7 +38,7 @@ _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Operator:
-    """One replica. It keeps its caches from the start, and takes turns from when it leads until it ends."""
+    """One replica. It keeps its caches from the start, and reconciles from when it leads until it ends."""
 
     def __init__(self, settings: Settings):
         """Reads credentials, but asks the API server for nothing yet.
@@ -93,15 +93,15 @@ class Operator:
             settings.workspaces_below,
             settings.plan_in_operator_for,
         )
-        self._turns = Turns(
+        self._reconciles = Reconciles(
             self._queue,
             self._find,
             cases.open,
             self._metrics,
             leads=lambda: self._elector.leads,
-            on_trouble=recorder.turn_failed,
+            on_trouble=recorder.reconcile_failed,
         )
-        self._workers = Workers(self._queue, self._turns.take, settings.workers)
+        self._workers = Workers(self._queue, self._reconciles.take, settings.workers)
 
     def run(self) -> int:
         """Until SIGTERM or SIGINT (0), or until the Lease is lost (1)."""
@@ -160,14 +160,14 @@ class Operator:
         return 1
 
     def _step_down(self) -> None:
-        """Lets turns under way finish. Drivers go on with what is released to them."""
+        """Lets reconciles under way finish. Drivers go on with what is released to them."""
         self._queue.close()
         if not self._workers.join(_LAST_TURNS_SECONDS):
-            _LOG.warning("a turn did not end in time and is left to whoever leads next")
+            _LOG.warning("a reconcile did not end in time and is left to whoever leads next")
         self._pool.close()
         self._elector.release()
         self._metrics.leading(False)
-        _LOG.info("%s has ended its turns and leads no more", self._settings.identity)
+        _LOG.info("%s has ended its reconciles and leads no more", self._settings.identity)
 
     def _known(self) -> list[Key]:
         return self._caches.backfills.keys()
@@ -203,7 +203,7 @@ class Operator:
             yield
 
     def _health(self) -> Answer:
-        return probe("the watches have ended" if self._synced and not self._watching.alive else self._turns.stuck)
+        return probe("the watches have ended" if self._synced and not self._watching.alive else self._reconciles.stuck)
 
     def _readiness(self) -> Answer:
         return probe(None if self._synced else "not everything is listed yet", "leader" if self._elector.leads else "standby")

@@ -38,7 +38,7 @@ class Settings:
     allowed_addresses: tuple[Network, ...]
     """What jobs in the operator may connect to for a Backfill though it is near the operator only, such as its loopback."""
     workers: int
-    """Turns taken at the same time."""
+    """Reconciles taken at the same time."""
     jobs: int
     """Jobs done at the same time, each in a process."""
     job_memory: int

@@ -1,4 +1,4 @@
-"""Takes the turns of all Backfills, and keeps what each needs from one turn to the next."""
+"""Reconciles all Backfills, and keeps what each needs from one reconcile to the next."""
 
 import logging
 import time
@@ -14,14 +14,14 @@ from backfill.controller.interfaces import JobRunner
 from backfill.controller.manager.log_format import about
 from backfill.controller.manager.metrics import Metrics, Result
 from backfill.controller.manager.workqueue import WorkQueue
-from backfill.controller.reconcile import Reconciler, Turn
+from backfill.controller.reconcile import Reconciled, Reconciler
 from backfill.kube.errors import Faltering, Unauthorized, Unreachable
 from backfill.kube.names import Key
 from backfill.kube.resources import Manifest
 
 _LOG = logging.getLogger(__name__)
 STUCK_SECONDS: Final = 900.0
-"""No turn takes so long: it makes a few requests, each of which gives up after three minutes, and waits for nothing else."""
+"""No reconcile takes so long: it makes a few requests, each of which gives up after three minutes, and waits for nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Case:
         self.jobs.close()
 
 
-class Turns:
+class Reconciles:
     """Threads share it; the queue sees to it that a Backfill is in one of them only."""
 
     def __init__(
@@ -52,15 +52,15 @@ class Turns:
         on_trouble: Callable[[Manifest, str], None] = lambda backfill, why: None,
         monotonic: Callable[[], float] = time.monotonic,
     ):
-        """How turns are taken.
+        """How reconciles are run.
 
         Args:
-            queue: told how each turn ended.
+            queue: told how each reconcile ended.
             find: a Backfill as it is known now; must not ask the API server.
             open_case: begins to work on a Backfill.
-            metrics: told of each turn.
-            leads: whether this process may take turns.
-            on_trouble: told of a Backfill whose turns fail, and why; again only when the reason is another.
+            metrics: told of each reconcile.
+            leads: whether this process may reconcile.
+            on_trouble: told of a Backfill whose reconciles fail, and why; again only when the reason is another.
         """
         self._queue = queue
         self._find = find
@@ -75,15 +75,15 @@ class Turns:
 
     @property
     def stuck(self) -> str | None:
-        """A turn that has been under way for longer than any should, in words; None where there is none."""
+        """A reconcile that has been under way for longer than any should, in words; None where there is none."""
         now = self._monotonic()
         for (namespace, name), began in self._under_way.copy().items():
             if now - began > STUCK_SECONDS:
-                return f"the turn of {namespace}/{name} has been under way for {now - began:.0f} s"
+                return f"the reconcile of {namespace}/{name} has been under way for {now - began:.0f} s"
         return None
 
     def take(self, key: Key) -> None:
-        """One turn of one Backfill. Never raises."""
+        """One reconcile of one Backfill. Never raises."""
         if not self._leads():
             self._queue.done(key)
             return
@@ -99,7 +99,7 @@ class Turns:
             self._queue.failed(key)
 
     def close(self) -> None:
-        """Drops everything. No turn may be under way."""
+        """Drops everything. No reconcile may be under way."""
         for key in list(self._cases):
             self._drop(key)
 
@@ -107,7 +107,7 @@ class Turns:
         backfill = self._find(key)
         with about(*key, uid=_uid(backfill), attempt=_attempt(backfill)):
             try:
-                self._turn(key, backfill)
+                self._reconcile(key, backfill)
             except ConflictError as error:
                 _LOG.debug("decided on what has changed meanwhile: %s", error)
                 return "conflict"
@@ -121,7 +121,7 @@ class Turns:
                     self._say_trouble(key, backfill, str(error))
                 return "failed"
             except Exception as error:
-                _LOG.exception("a turn failed, will be tried again")
+                _LOG.exception("a reconcile failed, will be tried again")
                 self._say_trouble(key, backfill, f"{type(error).__name__} (details in the operator's log)")
                 return "failed"
         self._troubles.pop(key, None)
@@ -132,7 +132,7 @@ class Turns:
             self._troubles[key] = why
             self._on_trouble(backfill, why)
 
-    def _turn(self, key: Key, backfill: Manifest | None) -> None:
+    def _reconcile(self, key: Key, backfill: Manifest | None) -> None:
         case = self._cases.get(key)
         if case is not None and case.uid != _uid(backfill):
             self._drop(key)
@@ -142,19 +142,19 @@ class Turns:
         if case is None:
             case = self._cases[key] = self._open_case(key, backfill)
         try:
-            turn = case.reconciler.turn()
+            reconciled = case.reconciler.reconcile()
         except BadInput as error:
             case.store.refuse(error)
             raise
-        if turn is None:
+        if reconciled is None:
             self._drop(key)
             return
-        for condition in changed_conditions(turn.observed.backfill.status, turn.decision.status):
+        for condition in changed_conditions(reconciled.observed.backfill.status, reconciled.decision.status):
             _LOG.info("%s=%s %s %s", condition.type, condition.status, condition.reason, condition.message)
-        self._metrics.decided(key, turn)
-        if turn.decision.next.at_rest and (case.jobs.state is None or _is_over(turn)):
+        self._metrics.decided(key, reconciled)
+        if reconciled.decision.next.at_rest and (case.jobs.state is None or _is_over(reconciled)):
             self._drop(key)
-        for wait in (turn.decision.next.requeue_seconds, case.reconciler.withheld_seconds):
+        for wait in (reconciled.decision.next.requeue_seconds, case.reconciler.withheld_seconds):
             if wait is not None:
                 self._queue.mark(key, wait)
 
@@ -176,10 +176,10 @@ def changed_conditions(before: BackfillStatus, after: BackfillStatus) -> Iterato
             yield condition
 
 
-def _is_over(turn: Turn) -> bool:
+def _is_over(reconciled: Reconciled) -> bool:
     """Whether not even the result of the last job is of use any more."""
-    outcome = find_condition(turn.decision.status.conditions, ConditionType.SUCCEEDED)
-    deleted = turn.observed.backfill.metadata.deletion_timestamp is not None
+    outcome = find_condition(reconciled.decision.status.conditions, ConditionType.SUCCEEDED)
+    deleted = reconciled.observed.backfill.metadata.deletion_timestamp is not None
     return outcome is not None and outcome.status != "Unknown" and not deleted
 
 

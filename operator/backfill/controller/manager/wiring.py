@@ -1,4 +1,4 @@
-"""Puts together what a turn works with: for all Backfills the caches, for each one its own store, channel, backend and jobs."""
+"""Puts together what a reconcile works with: the caches for all Backfills; store, channel, backend and jobs for each."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -97,7 +97,7 @@ class Cases:
     pool: JobPool
     pods: JobPods
     mark: Callable[[Key, float], None]
-    """Asks for a turn after some seconds."""
+    """Asks for a reconcile after some seconds."""
     on_status: OnStatus
     default_workspace: str | None = None
     workspaces_below: str | None = None

@@ -1,4 +1,4 @@
-"""Which Backfill takes a turn when: every key at most once in the queue, and by one thread at a time.
+"""Which Backfill is reconciled when: every key at most once in the queue, and by one thread at a time.
 
 The rules are those of client-go's work queue (``k8s.io/client-go/util/workqueue``): a key that is marked while it is worked
 on comes again afterwards; one that is marked many times before its turn comes once. Unlike there, the keys are of groups
@@ -167,13 +167,13 @@ class WorkQueue(Generic[K]):
             return None
 
     def done(self, key: K) -> None:
-        """The turn of a key has ended well."""
+        """The reconcile of a key has ended well."""
         with self._changed:
             self._failures.pop(key, None)
             self._end(key)
 
     def failed(self, key: K) -> float:
-        """The turn of a key has failed; it comes again after a wait, which is returned (seconds)."""
+        """The reconcile of a key has failed; it comes again after a wait, which is returned (seconds)."""
         with self._changed:
             failures = self._failures.get(key, 0)
             self._failures[key] = failures + 1
@@ -194,21 +194,21 @@ class WorkQueue(Generic[K]):
 
 
 class Workers(Generic[K]):
-    """Threads that take turns until the queue is closed."""
+    """Threads that reconcile until the queue is closed."""
 
-    def __init__(self, queue: WorkQueue[K], turn: Callable[[K], None], threads: int):
-        """``turn`` must not raise; it ends the key's turn with ``done`` or ``failed``."""
+    def __init__(self, queue: WorkQueue[K], reconcile: Callable[[K], None], threads: int):
+        """``reconcile`` must not raise; it ends the key's reconcile with ``done`` or ``failed``."""
         self._queue = queue
-        self._turn = turn
-        self._threads = [threading.Thread(target=self._work, name=f"turns-{n}", daemon=True) for n in range(threads)]
+        self._reconcile = reconcile
+        self._threads = [threading.Thread(target=self._work, name=f"reconcile-{n}", daemon=True) for n in range(threads)]
 
     def start(self) -> None:
-        """Begins to take turns."""
+        """Begins to reconcile."""
         for thread in self._threads:
             thread.start()
 
     def join(self, timeout_seconds: float) -> bool:
-        """Waits for the turns under way once the queue is closed; whether all have ended in time."""
+        """Waits for the reconciles under way once the queue is closed; whether all have ended in time."""
         deadline = time.monotonic() + timeout_seconds
         for thread in self._threads:
             if thread.ident is not None:
@@ -217,4 +217,4 @@ class Workers(Generic[K]):
 
     def _work(self) -> None:
         while (key := self._queue.take()) is not None:
-            self._turn(key)
+            self._reconcile(key)

@@ -15,9 +15,9 @@ from backfill.controller.decisions.actions import Decision, Next
 from backfill.controller.jobs.kinds import JobState
 from backfill.controller.jobs.pool import JobUsage
 from backfill.controller.manager.metrics import Metrics, ended, state_of
-from backfill.controller.manager.reconciles import STUCK_SECONDS, Case, Turns, changed_conditions
+from backfill.controller.manager.reconciles import STUCK_SECONDS, Case, Reconciles, changed_conditions
 from backfill.controller.manager.workqueue import WorkQueue
-from backfill.controller.reconcile import Turn
+from backfill.controller.reconcile import Reconciled
 from backfill.kube.errors import Faltering, Forbidden, Refused, Unreachable
 
 KEY = ("streaming", "january")
@@ -28,19 +28,19 @@ SUCCEEDED = with_condition(planned(), ConditionType.SUCCEEDED, "True", Reason.FI
 WAITING = Next()
 
 
-def turn(status: BackfillStatus = WORKING, following: Next = WAITING) -> Turn:
-    return Turn(observed(backfill(status)), Decision(status, following))
+def turn(status: BackfillStatus = WORKING, following: Next = WAITING) -> Reconciled:
+    return Reconciled(observed(backfill(status)), Decision(status, following))
 
 
 @dataclass
 class FakeReconciler:
     """Takes the turns it is given, one after the other."""
 
-    turns: list[Turn | Exception | None]
+    turns: list[Reconciled | Exception | None]
     during: Callable[[], None] = lambda: None
     withheld_seconds: float | None = None
 
-    def turn(self) -> Turn | None:
+    def reconcile(self) -> Reconciled | None:
         self.during()
         result = self.turns.pop(0)
         if isinstance(result, Exception):
@@ -73,9 +73,9 @@ class FakeClock:
 
 
 class Desk:
-    """Turns of one Backfill, and everything around them."""
+    """Reconciles of one Backfill, and everything around them."""
 
-    def __init__(self, *turns: Turn | Exception | None, job: JobState | None = None) -> None:
+    def __init__(self, *turns: Reconciled | Exception | None, job: JobState | None = None) -> None:
         self.clock = FakeClock()
         self.queue: WorkQueue[tuple[str, str]] = WorkQueue(monotonic=self.clock)
         self.metrics = Metrics(list)
@@ -86,7 +86,7 @@ class Desk:
         self.leads = True
         self.job = job
         self.troubles: list[str] = []
-        self.turns = Turns(
+        self.turns = Reconciles(
             self.queue,
             lambda key: self.there,
             self._open,
@@ -132,7 +132,7 @@ class Desk:
     ],
     ids=["waits", "at once", "later", "at rest", "finished with a time to live", "conflict", "error", "bad input", "gone"],
 )
-def test_the_next_turn_is_taken_when_the_last_one_says(result: Turn | Exception | None, due: float | None) -> None:
+def test_the_next_turn_is_taken_when_the_last_one_says(result: Reconciled | Exception | None, due: float | None) -> None:
     desk = Desk(result)
     desk.take()
     assert desk.due_after() == due
@@ -173,7 +173,7 @@ def change_nothing(desk: Desk) -> None:
     [(turn(), change_to_gone), (None, change_nothing), (turn(SUCCEEDED, Next(at_rest=True)), change_nothing)],
     ids=["deleted", "let go of", "finished"],
 )
-def test_nothing_is_kept_of_a_backfill_that_is_over(last: Turn | None, change: Callable[[Desk], None]) -> None:
+def test_nothing_is_kept_of_a_backfill_that_is_over(last: Reconciled | None, change: Callable[[Desk], None]) -> None:
     desk = Desk(turn(), last, job=JobState(cast(Any, None), "Done"))
     desk.take()
     change(desk)
@@ -228,7 +228,7 @@ def test_a_turn_that_takes_longer_than_any_should_is_named_until_it_ends() -> No
 
     desk.reconciler.during = take_long
     desk.take()
-    assert seen == [None, "the turn of streaming/january has been under way for 901 s"]
+    assert seen == [None, "the reconcile of streaming/january has been under way for 901 s"]
     assert desk.turns.stuck is None
 
 
