@@ -7,6 +7,7 @@ from rich.console import Console
 
 from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType, Reason, find_condition
+from backfill.api.remedies import remedy
 from backfill.api.status import OutputStatus
 from backfill.cli.exit_status import BAD_INPUT, FAILED, SUCCEEDED, WAITS
 from backfill.cli.text import count, seconds
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from backfill.controller.local.store import LocalStore
 
 _BAD_INPUT = {Reason.INVALID_INPUT, Reason.UNSUPPORTED_PROGRAM}
-_START_OVER = {Reason.RESULT_LOST, Reason.PUBLISH_CONFLICT}
-_LOG_REASONS = {Reason.ATTEMPTS_EXHAUSTED, Reason.UNSUPPORTED_PROGRAM}
 
 
 def exit_status(backfill: Backfill) -> int:
@@ -84,10 +83,10 @@ def _tell_failure(backfill: Backfill, store: "LocalStore", err: Console, options
         _say(err, f"error: {line}")
     for line in lines[len(told) :]:
         _say(err, f"  {line}")
-    if outcome.reason in _LOG_REASONS and backfill.status.attempts:
+    if remedy(outcome.reason).in_log and backfill.status.attempts:
         log = store.attempts / str(backfill.status.attempts[-1].number) / "driver.log"
         _say(err, f"the driver's log: {_short(log)}")
-    if outcome.reason in _START_OVER:
+    if remedy(outcome.reason).start_over:
         _say(err, f"start over with: backfill cancel {backfill.metadata.name}{options}")
     elif outcome.reason != Reason.INVALID_INPUT:
         _say(err, f"try again with: backfill resume {backfill.metadata.name}{options}")

@@ -6,17 +6,13 @@ from datetime import datetime, timedelta
 from backfill.api.backfill import Backfill
 from backfill.api.conditions import Condition, ConditionType, Reason, find_condition
 from backfill.api.quantities import parse_time
+from backfill.api.remedies import remedy
 from backfill.cli.cluster.place import Place
 from backfill.cli.ending import exit_status
 from backfill.cli.exit_status import BAD_INPUT, SUCCEEDED
 from backfill.cli.view import has_failed
 
 _TAKEN_UP_WITHIN = timedelta(seconds=30)
-_WITHOUT_A_LOG = {Reason.PUBLISH_FAILED, Reason.PLANNING_FAILED, Reason.INVALID_INPUT}
-_START_OVER = {
-    Reason.PUBLISH_CONFLICT: "look at what has changed the table; to replace it all the same, cancel this and apply it anew:",
-    Reason.RESULT_LOST: "nothing brings the result back; cancel this and apply it anew:",
-}
 _DRIVER_TROUBLE = {Reason.BACKING_OFF, Reason.DRIVER_SILENT, Reason.DRIVER_TERMINATION_STUCK}
 
 
@@ -89,11 +85,11 @@ def _of_a_new_one(backfill: Backfill, now: datetime) -> Advice | None:
 def _of_a_failure(backfill: Backfill, place: Place) -> Advice:
     name, outcome = backfill.metadata.name, find_condition(backfill.status.conditions, ConditionType.SUCCEEDED)
     retry, logs = place.command("retry", name), place.command("logs", name)
-    if outcome is not None and outcome.reason in _START_OVER:
-        return Advice(_START_OVER[outcome.reason], (place.command("cancel", name),))
+    if outcome is not None and (first := remedy(outcome.reason).start_over):
+        return Advice(f"{first}:", (place.command("cancel", name),))
     if exit_status(backfill) == BAD_INPUT and backfill.status.plan_id is None:
         return Advice("correct the manifest and apply it again; or, if what was missing is there now, try again with:", (retry,))
-    if backfill.status.attempts and outcome is not None and outcome.reason not in _WITHOUT_A_LOG:
+    if backfill.status.attempts and outcome is not None and remedy(outcome.reason).in_log:
         return Advice("see why; when the cause is gone, go on from where it stopped with:", (logs, retry))
     return Advice("when the cause is gone, go on with:", (retry,))
 

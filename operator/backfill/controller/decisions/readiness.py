@@ -7,6 +7,7 @@ nothing is under way; it is not ``Ready`` either.
 """
 
 from backfill.api.conditions import Condition, ConditionType, Reason
+from backfill.api.remedies import remedy
 from backfill.controller.decisions.status_draft import Draft
 
 _STAGES = (ConditionType.PUBLISHED, ConditionType.RUNNING, ConditionType.PLANNED)
@@ -16,17 +17,6 @@ _STUCK = (Reason.INVALID_INPUT, Reason.DRIVER_START_BLOCKED, Reason.DRIVER_TERMI
 """Reasons of a stage that lasts until a person does something, though the Backfill has not failed."""
 
 _MOST_MESSAGE = 6_000
-_RETRY = "then give spec.retryNonce a new value ({retry} does)"
-_ADVICE = {
-    Reason.INVALID_INPUT: "Correct what is named above. A change of the spec is tried at once; after any other, give "
-    "spec.retryNonce a new value ({retry} does). What cannot change any more needs a new Backfill.",
-    Reason.PLANNING_FAILED: f"Fix the problem above, {_RETRY}; where the plan itself is lost, delete this and make it anew.",
-    Reason.UNSUPPORTED_PROGRAM: f"Change the application so that this output can be redirected, {_RETRY}.",
-    Reason.ATTEMPTS_EXHAUSTED: f"Read the driver's log, fix the cause, {_RETRY}: it goes on after the last committed step.",
-    Reason.PUBLISH_CONFLICT: "Look at what changed the table; to replace it all the same, delete this and make it anew.",
-    Reason.RESULT_LOST: "Nothing brings it back: delete this Backfill and make it anew; it reads everything once more.",
-    Reason.PUBLISH_FAILED: f"Fix the problem above, {_RETRY}: only the publication is repeated.",
-}
 
 
 def summarise(draft: Draft) -> None:
@@ -39,7 +29,7 @@ def summarise(draft: Draft) -> None:
         _only(draft, None)
     elif outcome.status == "False":
         draft.condition(ConditionType.READY, "False", outcome.reason, _first_line(outcome))
-        advice = _ADVICE.get(outcome.reason, "").format(retry=draft.kubectl("retry"))
+        advice = remedy(outcome.reason).advice.format(retry=draft.kubectl("retry"))
         message = f"{outcome.message[:_MOST_MESSAGE]}\n{advice}".strip()
         _only(draft, ConditionType.STALLED, outcome.reason, message)
     elif outcome.reason in _REMOVAL or stage is None:
