@@ -28,7 +28,7 @@ _KEEP = "helm.sh/resource-policy: keep"
 _KEY = re.compile(r"^( *)([A-Za-z]\w*):")
 _README = """# Helm chart
 
-Generated from values.yaml by `make generate`. How to install it: [docs/install.md](../../docs/install.md).
+Generated from values.yaml by `make generate`. How to install it: [docs/operating.md](../../docs/operating.md#install).
 
 | value | type | default | meaning |
 |---|---|---|---|

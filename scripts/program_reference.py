@@ -36,7 +36,8 @@ OPERATOR = """# Options of the operator
 
 `backfill-operator` (or `python -m backfill.controller.manager`) is the controller's process on a cluster. The chart's values and
 `deploy/kustomize` set these options; use them directly in an overlay or when you run the operator yourself. How the process
-works: [operator](../operator.md#how-it-works). What it may do in the cluster: [permissions](../permissions.md).
+works: [operating](../operating.md#how-the-operator-works). What it may do in the cluster:
+[permissions](../security.md#permissions).
 
 Each option may also be given as an environment variable; the command line wins.
 
