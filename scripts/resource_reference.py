@@ -7,6 +7,7 @@ from typing import Any
 
 from backfill.api.backfill import Backfill
 from backfill.api.changes import MUTABLE_FIELDS, MUTABLE_IN_OUTPUTS
+from backfill.crd.schema import limits_of
 
 TARGET = Path(__file__).parents[1] / "docs" / "reference" / "backfill.md"
 HEADER = f"""# Backfill
@@ -50,33 +51,40 @@ def type_of(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
 
 
 def default_of(schema: dict[str, Any], required: bool) -> str:
-    """What stands when nothing is given."""
+    """A field's default; "required" if it has to be given."""
     if required:
         return "required"
     default = schema.get("default")
     return "" if default in (None, {}, [], "") or isinstance(default, dict) else f"`{json.dumps(default)}`".replace('"', "")
 
 
-def meaning_of(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
-    """A field's description; pydantic leaves it out where it is the same as its type's."""
+def meaning_of(schema: dict[str, Any], definitions: dict[str, Any], *, limits: bool) -> str:
+    """A field's description, with its limits; pydantic leaves the description out where it is the same as its type's."""
     target = definitions.get(schema.get("$ref", "").rsplit("/", 1)[-1], {})
+    bounded = next((option for option in schema.get("anyOf", []) if option.get("type") != "null"), schema)
     text = schema.get("description") or target.get("description", "")
-    return " ".join(text.split()).replace("|", "\\|").replace("``", "`")
+    return plain(text).replace("|", "\\|") + (limits_of(bounded) if limits else "")
 
 
-def section(name: str, schema: dict[str, Any], definitions: dict[str, Any]) -> str:
-    """One table of fields."""
+def plain(text: str) -> str:
+    """A docstring as one line of Markdown."""
+    return " ".join(text.split()).replace("``", "`")
+
+
+def section(name: str, schema: dict[str, Any], definitions: dict[str, Any], *, limits: bool) -> str:
+    """One table of fields. ``limits``: whether people write these fields, and have to know their limits."""
     lines = [
         f"## {name}",
         "",
-        " ".join(schema.get("description", "").split()),
+        plain(schema.get("description", "")),
         "",
         "| field | type | default | meaning |",
         "|---|---|---|---|",
     ]
     for field, part in schema.get("properties", {}).items():
         default = default_of(part, field in schema.get("required", []))
-        lines.append(f"| `{field}` | {type_of(part, definitions)} | {default} | {meaning_of(part, definitions)} |")
+        meaning = meaning_of(part, definitions, limits=limits)
+        lines.append(f"| `{field}` | {type_of(part, definitions)} | {default} | {meaning} |")
     return "\n".join(lines) + "\n"
 
 
@@ -84,11 +92,13 @@ def reference() -> str:
     """The whole page: the resource, then the parts of its spec and of its status, each in the order in which they are met."""
     schema = Backfill.model_json_schema(by_alias=True)
     definitions = schema.pop("$defs")
-    parts = [section("Backfill", schema, definitions)]
+    parts = [section("Backfill", schema, definitions, limits=False)]
     met: list[str] = []
-    for field in schema["properties"].values():
-        meet(field, definitions, met)
-    parts += [section(name, definitions[name], definitions) for name in met if "properties" in definitions[name]]
+    for field, part in schema["properties"].items():
+        before = len(met)
+        meet(part, definitions, met)
+        new = [name for name in met[before:] if "properties" in definitions[name]]
+        parts += [section(name, definitions[name], definitions, limits=field == "spec") for name in new]
     return HEADER + "\n" + "\n".join(parts)
 
 

@@ -15,23 +15,23 @@ class Application(Model):
     """The part of a production SparkApplication that a local run uses; on a cluster the whole of it is the template."""
 
     name: str
-    """Its name."""
+    """Name of the SparkApplication."""
     namespace: str = "default"
-    """Its namespace."""
+    """Namespace of the SparkApplication."""
     main_application_file: str
-    """The program."""
+    """Path or URI of the main program."""
     arguments: tuple[str, ...] = ()
-    """Its arguments."""
+    """Arguments of the main program."""
     spark_conf: dict[str, str] = Field(default_factory=dict)
-    """Its Spark properties."""
+    """Spark properties, with those of ``hadoopConf`` as ``spark.hadoop.…``."""
     py_files: tuple[str, ...] = ()
-    """Python files and archives it imports."""
+    """Python files and archives that the program imports."""
     jars: tuple[str, ...] = ()
-    """Jars it needs."""
+    """Jars that the program needs."""
     env: dict[str, str] = Field(default_factory=dict)
-    """Environment of its driver."""
+    """Environment variables of the driver."""
     manifest: dict[str, JsonValue] = Field(default_factory=dict)
-    """The resource as it was given."""
+    """The SparkApplication as it was given."""
 
 
 class _Open(Model):

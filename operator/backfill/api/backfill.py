@@ -1,4 +1,4 @@
-"""The Backfill resource: which history to run again, through which application, into which tables."""
+"""The Backfill resource: runs a streaming application again on its history."""
 
 from typing import Annotated, Final, Literal
 
@@ -14,31 +14,32 @@ KIND: Final = "Backfill"
 
 
 class ObjectMeta(Model):
-    """The part of Kubernetes' object metadata that is used here; the rest is kept as it is."""
+    """Standard Kubernetes object metadata. Fields other than these are kept unchanged."""
 
     model_config = {"extra": "allow"}
 
     name: Name
-    """Unique in its namespace."""
+    """Name of the object, unique within its namespace."""
     namespace: Name = "default"
-    """Where it lives."""
+    """Namespace of the object."""
     uid: Annotated[str, Field(max_length=64)] = ""
-    """Tells this object from others that had its name before or will have it. Given where the object is stored."""
+    """Unique ID, assigned when the object is stored. Distinguishes the object from others of the same name over
+    time."""
     generation: int = 1
-    """Counts changes of the spec."""
+    """Sequence number of the spec, incremented with each change."""
     deletion_timestamp: Time | None = None
-    """Set when deletion was asked for."""
+    """When deletion was requested."""
 
 
 class Backfill(Model):
     """Runs a streaming application again on its history: ordered, aligned, exactly once."""
 
     api_version: Literal["backfill.dev/v1alpha1"] = API_VERSION
-    """The version of this resource."""
+    """API version of the resource."""
     kind: Literal["Backfill"] = KIND
-    """The kind of this resource."""
+    """Kind of the resource."""
     metadata: ObjectMeta
-    """Name and namespace."""
+    """Standard object metadata."""
     spec: BackfillSpec
     """Desired state."""
     status: BackfillStatus = BackfillStatus()
@@ -46,5 +47,5 @@ class Backfill(Model):
 
 
 def unread(metadata: ObjectMeta, status: BackfillStatus) -> Backfill:
-    """A Backfill without a spec: nothing may ask for it."""
+    """A Backfill whose spec is missing: use only its metadata and status."""
     return Backfill.model_construct(metadata=metadata, status=status)  # type: ignore[call-arg]

@@ -1,6 +1,6 @@
-"""Conditions and their reasons, as constants beside each other.
+"""Types and reasons of conditions, and setting them.
 
-A condition's status is True, False or Unknown; False with a reason says what failed, Unknown that it is not known yet.
+A condition's status is True, False or Unknown: False with the reason of a failure, Unknown while the outcome is open.
 """
 
 from datetime import datetime
@@ -12,7 +12,7 @@ from backfill.api.quantities import Time
 
 
 class ConditionType(StrEnum):
-    """What a condition speaks of."""
+    """Types of conditions."""
 
     PLANNED = "Planned"
     RUNNING = "Running"
@@ -26,11 +26,11 @@ class ConditionType(StrEnum):
 
 
 SUMMARIES = (ConditionType.READY, ConditionType.RECONCILING, ConditionType.STALLED)
-"""They say nothing of their own: tools that know no backfills (kstatus, Argo CD, Flux) read them instead of the others."""
+"""Summaries of the others, for tools that know nothing of backfills (kstatus, Argo CD, Flux)."""
 
 
 class Reason(StrEnum):
-    """Why a condition has its status."""
+    """Reasons of conditions."""
 
     PLANNING = "Planning"
     PLAN_READY = "PlanReady"
@@ -71,20 +71,20 @@ class Reason(StrEnum):
 
 
 class Condition(Model):
-    """One aspect of where a resource stands, in the form of Kubernetes' own conditions."""
+    """One aspect of the resource's state, in the form of Kubernetes conditions."""
 
     type: ConditionType
-    """What this condition speaks of."""
+    """Type of the condition."""
     status: Literal["True", "False", "Unknown"]
-    """Whether it holds."""
+    """Status of the condition."""
     reason: Reason
-    """Why, in one word that programs can rely on."""
+    """Reason for the status, in one CamelCase word."""
     message: Message = ""
-    """Why, in a sentence for people, with what to do where something is to be done."""
+    """Details of the status for people, with what to do about it if anything."""
     last_transition_time: Time
     """When ``status`` last changed."""
     observed_generation: int = 0
-    """The generation of the spec this was computed from."""
+    """Generation of the spec that the condition was set for."""
 
 
 def set_condition(  # noqa: PLR0917 - one caller, and no two neighbours of one type
@@ -98,10 +98,10 @@ def set_condition(  # noqa: PLR0917 - one caller, and no two neighbours of one t
     *,
     recorded: tuple[Condition, ...] | None = None,
 ) -> tuple[Condition, ...]:
-    """The conditions with one of them set; its transition time moves only when its status changes.
+    """The conditions with one of them set. Its transition time changes only with its status.
 
-    The change is counted from what is ``recorded``, by default the conditions themselves: what a decision sets and sets
-    again is one change.
+    The status is compared with that of ``recorded``, by default the conditions themselves: a condition that a decision
+    sets twice changes once.
     """
     old = find_condition(conditions if recorded is None else recorded, kind)
     since = old.last_transition_time if old and old.status == status else now
@@ -114,5 +114,5 @@ def set_condition(  # noqa: PLR0917 - one caller, and no two neighbours of one t
 
 
 def find_condition(conditions: tuple[Condition, ...], kind: ConditionType) -> Condition | None:
-    """The condition of a type, if it was ever set."""
+    """The condition of a type, or None if it was never set."""
     return next((condition for condition in conditions if condition.type == kind), None)

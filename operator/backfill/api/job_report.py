@@ -1,7 +1,7 @@
-"""The JobReport: what the pod of a job tells the controller.
+"""The JobReport: how the pod of a job reports progress and result to the controller.
 
-A kind of its own, so that the account of the application's pods needs no right to write anything else. The pod reads its job
-from a ConfigMap that is mounted, and can change neither that nor the report's spec.
+It is a kind of its own so that the service account of job pods can write nothing else. A pod reads its job from a
+mounted ConfigMap, and can change neither that nor the report's spec.
 """
 
 from typing import Annotated, Final, Literal
@@ -13,39 +13,39 @@ from backfill.api.base import Model
 from backfill.api.spec import Name
 
 MOST_RESULT_BYTES: Final = 900 * 1024
-"""Of a result, compressed. In Base64 it takes a third more, and etcd takes 1.5 MiB."""
+"""Bytes of a compressed result. Base64 adds a third, and etcd takes at most 1.5 MiB."""
 MOST_PROGRESS: Final = 1024
-"""Characters; more is no progress."""
+"""Characters of a progress report. A longer one is ignored."""
 
 
 class JobReportSpec(Model):
-    """Which job it is. Written by the controller only."""
+    """Identifies the job. Written by the controller only."""
 
     backfill: Name
-    """The Backfill this belongs to."""
+    """Name of the Backfill that the job belongs to."""
     job: Annotated[str, Field(max_length=32)]
-    """What the job does: plan, recover, verify, settle, publish or discard."""
+    """The job: ``plan``, ``recover``, ``verify``, ``settle``, ``publish`` or ``discard``."""
 
 
 class JobReportStatus(Model):
-    """What became of the job. Written by its pod only."""
+    """Progress and result of the job. Written by its pod only."""
 
     progress: Annotated[str, Field(max_length=MOST_PROGRESS)] = ""
-    """How far a plan job is, in JSON."""
+    """Progress of a ``plan`` job, in JSON."""
     result: Annotated[str, Field(max_length=-(-MOST_RESULT_BYTES // 3) * 4, json_schema_extra={"format": "byte"})] = ""
-    """How the job has ended: JSON, compressed with gzip, in Base64. Empty until then."""
+    """Result of the job: gzip-compressed JSON in Base64. Empty until the job has ended."""
 
 
 class JobReport(Model):
-    """Internal: what the pod of a job tells the controller."""
+    """Internal: reports of a job pod to the controller."""
 
     api_version: Literal["backfill.dev/v1alpha1"] = "backfill.dev/v1alpha1"
-    """The version of this resource."""
+    """API version of the resource."""
     kind: Literal["JobReport"] = "JobReport"
-    """The kind of this resource."""
+    """Kind of the resource."""
     metadata: ObjectMeta
-    """It has the name of the job's pod; the Backfill owns it."""
+    """Standard object metadata. The name is that of the job's pod; the Backfill is the owner."""
     spec: JobReportSpec
-    """Written by the controller."""
+    """The job. Written by the controller."""
     status: JobReportStatus | None = None
-    """Written by the pod."""
+    """Progress and result. Written by the pod."""

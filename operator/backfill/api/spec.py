@@ -1,4 +1,4 @@
-"""The specification of a Backfill: what users write."""
+"""The spec of a Backfill: the desired state, written by users."""
 
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal, Self
@@ -37,7 +37,7 @@ MOST_IGNORED_QUERIES: Final = 64
 
 
 class TimestampUnit(StrEnum):
-    """What one unit of a ``long`` timestamp column is."""
+    """Unit of a ``long`` timestamp column."""
 
     SECONDS = "s"
     MILLISECONDS = "ms"
@@ -46,7 +46,7 @@ class TimestampUnit(StrEnum):
 
 
 class OrderingPolicy(StrEnum):
-    """How far rows may be read out of the order in which they arrived."""
+    """How strictly rows are read in the order of arrival."""
 
     WITHIN_LATENESS = "WithinLateness"
     EXACT = "Exact"
@@ -55,7 +55,7 @@ class OrderingPolicy(StrEnum):
 
 
 class PublishMode(StrEnum):
-    """What becomes of the result."""
+    """How a result becomes part of the output table."""
 
     NONE = "None"
     APPEND = "Append"
@@ -63,25 +63,28 @@ class PublishMode(StrEnum):
 
 
 class ApplicationRef(Model):
-    """The production SparkApplication that is run again."""
+    """Reference to the production SparkApplication to run on history."""
 
     name: Annotated[str, Field(min_length=1, max_length=253)]
-    """Its name, in the Backfill's namespace."""
+    """Name of the SparkApplication, in the Backfill's namespace."""
     api_version: Annotated[str, Field(max_length=100)] = "sparkoperator.k8s.io/v1beta2"
-    """Its API group and version."""
+    """API version of the SparkApplication: ``sparkoperator.k8s.io/v1beta2`` for Kubeflow's Spark operator,
+    ``spark.apache.org/v1`` for Apache's."""
 
 
 class Window(Model):
-    """The stretch of history whose output is wanted, and what is read around it."""
+    """Range of history to produce results for, and the input to read around it."""
 
     start: Time
-    """The first moment of the window (inclusive)."""
+    """Start of the window, inclusive."""
     end: Time
-    """The end of the window (exclusive)."""
+    """End of the window, exclusive. Must be after ``start``."""
     warm_up: Duration = Field(default="0s", validate_default=True)
-    """How much is read before ``start`` to build state. Its output is not published."""
+    """How much input to read before ``start``, by arrival time, so that state is complete when the window begins.
+    Results before ``start`` are not published."""
     drain: Duration = Field(default="0s", validate_default=True)
-    """How much is read after ``end`` so that what is open at ``end`` can close. Its output is not published."""
+    """How much input to read after ``end``, by arrival time, so that results still open at ``end`` can close. Results
+    at or after ``end`` are not published."""
 
     @model_validator(mode="after")
     def _start_before_end(self) -> Self:
@@ -95,15 +98,16 @@ class Window(Model):
 
 
 class SnapshotRef(Model):
-    """Which state of the source table is read. Without ``id`` and ``asOf``: the current one, pinned when planned."""
+    """Iceberg snapshot of a source table. Without ``id`` and ``asOf`` it is the one that is current when the plan is
+    made."""
 
     id: Annotated[int, Field(ge=0)] | None = None
-    """A snapshot id of the table."""
+    """ID of the snapshot to read. Cannot be combined with ``asOf``."""
     as_of: Time | None = None
-    """The snapshot that was current at this moment."""
+    """Read the snapshot that was current at this time. Cannot be combined with ``id``."""
     protect: bool = False
-    """Hold the snapshot with an Iceberg tag while the Backfill lives, so that expiration cannot take it away.
-    Needs write permission on the source table."""
+    """Whether to tag the snapshot until the Backfill is deleted, so that snapshot expiration does not remove it.
+    Requires write permission on the source table."""
 
     @model_validator(mode="after")
     def _one_of(self) -> Self:
@@ -113,32 +117,34 @@ class SnapshotRef(Model):
 
     @property
     def is_chosen(self) -> bool:
-        """Whether a certain state was asked for, and not whatever is current."""
+        """Whether the spec names a snapshot, instead of whatever is current."""
         return self.id is not None or self.as_of is not None
 
 
 class Regions(Model):
-    """The short form of a filter: a column must have one of the given values."""
+    """Shorthand for a filter: reads the rows in which a column has one of the given values."""
 
     column: ColumnName
-    """The column to compare."""
+    """Column to compare."""
     in_: Annotated[tuple[Annotated[str, Field(max_length=1024)], ...], Field(alias="in", min_length=1, max_length=256)]
-    """The values that are read."""
+    """Values to read."""
 
 
 class KafkaColumns(Model):
-    """Columns of the source table that hold what Kafka knew of each row."""
+    """Columns of the source table that hold the Kafka metadata of each row."""
 
     partition_column: ColumnName | None = None
-    """The Kafka partition. ``Strict`` order needs it."""
+    """Column with the Kafka partition. Required by ordering policy ``Strict``."""
     offset_column: ColumnName | None = None
-    """The Kafka offset. ``Strict`` order needs it."""
+    """Column with the Kafka offset. Required by ordering policy ``Strict``."""
     key_column: ColumnName | None = None
-    """The record's key, given to unmodified Kafka applications as ``key``. One that uses it needs this or ``keyless``."""
+    """Column with the record key, which an unmodified Kafka application reads as ``key``. An application that reads
+    ``key`` needs either this or ``keyless: true``."""
     keyless: bool = False
-    """Whether records of the topic have no key, so that ``key`` is null. Default: false. Not together with ``keyColumn``."""
+    """Whether records of the topic have no key, so that ``key`` is null. Cannot be combined with ``keyColumn``."""
     timestamp_column: ColumnName | None = None
-    """The record's timestamp, given to unmodified Kafka applications as ``timestamp``; default: the source's timestampColumn."""
+    """Column with the record timestamp, which an unmodified Kafka application reads as ``timestamp``. Default: the
+    source's ``timestampColumn``."""
 
     @model_validator(mode="after")
     def _one_key(self) -> Self:
@@ -148,20 +154,22 @@ class KafkaColumns(Model):
 
 
 class KafkaValue(Model):
-    """How a row becomes the ``value`` of a Kafka record for an unmodified application."""
+    """How a row is encoded as the ``value`` of a Kafka record, for an unmodified application."""
 
     format: Literal["json", "avro", "column"] = "json"
-    """``json``: the row as a JSON object. ``avro``: the row encoded with ``schema``. ``column``: the bytes of ``column`` as
-    they are."""
+    """``json``: the row as a JSON object. ``avro``: the row in Avro, encoded with ``schema``. ``column``: the bytes of
+    ``column``, unchanged."""
     column: ColumnName | None = None
-    """The column that holds the record's value, for format ``column``."""
+    """Column with the record value. Required by format ``column``, not allowed with any other."""
     avro_schema: Annotated[str | None, Field(alias="schema", max_length=65536)] = None
-    """The Avro schema (JSON) to encode rows with, for format ``avro``."""
+    """Avro schema, in JSON, to encode rows with. Required by format ``avro``, not allowed with any other."""
     framing: Literal["Plain", "Confluent"] = "Plain"
-    """What stands before the encoded row, for formats ``json`` and ``avro``. ``Plain``: nothing. ``Confluent``: the five bytes
-    of Confluent's serializers, a zero and ``schemaId``, for programs that skip them or look the schema up."""
+    """Prefix of each encoded row, for formats ``json`` and ``avro``. ``Plain``: none. ``Confluent``: the five bytes
+    that Confluent's serializers write (a zero byte, then ``schemaId``), for applications that skip them or look the
+    schema up."""
     schema_id: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
-    """The id that production's schema registry gave the schema, for framing ``Confluent``."""
+    """ID of the schema in production's schema registry. Required by framing ``Confluent``, not allowed with any
+    other."""
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -181,109 +189,123 @@ class KafkaValue(Model):
 
 
 class LiveKafka(Model):
-    """The Kafka topic that a source replaces when the application is run unmodified."""
+    """Kafka topic that the source replaces when the application runs unmodified."""
 
     topic: Annotated[str, Field(min_length=1, max_length=249)]
-    """The topic the application subscribes to."""
+    """Topic that the application subscribes to. Unique among the sources."""
     value: KafkaValue = KafkaValue()
-    """How rows become record values."""
+    """How rows are encoded as record values."""
 
 
 class Live(Model):
-    """What the source is in production."""
+    """Input that the source replaces in production."""
 
     kafka: LiveKafka
-    """A Kafka topic."""
+    """Kafka topic that the source replaces."""
 
 
 class Source(Model):
-    """One input of the application, read from an Iceberg table."""
+    """Input of the application, read from an Iceberg table."""
 
     name: InputName
-    """The name the application knows the input by."""
+    """Name of the input in the application, unique among the sources. At most 63 letters, digits, ``-``, ``_`` and
+    ``.``."""
     table: TableName
-    """The Iceberg table as ``catalog.namespace.table``, the catalog as PyIceberg names it."""
+    """Iceberg table to read, as ``catalog.namespace.table``, with the catalog's name in PyIceberg."""
     timestamp_column: ColumnName
-    """When a row arrived: a timestamp, timestamptz or nanosecond timestamp column, or a long with ``timestampUnit``.
-    Nested columns are written with dots."""
+    """Column with the arrival time of each row: a timestamp, timestamptz or nanosecond timestamp, or a long with
+    ``timestampUnit``. Separate the names of nested columns with dots."""
     timestamp_unit: TimestampUnit | None = None
-    """The unit of a long ``timestampColumn``."""
+    """Unit of a long ``timestampColumn``, counted from 1970-01-01 UTC: seconds (``s``), milliseconds (``ms``),
+    microseconds (``us``) or nanoseconds (``ns``). Required for a long column."""
     filter: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
-    """Only rows for which this PyIceberg expression holds are read, for example ``region == 'us-east-1'``."""
+    """PyIceberg expression that rows must satisfy to be read, for example ``region == 'us-east-1'``. Default: all rows
+    are read."""
     regions: Regions | None = None
-    """The short form of a filter on one column. Holds together with ``filter``."""
+    """Shorthand for a filter on one column. Rows must satisfy both ``filter`` and this."""
     snapshot: SnapshotRef = SnapshotRef()
-    """Which state of the table is read."""
+    """Snapshot of the table to read. Default: the one that is current when the plan is made."""
     kafka: KafkaColumns = KafkaColumns()
-    """Columns with what Kafka knew of each row."""
+    """Columns that hold the Kafka metadata of each row."""
     live: Live | None = None
-    """What this source is in production."""
+    """Input that the source replaces in production, for an unmodified application."""
 
 
 class Ordering(Model):
-    """In which order history is read."""
+    """Order in which history is read."""
 
     policy: OrderingPolicy = OrderingPolicy.WITHIN_LATENESS
-    """``WithinLateness``: no row is read in a later step than a row that arrived more than ``allowedLateness`` after it.
-    ``Exact``: rows of different steps are never out of order. ``Strict``: as ``Exact``, and the rows of one Kafka
-    partition are read in offset order. ``Unordered``: any order, for stateless applications."""
+    """How strictly rows are read in the order of arrival. ``WithinLateness``: rows of different steps are out of order
+    by at most ``allowedLateness``. ``Exact``: rows of different steps are never out of order. ``Strict``: rows of
+    one Kafka partition are read in offset order, also within a step; rows of different steps are out of order by at
+    most ``allowedLateness``. ``Unordered``: any order, for stateless applications."""
     allowed_lateness: Duration = Field(default="5m", validate_default=True)
-    """How far out of order the application tolerates its input, in arrival time; at most its watermark delay."""
+    """How far out of order rows of different steps may be read, in arrival time. Should be at most the watermark delay
+    of the application. Policies ``Exact`` and ``Unordered`` ignore it."""
 
 
 class Validate(Model):
-    """How the result is compared with production before it is published. Not available yet: a Backfill with it is refused."""
+    """How the result is compared with production before it is published. Not available yet: a Backfill that sets it is
+    refused."""
 
     against: Literal["Production"] = "Production"
-    """What the result is compared with."""
+    """What to compare the result with."""
     keys: Annotated[tuple[ColumnName, ...], Field(max_length=64)] = ()
-    """Columns that identify a row; without them rows are compared as a multiset."""
+    """Columns that identify a row. Without any, rows are compared as a multiset."""
     min_match: Percentage = "99.9"
-    """The percentage of rows that must match."""
+    """Minimum percentage of rows that must match, from 0 to 100."""
 
 
 class Publish(Model):
-    """What becomes of the result."""
+    """How the result of an output is published."""
 
     mode: PublishMode = PublishMode.NONE
-    """``None``: the result stays in its branch. ``Append``: it is added. ``Replace``: the window's rows are replaced by it."""
+    """``None``: the result stays in its branch. ``Append``: its rows are added to the table. ``Replace``: its rows
+    replace the table's rows of the window."""
     approval: Literal["Automatic", "Manual"] = "Automatic"
-    """``Manual`` waits for a person before publishing. May change at any time."""
+    """``Automatic``: publish as soon as the result is complete. ``Manual``: wait for approval first. May change at any
+    time."""
     incomplete: Literal["Wait", "Publish"] = "Wait"
-    """What mode ``Replace`` does with a result that lacks rows which were still open when the input ended, or may lack some
-    because they cannot be counted. ``Wait`` waits for a person, whatever ``approval`` says. ``Publish`` deletes production's
-    rows without replacing those. May change at any time."""
+    """How mode ``Replace`` treats a result that lacks rows because they were still open when the input ended, or may
+    lack rows because their number is unknown. ``Wait``: wait for approval, even if ``approval`` is ``Automatic``.
+    ``Publish``: publish it, which also deletes rows of production that it does not replace. May change at any time."""
 
 
 class Output(Model):
-    """One sink of the application and the table it writes."""
+    """Sink of the application, and the table that it writes."""
 
     name: InputName
-    """The name of the sink or of the streaming query in the application."""
+    """Name of the sink or of the streaming query (``queryName``) in the application, unique among the outputs. At most
+    63 letters, digits, ``-``, ``_`` and ``.``."""
     table: TableName
-    """The Iceberg table that production writes."""
+    """Iceberg table that the application writes in production, as ``catalog.namespace.table``. Unique among the
+    outputs."""
     timestamp_column: ColumnName | None = None
-    """The column that says whether a row belongs to the window. Without it every row written counts as the window's. Its
-    timestamps without a zone are taken as UTC. A date counts as its midnight in UTC, and the window has to begin and end
-    at one."""
+    """Column that decides whether a row belongs to the window. Timestamps without a time zone are read as UTC. A date
+    counts as midnight UTC, and the window must then start and end at midnight UTC. Required by publish mode
+    ``Replace``, and by ``window.warmUp`` and ``window.drain``. Default: every row that is written belongs to the
+    window."""
     timestamp_unit: TimestampUnit | None = None
-    """The unit of a long ``timestampColumn``."""
+    """Unit of a long ``timestampColumn``, counted from 1970-01-01 UTC: seconds (``s``), milliseconds (``ms``),
+    microseconds (``us``) or nanoseconds (``ns``). Required for a long column."""
     validate_: Annotated[Validate | None, Field(alias="validate")] = None
-    """How the result is compared with production before it is published. Not available yet, and refused so that nothing is
-    published without a check that was asked for; with ``publish.approval: Manual`` a person can compare it first."""
+    """How the result is compared with production before it is published. Not available yet: a Backfill that sets it is
+    refused, so that nothing is published unchecked. To compare the result yourself, set ``publish.approval:
+    Manual``."""
     publish: Publish = Publish()
-    """What becomes of the result."""
+    """How the result is published. Default: it stays in its branch."""
 
 
 class Scaling(Model):
-    """How many executors the run may use. Targets between the bounds follow the measured rate."""
+    """Number of executors of the run."""
 
     min_executors: Annotated[int, Field(ge=1, le=10000)] = 1
-    """Never fewer than this."""
+    """Minimum number of executors. Must not be greater than ``maxExecutors``."""
     max_executors: Annotated[int, Field(ge=1, le=10000)] = 1
-    """Never more than this."""
+    """Maximum number of executors. ``kubectl scale`` sets this field."""
     complete_within: Duration | None = None
-    """How long the run should take."""
+    """Target duration of the run. The number of executors then follows the measured rate, between the minimum and the
+    maximum. Default: none, and ``maxExecutors`` are used throughout."""
 
     @model_validator(mode="after")
     def _bounds(self) -> Self:
@@ -297,53 +319,59 @@ class Scaling(Model):
 
 
 class PodOverrides(Model):
-    """Fields of the production specification's driver or executor that the backfill sets otherwise."""
+    """Fields of the production SparkApplication's driver or executor to override. Any of its fields may be set.
+    Mappings are merged field by field and lists of named items by name; other lists are replaced, and ``null``
+    removes a field."""
 
     model_config = {"extra": "allow"}
 
     cores: Annotated[int, Field(ge=1, le=1024)] | None = None
-    """CPU cores of each pod."""
+    """Number of CPU cores of each pod."""
     memory: Annotated[str, Field(pattern=MEMORY_PATTERN, max_length=20)] | None = None
-    """Memory of each pod, as Spark writes it (``4g``)."""
+    """Memory of each pod, in Spark's notation, such as ``4g``."""
 
 
 class Overrides(Model):
-    """Tuning apart from production, merged over the production specification."""
+    """Settings that differ from production, merged over the production SparkApplication."""
 
     driver: PodOverrides = PodOverrides()
-    """The driver."""
+    """Overrides of the driver."""
     executor: PodOverrides = PodOverrides()
-    """The executors."""
+    """Overrides of the executors."""
     spark_conf: Annotated[dict[str, Annotated[str, Field(max_length=65536)]], Field(max_length=256)] = Field(default_factory=dict)
-    """Spark properties."""
+    """Spark properties to add or replace. They take precedence over those that the application sets. Properties that
+    would break the run, such as ``spark.master``, are refused."""
 
 
 class SecretRef(Model):
-    """A Secret of the Backfill's namespace."""
+    """Reference to a Secret in the Backfill's namespace."""
 
     name: Annotated[str, Field(min_length=1, max_length=253)]
-    """Its name."""
+    """Name of the Secret."""
 
 
 class CatalogRef(Model):
-    """An Iceberg catalog and where its connection properties are."""
+    """Iceberg catalog, and the Secret with its connection properties."""
 
     name: Annotated[str, Field(max_length=63, pattern=CATALOG_NAME_PATTERN)]
-    """The catalog's name, as the tables' names begin: ASCII letters, digits, ``-`` and ``_``. PyIceberg does not distinguish
-    upper and lower case, nor ``_`` from ``-``; two of them do not stand side by side."""
+    """Name of the catalog, which is the first part of its tables' names. At most 63 ASCII letters and digits, with
+    single ``-`` or ``_`` between them. Two catalogs must differ in more than case, ``-`` and ``_``, which PyIceberg
+    does not distinguish."""
     secret_ref: SecretRef | None = None
-    """A Secret whose keys are PyIceberg catalog properties. Without it the pods' own identity is used."""
+    """Secret whose keys are PyIceberg's properties of the catalog. Default: none, and pods use their own identity."""
 
 
 class PodResources(Model):
-    """What the pod of ``runIn: Pod`` requests, and may use."""
+    """Compute resources of a job pod (``runIn: Pod``)."""
 
     cpu: Annotated[str, Field(pattern=CPU_PATTERN, max_length=10)] | None = None
-    """CPU cores (``2``, ``500m``), requested and as the limit. Default: 250m are requested, and the limit is 2."""
+    """CPU request and limit, in cores, such as ``2`` or ``500m``. Default: a request of 250m and a limit of 2."""
     memory: Annotated[str, Field(pattern=QUANTITY_PATTERN, max_length=20)] = "2Gi"
-    """Memory, requested and as the limit: at least 128Mi. Planning takes about 1Gi for a million files."""
+    """Memory request and limit, in bytes or with a suffix such as ``Gi``. At least 128Mi. Planning takes about 1Gi for
+    a million files."""
     ephemeral_storage: Annotated[str, Field(pattern=QUANTITY_PATTERN, max_length=20)] = "1Gi"
-    """Space on the node's disk for scratch files and the log, requested and as the limit."""
+    """Request and limit of disk space on the node for scratch files and the log, in bytes or with a suffix such as
+    ``Gi``."""
 
     @field_validator("memory")
     @classmethod
@@ -354,69 +382,74 @@ class PodResources(Model):
 
 
 class PlanningOptions(Model):
-    """Where and how the plan is made."""
+    """Where planning and the operator's other jobs for this Backfill run, and how the plan is made."""
 
     run_in: RunIn | None = None
-    """``Operator``: a worker process of the operator. ``Pod``: a pod in the Backfill's namespace, with its service account.
-    Default: ``Operator`` where the operator may run jobs of the namespace (``--plan-in-operator-for``), else ``Pod``."""
+    """``Operator``: jobs run in the operator's pod. ``Pod``: each job runs in a pod of the Backfill's namespace, with
+    the service account of the application's driver. Default: ``Operator`` if the operator may run jobs of the
+    namespace (``--plan-in-operator-for``), else ``Pod``."""
     resources: PodResources = PodResources()
-    """What the pod of ``runIn: Pod`` requests, and may use."""
+    """Compute resources of job pods. Ignored with ``runIn: Operator``."""
     target_step_bytes: ByteSize | None = None
-    """The most bytes a step reads where data is dense; default: about ten seconds of work for the executors allowed."""
+    """Most bytes to read in a step where data is dense. Default: about ten seconds of work for ``maxExecutors``."""
 
 
 class FailurePolicy(Model):
-    """What happens when the application fails."""
+    """How failed attempts are retried."""
 
     max_attempts: Annotated[int, Field(ge=1, le=100)] = 5
-    """How many times in a row the application may fail without committing a step."""
+    """Number of consecutive attempts that may fail without committing a step before the Backfill fails."""
     backoff: Duration = Field(default="30s", validate_default=True)
-    """The wait before the second attempt; it doubles with each further one without progress, to ten minutes at the most."""
+    """Delay before the second attempt. It doubles with each further attempt without progress, up to ten minutes."""
 
 
 class BackfillSpec(Model):
     """Desired state."""
 
     application_ref: ApplicationRef
-    """The production SparkApplication that is run again."""
+    """Production SparkApplication to run on history."""
     window: Window
-    """The stretch of history."""
+    """Range of history to produce results for."""
     sources: Annotated[tuple[Source, ...], Field(min_length=1, max_length=MOST_SOURCES)]
-    """Every input the application reads."""
+    """Inputs of the application. List every input that it reads."""
     ordering: Ordering = Ordering()
-    """In which order history is read."""
+    """Order in which history is read."""
     max_misalignment: Duration = Field(default="15m", validate_default=True)
-    """How far, in arrival time, any source may be read ahead of the one that is furthest behind."""
+    """How far ahead of the slowest source any other source may be read, in arrival time. A step spans at most half of
+    it. Must be greater than zero, and large enough that the window has at most 1,000,000 steps. Policy ``Unordered``
+    does not align sources."""
     outputs: Annotated[tuple[Output, ...], Field(max_length=MOST_OUTPUTS)] = ()
-    """Every sink of the application, apart from ``ignoredQueries``."""
+    """Sinks of the application. List every sink here, or its query in ``ignoredQueries``."""
     ignored_queries: Annotated[tuple[IgnoredQuery, ...], Field(max_length=MOST_IGNORED_QUERIES)] = ()
-    """Queries of the application that are not run, by their ``queryName``; one without a name by the Kafka topic, table or path
-    it writes to. For what is not an output of this Backfill, such as alerts to Kafka. Queries that write to the console, to
-    memory or nowhere (``noop``) are left out anyway, unless an output has their name."""
+    """Queries of the application that must not run, by their ``queryName``; a query without a name by the Kafka topic,
+    table or path that it writes to. Use it for queries that are no output of this Backfill, such as alerts to Kafka.
+    Queries that write to the console, to memory or to ``noop`` are never run, unless an output has their name."""
     execution: Literal["Auto", "Streaming", "Batch"] = "Auto"
-    """``Streaming``: micro-batches with state, in order. ``Auto`` is the same in this version, and ``Batch`` is refused."""
+    """``Streaming``: micro-batches with state, in order. ``Auto``: the same in this version. ``Batch``: not available
+    yet, and refused."""
     scaling: Scaling = Scaling()
-    """How many executors the run may use."""
+    """Number of executors of the run."""
     overrides: Overrides = Overrides()
-    """Tuning apart from production."""
+    """Settings that differ from production. The next attempt uses a new value."""
     workspace: WorkspaceBase | None = None
-    """Where plans and checkpoints are kept: a directory or an object store's URI that all pods share, of ASCII letters, digits
-    and ``_ = + @ , ~ . -``, without ``..``. An object store is opened with the properties of the first of ``catalogs`` that has a
-    Secret, else with the pods' own identity."""
+    """Directory or object store prefix for plans, checkpoints and staged results, which all pods can access. ASCII
+    letters, digits and ``_ = + @ , ~ . -``, without ``..``. An object store is accessed with the properties of the
+    first of ``catalogs`` that has a Secret, else with the pods' own identity. Default: the operator's workspace
+    (``--default-workspace``); for ``backfill run``, the state directory."""
     catalogs: Annotated[tuple[CatalogRef, ...], Field(max_length=16)] = ()
-    """The catalogs that the tables' names begin with."""
+    """Catalogs of the source and output tables. If any is listed, every table must be in one of them."""
     planning: PlanningOptions = PlanningOptions()
-    """Where and how the plan is made."""
+    """Where planning and the operator's other jobs run, and how the plan is made."""
     failure_policy: FailurePolicy = FailurePolicy()
-    """What happens when the application fails."""
+    """How failed attempts are retried."""
     suspend: bool = False
-    """Stop the application after the steps under way (at most four), and keep everything needed to go on. One that is
-    suspended from the beginning is planned and not started."""
+    """Whether to stop the application. Steps in progress, at most four, are committed first, and everything needed to
+    resume is kept. A Backfill that is created suspended is planned but not started."""
     retry_nonce: Annotated[str, Field(max_length=64)] | None = None
-    """Change this value to retry a failed Backfill, from where it stopped."""
+    """Change this value to retry a failed Backfill from where it stopped."""
     ttl_after_finished: Duration | None = None
-    """How long what the backfill made (branch, plan, checkpoints) is kept after it finished; default: until it is deleted.
-    What was published stays, and so does this resource. A failed backfill cannot be tried again after that."""
+    """How long to keep branches, plan and checkpoints after the Backfill has finished. What was published is kept, and
+    so is this resource. A failed Backfill cannot be retried afterwards. Default: until the Backfill is deleted."""
 
     @field_validator("max_misalignment")
     @classmethod
@@ -427,5 +460,6 @@ class BackfillSpec(Model):
 
     @property
     def workspace_catalog(self) -> str:
-        """The catalog whose connection properties open the workspace: the first with a Secret, else the first source's."""
+        """Name of the catalog whose connection properties open the workspace: the first with a Secret, else the first
+        source's."""
         return next((each.name for each in self.catalogs if each.secret_ref), self.sources[0].table.partition(".")[0])

@@ -1,4 +1,4 @@
-"""The status of a Backfill: what the controller records."""
+"""The status of a Backfill: the observed state, written by the controller."""
 
 from typing import Annotated, Any, Final, Literal
 
@@ -15,134 +15,139 @@ MOST_ATTEMPTS_KEPT: Final = 20
 
 
 class SourceStatus(Model):
-    """Where one source stands."""
+    """Observed state of a source."""
 
     model_config = {"extra": "ignore"}
 
     name: InputName
-    """The source."""
+    """Name of the source."""
     files: int = 0
-    """Files of the plan."""
+    """Number of files in the plan."""
     rows: int = 0
-    """Rows read by committed steps; before the run: rows expected by the plan."""
+    """Number of rows read by committed steps. Before the first attempt, the number of rows that the plan expects."""
     bytes: int = 0
-    """Bytes of the plan's splits."""
+    """Size of the plan's splits, in bytes."""
     watermark: Time | None = None
-    """Everything of this source that arrived before it is read and committed."""
+    """Source watermark: all rows that arrived before it have been read and committed."""
 
 
 class OutputStatus(Model):
-    """Where one output stands."""
+    """Observed state of an output."""
 
     model_config = {"extra": "ignore"}
 
     name: InputName
-    """The output."""
+    """Name of the output."""
     table: TableName
-    """The table."""
+    """Table of the output."""
     branch: Annotated[str, Field(max_length=255)] | None = None
-    """The branch that holds the result until it is published, and as long as it is kept after."""
+    """Iceberg branch that holds the result. Unset before the first attempt, and after the branch was removed."""
     rows: int = 0
-    """Rows of the window in the branch."""
+    """Number of staged rows that belong to the window."""
     rows_outside_window: int = 0
-    """Rows the application wrote for warm-up and drain; left out."""
+    """Number of rows written for warm-up and drain, which are not part of the result."""
     base_snapshot_id: int | None = None
-    """The table's snapshot when the backfill began; publishing checks for conflicts since."""
+    """ID of the table's snapshot when the Backfill began. Rows of the window that changed since then are a publish
+    conflict."""
     snapshot_id: int | None = None
-    """The snapshot that published the result."""
+    """ID of the snapshot that published the result."""
     open_at_end: int | None = None
-    """Results of the window that were still open when the input ended and are not in ``rows``; null if unknown."""
+    """Number of results of the window that were still open when the input ended, and are not in ``rows``; null if
+    unknown."""
     open_from: Time | None = None
-    """The time of the earliest of them."""
+    """Time of the earliest result that was still open."""
     needed_drain_seconds: float | None = None
-    """A ``window.drain`` longer than this would have closed them; null if unknown."""
+    """A ``window.drain`` longer than this, in seconds, would have closed the open results; null if unknown."""
     open_unknown: Annotated[str, Field(max_length=512)] = ""
-    """Why their number is unknown."""
+    """Why the number of open results is unknown."""
     by_clock: Annotated[str, Field(max_length=128)] = ""
-    """Where its query selects, joins or groups rows by the time of day, so that history may be dropped; empty if nowhere."""
+    """Where the output's query selects, joins or groups rows by the current time, so that rows of history may be
+    dropped; empty if nowhere."""
     match: Annotated[str, Field(max_length=16)] | None = None
-    """The percentage of rows equal to production; empty in this version, which does not compare them."""
+    """Percentage of rows equal to production's. Always unset in this version, which does not compare them."""
 
 
 class Attempt(Model):
-    """One run of the application."""
+    """One attempt to run the application."""
 
     model_config = {"extra": "ignore"}
 
     number: int
-    """Counts from one."""
+    """Number of the attempt, counted from 1."""
     child: Annotated[str, Field(max_length=63)] | None = None
-    """The SparkApplication that ran it; none without a cluster."""
+    """Name of the attempt's SparkApplication. Unset for a run on one machine."""
     generation: int = 1
-    """The generation of the spec when it was decided on."""
+    """Generation of the spec that the attempt was started with."""
     started_at: Time
-    """When it was decided on."""
+    """When the controller started the attempt."""
     finished_at: Time | None = None
-    """When it was seen to have ended."""
+    """When the attempt ended."""
     outcome: Literal["Running", "Succeeded", "Stopped", "Failed"] = "Running"
-    """How it ended."""
+    """``Running``: in progress. ``Succeeded``: all steps are committed. ``Stopped``: stopped on request. ``Failed``:
+    ended before that."""
     steps_at_start: int = 0
-    """Committed steps when it began; more of them later is progress."""
+    """Number of committed steps when the attempt started."""
     fruitless: int = 0
-    """How many attempts in a row, this one included, failed without a committed step."""
+    """Number of consecutive attempts, including this one, that failed without committing a step.
+    ``failurePolicy.maxAttempts`` limits it."""
     unheard_since: Time | None = None
     """Since when the driver has sent no heartbeat."""
     stopping_since: Time | None = None
-    """When its driver was told to stop."""
+    """When the driver was asked to stop."""
     message: Message = ""
-    """Why it ended."""
+    """Why the attempt ended."""
 
 
 class Progress(Model):
-    """How far the run is."""
+    """Progress of the run."""
 
     model_config = {"extra": "ignore"}
 
     steps: int = 0
-    """Steps of the plan."""
+    """Number of steps in the plan."""
     committed: int = 0
-    """Steps that every source of every query has committed."""
+    """Number of steps that every query has committed for all of its sources."""
     summary: Annotated[str, Field(max_length=64)] = ""
-    """The two for people: ``12/48 (25%)``."""
+    """Committed steps out of total, for display: ``12/48 (25%)``."""
     rows_read: int = 0
-    """Rows read by committed steps."""
+    """Number of rows read by committed steps."""
     rows_dropped_late: int = 0
-    """Rows the application's watermark dropped as too late."""
+    """Number of rows that the application's watermark dropped as late."""
     open_at_end: int | None = None
-    """Results of the window still open when the drain ended; null if unknown, see ``outputs`` for why."""
+    """Number of results of the window that were still open when the input ended; null if unknown (see ``outputs``)."""
     rows_per_second: float | None = None
-    """Rows read per second of late."""
+    """Recent read rate, in rows per second."""
     rate: Annotated[str, Field(max_length=32)] = ""
-    """The same for people: ``12.5k/s``."""
+    """Recent read rate, for display: ``12.5k/s``."""
     eta: Time | None = None
-    """When the run is expected to finish."""
+    """Estimated time of completion."""
     executors: int = 0
-    """Executors at work."""
+    """Number of running executors."""
     executor_target: int | None = None
-    """Executors wanted."""
+    """Desired number of executors."""
     executor_reason: Message = ""
-    """Why that many, in one sentence."""
+    """Why this number of executors is desired."""
     executor_target_since: Time | None = None
-    """When that number last changed."""
+    """When the desired number of executors last changed."""
     max_observed_misalignment_seconds: float | None = None
-    """The furthest any row really read was ahead of the global watermark at that moment."""
+    """Greatest observed misalignment, in seconds: how far ahead of the global watermark a row was read."""
 
 
 class JobRetry(Model):
-    """A piece of the controller's own work that failed and is tried again."""
+    """A job of the controller that failed and is being retried."""
 
     model_config = {"extra": "ignore"}
 
     job: Annotated[str, Field(max_length=32)]
-    """What it does: ``plan``, ``recover``, ``verify``, ``settle``, ``publish`` or ``discard``."""
+    """The job: ``plan``, ``recover``, ``verify``, ``settle``, ``publish`` or ``discard``."""
     failures: int
-    """How many times in a row it has failed."""
+    """Number of consecutive failures."""
     since: Time
-    """When it first failed."""
+    """When the job first failed."""
     next_at: Time
-    """When it is tried again."""
+    """When the job is retried next."""
     message: Annotated[str, Field(max_length=1024)]
-    """Why it failed last."""
+    """Why the job failed last."""
 
 
 class BackfillStatus(Model):
@@ -151,49 +156,50 @@ class BackfillStatus(Model):
     model_config = {"extra": "ignore"}  # a newer operator may have recorded more
 
     observed_generation: int = 0
-    """The generation of the spec that the rest of the status speaks of."""
+    """Generation of the spec that the status was computed from."""
     spec_digest: Annotated[str, Field(max_length=64, validation_alias=AliasChoices("specDigest", "tried"))] = ""
-    """Identifies the content of the spec that was worked on last. A Backfill that has failed is tried again once its spec has
-    another content; a change of ``ttlAfterFinished`` does not count."""
+    """Digest of the spec that the controller acted on last. A failed Backfill is retried when its spec changes, except
+    for ``ttlAfterFinished``."""
     plan_id: PlanId | None = None
-    """The plan, once made."""
+    """ID of the plan. Unset until the plan is made."""
     plan_digest: Annotated[str, Field(max_length=64)] = ""
-    """SHA-256 of the plan's header, so that another one in its place is noticed."""
+    """SHA-256 of the plan header, to detect a plan that was replaced."""
     workspace: WorkspaceUri | None = None
-    """Where this Backfill's plan and checkpoints are."""
+    """Directory or object store prefix of this Backfill's plan and checkpoints."""
     started_at: Time | None = None
-    """When work began."""
+    """When work on the Backfill began."""
     finished_at: Time | None = None
-    """When it ended."""
+    """When the Backfill succeeded or failed."""
     next_attempt_at: Time | None = None
-    """When the next attempt may start, while backing off."""
+    """Earliest start of the next attempt, during backoff."""
     discarded_at: Time | None = None
-    """When what the backfill made was removed because ``ttlAfterFinished`` was over."""
+    """When branches, plan and checkpoints were removed because ``ttlAfterFinished`` had passed."""
     retry: JobRetry | None = None
-    """Work that failed and is tried again."""
+    """Job of the controller that failed and is being retried."""
     attempts: Annotated[tuple[Attempt, ...], Field(max_length=MOST_ATTEMPTS_KEPT)] = ()
-    """Every run of the application, the last 20."""
+    """Attempts to run the application, the oldest first. Only the last 20 are kept."""
     progress: Progress = Progress()
-    """How far the run is."""
+    """Progress of the run."""
     watermark: Time | None = None
-    """The global watermark: the least of all sources'."""
+    """Global watermark: the earliest of all source watermarks."""
     sources: Annotated[tuple[SourceStatus, ...], Field(max_length=MOST_SOURCES)] = ()
-    """Where each source stands."""
+    """Observed state of each source."""
     outputs: Annotated[tuple[OutputStatus, ...], Field(max_length=MOST_OUTPUTS)] = ()
-    """Where each output stands."""
+    """Observed state of each output."""
     conditions: Annotated[tuple[Condition, ...], Field(max_length=16)] = ()
-    """Planned, Running, Validated, Published, Succeeded: how far it is. Ready, Reconciling, Stalled: the same in short."""
+    """``Planned``, ``Running``, ``Published`` and ``Succeeded`` describe the stages of the Backfill; ``Ready``,
+    ``Reconciling`` and ``Stalled`` summarize them for other tools."""
 
     @field_validator("conditions", mode="before")
     @classmethod
     def _known_conditions(cls, value: Any) -> Any:
-        """A newer operator may have said what this one has no word for."""
+        """Drops conditions that only a newer operator knows."""
         if not isinstance(value, list | tuple):
             return value
         return tuple(item for item in value if not isinstance(item, dict) or _is_known(item))
 
     def to_manifest(self) -> dict[str, object]:
-        """The status as it is stored: without what is empty, which people would read as a name with nothing behind it."""
+        """The status as it is stored: without empty values, which would look like fields with no content."""
         return _without_empty(super().to_manifest())
 
 

@@ -1,1 +1,1 @@
-"""The custom resource definitions, made from the models."""
+"""CustomResourceDefinitions, generated from the models."""

@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions, made from the resource models: names, columns, subresources, and the schema of the fields."""
+"""CustomResourceDefinitions, generated from the resource models: names, printer columns, subresources and schema."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -14,7 +14,7 @@ _GROUP, _VERSION = Backfill.model_fields["api_version"].default.split("/")
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """What ``kubectl get`` shows."""
+    """A column that ``kubectl get`` prints."""
 
     name: str
     path: str
@@ -23,41 +23,41 @@ class Column:
     wide: bool = False
 
     def to_manifest(self) -> Schema:
-        """The column as it stands in a definition."""
+        """The column in the form of a definition."""
         shown = {"priority": 1} if self.wide else {}
         return {"name": self.name, "type": self.type, "jsonPath": self.path, "description": self.description, **shown}
 
 
-_AGE: Final = Column("Age", ".metadata.creationTimestamp", "When it was created.", "date")
+_AGE: Final = Column("Age", ".metadata.creationTimestamp", "Time since creation.", "date")
 _CONDITION: Final = '.status.conditions[?(@.type=="{}")].{}'
 
 _BACKFILL_COLUMNS: Final = (
     Column("Progress", ".status.progress.summary", "Committed steps out of total."),
-    Column("Watermark", ".status.watermark", "Everything that arrived before it is read and committed."),
-    Column("Rate", ".status.progress.rate", "Rows read per second of late."),
-    Column("ETA", ".status.progress.eta", "When the run is expected to finish."),
-    Column("Attempt", ".status.attempts[-1:].number", "The last run of the application.", "integer"),
+    Column("Watermark", ".status.watermark", "Global watermark: all rows that arrived before it have been read and committed."),
+    Column("Rate", ".status.progress.rate", "Recent read rate, in rows per second."),
+    Column("ETA", ".status.progress.eta", "Estimated time of completion."),
+    Column("Attempt", ".status.attempts[-1:].number", "Number of the latest attempt.", "integer"),
     Column("Stage", _CONDITION.format("Ready", "reason"), "Current stage."),
-    Column("Succeeded", _CONDITION.format("Succeeded", "status"), "Whether all that was wanted is done."),
+    Column("Succeeded", _CONDITION.format("Succeeded", "status"), "Whether the Backfill has succeeded."),
     _AGE,
-    Column("Application", ".spec.applicationRef.name", "The production application that is run again.", wide=True),
-    Column("Start", ".spec.window.start", "The first moment of the window.", wide=True),
-    Column("End", ".spec.window.end", "The end of the window.", wide=True),
-    Column("Executors", ".status.progress.executors", "Executors at work.", "integer", wide=True),
-    Column("Steps", ".status.progress.steps", "Steps of the plan.", "integer", wide=True),
-    Column("Plan", ".status.planId", "The plan.", wide=True),
+    Column("Application", ".spec.applicationRef.name", "Production SparkApplication to run on history.", wide=True),
+    Column("Start", ".spec.window.start", "Start of the window, inclusive.", wide=True),
+    Column("End", ".spec.window.end", "End of the window, exclusive.", wide=True),
+    Column("Executors", ".status.progress.executors", "Number of running executors.", "integer", wide=True),
+    Column("Steps", ".status.progress.steps", "Number of steps in the plan.", "integer", wide=True),
+    Column("Plan", ".status.planId", "ID of the plan.", wide=True),
 )
 _ASSIGNMENT_COLUMNS: Final = (
-    Column("Attempt", ".spec.attempt", "The attempt that may act on it.", "integer"),
-    Column("Released", ".spec.released", "How many steps may be read.", "integer"),
-    Column("Steps", ".spec.steps", "Steps of the plan.", "integer"),
-    Column("Phase", ".status.phase", "What the driver does."),
-    Column("Heartbeat", ".status.heartbeat", "How long ago the driver last wrote.", "date"),
+    Column("Attempt", ".spec.attempt", "Number of the attempt that this is for.", "integer"),
+    Column("Released", ".spec.released", "Number of steps that may be read.", "integer"),
+    Column("Steps", ".spec.steps", "Number of steps in the plan.", "integer"),
+    Column("Phase", ".status.phase", "Phase of the driver."),
+    Column("Heartbeat", ".status.heartbeat", "Time since the driver's last heartbeat.", "date"),
     _AGE,
 )
 _REPORT_COLUMNS: Final = (
-    Column("Backfill", ".spec.backfill", "The Backfill that the job belongs to."),
-    Column("Job", ".spec.job", "What the job does."),
+    Column("Backfill", ".spec.backfill", "Name of the Backfill that the job belongs to."),
+    Column("Job", ".spec.job", "The job: plan, recover, verify, settle, publish or discard."),
     _AGE,
 )
 

@@ -1,8 +1,8 @@
-"""What the API server checks between fields, beyond what a schema of single fields can say.
+"""CEL validation rules: what the API server checks between fields, beyond the schema of each.
 
-The same rules as the models' validators and ``rules.py``, in Kubernetes' expression language: there they are told all at
-once by the command line, here they keep a wrong resource from being stored at all. In lists nothing is defaulted (see
-``crd.py``), so rules about items of a list ask first whether a field is there.
+They are the rules of the models' validators and of ``api/manifests/rules.py``. There the command line reports every problem
+at once; here an invalid resource is not stored at all. Nothing is defaulted within lists (see ``schema.py``), so rules about
+items of a list check first whether a field is set.
 """
 
 from collections.abc import Iterator
@@ -20,21 +20,21 @@ from backfill.protocol.split_assignment import SplitAssignmentSpec, SplitAssignm
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One expression that must hold, and what to tell where it does not."""
+    """A CEL expression that must be true, and the message if it is not."""
 
     expression: str
     message: str
     field: str = ""
-    """The field that the message is about; default: where the rule stands."""
+    """The field that the message is about. Default: the object that has the rule."""
 
     def to_manifest(self) -> dict[str, str]:
-        """The rule as it stands in a schema."""
+        """The rule in the form of a schema."""
         place = {"fieldPath": f".{self.field}"} if self.field else {}
         return {"rule": self.expression, "message": self.message, **place}
 
 
 def _some_time(field: str) -> str:
-    """Whether a duration is longer than nothing."""
+    """CEL: whether a duration is longer than zero."""
     return f"self.{field}.matches('[1-9]')"
 
 
@@ -99,7 +99,7 @@ _SPEC: Final = (
     ),
     Rule("self.execution != 'Batch'", "Batch is not available yet; write Auto or Streaming", "execution"),
     Rule(
-        "!self.maxMisalignment.matches('[1-9][0-9]*[a-z]')"  # it is refused already, and nothing can be divided by it
+        "!self.maxMisalignment.matches('[1-9][0-9]*[a-z]')"  # zero is refused above, and would be divided by here
         f" || 2 * ((self.window.end - self.window.start).getMilliseconds() + {_milliseconds('window.warmUp')}"
         f" + {_milliseconds('window.drain')}) / {_milliseconds('maxMisalignment')} <= {MOST_STEPS}",
         f"would cut the window into more than {MOST_STEPS:,} steps; allow a greater misalignment, or split the window",
@@ -117,7 +117,7 @@ def _unchanged(expression: str, field: str) -> Rule:
 
 
 def _immutable_fields() -> Iterator[Rule]:
-    """Fields may be added to the models and are then immutable, unless they are named as mutable ones."""
+    """A rule for each field that cannot change. New fields are immutable unless they are listed as mutable."""
     for name in _aliases(BackfillSpec):
         if name not in MUTABLE_FIELDS and name != "outputs":
             yield _unchanged(_same(f"spec.{name}"), name)
@@ -132,7 +132,7 @@ def _immutable_fields() -> Iterator[Rule]:
 
 
 def _same_in_items(there: str, value: str) -> str:
-    """Whether the outputs, in their order, agree in what not every one of them has."""
+    """CEL: whether old and new outputs, in order, have the same value of an optional field."""
     there_in_all = f"self.spec.outputs.map(o, {there}) == oldSelf.spec.outputs.map(o, {there})"
     chosen = f".filter(o, {there}).map(o, {value})"
     same = f"self.spec.outputs{chosen} == oldSelf.spec.outputs{chosen}"
@@ -140,7 +140,7 @@ def _same_in_items(there: str, value: str) -> str:
 
 
 def _same(field: str) -> str:
-    """Optional selection (``?.``) would be shorter; its cost is estimated as boundless."""
+    """CEL: whether a field is unchanged. Optional selection (``?.``) would be shorter, but its estimated cost has no bound."""
     return f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})"
 
 

@@ -1,10 +1,10 @@
-"""The schema of a resource as the API server takes it, made from the resource's model, so that both check the same.
+"""The structural OpenAPI schema of a resource, generated from its model so that both accept the same manifests.
 
-A model's JSON schema becomes a structural one: references and nulls resolved, every string, list and map with a bound (the
-cost of expressions is estimated from it), a description on every field. Two choices need their reason:
+References and nulls are resolved. Every string, list and map has a bound, which the API server needs to estimate the cost
+of CEL rules, and every field has a description. Two choices need a reason:
 
-* Nothing is defaulted within lists. A GitOps tool compares a list as a whole; fields that the server added to its items
-  would make the resource look changed for ever. Descriptions tell the defaults, and the models apply them.
+* Nothing is defaulted within lists. GitOps tools compare a list as a whole, so fields that the API server added to its
+  items would be reported as drift forever. Descriptions name the defaults, and the models apply them.
 * Condition types and reasons are open strings: a definition older than the operator must not refuse its status.
 """
 
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from backfill.api.backfill import Backfill
 from backfill.api.base import Model
-from backfill.api.changes import MUTABLE_FIELDS
+from backfill.api.changes import MUTABLE_FIELDS, MUTABLE_IN_OUTPUTS
 from backfill.api.spec import NAME_PATTERN
 from backfill.crd.rules import RULES
 
@@ -38,14 +38,14 @@ _MOST_UNKNOWN_FIELDS: Final = 128
 
 
 class IncompleteModelError(TypeError):
-    """A string, list or map of a model has no bound, or a field no description; the message names it."""
+    """A string, list or map of a model has no bound, or a field has no description; the message names it."""
 
 
 def schema_of(model: type[Model]) -> Schema:
     """The structural schema of a resource.
 
     Raises:
-        IncompleteModelError: the API server would take the schema, but users or the cost of expressions would not.
+        IncompleteModelError: a field lacks a bound or a description.
     """
     source = model.model_json_schema(by_alias=True)
     convert = _Converter(source["$defs"])
@@ -64,19 +64,19 @@ def schema_of(model: type[Model]) -> Schema:
         },
     }
     if model is Backfill:
-        _say_what_may_change(schema["properties"]["spec"]["properties"])
+        _describe_mutability(schema["properties"]["spec"]["properties"])
     return _with_rules(schema, model.__name__)
 
 
-def _say_what_may_change(fields: Schema) -> None:
+def _describe_mutability(fields: Schema) -> None:
+    exceptions = f" Exceptions: {', '.join(f'`{name}`' for name in MUTABLE_IN_OUTPUTS)}."
     for name, field in fields.items():
         may = "May change at any time." if name in MUTABLE_FIELDS else "Cannot change once the plan is made."
-        but = " The approval of outputs may." if name == "outputs" else ""
-        field["description"] = f"{field['description']} {may}{but}"
+        field["description"] += f" {may}{exceptions if name == 'outputs' else ''}"
 
 
 class _Converter:
-    """Converts the parts of one model's schema. ``place`` is where a part stands, for errors."""
+    """Converts the parts of one model's schema. ``place`` is the path of a part, for errors."""
 
     def __init__(self, definitions: Schema) -> None:
         self._definitions = definitions
@@ -89,7 +89,7 @@ class _Converter:
             raise IncompleteModelError(f"{place} has no description")
         described = _plain(schema["description"])
         if place.startswith("spec"):
-            described += _ways_to_write(schema)
+            described += limits_of(schema) + _examples(schema)
         default = schema.get("default")
         if isinstance(default, str | int | float) and default != "" and place.startswith("spec"):
             described += f" Default: {str(default).lower() if isinstance(default, bool) else default}."
@@ -143,7 +143,7 @@ class _Converter:
         return {"items": converted, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
 
     def _resolved(self, given: Schema) -> tuple[Schema, str]:
-        """The schema that a reference or an optional field stands for, and the name of the model it is of."""
+        """The schema behind a reference or an optional field, and the name of its model."""
         schema, name = dict(given), ""
         options = [option for option in schema.get("anyOf", ()) if option.get("type") != "null"]
         if len(options) == 1:
@@ -158,9 +158,21 @@ class _Converter:
         return schema, name
 
 
-def _ways_to_write(schema: Schema) -> str:
-    examples = " or ".join(f"`{example}`" for example in schema.get("examples", ()))
-    return f" Written as {examples}." if examples else ""
+def limits_of(schema: Schema) -> str:
+    """The bounds of a number, list or map, as a sentence that continues its description; empty if there are none."""
+    if "maximum" in schema:
+        return f" Must be between {schema.get('minimum', 0):,} and {schema['maximum']:,}."
+    if "minItems" in schema:
+        return f" Must have {schema['minItems']:,} to {schema['maxItems']:,} items."
+    if "maxItems" in schema:
+        return f" At most {schema['maxItems']:,} items."
+    return f" At most {schema['maxProperties']:,} entries." if "maxProperties" in schema else ""
+
+
+def _examples(schema: Schema) -> str:
+    """How a value is written, as a sentence that continues its description."""
+    examples = ", ".join(f"`{example}`" for example in schema.get("examples", ()))
+    return f" Examples: {examples}." if examples else ""
 
 
 def _with_rules(schema: Schema, model: str) -> Schema:
@@ -169,7 +181,7 @@ def _with_rules(schema: Schema, model: str) -> Schema:
 
 
 def _defaults(schema: Schema) -> Schema:
-    """What the fields of an object are when none is given."""
+    """The defaults of an object's fields."""
     return {name: field["default"] for name, field in schema.get("properties", {}).items() if "default" in field}
 
 

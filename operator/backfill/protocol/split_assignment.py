@@ -1,7 +1,7 @@
-"""The SplitAssignment: what the controller has released to one driver, and what that driver has committed.
+"""The SplitAssignment: what the controller has released to a driver, and what the driver has committed.
 
-The controller writes ``spec``, the driver writes ``status``; neither waits for the other and either may be read late,
-twice or not at all: both sides only ever move forward within one attempt.
+The controller writes ``spec`` and the driver writes ``status``. Neither waits for the other, and either may be read
+late, twice or not at all, so within an attempt both only ever advance.
 """
 
 from typing import Annotated, Literal
@@ -15,107 +15,110 @@ from backfill.api.spec import MOST_SOURCES, InputName, Name
 from backfill.api.status import PlanId
 
 ASSIGNMENT_FILE = "assignment.json"
-"""Without a cluster: the file in the channel's directory that holds the spec."""
+"""File with the spec, in the channel's directory of a run on one machine."""
 DRIVER_MANAGER = "backfill-driver"
-"""In a cluster: the field manager of what a driver writes."""
+"""Field manager of the status, on a cluster."""
 STATUS_FILE = "status.json"
-"""Without a cluster: the file in the channel's directory that holds the status."""
+"""File with the status, in the channel's directory of a run on one machine."""
 LOCK_FILE = "controller.lock"
-"""Without a cluster: a controller that is alive holds a lock (``flock``) on this file of the channel's directory."""
+"""File in the channel's directory that a running controller holds a lock (``flock``) on, on one machine."""
 
 Count = Annotated[int, Field(ge=0, le=10**15)]
-"""A driver is a tenant's: what it reports is added up and calculated with."""
+"""Bounded, because the reports of a tenant's driver are added up and calculated with."""
 QueryName = Annotated[str, Field(max_length=255)]
 
 
 class SplitAssignmentSpec(Model):
-    """What the driver may do. Written by the controller only."""
+    """How far the driver may read. Written by the controller only."""
 
     backfill: Name
-    """The Backfill this belongs to."""
+    """Name of the Backfill."""
     plan_id: PlanId
-    """The plan whose steps are counted here."""
+    """ID of the plan whose steps are counted."""
     attempt: Annotated[int, Field(ge=1)]
-    """The attempt that may act on it; a driver of another attempt must stop."""
+    """Number of the attempt that this is for. The driver of another attempt must stop."""
     steps: Annotated[int, Field(ge=0)]
-    """Steps of the plan. Offset ``steps + 1`` is the flush: no rows, the watermark of the last step takes effect."""
+    """Number of steps in the plan. Offset ``steps + 1`` is the flush: without rows, it lets the final watermark take
+    effect."""
     released: Annotated[int, Field(ge=0)] = 0
-    """How many steps may be read. Never goes back within an attempt: the next one begins with what it finds committed."""
+    """Number of steps that may be read. It never decreases within an attempt; a new attempt starts from the steps
+    committed."""
     watermark: Time
-    """The global watermark this release was computed from."""
+    """Global watermark that ``released`` was computed from."""
     executor_target: int | None = None
-    """How many executors should be at work; null leaves it to the driver."""
+    """Desired number of executors; null leaves it to the driver."""
     stop: bool = False
-    """Commit the step under way and end."""
+    """Whether the driver must commit the steps in progress and end."""
 
 
 class SourceProgress(Model):
-    """One source within one query."""
+    """Progress of one source within one query."""
 
     name: InputName
-    """The source."""
+    """Name of the source."""
     committed: Count = 0
-    """Steps read and committed; ``steps + 1`` after the flush."""
+    """Number of committed steps; ``steps + 1`` after the flush."""
     rows: Count = 0
-    """Rows read by committed steps."""
+    """Number of rows read by committed steps."""
 
 
 class QueryProgress(Model):
-    """One streaming query of the application."""
+    """Progress of one streaming query of the application."""
 
     name: QueryName
-    """The query."""
+    """Name of the query."""
     output: QueryName | None = None
-    """The output it writes."""
+    """Name of the output that the query writes."""
     sources: Annotated[tuple[SourceProgress, ...], Field(max_length=MOST_SOURCES)] = ()
-    """The sources it reads."""
+    """Progress of each source that the query reads."""
     late_rows: Count = 0
-    """Rows dropped as late."""
+    """Number of rows that the query's watermark dropped as late."""
     open_at_end: Count | None = None
-    """Results of the window still in state after the flush; null if unknown."""
+    """Number of results of the window that were still in state after the flush; null if unknown."""
     open_from: Time | None = None
-    """The time of the earliest of them."""
+    """Time of the earliest result that was still open."""
     needed_drain_seconds: Annotated[float, Field(ge=0, le=10**12)] | None = None
-    """A drain longer than this would have closed them; null if unknown."""
+    """A ``window.drain`` longer than this, in seconds, would have closed the open results; null if unknown."""
     open_unknown: Annotated[str, Field(max_length=512)] = ""
-    """Why their number is unknown."""
+    """Why the number of open results is unknown."""
     by_clock: Annotated[str, Field(max_length=128)] = ""
-    """Where it selects, joins or groups rows by the time of day; empty if nowhere."""
+    """Where the query selects, joins or groups rows by the current time; empty if nowhere."""
 
 
 class SplitAssignmentStatus(Model):
-    """What the driver has done. Written by the driver only."""
+    """Progress of the driver. Written by the driver only."""
 
     attempt: int
-    """The attempt that writes this."""
+    """Number of the attempt that reports."""
     phase: Literal["Starting", "Running", "Finished", "Stopped", "Failed"] = "Starting"
-    """``Finished``: every query has committed the flush. ``Stopped``: ended because it was told to."""
+    """``Starting``: not all queries are known yet. ``Running``: queries are running. ``Finished``: every query has
+    committed the flush. ``Stopped``: ended on request. ``Failed``: ended by an error."""
     queries: Annotated[tuple[QueryProgress, ...], Field(max_length=64)] = ()
-    """The queries of the application. Complete once ``phase`` is past ``Starting``."""
+    """Progress of each query. Complete once ``phase`` is no longer ``Starting``."""
     executors: Annotated[int, Field(ge=0, le=10**6)] = 0
-    """Executors at work; a local run counts as one."""
+    """Number of running executors; a run on one machine counts as one."""
     heartbeat: Time
-    """When the driver last wrote."""
+    """When the driver last reported."""
     processing_seconds: Annotated[float, Field(ge=0, le=10**12)] = 0.0
-    """Time this attempt spent in micro-batches, for the rate per executor."""
+    """Time that this attempt has spent in micro-batches, in seconds."""
     max_observed_misalignment_seconds: Annotated[float, Field(ge=-(10**12), le=10**12)] | None = None
-    """The furthest any row really read was ahead of the global watermark at that moment."""
+    """Greatest observed misalignment, in seconds: how far ahead of the global watermark a row was read."""
     reason: Annotated[str, Field(max_length=64)] = ""
-    """One word for a failure: ``UnsupportedProgram`` and ``InvalidInput`` must not be tried again."""
+    """Reason of a failure, in one CamelCase word. ``UnsupportedProgram`` and ``InvalidInput`` are not retried."""
     message: Message = ""
-    """What failed, or while it is starting what it waits for, for people."""
+    """Why the driver failed or, while ``Starting``, what it waits for."""
 
 
 class SplitAssignment(Model):
-    """Internal: how a controller and one driver talk to each other."""
+    """Internal: messages between the controller and the driver of a Backfill."""
 
     api_version: Literal["backfill.dev/v1alpha1"] = "backfill.dev/v1alpha1"
-    """The version of this resource."""
+    """API version of the resource."""
     kind: Literal["SplitAssignment"] = "SplitAssignment"
-    """The kind of this resource."""
+    """Kind of the resource."""
     metadata: ObjectMeta
-    """The Backfill's name and namespace; the Backfill owns it."""
+    """Standard object metadata. Name and namespace are the Backfill's; the Backfill is the owner."""
     spec: SplitAssignmentSpec
-    """Written by the controller."""
+    """How far the driver may read. Written by the controller."""
     status: SplitAssignmentStatus | None = None
-    """Written by the driver."""
+    """Progress of the driver. Written by the driver."""
