@@ -1,4 +1,4 @@
-"""Whether a command is about Backfills of a cluster or of this machine."""
+"""Decides whether a command works on a cluster or on this machine."""
 
 from collections.abc import Sequence
 from pathlib import Path, PurePath
@@ -9,21 +9,21 @@ from typer.core import TyperGroup
 from backfill.api.errors import BadInput, Problem
 
 RULE: Final = (
-    "[bold]kubectl backfill[/bold] speaks to a cluster, always. [bold]backfill[/bold] works on this machine, "
-    "unless --context or --kubeconfig is given: then it speaks to that cluster."
+    "[bold]kubectl backfill[/bold] always works on a cluster. [bold]backfill[/bold] works on this machine; "
+    "with --context or --kubeconfig it works on that cluster."
 )
 DEFAULT_STATE: Final = Path(".backfill")
-"""Where backfills of this machine are kept, from the working directory."""
+"""State directory of backfills on this machine, relative to the working directory."""
 _PLUGINS = {"kubectl-backfill", "kubectl_backfill"}
 _CLUSTER_OPTIONS = ("--context", "--kubeconfig")
 _LOCAL_OPTION = "--state-dir"
 
 
 def on_cluster(program: str, arguments: Sequence[str]) -> bool:
-    """The rule. ``program`` is how this process was called; kubectl calls its plugins by their own names.
+    """Whether a command works on a cluster. ``program`` is ``argv[0]``: kubectl runs plugins by their own names.
 
     Raises:
-        BadInput: the options are of both worlds.
+        BadInput: options for a cluster and for this machine are combined.
     """
     plugin = is_plugin(program)
     option = next((option for option in _CLUSTER_OPTIONS if _given(option, arguments)), None)
@@ -36,12 +36,12 @@ def on_cluster(program: str, arguments: Sequence[str]) -> bool:
 
 
 def is_plugin(program: str) -> bool:
-    """Whether kubectl called this process."""
+    """Whether kubectl started this process as a plugin."""
     return PurePath(program).stem in _PLUGINS
 
 
 def is_file(target: str) -> bool:
-    """Whether a file is meant: names have neither dots nor slashes."""
+    """Whether an argument is a file: names have neither dots nor slashes."""
     return "." in target or "/" in target
 
 
@@ -51,20 +51,20 @@ def _given(option: str, arguments: Sequence[str]) -> bool:
 
 
 class LocalCommands(TyperGroup):
-    """Says where a command is to be had that works on a cluster only."""
+    """The commands on this machine. For one that only works on a cluster, an error says how to run it there."""
 
     elsewhere = dict.fromkeys(
         ("logs", "render", "retry"), 'speaks to a cluster: run it as "kubectl backfill {0}", or name a --context'
     )
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command of a name."""
+        """The command of that name."""
         if args[0] in self.elsewhere:
             ctx.fail(f'"{args[0]}" {self.elsewhere[args[0]].format(args[0])}')
         return super().resolve_command(ctx, args)
 
 
 class ClusterCommands(LocalCommands):
-    """Says what takes the place of a command that works on this machine only."""
+    """The commands on a cluster. For one that only works on this machine, an error names the equivalent."""
 
     elsewhere = {"run": "works on this machine; on a cluster: kubectl apply -f FILE"}

@@ -1,3 +1,3 @@
-"""What a command's exit status means."""
+"""Exit statuses of commands."""
 
 SUCCEEDED, FAILED, BAD_INPUT, WAITS = 0, 1, 2, 3

@@ -14,15 +14,25 @@ from backfill.cli.choice import DEFAULT_STATE, RULE, LocalCommands, is_plugin, o
 from backfill.cli.exit_status import BAD_INPUT, FAILED
 from backfill.cli.output import Output
 
-File = Annotated[Path, typer.Argument(metavar="FILE", help="Manifests: the Backfill and the SparkApplication it refers to.")]
-Target = Annotated[str, typer.Argument(metavar="NAME|FILE", help="A backfill's name, or the file it was run from.")]
-StateDir = Annotated[Path, typer.Option("--state-dir", help="Where backfills are kept on this machine.")]
-Namespace = Annotated[str | None, typer.Option("--namespace", "-n", help="The namespace; default: the file's, or default.")]
-PlanFile = Annotated[Path, typer.Argument(metavar="FILE", help="Manifests: the Backfill; no SparkApplication is needed.")]
-NamespaceOfAll = Annotated[str | None, typer.Option("--namespace", "-n", help="Of this namespace only; default: of all.")]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="json: the result as one JSON line at the end.")]
-LinesOption = Annotated[Output, typer.Option("--output", "-o", help="json: one document on a line for each backfill.")]
-PlanOption = Annotated[Output, typer.Option("--output", "-o", help="json: the plan in numbers, as one document.")]
+File = Annotated[
+    Path, typer.Argument(metavar="FILE", help="Manifest file with the Backfill and the SparkApplication that it refers to.")
+]
+Target = Annotated[str, typer.Argument(metavar="NAME|FILE", help="Name of the backfill, or the manifest file it was run from.")]
+StateDir = Annotated[Path, typer.Option("--state-dir", help="State directory of the backfills on this machine.")]
+Namespace = Annotated[str | None, typer.Option("--namespace", "-n", help="Namespace. Default: that of the file, else `default`.")]
+PlanFile = Annotated[Path, typer.Argument(metavar="FILE", help="Manifest file with the Backfill. No SparkApplication is needed.")]
+NamespaceOfAll = Annotated[
+    str | None, typer.Option("--namespace", "-n", help="Only list backfills of this namespace. Default: all namespaces.")
+]
+OutputOption = Annotated[
+    Output, typer.Option("--output", "-o", help="Output format. `json` prints the result as one line of JSON at the end.")
+]
+LinesOption = Annotated[
+    Output, typer.Option("--output", "-o", help="Output format. `json` prints one line of JSON for each backfill.")
+]
+PlanOption = Annotated[
+    Output, typer.Option("--output", "-o", help="Output format. `json` prints the figures of the plan as one JSON document.")
+]
 
 app = typer.Typer(
     cls=LocalCommands,
@@ -36,9 +46,9 @@ app = typer.Typer(
 
 @app.command()
 def run(file: File, state_dir: StateDir = DEFAULT_STATE, output: OutputOption = Output.TEXT, namespace: Namespace = None) -> None:
-    """Run a backfill on this machine, or go on with one.
+    """Run a backfill on this machine, or continue one.
 
-    Exit status: 0 succeeded, 1 failed, 2 bad input, 3 waits for a person.
+    Exit status: 0 succeeded, 1 failed, 2 bad input, 3 waiting for a person.
     """
     from backfill.cli.commands import Context, run_file
 
@@ -47,7 +57,7 @@ def run(file: File, state_dir: StateDir = DEFAULT_STATE, output: OutputOption = 
 
 @app.command()
 def plan(file: PlanFile, output: PlanOption = Output.TEXT, namespace: Namespace = None) -> None:
-    """Show what a backfill would read, in which steps, and what is in the way. Nothing is run, nothing is kept."""
+    """Show what a backfill would read and in which steps, and report any problems. Nothing is run or stored."""
     from backfill.cli.dry_run import show_plan
 
     raise typer.Exit(show_plan(file, namespace, as_json=output == Output.JSON))
@@ -55,12 +65,17 @@ def plan(file: PlanFile, output: PlanOption = Output.TEXT, namespace: Namespace 
 
 @app.command()
 def status(
-    target: Annotated[str | None, typer.Argument(metavar="NAME|FILE", help="Without it all are listed.")] = None,
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME|FILE", help="Name of the backfill, or the manifest file it was run from. Default: list all."
+        ),
+    ] = None,
     state_dir: StateDir = DEFAULT_STATE,
     output: LinesOption = Output.TEXT,
     namespace: Namespace = None,
 ) -> None:
-    """Show how far a backfill is, what happened, and what to do next; without a name, all in a line each."""
+    """Show the progress of a backfill, what happened, and what to do next. Without a name, list all backfills."""
     from backfill.cli.commands import Context
     from backfill.cli.status import show_all, show_one
 
@@ -70,7 +85,7 @@ def status(
 
 @app.command("list")
 def list_(state_dir: StateDir = DEFAULT_STATE, output: LinesOption = Output.TEXT, namespace: NamespaceOfAll = None) -> None:
-    """Show all backfills of this machine in a line each."""
+    """List the backfills on this machine."""
     from backfill.cli.commands import Context
     from backfill.cli.status import show_all
 
@@ -79,7 +94,7 @@ def list_(state_dir: StateDir = DEFAULT_STATE, output: LinesOption = Output.TEXT
 
 @app.command()
 def suspend(target: Target, state_dir: StateDir = DEFAULT_STATE, namespace: Namespace = None) -> None:
-    """Stop a backfill after the steps under way (at most four). What is committed is kept."""
+    """Stop a backfill after the steps in progress, at most four. Committed steps are kept."""
     from backfill.cli.commands import Context, suspend_one
 
     raise typer.Exit(suspend_one(Context(state_dir, namespace), target))
@@ -89,7 +104,7 @@ def suspend(target: Target, state_dir: StateDir = DEFAULT_STATE, namespace: Name
 def resume(
     target: Target, state_dir: StateDir = DEFAULT_STATE, output: OutputOption = Output.TEXT, namespace: Namespace = None
 ) -> None:
-    """Go on with a backfill that was suspended, interrupted or has failed."""
+    """Continue a backfill that was suspended or interrupted, or that failed."""
     from backfill.cli.commands import Context, resume_one
 
     raise typer.Exit(resume_one(Context(state_dir, namespace, output == Output.JSON), target))
@@ -99,7 +114,7 @@ def resume(
 def approve(
     target: Target, state_dir: StateDir = DEFAULT_STATE, output: OutputOption = Output.TEXT, namespace: Namespace = None
 ) -> None:
-    """Publish a result that waits for approval."""
+    """Approve a result that is waiting for approval, and publish it."""
     from backfill.cli.commands import Context, approve_one
 
     raise typer.Exit(approve_one(Context(state_dir, namespace, output == Output.JSON), target))
@@ -107,7 +122,7 @@ def approve(
 
 @app.command()
 def cancel(target: Target, state_dir: StateDir = DEFAULT_STATE, namespace: Namespace = None) -> None:
-    """End a backfill and remove all it made, except what it has published."""
+    """Stop a backfill and remove everything it created, except published data."""
     from backfill.cli.commands import Context, cancel_one
 
     raise typer.Exit(cancel_one(Context(state_dir, namespace), target))
@@ -115,12 +130,12 @@ def cancel(target: Target, state_dir: StateDir = DEFAULT_STATE, namespace: Names
 
 @app.command()
 def version() -> None:
-    """Show the version."""
+    """Print the version."""
     typer.echo(__version__)
 
 
 def main() -> None:
-    """The program. Mistakes in the input are a short list on standard error, and exit status 2."""
+    """Runs the command. Problems of the input are listed on standard error, with exit status 2."""
     try:
         _chosen()()
     except BadInput as error:
@@ -133,7 +148,7 @@ def main() -> None:
 
 
 def _chosen() -> Callable[[], object]:
-    """The commands on a cluster, or those on this machine."""
+    """The commands on a cluster or on this machine."""
     program, arguments = sys.argv[0], sys.argv[1:]
     if not on_cluster(program, arguments):
         return app

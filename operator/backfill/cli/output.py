@@ -1,10 +1,10 @@
-"""The forms in which a command answers."""
+"""Output formats of commands."""
 
 from enum import StrEnum
 
 
 class Output(StrEnum):
-    """What standard output is for."""
+    """What a command writes to standard output."""
 
     TEXT = "text"
     JSON = "json"

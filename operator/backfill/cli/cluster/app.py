@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Format(StrEnum):
-    """How manifests are written."""
+    """Formats of manifests."""
 
     YAML = "yaml"
     JSON = "json"
@@ -28,31 +28,43 @@ class Format(StrEnum):
 
 Name = Annotated[
     str,
-    typer.Argument(metavar="NAME", help="A Backfill's name, or the file it was applied from.", autocompletion=names_at_the_place),
+    typer.Argument(
+        metavar="NAME", help="Name of the Backfill, or the manifest file it was applied from.", autocompletion=names_at_the_place
+    ),
 ]
 NameOrFile = Annotated[
     str,
-    typer.Argument(metavar="NAME|FILE", help="A Backfill's name, or a manifest file.", autocompletion=names_at_the_place),
+    typer.Argument(metavar="NAME|FILE", help="Name of the Backfill, or a manifest file.", autocompletion=names_at_the_place),
 ]
-PlanOption = Annotated[Output, typer.Option("--output", "-o", help="json: the same in numbers, as one document.")]
-FormatOption = Annotated[Format, typer.Option("--output", "-o", help="json: all of it in one List.")]
+PlanOption = Annotated[
+    Output, typer.Option("--output", "-o", help="Output format. `json` prints the figures as one JSON document.")
+]
+FormatOption = Annotated[Format, typer.Option("--output", "-o", help="Output format. `json` prints the manifests as one List.")]
 ChangeOption = Annotated[
-    Output, typer.Option("--output", "-o", help="json: what is left as one document; words go to standard error.")
+    Output,
+    typer.Option(
+        "--output", "-o", help="Output format. `json` prints the new state as one JSON document, and messages on standard error."
+    ),
 ]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="json: one document on a line for each Backfill.")]
+OutputOption = Annotated[
+    Output, typer.Option("--output", "-o", help="Output format. `json` prints one line of JSON for each Backfill.")
+]
 Watch = Annotated[
-    bool, typer.Option("--watch", "-w", help="Follow it until nothing more happens. The exit status is the Backfill's.")
+    bool,
+    typer.Option(
+        "--watch", "-w", help="Watch the Backfill until it finishes, is suspended or waits for a person; exit with its status."
+    ),
 ]
-WatchAll = Annotated[bool, typer.Option("--watch", "-w", help="Keep it up to date, until Ctrl-C.")]
-Everywhere = Annotated[bool, typer.Option("--all-namespaces", "-A", help="In all namespaces.")]
+WatchAll = Annotated[bool, typer.Option("--watch", "-w", help="Keep the list up to date, until Ctrl-C.")]
+Everywhere = Annotated[bool, typer.Option("--all-namespaces", "-A", help="List the Backfills of all namespaces.")]
 
 app = typer.Typer(
     cls=ClusterCommands,
     name="kubectl backfill",
-    help="Backfills of a cluster: how far they are, and what is to become of them.\n\n"
+    help="Inspect and control the Backfills of a cluster.\n\n"
     f"{RULE}\n\n"
-    "Exit status: 0 succeeded, 1 failed, 2 bad input, 3 waits for a person. They tell of the command, and with --watch "
-    "of the Backfill.",
+    "Exit status: 0 succeeded, 1 failed, 2 bad input, 3 waiting for a person. It is that of the command; with --watch, "
+    "that of the Backfill.",
     rich_markup_mode="rich",
     no_args_is_help=True,
     add_completion=False,  # kubectl has its own: cli/completion.py
@@ -62,7 +74,7 @@ app = typer.Typer(
 
 @app.callback()
 def everywhere_the_same(namespace: Namespace = None, context: ContextName = None, kubeconfig: Kubeconfig = None) -> None:
-    """Options may stand before a command or after it."""
+    """Options may be given before or after a command."""
 
 
 @app.command("list")
@@ -74,7 +86,7 @@ def list_(
     watch: WatchAll = False,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Show all Backfills in a line each."""
+    """List Backfills."""
     from backfill.cli.cluster.follow import follow_all
     from backfill.cli.cluster.status import show_all
 
@@ -92,7 +104,7 @@ def status(
     watch: Watch = False,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Show how far a Backfill is, what happened, and what to do next."""
+    """Show the progress of a Backfill, what happened, and what to do next."""
     from backfill.cli.cluster.follow import follow_one
     from backfill.cli.cluster.status import show_one
 
@@ -109,7 +121,7 @@ def plan(
     *,
     output: PlanOption = Output.TEXT,
 ) -> None:
-    """Show what a Backfill reads, in which steps; of a FILE, whether it would be accepted, and keep nothing of it."""
+    """Show what a Backfill reads and in which steps. For a FILE, check whether the cluster would accept it; nothing is stored."""
     from backfill.cli.cluster.plan import show_plan
     from backfill.cli.cluster.plan_check import check_file
 
@@ -128,7 +140,7 @@ def suspend(
     *,
     output: ChangeOption = Output.TEXT,
 ) -> None:
-    """Stop a Backfill after the steps under way (at most four). What is committed is kept."""
+    """Stop a Backfill after the steps in progress, at most four. Committed steps are kept."""
     from backfill.cli.cluster.changes import suspend_one
 
     _change(suspend_one, *where.find(target), output)
@@ -142,7 +154,7 @@ def resume(
     *,
     output: ChangeOption = Output.TEXT,
 ) -> None:
-    """Go on with a Backfill that was suspended or has failed."""
+    """Continue a Backfill that was suspended or that failed."""
     from backfill.cli.cluster.changes import resume_one
 
     _change(resume_one, *where.find(target), output)
@@ -156,7 +168,7 @@ def retry(
     *,
     output: ChangeOption = Output.TEXT,
 ) -> None:
-    """Try a Backfill once more that has failed for good, from where it stopped."""
+    """Retry a failed Backfill from where it stopped."""
     from backfill.cli.cluster.changes import retry_one
 
     _change(retry_one, *where.find(target), output)
@@ -170,7 +182,7 @@ def approve(
     *,
     output: ChangeOption = Output.TEXT,
 ) -> None:
-    """Let a result be published that waits for approval."""
+    """Approve a result that is waiting for approval, so that it is published."""
     from backfill.cli.cluster.changes import approve_one
 
     _change(approve_one, *where.find(target), output)
@@ -182,10 +194,10 @@ def cancel(
     where: Where,
     target: Name,
     *,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until all is removed.")] = True,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until everything is removed.")] = True,
     output: ChangeOption = Output.TEXT,
 ) -> None:
-    """Delete a Backfill and all it made, except what it has published."""
+    """Delete a Backfill and everything it created, except published data."""
     from rich.console import Console
 
     from backfill.cli.cluster.changes import cancel_one
@@ -203,9 +215,13 @@ def logs(
     where: Where,
     target: Name,
     *,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until it ends; wait for it to start.")] = False,
-    attempt: Annotated[int | None, typer.Option(metavar="N", min=1, help="Which attempt; default: the last.")] = None,
-    tail: Annotated[int | None, typer.Option(metavar="LINES", min=0, help="Only so many lines from the end.")] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Stream the log until the driver ends; wait for it to start.")
+    ] = False,
+    attempt: Annotated[int | None, typer.Option(metavar="N", min=1, help="Number of the attempt. Default: the latest.")] = None,
+    tail: Annotated[
+        int | None, typer.Option(metavar="LINES", min=0, help="Number of lines to print from the end. Default: all.")
+    ] = None,
 ) -> None:
     """Print the log of a Backfill's driver."""
     from backfill.cli.cluster.logs import show_log
@@ -222,7 +238,7 @@ def render(
     *,
     output: FormatOption = Format.YAML,
 ) -> None:
-    """Print what the next attempt would be made of: a SparkApplication, and the ConfigMap that it mounts."""
+    """Print the manifests of the next attempt: the SparkApplication, and the ConfigMap that it mounts."""
     from backfill.cli.cluster.rendering import show_manifests
 
     place, name = where.find(target)
@@ -231,7 +247,7 @@ def render(
 
 @app.command()
 def version() -> None:
-    """Show the version."""
+    """Print the version."""
     typer.echo(__version__)
 
 

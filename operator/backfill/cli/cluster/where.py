@@ -1,4 +1,4 @@
-"""The options of every command on a cluster that say which one, and which namespace of it."""
+"""The options that every command on a cluster has: which cluster, and which namespace."""
 
 import inspect
 from collections.abc import Callable
@@ -15,14 +15,19 @@ if TYPE_CHECKING:
     from backfill.cli.cluster.place import Place
 
 Namespace = Annotated[
-    str | None, typer.Option("--namespace", "-n", metavar="NAME", help="The namespace; default: the file's, or the context's.")
+    str | None,
+    typer.Option("--namespace", "-n", metavar="NAME", help="Namespace. Default: that of the file, else that of the context."),
 ]
-ContextName = Annotated[str | None, typer.Option("--context", metavar="NAME", help="The kubeconfig's context to use.")]
-Kubeconfig = Annotated[Path | None, typer.Option("--kubeconfig", metavar="FILE", help="Default: KUBECONFIG, or ~/.kube/config.")]
+ContextName = Annotated[
+    str | None, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig. Default: the current one.")
+]
+Kubeconfig = Annotated[
+    Path | None, typer.Option("--kubeconfig", metavar="FILE", help="Kubeconfig file. Default: $KUBECONFIG, else ~/.kube/config.")
+]
 
 
 class Where:
-    """What the options before a command and after it say; nothing is asked of a cluster until a place is wanted."""
+    """The options given before and after a command. No request is made until :meth:`place` or :meth:`find` is called."""
 
     def __init__(self, ctx: typer.Context, given: dict[str, Any]):
         root = ctx.find_root()
@@ -33,7 +38,7 @@ class Where:
         self._kubeconfig = given.get("kubeconfig") or before.get("kubeconfig")
 
     def place(self, of_file: str | None = None) -> "Place":
-        """The cluster and the namespace; ``of_file`` is the namespace that a manifest names.
+        """The cluster and the namespace. ``of_file`` is the namespace in a manifest, if there is one.
 
         Raises:
             BackfillError: there is no such context or kubeconfig.
@@ -48,7 +53,7 @@ class Where:
         return Place(cluster, namespace or cluster.namespace, self._program, options)
 
     def find(self, target: str) -> "tuple[Place, str]":
-        """Where to look, and for what name.
+        """The cluster and namespace of a Backfill, and its name.
 
         Raises:
             BadInput: ``target`` is a file without a Backfill.
@@ -61,7 +66,7 @@ class Where:
 
 
 def at_a_place(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command the options; its first parameter becomes the :class:`Where` that they make."""
+    """Decorates a command with these options; its first parameter becomes the :class:`Where` made of them."""
     _, *own = inspect.signature(command, eval_str=True).parameters.values()
     options = [
         Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
@@ -80,7 +85,7 @@ def at_a_place(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def names_at_the_place(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Names of Backfills that complete what has been typed; none where no cluster answers."""
+    """Names of Backfills that start with ``incomplete``, for shell completion; none if the cluster does not answer."""
     try:
         found = Where(ctx, ctx.params).place().backfills()
     except (BackfillError, OSError):

@@ -86,7 +86,7 @@ def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     """Every option with its help, from which the documentation is generated as well."""
     made = argparse.ArgumentParser(
         prog="backfill-operator",
-        description="Looks after the Backfills of a cluster: plans them, runs their applications and publishes their results.",
+        description="The controller of Backfills: plans them, runs their applications and publishes their results.",
         epilog="Each option may be given as an environment variable: --job-memory as BACKFILL_OPERATOR_JOB_MEMORY.",
     )
     for option, kind, default, text in (*_BACKFILLS, *_JOBS, *_PROCESS, *_leadership(environment)):
@@ -143,21 +143,21 @@ _Option = tuple[str, Callable[[str], Any], str | None, str]
 """An option, how its text is read, its default, and its help; a default that the help names is not added to it."""
 
 _BACKFILLS: tuple[_Option, ...] = (
-    ("--namespaces", _names, "", "look after the Backfills of these namespaces only, separated by commas (default: all)"),
+    ("--namespaces", _names, "", "reconcile only Backfills of these namespaces, separated by commas (default: all)"),
     ("--default-workspace", _location, None, "URI below which Backfills without spec.workspace keep plans and checkpoints"),
     (
         "--workspaces-below",
         _location,
         None,
-        "location below which each namespace has a part of its own, LOCATION/NAMESPACE, for workspaces of Backfills that are"
-        " planned in the operator; workspaces elsewhere are refused (default: anywhere)",
+        "location below which each namespace has its own part, LOCATION/NAMESPACE. Backfills that are planned in the operator"
+        " must have their workspace in the part of their namespace (default: anywhere)",
     ),
     (
         "--plan-in-operator-for",
         _names,
         "*",
         "namespaces whose jobs may run in processes of the operator, separated by commas; * for all. Jobs of other namespaces"
-        " run in pods, and a Backfill with planning.runIn: Operator is refused there",
+        " run in pods; their Backfills are refused if they set planning.runIn: Operator",
     ),
     (
         "--local-directories",
@@ -175,12 +175,17 @@ _BACKFILLS: tuple[_Option, ...] = (
     ),
 )
 _JOBS: tuple[_Option, ...] = (
-    ("--jobs", _at_least(1, int), "2", "planning, publishing and other jobs in the operator at the same time, each in a process"),
+    (
+        "--jobs",
+        _at_least(1, int),
+        "2",
+        "maximum number of concurrent jobs in the operator (planning, publishing and others), each in a process",
+    ),
     (
         "--job-memory",
         parse_bytes,
         "1536Mi",
-        "the most memory of a job's process; the default is sized for a plan over a million files, which takes about 1 GiB",
+        "maximum memory of a job's process; the default fits a plan over a million files, which takes about 1 GiB",
     ),
     (
         "--jobs-socket",
@@ -193,26 +198,26 @@ _JOBS: tuple[_Option, ...] = (
         "--jobs-user",
         _at_least(0, int),
         None,
-        "user number of that container; connections of other users are closed (default: the operator's own)",
+        "user ID of that container; connections of other users are closed (default: the operator's own)",
     ),
     (
         "--job-pods",
         _at_least(1, int),
         "10",
-        "jobs in pods (planning.runIn: Pod) at the same time, over all namespaces; more of them wait",
+        "maximum number of concurrent jobs in pods (planning.runIn: Pod), over all namespaces; further jobs wait",
     ),
 )
 _PROCESS: tuple[_Option, ...] = (
-    ("--workers", _at_least(1, int), "8", "Backfills reconciled at the same time"),
-    ("--qps", _at_least(1.0, float), "50", "requests to the API server a second, at the most"),
-    ("--metrics-port", _at_least(0, int), "8080", "port of /metrics; may be the same as --health-port; 0 for none"),
-    ("--health-port", _at_least(0, int), "8081", "port of /healthz and /readyz; 0 for none"),
-    ("--log-level", _one_of(_LEVELS), "info", f"least severe records that are logged: {', '.join(_LEVELS)}"),
+    ("--workers", _at_least(1, int), "8", "maximum number of concurrent reconciles"),
+    ("--qps", _at_least(1.0, float), "50", "maximum number of requests to the API server per second"),
+    ("--metrics-port", _at_least(0, int), "8080", "port of /metrics, which may be that of --health-port; 0 disables it"),
+    ("--health-port", _at_least(0, int), "8081", "port of /healthz and /readyz; 0 disables it"),
+    ("--log-level", _one_of(_LEVELS), "info", f"minimum severity of log records: {', '.join(_LEVELS)}"),
     (
         "--log-format",
         _one_of(_FORMATS),
         "json",
-        "json or text, one line a record; records about a Backfill have its namespace, name, uid and attempt",
+        "json or text, one line per record; records about a Backfill have its namespace, name, uid and attempt",
     ),
     ("--kubeconfig", Path, None, "kubeconfig file (default: the pod's service account, else the user's file)"),
     ("--context", str, None, "context of the kubeconfig (default: the current one)"),
@@ -221,9 +226,9 @@ _PROCESS: tuple[_Option, ...] = (
 
 def _leadership(environment: Mapping[str, str]) -> tuple[_Option, ...]:
     namespace = "namespace of the Lease (default: the pod's)"
-    identity = "name of this replica in the Lease, different for each (default: POD_NAME, else host name and a random part)"
+    identity = "name of this replica in the Lease, unique among replicas (default: POD_NAME, else host name and a random part)"
     return (
-        ("--leader-election-id", str, "backfill-operator", "name of the Lease that makes one of several replicas the leader"),
+        ("--leader-election-id", str, "backfill-operator", "name of the Lease for leader election between replicas"),
         ("--leader-election-namespace", str, _own_namespace(environment), namespace),
         ("--identity", str, _own_identity(environment), identity),
     )
