@@ -29,7 +29,7 @@ WAITS = {
     "an image that cannot be pulled": [pending.BROKEN_LIMIT],
     "a pod on a node that starts": [pending.STARTING_LIMIT],
     "the first report": [timedelta(seconds=silence.FIRST_REPORT_LIMIT_SECONDS)],
-    "a driver that was told to stop": [stopping.STOP_LIMIT],
+    "a driver that was asked to stop": [stopping.STOP_LIMIT],
     "a driver that was killed": [attempts.END_LIMIT],
     "a catalog or store that does not answer": [work.PATIENCE, work.FIRST_RETRY, work.LONGEST_RETRY],
     "a job (": [timedelta(seconds=IN_THE_OPERATOR), timedelta(seconds=IDLE)],
