@@ -75,7 +75,7 @@ def _lake(directory: Path, patch: pytest.MonkeyPatch) -> Catalog:
     catalog = sqlite_catalog(directory)
     catalog.create_namespace("raw")
     properties = catalog_properties(directory)
-    patch.setattr("backfill.planning.metadata.pinning.open_catalog", lambda name: type(catalog)(name, **properties))
+    patch.setattr("backfill.iceberg.tables.open_catalog", lambda name: type(catalog)(name, **properties))
     return catalog
 
 
