@@ -12,7 +12,8 @@ from backfill.api.manifests.problems import field_path, problems_of, read_json
 
 
 class Application(Model):
-    """The part of a production SparkApplication that a local run uses; on a cluster the whole of it is the template."""
+    """The part of a production SparkApplication that a run on this machine uses. On a cluster, all of it is the
+    template."""
 
     name: str
     """Name of the SparkApplication."""
@@ -35,7 +36,7 @@ class Application(Model):
 
 
 class _Open(Model):
-    """A part of somebody else's resource: most of its fields do not matter here."""
+    """Part of another project's resource, most of whose fields do not matter here."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -77,10 +78,10 @@ class _SparkApplication(_Open):
 
 
 def read_application(document: Document, base: Path, namespace: str) -> Application:
-    """The application a SparkApplication describes, with its files found on this machine.
+    """The application in a SparkApplication, with its files found on this machine.
 
-    Paths are relative to ``base``, the manifest's directory; ``local:///…`` is a path in the image and taken as one of
-    this machine. Environment variables that come from elsewhere than the manifest are left to the caller's environment.
+    Paths are relative to ``base``, the manifest's directory; ``local:///…`` is a path in the image, and read as one on
+    this machine. Environment variables that the manifest takes from elsewhere must be set in the caller's environment.
 
     Raises:
         InvalidManifest: a field is wrong, or a file of the program is not on this machine. Its fields begin with
@@ -111,12 +112,12 @@ def read_application(document: Document, base: Path, namespace: str) -> Applicat
 
 
 def application_name(document: Document) -> str:
-    """The name of a resource as far as it has one."""
+    """The name of a resource; empty if it has none."""
     return str(metadata_of(document).get("name", ""))
 
 
 def metadata_of(document: Document) -> dict[str, JsonValue]:
-    """The metadata of a resource, empty where it has none that is a mapping."""
+    """The metadata of a resource; empty if it is missing or not a mapping."""
     metadata = document.get("metadata")
     return metadata if isinstance(metadata, dict) else {}
 
@@ -129,7 +130,7 @@ def _located(file: str, base: Path) -> str:
 
 
 def _absent_modules(files: tuple[str, ...], base: Path) -> list[Problem]:
-    """Modules that should be on this machine and are not; what is elsewhere may be installed here in another way."""
+    """Modules with a path on this machine that do not exist. Those with a URI may be installed here in another way."""
     paths = [_located(file, base) for file in files]
     return [
         _absent(("spec", "deps", "pyFiles", number), file, path)

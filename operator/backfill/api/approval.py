@@ -1,4 +1,4 @@
-"""Which results wait for a person before they are published, and what a person's approval changes."""
+"""Approval: which results wait for it before they are published, and what it changes."""
 
 from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType, Reason, find_condition
@@ -7,7 +7,7 @@ from backfill.api.status import OutputStatus
 
 
 def waits(output: Output, status: OutputStatus) -> bool:
-    """Whether a staged result is published only after a person has said so."""
+    """Whether a staged result is published only after approval."""
     publish = output.publish
     if publish.mode is PublishMode.NONE or status.snapshot_id is not None:
         return False
@@ -15,15 +15,16 @@ def waits(output: Output, status: OutputStatus) -> bool:
 
 
 def may_delete_unreplaced(output: Output, status: OutputStatus) -> bool:
-    """Whether publishing deletes rows for which the result has, or may have, none: what had not closed, or was dropped
-    because it is older than the clock allows, is not in it."""
+    """Whether publishing deletes rows that the result does not, or may not, replace: results that had not closed, or
+    rows dropped because the query compares them with the current time."""
     return output.publish.mode is PublishMode.REPLACE and (status.open_at_end != 0 or bool(status.by_clock))
 
 
 def approved(backfill: Backfill) -> dict[str, Publish]:
-    """What ``publish`` becomes when a person approves, for each output that it changes.
+    """The new ``publish`` of each output that an approval changes.
 
-    An approval covers an incomplete result only once the Backfill waits with it: before that nobody can know what is missing.
+    An approval covers an incomplete result only once the Backfill waits with it; what is missing is unknown before
+    that.
     """
     published = find_condition(backfill.status.conditions, ConditionType.PUBLISHED)
     told = published is not None and published.reason == Reason.WAITING_FOR_APPROVAL

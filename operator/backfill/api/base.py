@@ -1,4 +1,4 @@
-"""The one base class of all resources: frozen, camelCase outside, no unknown fields; and text that always fits."""
+"""Base class of all resources: frozen, camelCase in manifests, no unknown fields. And messages of bounded length."""
 
 from typing import Annotated
 
@@ -6,7 +6,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 MOST_MESSAGE_CHARACTERS = 8192
-"""Where a message is cut: the API server refuses what has no bound, and a stack trace has none."""
+"""Length at which a message is cut: the API server refuses strings without a bound, and stack traces have none."""
 
 
 def shortened(text: object) -> object:
@@ -17,7 +17,7 @@ def shortened(text: object) -> object:
 
 
 Message = Annotated[str, BeforeValidator(shortened), Field(max_length=4 * MOST_MESSAGE_CHARACTERS)]
-"""What is told to people; one that is too long is cut, not refused. The bound leaves room for one message within another."""
+"""Text for people. A longer one is cut, not refused; the bound leaves room for a message within another."""
 
 
 class Model(BaseModel):
@@ -33,5 +33,5 @@ class Model(BaseModel):
     )
 
     def to_manifest(self) -> dict[str, object]:
-        """This part as it would stand in a manifest: JSON types, camelCase, nothing that is unset."""
+        """This part in the form of a manifest: JSON types, camelCase, without unset fields."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)

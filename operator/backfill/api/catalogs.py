@@ -1,8 +1,8 @@
-"""Connection properties of catalogs on their way to PyIceberg.
+"""Connection properties of catalogs, on their way to PyIceberg.
 
-On a cluster they stand in Secrets: the operator reads them for its own jobs, pods have them mounted as files. The program in
-a driver finds them in its environment, as PyIceberg does: in its variables a dot is ``__`` and a hyphen ``_``, and case is
-lost; so a property or a catalog whose name has an underscore cannot be given to it this way.
+On a cluster they are in Secrets: the operator reads these for its own jobs, and pods mount them as files. The program
+in a driver finds them in its environment, in PyIceberg's form: a dot is ``__``, a hyphen ``_``, and case is lost. So
+this does not work for a property or a catalog with an underscore in its name.
 """
 
 from collections.abc import Mapping
@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Final
 
 CATALOGS_VARIABLE: Final = "BACKFILL_CATALOGS"
-"""The environment variable that names the directory of :func:`mounted_catalogs`."""
+"""The environment variable with the directory of :func:`mounted_catalogs`."""
 CATALOGS_DIRECTORY: Final = "/etc/backfill/catalogs"
-"""Where pods have it: a directory for each catalog, in it a file for each property."""
+"""That directory in pods: it has a directory for each catalog, with a file for each property."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,25 +21,25 @@ class GivenCatalog:
     """A catalog that a job in the operator may open."""
 
     properties: Mapping[str, str] = field(repr=False)
-    """PyIceberg's. They hold credentials."""
+    """PyIceberg's properties. They contain credentials."""
     own: bool = False
     """Whether they are the operator's own, and not those of a Secret that a Backfill names."""
 
 
 def catalog_variables(catalog: str, properties: Mapping[str, str]) -> dict[str, str]:
-    """The environment variables that give PyIceberg a catalog's properties."""
+    """The environment variables that pass a catalog's properties to PyIceberg."""
     return {f"PYICEBERG_CATALOG__{_part(catalog)}__{_part(name)}": value for name, value in properties.items()}
 
 
 def mounted_catalogs(directory: Path) -> dict[str, GivenCatalog]:
-    """All catalogs that are mounted, by name; none where nothing is."""
+    """All mounted catalogs by name; empty if there are none."""
     return {catalog.name: GivenCatalog(mounted_properties(directory, catalog.name), own=True) for catalog in _visible(directory)}
 
 
 def mounted_properties(directory: Path, catalog: str) -> dict[str, str]:
-    """The properties of one catalog that is mounted; none where it is not.
+    """The properties of a mounted catalog; empty if it is not mounted.
 
-    The line break that ends a file is not a part of the property.
+    The line break at the end of a file is not part of the property.
     """
     return {file.name: file.read_text().removesuffix("\n") for file in _visible(directory / catalog)}
 
@@ -49,5 +49,5 @@ def _part(name: str) -> str:
 
 
 def _visible(directory: Path) -> list[Path]:
-    """Without what the kubelet keeps beside the files to replace them all at once."""
+    """Files and directories, without those that the kubelet uses to replace them all at once."""
     return sorted(path for path in directory.iterdir() if not path.name.startswith(".")) if directory.is_dir() else []

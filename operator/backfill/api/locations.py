@@ -1,26 +1,26 @@
-"""Which locations of a workspace are taken: those that every library reads in the same way.
+"""Which workspace locations are accepted: those that every library reads in the same way.
 
-A URI is read by the controller, by PyArrow, by Hadoop and by the object store itself. What one of them drops or decodes (a
-query, a fragment, an escape, ``..``, a look-alike of a separator) would make them mean different places, and the place
-that is removed in the end another team's.
+A URI is read by the controller, by PyArrow, by Hadoop and by the object store. Anything that one of them drops or
+decodes (a query, a fragment, an escape, ``..``, a look-alike of a separator) could make them read different locations,
+and the one that is removed in the end could be another team's.
 """
 
 import re
 from typing import Final
 
 _SEGMENT: Final = r"\.*[A-Za-z0-9_=+@,~-][A-Za-z0-9_=+@,~.-]*"
-"""One name in a path. One that consists of dots only is none."""
+"""A name in a path. It does not consist of dots only."""
 _BUCKET: Final = r"[A-Za-z0-9][A-Za-z0-9._-]*(:[0-9]{1,5})?"
 _CONTAINER: Final = r"[A-Za-z0-9$][A-Za-z0-9-]*@"
-"""Azure's stores have it where other URIs have user and password."""
+"""Azure's container, in the place of user and password in other URIs."""
 _STORE: Final = rf"((s3[an]?|oss|gcs|gs|hdfs|viewfs)://|(abfss?|wasbs?)://({_CONTAINER})?){_BUCKET}(/{_SEGMENT})*"
 LOCATION_PATTERN: Final = rf"^({_STORE}|(file://)?(/{_SEGMENT})+|(\./)?{_SEGMENT}(/{_SEGMENT})*)/?$"
-"""A location that a Backfill or an operator may name."""
+"""Locations that a Backfill or an operator may use."""
 LOCATION_FORM: Final = (
     "write s3://bucket/path (or gs, abfss, hdfs …) or a path, of ASCII letters, digits and _ = + @ , ~ . -, "
     "without .., spaces, ? # or %"
 )
-"""The same for people."""
+"""The pattern in words."""
 _STORES: Final = re.compile(f"{_STORE}/?")
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _ALIASES: Final = {"s3a://": "s3://", "s3n://": "s3://", "file:///": "/"}
@@ -32,7 +32,8 @@ def is_local(location: str) -> bool:
 
 
 def is_plain(location: str) -> bool:
-    """Whether everything in a location means itself. On a disk any name may stand, so only what leads elsewhere is refused."""
+    """Whether a location has no special meaning anywhere. On a disk any name is allowed that does not lead
+    elsewhere."""
     if not is_local(location):
         return _STORES.fullmatch(location) is not None
     if location.startswith("file://") and not location.startswith("file:///"):
@@ -41,12 +42,12 @@ def is_plain(location: str) -> bool:
 
 
 def is_below(location: str, prefix: str) -> bool:
-    """Whether one location is in the directory that the other one names."""
+    """Whether one location is within the directory of the other."""
     return f"{_plain(location)}/".startswith(f"{_plain(prefix)}/")
 
 
 def _plain(location: str) -> str:
-    """Different spellings of one scheme are one place."""
+    """A location with the same spelling for all spellings of a scheme."""
     for alias, plain in _ALIASES.items():
         if location.startswith(alias):
             location = plain + location[len(alias) :]

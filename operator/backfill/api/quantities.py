@@ -1,7 +1,7 @@
-"""Durations, times and byte sizes: parsed strictly, printed the way they are written.
+"""Durations, times and byte sizes: parsed strictly, and formatted as they are written.
 
-Inside the project a moment is an ``int`` of microseconds since 1970-01-01 UTC and a length of time an ``int`` of
-microseconds, named ``*_us``. These types stand only at the edge, in resources.
+Within the project a time is an ``int`` of microseconds since 1970-01-01 UTC and a length of time an ``int`` of
+microseconds, named ``*_us``. The types here are only used in resources.
 """
 
 import re
@@ -30,7 +30,7 @@ def parse_duration(value: object) -> timedelta:
     """A duration such as ``15m``, ``2h`` or ``1d12h``: units from large to small, no sign, no fractions.
 
     Raises:
-        ValueError: it is written in another way, or longer than ten years.
+        ValueError: it has another form, or is longer than ten years.
     """
     if isinstance(value, timedelta):
         return value
@@ -48,7 +48,7 @@ def parse_duration(value: object) -> timedelta:
 
 
 def format_duration(value: timedelta) -> str:
-    """The shortest way to write a duration: ``1h30m``, ``0s``."""
+    """The shortest form of a duration: ``1h30m``, ``0s``."""
     parts = []
     for name, unit in _DURATION_UNITS:
         count, value = divmod(value, unit)
@@ -58,10 +58,10 @@ def format_duration(value: timedelta) -> str:
 
 
 def parse_time(value: object) -> datetime:
-    """A moment in RFC 3339 with its offset from UTC, to the microsecond.
+    """A time in RFC 3339 with its offset from UTC, to the microsecond.
 
     Raises:
-        ValueError: it is written in another way, lacks its offset, or is no date of the calendar.
+        ValueError: it has another form, lacks its offset, or does not exist in the calendar.
     """
     if isinstance(value, datetime) and value.tzinfo is not None:
         return value.astimezone(UTC)
@@ -74,7 +74,7 @@ def parse_time(value: object) -> datetime:
 
 
 def format_time(value: datetime) -> str:
-    """RFC 3339 in UTC, with a fraction only where there is one."""
+    """A time in RFC 3339 and UTC, with a fraction only if it is not zero."""
     return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
@@ -82,7 +82,7 @@ def parse_bytes(value: object) -> int:
     """A size such as ``256Mi`` or ``1G``, in bytes.
 
     Raises:
-        ValueError: it is written in another way, or is zero.
+        ValueError: it has another form, or is zero.
     """
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
         return value
@@ -93,12 +93,12 @@ def parse_bytes(value: object) -> int:
 
 
 def to_us(value: datetime | timedelta) -> int:
-    """Microseconds since the epoch of a moment, or of a length of time. Exact."""
+    """A time in microseconds since the epoch, or a length of time in microseconds. Exact."""
     return ((value - _EPOCH) if isinstance(value, datetime) else value) // _MICROSECOND
 
 
 def from_us(value: int) -> datetime:
-    """The moment of microseconds since the epoch, in UTC."""
+    """The time of microseconds since the epoch, in UTC."""
     return _EPOCH + value * _MICROSECOND
 
 
@@ -106,7 +106,7 @@ DURATION_IN_MILLISECONDS = (
     "self.findAll('[0-9]+[a-z]+').map(part, int(part.find('[0-9]+')) * (part.endsWith('d') ? 86400000"
     " : part.endsWith('h') ? 3600000 : part.endsWith('ms') ? 1 : part.endsWith('m') ? 60000 : 1000)).sum()"
 )
-"""A duration's length in Kubernetes' expression language."""
+"""CEL: the length of a duration in milliseconds."""
 
 Duration = Annotated[
     timedelta,
@@ -144,7 +144,7 @@ Time = Annotated[
         }
     ),
 ]
-"""A moment as users write it."""
+"""A time as users write it."""
 
 ByteSize = Annotated[
     int,

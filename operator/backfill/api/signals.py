@@ -1,4 +1,4 @@
-"""Being asked to end: Ctrl-C, or what a supervisor or the kubelet sends."""
+"""Signals that ask a process to end: Ctrl-C, or SIGTERM from a supervisor or the kubelet."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ from types import FrameType
 
 @contextmanager
 def asked_to_end(react: Callable[[], None]) -> Iterator[None]:
-    """Has a function called for each SIGINT and SIGTERM while the block runs, in the main thread."""
+    """Calls a function for each SIGINT and SIGTERM while the block runs, in the main thread."""
 
     def handle(_number: int, _frame: FrameType | None) -> None:
         react()

@@ -41,7 +41,8 @@ class OutputStatus(Model):
     table: TableName
     """Table of the output."""
     branch: Annotated[str, Field(max_length=255)] | None = None
-    """Iceberg branch that holds the result. Unset before the first attempt, and after the branch was removed."""
+    """Iceberg branch that holds the result. Set when all steps are committed, and unset after the branch was
+    removed."""
     rows: int = 0
     """Number of staged rows that belong to the window."""
     rows_outside_window: int = 0

@@ -1,7 +1,7 @@
 """What a controller works with, apart from Spark: the same reconcile runs on files of this machine and on a cluster.
 
-Everything here may be asked at every reconcile and answers from memory or a cache. What is written may be lost with the
-controller between any two calls; whoever takes over reads what was written and goes on.
+Every method may be called in every reconcile, and answers from memory or a cache. The controller may be killed between
+any two calls; its successor reads what was written and continues.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ if TYPE_CHECKING:  # commands need no more of this than the error, and are to st
 
 
 class Store(Protocol):
-    """Where one Backfill is kept."""
+    """Storage of one Backfill."""
 
     def load(self) -> Backfill | None:
-        """The resource, never older than what was written here last; None when it is gone."""
+        """The resource, never older than the last write here; None if it no longer exists."""
 
     def workspace(self, spec: BackfillSpec) -> Workspace:
-        """Where its plan and checkpoints are kept."""
+        """Location of the Backfill's plan and checkpoints."""
 
     def writers_of(self, tables: Set[str]) -> Iterator[Backfill]:
-        """Other Backfills that are known here and have an output in one of the tables, as far as they can be read."""
+        """Other known Backfills that have an output in one of the tables, as far as they can be read."""
 
     def write_status(self, status: BackfillStatus) -> None:
         """Replaces the status.
@@ -40,52 +40,53 @@ class Store(Protocol):
         """
 
     def delete(self) -> None:
-        """Lets go of the resource: nothing that it made is left."""
+        """Removes the resource, or the finalizer that keeps it. Called when nothing that the Backfill made is left."""
 
 
 class Channel(Protocol):
-    """The controller's end of one SplitAssignment."""
+    """The controller's end of a SplitAssignment."""
 
     def assignment(self) -> SplitAssignmentSpec | None:
-        """What was written last, by this controller or one before it."""
+        """The last assignment that this or an earlier controller wrote."""
 
     def report(self, *, newest: bool = False) -> SplitAssignmentStatus | None:
-        """What some driver reported last. ``newest``: nothing that was reported before this call may be missed."""
+        """The last report of a driver. ``newest``: include every report made before this call, not just what a cache
+        has."""
 
     def write(self, assignment: SplitAssignmentSpec) -> None:
         """Replaces the assignment.
 
         Raises:
-            ConflictError: somebody else has written it meanwhile.
+            ConflictError: it has changed since it was read.
         """
 
 
 class JobRunner(Protocol):
-    """Does the jobs of one Backfill, one at a time."""
+    """Runs the jobs of one Backfill, one at a time."""
 
     @property
     def state(self) -> JobState | None:
-        """The job under way or done last."""
+        """The job in progress, or the last one."""
 
     def start(self, job: Job) -> None:
-        """Begins a job and abandons one that is under way. It may have to wait for its turn."""
+        """Starts a job, and abandons the one in progress. It may have to wait for a free place."""
 
     def cancel(self) -> None:
-        """Abandons the job under way and forgets the last one."""
+        """Abandons the job in progress, and forgets the last one."""
 
     def close(self) -> None:
-        """Ends for good."""
+        """Abandons the job in progress. No other one is started."""
 
 
 class Plans(Protocol):
-    """Where the headers of plans are found."""
+    """Storage of plan headers."""
 
     def header(self, backfill: Backfill) -> PlanHeader | None:
-        """The header of the plan that the status names; None where it names none.
+        """The header of the plan that the status names; None if it names none.
 
         Raises:
-            PlanCorrupt: it is lost here. It may be found in the workspace.
+            PlanCorrupt: the header is lost here. It may still be in the workspace.
         """
 
     def keep(self, backfill: Backfill, header: PlanHeader) -> None:
-        """Sees to it that the header of a plan is found from now on. Of a new plan it comes before any status that names it."""
+        """Stores the header of a plan. For a new plan this comes before any status that names it."""

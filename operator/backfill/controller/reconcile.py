@@ -1,4 +1,4 @@
-"""One reconcile of the controller: observe, decide, record, act. A controller may be killed between any two lines of it."""
+"""One reconcile of the controller: observe, decide, record, act. It may be killed between any two lines."""
 
 import logging
 import time
@@ -37,14 +37,14 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """What a reconcile saw and decided."""
+    """What a reconcile observed and decided."""
 
     observed: Observed
     decision: Decision
 
 
 class Reconciler:
-    """Moves one Backfill on. Keeps nothing that it could not find out again, except when it last heard of the driver."""
+    """Reconciles one Backfill. Its only state that cannot be read again is when the driver last reported."""
 
     def __init__(
         self,
@@ -59,18 +59,18 @@ class Reconciler:
         monotonic: Callable[[], float] = time.monotonic,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ):
-        """What it works with.
+        """Keeps what reconciles work with.
 
         Args:
-            store: the resource.
-            plans: the headers of plans.
+            store: storage of the resource.
+            plans: storage of plan headers.
             backend: runs drivers.
-            channel: talks to them.
-            jobs: does what takes longer than a reconcile.
-            progress_every_seconds: the least time between two writes of a status in which only progress is new.
-            policy: how decisions are made here.
-            monotonic: a clock that never goes back.
-            clock: the clock by which the resource's times are set.
+            channel: communicates with drivers.
+            jobs: runs work that takes longer than a reconcile.
+            progress_every_seconds: minimum time between two status writes in which only progress changes.
+            policy: how a watched run differs from one on a cluster.
+            monotonic: a monotonic clock, in seconds.
+            clock: the clock for times in the resource.
         """
         self._store = store
         self._plans = plans
@@ -90,14 +90,14 @@ class Reconciler:
 
     @property
     def withheld_seconds(self) -> float | None:
-        """After how long another reconcile may record the progress that the last one kept back; None where it kept none."""
+        """Seconds until progress that the last reconcile did not write may be written; None if there is none."""
         return None if self._withheld is None else max(self._recorded_at + self._progress_every_seconds - self._monotonic(), 0.0)
 
     def reconcile(self) -> Reconciled | None:
-        """Observes, decides, records and acts. None when the resource is gone.
+        """Observes, decides, records and acts. None if the resource no longer exists.
 
         Raises:
-            ConflictError: what was decided on has changed meanwhile; reconcile again.
+            ConflictError: something changed since it was observed; reconcile again.
         """
         backfill = self._store.load()
         if backfill is None:
@@ -111,12 +111,12 @@ class Reconciler:
         return Reconciled(observed, decision)
 
     def _with_withheld(self, backfill: Backfill) -> Backfill:
-        """With the progress that the last reconcile kept back, unless somebody else has recorded another status since."""
+        """The Backfill with progress that was not written yet, unless another status has been recorded since."""
         recorded, status = self._withheld or (None, None)
         return backfill.model_copy(update={"status": status}) if recorded == backfill.status else backfill
 
     def _observe(self, backfill: Backfill) -> Observed:
-        """What is not needed is not asked for: a deletion must not wait for what is gone, nor a restart for what is over."""
+        """Observes only what is needed: a deletion must not wait for what is gone, nor a restart for what is over."""
         now = self._clock()
         at_work = backfill.metadata.deletion_timestamp is None and not finished(backfill)
         header, plan_error = self._plan(backfill) if at_work else (None, "")
@@ -154,15 +154,14 @@ class Reconciler:
         )
 
     def _rivals(self, backfill: Backfill, job: JobState | None) -> tuple[str, ...]:
-        """All Backfills are gone through, so only once there is a plan to record."""
+        """Looks for rivals only once there is a plan to record, because that goes through all Backfills."""
         if job is None or not isinstance(job.result, PlanResult):
             return ()
         return rivals(backfill, self._store.writers_of(published_tables(backfill)), one_owner=self._policy.one_process)
 
     def _place(self, backfill: Backfill) -> tuple[str, tuple[Problem, ...]]:
-        """Where the Backfill's plan and checkpoints are kept, or why there is no such place. Until there is a plan, the spec
-        may still be corrected.
-        """
+        """Location of the Backfill's plan and checkpoints, or why there is none. Before there is a plan, the spec may
+        still be corrected."""
         if backfill.status.workspace and backfill.status.plan_id is not None:
             return backfill.status.workspace, ()
         try:
@@ -192,7 +191,7 @@ class Reconciler:
         return replace(state, log_tail=self._backend.log_tail(attempt)) if state.phase == "Exited" else state
 
     def _record_if_it_matters(self, recorded: BackfillStatus, decision: Decision) -> None:
-        """A resource that is let go of must not hang on its status: who may not write that may still let go."""
+        """Records the status. A failure to do so does not prevent the deletion of the resource."""
         try:
             self._record(recorded, decision)
         except BackfillError as error:
@@ -201,7 +200,7 @@ class Reconciler:
             _LOG.warning("let go of without its last status, which could not be written: %s", error)
 
     def _record(self, recorded: BackfillStatus, decision: Decision) -> None:
-        """Progress alone is written now and then; everything else at once, before it is acted on."""
+        """Writes progress at intervals, and everything else at once, before it is acted on."""
         status, now = decision.status, self._monotonic()
         self._withheld = None  # what cannot be recorded is not so
         if status == recorded:
@@ -238,7 +237,7 @@ class Reconciler:
 
 
 def _is_to_start(backfill: Backfill, now: datetime) -> bool:
-    """Whether it is to be planned, or the next attempt is due."""
+    """Whether the Backfill must be planned, or its next attempt is due."""
     status = backfill.status
     if status.plan_id is None:
         return True

@@ -1,1 +1,1 @@
-"""What may be read next, with how many executors, and when it will be done: pure functions, no I/O, no clock."""
+"""How far may be read, with how many executors, and when the run will be done. Pure functions without I/O or clock."""

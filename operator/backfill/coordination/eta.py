@@ -1,4 +1,4 @@
-"""When the run will be done."""
+"""Estimated time of completion."""
 
 from backfill.coordination.rate import Rate
 
@@ -7,9 +7,9 @@ _FAR_SECONDS = 10 * 366 * 24 * 3600
 
 
 def eta(now_us: int, rows_left: int, rate: Rate) -> int | None:
-    """The moment at which nothing is left if rows go on being read at this rate, in microseconds UTC.
+    """When no rows are left if the rate stays the same, in microseconds UTC.
 
-    None where that cannot be told: nothing was measured yet, or at this rate it would take more than ten years.
+    None if unknown: nothing has been measured yet, or it would take more than ten years.
     """
     if rows_left <= 0:
         return now_us

@@ -1,8 +1,8 @@
-"""How many executors should be at work.
+"""The desired number of executors.
 
 After DS2 (Kalavri et al., "Three steps is all you need: fast, accurate, automatic scaling decisions for distributed
-streaming dataflows", OSDI 2018): what decides is the true processing rate of one executor, measured over the time it
-was at work and not over the time it waited, so that a run held back by alignment is not taken for a slow one.
+streaming dataflows", OSDI 2018): it follows from the true processing rate of one executor, measured over the time that
+it works and not over the time that it waits, so that a run held back by alignment does not look slow.
 """
 
 import math
@@ -13,46 +13,46 @@ from backfill.api.quantities import format_duration
 from backfill.api.spec import Scaling
 
 _UTILISATION = 0.9
-"""The share of its time an executor is counted on to work; the rest is for steps that do not fill all of them."""
+"""Share of its time that an executor is expected to work. Steps that do not fill all executors take the rest."""
 _RAISE_FROM = 1.1
 _LOWER_FROM = 0.75
 _SETTLE_SECONDS = 60.0
-"""A rate measured sooner after a change still speaks of the executors before it."""
+"""A rate measured sooner after a change still reflects the previous number of executors."""
 _LONGEST = timedelta(days=3660)
-"""Nobody plans for a longer delay, and a rate near zero gives any."""
+"""Limit of an estimated delay; a rate near zero would give any."""
 _LAST_STEPS = 3
-"""Giving back executors with so few steps left saves nothing and risks the end of the run."""
+"""With so few steps left, removing executors saves nothing and may delay the end of the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is known of the run when the target is decided."""
+    """State of the run when the number of executors is decided."""
 
     rows_left: int
     """Rows still to be read, as planned, by all queries."""
     steps_left: int
-    """Steps that the slowest query has still to commit."""
+    """Steps that the slowest query has yet to commit."""
     rows_per_executor_second: float | None
-    """Rows one executor reads in a second in which it is at work; None while not measured."""
+    """Rows that one executor reads per second of work; None before the first measurement."""
     elapsed_seconds: float
     """Time since the run began."""
     seconds_since_change: float
-    """Time since the target last changed, or since the run began."""
+    """Time since the desired number last changed, or since the run began."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutorTarget:
-    """How many executors there should be, and why, in one sentence."""
+    """The desired number of executors, and the reason in one sentence."""
 
     count: int
     reason: str
 
 
 def executor_target(scaling: Scaling, load: Load, current: int | None) -> ExecutorTarget:
-    """The number of executors between the bounds that finishes in time; ``current`` is the last target, None at first.
+    """The number of executors, within the bounds, that finishes in time; ``current`` is the last one, None at first.
 
-    Without ``completeWithin`` it is the most allowed: the same work costs the same, sooner. Small differences, a change
-    just made and the last steps leave it as it is; the bounds always hold.
+    Without ``completeWithin`` it is the maximum: the same work costs the same, and is done sooner. It does not change
+    for small differences, just after a change, or for the last steps, unless it is out of bounds.
     """
     wanted = _wanted(scaling, load)
     if current is None or not scaling.min_executors <= current <= scaling.max_executors or wanted.count == current:
@@ -90,7 +90,7 @@ def _in_time(rows_left: int, rate: float, seconds_left: float, low: int, high: i
 
 
 def _obstacle(wanted: int, current: int, load: Load) -> str | None:
-    """Why the target is not moved from ``current`` to ``wanted``."""
+    """Why the number stays at ``current`` instead of ``wanted``; None if it changes."""
     if load.seconds_since_change < _SETTLE_SECONDS:
         return f"changed {load.seconds_since_change:.0f} s ago"
     if _LOWER_FROM * current < wanted < _RAISE_FROM * current:

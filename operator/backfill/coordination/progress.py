@@ -1,4 +1,4 @@
-"""What a driver's report says about the plan: committed steps, and how much work is done and left."""
+"""From a driver's report: committed steps, and how much work is done and left."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from backfill.protocol.split_assignment import SplitAssignmentStatus
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Rows as planned, counted once for every query that reads them; steps of the query that is furthest behind."""
+    """Rows as planned, counted once for every query that reads them, and steps of the slowest query."""
 
     rows_done: int
     rows_left: int
@@ -16,10 +16,10 @@ class Work:
 
 
 def committed_steps(timeline: Timeline, status: SplitAssignmentStatus | None) -> dict[str, int]:
-    """For each source the steps that all queries reading it have committed; ``steps + 1`` after the flush.
+    """For each source, the number of steps that all queries reading it have committed; ``steps + 1`` after the flush.
 
-    A source that no query reports has committed nothing. The same holds for all of them while the driver is starting:
-    a query it has not started yet may read any of them and be far behind.
+    A source that no query reports has no committed steps. Nor has any source while the driver is starting: a query that
+    it has not started yet may read it and be far behind.
     """
     reported: dict[str, int] = {}
     if status is not None and status.phase != "Starting":
@@ -30,9 +30,9 @@ def committed_steps(timeline: Timeline, status: SplitAssignmentStatus | None) ->
 
 
 def work(timeline: Timeline, status: SplitAssignmentStatus | None) -> Work:
-    """How much is done and left. Before any query is reported, each source is taken to be read once.
+    """How much is done and left. Before any query is reported, each source counts once.
 
-    A driver that is starting repeats what is known from before it, which is good enough for an estimate.
+    A driver that is starting reports what was known before it, which is good enough for an estimate.
     """
     step_rows = {source.name: source.step_rows for source in timeline.sources}
     reads = [source for query in (status.queries if status else ()) for source in query.sources if source.name in step_rows]

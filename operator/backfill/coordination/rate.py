@@ -1,4 +1,4 @@
-"""How fast work is done of late, from numbers that come in irregular lumps."""
+"""Recent rate of work, from irregular measurements."""
 
 import math
 from dataclasses import dataclass
@@ -8,17 +8,17 @@ _MEMORY_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Work per second, where what lies a minute back counts a third.
+    """Exponentially weighted rate per second; work of a minute ago counts a third.
 
-    Work and time are faded alike and divided only when asked for, so that the first measurement counts fully and a step
-    that commits at once what took ten seconds is not taken for a burst.
+    Work and time decay alike and are divided only when the rate is read. So the first measurement counts fully, and a
+    step that commits at once what took ten seconds is not mistaken for a burst.
     """
 
     work: float = 0.0
     seconds: float = 0.0
 
     def after(self, work: float, seconds: float) -> "Rate":
-        """The rate with ``work`` more done in ``seconds`` more. Without time passed, or with work undone, nothing changes."""
+        """The rate after ``work`` more in ``seconds`` more. Unchanged if no time has passed or ``work`` is negative."""
         if seconds <= 0 or work < 0:
             return self
         fading = math.exp(-seconds / _MEMORY_SECONDS)
@@ -26,5 +26,5 @@ class Rate:
 
     @property
     def per_second(self) -> float | None:
-        """Work per second; None while none was done."""
+        """Work per second; None before any work."""
         return self.work / self.seconds if self.work > 0 else None

@@ -6,11 +6,11 @@ from backfill.coordination.timeline import Timeline
 
 
 def release(timeline: Timeline, watermark_us: int, previous: int) -> int:
-    """How many steps may be read at this global watermark; ``previous`` is what was released before.
+    """Number of steps that may be read at this global watermark; ``previous`` is the number released before.
 
     A step may be read once its end is at most ``max_misalignment_us`` after the watermark. The first uncommitted step
-    may always be read, however long it is: all others wait for it. What was released stays released, since it may have
-    been read already; an older watermark, from a report that came late, changes nothing.
+    may always be read, whatever its length, since all others wait for it. Released steps stay released, because they
+    may have been read already; so an older watermark, from a report that arrives late, changes nothing.
     """
     if not timeline.aligned:
         return timeline.steps

@@ -1,45 +1,45 @@
-"""What coordination needs to know of a plan: when its steps lie, and how much each source has in them."""
+"""The part of a plan that coordination uses: the steps, and how many rows each source has in them."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class SourceTimeline:
-    """One source along the plan's steps."""
+    """Rows of one source in each step."""
 
     name: str
-    """The source."""
+    """Name of the source."""
     step_rows: tuple[int, ...]
-    """Rows of each step, as planned; zero where the source has nothing."""
+    """Number of rows of each step, as planned; zero if the source has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The steps of one plan. All times are microseconds since the epoch, UTC."""
+    """The steps of a plan. Times are microseconds since the epoch, UTC."""
 
     starts_us: tuple[int, ...]
-    """Start of each step, strictly increasing: no row of the step, of whatever source, is older."""
+    """Start of each step, strictly increasing. No row of the step, of any source, is older."""
     ends_us: tuple[int, ...]
     """End of each step (exclusive), not after the next start."""
     read_end_us: int
-    """The end of what is read (exclusive): not before the last step's end."""
+    """End of what is read (exclusive), not before the last step's end."""
     sources: tuple[SourceTimeline, ...]
-    """Every source of the plan, also one without any rows."""
+    """Every source of the plan, including those without rows."""
     max_misalignment_us: int
-    """How far a step may end after the global watermark when it is read."""
+    """How far after the global watermark a step may end when it is read."""
     aligned: bool = True
-    """False for the ``Unordered`` policy: every step may be read at once."""
+    """Whether steps wait for the watermark. False for policy ``Unordered``: every step may be read at once."""
 
     @property
     def steps(self) -> int:
-        """Number of steps that read rows; offset ``steps + 1`` is the flush."""
+        """Number of steps that read rows. Offset ``steps + 1`` is the flush."""
         return len(self.starts_us)
 
     @property
     def rows(self) -> int:
-        """Rows of all sources, as planned."""
+        """Number of rows of all sources, as planned."""
         return sum(sum(source.step_rows) for source in self.sources)
 
     def position_us(self, step: int) -> int:
-        """The start of a step, or the end of what is read where ``step`` is past the last one."""
+        """Start of a step; after the last step, the end of what is read."""
         return self.starts_us[step] if step < self.steps else self.read_end_us

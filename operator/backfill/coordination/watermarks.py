@@ -1,15 +1,13 @@
-"""How far each source is read and committed, and how far all of them are.
+"""Source watermarks and the global watermark.
 
-The watermark of a source is the start of the first step that not all queries reading it have committed. It is right
-with steps in which the source has no rows, because steps are common to all sources: no row that is still to be read is
-older than the start of the step it is in, so the watermark is never ahead of an uncommitted row. It may be behind the
-source's next row by the steps that are empty for it. That costs little (an empty step is committed as soon as it is
-released, and the first uncommitted step always is) and keeps the number one that the driver, which does not know which
-steps are empty, measures as well.
+The watermark of a source is the start of the first step that not all queries reading it have committed. Steps are
+common to all sources, so this holds for steps in which the source has no rows, too: no unread row is older than the
+start of its step, and the watermark is never ahead of an uncommitted row. It may be behind the source's next row by the
+steps that are empty for it. That costs little, since an empty step is committed as soon as it is released, and the
+driver, which does not know which steps are empty, measures the same number.
 
-Being finished is not being idle: nothing is left out of the least value for having been silent. A source is past all
-steps when its last step is committed by all queries reading it; its watermark is then the end of what is read, and the
-least value is decided by the others.
+No source is left out of the minimum for being idle. A source is finished when all queries reading it have committed its
+last step; its watermark is then the end of what is read, and the others decide the minimum.
 """
 
 from collections.abc import Mapping
@@ -22,18 +20,18 @@ from backfill.protocol.split_assignment import SplitAssignmentStatus
 
 @dataclass(frozen=True, slots=True)
 class Watermarks:
-    """Everything older is read and committed; rows exactly at a watermark may still come. Microseconds, UTC."""
+    """Everything older has been read and committed; rows exactly at a watermark may follow. Microseconds, UTC."""
 
     sources: Mapping[str, int]
-    """Each source's watermark."""
+    """Watermark of each source."""
     global_us: int
-    """The least of them."""
+    """The earliest of them."""
 
 
 def watermarks(timeline: Timeline, status: SplitAssignmentStatus | None) -> Watermarks:
-    """The watermarks that follow from a driver's report; None stands for no report yet.
+    """Watermarks by a driver's report; None for no report yet.
 
-    A report that is late or out of order gives watermarks that are too early, never too late.
+    From a report that is late or out of order they are too early, never too late.
     """
     sources = {name: timeline.position_us(step) for name, step in committed_steps(timeline, status).items()}
     return Watermarks(sources, min(sources.values()))

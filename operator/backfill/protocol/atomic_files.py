@@ -1,4 +1,4 @@
-"""Replacing a local file at once, for files that another process may be reading or that must survive a crash."""
+"""Atomic replacement of local files that another process may be reading or that must survive a crash."""
 
 import os
 import uuid
@@ -6,9 +6,9 @@ from pathlib import Path
 
 
 def replace_file(path: Path, content: bytes, *, durable: bool = True) -> None:
-    """Writes a file so that readers see the old content or the new one, never part of it.
+    """Writes a file so that readers see either the old or the new content, never part of it.
 
-    ``durable`` also waits for the disk, so that the new content outlives a crash of the machine.
+    ``durable`` also waits for the disk, so that the new content survives a crash of the machine.
     """
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:

@@ -1,9 +1,9 @@
-"""What the branch of an output table is called that holds a result until it is published."""
+"""Names of the branches of output tables that hold results until they are published."""
 
 _UNNAMED = "default"
-"""The namespace of a Backfill that names none."""
+"""Namespace of a Backfill that names none."""
 
 
 def result_branch(namespace: str, backfill: str) -> str:
-    """The branch of a Backfill: no other one of the cluster or of the state directory has the same."""
+    """The branch of a Backfill, unique in the cluster or the state directory."""
     return f"backfill/{backfill}" if namespace == _UNNAMED else f"backfill/{namespace}/{backfill}"

@@ -1,4 +1,4 @@
-"""What a driver is told when it starts: everything but credentials, which come from the environment as PyIceberg reads it."""
+"""Settings of a driver: all but credentials, which come from the environment in PyIceberg's form."""
 
 from pydantic import Field
 
@@ -9,45 +9,45 @@ SETTINGS_VARIABLE = "BACKFILL_SETTINGS"
 """The environment variable that holds the settings as JSON."""
 
 CLUSTER_CHANNEL = "kubernetes:"
-"""What a channel in a cluster begins with; the name of the SplitAssignment follows."""
+"""Prefix of a channel on a cluster. The name of the SplitAssignment follows."""
 
 
 class DriverSettings(Model):
-    """One attempt's settings. A backend writes them, the runtime reads them."""
+    """Settings of one attempt. The backend writes them, the runtime reads them."""
 
     backfill: str
-    """The Backfill's name."""
+    """Name of the Backfill."""
     namespace: str
-    """Its namespace."""
+    """Namespace of the Backfill."""
     uid: str
-    """Its uid."""
+    """UID of the Backfill."""
     attempt: int
-    """This attempt. Messages of other attempts are not for this driver."""
+    """Number of the attempt. The driver ignores messages for other attempts."""
     plan_id: str
-    """The plan."""
+    """ID of the plan."""
     plan: str
-    """The URI of the plan's directory."""
+    """URI of the plan's directory."""
     checkpoints: str
-    """The URI below which each query keeps its checkpoint, the same for all attempts."""
+    """URI below which each query keeps its checkpoint, the same for all attempts."""
     workspace_catalog: str = ""
-    """The catalog whose connection properties open both where they are in an object store."""
+    """Catalog whose connection properties open ``plan`` and ``checkpoints`` in an object store."""
     channel: str
-    """Through what controller and driver talk: a directory, or ``kubernetes:<name>``, a SplitAssignment of the namespace."""
+    """Channel to the controller: a directory, or ``kubernetes:<name>`` for a SplitAssignment in the namespace."""
     scratch: str
-    """A directory on the driver's own disk; sources are told there what is released."""
+    """Directory on the driver's own disk, where the release file is."""
     window: Window
-    """The window; the sink leaves out rows that do not belong to it."""
+    """The window. The sink leaves out rows outside it."""
     sources: tuple[Source, ...]
-    """The sources as the resource names them."""
+    """The sources of the spec."""
     outputs: tuple[Output, ...]
-    """The outputs as the resource names them."""
+    """The outputs of the spec."""
     ignored_queries: tuple[str, ...] = ()
-    """Queries of the application that are not run."""
+    """Queries of the application that must not run."""
     main_file: str
-    """The application's main program."""
+    """Main program of the application."""
     arguments: tuple[str, ...] = ()
-    """Its arguments."""
+    """Arguments of the main program."""
     spark_conf: dict[str, str] = Field(default_factory=dict)
-    """Spark properties that hold even where the application sets others."""
+    """Spark properties that take precedence over those that the application sets."""
     spark_defaults: dict[str, str] = Field(default_factory=dict)
-    """Spark properties that hold unless the application sets others, where no ``spark-submit`` brings them."""
+    """Spark properties that the application may set otherwise, where no ``spark-submit`` sets them."""

@@ -1,4 +1,4 @@
-"""Whether a controller is alive, as everybody on its machine can see it."""
+"""Whether a controller is alive, visible to every process on its machine."""
 
 import fcntl
 from pathlib import Path
@@ -7,7 +7,7 @@ from backfill.protocol.split_assignment import LOCK_FILE
 
 
 def controller_alive(channel: Path) -> bool:
-    """Whether some controller holds the lock of this channel. A look does not disturb others who look."""
+    """Whether a controller holds the lock of this channel. Checks do not disturb each other."""
     try:
         with (channel / LOCK_FILE).open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""What is decided: the status to record, and then the acts to do, in this order."""
+"""Decisions: the status to record, then the actions to take, in this order."""
 
 from dataclasses import dataclass
 
@@ -9,40 +9,40 @@ from backfill.protocol.split_assignment import SplitAssignmentSpec
 
 @dataclass(frozen=True, slots=True)
 class StartJob:
-    """Let the worker do a job. One that is under way is abandoned."""
+    """Start a job. A job in progress is abandoned."""
 
     job: Job
 
 
 @dataclass(frozen=True, slots=True)
 class CancelJob:
-    """Abandon the job under way, or forget the one that ended: the next time it is wanted it is done anew."""
+    """Abandon the job in progress, or forget the result of the last one, so that it runs again when it is needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteAssignment:
-    """Tell the driver what it may do."""
+    """Write the driver's assignment."""
 
     assignment: SplitAssignmentSpec
 
 
 @dataclass(frozen=True, slots=True)
 class StartDriver:
-    """Start the driver of an attempt that is recorded already."""
+    """Start the driver of an attempt that has been recorded."""
 
     attempt: int
 
 
 @dataclass(frozen=True, slots=True)
 class KillDriver:
-    """End the driver of an attempt at once, with everything it started."""
+    """Kill the driver of an attempt and every process or pod that it started."""
 
     attempt: int
 
 
 @dataclass(frozen=True, slots=True)
 class RemoveResource:
-    """Forget the Backfill: nothing it made is left."""
+    """Remove the finalizer of the Backfill, or its files: nothing that it made is left."""
 
 
 Action = StartJob | CancelJob | WriteAssignment | StartDriver | KillDriver | RemoveResource
@@ -54,14 +54,14 @@ class Next:
 
     actions: tuple[Action, ...] = ()
     requeue_seconds: float | None = None
-    """Look again after this time even if nothing changed; None waits for a change."""
+    """Reconcile again after this time even if nothing changes; None waits for a change."""
     at_rest: bool = False
-    """Nothing more will happen until a person does something."""
+    """Whether nothing more happens until a person does something."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The status to record first, and what follows."""
+    """The status to record, and what to do after that."""
 
     status: BackfillStatus
     next: Next

@@ -1,4 +1,4 @@
-"""From a driver's report to its next assignment and to the progress people see. Pure."""
+"""From a driver's report to its next assignment, and to the progress in the status. Pure."""
 
 from collections.abc import Iterable
 
@@ -18,7 +18,7 @@ from backfill.protocol.split_assignment import QueryProgress, SplitAssignmentSpe
 
 
 def timeline_of(header: PlanHeader) -> Timeline:
-    """What coordination needs of a plan."""
+    """The timeline of a plan, for coordination."""
     return Timeline(
         starts_us=header.step_starts_us,
         ends_us=header.step_ends_us,
@@ -30,7 +30,7 @@ def timeline_of(header: PlanHeader) -> Timeline:
 
 
 def assignment(observed: Observed, attempt: int, report: SplitAssignmentStatus | None) -> SplitAssignmentSpec:
-    """What an attempt may do now. A stop that was said stays said: the driver is on its way out."""
+    """How far an attempt may read now. A driver that was asked to stop is never asked to continue."""
     header, last = observed.plan, _last_word(observed, attempt)
     if last is not None and last.stop:
         return last
@@ -49,7 +49,7 @@ def assignment(observed: Observed, attempt: int, report: SplitAssignmentStatus |
 
 
 def stop_assignment(observed: Observed, attempt: int) -> SplitAssignmentSpec:
-    """The last assignment with the word to stop."""
+    """The last assignment, with a request to stop."""
     last = _last_word(observed, attempt) or assignment(observed, attempt, report=None)
     return last.model_copy(update={"stop": True})
 
@@ -60,7 +60,7 @@ def _last_word(observed: Observed, attempt: int) -> SplitAssignmentSpec | None:
 
 
 def record_progress(observed: Observed, draft: Draft) -> None:
-    """Puts what the current attempt reported into the status. One that is starting has nothing to say yet."""
+    """Copies the report of the current attempt into the status. Nothing changes before its first report."""
     report = observed.report
     if report is None or not report.queries or report.phase == "Starting":
         return
@@ -81,7 +81,8 @@ def record_progress(observed: Observed, draft: Draft) -> None:
 
 
 def _with_open_results(output: OutputStatus, queries: tuple[QueryProgress, ...]) -> OutputStatus:
-    """What its query left open. Without a word of that query it is unknown, unless none of them left anything open."""
+    """An output with the open results of its query. Without a report of that query their number is unknown, unless no
+    query at all left results open."""
     unknown = QueryProgress(name=output.name, open_unknown="no query has reported it")
     nothing = QueryProgress(name=output.name, open_at_end=0, needed_drain_seconds=0.0)
     otherwise = nothing if all(query.open_at_end == 0 for query in queries) else unknown
@@ -91,7 +92,7 @@ def _with_open_results(output: OutputStatus, queries: tuple[QueryProgress, ...])
 
 
 def rows_by_source(queries: Iterable[QueryProgress]) -> dict[str, int]:
-    """Rows read of each source, counted once however many queries read them."""
+    """Rows read of each source, counted once even if several queries read them."""
     rows: dict[str, int] = {}
     for query in queries:
         for source in query.sources:
@@ -100,7 +101,8 @@ def rows_by_source(queries: Iterable[QueryProgress]) -> dict[str, int]:
 
 
 def _progress(observed: Observed, timeline: Timeline, report: SplitAssignmentStatus) -> Progress:
-    """As it was recorded unless something has happened: what a clock alone changes is not worth a write."""
+    """The new progress, or the recorded one if only figures that depend on the clock differ: these alone are not worth
+    a write."""
     old = observed.backfill.status.progress
     new = _progress_now(observed, timeline, report)
     return old if _facts(old) == _facts(new) else new
@@ -135,13 +137,13 @@ def _progress_now(observed: Observed, timeline: Timeline, report: SplitAssignmen
 
 
 def _facts(progress: Progress) -> Progress:
-    """Without what follows from the rest and the time of day."""
+    """Progress without the fields that are derived from others or from the time of day."""
     derived = {"rows_per_second": None, "rate": "", "eta": None, "executor_reason": "", "executor_target_since": None}
     return progress.model_copy(update=derived)
 
 
 def _executors(observed: Observed, timeline: Timeline, report: SplitAssignmentStatus | None) -> ExecutorTarget | None:
-    """How many executors there should be; None where there is but one process."""
+    """The desired number of executors; None if the run has only one process."""
     if observed.policy.one_process:
         return None
     scaling, status = observed.backfill.spec.scaling, observed.backfill.status
@@ -162,12 +164,12 @@ def _executors(observed: Observed, timeline: Timeline, report: SplitAssignmentSt
 
 
 def steps_in_words(committed: int, steps: int) -> str:
-    """How far it is, as ``12/48 (25%)``."""
+    """Committed steps out of total, as ``12/48 (25%)``."""
     return f"{committed}/{steps} ({100 * committed // steps}%)" if steps else f"{committed}/{steps}"
 
 
 def _rate_in_words(per_second: float | None) -> str:
-    """Rows per second in three digits, as ``12.5k/s``."""
+    """Rows per second with three digits, as ``12.5k/s``."""
     if per_second is None:
         return ""
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):

@@ -1,4 +1,4 @@
-"""How an attempt ends, and what follows from that."""
+"""The end of an attempt, and whether and when the next one follows."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -15,21 +15,21 @@ from backfill.controller.decisions.status_draft import Draft, Outcome
 from backfill.controller.driver import DriverState
 
 END_LIMIT = timedelta(minutes=2)
-"""A driver that was killed and is not gone after so long needs a person: the next attempt must not run beside it."""
+"""A driver that still runs so long after it was killed needs a person: no other attempt may run beside it."""
 LOOK_SECONDS = 10.0
-"""Between two looks at a driver that was killed."""
+"""Time between two observations of a driver that was killed."""
 _LONGEST_BACKOFF = timedelta(minutes=10)
 _RUNNING = ConditionType.RUNNING
 _NOT_TRIED_AGAIN = (Reason.UNSUPPORTED_PROGRAM, Reason.INVALID_INPUT, Reason.RESULT_LOST)
 _TAIL_LINES = 12
 _LAST_WORDS = "error: "
-"""How a driver begins the line that says why it cannot even report."""
+"""Prefix of the line in a driver's log with the error that kept it from reporting."""
 _OUTCOMES: Final[Mapping[str, Outcome]] = {"Finished": "Succeeded", "Stopped": "Stopped"}
-"""Of an attempt, by what its driver said last; otherwise it has failed."""
+"""Outcome of an attempt by the last phase that its driver reported; any other phase is a failure."""
 
 
 def kill(observed: Observed, draft: Draft, attempt: Attempt, why: str, due: datetime) -> Next:
-    """Ends the driver of an attempt, again and again until it is gone. ``due``: since when it should be."""
+    """Kills the driver of an attempt, repeatedly until it is gone. ``due``: when it should have ended."""
     if not attempt.message:
         draft.change_attempt(message=why)
     if observed.now - due >= END_LIMIT:
@@ -41,7 +41,7 @@ def kill(observed: Observed, draft: Draft, attempt: Attempt, why: str, due: date
 
 
 def end_attempt(observed: Observed, draft: Draft, attempt: Attempt) -> None:
-    """Records how an attempt ended whose driver is gone."""
+    """Records the end of an attempt whose driver has ended."""
     record_progress(observed, draft)
     report = observed.report
     if report is None and attempt.stopping_since is not None:
@@ -54,7 +54,7 @@ def end_attempt(observed: Observed, draft: Draft, attempt: Attempt) -> None:
 
 
 def close_attempt(draft: Draft, outcome: Outcome, ended_at: datetime, message: str) -> None:
-    """Records the end of an attempt; nobody is at work after it."""
+    """Records the end of an attempt, and that nothing is running."""
     told = redact(message)
     draft.change_attempt(outcome=outcome, finished_at=ended_at, message=told, unheard_since=None, stopping_since=None)
     idle = {"eta": None, "rows_per_second": None, "rate": "", "executors": 0}
@@ -62,7 +62,7 @@ def close_attempt(draft: Draft, outcome: Outcome, ended_at: datetime, message: s
 
 
 def _ended_at(observed: Observed, attempt: Attempt) -> datetime:
-    """Where nobody saw the end, the last sign of life is the best that is known: waits are counted from there."""
+    """When the attempt ended. If the end was not observed, it is the last heartbeat; backoff is counted from it."""
     driver, report = observed.driver, observed.report
     if driver.phase == "Exited" and driver.since is not None:
         return min(driver.since, observed.now)
@@ -94,7 +94,7 @@ def _exit_in_words(driver: DriverState) -> str:
 
 
 def react(observed: Observed, draft: Draft) -> None:
-    """After an attempt has ended: another one, after a wait, or none where the last one must not or cannot be repeated."""
+    """Schedules the next attempt after one that failed, or fails the Backfill if no other attempt may or can follow."""
     last = draft.status.attempts[-1]
     if last.outcome != "Failed":
         return
@@ -117,7 +117,7 @@ def react(observed: Observed, draft: Draft) -> None:
 
 
 def _fruitless_attempts(attempts: tuple[Attempt, ...], committed: int, generation: int) -> int:
-    """How many attempts of this generation failed in a row without a step between them, the last one included."""
+    """Number of consecutive attempts of this generation, including the last, that failed without committing a step."""
     count = 0
     for attempt in reversed(attempts):
         if attempt.outcome != "Failed" or attempt.generation != generation or attempt.steps_at_start < committed:
@@ -129,6 +129,6 @@ def _fruitless_attempts(attempts: tuple[Attempt, ...], committed: int, generatio
 
 
 def backoff(policy: FailurePolicy, fruitless: int) -> timedelta:
-    """The wait after so many attempts in a row without progress; after one with progress it begins anew."""
+    """Delay before the next attempt, by the number of consecutive attempts without progress."""
     doubled: timedelta = policy.backoff * 2 ** max(fruitless - 1, 0)
     return min(doubled, _LONGEST_BACKOFF)

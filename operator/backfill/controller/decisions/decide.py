@@ -23,7 +23,7 @@ _Phase = Callable[[Observed, Draft], Next]
 
 
 def decide(observed: Observed) -> Decision:
-    """The status to record and the acts that follow from what was observed."""
+    """The status to record and the actions to take, for an observation."""
     draft, phase = Draft(observed), _phase(observed)
     generation = observed.backfill.metadata.generation
     if phase not in (rest, remove):
@@ -36,10 +36,10 @@ def decide(observed: Observed) -> Decision:
 
 
 def finished(backfill: Backfill) -> bool:
-    """Whether it has succeeded, or failed for good.
+    """Whether a Backfill has succeeded or failed.
 
-    One that has failed is tried again when its spec has changed: by ``retryNonce``, or by what was wrong. That the time its
-    remains are kept is another is no reason to, and after that time there is nothing left to go on with.
+    A failed Backfill is retried when its spec changes, by ``retryNonce`` or by a correction. A change of
+    ``ttlAfterFinished`` does not count, and once that time has passed there is nothing left to continue with.
     """
     status = backfill.status
     outcome = find_condition(status.conditions, ConditionType.SUCCEEDED)
@@ -52,7 +52,7 @@ def finished(backfill: Backfill) -> bool:
 
 
 def digest(spec: BackfillSpec) -> str:
-    """Another one when a failed Backfill is worth another try."""
+    """Digest of the spec that a failed Backfill is retried for: it changes with everything but ``ttlAfterFinished``."""
     wanted = spec.model_copy(update={"ttl_after_finished": None}).to_manifest()
     return hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:16]
 

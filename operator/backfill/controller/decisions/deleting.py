@@ -1,4 +1,4 @@
-"""Deletion: end the driver, then remove everything the Backfill made."""
+"""Deletion of a Backfill: kill the driver, then remove everything that the Backfill made."""
 
 from datetime import datetime, timedelta
 
@@ -14,14 +14,14 @@ from backfill.controller.jobs.kinds import DiscardJob, PublishJob
 from backfill.protocol.branches import result_branch
 
 REMOVAL_LIMIT = timedelta(minutes=5)
-"""A Backfill is let go of so long after its deletion was asked for, whatever could not be removed: a namespace must not hang
-on a catalog that is gone. What is left then is said in the condition Succeeded, and so in an Event."""
+"""Time after which the deletion of a Backfill completes even if something could not be removed, so that a namespace
+does not wait for a catalog that no longer exists. The condition Succeeded, and with it an Event, names what is left."""
 _LIMIT = format_duration(REMOVAL_LIMIT)
 _SUCCEEDED = ConditionType.SUCCEEDED
 
 
 def remove(observed: Observed, draft: Draft) -> Next:
-    """Branches, plan and checkpoints first, the resource last: what fails half way is tried again."""
+    """Removes branches, plan and checkpoints first and the resource last, so that a partial failure is retried."""
     if draft.status.workspace is None or draft.status.discarded_at is not None:
         return _without_driver(observed, draft) or Next(actions=(RemoveResource(),), at_rest=True)
     if _overdue(observed):
@@ -31,7 +31,7 @@ def remove(observed: Observed, draft: Draft) -> Next:
 
 
 def _without_driver(observed: Observed, draft: Draft) -> Next | None:
-    """None once no driver is left."""
+    """Kills the driver; None once there is none."""
     attempt = observed.attempt
     if attempt is None or not observed.driver.alive or _overdue(observed):
         return None
@@ -67,7 +67,7 @@ def _failure(observed: Observed, error: Exception | None) -> str:
 
 
 def _let_go(observed: Observed, draft: Draft) -> Next:
-    """Names what is left, so that somebody can remove it by hand."""
+    """Completes the deletion, and names what is left so that a person can remove it."""
     status, retry = draft.status, draft.status.retry
     branch = result_branch(observed.backfill.metadata.namespace, observed.backfill.metadata.name)
     branches = [f"branch {output.branch or branch} of {output.table}" for output in status.outputs]
@@ -79,18 +79,18 @@ def _let_go(observed: Observed, draft: Draft) -> Next:
 
 
 def removal_overdue(backfill: Backfill, now: datetime) -> bool:
-    """Whether the deletion was asked for so long ago that nothing is waited for any more."""
+    """Whether the deletion has taken so long that it completes without waiting for anything more."""
     asked = backfill.metadata.deletion_timestamp
     return asked is not None and now >= asked + REMOVAL_LIMIT
 
 
 def _overdue(observed: Observed) -> bool:
-    """Whether it is given up."""
+    """Whether to complete the deletion although something is left."""
     return observed.policy.abandons_removals and removal_overdue(observed.backfill, observed.now)
 
 
 def _within_limit(observed: Observed, following: Next) -> Next:
-    """Looks again at the deadline at the latest."""
+    """Reconciles again at the time limit at the latest."""
     asked = observed.backfill.metadata.deletion_timestamp
     if not observed.policy.abandons_removals or asked is None or following.at_rest:
         return following

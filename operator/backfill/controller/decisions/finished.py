@@ -1,4 +1,4 @@
-"""A Backfill that has succeeded or failed: nothing more is done, but for removing what it made when its time is over."""
+"""A Backfill that has succeeded or failed: only what it made remains to be removed, after ``ttlAfterFinished``."""
 
 from datetime import datetime, timedelta
 
@@ -12,12 +12,13 @@ from backfill.controller.decisions.status_draft import Draft
 from backfill.controller.jobs.kinds import DiscardJob
 
 REMOVAL_PATIENCE = timedelta(days=1)
-"""What cannot be removed after its time is tried again for so long; its deletion will try once more."""
+"""How long a removal after ``ttlAfterFinished`` is retried. Deleting the Backfill tries once more."""
 _LONGEST_SLEEP_SECONDS = 3600.0
 
 
 def rest(observed: Observed, draft: Draft) -> Next:
-    """A driver may have been left at work where the plan was lost under it."""
+    """Kills a driver that is still running because the plan was lost during the attempt, and removes what has
+    expired."""
     _note_generation(draft)
     attempt = observed.attempt
     if attempt is not None and observed.driver.alive:
@@ -33,7 +34,7 @@ def rest(observed: Observed, draft: Draft) -> Next:
 
 
 def expires_at(backfill: Backfill) -> datetime | None:
-    """When what a finished Backfill made is to be removed; None: not before its deletion, or it has been already."""
+    """When to remove what a finished Backfill made; None if only with its deletion, or if it was removed already."""
     status, keep = backfill.status, backfill.spec.ttl_after_finished
     if keep is None or status.finished_at is None or status.discarded_at is not None:
         return None
@@ -41,14 +42,14 @@ def expires_at(backfill: Backfill) -> datetime | None:
 
 
 def _note_generation(draft: Draft) -> None:
-    """A change of the spec that asks for nothing was seen all the same."""
+    """Records that a change of the spec was observed although nothing follows from it."""
     outcome = draft.find(ConditionType.SUCCEEDED)
     if outcome is not None:
         draft.condition(outcome.type, outcome.status, outcome.reason, outcome.message)
 
 
 def _discard(observed: Observed, draft: Draft) -> Next:
-    """The published rows stay, and so do this resource and its status."""
+    """Removes branches, plan and checkpoints. Published rows, the resource and its status are kept."""
     retry = draft.status.retry
     if retry is not None and observed.now - retry.since >= REMOVAL_PATIENCE:
         return Next(at_rest=True)

@@ -1,4 +1,4 @@
-"""Work of the controller's own that a phase cannot go on without: done once, and tried again where that may help."""
+"""Jobs that a phase depends on: run once, and retried if that may help."""
 
 from datetime import timedelta
 
@@ -12,16 +12,16 @@ from backfill.controller.decisions.status_draft import Draft
 from backfill.controller.jobs.kinds import Job, JobState, job_kind
 
 PATIENCE = timedelta(minutes=30)
-"""Work that fails for a reason that may pass is tried again for so long after its first failure, then it has failed for good."""
+"""How long a job that fails for a temporary reason is retried, from its first failure, before the Backfill fails."""
 FIRST_RETRY = timedelta(seconds=10)
-"""The wait after the first failure; it doubles with each further one."""
+"""Delay after the first failure. It doubles with each further one."""
 LONGEST_RETRY = timedelta(minutes=5)
-"""The longest wait between two tries."""
+"""Maximum delay between two tries."""
 _MOST_MESSAGE = 1_000
 
 
 def work(observed: Observed, draft: Draft, job: Job, kind: ConditionType) -> Next | JobState:
-    """Has a job done: what to wait for, or how it ended. ``kind`` is the condition that tells of failures meanwhile."""
+    """Runs a job: what to wait for, or its result. Failures are reported in condition ``kind``."""
     state = observed.job
     if state is not None and state.job == job and state.phase == "Failed" and _worth_another_try(observed, state):
         note_failure(observed, draft, job, state.error)
@@ -36,7 +36,7 @@ def work(observed: Observed, draft: Draft, job: Job, kind: ConditionType) -> Nex
 
 
 def start(observed: Observed, draft: Draft, job: Job) -> Next:
-    """Begins a job that is not under way, but not before it is due after a failure."""
+    """Starts a job unless it is in progress, or has failed and is not due yet."""
     if observed.job is not None and observed.job.job == job:
         return Next()
     wait = seconds_until_retry(observed, draft, job)
@@ -44,14 +44,14 @@ def start(observed: Observed, draft: Draft, job: Job) -> Next:
 
 
 def say_wait(observed: Observed, draft: Draft, job: Job, kind: ConditionType) -> None:
-    """Adds to a condition, which this decision has set, what keeps a job that was begun from being done right now."""
+    """Adds to a condition that this decision has set why a job that was started is still waiting."""
     state, said = observed.job, draft.find(kind)
     if state is not None and state.job == job and state.waits_for and said is not None:
         draft.condition(kind, said.status, said.reason, f"{said.message.rstrip('.')}; waits for {state.waits_for}")
 
 
 def note_failure(observed: Observed, draft: Draft, job: Job, error: Exception | None) -> None:
-    """Records that a job has failed once more, and when it is due again."""
+    """Records another failure of a job, and when it is retried."""
     last = _retry_of(draft, job)
     failures = last.failures + 1 if last else 1
     wait = min(FIRST_RETRY * 2 ** min(failures - 1, 10), LONGEST_RETRY)
@@ -62,13 +62,13 @@ def note_failure(observed: Observed, draft: Draft, job: Job, error: Exception | 
 
 
 def seconds_until_retry(observed: Observed, draft: Draft, job: Job) -> float:
-    """How long a job has to wait because it failed; zero or less where it need not."""
+    """Seconds until a job that failed is due; zero or less if it is due now."""
     retry = _retry_of(draft, job)
     return (retry.next_at - observed.now).total_seconds() if retry else 0.0
 
 
 def _say_retry(draft: Draft, job: Job, kind: ConditionType) -> None:
-    """Tells of the last failure until the job has succeeded."""
+    """Reports the last failure until the job has succeeded."""
     retry = _retry_of(draft, job)
     if retry is None:
         return

@@ -1,4 +1,4 @@
-"""When the driver was last heard of, and how fast it commits: the two things a controller measures itself."""
+"""What the controller measures itself: the time since the last heartbeat of the driver, and how fast it commits."""
 
 from backfill.controller.decisions.assignment import timeline_of
 from backfill.coordination.progress import work
@@ -8,13 +8,14 @@ from backfill.protocol.split_assignment import SplitAssignmentStatus
 
 
 class Meter:
-    """Uses the controller's monotonic clock only: clocks that are set, or a machine that slept, do not count as silence."""
+    """Uses only the controller's monotonic clock, so that a changed clock or a suspended machine does not count as
+    silence."""
 
     def __init__(self) -> None:
         self.rate = Rate()
-        """Planned rows committed per second of late."""
+        """Recent rate of planned rows committed, per second."""
         self.executor_rate = Rate()
-        """Planned rows that one executor committed of late per second of work, waits left out."""
+        """Recent rate of planned rows committed by one executor, per second of work without waits."""
         self._attempt: int | None = None
         self._report: SplitAssignmentStatus | None = None
         self._heard_at = 0.0
@@ -24,7 +25,7 @@ class Meter:
         self._at_work_seconds = 0.0
 
     def note(self, attempt: int, header: PlanHeader | None, report: SplitAssignmentStatus | None, now: float) -> None:
-        """Takes the newest report of an attempt, and when it was seen."""
+        """Records the latest report of an attempt, and when it was seen."""
         if attempt != self._attempt:
             self._attempt, self._heard_at = attempt, now
             self._report = self._begun_with = self._rows_done = None
@@ -36,7 +37,7 @@ class Meter:
             self._measure(work(timeline_of(header), report).rows_done, report, now)
 
     def silence(self, now: float) -> float:
-        """Seconds since the driver was last heard of, or since this controller began to listen."""
+        """Seconds since the last report of the driver, or since this controller began to watch it."""
         return now - self._heard_at
 
     def _measure(self, rows_done: int, report: SplitAssignmentStatus, now: float) -> None:

@@ -1,4 +1,4 @@
-"""Everything one decision is made from. It is read in one go, before anything is decided."""
+"""Everything that a decision depends on, read before anything is decided."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -16,41 +16,41 @@ from backfill.protocol.split_assignment import SplitAssignmentSpec, SplitAssignm
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """One Backfill and the world around it at one moment."""
+    """A Backfill and its surroundings at one moment."""
 
     backfill: Backfill
     now: datetime
     workspace: str = ""
-    """Where this Backfill's plan and checkpoints are, or will be."""
+    """Location of this Backfill's plan and checkpoints."""
     parallelism: int = 1
-    """Tasks that can run at once; decides how big files are split when the plan is made."""
+    """Number of tasks that can run at once. Planning splits large files by it."""
     policy: Policy = CLUSTER
-    """How decisions are made here."""
+    """How a watched run differs from one on a cluster."""
     shutting_down: bool = False
-    """The controller was asked to end: the driver is to commit the step under way and stop."""
+    """Whether the controller is shutting down: the driver must commit the steps in progress and stop."""
     obstacles: tuple[Problem, ...] = ()
-    """Why no driver can be started here at all; looked for before planning and when an attempt is due."""
+    """Why no driver can be started at all. Checked before planning and when an attempt is due."""
     header: PlanHeader | None = None
-    """The plan named in the status; None before planning, and where it cannot be read."""
+    """Header of the plan that the status names; None before planning, or if it cannot be read."""
     plan_error: str = ""
-    """Why the plan named in the status cannot be read."""
+    """Why the plan that the status names cannot be read."""
     rivals: tuple[str, ...] = ()
-    """Other Backfills that will publish into the same window, a sentence for each; looked for when the plan is made only."""
+    """A warning for each other Backfill that will publish into the same window. Checked only when the plan is made."""
     job: JobState | None = None
-    """What the worker does, or did last."""
+    """The job in progress, or the last one."""
     driver: DriverState = field(default_factory=DriverState)
     assignment: SplitAssignmentSpec | None = None
-    """What was last released, to whatever attempt."""
+    """The last assignment, of whichever attempt."""
     report: SplitAssignmentStatus | None = None
-    """What the driver of the current attempt reported last; reports of earlier attempts are left out."""
+    """The last report of the current attempt's driver. Reports of earlier attempts are left out."""
     report_age_seconds: float = 0.0
-    """How long the current attempt has not been heard of, by the controller's own monotonic clock."""
+    """Seconds since the current attempt's last report, by the controller's monotonic clock."""
     rate: Rate = field(default_factory=Rate)
-    """Planned rows committed per second of late."""
+    """Recent rate of planned rows committed, per second."""
     executor_rate: Rate = field(default_factory=Rate)
-    """Planned rows that one executor committed of late per second of work."""
+    """Recent rate of planned rows committed by one executor, per second of work."""
     next_child: str | None = None
-    """The name that the next attempt's child will have; None where there are no names."""
+    """Name of the next attempt's child; None if attempts have no child."""
 
     @property
     def attempt(self) -> Attempt | None:
@@ -59,17 +59,17 @@ class Observed:
 
     @property
     def plan(self) -> PlanHeader:
-        """The plan, in phases that are only entered with one."""
+        """The plan header, in phases that require one."""
         if self.header is None:
             raise AssertionError("no plan was observed")
         return self.header
 
 
 def next_attempt_number(attempts: tuple[Attempt, ...]) -> int:
-    """Attempts are counted from one, and a number is never given twice."""
+    """Number of the next attempt. Numbers start at 1 and are never reused."""
     return attempts[-1].number + 1 if attempts else 1
 
 
 def current_attempt(attempts: tuple[Attempt, ...]) -> Attempt | None:
-    """The last attempt, if it is not known to have ended."""
+    """The last attempt, unless it is known to have ended."""
     return attempts[-1] if attempts and attempts[-1].outcome == "Running" else None

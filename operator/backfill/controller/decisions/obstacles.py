@@ -1,4 +1,4 @@
-"""What keeps any driver from being started: told at once, and waited for where a cluster may have it a moment later."""
+"""What prevents any driver from being started: reported at once, and waited for where the cluster may provide it."""
 
 from backfill.api.conditions import ConditionType, Reason
 from backfill.controller.decisions.actions import Next
@@ -6,13 +6,12 @@ from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.status_draft import Draft, in_lines
 
 _LOOK_SECONDS = 30.0
-"""Between two looks at what is in the way; it is not told when a person repairs it."""
+"""Time between two checks. No event announces that a person has fixed the problem."""
 
 
 def obstructed(observed: Observed, draft: Draft, kind: ConditionType, what_waits: str) -> Next:
-    """Says under ``kind`` what is in the way. Locally somebody reads it and tries again; on a cluster it is waited for, and no
-    attempt is used up by that.
-    """
+    """Reports the obstacles in condition ``kind``. A local run ends for a person to fix them; on a cluster they are
+    waited for, without using up an attempt."""
     if not observed.policy.patient:
         draft.fail_input(kind, observed.obstacles)
         return Next(at_rest=True)

@@ -1,4 +1,4 @@
-"""What is said of results that were still open when the input ended."""
+"""Texts about results that were still open when the input ended."""
 
 import math
 from datetime import timedelta
@@ -9,7 +9,7 @@ from backfill.api.status import OutputStatus
 
 
 def unreplaced(output: OutputStatus, window: Window) -> str:
-    """What replacing the window by a result deletes, and does not or may not replace."""
+    """What publishing deletes from the window and does not, or may not, replace."""
     stretch = f"[{format_time(window.start)}, {format_time(window.end)})"
     deletes = f"{output.name}: publishing deletes the rows of {output.table} in {stretch}"
     if output.by_clock:
@@ -24,7 +24,7 @@ def unreplaced(output: OutputStatus, window: Window) -> str:
 
 
 def left_out(output: OutputStatus, window: Window) -> str:
-    """What a result lacks, or may lack; empty where it lacks nothing."""
+    """What a result lacks or may lack; empty if nothing."""
     if output.by_clock:
         return f"{output.name} may lack results of the window: {by_clock(output)}"
     if output.open_at_end is None:
@@ -35,7 +35,7 @@ def left_out(output: OutputStatus, window: Window) -> str:
 
 
 def by_clock(output: OutputStatus) -> str:
-    """Why rows may be missing from a result whose query looks at the clock."""
+    """Why rows may be missing from a result whose query depends on the current time."""
     return f"its query has {output.by_clock}, which is the time of this run and not that of the events, so rows may be dropped"
 
 
@@ -45,7 +45,7 @@ def unknown(output: OutputStatus) -> str:
 
 
 def remedy(output: OutputStatus, window: Window) -> str:
-    """What lets open results close."""
+    """How to let open results close."""
     needed = output.needed_drain_seconds
     if needed is None:
         return "a new Backfill with a longer window.drain lets them close"

@@ -1,4 +1,4 @@
-"""A driver that was asked for and does not run yet: what it waits for, for how long it may, and who can help."""
+"""A driver that was requested and does not run yet: what it waits for, for how long at most, and what to do."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -11,20 +11,21 @@ from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.status_draft import Draft
 
 CREATION_LIMIT = timedelta(minutes=5)
-"""An attempt that was recorded and has left no trace is begun again for so long: whoever recorded it may have been killed."""
+"""How long an attempt that was recorded but has no child is started again: the controller that recorded it may have
+been killed."""
 UNTAKEN_LIMIT = timedelta(minutes=30)
-"""A child that no Spark operator takes up."""
+"""How long a child may wait for a Spark operator."""
 SUBMITTED_LIMIT = timedelta(minutes=10)
-"""A child that was submitted and has no driver pod."""
+"""How long a submitted child may be without a driver pod."""
 BROKEN_LIMIT = timedelta(minutes=10)
-"""A driver pod that cannot start before a person does something."""
+"""How long a driver pod may wait that cannot start unless a person does something."""
 STARTING_LIMIT = timedelta(minutes=15)
-"""A driver pod on a node: images are pulled, volumes are mounted."""
+"""How long a driver pod on a node may pull images and mount volumes."""
 UNSCHEDULED_LIMIT = timedelta(hours=1)
-"""A driver pod that no node has room for."""
+"""How long a driver pod may wait for a node with enough room."""
 
 NOTICE_AFTER = timedelta(seconds=20)
-"""What passes by itself is not spoken of before."""
+"""How long a wait that ends by itself goes unreported."""
 _LOOK_SECONDS = 15.0
 _RUNNING = ConditionType.RUNNING
 
@@ -34,13 +35,13 @@ class Wait:
     """What a driver waits for."""
 
     what: str
-    """For people, in the same words as long as it is the same."""
+    """The wait in words, which do not change while it lasts."""
     limit: timedelta | None
-    """After so long the attempt has failed; None: it may wait for ever."""
+    """Time after which the attempt fails; None for no limit."""
     advice: str
     """What to do."""
     needs_person: bool = False
-    """Whether it cannot pass by itself."""
+    """Whether it only ends if a person does something."""
 
 
 _IMAGE = Wait(
@@ -87,12 +88,12 @@ _OTHER = Wait("its pod is being started", STARTING_LIMIT, "Look at the pod's Eve
 
 
 def wait_of(reason: str) -> Wait:
-    """What stands behind the reason that a backend gives of a pending driver."""
+    """The wait behind the reason that a backend gives for a pending driver."""
     return _WAITS.get(reason, _OTHER)
 
 
 def watch_pending(observed: Observed, draft: Draft, attempt: Attempt) -> Next:
-    """Waits for the driver, says what it waits for, and gives it up when its time is over."""
+    """Waits for the driver, reports what it waits for, and fails the attempt after its time limit."""
     driver, wait = observed.driver, wait_of(observed.driver.reason)
     waited = observed.now - (driver.since or attempt.started_at)
     if wait.limit is not None and waited >= wait.limit:
@@ -108,9 +109,10 @@ def watch_pending(observed: Observed, draft: Draft, attempt: Attempt) -> Next:
 
 
 def begin_again(observed: Observed, attempt: Attempt) -> Next | None:
-    """Of an attempt without a trace: what a controller before this one may have recorded and not done. None: it is too late.
+    """Starts an attempt again that was recorded but has no child, as when a controller was killed in between; None if
+    it is too late.
 
-    It cannot be made twice, for its child has a name; and nothing has begun to read yet.
+    The child's name keeps it from being created twice, and nothing has been read yet.
     """
     waited = observed.now - attempt.started_at
     if attempt.child is None or attempt.message or _has_read(observed) or waited >= CREATION_LIMIT:
@@ -120,13 +122,14 @@ def begin_again(observed: Observed, attempt: Attempt) -> Next | None:
 
 
 def _has_read(observed: Observed) -> bool:
-    """Also where its reports are gone: a driver that nobody sees may be at work, and none of its number must join it."""
+    """Whether a driver of the attempt may have read anything, even if its reports are lost: no second driver may join
+    it."""
     running = find_condition(observed.backfill.status.conditions, _RUNNING)
     return observed.report is not None or (running is not None and running.reason == Reason.REPLAYING)
 
 
 def _say(draft: Draft, attempt: Attempt, wait: Wait, reason: str, message: str) -> None:
-    """Once for each thing that is waited for: details change with every look at it, and each change would be a write."""
+    """Reports a wait once. Its details change with every observation, and each change would be a write."""
     value = Reason.DRIVER_START_BLOCKED if wait.needs_person else Reason.DRIVER_PENDING
     opening = f"attempt {attempt.number} waits for its driver: {wait.what}"
     said = draft.find(_RUNNING)

@@ -18,13 +18,14 @@ from backfill.planning.workspace import Workspace
 
 _PLANNED = ConditionType.PLANNED
 APPLIED_WITHIN = timedelta(seconds=5)
-"""Files are applied document by document: what a Backfill refers to may come after it."""
+"""How long objects that a Backfill refers to may be missing: ``kubectl apply`` creates the documents of a file one by
+one."""
 _FIRST_LOOK_SECONDS = 1.0
 _READS = "reads the metadata of the tables"
 
 
 def plan(observed: Observed, draft: Draft) -> Next:
-    """Has the outputs checked and the plan made, then records it. Bad input ends the Backfill."""
+    """Checks the outputs and makes the plan, then records it. Invalid input fails the Backfill."""
     if draft.status.plan_id is not None:
         return _recover(observed, draft, draft.status.plan_id)
     if observed.obstacles:
@@ -50,7 +51,7 @@ def _workspace(observed: Observed) -> Workspace:
 
 
 def _recover(observed: Observed, draft: Draft, plan_id: str) -> Next:
-    """On a cluster the header of a plan is in a ConfigMap, which may be lost, and in the workspace, which a job can read."""
+    """Reads the plan header from the workspace with a job, after its ConfigMap on the cluster was lost."""
     lost = observed.plan_error
     if observed.policy.header_may_be_lost:
         draft.condition(_PLANNED, "Unknown", Reason.PLANNING, f"{lost}; it is read again from the workspace")
@@ -67,7 +68,7 @@ def _recover(observed: Observed, draft: Draft, plan_id: str) -> Next:
 
 
 def _obstructed(observed: Observed, draft: Draft) -> Next:
-    """On a cluster what is missing may be applied a moment later."""
+    """Waits for obstacles on a cluster, where what is missing may be applied a moment later."""
     since = draft.status.started_at or observed.now
     if observed.policy.patient and observed.now - since < APPLIED_WITHIN:
         draft.condition(_PLANNED, "Unknown", Reason.PLANNING, f"waits for what is not there yet: {in_lines(observed.obstacles)}")
@@ -76,7 +77,8 @@ def _obstructed(observed: Observed, draft: Draft) -> Next:
 
 
 def _reading(observed: Observed) -> str:
-    """What planning does, told again only when a good part more is done: every change is a write. A screen shows more."""
+    """Progress of planning. It changes only after considerable progress, because every change is a write; a screen
+    shows more."""
     state = observed.job
     if observed.policy.screen or state is None or state.phase != "Running" or not isinstance(state.job, PlanJob):
         return _READS
@@ -118,7 +120,7 @@ def _say_ready(draft: Draft, header: PlanHeader, warnings: tuple[str, ...] = ())
 
 
 def expected(header: PlanHeader) -> tuple[SourceStatus, ...]:
-    """The sources before anything is read."""
+    """Status of the sources before anything is read."""
     return tuple(
         SourceStatus(name=source.name, files=source.files, rows=source.rows, bytes=source.bytes) for source in header.sources
     )

@@ -1,4 +1,4 @@
-"""How a run that a person watches at a terminal differs from one that an operator looks after."""
+"""How a run that a person watches in a terminal differs from one on a cluster."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -6,19 +6,21 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Everything in which the two differ; decisions ask for nothing else."""
+    """All differences between the two. Decisions depend on nothing else."""
 
     patient: bool
-    """What is missing, or fails outside the application, is waited for and tried again. Otherwise it ends the run at once: the
-    person reads it and starts the run again."""
+    """Whether missing objects and failures outside the application are waited for and retried. Otherwise they end the
+    run, and the person who reads the error starts it again."""
     screen: bool
-    """Progress and next commands are shown on a screen, and need no place in conditions."""
+    """Whether a screen shows progress and next commands, so that conditions need not."""
     one_process: bool
-    """Spark is one process of this machine: no executors to scale, no pods to size, no other owner's Backfills."""
+    """Whether Spark is one process on this machine: without executors to scale, pods to size, or Backfills of other
+    owners."""
     header_may_be_lost: bool
-    """The plan header is kept apart from the workspace, from which it can be read again."""
+    """Whether the plan header is stored apart from the workspace, from which it can be restored."""
     abandons_removals: bool
-    """A deletion is completed after some time although something may be left. Otherwise the person decides when to give up."""
+    """Whether a deletion completes after a time limit although something may be left. Otherwise the person decides when
+    to give up."""
 
 
 LOCAL: Final = Policy(patient=False, screen=True, one_process=True, header_may_be_lost=False, abandons_removals=False)

@@ -1,4 +1,4 @@
-"""From a staged result to a published one, one output after another."""
+"""From staged results to published ones, one output after another."""
 
 from backfill.api.approval import may_delete_unreplaced, waits
 from backfill.api.conditions import ConditionType, Reason
@@ -16,7 +16,7 @@ _PUBLISHED = ConditionType.PUBLISHED
 
 
 def publish(observed: Observed, draft: Draft) -> Next:
-    """Publishes what may be published without a person, then waits for approval of the rest."""
+    """Publishes the results that need no approval, then waits for approval of the others."""
     _record_result(observed, draft)
     left, staged = _to_publish(observed, draft), {status.name: status for status in draft.status.outputs}
     approved = [output for output in left if not waits(output, staged[output.name])]
@@ -30,7 +30,7 @@ def publish(observed: Observed, draft: Draft) -> Next:
 
 
 def _waits(observed: Observed, draft: Draft, outputs: list[Output]) -> str:
-    """Whoever approves has to know what is deleted and not replaced, and what is appended for the second time."""
+    """What waits for approval, which rows would be deleted without replacement or are missing, and how to approve."""
     what = f"waits for approval to publish {', '.join(output.name for output in outputs)}"
     staged, spec = {status.name: status for status in draft.status.outputs}, observed.backfill.spec
     losses = [
@@ -44,7 +44,7 @@ def _waits(observed: Observed, draft: Draft, outputs: list[Output]) -> str:
 
 
 def _warned(observed: Observed, draft: Draft, outputs: list[Output]) -> list[str]:
-    """What planning said of publishing these outputs."""
+    """Warnings of planning about publishing these outputs."""
     planned = draft.find(ConditionType.PLANNED)
     places = (index for index, output in enumerate(observed.backfill.spec.outputs) if output in outputs)
     prefixes = tuple(f"spec.outputs[{index}].publish: " for index in places)
@@ -77,7 +77,7 @@ def _publish_one(observed: Observed, draft: Draft, output: Output) -> Next:
 
 
 def _doubled_by_a_new_start(observed: Observed, draft: Draft) -> str:
-    """Where only a new Backfill helps: what it would add to its table for the second time."""
+    """What a new Backfill would append a second time, where only a new Backfill helps."""
     published = {output.name for output in draft.status.outputs if output.snapshot_id is not None}
     appends = (output for output in observed.backfill.spec.outputs if output.publish.mode is PublishMode.APPEND)
     names = ", ".join(output.name for output in appends if output.name in published)
@@ -85,7 +85,7 @@ def _doubled_by_a_new_start(observed: Observed, draft: Draft) -> str:
 
 
 def reason_of(error: Exception | None) -> Reason:
-    """Why a result was not published, in one word."""
+    """Reason why a result was not published."""
     if isinstance(error, PublishConflict):
         return Reason.PUBLISH_CONFLICT
     return Reason.RESULT_LOST if isinstance(error, ResultLost) else Reason.PUBLISH_FAILED

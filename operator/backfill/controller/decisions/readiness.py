@@ -1,9 +1,9 @@
 """Ready, Reconciling and Stalled, derived from the other conditions. Pure.
 
-The terms of kstatus (``sigs.k8s.io/cli-utils/pkg/kstatus``), which Flux and Argo CD follow: ``Reconciling`` and ``Stalled``
-are there only while they are true. While steps are read or tried again it is ``Reconciling``; where nothing goes on before a
-person does something, it is ``Stalled``. A Backfill that is suspended or waits for approval is neither: nothing is wrong and
-nothing is under way; it is not ``Ready`` either.
+They follow kstatus (``sigs.k8s.io/cli-utils/pkg/kstatus``), which Flux and Argo CD use: ``Reconciling`` and ``Stalled``
+are present only while they are true. A Backfill that makes progress or is being retried is ``Reconciling``; one that
+cannot continue unless a person does something is ``Stalled``. One that is suspended or waits for approval is neither,
+since nothing is wrong and nothing is in progress, and it is not ``Ready``.
 """
 
 from backfill.api.conditions import Condition, ConditionType, Reason
@@ -14,13 +14,13 @@ _STAGES = (ConditionType.PUBLISHED, ConditionType.RUNNING, ConditionType.PLANNED
 _REMOVAL = (Reason.REMOVING, Reason.REMOVAL_FAILED, Reason.CLEANUP_INCOMPLETE)
 _PAUSED = (Reason.SUSPENDED, Reason.WAITING_FOR_APPROVAL)
 _STUCK = (Reason.INVALID_INPUT, Reason.DRIVER_START_BLOCKED, Reason.DRIVER_TERMINATION_STUCK)
-"""Reasons of a stage that lasts until a person does something, though the Backfill has not failed."""
+"""Reasons that last until a person does something, although the Backfill has not failed."""
 
 _MOST_MESSAGE = 6_000
 
 
 def summarise(draft: Draft) -> None:
-    """Sets the three by what the others say in the end."""
+    """Sets the three conditions from the final state of the others."""
     outcome, stage = draft.find(ConditionType.SUCCEEDED), _stage(draft)
     if outcome is None:
         return
@@ -49,7 +49,7 @@ def _stage(draft: Draft) -> Condition | None:
 
 
 def _only(draft: Draft, kind: ConditionType | None, reason: Reason = Reason.IN_PROGRESS, message: str = "") -> None:
-    """Of the two that are bad or busy, this one at most."""
+    """Sets at most one of Reconciling and Stalled."""
     for each in (ConditionType.RECONCILING, ConditionType.STALLED):
         if each == kind:
             draft.condition(each, "True", reason, message)

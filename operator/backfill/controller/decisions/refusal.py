@@ -1,4 +1,4 @@
-"""The status of a Backfill that nothing can be decided for, because its spec cannot be read or breaks a rule. Pure."""
+"""The status of a Backfill whose spec cannot be read or breaks a rule, so that nothing can be decided. Pure."""
 
 from datetime import datetime
 
@@ -12,7 +12,8 @@ from backfill.controller.decisions.status_draft import Draft, in_lines
 
 
 def refused(metadata: ObjectMeta, recorded: BackfillStatus, problems: tuple[Problem, ...], now: datetime) -> BackfillStatus:
-    """What is recorded, and that it has failed for these reasons until its spec changes; the same where that is recorded."""
+    """The status of a Backfill that has failed for these problems, until its spec changes. Unchanged if that is
+    recorded already."""
     draft = Draft(Observed(unread(metadata, recorded), now))
     outcome, generation = draft.find(ConditionType.SUCCEEDED), metadata.generation
     said = outcome is not None and (outcome.reason, outcome.observed_generation) == (Reason.INVALID_INPUT, generation)

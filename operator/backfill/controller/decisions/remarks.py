@@ -1,4 +1,4 @@
-"""What is said of a plan that it cannot say of itself: fields without effect, and missing history where rows are replaced."""
+"""Warnings about a plan: fields without effect, and gaps in history where rows are replaced."""
 
 from collections.abc import Iterator
 
@@ -7,11 +7,11 @@ from backfill.api.spec import BackfillSpec, OrderingPolicy, PodOverrides, PodRes
 from backfill.planning.plan import PlanHeader, SourceTotals
 
 _GAP = 10
-"""A source that has no rows in such a part of the window is spoken of where the window is replaced."""
+"""A gap of at least this fraction of the window (one in so many) is worth a warning, if the window is replaced."""
 
 
 def remarks(spec: BackfillSpec, header: PlanHeader, *, one_process: bool) -> Iterator[str]:
-    """A sentence for each."""
+    """One sentence for each warning."""
     idle = [*_idle_anywhere(spec), *(_idle_on_this_machine(spec) if one_process else _idle_on_a_cluster(spec))]
     if idle:
         yield f"without effect {'on this machine' if one_process else 'here'}: {', '.join(idle)}"
@@ -48,7 +48,7 @@ def _idle_on_this_machine(spec: BackfillSpec) -> Iterator[str]:
 
 
 def _gap(source: SourceTotals, header: PlanHeader) -> Iterator[str]:
-    """The longest stretch of the window without a row of a source, if it is long."""
+    """The longest part of the window without a row of a source, if it is long."""
     start_us, end_us = header.inputs.start_us, header.inputs.end_us
     times = zip(header.step_starts_us, header.step_ends_us, source.step_rows, strict=True)
     read = [(first, last) for first, last, rows in times if rows and last > start_us and first < end_us]

@@ -1,4 +1,5 @@
-"""Other Backfills that will publish into the same rows of an output table: told when the plan is made, never refused. Pure."""
+"""Other Backfills that will publish into the same rows of an output table: a warning when the plan is made, not an
+error. Pure."""
 
 from collections.abc import Iterable, Iterator
 
@@ -14,9 +15,9 @@ def published_tables(backfill: Backfill) -> frozenset[str]:
 
 
 def rivals(backfill: Backfill, others: Iterable[Backfill], *, one_owner: bool = False) -> tuple[str, ...]:
-    """A sentence for each table that another Backfill publishes into, too, and for each such Backfill.
+    """A sentence for each table and each other Backfill that also publishes into it.
 
-    It has the other's name only if that is in the same namespace, or all namespaces have ``one_owner``.
+    It names the other Backfill only if that is in the same namespace, or if all namespaces have ``one_owner``.
     """
     found = [(other, one_owner or _same_namespace(backfill, other)) for other in others if _rival(backfill, other)]
     return tuple(sentence for other, named in found for sentence in _sentences(backfill, other, named))
@@ -27,7 +28,7 @@ def _same_namespace(backfill: Backfill, other: Backfill) -> bool:
 
 
 def _rival(backfill: Backfill, other: Backfill) -> bool:
-    """Whether it is still to publish, into a window that overlaps."""
+    """Whether another Backfill has yet to publish into a window that overlaps."""
     ours, theirs = backfill.spec.window, other.spec.window
     ends = other.metadata.deletion_timestamp is not None or finished(other)
     return not ends and ours.start < theirs.end and theirs.start < ours.end

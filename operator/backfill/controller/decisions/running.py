@@ -1,4 +1,4 @@
-"""From a plan to all steps committed: attempts, and what they may read."""
+"""From a plan to all steps committed: attempts, and how far they may read."""
 
 from backfill.api.conditions import ConditionType, Reason
 from backfill.api.errors import BadInput
@@ -20,7 +20,7 @@ _BEFORE_READING = (Reason.DRIVER_PENDING, Reason.DRIVER_START_BLOCKED, Reason.DR
 
 
 def run(observed: Observed, draft: Draft) -> Next:
-    """Watches the current attempt, or prepares the next one."""
+    """Watches the current attempt, or starts the next one."""
     attempt = observed.attempt
     if attempt is None:
         return _prepare_attempt(observed, draft)

@@ -1,4 +1,4 @@
-"""After the last step: count what the branches hold and remove what failed tasks left behind."""
+"""After the last step: count the staged rows, and remove what failed tasks left behind."""
 
 from backfill.api.conditions import ConditionType, Reason
 from backfill.api.spec import Window
@@ -15,7 +15,7 @@ _RUNNING = ConditionType.RUNNING
 
 
 def settle(observed: Observed, draft: Draft) -> Next:
-    """Has the staged result counted, and records it."""
+    """Counts the staged rows with a job, and records them."""
     draft.condition(_RUNNING, "True", Reason.REPLAYING, "all steps are committed; counts the result")
     draft.remove_condition(ConditionType.PUBLISHED)  # where it failed before and is tried anew
     counted = work(observed, draft, SettleJob(staged_outputs(observed.backfill)), _RUNNING)
@@ -29,7 +29,7 @@ def settle(observed: Observed, draft: Draft) -> Next:
 
 
 def _record(draft: Draft, result: object, window: Window) -> None:
-    """What is missing is said before anything is published: whoever approves it has to know."""
+    """Records the staged rows, and what is missing: whoever approves the result must know before it is published."""
     if not isinstance(result, SettleResult):
         raise TypeError(f"a settle job gave {type(result).__name__}")
     draft.set(outputs=tuple(_counted(output, result.totals[output.name]) for output in draft.status.outputs))

@@ -1,4 +1,4 @@
-"""A driver that runs and is not heard of."""
+"""A driver that runs without sending heartbeats."""
 
 from datetime import timedelta
 
@@ -10,17 +10,17 @@ from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.status_draft import Draft
 
 HEARTBEAT_LIMIT_SECONDS = 60.0
-"""A driver that has not been heard of for so long is taken to hang."""
+"""Seconds without a heartbeat after which a driver counts as silent."""
 FIRST_REPORT_LIMIT_SECONDS = 300.0
-"""The same for one whose container has started and that has said nothing yet: Spark starts first."""
+"""The same for a driver whose container has started and that has not reported yet, since Spark starts first."""
 CONFIRMATION = timedelta(seconds=30)
-"""On a cluster the silence is recorded first, and the driver killed when it goes on: the API server may have been away for
-both, and a record that could be written shows that it is back."""
+"""On a cluster the silence is recorded first, and the driver killed only if it continues for this time: the API server
+may have been unavailable to both, and a successful write shows that it is back."""
 _RUNNING = ConditionType.RUNNING
 
 
 def watch_silence(observed: Observed, draft: Draft, attempt: Attempt) -> Next | None:
-    """Kills a driver that hangs. None: it is heard of."""
+    """Kills a driver that hangs; None if it sends heartbeats."""
     age, limit = _silence(observed)
     if age < limit:
         if attempt.unheard_since is not None:
@@ -39,13 +39,14 @@ def watch_silence(observed: Observed, draft: Draft, attempt: Attempt) -> Next | 
 
 
 def until_silent(observed: Observed) -> float:
-    """After how many seconds without a word the driver would be taken to hang."""
+    """Seconds until the driver counts as silent."""
     age, limit = _silence(observed)
     return max(limit - age, 0.1)
 
 
 def _silence(observed: Observed) -> tuple[float, float]:
-    """For how long the driver was silent, and for how long it may be. A pod is listened to from the start of its container."""
+    """How long the driver has been silent, and how long it may be. For a pod, time counts from the start of its
+    container."""
     age, started = observed.report_age_seconds, observed.driver.since
     if observed.report is None and started is not None:
         return min(age, (observed.now - started).total_seconds()), FIRST_REPORT_LIMIT_SECONDS

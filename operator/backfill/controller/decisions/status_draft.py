@@ -1,4 +1,4 @@
-"""A status in the making: starts as what is recorded and collects what a decision changes."""
+"""The status that a decision builds: it starts as the recorded one and collects changes."""
 
 from datetime import datetime
 from typing import Literal, TypedDict, Unpack
@@ -10,12 +10,12 @@ from backfill.api.status import MOST_ATTEMPTS_KEPT, Attempt, BackfillStatus, Job
 from backfill.controller.decisions.observed import Observed
 
 Outcome = Literal["Running", "Succeeded", "Stopped", "Failed"]
-"""How an attempt has ended, if it has."""
+"""How an attempt ended."""
 _MOST_MESSAGE = 8_000
 
 
 class StatusChange(TypedDict, total=False):
-    """Fields of a status that a decision may set, so that each change is checked for its type."""
+    """Fields of a status that a decision may set, typed so that each change is checked."""
 
     observed_generation: int
     spec_digest: str
@@ -36,7 +36,7 @@ class StatusChange(TypedDict, total=False):
 
 
 class AttemptChange(TypedDict, total=False):
-    """Fields of an attempt that change after it has begun."""
+    """Fields of an attempt that change after it was added."""
 
     finished_at: datetime | None
     outcome: Outcome
@@ -60,27 +60,28 @@ class Draft:
         self.status = self.status.model_copy(update=dict(fields))
 
     def condition(self, kind: ConditionType, value: Literal["True", "False", "Unknown"], reason: Reason, message: str) -> None:
-        """Sets one condition, now and for this generation. Whatever a driver or a library has said: without its logins."""
+        """Sets a condition, now and for this generation. Credentials in messages of drivers and libraries are
+        redacted."""
         conditions, generation = self.status.conditions, self._metadata.generation
         text = redact(message[:_MOST_MESSAGE])[:_MOST_MESSAGE]
         self.set(conditions=set_condition(conditions, kind, value, reason, text, self._now, generation, recorded=self._recorded))
 
     def remove_condition(self, kind: ConditionType) -> None:
-        """Takes one condition away: it is not so, and nothing is to be said of it."""
+        """Removes a condition."""
         self.set(conditions=tuple(condition for condition in self.status.conditions if condition.type != kind))
 
     def fail(self, kind: ConditionType, reason: Reason, message: str) -> None:
-        """This generation of the Backfill has failed for good, because of the condition ``kind``."""
+        """Fails this generation of the Backfill, because of condition ``kind``."""
         self.condition(kind, "False", reason, message)
         self.condition(ConditionType.SUCCEEDED, "False", reason, message)
         self.set(finished_at=self._now, next_attempt_at=None, retry=None)
 
     def fail_input(self, kind: ConditionType, problems: tuple[Problem, ...]) -> None:
-        """What was given cannot work."""
+        """Fails the Backfill because of invalid input."""
         self.fail(kind, Reason.INVALID_INPUT, in_lines(problems))
 
     def add_attempt(self, attempt: Attempt) -> None:
-        """Records an attempt; only the last ones are kept."""
+        """Adds an attempt. Only the last ones are kept."""
         self.set(attempts=(*self.status.attempts, attempt)[-MOST_ATTEMPTS_KEPT:])
 
     def change_attempt(self, **fields: Unpack[AttemptChange]) -> None:
@@ -89,7 +90,7 @@ class Draft:
         self.set(attempts=(*earlier, last.model_copy(update=dict(fields))))
 
     def kubectl(self, verb: str) -> str:
-        """The command by which a person does something with this Backfill, wherever that person reads of it."""
+        """A ``kubectl`` command for this Backfill that works wherever a person reads it."""
         return f"kubectl backfill {verb} {self._metadata.name} -n {self._metadata.namespace}"
 
     def find(self, kind: ConditionType) -> Condition | None:
@@ -98,5 +99,5 @@ class Draft:
 
 
 def in_lines(problems: tuple[Problem, ...]) -> str:
-    """Every problem on a line."""
+    """All problems, one on each line."""
     return "\n".join(str(problem) for problem in problems)

@@ -1,4 +1,4 @@
-"""Suspending, and ending in good order when the controller itself is asked to end."""
+"""Suspending a Backfill, and stopping the driver when the controller shuts down."""
 
 from datetime import timedelta
 
@@ -14,12 +14,13 @@ from backfill.controller.decisions.status_draft import Draft
 from backfill.controller.jobs.kinds import PlanJob, VerifyJob
 
 STOP_LIMIT = timedelta(minutes=15)
-"""A driver that was told to stop and still reads after so long is killed; what it has not committed is read again."""
+"""Time after which a driver that was asked to stop and still runs is killed. Steps it has not committed are read
+again."""
 _RUNNING = ConditionType.RUNNING
 
 
 def stop(observed: Observed, draft: Draft) -> Next:
-    """Lets the driver commit the step under way; what was committed is kept for the next attempt."""
+    """Lets the driver commit the steps in progress; the next attempt continues after them."""
     attempt = observed.attempt
     if attempt is not None and observed.driver.alive:
         return _stop_driver(observed, draft, attempt)
