@@ -79,18 +79,14 @@ def meaning_of(option: Any) -> str:
 def operator() -> str:
     """The options of the operator."""
     lines = ["| option | environment variable | default | meaning |", "|---|---|---|---|"]
-    for option, text in re.findall(r"^  (--\S+) \S+ +(.*)$", help_of_the_operator(), re.MULTILINE):
-        meaning, _, default = text.removesuffix(")").partition(" (default: ")
-        default = f"`{default}`" if default and " " not in default else default
-        lines.append(f"| `{option}` | `{variable(option)}` | {default} | {meaning} |")
-    return OPERATOR + "\n" + "\n".join(lines) + "\n"
-
-
-def help_of_the_operator() -> str:
-    """What `backfill-operator --help` prints, each option on a line of its own."""
     known = parser({})
     known.formatter_class = partial(HelpFormatter, max_help_position=100, width=10_000)  # type: ignore[assignment]
-    return known.format_help()
+    for option, text in re.findall(r"^  (--\S+) \S+ +(.*)$", known.format_help(), re.MULTILINE):
+        meaning, _, default = text.removesuffix(")").partition(" (default: ")
+        literal = default and default == known.get_default(option.removeprefix("--").replace("-", "_"))
+        default = f"`{default}`" if literal else default
+        lines.append(f"| `{option}` | `{variable(option)}` | {default} | {meaning} |")
+    return OPERATOR + "\n" + "\n".join(lines) + "\n"
 
 
 def main() -> int:
