@@ -26,21 +26,23 @@ class Metrics:
         self._registry = CollectorRegistry()
         self._registry.register(_States(states))
         named: dict[str, Any] = {"namespace": "backfill", "registry": self._registry}
-        self._reconciles = Counter("reconciles", "Reconciles by how they ended", ["result"], **named)
+        self._reconciles = Counter("reconciles", "Reconciles by result", ["result"], **named)
         self._reconcile_seconds = Histogram(
-            "reconcile_duration_seconds", "Length of a reconcile", buckets=_RECONCILE_SECONDS, **named
+            "reconcile_duration_seconds", "Duration of a reconcile", buckets=_RECONCILE_SECONDS, **named
         )
         self._depth = Gauge("queue_depth", "Backfills that are due and wait for a reconcile", **named)
-        self._waited = Histogram("queue_latency_seconds", "How long a Backfill was due", buckets=_RECONCILE_SECONDS, **named)
+        self._waited = Histogram(
+            "queue_latency_seconds", "How long a Backfill waited for a reconcile", buckets=_RECONCILE_SECONDS, **named
+        )
         self._requests = Counter("api_requests", "Requests to the API server", ["verb", "code"], **named)
         self._leads = Gauge("leader", "1 where this process leads", **named)
         self._attempts = Counter("attempts", "Attempts that have ended", ["outcome"], **named)
         self._jobs = Counter("jobs", "Jobs that have ended", ["kind", "outcome"], **named)
-        self._job_seconds = Histogram("job_duration_seconds", "Length of a job", ["kind"], buckets=_JOB_SECONDS, **named)
+        self._job_seconds = Histogram("job_duration_seconds", "Duration of a job", ["kind"], buckets=_JOB_SECONDS, **named)
         self._job_waited = Histogram(
-            "job_wait_seconds", "How long a job waited for its turn", ["kind"], buckets=_JOB_SECONDS, **named
+            "job_wait_seconds", "How long a job waited for a free place and its pod", ["kind"], buckets=_JOB_SECONDS, **named
         )
-        self._job_bytes = Gauge("job_peak_bytes", "Most memory that the last job of a kind held", ["kind"], **named)
+        self._job_bytes = Gauge("job_peak_bytes", "Peak memory of the last job of each kind", ["kind"], **named)
         self._of_backfill = {
             name: Gauge(name, text, _OF_BACKFILL, **named)
             for name, text in (
@@ -162,7 +164,7 @@ class _States:
         counts: dict[str, int] = {}
         for state in self._states():
             counts[state] = counts.get(state, 0) + 1
-        family = GaugeMetricFamily("backfill_backfills", "Backfills by where they stand", labels=["state"])
+        family = GaugeMetricFamily("backfill_backfills", "Backfills by state", labels=["state"])
         for state, number in sorted(counts.items()):
             family.add_metric([state], number)
         yield family
