@@ -1,19 +1,19 @@
-"""Every error this project raises on purpose.
+"""Every error that this project raises deliberately.
 
 BackfillError
-├── BadInput                 what the user gave cannot work; carries one Problem per mistake (exit status 2)
+├── BadInput                 invalid input; carries a Problem for each mistake (exit status 2)
 │   ├── InvalidManifest      the file or a resource in it (YAML, unknown field, a field's value)
 │   ├── InvalidPlanInput     the tables do not allow the plan (missing table, column, statistics, snapshot, rows)
-│   ├── SpecChanged          a Backfill of this name, with another spec or program, is there already
+│   ├── SpecChanged          a Backfill of this name exists with another spec or program
 │   └── UnsupportedProgram   the application does something a backfill cannot redirect
 ├── ControllerRunning        another process works on this Backfill
 ├── PlanCorrupt              a stored plan is lost, or does not match its header
-├── CanNotPublish            the result cannot be published as it is, however long one waits
+├── CanNotPublish            the result cannot be published as it is; retrying does not help
 │   ├── PublishConflict      the output table changed inside the window since the backfill began
-│   └── ResultLost           what was staged for an output is gone
-├── UnknownReferences        it cannot be read which files a table uses, so that none is removed
+│   └── ResultLost           the staged result of an output no longer exists
+├── UnknownReferences        it is unknown which files a table uses, so none is removed
 ├── RunFailed                the application failed more often than the failure policy allows
-└── ClusterError             the API server did not do what it was asked for (``kube/errors.py``)
+└── ClusterError             a request to the API server failed (``kube/errors.py``)
 """
 
 # ruff: noqa: N818 - the names say what is wrong; that they are errors is said by raising them
@@ -23,21 +23,21 @@ from dataclasses import dataclass
 
 
 class ConflictError(Exception):
-    """What was to be written is not what was read any more. Nothing was written; observe and decide again."""
+    """The object changed since it was read. Nothing was written; observe and decide again."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One mistake: where it is, what stands there, and what to do about it.
+    """One problem of the input: where it is, what is wrong, and how to fix it.
 
-    ``field`` is a path as kubectl prints it (``spec.sources[0].table``), empty when no single field is to blame.
+    ``field`` is a path as kubectl prints it (``spec.sources[0].table``), empty if no single field is to blame.
     """
 
     field: str
     message: str
     fix: str = ""
     may_pass: bool = False
-    """Something could not be reached: the same may work later, with nothing changed in the resource."""
+    """Whether the problem may go away without a change of the resource, such as a catalog that does not answer."""
 
     def __str__(self) -> str:
         """The problem in one line."""
@@ -50,7 +50,7 @@ class BackfillError(Exception):
 
 
 class BadInput(BackfillError):
-    """What was given cannot work. ``problems`` holds every mistake found, not just the first, and each one once."""
+    """Invalid input. ``problems`` has every problem that was found, once each."""
 
     def __init__(self, problems: Sequence[Problem] | Problem):
         found = (problems,) if isinstance(problems, Problem) else problems
@@ -59,11 +59,11 @@ class BadInput(BackfillError):
 
     @property
     def may_pass(self) -> bool:
-        """Whether nothing is wrong but that something could not be reached."""
+        """Whether every problem may go away without a change of the resource."""
         return bool(self.problems) and all(problem.may_pass for problem in self.problems)
 
     def __reduce__(self) -> tuple[type["BadInput"], tuple[tuple[Problem, ...]]]:
-        """By its problems, so that it survives the way back from a worker process."""
+        """Pickles the error by its problems, so that a worker process can return it."""
         return type(self), (self.problems,)
 
 
@@ -92,7 +92,7 @@ class PlanCorrupt(BackfillError):
 
 
 class CanNotPublish(BackfillError):
-    """The result cannot be published as it is, however long one waits."""
+    """The result cannot be published as it is. Retrying does not help."""
 
 
 class PublishConflict(CanNotPublish):
@@ -100,11 +100,11 @@ class PublishConflict(CanNotPublish):
 
 
 class ResultLost(CanNotPublish):
-    """What was staged for an output is gone: only another Backfill can make it again."""
+    """The staged result of an output no longer exists. Only another Backfill can produce it again."""
 
 
 class UnknownReferences(BackfillError):
-    """A metadata file of a table cannot be read, so that it is unknown which files the table uses."""
+    """A table's metadata file cannot be read, so it is unknown which files the table uses."""
 
 
 class RunFailed(BackfillError):
@@ -112,5 +112,5 @@ class RunFailed(BackfillError):
 
 
 def first_line(error: Exception) -> str:
-    """What an error of a library says, in one line; its kind where it says nothing."""
+    """The first line of an error's message; its type if it has none."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,4 +1,4 @@
-"""What stands in a Secret stays out of messages, also where a client library repeats what it was given."""
+"""Keeps secrets out of messages, including those of client libraries that repeat their input."""
 
 import base64
 import html
@@ -16,13 +16,13 @@ from backfill.api.errors import BackfillError, BadInput
 _PUBLIC = frozenset(
     {"type", "uri", "warehouse", "prefix", "s3.endpoint", "s3.region", "client.region", "oauth2-server-uri", "scope"}
 )
-"""Properties that say where a catalog is; a message without them would help nobody. Logins in them are hidden."""
+"""Properties that locate a catalog. A message without them would not help; credentials within them are redacted."""
 _SHORTEST = 4
-"""Characters; anything shorter stands in many words."""
+"""Characters. A shorter value occurs within ordinary words."""
 _SHORTEST_ENCODED = 6
-"""The same for what has been encoded: fewer characters of it are certain."""
+"""The same for encoded values, of which fewer characters are certain."""
 _PLAIN = re.compile(r"true|false|none|null|\d{1,6}(\.\d+)?", re.IGNORECASE)
-"""Values that are in every text and no secret."""
+"""Values that occur in any text and are no secret."""
 _SECRET = r"(?:passw(?:or)?d|passwd|pwd|passphrase|secret|token|credential|signature|sig|(?:api|access|account|private)[_.-]?key)"
 _SECRET_NAME = re.compile(rf"(?:{_SECRET}|key$|pass$|dsn$|conn\w*_string|database_url)", re.IGNORECASE)
 _LOGIN = re.compile(r"(://)[^/\s@]+@")
@@ -33,16 +33,16 @@ _HIDDEN = "***"
 
 
 class Redactor:
-    """Hides secrets that are known, in the forms in which libraries repeat them, and what looks like a login."""
+    """Redacts known secrets, in the forms in which libraries repeat them, and anything that looks like credentials."""
 
     def __init__(self, secrets: Iterable[str] = ()):
-        """``secrets`` as they are, each for itself."""
+        """``secrets`` are plain values, without encoding."""
         forms = {form for secret in secrets for form in _forms(secret)}
         joined = "|".join(re.escape(form) for form in sorted(forms, key=len, reverse=True))
         self._known = re.compile(joined, re.IGNORECASE) if joined else None
 
     def text(self, text: str) -> str:
-        """The text without them."""
+        """The text without secrets."""
         if self._known is not None:
             text = self._known.sub(_HIDDEN, text)
         text = _LOGIN.sub(rf"\1{_HIDDEN}@", text)
@@ -51,7 +51,7 @@ class Redactor:
         return _AUTHORIZATION.sub(rf"\1 {_HIDDEN}", text)
 
     def error(self, error: BackfillError) -> BackfillError:
-        """The same error without them."""
+        """The same error without secrets."""
         if isinstance(error, BadInput):
             texts = ((problem, self.text(problem.message), self.text(problem.fix)) for problem in error.problems)
             return type(error)([replace(problem, message=message, fix=fix) for problem, message, fix in texts])
@@ -62,18 +62,18 @@ _NOTHING_KNOWN = Redactor()
 
 
 def redact(text: str) -> str:
-    """The text without what looks like a login."""
+    """The text without anything that looks like credentials."""
     return _NOTHING_KNOWN.text(text)
 
 
 def redactor(catalogs: Mapping[str, GivenCatalog], environment: Mapping[str, str]) -> Redactor:
-    """Hides what is secret of catalogs and in a process's environment."""
+    """Redacts the secrets of catalogs and of a process's environment."""
     given = (secret for catalog in catalogs.values() for secret in secrets_of(catalog.properties))
     return Redactor([*given, *secrets_of_environment(environment)])
 
 
 def secrets_of(properties: Mapping[str, str]) -> Iterator[str]:
-    """What is secret of a catalog's properties: all but where it is."""
+    """The secret properties of a catalog: all but those that locate it."""
     for name, value in properties.items():
         yield from _in_uri(value)
         if name.lower() in _PUBLIC:
@@ -85,7 +85,7 @@ def secrets_of(properties: Mapping[str, str]) -> Iterator[str]:
 
 
 def secrets_of_environment(environment: Mapping[str, str]) -> Iterator[str]:
-    """What is secret of environment variables, by their names and by the logins in them."""
+    """The secrets in environment variables, by their names and by credentials in URIs."""
     for name, value in environment.items():
         yield from _in_uri(value)
         if _SECRET_NAME.search(name) and not value.startswith("/"):  # a path says where a secret is, and is none
@@ -94,15 +94,15 @@ def secrets_of_environment(environment: Mapping[str, str]) -> Iterator[str]:
 
 
 class RedactedText(io.TextIOBase):
-    """Passes on what is written to it, redacted: also what libraries log, and what stands in a traceback."""
+    """A text stream that redacts what is written to it, including logs of libraries and tracebacks."""
 
     def __init__(self, stream: TextIO, redactor: Redactor):
-        """``stream`` takes what is left."""
+        """``stream`` receives the redacted text."""
         self._stream = stream
         self._redactor = redactor
 
     def write(self, text: str) -> int:
-        """Each text by itself: a secret may have several lines."""
+        """Redacts each text separately, since a secret may span several lines."""
         self._stream.write(self._redactor.text(text))
         return len(text)
 
@@ -112,7 +112,7 @@ class RedactedText(io.TextIOBase):
 
 
 def _in_uri(value: str) -> Iterator[str]:
-    """The password of a URI, as it is written and as it is meant, and parameters that are secret."""
+    """The password of a URI, as written and decoded, and its secret parameters."""
     try:
         place = urlsplit(value)
         password = place.password
@@ -136,7 +136,7 @@ def _forms(secret: str) -> Iterator[str]:
 
 
 def _base64(secret: bytes) -> Iterator[str]:
-    """What is the same in Base64 whatever stands before and after the secret, as in the header of a login."""
+    """The part of a secret's Base64 form that does not depend on the text around it, as in the header of a login."""
     for before in range(3):
         encoded = base64.b64encode(bytes(before) + secret).decode()
         certain = encoded[-(-before * 8 // 6) : (before + len(secret)) * 8 // 6]

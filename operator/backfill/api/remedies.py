@@ -15,11 +15,11 @@ class Remedy:
     """What a person does next."""
 
     advice: str
-    """In a sentence or two; ``{retry}`` stands for the command that tries again."""
+    """One or two sentences; ``{retry}`` is replaced by the command that retries."""
     start_over: str = ""
-    """Where only a new Backfill helps: what to know before this one is cancelled."""
+    """If only a new Backfill helps: what to know before this one is cancelled."""
     in_log: bool = False
-    """The driver's log says more."""
+    """Whether the driver's log has more details."""
 
 
 REMEDIES: Final[Mapping[Reason, Remedy]] = MappingProxyType(
@@ -51,5 +51,5 @@ REMEDIES: Final[Mapping[Reason, Remedy]] = MappingProxyType(
 
 
 def remedy(reason: Reason) -> Remedy:
-    """The remedy for a reason; without advice where there is none of its own."""
+    """The remedy for a reason; empty if there is none."""
     return REMEDIES.get(reason, Remedy(""))

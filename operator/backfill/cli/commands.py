@@ -1,4 +1,4 @@
-"""What the commands do that change a Backfill."""
+"""The commands that change a Backfill on this machine."""
 
 import time
 from collections.abc import Callable
@@ -30,7 +30,7 @@ _POLL_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The options all commands have."""
+    """Options of all commands."""
 
     state: Path
     namespace: str | None = None
@@ -38,18 +38,18 @@ class Context:
 
     @property
     def out(self) -> Console:
-        """Where progress goes; with JSON, standard output is the document's."""
+        """Console for progress. With JSON output it is standard error."""
         return Console(stderr=self.as_json)
 
     @property
     def options(self) -> str:
-        """What a next command needs to find the same Backfill."""
+        """Options that a next command needs to find the same Backfill."""
         state = "" if self.state == DEFAULT_STATE else f" --state-dir {self.state}"
         return state if self.namespace is None else f"{state} -n {self.namespace}"
 
 
 def run_file(context: Context, file: Path) -> int:
-    """Runs the Backfill of a file, or goes on with it. One that has succeeded is left as it is."""
+    """Runs the Backfill of a file, or continues it. One that has succeeded is left unchanged."""
     require(*TABLES, SPARK)
     manifests = read_file(file, context.namespace, require_application=True)
     backfill, application = manifests.backfill, manifests.application
@@ -70,12 +70,12 @@ def run_file(context: Context, file: Path) -> int:
 
 
 def resume_one(context: Context, target: str) -> int:
-    """Goes on with a Backfill in the foreground."""
+    """Continues a Backfill in the foreground."""
     return _go_on(context, target, LocalStore.resume)
 
 
 def approve_one(context: Context, target: str) -> int:
-    """Lets a Backfill's result be published, and publishes it if that is what it waits for."""
+    """Approves a Backfill's results, and publishes them if it is waiting for that."""
     return _go_on(context, target, LocalStore.approve)
 
 
@@ -89,7 +89,7 @@ def _go_on(context: Context, target: str, change: Callable[[LocalStore], None]) 
 
 
 def suspend_one(context: Context, target: str) -> int:
-    """Asks for a stop and waits for it, if somebody works on the Backfill."""
+    """Requests a stop, and waits for it if a process is working on the Backfill."""
     store, stored = find(target, context.namespace, context.state)
     if exit_status(stored) != SUCCEEDED:
         store.suspend()
@@ -119,7 +119,7 @@ def cancel_one(context: Context, target: str) -> int:
 
 
 def _without_expired_remains(context: Context, store: LocalStore, stored: Backfill) -> Backfill:
-    """What a finished Backfill made is removed when somebody asks for it after its time: nobody is there before."""
+    """Removes what a finished Backfill made if ``ttlAfterFinished`` has passed. No process does so earlier."""
     due = expires_at(stored)
     if due is None or due > datetime.now(UTC):
         return stored
@@ -161,7 +161,7 @@ def _end(context: Context, backfill: Backfill) -> int:
 
 
 def _refuse_changes(store: LocalStore, stored: Backfill, wanted: Backfill, application: Application, context: Context) -> None:
-    """Steps of two programs would be a mixture; none is committed before the first attempt."""
+    """Refuses another program once steps may be committed: results of two programs would be mixed."""
     name = stored.metadata.name
     if stored.metadata.deletion_timestamp is not None:
         raise BackfillError(f"{name} is being removed; finish that first with: backfill cancel {name}{context.options}")
@@ -177,7 +177,8 @@ def _refuse_changes(store: LocalStore, stored: Backfill, wanted: Backfill, appli
 
 
 def _apply(store: LocalStore, stored: Backfill, wanted: Backfill, application: Application) -> None:
-    """A Backfill that was suspended by command stays so until it is resumed, whatever the file says."""
+    """Stores the spec. A Backfill that was suspended by command remains so until it is resumed, whatever the file
+    says."""
     suspend = stored.spec.suspend or wanted.spec.suspend
     store.apply(wanted.spec.model_copy(update={"suspend": suspend}), application)
 
@@ -188,6 +189,6 @@ def _is_suspended(backfill: Backfill | None) -> bool:
 
 
 def _wait_for_controller(store: LocalStore, done: Callable[[Backfill | None], bool]) -> None:
-    """Until the process that works on the Backfill, if there is one, has done what it was asked for, or is gone."""
+    """Waits until the process that works on the Backfill, if any, has done what was requested or has ended."""
     while not done(store.load()) and controller_alive(store.channel):
         time.sleep(_POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""What kubectl runs to complete ``kubectl backfill ...``: a program named ``kubectl_complete-backfill`` on the path."""
+"""Shell completion of ``kubectl backfill``: kubectl runs a program ``kubectl_complete-backfill`` on the path."""
 
 import os
 import shlex
@@ -11,11 +11,11 @@ from backfill.cli.cluster.app import app
 
 _VARIABLE = "_KUBECTL_BACKFILL_COMPLETE"
 _NO_FILES = 4
-"""Cobra's directive: what is printed is all there is."""
+"""Cobra's directive not to complete file names."""
 
 
 def main() -> None:
-    """Prints what may follow the arguments, the last of which is unfinished, and the directive, as Cobra expects it."""
+    """Prints completions of the last argument and the directive, in Cobra's format."""
     words = ["kubectl-backfill", *sys.argv[1:]]
     os.environ |= {_VARIABLE: "complete_bash", "COMP_WORDS": shlex.join(words), "COMP_CWORD": str(len(words) - 1)}
     get_install_completion_arguments()  # makes the shells known that are asked for by that variable

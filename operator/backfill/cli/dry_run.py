@@ -1,4 +1,4 @@
-"""The plan of a file, made and shown without running anything."""
+"""Makes and shows the plan of a file without running anything."""
 
 import tempfile
 import time
@@ -23,10 +23,10 @@ _POLL_SECONDS = 0.05
 
 
 def show_plan(file: Path, namespace: str | None, *, as_json: bool) -> int:
-    """Makes the plan in a temporary place and prints what it would read.
+    """Makes the plan in a temporary workspace and prints what it would read.
 
     Raises:
-        BackfillError: with everything that is in the way.
+        BackfillError: with every problem found.
     """
     require(*TABLES)
     backfill = read_file(file, namespace, require_application=False).backfill

@@ -1,4 +1,4 @@
-"""What is said when a run has ended, and with which exit status."""
+"""What a command prints at the end of a run, and its exit status."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ _BAD_INPUT = {Reason.INVALID_INPUT, Reason.UNSUPPORTED_PROGRAM}
 
 
 def exit_status(backfill: Backfill) -> int:
-    """0 succeeded, 1 failed, 2 bad input, 3 waits for a person."""
+    """0 succeeded, 1 failed, 2 bad input, 3 waiting for a person."""
     outcome = find_condition(backfill.status.conditions, ConditionType.SUCCEEDED)
     if outcome is None or outcome.status == "Unknown":
         return WAITS
@@ -30,7 +30,7 @@ def exit_status(backfill: Backfill) -> int:
 
 
 def tell_end(backfill: Backfill, store: "LocalStore", out: Console, err: Console, options: str) -> None:
-    """Says how it ended and what to do next; ``options`` are those that a next command needs to find it."""
+    """Prints how the run ended and what to do next. ``options`` are those that a next command needs."""
     status = exit_status(backfill)
     if status == SUCCEEDED:
         _tell_success(backfill, out)
@@ -41,7 +41,7 @@ def tell_end(backfill: Backfill, store: "LocalStore", out: Console, err: Console
 
 
 def waiting_for(backfill: Backfill, options: str) -> str:
-    """What a Backfill at rest needs a person for, with the command."""
+    """What a Backfill at rest waits for a person to do, with the command."""
     name, progress = backfill.metadata.name, backfill.status.progress
     published = find_condition(backfill.status.conditions, ConditionType.PUBLISHED)
     if published is not None and published.reason == Reason.WAITING_FOR_APPROVAL:

@@ -1,4 +1,4 @@
-"""Being the controller of one Backfill in the foreground, until nothing more happens by itself."""
+"""The controller of one Backfill in the foreground, until a person has to act or it has ended."""
 
 from rich.console import Console
 
@@ -18,11 +18,11 @@ _WORKER_LOG = "worker.log"
 
 
 class Killed(Exception):  # noqa: N818
-    """Asked to end for the second time."""
+    """A second signal asked the process to end."""
 
 
 def control(store: LocalStore, backfill: Backfill, console: Console) -> Backfill | None:
-    """Runs the Backfill, shows how it goes, and gives it as it is in the end; None when it was removed."""
+    """Runs the Backfill, shows its progress, and returns its final state; None if it was removed."""
     backend = LocalBackend(store.attempts, store.channel, application=store.application(), overrides=backfill.spec.overrides)
     worker = Worker(store.directory / _WORKER_LOG)
     loop = Loop(store, backend, ControllerChannel(store.channel), worker)
@@ -43,7 +43,7 @@ def _show(reconciled: Reconciled, shown: Display) -> None:
 
 
 def _new_warnings(reconciled: Reconciled) -> list[str]:
-    """What a person should know of the plan, once it is made: it stands below the line that says what it is."""
+    """Warnings about the plan, once it is made; they are printed below its summary."""
     status = reconciled.decision.status
     planned = find_condition(status.conditions, ConditionType.PLANNED)
     if planned is None or status.plan_id == reconciled.observed.backfill.status.plan_id:
@@ -52,7 +52,7 @@ def _new_warnings(reconciled: Reconciled) -> list[str]:
 
 
 def _view_of(reconciled: Reconciled) -> View:
-    """What a reconcile leaves to show."""
+    """What to show after a reconcile."""
     job = reconciled.observed.job
     backfill = reconciled.observed.backfill.model_copy(update={"status": reconciled.decision.status})
     return View(backfill, reconciled.observed.now, job.progress if job else None)
@@ -65,7 +65,7 @@ def _kill_driver(store: LocalStore, backend: LocalBackend) -> None:
 
 
 def _end(reconciler: Reconciler, shown: Display, name: str) -> None:
-    """The first Ctrl-C (or SIGTERM) lets the steps under way be committed; the second one kills."""
+    """The first Ctrl-C (or SIGTERM) lets steps in progress be committed; the second kills."""
     if reconciler.shutting_down:
         raise Killed
     reconciler.shutting_down = True

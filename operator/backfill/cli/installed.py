@@ -1,4 +1,4 @@
-"""Whether what a command works with is installed: the command line alone has no library for tables."""
+"""Checks that optional dependencies are installed: the command line alone has no library for tables."""
 
 from importlib.util import find_spec
 
@@ -9,10 +9,10 @@ SPARK = "pyspark"
 
 
 def require(*libraries: str) -> None:
-    """Looks for libraries without importing them.
+    """Checks that libraries can be imported, without importing them.
 
     Raises:
-        BackfillError: one is missing; with what to install.
+        BackfillError: one is missing; says what to install.
     """
     for library in libraries:
         if find_spec(library) is None:

@@ -1,4 +1,4 @@
-"""One Backfill in full, and many in a table: the same without a cluster and on one."""
+"""One Backfill in full, and several in a table, on a cluster or on this machine."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -19,14 +19,14 @@ from backfill.cli.view import View, in_order
 
 _ATTEMPTS_SHOWN = 3
 _IN_FULL = (Reason.INVALID_INPUT, Reason.TRYING_AGAIN)
-"""Reasons with something to mend in every line."""
+"""Reasons whose messages are shown in full, since every line names something to fix."""
 _COLUMNS = ("namespace", "name", "steps", "watermark (UTC)", "stage")
 
 
 def listing(backfills: list[Backfill], *, namespaces: bool = True) -> Text:
-    """A line for each. Names are never cut: they are what the next command needs.
+    """A line for each Backfill. Names are never shortened, since a next command needs them.
 
-    Lines are put together here: rich's table measures each cell, and for a thousand that takes longer than all the rest.
+    Lines are built here because rich measures each cell of a table, which dominates the time for a thousand rows.
     """
     now, first = datetime.now(UTC), 0 if namespaces else 1
     rows = [_COLUMNS, *(_row(View(backfill, now)) for backfill in backfills)]
@@ -49,7 +49,7 @@ def _row(view: View) -> tuple[str, ...]:
 
 
 def details(view: View) -> RenderableType:
-    """Progress, attempts, outputs and conditions of one."""
+    """Progress, attempts, outputs and conditions of one Backfill."""
     return Group(
         overview(view, scale=True),
         *_executors(view),
@@ -60,7 +60,7 @@ def details(view: View) -> RenderableType:
 
 
 def outcome(view: View) -> str:
-    """Where it stands, in one word."""
+    """The current stage, in one word."""
     if exit_status(view.backfill) == SUCCEEDED:
         return "Succeeded"
     return str(view.stage.reason) if view.stage else "New"
@@ -100,7 +100,8 @@ def _of_output(output: OutputStatus) -> str:
 
 
 def _conditions(view: View) -> RenderableType:
-    """Why a Backfill has failed is told once and in full: that may be a list of mistakes, or the end of a log."""
+    """Conditions. Why a Backfill has failed is shown once and in full: it may be a list of problems or the end of a
+    log."""
     told = [condition for condition in in_order(view.status.conditions) if condition.type not in SUMMARIES]
     failure = next((each.message for each in told if each.type == ConditionType.SUCCEEDED and each.status == "False"), "")
     return _rows((f"{condition.type}={condition.status}", _of_condition(condition, failure)) for condition in told)
@@ -113,7 +114,7 @@ def _of_condition(condition: Condition, failure: str) -> str:
 
 
 def _rows(rows: Iterable[tuple[str, str]]) -> RenderableType:
-    """Facts with what they are about before them; a long one goes on below itself."""
+    """Facts with their labels; long ones are wrapped and indented."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True, style="dim")
     grid.add_column(overflow="fold")

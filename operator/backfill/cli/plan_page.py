@@ -1,4 +1,4 @@
-"""A plan for people."""
+"""Displays a plan."""
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -9,7 +9,8 @@ from backfill.planning.summary import PlanSummary, SourceSummary
 
 
 def render_plan(name: str, summary: PlanSummary, *, estimated_for: str) -> RenderableType:
-    """The plan as a table, with what was proved and what to know; ``estimated_for`` says where it would take so long."""
+    """The plan as a table, with its proof and warnings. ``estimated_for`` says which resources the estimated time is
+    for."""
     steps = summary.steps
     largest = f"{count(steps.most_rows, 'row')}, {size(steps.most_bytes)}"
     stretch = f"{moment(summary.read_from)} to {moment(summary.read_to)} UTC"

@@ -1,4 +1,4 @@
-"""The end of a run for programs: one JSON document, on one line."""
+"""The result of a run for programs: one JSON document on one line."""
 
 import json
 
@@ -7,7 +7,7 @@ from backfill.cli.view import in_order
 
 
 def result(backfill: Backfill) -> dict[str, object]:
-    """What became of a Backfill, as far as it has come. Fields are there even where their value is not known."""
+    """The result so far. All fields are present, even without a value."""
     status, progress = backfill.status, backfill.status.progress
     ended = status.finished_at or max((a.finished_at for a in status.attempts if a.finished_at), default=None)
     return {

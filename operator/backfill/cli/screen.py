@@ -1,4 +1,4 @@
-"""The live screen of a run, and the same in lines where there is no terminal."""
+"""The live screen of a run, or lines if there is no terminal."""
 
 import time
 from collections.abc import Iterator
@@ -23,24 +23,24 @@ _TROUBLE = {Reason.BACKING_OFF, Reason.ATTEMPTS_EXHAUSTED, Reason.PUBLISH_CONFLI
 
 
 class Display(Protocol):
-    """Shows a run while it goes on."""
+    """Shows a run in progress."""
 
     def show(self, view: View) -> None:
         """Called after every reconcile, which may be many times a second."""
 
     def say(self, text: str) -> None:
-        """Tells something that stays."""
+        """Prints a message that stays on the screen."""
 
 
 class LiveScreen:
-    """Redraws a few lines of a terminal in place."""
+    """Redraws some lines of a terminal in place."""
 
     def __init__(self, live: Live):
         self._live = live
         self._shown_at = 0.0
 
     def show(self, view: View) -> None:
-        """Redraws, at most ten times a second. What is not drawn yet is drawn when the screen ends."""
+        """Redraws at most ten times a second. The last state is drawn when the screen ends."""
         due = time.monotonic() - self._shown_at >= _REFRESH_SECONDS
         self._live.update(render(view), refresh=due)
         if due:
@@ -52,7 +52,7 @@ class LiveScreen:
 
 
 class Lines:
-    """Prints a line when something happened, and one every few seconds while steps are committed."""
+    """Prints a line for each event, and one every few seconds while steps are committed."""
 
     def __init__(self, console: Console):
         self._console = console
@@ -61,7 +61,7 @@ class Lines:
         self._printed_at = 0.0
 
     def show(self, view: View) -> None:
-        """Prints what is new. A failure is told in full when the run has ended."""
+        """Prints what is new. A failure is printed in full at the end of the run."""
         if view.failed:
             return
         condition = view.stage
@@ -83,7 +83,7 @@ class Lines:
 
 @contextmanager
 def display(console: Console) -> Iterator[Display]:
-    """A live screen on a terminal, lines elsewhere. The screen's last state stays when it ends."""
+    """A live screen on a terminal, else lines. The last state of the screen stays."""
     if not console.is_terminal:
         yield Lines(console)
         return
@@ -92,7 +92,7 @@ def display(console: Console) -> Iterator[Display]:
 
 
 def progress_line(view: View) -> str:
-    """How far it is, in one line."""
+    """The progress in one line."""
     progress = view.status.progress
     if not view.planned:
         return planning_in_words(view.planning)
@@ -107,7 +107,7 @@ def progress_line(view: View) -> str:
 
 
 def in_words(condition: Condition) -> str:
-    """A condition in a line: what it is, and why."""
+    """A condition in one line: reason and start of the message."""
     first = condition.message.splitlines()[0] if condition.message else ""
     return f"{condition.reason}: {first}" if first else str(condition.reason)
 
@@ -123,7 +123,7 @@ def render(view: View) -> RenderableType:
 
 
 def overview(view: View, *, scale: bool = False) -> RenderableType:
-    """How far it is; with ``scale``, also what the lanes of the sources are drawn on."""
+    """The progress, optionally with the ``scale`` of the sources' bars."""
     return Group(_title(view), _bars(view, scale), _numbers(view)) if view.planned else _title(view)
 
 
@@ -144,7 +144,8 @@ def _title(view: View) -> RenderableType:
 
 
 def _bars(view: View, scale: bool) -> RenderableType:
-    """Steps, and how far each source is read on one scale of time: bars that end at the same place are aligned."""
+    """The steps, and the progress of each source on a common scale of time: bars that end at the same point are
+    aligned."""
     progress = view.status.progress
     grid = Table.grid(expand=True, padding=(0, 2))
     grid.add_column(no_wrap=True)
@@ -161,7 +162,7 @@ def _bars(view: View, scale: bool) -> RenderableType:
 
 
 def _scale(view: View) -> RenderableType:
-    """The first and the last moment that is read, below the ends of the lanes."""
+    """The first and the last time that is read, below the ends of the bars."""
     ends = Table.grid(expand=True)
     ends.add_column(style="dim", no_wrap=True)
     ends.add_column(style="dim", no_wrap=True, justify="right")

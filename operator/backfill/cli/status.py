@@ -1,4 +1,4 @@
-"""Where the backfills of this machine stand."""
+"""Status of the backfills on this machine."""
 
 from datetime import UTC, datetime
 
@@ -16,7 +16,7 @@ from backfill.protocol.liveness import controller_alive
 
 
 def show_one(context: Context, target: str) -> int:
-    """One Backfill in full."""
+    """Shows one Backfill in full."""
     store, backfill = find(target, context.namespace, context.state)
     if context.as_json:
         print(result_line(backfill))  # noqa: T201
@@ -29,7 +29,7 @@ def show_one(context: Context, target: str) -> int:
 
 
 def show_all(context: Context) -> int:
-    """A line for each Backfill, of one namespace or of all."""
+    """Shows a line for each Backfill, of one namespace or of all."""
     stores = (store for store in stored(context.state) if context.namespace in (None, store.namespace))
     backfills = [found for store in stores if (found := store.load()) is not None]
     if context.as_json:

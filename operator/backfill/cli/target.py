@@ -1,4 +1,4 @@
-"""Which Backfill a command means, and where its state is."""
+"""Finds the Backfill that a command refers to, and its state directory."""
 
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -11,7 +11,7 @@ from backfill.controller.local.store import LocalStore, stored
 
 
 def read_file(file: Path, namespace: str | None, *, require_application: bool) -> Manifests:
-    """The manifests of a file; a relative workspace is beside the file, as its programs are.
+    """The manifests of a file. A relative workspace is relative to the file, like its programs.
 
     Raises:
         InvalidManifest: with every problem found.
@@ -28,7 +28,7 @@ def read_file(file: Path, namespace: str | None, *, require_application: bool) -
 
 
 def find(target: str, namespace: str | None, state: Path) -> tuple[LocalStore, Backfill]:
-    """The stored Backfill of a name, or of the manifest file that it was made from.
+    """The stored Backfill of that name, or of the manifest file that it was run from.
 
     Raises:
         BadInput: there is none.

@@ -1,4 +1,4 @@
-"""Numbers, moments and lengths of time the way people read them."""
+"""Formats numbers, times and lengths of time for people."""
 
 from datetime import UTC, datetime
 
@@ -7,7 +7,7 @@ _KIBI = 1024
 
 
 def moment(value: datetime) -> str:
-    """A moment in UTC, with seconds only where there are some."""
+    """A time in UTC, with seconds only if they are not zero."""
     value = value.astimezone(UTC)
     return value.strftime("%Y-%m-%d %H:%M:%S" if value.second else "%Y-%m-%d %H:%M")
 
@@ -24,7 +24,7 @@ def seconds(value: float) -> str:
 
 
 def size(value: float) -> str:
-    """A number of bytes with three digits or so."""
+    """A number of bytes, with about three digits."""
     for unit in _UNITS[:-1]:
         if value < _KIBI:
             return f"{value:.0f} {unit}" if value >= 100 or unit == "B" else f"{value:.1f} {unit}"

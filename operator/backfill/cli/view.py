@@ -1,4 +1,4 @@
-"""What there is to show of a Backfill at one moment, whatever shows it."""
+"""The state of a Backfill at one moment, for any kind of display."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,7 +15,7 @@ _REMOVAL = {Reason.REMOVING, Reason.REMOVAL_FAILED}
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A Backfill as it stands after a reconcile."""
+    """A Backfill after a reconcile."""
 
     backfill: Backfill
     now: datetime
@@ -23,17 +23,17 @@ class View:
 
     @property
     def status(self) -> BackfillStatus:
-        """Its status."""
+        """Status of the Backfill."""
         return self.backfill.status
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Name of the Backfill."""
         return self.backfill.metadata.name
 
     @property
     def stage(self) -> Condition | None:
-        """The condition that tells most about the moment: removal, or else that of the last stage which has begun."""
+        """The condition that describes the moment best: that of the removal, else of the last stage that has begun."""
         outcome = find_condition(self.status.conditions, ConditionType.SUCCEEDED)
         if outcome is not None and outcome.reason in _REMOVAL:
             return outcome
@@ -42,7 +42,7 @@ class View:
 
     @property
     def failed(self) -> bool:
-        """Whether it has failed for good."""
+        """Whether the Backfill has failed."""
         return has_failed(self.backfill)
 
     @property
@@ -57,29 +57,29 @@ class View:
 
     @property
     def read_range(self) -> tuple[datetime, datetime]:
-        """From the first moment read to the end of what is read."""
+        """Start and end of what is read."""
         window = self.backfill.spec.window
         return window.start - window.warm_up, window.end + window.drain
 
     @property
     def elapsed_seconds(self) -> float:
-        """Since work began."""
+        """Seconds since work began."""
         return ((self.status.finished_at or self.now) - (self.status.started_at or self.now)).total_seconds()
 
 
 def has_failed(backfill: Backfill) -> bool:
-    """Whether it has failed for good, as far as is known."""
+    """Whether a Backfill has failed, as far as is known."""
     outcome = find_condition(backfill.status.conditions, ConditionType.SUCCEEDED)
     return outcome is not None and outcome.status == "False"
 
 
 def in_order(conditions: tuple[Condition, ...]) -> list[Condition]:
-    """Conditions in the order in which their stages follow each other."""
+    """Conditions in the order of their stages."""
     return sorted(conditions, key=lambda condition: list(ConditionType).index(condition.type))
 
 
 def planning_in_words(progress: PlanningProgress | None) -> str:
-    """How far planning is."""
+    """Progress of planning."""
     if progress is None:
         return "reads the metadata of the tables"
     manifests = f"{progress.manifests_done:,} of {count(progress.manifests, 'manifest')}"

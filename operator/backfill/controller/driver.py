@@ -1,4 +1,4 @@
-"""What a controller needs of whatever runs the application: a process on this machine, or a child resource on a cluster."""
+"""Interface to whatever runs the application: a process on this machine, or a child SparkApplication on a cluster."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,31 +14,32 @@ from backfill.protocol.driver_settings import DriverSettings
 
 @dataclass(frozen=True, slots=True)
 class DriverState:
-    """The driver of the current attempt, as its backend sees it."""
+    """State of the current attempt's driver, as its backend observes it."""
 
     phase: Literal["Absent", "Pending", "Running", "Exited"] = "Absent"
-    """``Absent``: there is no trace of it. ``Pending``: asked for, but its program does not run yet.
-    ``Exited``: it was started, and nothing of it is left."""
+    """``Absent``: no trace of it exists. ``Pending``: requested, but its program does not run yet. ``Exited``: it was
+    started, and nothing of it is left."""
     exit_status: int | None = None
-    """How it exited; None where that was not seen. Negative: the signal that killed it."""
+    """Exit status; None if unknown. Negative: the signal that killed it."""
     log_tail: tuple[str, ...] = ()
     """The last lines of its log, once it has exited."""
     reason: str = ""
-    """Why it is pending or has exited, in one word, such as ``ImagePullBackOff``, ``Unschedulable`` or ``OOMKilled``."""
+    """Why it is pending or has exited, in one word, such as ``ImagePullBackOff``, ``Unschedulable`` or
+    ``OOMKilled``."""
     message: str = ""
-    """The same for people."""
+    """The reason in words."""
     since: datetime | None = None
-    """Since when it is in this phase, by the cluster's clock; None where that is not known."""
+    """When it entered this phase, by the cluster's clock; None if unknown."""
 
     @property
     def alive(self) -> bool:
-        """Whether there is anything of it that works or may begin to."""
+        """Whether it runs or may still start."""
         return self.phase in ("Pending", "Running")
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What a driver is started for."""
+    """Input for the start of a driver."""
 
     attempt: int
     backfill: Backfill
@@ -48,26 +49,26 @@ class Launch:
 
 
 class Backend(Protocol):
-    """Runs drivers, one at a time for each Backfill. Everything can be asked again after a restart of the controller."""
+    """Runs drivers, one at a time for each Backfill. Keeps no state that a restarted controller would lack."""
 
     @property
     def parallelism(self) -> int:
-        """Tasks that can run at once."""
+        """Number of tasks that can run at once."""
 
     def obstacles(self) -> Sequence[Problem]:
-        """Why no driver can be started here at all; asked before planning and before each attempt."""
+        """Why no driver can be started at all. Checked before planning and before each attempt."""
 
     def child(self, attempt: int) -> str | None:
-        """The name of what runs an attempt, where one that has it cannot be made twice; None where there are no names."""
+        """Name of the object that runs an attempt, which keeps it from being created twice; None if there is none."""
 
     def start(self, launch: Launch) -> None:
         """Starts the driver of an attempt."""
 
     def observe(self, attempt: int) -> DriverState:
-        """What became of an attempt's driver. Cheap: asked many times a second."""
+        """State of an attempt's driver. Cheap: it is called many times a second."""
 
     def kill(self, attempt: int) -> None:
-        """Ends an attempt's driver at once, with everything it started."""
+        """Kills an attempt's driver and everything that it started."""
 
     def log_tail(self, attempt: int) -> tuple[str, ...]:
         """The last lines of an attempt's log."""
@@ -83,7 +84,7 @@ def driver_settings(
     spark_conf: Mapping[str, str],
     spark_defaults: Mapping[str, str] = MappingProxyType({}),
 ) -> DriverSettings:
-    """The settings of one attempt; the arguments are what its backend decides."""
+    """Settings of one attempt. The arguments are what its backend decides."""
     backfill = launch.backfill
     return DriverSettings(
         backfill=backfill.metadata.name,

@@ -1,4 +1,4 @@
-"""Reads a manifest file: the Backfill, the application it runs again, and everything wrong with them at once."""
+"""Reads a manifest file: the Backfill, its application, and every problem of both at once."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,11 +25,11 @@ _APPLICATION_KIND = "SparkApplication"
 
 @dataclass(frozen=True)
 class Manifests:
-    """What a manifest file holds."""
+    """Contents of a manifest file."""
 
     backfill: Backfill
     application: Application | None
-    """The SparkApplication the Backfill refers to; None only where it was not required and is not in the file."""
+    """The SparkApplication that the Backfill refers to; None only if it was not required and is not in the file."""
 
 
 def load_manifests(source: Path | str, *, require_application: bool = True) -> Manifests:
@@ -59,13 +59,13 @@ def load_manifests(source: Path | str, *, require_application: bool = True) -> M
 
 @dataclass(frozen=True)
 class ForCluster:
-    """What a manifest file holds that is meant for a cluster: the application's files need not be on this machine."""
+    """Contents of a manifest file for a cluster. The application's files need not be on this machine."""
 
     backfill: Backfill
     document: Document
     """The Backfill as it was written."""
     application: Document | None
-    """The SparkApplication it refers to, if the file has it."""
+    """The SparkApplication that it refers to, if the file has it."""
 
 
 def load_for_cluster(file: Path) -> ForCluster:
@@ -121,12 +121,12 @@ def _backfill(document: Document) -> Backfill:
 
 
 def _within(field: str, places: list[str]) -> bool:
-    """Whether a place is, or lies below, one that has been reported."""
+    """Whether a field is, or is part of, one that has been reported."""
     return any(field == place or field.startswith((f"{place}.", f"{place}[")) for place in places)
 
 
 def _parts(spec: JsonValue | None) -> Parts:
-    """What can be read of a specification in which something is wrong."""
+    """The parts of an invalid spec that can be read."""
     given = spec if isinstance(spec, dict) else {}
     return Parts(
         window=_leniently(Window, given.get("window")),
@@ -160,7 +160,7 @@ def _each(model: type[_Part], items: JsonValue | None) -> tuple[_Part | None, ..
 
 
 def _leniently(model: type[_Part], given: JsonValue | None) -> _Part | None:
-    """The part without the fields that are wrong, if it can do without them."""
+    """A part without its invalid fields, if these are optional."""
     try:
         return read_json(model, given)
     except ValidationError as error:

@@ -1,7 +1,7 @@
 """Reads the documents of a manifest file as JSON values, strictly.
 
-YAML as Kubernetes understands it, with two differences for people's sake: a key given twice is an error with its place
-instead of the last one winning, and times stay the text that was written.
+YAML as Kubernetes reads it, with two differences: a duplicate key is an error that names its line, instead of the last
+one taking effect, and times remain text.
 """
 
 import json
@@ -34,10 +34,10 @@ _Loader.yaml_implicit_resolvers = {
 
 
 def read_documents(text: str, name: str) -> list[Document]:
-    """The non-empty documents of a YAML or JSON text; ``name`` is how problems call it.
+    """The non-empty documents of a YAML or JSON text. ``name`` identifies the text in problems.
 
     Raises:
-        InvalidManifest: it is not well formed, or a document is not a mapping.
+        InvalidManifest: it is not well-formed, or a document is not a mapping.
     """
     values = _json(text, name) or _yaml(text, name)
     strangers = [number for number, value in enumerate(values, 1) if value is not None and not isinstance(value, dict)]
@@ -52,7 +52,7 @@ def read_documents(text: str, name: str) -> list[Document]:
 
 
 def _json(text: str, name: str) -> list[JsonValue] | None:
-    """The document of a JSON text; None if it is not one. JSON is not quite YAML: it may be indented with tabs."""
+    """The document of a JSON text; None if it is not JSON. JSON is not quite YAML: it may be indented with tabs."""
     if not text.lstrip().startswith("{"):
         return None
 

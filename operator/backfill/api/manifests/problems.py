@@ -1,4 +1,4 @@
-"""Turns what pydantic found wrong into problems that say where, what stands there, and what to do."""
+"""Turns pydantic's errors into problems that name the field, the value and the fix."""
 
 import json
 import re
@@ -37,21 +37,21 @@ _PLAIN_KEY = re.compile(r"[\w-]+", re.ASCII)
 
 
 def read_json(model: type[_Model], value: JsonValue) -> _Model:
-    """A model from JSON values as strictly as Kubernetes reads them: no text for numbers, only the manifest's field names.
+    """A model from JSON values, as strict as Kubernetes: no strings for numbers, and only the field names of manifests.
 
     Raises:
-        ValidationError: it does not fit; :func:`problems_of` says it in words.
+        ValidationError: it is invalid; :func:`problems_of` describes why.
     """
     return model.model_validate_json(json.dumps(value), strict=True, by_alias=True, by_name=False)
 
 
 def problems_of(error: ValidationError, model: type[BaseModel], prefix: Location = ()) -> list[Problem]:
-    """Every mistake pydantic found in data for ``model``, in its order; ``prefix`` is where that data stands."""
+    """Every problem that pydantic found in data for ``model``, in its order. ``prefix`` is the path of that data."""
     return [_problem(detail, model, prefix) for detail in error.errors(include_url=False) if not _is_consequence(detail)]
 
 
 def field_path(location: Location) -> str:
-    """A place as kubectl prints it: ``spec.sources[0].table``, ``spec.overrides.sparkConf[spark.sql.ansi.enabled]``."""
+    """A path as kubectl prints it: ``spec.sources[0].table``, ``spec.overrides.sparkConf[spark.sql.ansi.enabled]``."""
     path = ""
     for part in location:
         if isinstance(part, int) or not _PLAIN_KEY.fullmatch(part):
@@ -62,20 +62,20 @@ def field_path(location: Location) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as it would be written in JSON, cut where it is long."""
+    """A value in JSON, shortened if it is long."""
     text = json.dumps(value, default=str, ensure_ascii=False)
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…"
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """The choice that was probably meant, as advice; empty if none is near."""
+    """Advice with the most similar choice; empty if none is similar."""
     by_lower_case = {choice.lower(): choice for choice in choices}
     near = get_close_matches(word.lower().replace("_", ""), by_lower_case, n=1, cutoff=0.6)
     return f"did you mean {by_lower_case[near[0]]}?" if near else ""
 
 
 def _is_consequence(detail: ErrorDetails) -> bool:
-    """Whether a list is called too short only because items of it are wrong."""
+    """Whether a list is reported as too short only because some of its items are invalid."""
     given = detail["input"]
     return detail["type"] == "too_short" and isinstance(given, Sequence) and len(given) >= detail["ctx"]["min_length"]
 
@@ -153,7 +153,7 @@ _EXPLANATIONS: dict[str, Callable[[ErrorDetails, type[BaseModel]], tuple[str, st
 
 
 def _fields_at(model: type[BaseModel], location: Location) -> list[str]:
-    """The names of the fields that may stand at a place below a model, as manifests write them."""
+    """The names, in manifests, of the fields at a path in a model."""
     here: type[BaseModel] | None = model
     for part in location:
         if isinstance(part, str) and here is not None:

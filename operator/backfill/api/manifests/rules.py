@@ -1,4 +1,4 @@
-"""Rules between the fields of a Backfill: what a schema of single fields cannot say."""
+"""Rules between the fields of a Backfill, which the schema of single fields cannot express."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -13,7 +13,7 @@ MOST_STEPS = 1_000_000
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts of a specification that the rules look at, as far as each could be read; None where it could not."""
+    """The parts of a spec that the rules check. Parts that could not be read are None."""
 
     window: Window | None
     sources: tuple[Source | None, ...]
@@ -26,7 +26,7 @@ class Parts:
 
 
 def check_spec(spec: BackfillSpec) -> list[Problem]:
-    """Every rule between fields that a specification breaks."""
+    """Every violation of these rules in a spec."""
     return check_parts(
         Parts(
             window=spec.window,
@@ -42,7 +42,7 @@ def check_spec(spec: BackfillSpec) -> list[Problem]:
 
 
 def check_parts(parts: Parts) -> list[Problem]:
-    """The same for the parts of a specification that could be read."""
+    """The same for the parts of a spec that could be read."""
     return [problem for rule in _RULES for problem in rule(parts)]
 
 
@@ -57,7 +57,7 @@ def _unique_names(parts: Parts) -> Iterator[Problem]:
 
 
 def _same_for_pyiceberg(catalogs: list[tuple[str, str]]) -> Iterator[Problem]:
-    """One catalog's password would be sent to the other one's server."""
+    """Otherwise the credentials of one catalog would be sent to the server of the other."""
     first: dict[str, str] = {}
     for field, name in catalogs:
         known = first.setdefault(name.lower().replace("_", "-"), name)
@@ -90,7 +90,7 @@ def _ignored_queries_are_no_outputs(parts: Parts) -> Iterator[Problem]:
 
 
 def _outputs_are_no_sources(parts: Parts) -> Iterator[Problem]:
-    """Such a source gives the application production's old results; whoever means that says which of them."""
+    """Such a source gives the application production's old results, unless the spec chooses a snapshot."""
     for n, output in enumerate(parts.outputs):
         for m, source in enumerate(parts.sources):
             if output and source and source.table == output.table and not source.snapshot.is_chosen:
@@ -98,7 +98,7 @@ def _outputs_are_no_sources(parts: Parts) -> Iterator[Problem]:
 
 
 def output_is_source(field: str, table: str, source: int) -> Problem:
-    """What is wrong when an output's table is that of a source, whose snapshot was not chosen."""
+    """The problem of an output whose table is also that of a source without a chosen snapshot."""
     message = f'"{table}" is also the table of spec.sources[{source}]: the application would read the old rows of its own output'
     chosen = f"choose the rows to read with spec.sources[{source}].snapshot (id or asOf)"
     return Problem(field, message, f"write to another table, or {chosen}")
@@ -140,7 +140,8 @@ def _strict_order_has_offsets(parts: Parts) -> Iterator[Problem]:
 
 
 def _outputs_know_the_window(parts: Parts) -> Iterator[Problem]:
-    """Without a timestamp an output cannot be cut to the window, nor the window be replaced in its table."""
+    """Without a timestamp, an output's rows cannot be limited to the window, nor the window be replaced in its
+    table."""
     around = parts.window is not None and (parts.window.warm_up or parts.window.drain)
     for n, output in enumerate(parts.outputs):
         if output is None or output.timestamp_column is not None:
@@ -159,7 +160,7 @@ def _units_have_columns(parts: Parts) -> Iterator[Problem]:
 
 
 def _no_validation_yet(parts: Parts) -> Iterator[Problem]:
-    """A gate that nothing guards would let everything through."""
+    """Ignoring ``validate`` would publish a result unchecked."""
     for n, output in enumerate(parts.outputs):
         if output and output.validate_ is not None:
             yield Problem(

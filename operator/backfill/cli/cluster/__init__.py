@@ -1,1 +1,1 @@
-"""The commands on Backfills of a cluster: they read and change resources, and the operator does the rest."""
+"""Commands for Backfills on a cluster. They read and change resources; the operator does the rest."""

@@ -1,4 +1,4 @@
-"""What a person can do about a Backfill of a cluster."""
+"""What to do about a Backfill on a cluster."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -25,7 +25,7 @@ class Advice:
 
 
 def at_rest(backfill: Backfill) -> bool:
-    """Whether nothing more happens until a person does something, by what the operator says of this generation."""
+    """Whether nothing more happens until a person does something, as of the status of this generation."""
     if backfill.metadata.deletion_timestamp is not None or backfill.status.observed_generation < backfill.metadata.generation:
         return False
     outcome = find_condition(backfill.status.conditions, ConditionType.SUCCEEDED)
@@ -35,7 +35,7 @@ def at_rest(backfill: Backfill) -> bool:
 
 
 def next_step(backfill: Backfill, place: Place, now: datetime) -> Advice | None:
-    """What to do next; None where there is nothing to be done."""
+    """What to do next; None if nothing."""
     name = backfill.metadata.name
     if backfill.metadata.deletion_timestamp is not None:
         return _of_a_removal(backfill)
@@ -60,7 +60,7 @@ def next_step(backfill: Backfill, place: Place, now: datetime) -> Advice | None:
 
 
 def removal(backfill: Backfill) -> Condition | None:
-    """How far the removal of what it made is, as far as the operator has said."""
+    """Progress of the removal of what the Backfill made, as far as the operator has reported it."""
     outcome = find_condition(backfill.status.conditions, ConditionType.SUCCEEDED)
     return outcome if outcome is not None and outcome.reason in (Reason.REMOVING, Reason.REMOVAL_FAILED) else None
 
@@ -109,5 +109,5 @@ def _stalled(backfill: Backfill) -> bool:
 
 
 def _stands_still(backfill: Backfill) -> bool:
-    """Whichever stage it was suspended in: while it reads, or before it publishes."""
+    """Whether it is suspended, in whichever stage."""
     return backfill.spec.suspend and any(condition.reason == Reason.SUSPENDED for condition in backfill.status.conditions)

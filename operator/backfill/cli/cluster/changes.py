@@ -1,4 +1,4 @@
-"""The commands that change a Backfill of a cluster. They change what is wanted; the operator does it."""
+"""Commands that change a Backfill on a cluster: they change its spec, and the operator acts on it."""
 
 import time
 import uuid
@@ -23,7 +23,7 @@ _NONCE = "/spec/retryNonce"
 
 
 def suspend_one(place: Place, name: str, out: Console) -> None:
-    """Asks for a stop after the steps under way."""
+    """Requests a stop after the steps in progress."""
     backfill = place.find(name)
     if _over(backfill, out):
         return
@@ -33,7 +33,7 @@ def suspend_one(place: Place, name: str, out: Console) -> None:
 
 
 def resume_one(place: Place, name: str, out: Console) -> None:
-    """Lets a Backfill go on that was suspended or has failed."""
+    """Continues a Backfill that was suspended or that failed."""
     backfill = place.find(name)
     if _over(backfill, out):
         return
@@ -42,7 +42,7 @@ def resume_one(place: Place, name: str, out: Console) -> None:
 
 
 def retry_one(place: Place, name: str, out: Console) -> None:
-    """Tries a Backfill once more that has failed for good."""
+    """Retries a failed Backfill."""
     backfill = place.find(name)
     if _over(backfill, out):
         return
@@ -54,7 +54,7 @@ def retry_one(place: Place, name: str, out: Console) -> None:
 
 
 def approve_one(place: Place, name: str, out: Console) -> None:
-    """Lets every output be published that waits for a person."""
+    """Approves every output that waits for a person."""
     backfill = place.find(name)
     operations: list[Manifest] = []
     changed = approved(backfill)
@@ -74,7 +74,7 @@ def approve_one(place: Place, name: str, out: Console) -> None:
 
 
 def cancel_one(place: Place, name: str, out: Console, *, wait: bool) -> None:
-    """Deletes a Backfill, and waits until all it made is removed."""
+    """Deletes a Backfill, and waits until everything that it made is removed."""
     backfill = place.find(name)
     uid = backfill.metadata.uid
     try:
@@ -89,7 +89,7 @@ def cancel_one(place: Place, name: str, out: Console, *, wait: bool) -> None:
 
 
 def _wait_until_gone(place: Place, name: str, uid: str, out: Console) -> None:
-    """Tells what it waits for when that changes. The removal goes on without whoever waits here."""
+    """Waits for the removal and prints its progress. The removal continues if the wait is interrupted."""
     told = ""
     while (found := place.look(name)) is not None and found["metadata"]["uid"] == uid:
         stage = removal(read(found))
@@ -103,7 +103,11 @@ def _wait_until_gone(place: Place, name: str, uid: str, out: Console) -> None:
 
 
 def _over(backfill: Backfill, out: Console) -> bool:
-    """Says so where there is nothing more to be done."""
+    """Whether the Backfill has succeeded, so that there is nothing to change; prints that.
+
+    Raises:
+        BadInput: it is being removed.
+    """
     name = backfill.metadata.name
     if backfill.metadata.deletion_timestamp is not None:
         raise BadInput(Problem("", f"{name} is being removed"))

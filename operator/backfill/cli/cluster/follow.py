@@ -1,4 +1,4 @@
-"""Watching Backfills of a cluster until nothing more happens by itself."""
+"""Watches Backfills on a cluster."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -27,7 +27,8 @@ _Show = Callable[[Backfill], None]
 
 
 def follow_one(place: Place, name: str, *, as_json: bool) -> int:
-    """One Backfill until it is at rest or gone. The exit status is its own; an absent API server is waited for."""
+    """Watches a Backfill until it is at rest or removed. Returns its exit status; waits for an API server that is
+    unavailable."""
     backfill = place.find(name)
     uid, version = backfill.metadata.uid, ""
     with _shown(place, as_json) as show:
@@ -46,7 +47,7 @@ def follow_one(place: Place, name: str, *, as_json: bool) -> int:
 
 
 def follow_all(place: Place, *, everywhere: bool, as_json: bool) -> NoReturn:
-    """A line for each Backfill, kept up to date until Ctrl-C; as JSON, a line for each that has changed."""
+    """Shows a line for each Backfill, kept up to date until Ctrl-C; with JSON, a line for each change."""
     if as_json:
         _print_changes(place, everywhere)
     with Live(auto_refresh=False) as live:
@@ -69,7 +70,7 @@ def _print_changes(place: Place, everywhere: bool) -> NoReturn:
 
 @contextmanager
 def _shown(place: Place, as_json: bool) -> Iterator[_Show]:
-    """A live page on a terminal, whose last state stays; lines elsewhere, and the whole page in the end; or JSON."""
+    """A live page on a terminal, whose last state stays; else lines, and the whole page at the end; or JSON."""
     console = Console()
     if as_json:
         yield lambda backfill: print_document(backfill, place)

@@ -18,11 +18,11 @@ from backfill.kube.resources import POD, Manifest
 
 _POLL_SECONDS = 1.0
 _ROLE = {"spark-role": "driver"}
-"""The label that Spark itself puts on drivers."""
+"""Label that Spark puts on drivers."""
 
 
 def show_log(place: Place, name: str, *, attempt: int | None, follow: bool, tail: int | None) -> int:
-    """Prints the log of an attempt's driver; the last attempt's unless another is asked for."""
+    """Prints the log of an attempt's driver, by default the last one's."""
     backfill = place.find(name)
     chosen = _attempt(place, backfill, attempt)
     for line in _lines(place, name, chosen, follow, tail):
@@ -61,7 +61,7 @@ def _lines(place: Place, name: str, attempt: Attempt, follow: bool, tail: int | 
 
 
 def _silence(pod: Manifest | None, attempt: int) -> str:
-    """Why there can be no log. The API server answers for a pod without a node as if its log were empty."""
+    """Why there can be no log. For a pod without a node, the API server answers as if its log were empty."""
     if pod is None:
         return f"there is no driver pod of attempt {attempt}"
     state = driver_state(None, pod)
@@ -75,7 +75,7 @@ def _log(place: Place, pod: str, follow: bool, tail: int | None) -> Iterator[str
 
 
 def _driver(place: Place, name: str, attempt: int) -> Manifest | None:
-    """The newest pod: a Spark operator that was killed at the wrong moment may have made two."""
+    """The newest pod: a Spark operator that was killed may have created two."""
     pods = place.cluster.list(POD, place.namespace, labels=attempt_labels(name, attempt) | _ROLE).items
     return max(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"]), default=None)
 

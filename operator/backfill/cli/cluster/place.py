@@ -1,4 +1,4 @@
-"""Which cluster and namespace a command works in, and the Backfills there."""
+"""The cluster and namespace of a command, and the Backfills there."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -29,21 +29,21 @@ _HOW_TO_INSTALL = "Backfill is not installed in this cluster; install it with: k
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One namespace of a cluster, and how commands name it."""
+    """A namespace of a cluster, and how to name it in commands."""
 
     cluster: Cluster
     namespace: str
     program: str = "kubectl backfill"
-    """How this program is called."""
+    """Name by which this program was called."""
     options: str = ""
-    """The options that a next command needs to find the same place."""
+    """Options that a next command needs for the same cluster and namespace."""
 
     def command(self, verb: str, name: str, more: str = "") -> str:
-        """A command to tell people."""
+        """A command for people to run."""
         return f"{self.program} {verb} {name}{self.options}{more}"
 
     def here(self, backfill: Backfill) -> Backfill:
-        """A Backfill of a file as it would be in this namespace."""
+        """A Backfill from a file, with this namespace."""
         return backfill.model_copy(update={"metadata": backfill.metadata.model_copy(update={"namespace": self.namespace})})
 
     def backfills(self, *, everywhere: bool = False) -> list[Manifest]:
@@ -54,7 +54,7 @@ class Place:
             raise BackfillError(_HOW_TO_INSTALL) from error
 
     def find(self, name: str) -> Backfill:
-        """The Backfill of a name.
+        """The Backfill of that name.
 
         Raises:
             BadInput: there is none.
@@ -65,17 +65,17 @@ class Place:
         return read(found)
 
     def look(self, name: str) -> Manifest | None:
-        """The same as the API server gives it; None where there is none."""
+        """The Backfill as the API server returns it; None if there is none."""
         try:
             return self.cluster.get(BACKFILL, self.namespace, name)
         except KindMissing as error:
             raise BackfillError(_HOW_TO_INSTALL) from error
 
     def change(self, backfill: Backfill, operations: Iterable[Manifest]) -> Backfill:
-        """Changes this very object by JSON patch.
+        """Changes this object by JSON patch.
 
         Raises:
-            BadInput: it is another object by now, or the API server does not allow the change.
+            BadInput: the object was replaced by another one, or the API server refuses the change.
         """
         name, uid = backfill.metadata.name, backfill.metadata.uid
         same = {"op": "test", "path": "/metadata/uid", "value": uid}
@@ -96,7 +96,7 @@ class Place:
 
 
 def read(found: Manifest) -> Backfill:
-    """A Backfill as the API server gives it.
+    """A Backfill from the API server's representation.
 
     Raises:
         BackfillError: an operator of another version has written it.
@@ -106,7 +106,7 @@ def read(found: Manifest) -> Backfill:
 
 
 def read_outline(found: Manifest) -> Backfill:
-    """As much of a Backfill as a line about it needs, read in a fraction of the time: its name, and where it stands.
+    """As much of a Backfill as its line in a list needs, in a fraction of the time: name and stage.
 
     Raises:
         BackfillError: as for :func:`read`.
@@ -131,7 +131,7 @@ def _readable(found: Manifest) -> Iterator[None]:
 
 
 def name_of(target: str) -> tuple[str, str | None]:
-    """The name that is meant, and the namespace where a file says it."""
+    """The name of a Backfill from a name or a file, and the namespace in the file, if any."""
     if not is_file(target):
         return target, None
     file = load_for_cluster(Path(target))
@@ -139,6 +139,6 @@ def name_of(target: str) -> tuple[str, str | None]:
 
 
 def namespace_of(document: Manifest) -> str | None:
-    """The namespace that a manifest names, if it does."""
+    """The namespace in a manifest, if any."""
     namespace = (document.get("metadata") or {}).get("namespace")
     return str(namespace) if namespace else None

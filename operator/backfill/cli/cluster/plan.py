@@ -1,4 +1,4 @@
-"""What the operator has planned for a Backfill."""
+"""Shows the plan that the operator has made for a Backfill."""
 
 import json
 
@@ -20,10 +20,10 @@ from backfill.planning.summary import PlanSummary, summarize
 
 
 def show_plan(place: Place, name: str, *, as_json: bool) -> int:
-    """The plan, if there is one yet. Who may not read ConfigMaps sees what the status keeps of it.
+    """Shows the plan, if it is made. Without permission to read ConfigMaps, shows what the status has of it.
 
     Raises:
-        BadInput: planning has found mistakes.
+        BadInput: planning found problems of the input.
         BackfillError: the plan cannot be read.
     """
     backfill = place.find(name)

@@ -1,4 +1,4 @@
-"""A file on its way to a cluster: everything that can be said of it before it is applied. Nothing is kept."""
+"""Checks a file before it is applied to a cluster. Nothing is stored."""
 
 import json
 from pathlib import Path
@@ -22,10 +22,10 @@ from backfill.kube.resources import BACKFILL
 
 
 def check_file(place: Place, file: Path, *, as_json: bool) -> int:
-    """Has the rules, the API server, and what the application allows look at a file, and says what it asks for.
+    """Checks a file with the rules, the API server, and the application's requirements, and shows what it would read.
 
     Raises:
-        BadInput: with everything found.
+        BadInput: with every problem found.
     """
     given = load_for_cluster(file)
     backfill = place.here(given.backfill)
@@ -40,7 +40,7 @@ def check_file(place: Place, file: Path, *, as_json: bool) -> int:
 
 
 def _refused(place: Place, given: ForCluster, backfill: Backfill) -> list[Problem]:
-    """What the API server has against it, and against what is there under its name."""
+    """Why the API server refuses it, including conflicts with an existing object of its name."""
     name = backfill.metadata.name
     metadata = {**given.document["metadata"], "namespace": place.namespace}  # type: ignore[dict-item]
     try:
@@ -56,7 +56,7 @@ def _refused(place: Place, given: ForCluster, backfill: Backfill) -> list[Proble
 
 
 def _no_child(place: Place, given: ForCluster, backfill: Backfill) -> list[Problem]:
-    """Why the application that it refers to could not be started."""
+    """Why the application could not be started."""
     application = given.application or read_production(place.cluster, backfill)
     return [application] if isinstance(application, Problem) else child_problems(backfill, application, OPERATORS_WORKSPACE)
 

@@ -1,4 +1,4 @@
-"""A preview: what would be created for the next attempt."""
+"""Previews the objects of the next attempt."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ from backfill.kube.resources import Manifest
 
 
 def show_manifests(place: Place, target: str, *, as_json: bool) -> int:
-    """Prints the manifests of the next attempt; as JSON in a List, as kubectl does."""
+    """Prints the manifests of the next attempt; with JSON, as a List like kubectl's."""
     backfill, application = _read(place, target)
     text = render(backfill, application, backfill.status.workspace or OPERATORS_WORKSPACE)
     if as_json:

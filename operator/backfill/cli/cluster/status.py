@@ -1,4 +1,4 @@
-"""Where the Backfills of a cluster stand."""
+"""Status of the Backfills on a cluster."""
 
 import json
 import sys
@@ -24,7 +24,7 @@ _NO_EDGE = 1000
 
 
 def show_one(place: Place, name: str, *, as_json: bool) -> int:
-    """One Backfill in full."""
+    """Shows one Backfill in full."""
     backfill = place.find(name)
     if as_json:
         print_document(backfill, place)
@@ -34,7 +34,7 @@ def show_one(place: Place, name: str, *, as_json: bool) -> int:
 
 
 def show_all(place: Place, *, everywhere: bool, as_json: bool) -> int:
-    """A line for each Backfill."""
+    """Shows a line for each Backfill."""
     found = place.backfills(everywhere=everywhere)
     if as_json:
         for backfill in readable(found, read):
@@ -45,12 +45,12 @@ def show_all(place: Place, *, everywhere: bool, as_json: bool) -> int:
 
 
 def wide_console() -> Console:
-    """Standard output, without an edge where it is no terminal: who reads a pipe wants all of a line."""
+    """Standard output, without a line width if it is no terminal."""
     return Console() if sys.stdout.isatty() else Console(width=_NO_EDGE)
 
 
 def page(backfill: Backfill, place: Place) -> RenderableType:
-    """One Backfill for people, with what to do next. Commands are in lines of their own, to be copied."""
+    """A Backfill for people, with what to do next. Commands are on lines of their own, to be copied."""
     now = datetime.now(UTC)
     advice = next_step(backfill, place, now)
     parts = [details(View(backfill, now))]
@@ -61,14 +61,14 @@ def page(backfill: Backfill, place: Place) -> RenderableType:
 
 
 def table(found: list[Manifest], place: Place, *, everywhere: bool) -> RenderableType:
-    """Many Backfills for people."""
+    """Several Backfills for people."""
     if found:
         return listing(readable(found, read_outline), namespaces=everywhere)
     return "no backfills in any namespace" if everywhere else f"no backfills in namespace {place.namespace}; look in all with -A"
 
 
 def print_document(backfill: Backfill, place: Place) -> None:
-    """One Backfill for programs: the result as far as it has come, where it stands, and what to do next; on one line."""
+    """A Backfill for programs, on one line: the result so far, the stage, and what to do next."""
     now, status = datetime.now(UTC), backfill.status.to_manifest()
     advice = next_step(backfill, place, now)
     known = result(backfill) | {
@@ -83,7 +83,7 @@ def print_document(backfill: Backfill, place: Place) -> None:
 
 
 def readable(found: list[Manifest], reader: Callable[[Manifest], Backfill]) -> list[Backfill]:
-    """Those that ``reader`` can read; the others are told of on standard error."""
+    """The Backfills that ``reader`` can read. Others are reported on standard error."""
     backfills = []
     for each in found:
         try:
