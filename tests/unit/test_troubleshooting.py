@@ -1,4 +1,4 @@
-"""The troubleshooting guide quotes what the program says."""
+"""The troubleshooting guide and the quick start on a cluster quote what the program says."""
 
 import ast
 import re
@@ -11,6 +11,7 @@ from backfill.api.conditions import Reason
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "troubleshooting.md").read_text()
+QUICK_START = (ROOT / "docs" / "quick-start-cluster.md").read_text()
 REASONS = {reason.value for reason in Reason}
 
 
@@ -40,3 +41,12 @@ def test_the_program_says_what_the_guide_quotes(quotation: str, said: str) -> No
 
 def test_there_are_quotations() -> None:
     assert len(set(quotations())) > 30
+
+
+@pytest.mark.parametrize(
+    "quoted", [r"InvalidInput: \S+: (there is no Secret)", r"Planning (.+?\.) ", r"InProgress: (.+?) →", r"→ (.+)"]
+)
+def test_the_program_says_what_the_quick_start_shows(quoted: str, said: str) -> None:
+    [screen] = re.findall(r"```\n([^`]*→[^`]*)```", QUICK_START)
+    shown = re.search(quoted, " ".join(screen.split()))
+    assert shown is not None and shown[1] in said
