@@ -183,7 +183,7 @@ class KafkaValue(Model):
             )
         if self.framing != "Plain" and self.format == "column":
             raise PydanticCustomError(
-                "kafka_value_framing", "format: column gives bytes as they are, framing and all; leave framing out"
+                "kafka_value_framing", "format: column keeps the bytes unchanged, including any framing; leave framing out"
             )
         return self
 
@@ -377,7 +377,7 @@ class PodResources(Model):
     @classmethod
     def _enough_to_begin(cls, memory: str) -> str:
         if parse_bytes(memory) < LEAST_JOB_MEMORY:
-            raise PydanticCustomError("too_little", "is too little for a job to begin; give at least 128Mi")
+            raise PydanticCustomError("too_little", "is too little for a job to start; set at least 128Mi")
         return memory
 
 

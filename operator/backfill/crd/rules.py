@@ -82,7 +82,7 @@ _SPEC: Final = (
     Rule(
         "!has(self.catalogs) || self.catalogs.all(c, self.catalogs.exists_one(d,"
         " d.name.lowerAscii().replace('_', '-') == c.name.lowerAscii().replace('_', '-')))",
-        "two catalogs differ in case, or in _ and -, only: they are the same to PyIceberg",
+        "two catalogs differ only in case, _ and -, which PyIceberg does not distinguish; rename one of them",
         "catalogs",
     ),
     Rule(
@@ -172,7 +172,7 @@ RULES: Final[dict[type[Model], tuple[Rule, ...]]] = {
         ),
         Rule(
             "self.?framing.orValue('Plain') == 'Plain' || self.?format.orValue('json') != 'column'",
-            "format: column gives bytes as they are, framing and all; leave framing out",
+            "format: column keeps the bytes unchanged, including any framing; leave framing out",
         ),
     ),
     Output: (
