@@ -377,7 +377,7 @@ class PodResources(Model):
     @classmethod
     def _enough_to_begin(cls, memory: str) -> str:
         if parse_bytes(memory) < LEAST_JOB_MEMORY:
-            raise PydanticCustomError("too_little", "is too little for a job to start; set at least 128Mi")
+            raise PydanticCustomError("too_little", "is too little for a job to start; give at least 128Mi")
         return memory
 
 
