@@ -14,6 +14,8 @@ _MOST_VALUES: Final = 2_000_000
 """Values in a document: a list of numbers costs 40 bytes for each."""
 _MOST_COLLECTIONS: Final = 20_000
 """Lists and mappings in a document: each costs hundreds of bytes, even if it is empty."""
+_MOST_NAMES: Final = 50_000
+"""Names in mappings: what is wrong with one that is not known costs a kilobyte to note."""
 _GZIP: Final = 16 + zlib.MAX_WBITS
 
 
@@ -43,6 +45,7 @@ def unpacked(content: bytes, most_text: int = MOST_TEXT) -> bytes:
     if not stream.eof or stream.unused_data:
         raise ValueError("it is cut off, or something follows it")
     collections = text.count(b"[") + text.count(b"{")
-    if text.count(b",") > _MOST_VALUES or collections > _MOST_COLLECTIONS:
-        raise ValueError(f"it has more than {_MOST_VALUES:,} values or {_MOST_COLLECTIONS:,} lists and mappings")
+    if text.count(b",") > _MOST_VALUES or collections > _MOST_COLLECTIONS or text.count(b":") > _MOST_NAMES:
+        most = f"{_MOST_VALUES:,} values, {_MOST_COLLECTIONS:,} lists and mappings or {_MOST_NAMES:,} names"
+        raise ValueError(f"it has more than {most}")
     return text

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from backfill.api.base import Model
+from backfill.api.base import Checked, Model
 from backfill.api.errors import PlanCorrupt
 from backfill.api.spec import OrderingPolicy
 from backfill.planning.workspace import Workspace
@@ -64,7 +64,7 @@ class SourceInput(Model):
     """The filter on rows in PyIceberg's expression syntax; rows are filtered again when read."""
     region_column: str | None = None
     """The column of the short form of a filter, which holds together with ``row_filter``."""
-    regions: tuple[str, ...] | None = None
+    regions: Checked[str] | None = None
     """Its values that are read; set together with ``region_column``."""
     kafka_partition_column: str | None = None
     """For ``Strict`` order."""
@@ -95,7 +95,7 @@ class PlanInputs(Model):
     """The most bytes in a step where data is dense."""
     parallelism: int
     """Tasks a step should have work for; big files are split by row groups to reach it."""
-    sources: tuple[SourceInput, ...]
+    sources: Checked[SourceInput]
     """The sources, in the order of the resource."""
 
     @property
@@ -135,9 +135,9 @@ class SourceTotals(Model):
     """The least timestamp read, by the bounds; null for a source without data."""
     upper_us: int | None = None
     """The greatest timestamp read, by the bounds."""
-    step_rows: tuple[int, ...] = ()
+    step_rows: Checked[int] = ()
     """Rows of each step."""
-    step_bytes: tuple[int, ...] = ()
+    step_bytes: Checked[int] = ()
     """Bytes of each step."""
 
 
@@ -158,18 +158,18 @@ class PlanHeader(Model):
     """The content address of ``inputs``."""
     inputs: PlanInputs
     """What the plan was made from."""
-    step_starts_us: tuple[int, ...]
+    step_starts_us: Checked[int]
     """Start of each step: no row of the step, of whatever source, is older. Strictly increasing. Under ``Strict`` a row that
     arrived after one of a greater timestamp and a smaller offset is read with that one, and may be older by any length of time,
     but not by more than ``allowedLateness`` than a row of an earlier step."""
-    step_ends_us: tuple[int, ...]
+    step_ends_us: Checked[int]
     """End of each step (exclusive): at most half of ``maxMisalignment`` after its start, and not after the next start.
     A row of a file that was not cut may be up to ``allowedLateness`` past it."""
-    sources: tuple[SourceTotals, ...]
+    sources: Checked[SourceTotals]
     """Totals, in the order of ``inputs.sources``."""
     proof: Proof
     """What was verified."""
-    warnings: tuple[str, ...] = ()
+    warnings: Checked[str] = ()
     """Things a person should know: empty sources, rows without a timestamp, files without bounds."""
 
     @property

@@ -4,12 +4,13 @@ Nothing that a job's process or pod says is run, or trusted to be well formed: i
 """
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from backfill.api import errors
+from backfill.api.base import Checked, shortened
 from backfill.api.errors import BackfillError, BadInput, Problem, first_line
 from backfill.api.job_report import MOST_PROGRESS
 from backfill.controller.jobs.kinds import (
@@ -45,7 +46,9 @@ _PROGRESS: TypeAdapter[PlanningProgress | None] = TypeAdapter(PlanningProgress |
 _KINDS = frozenset(("Progress", "Done", "Failed", "Broken", "OutOfMemory"))
 _USED: TypeAdapter[Used | None] = TypeAdapter(Used | None)
 _Read = TypeVar("_Read")
-_PROBLEMS = TypeAdapter(tuple[Problem, ...])
+_PROBLEMS: TypeAdapter[tuple[Problem, ...]] = TypeAdapter(Checked[Problem])
+_MOST_PROBLEMS = 64
+"""Of one job, told to people."""
 
 
 def job_parts(job: Job) -> dict[str, Any]:
@@ -83,8 +86,8 @@ def message_parts(job: Job, message: Message) -> dict[str, Any]:
         "progress": _PROGRESS.dump_python(message.progress, mode="json"),
         "result": _RESULTS[job_kind(type(job))].dump_python(message.result, mode="json", by_alias=True),
         "error": type(error).__name__ if error else None,
-        "problems": _PROBLEMS.dump_python(error.problems, mode="json") if isinstance(error, BadInput) else (),
-        "cause": str(error) if error else message.cause,
+        "problems": _PROBLEMS.dump_python(_some(error.problems), mode="json") if isinstance(error, BadInput) else (),
+        "cause": _text(error or message.cause),
         "used": _USED.dump_python(message.used),
     }
 
@@ -104,7 +107,7 @@ def message_of(job: Job, parts: Any) -> Message:
         error = _error(parts) if kind == "Failed" else None
         progress = _PROGRESS.validate_python(parts.get("progress"))
         used = _USED.validate_python(parts.get("used"))
-        return Message(kind, progress=progress, result=result, error=error, cause=str(parts["cause"]), used=used)
+        return Message(kind, progress=progress, result=result, error=error, cause=_text(parts["cause"]), used=used)
 
     return readable(message)
 
@@ -143,4 +146,23 @@ def _error(parts: dict[str, Any]) -> BackfillError:
     kind = getattr(errors, str(parts["error"]), BackfillError)
     if not (isinstance(kind, type) and issubclass(kind, BackfillError)):
         kind = BackfillError
-    return kind(_PROBLEMS.validate_python(parts["problems"])) if issubclass(kind, BadInput) else kind(str(parts["cause"]))
+    if issubclass(kind, BadInput):
+        return kind(_some(_PROBLEMS.validate_python(parts["problems"])))
+    return kind(_text(parts["cause"]))
+
+
+def _some(problems: tuple[Problem, ...]) -> tuple[Problem, ...]:
+    """As many of the problems as anybody reads, each as long as a message may be: names in a table's metadata have no bound, and
+    everything that is told is searched for secrets."""
+    told = tuple(
+        replace(each, field=_text(each.field), message=_text(each.message), fix=_text(each.fix))
+        for each in problems[:_MOST_PROBLEMS]
+    )
+    more = problems[_MOST_PROBLEMS:]
+    if not more:
+        return told
+    return (*told, Problem("", f"and {len(more):,} more problems", may_pass=all(each.may_pass for each in more)))
+
+
+def _text(value: object) -> str:
+    return str(shortened(str(value)))

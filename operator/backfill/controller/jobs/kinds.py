@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Protocol, Self
 from pydantic import Field
 
 from backfill.api.backfill import Backfill
+from backfill.api.base import Checked
 from backfill.api.errors import BackfillError, BadInput, PlanCorrupt, Problem
 from backfill.api.spec import BackfillSpec, Output, Publish, Window
 from backfill.api.status import OutputStatus
@@ -68,10 +69,10 @@ class PlanResult:
     """A plan, and where the output tables stood before anything was done."""
 
     header: PlanHeader
-    outputs: tuple[OutputStatus, ...]
+    outputs: Checked[OutputStatus]
     doubled: dict[str, Problem] = field(default_factory=dict)
     """By output, what is wrong with an Append of rows that the table was given before: only an approval lets it happen."""
-    warnings: tuple[str, ...] = ()
+    warnings: Checked[str] = ()
     """About the outputs."""
 
     def refused(self, spec: BackfillSpec) -> tuple[Problem, ...]:

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from backfill.api.errors import BackfillError
+from backfill.api.errors import BackfillError, BadInput
 from backfill.api.manifests.problems import read_json
 from backfill.controller.cluster.channel import KubernetesChannel
 from backfill.controller.cluster.job_pods.manifests import report_essence, result_of
@@ -33,16 +33,26 @@ BOMBS = {
     "deep": b"[" * 15_000 + b"]" * 15_000,
     "deeper": b'{"kind":' * 15_000,
 }
+WRONG = {
+    "outputs": b'{"outputs":[%b]}',
+    "warnings": b'{"outputs":[],"warnings":[%b]}',
+    "steps": b'{"header":{"stepStartsUs":[%b]}}',
+    "sources": b'{"header":{"sources":[%b]}}',
+    "rows of steps": b'{"header":{"sources":[{"name":"s","stepRows":[%b]}]}}',
+    "inputs": b'{"header":{"inputs":{"sources":[%b]}}}',
+    "regions": b'{"header":{"inputs":{"sources":[{"regions":[%b]}]}}}',
+}
+"""Where a plan has lists, each with what does not belong there."""
 _READS = """
 import base64, resource, sys
 from backfill.kube.packed import unpacked
 from backfill.controller.jobs.case_codec import decode_end
-from backfill.controller.jobs.kinds import VerifyJob
+from backfill.controller.jobs.kinds import PlanJob, VerifyJob
 from backfill.api.errors import BackfillError
 content = base64.b64decode(sys.stdin.buffer.read())
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
-    decode_end(VerifyJob(None, 1), content)
+    decode_end(PlanJob.__new__(PlanJob) if sys.argv[1:] else VerifyJob(None, 1), content)
 except BackfillError as error:
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
@@ -52,10 +62,55 @@ except BackfillError as error:
 def test_a_result_that_unpacks_to_gigabytes_is_refused_in_little_memory(bomb: str) -> None:
     content = gzip.compress(BOMBS[bomb])
     assert len(content) < 2**20, "it fits into a ConfigMap"
-    read = subprocess.run(
-        [sys.executable, "-c", _READS], input=base64.b64encode(content), capture_output=True, check=True, timeout=60
+    assert _kilobytes_to_read(content) < 100 * 1024
+
+
+@pytest.mark.parametrize("where", WRONG)
+def test_a_result_with_a_million_mistakes_is_refused_in_little_memory(where: str) -> None:
+    """What pydantic notes of each takes a kilobyte, and all of them take a few in a report."""
+    wrong = b",".join([b'"a"' if "steps" in where else b"0"] * 1_990_000)
+    content = gzip.compress(b'{"kind":"Done","cause":"","result":' + WRONG[where] % wrong + b"}")
+    assert len(content) < 20_000
+    assert _kilobytes_to_read(content, "plan") < 200 * 1024
+
+
+def test_a_result_of_a_million_names_is_refused_in_little_memory() -> None:
+    names = b",".join(b'"%x":0' % number for number in range(400_000))
+    content = gzip.compress(b'{"kind":"Done","cause":"","result":{"header":{' + names + b"}}}")
+    assert len(content) < 900 * 1024, "it fits into a report"
+    assert _kilobytes_to_read(content, "plan") < 100 * 1024
+
+
+def test_a_message_of_megabytes_is_cut() -> None:
+    said = {"kind": "Failed", "error": "InvalidPlanInput", "cause": "x" * 10**6, "result": None}
+    problem = {"field": "f" * 50_000, "message": "m\x1bc" * 5000, "fix": "", "may_pass": True}
+    end = decode_end(VERIFY, packed(said | {"problems": [problem] * 100}))
+    assert len(str(end.error)) < 2 * 10**6
+    assert "\x1b" not in str(end.error)
+    assert isinstance(end.error, BadInput)
+    assert end.error.may_pass
+    assert str(decode_end(VERIFY, packed(said | {"error": "BackfillError"})).error) == f"{'x' * 8191}…"
+
+
+def test_an_object_of_ten_thousand_levels_does_not_keep_the_operator_from_reading_the_others() -> None:
+    """The API server takes them, and one answer has many objects."""
+    reads = (
+        "import json, sys, threading\n"
+        "from backfill.controller.manager import __main__ as program\n"
+        "class Operator:\n"
+        "    def __init__(self, settings): pass\n"
+        "    def run(self):\n"
+        "        reader = threading.Thread(target=self.read)\n"
+        "        reader.start(); reader.join()\n"
+        "        return self.levels\n"
+        "    def read(self):\n"
+        "        self.levels = 0\n"
+        "        answer = json.loads('{\"a\":' * 10_010 + '1' + '}' * 10_010)\n"
+        "        self.levels = 7 if json.loads(json.dumps(answer)) == answer else 8\n"
+        "program.Operator = Operator\n"
+        "sys.exit(program.main())\n"
     )
-    assert int(read.stdout) < 100 * 1024, "kilobytes"
+    assert subprocess.run([sys.executable, "-c", reads], check=False, timeout=60).returncode == 7
 
 
 @pytest.mark.parametrize("end", ["Progress", "Running", "", None, 3])
@@ -126,6 +181,13 @@ def test_an_absurd_report_counts_as_none(absurd: dict[str, Any]) -> None:
     assignments.put(_object("july", status=_REPORT | absurd))
     channel = KubernetesChannel(cast("Cluster", None), assignments, ("team-a", "july"), "u")
     assert channel.report() is None
+
+
+def _kilobytes_to_read(content: bytes, *job: str) -> int:
+    read = subprocess.run(
+        [sys.executable, "-c", _READS, *job], input=base64.b64encode(content), capture_output=True, check=True, timeout=60
+    )
+    return int(read.stdout)
 
 
 def _object(name: str, **parts: Any) -> dict[str, Any]:
