@@ -5,6 +5,7 @@ import html
 import io
 import json
 import re
+import string
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TextIO
@@ -26,10 +27,14 @@ _PLAIN = re.compile(r"true|false|none|null|\d{1,6}(\.\d+)?", re.IGNORECASE)
 _SECRET = r"(?:passw(?:or)?d|passwd|pwd|passphrase|secret|token|credential|signature|sig|(?:api|access|account|private)[_.-]?key)"
 _SECRET_NAME = re.compile(rf"(?:{_SECRET}|key$|pass$|dsn$|conn\w*_string|database_url)", re.IGNORECASE)
 _LOGIN = re.compile(r"(://)[^/\s@]+@")
-_PARAMETER = re.compile(rf"((?:^|[?&;,\s\"'(])[\w.-]*{_SECRET}[\w.-]*=)(?!\*\*\*)[^&;,\s\"')]+", re.IGNORECASE)
-_JSON_FIELD = re.compile(rf"""(["'][\w.-]*{_SECRET}[\w.-]*["']\s*:\s*["'])(?!\*\*\*)[^"']+""", re.IGNORECASE)
-_AUTHORIZATION = re.compile(r"\b(Bearer|Basic)\s+(?!\*\*\*)[\w.~+/=-]{8,}")
+_NAMED = rf"(?=[\w.-]*?{_SECRET})[\w.-]++"
+"""A name, read once from its beginning: what is told has names that somebody made long to keep this busy."""
+_PARAMETER = re.compile(rf"((?:^|[?&;,\s\"'(]){_NAMED}=)(?!\*\*\*)[^&;,\s\"')]+", re.IGNORECASE)
+_JSON_FIELD = re.compile(rf"""(["']{_NAMED}["']\s*+:\s*+["'])(?!\*\*\*)[^"']+""", re.IGNORECASE)
+_AUTHORIZATION = re.compile(r"\b(Bearer|Basic)\s++(?!\*\*\*)[\w.~+/=-]{8,}")
 _HIDDEN = "***"
+_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
+"""Escapes are written in either case. Other letters stay: some get longer or shorter."""
 
 
 class Redactor:
@@ -37,18 +42,31 @@ class Redactor:
 
     def __init__(self, secrets: Iterable[str] = ()):
         """``secrets`` are plain values, without encoding."""
-        forms = {form for secret in secrets for form in _forms(secret)}
-        joined = "|".join(re.escape(form) for form in sorted(forms, key=len, reverse=True))
-        self._known = re.compile(joined, re.IGNORECASE) if joined else None
+        self._known = {form.translate(_LOWER) for secret in secrets for form in _forms(secret)}
 
     def text(self, text: str) -> str:
         """The text without secrets."""
-        if self._known is not None:
-            text = self._known.sub(_HIDDEN, text)
+        text = self._without_known(text)
         text = _LOGIN.sub(rf"\1{_HIDDEN}@", text)
         for pattern in (_PARAMETER, _JSON_FIELD):
             text = pattern.sub(rf"\1{_HIDDEN}", text)
         return _AUTHORIZATION.sub(rf"\1 {_HIDDEN}", text)
+
+    def _without_known(self, text: str) -> str:
+        """Each secret is looked for by itself: a pattern of thousands is tried at every character."""
+        left, end = [], 0
+        for begin, past in sorted(self._places(text.translate(_LOWER))):
+            if begin >= end:
+                left += [text[end:begin], _HIDDEN]
+            end = max(end, past)
+        return "".join((*left, text[end:]))
+
+    def _places(self, text: str) -> Iterator[tuple[int, int]]:
+        for form in self._known:
+            end = 0
+            while (begin := text.find(form, end)) >= 0:
+                end = begin + len(form)
+                yield begin, end
 
     def error(self, error: BackfillError) -> BackfillError:
         """The same error without secrets."""

@@ -3,6 +3,7 @@
 import base64
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from backfill.api.backfill import Backfill
 from backfill.api.catalogs import GivenCatalog, mounted_catalogs
@@ -11,6 +12,11 @@ from backfill.api.spec import BackfillSpec
 from backfill.kube.client import Cluster
 from backfill.kube.errors import Forbidden
 from backfill.kube.resources import SECRET
+
+_ONLY: Final = "its keys are the PyIceberg properties of one catalog, such as uri, and nothing else"
+_MOST_BYTES: Final = 64 * 1024
+_MOST_LINES: Final = 1000
+"""Of a Secret: all that a catalog needs takes a few kilobytes, and messages are searched for every line of it."""
 
 
 def catalog_credentials(cluster: Cluster, backfill: Backfill) -> dict[str, GivenCatalog]:
@@ -63,7 +69,12 @@ def _properties(cluster: Cluster, namespace: str, name: str) -> dict[str, str]:
     data = secret.get("data") or {}
     if not data:
         raise BadInput(Problem("", f"{where} is empty", "its keys are PyIceberg properties, such as uri"))
+    if sum(map(len, data.values())) > _MOST_BYTES * 4 // 3:
+        raise BadInput(Problem("", f"{where} has more than {_MOST_BYTES // 1024} KiB", _ONLY))
     try:
-        return {key: base64.b64decode(value).decode().removesuffix("\n") for key, value in data.items()}
+        properties = {key: base64.b64decode(value).decode().removesuffix("\n") for key, value in data.items()}
     except UnicodeDecodeError:
         raise BadInput(Problem("", f"a value in {where} is not text", "PyIceberg's properties are text in UTF-8")) from None
+    if sum(len(value.splitlines()) for value in properties.values()) > _MOST_LINES:
+        raise BadInput(Problem("", f"{where} has more than {_MOST_LINES:,} lines", _ONLY))
+    return properties
