@@ -57,7 +57,7 @@ class OwnDirectory:
 
     def _parse(self) -> tuple[str, str]:
         scheme, _, path = PyArrowFileIO.parse_location(str(self), self.io.properties)
-        if not f"/{path}".endswith(f"/{self.own}"):
+        if not f"/{path}".endswith(f"/{self.own}") or {"", ".", ".."} & set(self.own.split("/")):
             raise BackfillError(
                 f"files below {self.base} cannot be removed: the location leads to {path}, where other files may be"
             )

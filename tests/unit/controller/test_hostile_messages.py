@@ -3,13 +3,19 @@
 import base64
 import io
 import json
+import logging
+import time
 from urllib.parse import quote, quote_plus
 
 import pytest
+from pydantic import TypeAdapter, ValidationError
 
+from backfill.api.base import Message, printable
 from backfill.api.catalogs import GivenCatalog
 from backfill.api.errors import BackfillError, InvalidPlanInput, Problem
 from backfill.api.redaction import RedactedText, redact, redactor
+from backfill.api.spec import TableName
+from backfill.controller.manager.log_format import JsonFormatter, TextFormatter
 
 pytestmark = pytest.mark.hostile
 
@@ -103,6 +109,56 @@ def test_what_looks_like_a_login_is_hidden_wherever_it_comes_from(text: str, lef
 )
 def test_messages_that_help_stay_as_they_are(text: str) -> None:
     assert HIDDEN.text(text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ",token" * 50_000,
+        f"({'token' * 50_000}",
+        f'"{"token" * 50_000}',
+        f"?{'sig' * 80_000}=",
+        '"token"' + " " * 200_000,
+        "://" * 80_000,
+    ],
+    ids=lambda text: text[:8],
+)
+def test_no_text_keeps_the_search_for_logins_busy(text: str) -> None:
+    """It holds up every other thread, and names of columns are as long as their owner likes."""
+    began = time.monotonic()
+    redact(text)
+    assert time.monotonic() - began < 1
+
+
+def test_a_secret_of_many_lines_does_not_keep_the_search_busy() -> None:
+    lines = [f"{number * 7919:08x}" for number in range(1, 1001)]
+    began = time.monotonic()
+    hidden = redactor({"lake": GivenCatalog({"token": "\n".join(lines)})}, {})
+    assert hidden.text("0" * 32_000 + lines[-1].upper()) == "0" * 32_000 + "***"
+    assert time.monotonic() - began < 1
+
+
+def test_secrets_that_overlap_are_hidden_whole() -> None:
+    hidden = redactor({"lake": GivenCatalog({"a": "first-secret", "b": "secret-second", "c": "İstanbul-key"})}, {})
+    assert hidden.text("x first-secret-second y secret-secondfirst-secret İİSTANBUL-KEY") == "x *** y ****** İ***"
+
+
+def test_what_would_steer_a_terminal_is_shown_as_an_escape() -> None:
+    logger, stream = logging.getLogger("backfill.test"), io.StringIO()
+    said = "no column \x1b[2Jx\x9b\u202e\r\n2026-01-01T00:00:00.000Z INFO team-b/july: Published"
+    for form in ("text", "json"):
+        handler = logging.StreamHandler(stream)
+        handler.setFormatter(TextFormatter() if form == "text" else JsonFormatter())
+        handler.handle(logger.makeRecord(logger.name, logging.WARNING, "", 0, "%s", (said,), None))
+    text, forged, line, *rest = stream.getvalue().splitlines()
+    assert not rest
+    assert text.endswith("no column \\x1b[2Jx\\x9b\\u202e\\r")
+    assert forged.startswith("    2026"), "a line of the log begins with its own time"
+    assert json.loads(line)["message"] == printable(said)
+    condition = TypeAdapter(Message).validate_python(said)
+    assert condition == "no column \\x1b[2Jx\\x9b\\u202e\\r\n2026-01-01T00:00:00.000Z INFO team-b/july: Published"
+    with pytest.raises(ValidationError):
+        TypeAdapter(TableName).validate_python("lake.raw.\x1b[2J")
 
 
 def test_errors_and_what_is_printed_are_without_them() -> None:

@@ -1,5 +1,7 @@
 """A tenant whose catalog aims a table's locations at somebody else's files."""
 
+import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +10,10 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from backfill.api.errors import BackfillError, InvalidPlanInput
-from backfill.outputs.cleanup import discard, remove_orphans
+from backfill.outputs.cleanup import discard, discard_earlier, remove_orphans
 from backfill.outputs.files import OwnDirectory
 from backfill.outputs.publish import publish
-from backfill.outputs.staging import remove_unused_metadata
+from backfill.outputs.staging import Batch, remove_unused_metadata, stage_batch
 from staged import RESULT, TABLE, WINDOW, make_table, output, rows_of, stage, write_files
 
 pytestmark = pytest.mark.hostile
@@ -48,6 +50,29 @@ def test_files_are_removed_only_where_the_location_leads_to_the_results_own_dire
     with pytest.raises(BackfillError, match="where other files may be"):
         OwnDirectory(make_table(lake).io, f"file://{theirs.parent}?", "backfill/a-b-uid/out/result").files()
     assert theirs.exists()
+
+
+@pytest.mark.parametrize("uid", ["x/../../team-b", "..", "x/./y", "x//y"])
+def test_a_directory_is_a_results_own_only_without_what_clients_resolve(lake: Catalog, uid: str) -> None:
+    """Keys of an object store may have it, and some clients of HTTP take it out of the address."""
+    with pytest.raises(BackfillError, match="where other files may be"):
+        OwnDirectory(make_table(lake).io, "s3://lake/data", replace(RESULT, uid=uid, output="..").staging_path).files()
+
+
+@pytest.mark.parametrize("uid", ["x/../../../../team-b/data/backfill/b-july-1", "../../team-b", "x/."])
+def test_an_earlier_result_is_not_looked_for_outside_of_the_tables_own_directory(lake: Catalog, tmp_path: Path, uid: str) -> None:
+    """Whoever can commit to a table says in a snapshot which Backfill made it."""
+    table = make_table(lake)
+    data = Path(table.location().removeprefix("file://")) / "data"
+    mine = replace(RESULT, uid=uid)
+    own = Path(os.path.normpath(data / mine.staging_path))
+    for made in (data / f"backfill/streaming-rmi-{uid.partition('/')[0]}", own):
+        made.mkdir(parents=True, exist_ok=True)
+    (own / "part-0.parquet").write_bytes(b"theirs")
+    stage_batch(table, mine, Batch("q", 0, (), 0, 0))
+    with pytest.raises(BackfillError, match="where other files may be"):
+        discard_earlier(output(), RESULT)
+    assert (own / "part-0.parquet").read_bytes() == b"theirs"
 
 
 @pytest.mark.parametrize("linked", ["", "inside"])

@@ -1,12 +1,17 @@
 """What is said of a job by whoever does it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from backfill.api.base import shortened
 from backfill.api.errors import BackfillError
 from backfill.api.redaction import Redactor
 from backfill.controller.jobs.kinds import JobState, Used
 from backfill.planning.progress import PlanningProgress
+
+LOG_LINES = 30
+_MOST_LINE_CHARACTERS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +27,12 @@ class Message:
     """What broke it, in one line."""
     used: Used | None = None
     """At the end, where nobody can look at the process from outside."""
+
+
+def log_text(error: Exception, printed: Sequence[str]) -> str:
+    """What the operator logs of a job that failed: why, and the last lines of what it printed, none of them for ever long."""
+    lines = (line[:_MOST_LINE_CHARACTERS] for line in printed[-LOG_LINES:])
+    return "\n".join((f"job failed: {shortened(str(error))}", *lines))
 
 
 def redacted(message: Message, hidden: Redactor) -> Message:

@@ -17,10 +17,10 @@ from typing import Literal, Protocol
 
 from backfill.api.catalogs import GivenCatalog
 from backfill.api.errors import BackfillError, first_line
-from backfill.api.redaction import Redactor, redactor
+from backfill.api.redaction import redactor
 from backfill.controller.jobs.fair_threads import FairThreads, Ticket
 from backfill.controller.jobs.kinds import Job, JobState, job_kind
-from backfill.controller.jobs.messages import Message, failed, told
+from backfill.controller.jobs.messages import Message, failed, log_text, told
 from backfill.controller.jobs.process import ConfinedChild, Confinement, JobProcess, Process, ProcessDied
 from backfill.iceberg.addresses import Network
 from backfill.kube.names import Key
@@ -31,7 +31,6 @@ _LOOK_SECONDS = 0.05
 """Between two looks at a process's memory: it cannot grow by much more than a hundred megabytes meanwhile."""
 _NEWS_SECONDS = 1.0
 """Between two calls of ``on_change`` in which only progress is new."""
-_LOG_LINES = 30
 _SOME_WORK_SECONDS = 0.05
 """Of a core: less than a request takes, and more than a process needs to wait for minutes."""
 PLACE_SECONDS = 60.0
@@ -257,8 +256,9 @@ class PooledJobs:
             watch.process.close()
         if isinstance(state.error, BackfillError):
             hidden = redactor(catalogs, os.environ)
-            state = failed(state, hidden.error(state.error))
-            self._log(state, watch.process.printed, hidden)
+            error = hidden.error(state.error)
+            state = failed(state, error)
+            self._log(state.job, error, hidden.text(watch.process.printed))
         return state, watch.peak_bytes
 
     def _wait_for_place(self, run: _Run, state: JobState) -> bool:
@@ -321,10 +321,9 @@ class PooledJobs:
         self._on_change()
         return True
 
-    def _log(self, state: JobState, printed: str, hidden: Redactor) -> None:
-        lines = printed.splitlines()[-_LOG_LINES:]
-        extra = {"backfill": "/".join(self._key), "job": job_kind(type(state.job))}
-        _LOG.warning("%s", hidden.text("\n".join((f"job failed: {state.error}", *lines))), extra=extra)
+    def _log(self, job: Job, error: BackfillError, printed: str) -> None:
+        extra = {"backfill": "/".join(self._key), "job": job_kind(type(job))}
+        _LOG.warning("%s", log_text(error, printed.splitlines()), extra=extra)
 
 
 class _Watch:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Final, Literal
 
 from backfill.api.backfill import API_VERSION, KIND, Backfill, ObjectMeta
+from backfill.api.base import printable
 from backfill.api.conditions import Condition, ConditionType, Reason, find_condition
 from backfill.api.errors import ConflictError
 from backfill.api.manifests.problems import read_json
@@ -104,7 +105,7 @@ def _as_child(attempt: Attempt) -> str:
 
 def _in_short(message: str) -> str:
     """The first line, without logins; the condition has the rest."""
-    first, *rest = redact(message).strip().splitlines() or [""]
+    first, *rest = printable(redact(message)).strip().splitlines() or [""]
     more = f" (and {len(rest)} more line{'s' if len(rest) > 1 else ''} in the status)" if rest else ""
     return f"{first[: _MOST_CHARACTERS - len(more)]}{more}"
 

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Literal, TextIO
 
+from backfill.api.base import printable
 from backfill.api.redaction import redact
 
 LogFormat = Literal["text", "json"]
@@ -76,7 +77,8 @@ class TextFormatter(logging.Formatter):
         where = f"{subject['namespace']}/{subject['name']}" if "name" in subject else record.name
         attempt = f"#{subject['attempt']}" if "attempt" in subject else ""
         text = f"{_time(record)} {record.levelname} {where}{attempt}: {record.getMessage()}"
-        return _hidden(f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text)
+        whole = _hidden(f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text)
+        return whole.replace("\n", "\n    ")  # what begins a line is a record of the operator's own
 
 
 def _add_subject(record: logging.LogRecord) -> bool:
@@ -104,4 +106,4 @@ def _time(record: logging.LogRecord) -> str:
 
 
 def _hidden(text: str) -> str:
-    return _BEARER.sub(r"\1***", redact(text))
+    return printable(_BEARER.sub(r"\1***", redact(text)))

@@ -36,7 +36,7 @@ from backfill.controller.driver import DriverState
 from backfill.controller.jobs.case_codec import decode_end
 from backfill.controller.jobs.codec import decode_progress
 from backfill.controller.jobs.kinds import Job, JobState, job_kind
-from backfill.controller.jobs.messages import failed, told
+from backfill.controller.jobs.messages import LOG_LINES, failed, log_text, told
 from backfill.controller.jobs.pool import JobUsage
 from backfill.kube.cache import Cache, uid_of
 from backfill.kube.client import Cluster
@@ -58,7 +58,6 @@ _AGAIN_SECONDS = 2.0
 """Between two tries of what the API server does not answer."""
 _LOOK_SECONDS = 60.0
 """Between two looks at what no watch tells of: a pod that should be gone by now, or one that cannot be removed."""
-_LOG_LINES = 30
 _OUT_OF_MEMORY = "OOMKilled"
 _DISK = "ephemeral local storage usage exceeds"
 """In what the kubelet says of a pod that it has evicted because it used more of the node's disk than its limit."""
@@ -305,9 +304,9 @@ class PodJobs:
         """The end of the pod's own log goes with the pod. What its libraries print past Python is not redacted there."""
         lines: list[str] = []
         with suppress(ClusterError):
-            lines += self._cluster.log(*pod, tail_lines=_LOG_LINES)
+            lines += map(redact, self._cluster.log(*pod, tail_lines=LOG_LINES))
         extra = {"backfill": f"{pod[0]}/{backfill.metadata.name}", "job": job_kind(type(job))}
-        _LOG.warning("%s", redact("\n".join((f"job failed: {error}", *lines))), extra=extra)
+        _LOG.warning("%s", redact(log_text(error, lines)), extra=extra)
 
     def _create(self, resource: Resource, cache: Cache, manifest: Manifest) -> None:
         metadata = manifest["metadata"]
