@@ -18,7 +18,7 @@ test: install ## Run all tests: units, Spark, and whole runs compared with an or
 	@$(PY) -m pytest -n 2 --dist loadfile -m "not slow"
 
 test-slow: install ## Run the tests that `make test` leaves out for the sake of time
-	@$(PY) -m pytest -m slow
+	@$(PY) -m pytest -n 2 --dist loadfile -m slow
 
 test-hostile: install ## Play a hostile team: only the tests that attack the operator (all other targets run them as well)
 	@$(PY) -m pytest -n 2 --dist loadfile -m hostile tests/unit tests/apiserver

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
-sys.path[:0] = [str(TESTS), str(TESTS / "apiserver")]
+sys.path[:0] = [str(TESTS / "support"), str(TESTS / "apiserver")]
 
 from operator_drivers import Drivers, drivers_of
 from operator_world import World

@@ -90,7 +90,7 @@ def test_the_process_ends_when_the_driver_that_waits_for_it_is_killed(tmp_path: 
     pid_file = tmp_path / "pid"
     wait_forever = f"""
 import os, pathlib, sys
-sys.path[:0] = {[str(Path(__file__).parent), str(Path(__file__).parents[2])]!r}
+sys.path[:0] = {[str(Path(__file__).parent), str(Path(__file__).parents[2] / "support")]!r}
 from test_waiting_for_a_release import reader_of, ReadAllAvailable
 reader = reader_of(pathlib.Path({str(tmp_path)!r}))
 pathlib.Path({str(pid_file)!r}).write_text(str(os.getpid()))

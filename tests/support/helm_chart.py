@@ -14,7 +14,7 @@ import missing
 Manifest = dict[str, Any]
 Values = Mapping[str, Any]
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "backfill-operator"
 NAMESPACE = "backfill-operator"
 RELEASE = "backfill-operator"
