@@ -27,14 +27,14 @@ def approved(backfill: Backfill) -> dict[str, Publish]:
     that.
     """
     published = find_condition(backfill.status.conditions, ConditionType.PUBLISHED)
-    told = published is not None and published.reason == Reason.WAITING_FOR_APPROVAL
+    waiting = published is not None and published.reason == Reason.WAITING_FOR_APPROVAL
     staged = {status.name: status for status in backfill.status.outputs}
     changed = {}
     for output in backfill.spec.outputs:
         status, publish = staged.get(output.name), output.publish
         if publish.mode is PublishMode.NONE:
             continue
-        accepts = told and status is not None and status.snapshot_id is None and may_delete_unreplaced(output, status)
+        accepts = waiting and status is not None and status.snapshot_id is None and may_delete_unreplaced(output, status)
         wanted = publish.model_copy(update={"approval": "Automatic", "incomplete": "Publish" if accepts else publish.incomplete})
         if wanted != publish:
             changed[output.name] = wanted

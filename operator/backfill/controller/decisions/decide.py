@@ -72,9 +72,9 @@ def _phase(observed: Observed) -> _Phase:
     if finished(observed.backfill):
         return rest
     if status.plan_id is not None and observed.header is None:
-        return plan  # nothing can be told of a run without it, not even where it is to stop
+        return plan  # without it nothing is known of a run, not even where to stop
     if observed.shutting_down or (observed.backfill.spec.suspend and status.plan_id is not None):
-        return stop  # one that is suspended is planned all the same: that starts nothing, and tells what would be
+        return stop  # a suspended Backfill is planned all the same: that starts nothing, and shows what would be read
     if status.plan_id is None:
         return plan
     if not status.attempts or status.attempts[-1].outcome != "Succeeded":
