@@ -12,7 +12,7 @@ from kubernetes.config import ConfigException, list_kube_config_contexts, load_i
 
 from backfill.api.errors import BackfillError
 from backfill.kube.errors import Expired, KindMissing, NotFound, error_of
-from backfill.kube.resources import CONFIG_MAP, JOB_REPORT, POD, Manifest, Resource
+from backfill.kube.resources import POD, Manifest, Resource
 from backfill.kube.throttle import Throttle
 from backfill.kube.transport import Call, OnRequest, Transport
 
@@ -28,9 +28,8 @@ Labels = Mapping[str, str | Not | None]
 """Labels that objects must have; None: whatever the value."""
 
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-_PAGE = 500
-_PAGES = {CONFIG_MAP: 20, JOB_REPORT: 20}
-"""Of kinds whose objects may be large: a mebibyte each."""
+_PAGE = 100
+"""Objects of one page of a list: each may have one and a half megabytes, and the whole page is in memory twice."""
 _WATCH_SECONDS = 300
 _WATCH_SILENCE_SECONDS = 30.0
 _MOST_LOG_BYTES = 2**20
@@ -125,7 +124,7 @@ class Cluster:
         items: list[Manifest] = []
         more = ""
         while True:
-            query = (*_selector(labels), ("limit", str(_PAGES.get(resource, _PAGE))), *((("continue", more),) if more else ()))
+            query = (*_selector(labels), ("limit", str(_PAGE)), *((("continue", more),) if more else ()))
             try:
                 page = self._object(Call("list", resource, namespace, query=query))
             except Expired:

@@ -1,6 +1,6 @@
 """What a person wants to know of a plan before anything runs: how much, how skewed, how long."""
 
-from backfill.api.base import Model
+from backfill.api.base import Model, printable
 from backfill.api.quantities import Time, from_us
 from backfill.planning.plan import TASK_BYTES_PER_SECOND, PlanHeader, SourceTotals
 
@@ -84,7 +84,7 @@ def summarize(header: PlanHeader, *, bytes_per_second_per_task: float = TASK_BYT
     step_bytes = _per_step([source.step_bytes for source in header.sources])
     spans = [end - start for start, end in zip(header.step_starts_us, header.step_ends_us, strict=True)]
     return PlanSummary(
-        plan_id=header.plan_id,
+        plan_id=printable(header.plan_id),
         read_from=from_us(header.inputs.read_start_us),
         read_to=from_us(header.inputs.read_end_us),
         rows=header.rows,
@@ -101,15 +101,15 @@ def summarize(header: PlanHeader, *, bytes_per_second_per_task: float = TASK_BYT
         estimated_seconds=round(sum(STEP_OVERHEAD_SECONDS + size / rate for size in step_bytes), 1),
         greatest_disorder_seconds=header.proof.greatest_disorder_us / _US_PER_SECOND,
         greatest_misalignment_seconds=header.proof.greatest_misalignment_us / _US_PER_SECOND,
-        warnings=header.warnings,
+        warnings=tuple(map(printable, header.warnings)),
     )
 
 
 def _source(header: PlanHeader, number: int, totals: SourceTotals) -> SourceSummary:
     pinned = header.inputs.sources[number]
     return SourceSummary(
-        name=totals.name,
-        table=pinned.table,
+        name=printable(totals.name),
+        table=printable(pinned.table),
         snapshot_id=pinned.snapshot_id,
         files=totals.files,
         rows=totals.rows,

@@ -6,9 +6,11 @@ import json
 import subprocess
 import sys
 import time
+import tracemalloc
 from typing import Any, cast
 
 import pytest
+from kubernetes.client import Configuration
 
 from backfill.api.errors import BackfillError, BadInput
 from backfill.api.manifests.problems import read_json
@@ -17,11 +19,13 @@ from backfill.controller.cluster.job_pods.manifests import report_essence, resul
 from backfill.controller.jobs.case_codec import decode_end
 from backfill.controller.jobs.codec import decode_progress
 from backfill.controller.jobs.kinds import VerifyJob
-from backfill.controller.manager.wiring import Caches
+from backfill.controller.manager.wiring import Caches, pod_essence
 from backfill.kube.cache import Cache, labelled_key, own_key
 from backfill.kube.client import Cluster
 from backfill.kube.names import owner_reference
 from backfill.kube.packed import MOST_TEXT, packed, unpacked
+from backfill.kube.resources import POD
+from backfill.kube.transport import Call
 from backfill.protocol.split_assignment import SplitAssignmentStatus
 
 pytestmark = pytest.mark.hostile
@@ -152,6 +156,29 @@ def test_of_labelled_objects_only_what_is_used_is_kept() -> None:
         made["metadata"]["ownerReferences"] += [{"uid": str(n), "name": padding[:100]} for n in range(1000)]
         cache.put(made)
         assert len(json.dumps(cache.get("team-a", "made"))) < 1500
+
+
+def test_a_list_of_large_objects_takes_the_memory_of_a_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever may make objects with our labels makes as many and as large ones as the API server takes."""
+    cluster, padding, most = Cluster(Configuration()), "x" * 200_000, 600
+
+    def page(call: Call) -> bytes:
+        query = dict(call.query)
+        first = int(query.get("continue", "0"))
+        numbers = range(first, min(first + int(query["limit"]), most))
+        items = [_object(f"pod-{number}", spec={"containers": [], "hostname": padding}) for number in numbers]
+        after = str(numbers.stop) if numbers.stop < most else ""
+        return json.dumps({"items": items, "metadata": {"continue": after, "resourceVersion": "1"}}).encode()
+
+    monkeypatch.setattr(cluster._transport, "send", page)
+    tracemalloc.start()
+    try:
+        listing = cluster.list(POD, essence=pod_essence)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(listing.items) == most
+    assert peak < 60 * 2**20
 
 
 _REPORT: dict[str, Any] = {"attempt": 1, "phase": "Running", "heartbeat": "2024-01-01T00:00:00Z"}
