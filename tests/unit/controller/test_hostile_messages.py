@@ -161,6 +161,16 @@ def test_what_would_steer_a_terminal_is_shown_as_an_escape() -> None:
         TypeAdapter(TableName).validate_python("lake.raw.\x1b[2J")
 
 
+@pytest.mark.parametrize("form", [TextFormatter(), JsonFormatter()], ids=["text", "json"])
+def test_a_record_of_the_log_has_an_end(form: logging.Formatter) -> None:
+    record = logging.getLogger("backfill.test").makeRecord(
+        "n", logging.WARNING, "", 0, "%s", ("\x1b token=abc " * 500_000,), None
+    )
+    began = time.monotonic()
+    assert len(form.format(record)) < 70_000
+    assert time.monotonic() - began < 1
+
+
 def test_errors_and_what_is_printed_are_without_them() -> None:
     error = HIDDEN.error(InvalidPlanInput([Problem("spec.x", f"said {SECRET}", f"not {SECRET}", may_pass=True)]))
     assert isinstance(error, InvalidPlanInput)

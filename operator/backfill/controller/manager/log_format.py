@@ -18,6 +18,8 @@ LogFormat = Literal["text", "json"]
 
 _SUBJECT: ContextVar[Mapping[str, str | int]] = ContextVar("subject", default=MappingProxyType({}))
 _BEARER = re.compile(r"(?i)(bearer )[\w.~+/=-]{8,}")
+_MOST_CHARACTERS = 64 * 1024
+"""Of a message, and of a traceback: some quote an object that a tenant has made, and are repeated with each of its changes."""
 _QUIET = {
     "kopf": logging.WARNING,  # at INFO it tells of each object that it saw
     "kopf._core.reactor.observation": logging.ERROR,  # which kinds are missing is told by whoever lists them
@@ -106,4 +108,5 @@ def _time(record: logging.LogRecord) -> str:
 
 
 def _hidden(text: str) -> str:
-    return printable(_BEARER.sub(r"\1***", redact(text)))
+    shown = printable(_BEARER.sub(r"\1***", redact(text[: 2 * _MOST_CHARACTERS])))
+    return f"{shown[:_MOST_CHARACTERS]}…" if len(shown) > _MOST_CHARACTERS else shown

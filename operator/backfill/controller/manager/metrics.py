@@ -1,5 +1,6 @@
 """What the operator measures, for Prometheus. Only Backfills that are not at rest have series of their own."""
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal
 
@@ -23,6 +24,7 @@ class Metrics:
 
     def __init__(self, states: Callable[[], Iterable[str]]):
         """``states``: one word for each Backfill there is, asked for at each scrape."""
+        self._rendering = threading.Lock()
         self._registry = CollectorRegistry()
         self._registry.register(_States(states))
         named: dict[str, Any] = {"namespace": "backfill", "registry": self._registry}
@@ -60,7 +62,8 @@ class Metrics:
 
     def render(self) -> bytes:
         """Everything in Prometheus's text format."""
-        return generate_latest(self._registry)
+        with self._rendering:  # one at a time: all others have to wait for the interpreter, and so would reconciles
+            return generate_latest(self._registry)
 
     def watch_depth(self, depth: Callable[[], float]) -> None:
         """Where the queue's depth is asked for at each scrape."""

@@ -1,11 +1,18 @@
 """What the operator answers over HTTP: probes and metrics."""
 
+import socket
+import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 _TIMEOUT_SECONDS = 10.0
+_MOST_CONNECTIONS = 50
+"""At the same time. Each has a thread, and any pod of the cluster may connect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +37,7 @@ class HttpServer:
 
     def __init__(self, port: int, routes: Routes, host: str = ""):
         """Binds at once. Port 0 takes a free one."""
-        self._server = ThreadingHTTPServer((host, port), _handler(routes))
-        self._server.daemon_threads = True
+        self._server = _Server((host, port), _handler(routes))
         self.port: int = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, name=f"http-{self.port}", daemon=True).start()
 
@@ -39,6 +45,38 @@ class HttpServer:
         """Stops answering."""
         self._server.shutdown()
         self._server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    """Closes the oldest connection if there are too many: whoever means it has had an answer by then."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, *arguments: Any):
+        self._connections: deque[socket.socket] = deque()
+        self._lock = threading.Lock()
+        super().__init__(*arguments)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Begins a thread for a connection."""
+        with self._lock:
+            self._connections.append(request)
+            if len(self._connections) > _MOST_CONNECTIONS:
+                with suppress(OSError):
+                    self._connections.popleft().shutdown(socket.SHUT_RDWR)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Closes a connection in its thread."""
+        with self._lock, suppress(ValueError):
+            self._connections.remove(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Says what went wrong, unless it is that a client is gone."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
 
 
 def _handler(routes: Routes) -> type[BaseHTTPRequestHandler]:

@@ -1,8 +1,12 @@
 """The operator's HTTP server."""
 
+import socket
+import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
@@ -37,3 +41,17 @@ def test_other_paths_are_not_found(server: HttpServer) -> None:
 def test_a_port_in_use_is_an_error_at_once(server: HttpServer) -> None:
     with pytest.raises(OSError, match="in use"):
         HttpServer(server.port, {}, "127.0.0.1")
+
+
+@pytest.mark.hostile
+def test_connections_that_say_nothing_take_few_threads_and_keep_no_probe_from_its_answer(server: HttpServer) -> None:
+    before, began = threading.active_count(), time.monotonic()
+    with ExitStack() as theirs:
+        connections = [theirs.enter_context(socket.create_connection(("127.0.0.1", server.port))) for _ in range(300)]
+        for connection in connections[200:]:
+            connection.sendall(b"GET /heal")
+        assert get(server, "/healthz") == (200, "ok\n")
+        connections[0].settimeout(5)
+        assert connections[0].recv(1) == b"", "the oldest have been closed"
+        assert threading.active_count() - before < 150
+        assert time.monotonic() - began < 8, "they would have been closed for their silence by then"
