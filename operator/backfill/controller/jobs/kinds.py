@@ -5,7 +5,7 @@ The modules that do the work are imported where it is done: the controller itsel
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Annotated, Final, Literal, Protocol, Self
 
 from pydantic import Field
 
@@ -37,12 +37,17 @@ def job_kind(kind: type[Job]) -> str:
     return kind.__name__.removesuffix("Job").lower()
 
 
+MOST_USED_SECONDS: Final = 10_000_000
+MOST_USED_BYTES: Final = 2**50
+"""What a pod says that it took is added to what all jobs have taken: more than this is no measurement."""
+
+
 @dataclass(frozen=True, slots=True)
 class Used:
     """What a job took, as its process measures it."""
 
-    seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)]
-    peak_bytes: Annotated[int, Field(ge=0)]
+    seconds: Annotated[float, Field(ge=0, le=MOST_USED_SECONDS, allow_inf_nan=False)]
+    peak_bytes: Annotated[int, Field(ge=0, le=MOST_USED_BYTES)]
     """The most memory that the process held."""
 
 

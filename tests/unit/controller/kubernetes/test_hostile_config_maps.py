@@ -85,6 +85,12 @@ def test_a_result_of_a_million_names_is_refused_in_little_memory() -> None:
     assert _kilobytes_to_read(content, "plan") < 100 * 1024
 
 
+@pytest.mark.parametrize("used", [{"seconds": 1e300, "peak_bytes": 1}, {"seconds": 1, "peak_bytes": 10**400}])
+def test_what_a_pod_says_that_it_took_cannot_spoil_the_metrics_of_all(used: dict[str, float]) -> None:
+    with pytest.raises(BackfillError, match="cannot be read"):
+        decode_end(VERIFY, packed({"kind": "Done", "result": None, "cause": "", "used": used}))
+
+
 def test_a_message_of_megabytes_is_cut() -> None:
     said = {"kind": "Failed", "error": "InvalidPlanInput", "cause": "x" * 10**6, "result": None}
     problem = {"field": "f" * 50_000, "message": "m\x1bc" * 5000, "fix": "", "may_pass": True}
