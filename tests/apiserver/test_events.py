@@ -98,14 +98,16 @@ def test_what_can_not_be_told_in_a_namespace_that_is_being_deleted_is_in_the_log
         type=ConditionType.SUCCEEDED,
         status="False",
         reason=Reason.CLEANUP_INCOMPLETE,
-        message="There may be left: branch backfill/july of lake.ops.summary",
+        message="Possibly left behind: branch backfill/july of lake.ops.summary",
         last_transition_time=NOW,
     )
     store.write_status(BackfillStatus(conditions=(left,)))
     store.delete()
     assert not admin.get(path).ok
     assert events(admin, namespace) == []
-    assert "the event CleanupIncomplete (There may be left: branch backfill/july of lake.ops.summary) is left out" in caplog.text
+    assert (
+        "the event CleanupIncomplete (Possibly left behind: branch backfill/july of lake.ops.summary) is left out" in caplog.text
+    )
 
 
 def test_what_keeps_a_backfill_from_being_worked_on_is_told(

@@ -197,7 +197,7 @@ class Reconciler:
         except BackfillError as error:
             if RemoveResource() not in decision.next.actions:
                 raise
-            _LOG.warning("let go of without its last status, which could not be written: %s", error)
+            _LOG.warning("deleted without its last status, which could not be written: %s", error)
 
     def _record(self, recorded: BackfillStatus, decision: Decision) -> None:
         """Writes progress at intervals, and everything else at once, before it is acted on."""

@@ -319,7 +319,7 @@ def test_a_driver_that_hangs_is_killed_and_the_reason_is_kept() -> None:
     decision = decide(running(report=reported("Running", committed=2), report_age_seconds=61))
     assert decision.next.actions == (KillDriver(1),)
     after = replace(running(decision.status.attempts), driver=DriverState("Exited", -9))
-    assert "not heard of for 61 s" in decide(after).status.attempts[0].message
+    assert "no heartbeat for 61 s" in decide(after).status.attempts[0].message
 
 
 def test_a_driver_is_looked_at_again_when_it_would_hang() -> None:
@@ -508,7 +508,7 @@ def test_a_new_start_is_told_what_it_must_not_append_once_more() -> None:
     published = next(each for each in decision.status.conditions if each.type == ConditionType.PUBLISHED)
     assert published.message.splitlines() == [
         "refused: snapshot 8 changed the window",
-        "added already, and added twice by a new Backfill unless it leaves this out: added",
+        "already appended; omit it from a new Backfill to avoid duplicates: added",
     ]
 
 

@@ -240,7 +240,7 @@ def test_silence_is_recorded_first_and_the_driver_killed_when_it_goes_on() -> No
     assert (waiting.next.actions, waiting.status) == ((), noted.status)
     killed = decide(later(seen, noted, CONFIRMATION, report_age_seconds=91))
     assert killed.next.actions == (KillDriver(1),)
-    assert killed.status.attempts[0].message == "not heard of for 91 s; killed"
+    assert killed.status.attempts[0].message == "no heartbeat for 91 s; killed"
 
 
 def test_a_driver_that_is_heard_of_again_when_the_server_is_back_goes_on() -> None:

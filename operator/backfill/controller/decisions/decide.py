@@ -62,7 +62,7 @@ def _begin(observed: Observed, draft: Draft) -> None:
     if status.observed_generation != backfill.metadata.generation or not status.spec_digest:
         draft.set(spec_digest=digest(backfill.spec), retry=None)
     draft.set(started_at=status.started_at or observed.now, finished_at=None)
-    draft.condition(ConditionType.SUCCEEDED, "Unknown", Reason.IN_PROGRESS, "has not ended yet")
+    draft.condition(ConditionType.SUCCEEDED, "Unknown", Reason.IN_PROGRESS, "in progress")
 
 
 def _phase(observed: Observed) -> _Phase:

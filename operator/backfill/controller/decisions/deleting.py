@@ -59,11 +59,7 @@ def _discard(observed: Observed, draft: Draft) -> Next:
 
 def _failure(observed: Observed, error: Exception | None) -> str:
     message = f"cannot be removed: {error}"
-    return (
-        message
-        if not observed.policy.abandons_removals
-        else f"{message}\nIt is tried again, and given up {_LIMIT} after the deletion."
-    )
+    return message if not observed.policy.abandons_removals else f"{message}\nRetrying; cleanup ends {_LIMIT} after the deletion."
 
 
 def _let_go(observed: Observed, draft: Draft) -> Next:
@@ -73,7 +69,10 @@ def _let_go(observed: Observed, draft: Draft) -> Next:
     branches = [f"branch {output.branch or branch} of {output.table}" for output in status.outputs]
     left = ", ".join((*branches, f"plans and checkpoints in {status.workspace}"))
     why = f" ({retry.message})" if retry is not None and retry.job == "discard" else ""
-    message = f"let go of {_LIMIT} after its deletion was asked for{why}. There may be left: {left}. Remove it by hand."
+    message = (
+        f"deleted before cleanup finished, {_LIMIT} after the deletion was requested{why}. "
+        f"Possibly left behind: {left}. Remove it by hand."
+    )
     draft.condition(_SUCCEEDED, "False", Reason.CLEANUP_INCOMPLETE, message)
     return Next(actions=(RemoveResource(),), at_rest=True)  # a driver that is left goes with its owner
 

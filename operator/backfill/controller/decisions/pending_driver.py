@@ -134,7 +134,7 @@ def _say(draft: Draft, attempt: Attempt, wait: Wait, reason: str, message: str) 
     opening = f"attempt {attempt.number} waits for its driver: {wait.what}"
     said = draft.find(_RUNNING)
     if said is None or said.reason != value or not said.message.startswith(opening):
-        limit = f" It is given up after {_minutes(wait.limit)}." if wait.limit else ""
+        limit = f" The attempt ends after {_minutes(wait.limit)}." if wait.limit else ""
         draft.condition(_RUNNING, "Unknown", value, f"{opening}{_details(reason, message)}. {wait.advice}{limit}")
 
 

@@ -81,7 +81,7 @@ def _doubled_by_a_new_start(observed: Observed, draft: Draft) -> str:
     published = {output.name for output in draft.status.outputs if output.snapshot_id is not None}
     appends = (output for output in observed.backfill.spec.outputs if output.publish.mode is PublishMode.APPEND)
     names = ", ".join(output.name for output in appends if output.name in published)
-    return f"\nadded already, and added twice by a new Backfill unless it leaves this out: {names}" if names else ""
+    return f"\nalready appended; omit it from a new Backfill to avoid duplicates: {names}" if names else ""
 
 
 def reason_of(error: Exception | None) -> Reason:

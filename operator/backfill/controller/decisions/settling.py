@@ -16,7 +16,7 @@ _RUNNING = ConditionType.RUNNING
 
 def settle(observed: Observed, draft: Draft) -> Next:
     """Counts the staged rows with a job, and records them."""
-    draft.condition(_RUNNING, "True", Reason.REPLAYING, "all steps are committed; counts the result")
+    draft.condition(_RUNNING, "True", Reason.REPLAYING, "all steps committed; counting staged rows")
     draft.remove_condition(ConditionType.PUBLISHED)  # where it failed before and is tried anew
     counted = work(observed, draft, SettleJob(staged_outputs(observed.backfill)), _RUNNING)
     if isinstance(counted, Next):

@@ -29,13 +29,13 @@ def watch_silence(observed: Observed, draft: Draft, attempt: Attempt) -> Next | 
     since = attempt.unheard_since
     if since is None and observed.policy.patient:
         draft.change_attempt(unheard_since=observed.now)
-        message = f"attempt {attempt.number} has not been heard of for {age:.0f} s; its driver is killed if that goes on"
+        message = f"no heartbeat from attempt {attempt.number} for {age:.0f} s; the driver will be killed if this continues"
         draft.condition(_RUNNING, "Unknown", Reason.DRIVER_SILENT, message)
         return Next(requeue_seconds=CONFIRMATION.total_seconds())
     due = observed.now if since is None else since + CONFIRMATION
     if due > observed.now:
         return Next(requeue_seconds=(due - observed.now).total_seconds())
-    return kill(observed, draft, attempt, f"not heard of for {age:.0f} s; killed", due)
+    return kill(observed, draft, attempt, f"no heartbeat for {age:.0f} s; killed", due)
 
 
 def until_silent(observed: Observed) -> float:

@@ -42,7 +42,7 @@ def decode_end(job: Job, content: bytes) -> Message:
     """
     end = message_of(job, _unpacked(content))
     if end.kind == "Progress":
-        raise BackfillError("what operator and pod say to each other cannot be read: it is no end of a job")
+        raise BackfillError("incompatible job format: operator and image versions differ")
     return end
 
 
