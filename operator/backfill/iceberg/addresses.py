@@ -23,7 +23,9 @@ _KINDS: Final = {
 }
 _REFUSED: Final = [(ip_network(text), kind) for kind, texts in _KINDS.items() for text in texts]
 _NAMES: Final = ("localhost", "metadata.google.internal", "metadata.goog", "instance-data.ec2.internal")
-_NAT64: Final = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"))
+_LOCAL_NAT64: Final = IPv6Network("64:ff9b:1::/48")
+_TRANSLATED: Final = (IPv6Network("64:ff9b::/96"), _LOCAL_NAT64, IPv6Network("::ffff:0:0:0/96"))
+"""What networks translate to version 4 (RFC 6052, RFC 2765); the last 32 bits are the address."""
 _COMPATIBLE: Final = IPv6Network("::/96")
 
 
@@ -72,5 +74,7 @@ def _meant(address: Address) -> Iterator[Address]:
     if isinstance(address, IPv4Address):
         return
     yield from filter(None, (address.ipv4_mapped, address.sixtofour, *(address.teredo or ())))
-    if (address in _COMPATIBLE and int(address) > 0xFFFF) or any(address in network for network in _NAT64):
+    if (address in _COMPATIBLE and int(address) > 0xFFFF) or any(address in network for network in _TRANSLATED):
         yield IPv4Address(int(address) & 0xFFFF_FFFF)
+    if address in _LOCAL_NAT64 and (upper := int(address) >> 64 & 0xFFFF):
+        yield IPv4Address(upper << 16 | int(address) >> 40 & 0xFFFF)  # a prefix of 48 bits has it before and after the 64th

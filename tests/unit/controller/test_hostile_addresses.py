@@ -75,6 +75,9 @@ MEANT = [
     "::ffff:169.254.169.254",
     "64:ff9b::169.254.169.254",
     "64:ff9b:1::a9fe:a9fe",
+    "64:ff9b:1:a9fe:a9:fe00:808:808",
+    "::ffff:0:169.254.169.254",
+    "::ffff:0:7f00:1",
     "2002:7f00:1::",
     "::7f00:1",
 ]
@@ -96,7 +99,9 @@ def test_a_name_in_place_of_an_address_is_refused(host: str) -> None:
     assert AddressRules().refusal(host, 80) == "no address"
 
 
-@pytest.mark.parametrize("address", ["10.0.0.7", "192.168.1.1", "52.216.0.1", "2600:9000::1", "fd12:3456::1", "64:ff9b::a00:7"])
+@pytest.mark.parametrize(
+    "address", ["10.0.0.7", "192.168.1.1", "52.216.0.1", "2600:9000::1", "fd12:3456::1", "64:ff9b::a00:7", "64:ff9b:1::a00:7"]
+)
 def test_other_servers_are_not(address: str) -> None:
     assert AddressRules().refusal(address, 443) is None
 
