@@ -1,5 +1,6 @@
 """What the operator's watches see, and that they leave no trace."""
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,12 +10,15 @@ from rest import BACKFILLS, DEFINITIONS, Manifest, Rest
 from samples import BACKFILL as SAMPLE
 from samples import changed
 
+from backfill.controller.manager.__main__ import DEEPEST
 from backfill.controller.manager.watching import Login, Relisting, Watched, Watching
 from backfill.kube.cache import Cache, labelled_key, own_key
 from backfill.kube.names import BACKFILL_LABEL
 from backfill.kube.resources import BACKFILL, POD, Resource
 from waiting import eventually
 
+LEVELS = 9_900
+"""The API server refuses objects of ten thousand."""
 FOREIGN = "kopf.zalando.org/KopfFinalizerMarker"
 Watch = Callable[..., tuple[Watching, Relisting]]
 
@@ -80,6 +84,35 @@ def test_the_first_list_of_a_watch_is_asked_for_in_pages(
         eventually(lambda: len(cache) == 5, "all are seen")
         assert proxy.count("list", "backfills") == 3
         watching.close()
+
+
+@pytest.fixture
+def reads_deeply() -> Iterator[None]:
+    """As the operator does."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(DEEPEST)
+    yield
+    sys.setrecursionlimit(before)
+
+
+@pytest.mark.hostile
+@pytest.mark.usefixtures("crds", "reads_deeply")
+def test_an_object_nested_as_deeply_as_can_be_stored_does_not_hide_the_others(admin: Rest, namespace: str, watch: Watch) -> None:
+    path = BACKFILLS.format(namespace)
+    manifest = minimal_backfill("deep")
+    value: object = 1
+    for _ in range(LEVELS):
+        value = {"a": value}
+    manifest["spec"]["overrides"] = {"driver": {"template": value}}
+    admin.create(path, manifest).expect()
+    admin.create(path, minimal_backfill("before")).expect()
+    cache = Cache(own_key)
+    watch(Watched(BACKFILL, cache))
+    assert set(cache.keys()) == {(namespace, "deep"), (namespace, "before")}
+    admin.patch(f"{path}/deep", {"metadata": {"labels": {"seen": "again"}}}).expect()
+    eventually(lambda: "seen" in cache.get(namespace, "deep")["metadata"].get("labels", {}), "the watch tells of it")
+    admin.create(path, minimal_backfill("after")).expect()
+    eventually(lambda: cache.get(namespace, "after"), "the watch goes on")
 
 
 def test_the_finalizer_of_another_operator_made_with_kopf_stays(admin: Rest, crds: None, namespace: str, watch: Watch) -> None:

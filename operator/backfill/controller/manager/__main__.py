@@ -11,7 +11,7 @@ from backfill.controller.manager.log_format import configure
 from backfill.controller.manager.operator import Operator
 from backfill.controller.manager.options import parse
 
-_DEEPEST = 50_000
+DEEPEST = 50_000
 """What is nested more deeply is not read. The API server takes ten thousand levels in any field without a schema, and one such
 object must not keep its whole page from being read."""
 
@@ -20,7 +20,7 @@ def main() -> int:
     """Runs the operator. Exit status: 0 asked to end, 1 failed, 2 wrong options."""
     settings = parse(sys.argv[1:])
     keep_memory_private()
-    sys.setrecursionlimit(_DEEPEST)
+    sys.setrecursionlimit(DEEPEST)
     disable_created_metrics()  # type: ignore[no-untyped-call]
     configure(settings.log_format, settings.log_level)
     if settings.jobs_socket is None and not landlock_version():
