@@ -50,8 +50,10 @@ class FakeKubelet:
         return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
 
     def run_here(self, pod: Manifest) -> None:
-        """Runs the pod's program in this process, which knows the catalogs already, and tells that it has ended."""
-        with patch.dict(os.environ, self._environment(pod)), patch(_KUBECONFIG, str(self.kubeconfig)):
+        """Runs the pod's program in this process, which knows the catalogs already, and tells that it has ended. This process
+        plays drivers as well, whose watches may be silent for longer than an answer to a job."""
+        here = patch.dict(os.environ, self._environment(pod)), patch(_KUBECONFIG, str(self.kubeconfig))
+        with here[0], here[1], patch("backfill.iceberg.catalogs.bound_answers"):
             self._tell_end(pod, job.main())
 
     def waiting(self) -> list[Manifest]:

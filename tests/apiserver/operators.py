@@ -46,6 +46,7 @@ class OperatorProcess:
         command += ["--metrics-port", port, "--health-port", port, "--log-format", "json", *options]
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYICEBERG", "KUBE"))}
         environment["BACKFILL_OPERATOR_LOCAL_DIRECTORIES"] = tempfile.gettempdir()  # where tests have tables and workspaces
+        environment["BACKFILL_OPERATOR_ALLOWED_ADDRESSES"] = "127.0.0.0/8"  # where their servers are
         if code is not None:
             environment["PYTHONPATH"] = str(code)
         with self.log_file.open("wb") as log:

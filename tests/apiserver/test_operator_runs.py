@@ -121,7 +121,7 @@ def test_every_line_about_a_backfill_names_it(admin: Rest, namespace: str, opera
     run = PlayedRun(admin, namespace, tmp_path)
     uid = run.create()["metadata"]["uid"]
     run.wait_for("Planned", "True")
-    lines = [line for line in operator.lines() if line["logger"].endswith("turns")]
+    lines = [line for line in operator.lines() if line["logger"].endswith("reconciles")]
     assert lines
     assert {(line["namespace"], line["name"], line["uid"]) for line in lines} == {(namespace, "january", uid)}
     assert not any(secret in operator.log_file.read_text() for secret in run.clicks.properties.values() if "sqlite" in secret)
@@ -153,6 +153,7 @@ def test_an_operator_that_is_asked_to_end_during_planning_leaves_no_process(
     admin: Rest, namespace: str, operator: OperatorProcess, tmp_path: Path
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(60)
         run = PlayedRun(admin, namespace, tmp_path)
         uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
         secret = f"api/v1/namespaces/{namespace}/secrets/january-catalog"

@@ -24,7 +24,7 @@ SAMPLES = {
 
 
 def first_definitions() -> list[Manifest]:
-    return [json.loads((DATA / "first" / f"{path.stem}.json").read_text()) for path in OWN]
+    return [json.loads(path.read_text()) for path in sorted((DATA / "first").glob("*.json"))]
 
 
 def previous_definitions() -> list[Manifest]:
