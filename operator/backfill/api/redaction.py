@@ -28,7 +28,7 @@ _SECRET = r"(?:passw(?:or)?d|passwd|pwd|passphrase|secret|token|credential|signa
 _SECRET_NAME = re.compile(rf"(?:{_SECRET}|key$|pass$|dsn$|conn\w*_string|database_url)", re.IGNORECASE)
 _LOGIN = re.compile(r"(://)[^/\s@]+@")
 _NAMED = rf"(?=[\w.-]*?{_SECRET})[\w.-]++"
-"""A name, read once from its beginning: what is told has names that somebody made long to keep this busy."""
+"""A name, read once from its beginning: messages have names that somebody made long to keep this busy."""
 _PARAMETER = re.compile(rf"((?:^|[?&;,\s\"'(]){_NAMED}=)(?!\*\*\*)[^&;,\s\"')]+", re.IGNORECASE)
 _JSON_FIELD = re.compile(rf"""(["']{_NAMED}["']\s*+:\s*+["'])(?!\*\*\*)[^"']+""", re.IGNORECASE)
 _AUTHORIZATION = re.compile(r"\b(Bearer|Basic)\s++(?!\*\*\*)[\w.~+/=-]{8,}")

@@ -104,7 +104,7 @@ def _tunneled(client: socket.socket) -> Iterator[bytes]:
 
 
 def _requests(head: list[bytes], requests: BufferedReader, server: str) -> Iterator[bytes]:
-    """Requests to one server, as it takes them: a proxy is told the whole address, a server only the path."""
+    """Requests to one server, as it takes them: a proxy gets the whole address, a server only the path."""
     while head:
         method, target, version = head[0].split()
         place = urlsplit(target.decode("ascii"))

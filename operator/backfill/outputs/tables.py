@@ -27,7 +27,7 @@ def check_outputs(
     """Everything about the outputs that would keep a new backfill from working; checked before anything runs.
 
     ``result_of`` are the results, in the order of ``outputs``. A branch that exists already is a problem here, unless an
-    earlier Backfill of the same name left it. Tables are told apart by what they are, whatever they are called.
+    earlier Backfill of the same name left it. Tables are distinguished by what they are, whatever they are called.
     """
     catalogs = Catalogs()
     problems = []
@@ -106,7 +106,7 @@ def _cut_days(table: Table, output: Output, rows: WindowRows | None, window: Win
     for name, moment in (("start", window.start), ("end", window.end)):
         if to_us(moment) % DAY_US:
             message = (
-                f"{format_time(moment)} is not midnight in UTC, and the rows of output {output.name} are told apart by "
+                f"{format_time(moment)} is not midnight in UTC, and the rows of output {output.name} are distinguished by "
                 f"{output.timestamp_column}, which is a date"
             )
             fix = "let the window begin and end at 00:00:00Z, with warmUp and drain for days of another zone; or name a timestamp"

@@ -87,7 +87,7 @@ def _tell(backfill: Backfill, place: Place) -> None:
         f"  steps span at most {seconds(step.total_seconds())}: {count(steps, 'step')}, or more where data is dense",
         *(f"  output {output.name}: {output.table}, publish mode {output.publish.mode}" for output in spec.outputs),
         *([] if spec.workspace else ["  workspace: the operator's default; without one it is refused"]),
-        "  the tables are looked at by the operator when this is applied; then how much is read, and how, is told by:",
+        "  the tables are looked at by the operator when this is applied; then how much is read, and how, is shown by:",
         f"    {place.command('plan', name)}",
     ]
     for line in lines:

@@ -7,12 +7,12 @@ from backfill.kube.resources import Manifest
 LAUNCHER_PATH: Final = "/etc/backfill/run.py"
 """Where the pod finds it."""
 LAUNCHER_URI: Final = f"local://{LAUNCHER_PATH}"
-"""The same, as Spark is told."""
+"""The same, in Spark's words."""
 LAUNCHER_KEY: Final = "run.py"
 """Its key in the ConfigMap."""
 
 _PROGRAM = '''\
-"""Runs the application's main program as a backfill. It is told in the environment what to do."""
+"""Runs the application's main program as a backfill. The environment says what to do."""
 
 import importlib.util
 import runpy

@@ -60,7 +60,7 @@ class KubernetesStore:
         self._parsed: Backfill | None = None
 
     def load(self) -> Backfill | None:
-        """The resource; None when it is gone, or let go of.
+        """The resource; None when it is gone, or its finalizer is.
 
         Raises:
             BadInput: nothing can be done for it as it is; :meth:`refuse` says so on the resource.
@@ -158,7 +158,7 @@ class KubernetesStore:
             self._backfills.forget(self._raw)
 
     def refuse(self, error: BadInput) -> None:
-        """Says on the resource that, and why, nothing can be done for it. One that is being deleted is let go of: what
+        """Says on the resource that, and why, nothing can be done for it. One that is being deleted loses its finalizer: what
         cannot be read cannot be followed to what it made.
 
         Raises:

@@ -153,7 +153,7 @@ def _error(parts: dict[str, Any]) -> BackfillError:
 
 def _some(problems: tuple[Problem, ...]) -> tuple[Problem, ...]:
     """As many of the problems as anybody reads, each as long as a message may be: names in a table's metadata have no bound, and
-    everything that is told is searched for secrets."""
+    every message is searched for secrets."""
     told = tuple(
         replace(each, field=_text(each.field), message=_text(each.message), fix=_text(each.fix))
         for each in problems[:_MOST_PROBLEMS]

@@ -279,7 +279,7 @@ class PooledJobs:
         return self._tell(run, state)
 
     def _follow(self, run: _Run, state: JobState, watch: "_Watch") -> JobState:
-        """Until the job ends; progress is told now and then."""
+        """Until the job ends; progress is reported now and then."""
         deadline, told_at, untold = time.monotonic() + self._pool.longest_seconds, -_NEWS_SECONDS, False
         try:
             if not run.take(watch.process):

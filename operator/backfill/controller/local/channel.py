@@ -14,7 +14,7 @@ class ControllerChannel:
 
     def __init__(self, directory: Path):
         self.directory = directory
-        """What the driver is told to talk through."""
+        """What the driver talks through."""
         self._assignment = CachedModel(directory / ASSIGNMENT_FILE, SplitAssignmentSpec)
         self._report = CachedModel(directory / STATUS_FILE, SplitAssignmentStatus)
 

@@ -56,11 +56,11 @@ _TOLD: Final[dict[tuple[ConditionType, Reason], tuple[Kind, str]]] = {
     (ConditionType.SUCCEEDED, Reason.CLEANUP_INCOMPLETE): ("Warning", "CleanupIncomplete"),
     (ConditionType.SUCCEEDED, Reason.FINISHED): ("Normal", "Succeeded"),
 }
-"""What is told where a condition comes to have a reason. That something has failed for good is told in any case."""
+"""The Event for a condition that comes to have a reason. There is one in any case where something has failed for good."""
 
 
 def transitions(old: BackfillStatus, new: BackfillStatus) -> list[Notice]:
-    """What to tell people of a change. Progress alone is nothing to tell, and what two conditions say is told once."""
+    """The Events for a change. Progress alone is none, and what two conditions say becomes one."""
     return list(dict.fromkeys((*_attempts(old, new), *_conditions(old, new))))
 
 

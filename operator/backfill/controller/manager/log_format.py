@@ -22,7 +22,7 @@ _MOST_CHARACTERS = 64 * 1024
 """Of a message, and of a traceback: some quote an object that a tenant has made, and are repeated with each of its changes."""
 _QUIET = {
     "kopf": logging.WARNING,  # at INFO it tells of each object that it saw
-    "kopf._core.reactor.observation": logging.ERROR,  # which kinds are missing is told by whoever lists them
+    "kopf._core.reactor.observation": logging.ERROR,  # which kinds are missing is said by whoever lists them
     "kopf._core.reactor.running": logging.ERROR,  # it is not in the main thread here, and says so at every start
     "urllib3": logging.ERROR,  # the client retries and tells itself
 }

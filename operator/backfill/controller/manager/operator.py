@@ -191,7 +191,7 @@ class Operator:
 
     @contextmanager
     def _servers(self) -> Iterator[None]:
-        """Metrics and probes, on one port where they are told the same one."""
+        """Metrics and probes, on one port where both have the same."""
         routes: dict[int, dict[str, Callable[[], Answer]]] = {}
         probes: Routes = {"/healthz": self._health, "/readyz": self._readiness}
         routes.setdefault(self._settings.metrics_port, {})["/metrics"] = self._measured

@@ -1,4 +1,4 @@
-"""What the operator is told when it starts: options, each of which may also be given as an environment variable."""
+"""Options of the operator, each of which may also be given as an environment variable."""
 
 import argparse
 import os

@@ -31,7 +31,7 @@ _PAGE: Final = 50
 _RETRY_SECONDS = 2.0
 _STOP_SECONDS = 2.0
 _IDENTITY: Final[Any] = "backfill-operator"
-"""Nobody is told it. Without one Kopf makes it of the user's name, and the user of a container may have none."""
+"""Nobody sees it. Without one Kopf makes it of the user's name, and the user of a container may have none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Login:
 
     @property
     def is_pod(self) -> bool:
-        """Whether this is a pod that is told of no other cluster."""
+        """Whether this is a pod that knows of no other cluster."""
         return self.kubeconfig is None and self.context is None and "KUBERNETES_SERVICE_HOST" in os.environ
 
     def cluster(self, **options: Any) -> Cluster:

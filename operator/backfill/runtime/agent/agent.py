@@ -1,6 +1,6 @@
 """The agent: a thread in the driver that carries the controller's releases to the sources and the progress back.
 
-It decides nothing about what may be read. It ends the run when everything is committed, when it is told to stop, when
+It decides nothing about what may be read. It ends the run when everything is committed, when it is asked to stop, when
 a query failed, when nobody reads its reports any more, or, at once and without a word, when a newer attempt is at work.
 """
 
@@ -99,7 +99,7 @@ class Agent(threading.Thread):
         """Replaces the release file where there is something new. After a stop nothing is.
 
         All sources of a query must agree on where to stop, so whatever they were told of is read to its end. That is why
-        they are told of a few steps at a time, however much is released.
+        they learn of a few steps at a time, however much is released.
         """
         old = self._release or Release()
         if old.stop:

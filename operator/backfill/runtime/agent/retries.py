@@ -9,7 +9,7 @@ _log = logging.getLogger(__name__)
 
 
 class Retries:
-    """One thing that is tried again and again. The wait doubles; the log is told when it begins to fail and when it works."""
+    """One thing that is tried again and again. The wait doubles; the log says when it begins to fail and when it works."""
 
     def __init__(self, what: str, first_seconds: float, last_seconds: float):
         self._what, self._first, self._last = what, first_seconds, last_seconds

@@ -82,7 +82,7 @@ def _deciding(node: JavaObject) -> Iterator[tuple[str, JavaObject]]:
         case "Aggregate":
             yield from (("what rows are grouped by", each) for each in elements(node.groupingExpressions()))
         case "Deduplicate" | "DeduplicateWithinWatermark":
-            yield from (("what duplicates are told by", each) for each in elements(node.keys()))
+            yield from (("what duplicates are recognized by", each) for each in elements(node.keys()))
         case "EventTimeWatermark":
             yield "the column of a watermark", node.eventTime()
 

@@ -60,7 +60,7 @@ def load_source_table(source: SourceInput) -> SourceTable:
     try:
         table = _load(source)
     except InvalidPlanInput as error:
-        if error.may_pass:  # only the kind of an error is told from where sources run
+        if error.may_pass:  # only the kind of an error is known where sources run
             raise BackfillError(str(error)) from error
         raise
     return SourceTable(

@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 class SwitchedWriter(DataStreamWriter):
-    """A stream writer that only remembers what it is told; the query it starts writes where the backfill wants it."""
+    """A stream writer that only remembers its calls; the query it starts writes where the backfill wants it."""
 
     def __init__(self, frame: DataFrame, run: Run, listen: Callable[[DataFrame], None]):
         super().__init__(frame)

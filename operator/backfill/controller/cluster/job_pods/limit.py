@@ -18,7 +18,7 @@ class PodPlaces:
 
     Only what an operator can have made counts: one pod for each Backfill, which owns it, called as ours are. Namespaces share the
     places, see :mod:`~backfill.controller.jobs.shares`; of one namespace whoever waits longest is next. One that does not
-    come when it is told keeps its place in the queue and holds up nobody but itself, as long as there is another place.
+    come when it is called keeps its place in the queue and holds up nobody but itself, as long as there is another place.
     """
 
     def __init__(self, pods: Cache, most: int, backfills: Cache, namespaces: Callable[[], int] = lambda: 1):
