@@ -170,6 +170,7 @@ def test_in_its_own_namespace_the_operator_may_only_lead(
     assert not may(operator, "get", "secrets", OPERATOR_NAMESPACE)
 
 
+@pytest.mark.hostile
 def test_secrets_are_read_only_where_that_is_granted(
     variant: str, operator_kubeconfig: Path, admin: Rest, namespace: str
 ) -> None:
@@ -181,6 +182,7 @@ def test_secrets_are_read_only_where_that_is_granted(
         assert not any(may(operator, verb, "secrets", namespace) for verb in ("list", "watch", "create", "patch", "delete"))
 
 
+@pytest.mark.hostile
 @pytest.mark.hostile
 def test_whoever_takes_over_the_operators_account_reaches_only_what_belongs_to_a_backfill(
     variant: str, operator_kubeconfig: Path, admin: Rest, namespace: str
@@ -283,6 +285,7 @@ def test_a_driver_may_hear_and_answer_and_nothing_more(driver: Rest, namespace: 
     assert _true(allowed(driver, NOBODY_MAY_EVERYWHERE, None)) == set()
 
 
+@pytest.mark.hostile
 def test_a_driver_can_not_write_what_is_released_to_it(driver: Rest, admin: Rest, namespace: str) -> None:
     path = f"apis/backfill.dev/v1alpha1/namespaces/{namespace}/splitassignments"
     spec = {"backfill": "b", "planId": "plan-1", "attempt": 1, "steps": 9, "watermark": "2026-01-01T00:00:00Z"}
@@ -303,6 +306,7 @@ get list create patch     pods
 """
 
 
+@pytest.mark.hostile
 def test_pods_that_plan_may_hand_in_their_result_and_nothing_more(driver: Rest, admin: Rest, namespace: str) -> None:
     with granted(admin, namespace, "planning-pods.yaml"):
         eventually(lambda: may(driver, "patch", "jobreports/status.backfill.dev", namespace), "the permission is known")
@@ -310,6 +314,7 @@ def test_pods_that_plan_may_hand_in_their_result_and_nothing_more(driver: Rest, 
         assert not may(driver, "patch", "jobreports/status.backfill.dev", "default")
 
 
+@pytest.mark.hostile
 @pytest.mark.hostile
 def test_a_pod_may_write_the_report_of_its_own_name_only(
     admin: Rest, cluster_admin: Path, driver: Rest, namespace: str, tmp_path: Path
