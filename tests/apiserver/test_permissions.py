@@ -183,7 +183,6 @@ def test_secrets_are_read_only_where_that_is_granted(
 
 
 @pytest.mark.hostile
-@pytest.mark.hostile
 def test_whoever_takes_over_the_operators_account_reaches_only_what_belongs_to_a_backfill(
     variant: str, operator_kubeconfig: Path, admin: Rest, namespace: str
 ) -> None:
