@@ -62,7 +62,10 @@ class Installation:
             "rbac": {"users": False},
             "podSecurityContext": self._storage.operator_user,
             "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}},
-            "jobs": {"localDirectories": [mount["mountPath"] for mount in self._storage.mounts]},
+            "jobs": {
+                "inOperatorFor": [team.namespace for team in self.teams if team.operator_reads_secrets],
+                "localDirectories": [mount["mountPath"] for mount in self._storage.mounts],
+            },
             "volumes": self._storage.volumes,
             "volumeMounts": self._storage.mounts,
         }

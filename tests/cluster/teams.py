@@ -29,12 +29,12 @@ class Team:
         self.cluster = cluster
         self.namespace = namespace
         self.storage = storage
-        self._operator_reads_secrets = operator_reads_secrets
+        self.operator_reads_secrets = operator_reads_secrets
 
     @property
     def served(self) -> Manifest:
         """This namespace among the chart's values."""
-        secrets = [CATALOG_SECRET, OTHER_SECRET] if self._operator_reads_secrets else []
+        secrets = [CATALOG_SECRET, OTHER_SECRET] if self.operator_reads_secrets else []
         return {"name": self.namespace, "drivers": [ACCOUNT], "planInPods": True, "secrets": secrets}
 
     def make(self) -> None:
