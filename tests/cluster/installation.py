@@ -63,7 +63,7 @@ class Installation:
             "podSecurityContext": self._storage.operator_user,
             "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}},
             "jobs": {
-                "inOperatorFor": [team.namespace for team in self.teams if team.operator_reads_secrets],
+                "inOperatorFor": [team.namespace for team in self.teams if team.operator_reads_secrets] or None,
                 "localDirectories": [mount["mountPath"] for mount in self._storage.mounts],
             },
             "volumes": self._storage.volumes,
