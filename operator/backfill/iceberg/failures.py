@@ -14,7 +14,7 @@ from backfill.iceberg.reach import BadAnswer, OutOfReach, limited
 
 _PHRASES: Final = (
     *("Connection refused", "Connection reset by peer", "No route to host", "Network is unreachable"),
-    *("Name or service not known", "database is locked"),
+    *("Name or service not known", "database is locked", "unable to open database file"),
     *("Temporary failure in name resolution", "could not translate host name", "Could not resolve host", "timed out", "Timeout"),
     *("certificate verify failed", "WRONG_VERSION_NUMBER", "wrong version number", "Max retries exceeded", "Connection aborted"),
     *("password authentication failed", "does not support SSL", "no pg_hba.conf entry", "Permission denied", "Access denied"),
