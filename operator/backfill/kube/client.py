@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 from kubernetes.client import Configuration
 from kubernetes.config import ConfigException, list_kube_config_contexts, load_incluster_config, load_kube_config
 
-from backfill.api.errors import BackfillError
+from backfill.api.errors import BackfillError, ConflictError
 from backfill.kube.errors import Expired, KindMissing, NotFound, error_of
 from backfill.kube.resources import POD, Manifest, Resource
 from backfill.kube.throttle import Throttle
@@ -33,6 +34,8 @@ _PAGE = 100
 _WATCH_SECONDS = 300
 _WATCH_SILENCE_SECONDS = 30.0
 _MOST_LOG_BYTES = 2**20
+_CREATIONS = 4
+"""How often a creation is tried that conflicts, which is not about the object: there is none yet."""
 _DRY_RUN = ("dryRun", "All")
 _STRICT = ("fieldValidation", "Strict")
 
@@ -149,7 +152,11 @@ class Cluster:
         """
         trial = ((_DRY_RUN, _STRICT) if strict else (_DRY_RUN,)) if dry_run else ()
         query = (*((("fieldManager", manager),) if manager else ()), *trial)
-        return self._object(Call("create", resource, manifest["metadata"].get("namespace"), query=query, body=manifest))
+        call = Call("create", resource, manifest["metadata"].get("namespace"), query=query, body=manifest)
+        for _ in range(_CREATIONS - 1):
+            with suppress(ConflictError):  # with another request that counts against the same quota; nothing was made
+                return self._object(call)
+        return self._object(call)
 
     def apply(self, resource: Resource, manifest: Manifest, *, manager: str, subresource: str = "") -> Manifest:
         """Server-side apply: the fields of the manifest become the manager's, whoever held them.
