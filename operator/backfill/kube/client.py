@@ -29,7 +29,7 @@ Labels = Mapping[str, str | Not | None]
 """Labels that objects must have; None: whatever the value."""
 
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-_PAGE = 100
+_PAGE = 20
 """Objects of one page of a list: each may have one and a half megabytes, and the whole page is in memory twice."""
 _WATCH_SECONDS = 300
 _WATCH_SILENCE_SECONDS = 30.0
