@@ -1,6 +1,8 @@
-"""Writes what follows from elsewhere in the Helm chart, so that the two cannot differ. ``--check`` only compares.
+"""Writes what follows from elsewhere in the Helm chart, so that the two cannot differ. ``--check``
+only compares.
 
-Definitions come from crds/, rules from deploy/rbac, and the table of values in the chart's README from its values.yaml.
+Definitions come from crds/, rules from deploy/rbac, and the table of values in the chart's README
+from its values.yaml.
 """
 
 import json
@@ -28,7 +30,8 @@ _KEEP = "helm.sh/resource-policy: keep"
 _KEY = re.compile(r"^( *)([A-Za-z]\w*):")
 _README = """# Helm chart
 
-Generated from values.yaml by `make generate`. How to install it: [docs/operating.md](../../docs/operating.md#install).
+Generated from values.yaml by `make generate`. How to install it:
+[docs/operating.md](../../docs/operating.md#install).
 
 | value | type | default | meaning |
 |---|---|---|---|
@@ -64,13 +67,18 @@ def explained(text: str) -> Iterator[Value]:
 def definition_template(text: str) -> str:
     """A definition as a template: installed on demand, and kept when the chart is uninstalled."""
     head, metadata, tail = text.partition("\nmetadata:\n")
-    return f"{{{{- if .Values.crds.install }}}}\n{head}{metadata}  annotations:\n    {_KEEP}\n{tail}{{{{- end }}}}\n"
+    return (
+        f"{{{{- if .Values.crds.install }}}}\n{head}{metadata}  annotations:\n   "
+        f" {_KEEP}\n{tail}{{{{- end }}}}\n"
+    )
 
 
 def rules(file: str, kind: str, name: str) -> str:
     """The rules of a role, as deploy/rbac has them."""
     manifests = yaml.safe_load_all((ROOT / "deploy" / "rbac" / file).read_text())
-    role = next(each for each in manifests if (each["kind"], each["metadata"]["name"]) == (kind, name))
+    role = next(
+        each for each in manifests if (each["kind"], each["metadata"]["name"]) == (kind, name)
+    )
     return yaml.dump(role["rules"], sort_keys=False, default_flow_style=None, width=130)
 
 
@@ -95,8 +103,18 @@ def _row(value: Value, values: dict[str, Any], schema: dict[str, Any]) -> str:
         values, part = values[key], part["properties"][key]
     while "$ref" in part:
         part = schema["$defs"][part["$ref"].rsplit("/", 1)[-1]]
-    kind = " \\| ".join(f"`{choice}`" for choice in part["enum"]) if "enum" in part else _type(part["type"])
-    default = "" if values in ("", [], {}, None) else values if isinstance(values, str) else json.dumps(values)
+    kind = (
+        " \\| ".join(f"`{choice}`" for choice in part["enum"])
+        if "enum" in part
+        else _type(part["type"])
+    )
+    default = (
+        ""
+        if values in ("", [], {}, None)
+        else values
+        if isinstance(values, str)
+        else json.dumps(values)
+    )
     shown = f"`{default}`" if default else ""
     meaning = value.meaning.replace("|", "\\|")
     return f"| `{'.'.join(value.path)}` | {kind} | {shown} | {meaning} |"
@@ -129,7 +147,11 @@ def main() -> int:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
         return 0
-    stale = [path.relative_to(ROOT) for path, text in files.items() if not path.exists() or path.read_text() != text]
+    stale = [
+        path.relative_to(ROOT)
+        for path, text in files.items()
+        if not path.exists() or path.read_text() != text
+    ]
     there = {*(CHART / "templates" / "crds").iterdir(), *(CHART / "files" / "rules").iterdir()}
     stale += [path.relative_to(ROOT) for path in sorted(there - files.keys())]
     for each in stale:

@@ -1,11 +1,17 @@
-"""Writes crds/ from the resource models, so that the two cannot differ. ``--check`` only compares."""
+"""Writes crds/ from the resource models, so that the two cannot differ. ``--check`` only
+compares.
+"""
 
 import sys
 from pathlib import Path
 
 import yaml
 
-from backfill.crd.definitions import backfill_definition, job_report_definition, split_assignment_definition
+from backfill.crd.definitions import (
+    backfill_definition,
+    job_report_definition,
+    split_assignment_definition,
+)
 
 TARGET = Path(__file__).parents[1] / "crds"
 HEADER = "# Generated from the models in operator/backfill/api by `make generate`.\n"
@@ -22,7 +28,9 @@ def definitions() -> dict[str, str]:
     """The text of every file in crds/, by its name."""
     all_made = (backfill_definition(), job_report_definition(), split_assignment_definition())
     return {
-        f"{made['spec']['names']['plural']}.yaml": HEADER + yaml.dump(made, Dumper=_Dumper, sort_keys=False, width=130)
+        f"{made['spec']['names']['plural']}.yaml": (
+            HEADER + yaml.dump(made, Dumper=_Dumper, sort_keys=False, width=130)
+        )
         for made in all_made
     }
 

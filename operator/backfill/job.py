@@ -1,4 +1,6 @@
-"""What the pod of a job runs: ``python -m backfill.job``. Images are older or newer than the operator, so this name stays."""
+"""What the pod of a job runs: ``python -m backfill.job``. Images are older or newer than the
+operator, so this name stays.
+"""
 
 import sys
 

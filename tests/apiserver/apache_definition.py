@@ -1,8 +1,10 @@
 """A definition of Apache's SparkApplication (``spark.apache.org/v1``), for tests.
 
-The published one is 1.4 MB of generated schema. Its own fields are listed here as they stand in it; the pod templates in it
-are Kubernetes', and are taken from the definition of the other Spark operator. It was compared with the version ``v1`` in
-``build-tools/helm/spark-kubernetes-operator/crds`` of ``apache/spark-kubernetes-operator`` at commit 013ab620.
+The published one is 1.4 MB of generated schema. Its own fields are listed here as they stand in it;
+the pod templates in it are Kubernetes', and are taken from the definition of the other Spark
+operator. It was compared with the version ``v1`` in
+``build-tools/helm/spark-kubernetes-operator/crds`` of ``apache/spark-kubernetes-operator`` at
+commit 013ab620.
 
 Where ``APACHE_SPARK_CRD`` names the published file, the tests take that one.
 """
@@ -53,7 +55,9 @@ def definition() -> Manifest:
 
 def states() -> set[str]:
     """What the operator may say of a SparkApplication."""
-    (version,) = (version for version in definition()["spec"]["versions"] if version["name"] == "v1")
+    (version,) = (
+        version for version in definition()["spec"]["versions"] if version["name"] == "v1"
+    )
     status = version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
     return set(status["currentState"]["properties"]["currentStateSummary"]["enum"])
 
@@ -82,9 +86,13 @@ def _own_definition() -> Manifest:
 
 def _spec() -> Manifest:
     pod = _fields(podTemplateSpec=_pod_template())
-    config_map = _fields(name=_TEXT, labels=_TEXTS, annotations=_TEXTS, data=_TEXTS) | {"required": ["name"]}
+    config_map = _fields(name=_TEXT, labels=_TEXTS, annotations=_TEXTS, data=_TEXTS) | {
+        "required": ["name"]
+    }
     parts = ("ingressMetadata", "ingressSpec", "serviceMetadata", "serviceSpec")
-    ingress = _fields(**dict.fromkeys(parts, _OPEN)) | {"required": ["ingressMetadata", "serviceMetadata", "serviceSpec"]}
+    ingress = _fields(**dict.fromkeys(parts, _OPEN)) | {
+        "required": ["ingressMetadata", "serviceMetadata", "serviceSpec"]
+    }
     fields = {
         "applicationTolerations": _tolerations(),
         "configMapSpecs": {"type": "array", "items": config_map},
@@ -93,10 +101,15 @@ def _spec() -> Manifest:
         "driverServiceIngressList": {"type": "array", "items": ingress},
         "driverSpec": pod,
         "executorSpec": pod,
-        "runtimeVersions": _fields(jdkVersion=_TEXT, scalaVersion=_TEXT, sparkVersion=_TEXT) | {"required": ["sparkVersion"]},
+        "runtimeVersions": (
+            _fields(jdkVersion=_TEXT, scalaVersion=_TEXT, sparkVersion=_TEXT)
+            | {"required": ["sparkVersion"]}
+        ),
         "sparkConf": _TEXTS,
     }
-    fields |= dict.fromkeys(("files", "jars", "mainClass", "proxyUser", "pyFiles", "sparkRFiles"), _TEXT)
+    fields |= dict.fromkeys(
+        ("files", "jars", "mainClass", "proxyUser", "pyFiles", "sparkRFiles"), _TEXT
+    )
     return _fields(**fields) | {"required": ["runtimeVersions"]}
 
 
@@ -105,13 +118,17 @@ def _tolerations() -> Manifest:
     numbers = [f"{name}TimeoutMillis" for name in timeouts]
     numbers += ["forceTerminationGracePeriodMillis", "terminationRequeuePeriodMillis"]
     restarts = ["maxRestartAttempts", "maxRestartOnFailure", "maxRestartOnSchedulingFailure"]
-    restarts += [f"restartBackoffMillis{suffix}" for suffix in ("", "ForFailure", "ForSchedulingFailure")]
+    restarts += [
+        f"restartBackoffMillis{suffix}" for suffix in ("", "ForFailure", "ForSchedulingFailure")
+    ]
     policies = ["Always", "Never", "OnFailure", "OnInfrastructureFailure"]
     restart = _fields(restartPolicy=_TEXT | {"enum": policies}, **dict.fromkeys(restarts, _NUMBER))
     restart["properties"]["restartCounterResetMillis"] = _NUMBER | {"default": -1}
     return _fields(
         applicationTimeoutConfig=_fields(**dict.fromkeys(numbers, _NUMBER)),
-        instanceConfig=_fields(**dict.fromkeys(("initExecutors", "maxExecutors", "minExecutors"), _NUMBER)),
+        instanceConfig=_fields(
+            **dict.fromkeys(("initExecutors", "maxExecutors", "minExecutors"), _NUMBER)
+        ),
         resourceRetainDurationMillis=_NUMBER | {"default": -1},
         resourceRetainPolicy=_TEXT | {"enum": ["Always", "Never", "OnFailure"]},
         restartConfig=restart,
@@ -121,18 +138,27 @@ def _tolerations() -> Manifest:
 
 def _status() -> Manifest:
     texts = dict.fromkeys(("lastTransitionTime", "message"), _TEXT)
-    state = _fields(currentStateSummary=_TEXT | {"enum": _STATES}, lastObservedDriverStatus=_OPEN, **texts)
+    state = _fields(
+        currentStateSummary=_TEXT | {"enum": _STATES}, lastObservedDriverStatus=_OPEN, **texts
+    )
     history = {"type": "object", "additionalProperties": state}
     counters = ("failureRestartCounter", "id", "restartCounter", "schedulingFailureRestartCounter")
-    attempt = _fields(attemptInfo=_fields(**dict.fromkeys(counters, _NUMBER)), stateTransitionHistory=history)
+    attempt = _fields(
+        attemptInfo=_fields(**dict.fromkeys(counters, _NUMBER)), stateTransitionHistory=history
+    )
     return _fields(
-        currentState=state, stateTransitionHistory=history, currentAttemptSummary=attempt, previousAttemptSummary=attempt
+        currentState=state,
+        stateTransitionHistory=history,
+        currentAttemptSummary=attempt,
+        previousAttemptSummary=attempt,
     )
 
 
 def _pod_template() -> Manifest:
     other = json.loads(_OTHER.read_text())["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    template: Manifest = other["properties"]["spec"]["properties"]["driver"]["properties"]["template"]
+    template: Manifest = other["properties"]["spec"]["properties"]["driver"]["properties"][
+        "template"
+    ]
     return template
 
 

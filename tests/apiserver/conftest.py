@@ -1,7 +1,9 @@
-"""A real API server for the tests: started here, or a given one that is clearly made to be thrown away.
+"""A real API server for the tests: started here, or a given one that is clearly made to be thrown
+away.
 
-``KUBEBUILDER_ASSETS`` names the folder of ``etcd`` and ``kube-apiserver``, and every process of the run starts its own;
-without it ``KUBECONFIG`` may name a cluster. With neither the tests are skipped.
+``KUBEBUILDER_ASSETS`` names the folder of ``etcd`` and ``kube-apiserver``, and every process of the
+run starts its own; without it ``KUBECONFIG`` may name a cluster. With neither the tests are
+skipped.
 """
 
 import os
@@ -24,7 +26,9 @@ from table_jobs import Clicks
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where there is no API server, one skipped test stands for all that need it, so that the report has one line of it."""
+    """Where there is no API server, one skipped test stands for all that need it, so that the
+    report has one line of it.
+    """
     reason = _why_no_api_server()
     needing = [item for item in items if "cluster_admin" in getattr(item, "fixturenames", ())]
     if reason and needing:
@@ -53,7 +57,9 @@ def admin(cluster_admin: Path) -> Iterator[Rest]:
 
 @pytest.fixture(scope="session")
 def crds(admin: Rest) -> None:
-    """The definitions of this project's resources and of the Spark operators', applied and served."""
+    """The definitions of this project's resources and of the Spark operators', applied and
+    served.
+    """
     install(admin, definitions())
 
 
@@ -69,7 +75,13 @@ def namespace(admin: Rest, request: pytest.FixtureRequest) -> Iterator[str]:
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}},
     ).expect()
     yield name
-    for collection in (BACKFILLS, SPLIT_ASSIGNMENTS, JOB_REPORTS, SPARK_APPLICATIONS, "api/v1/namespaces/{}/pods"):
+    for collection in (
+        BACKFILLS,
+        SPLIT_ASSIGNMENTS,
+        JOB_REPORTS,
+        SPARK_APPLICATIONS,
+        "api/v1/namespaces/{}/pods",
+    ):
         _empty(admin, collection.format(name))
     admin.delete(f"api/v1/namespaces/{name}")
 
@@ -105,21 +117,28 @@ def mortal_runs(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> MortalRuns:
-    """Runs under operators of this process that can be killed at any write; no write waits for another one."""
+    """Runs under operators of this process that can be killed at any write; no write waits for
+    another one.
+    """
     monkeypatch.setattr("backfill.controller.manager.wiring.PROGRESS_SECONDS", 0.0)
     return MortalRuns(admin, cluster_admin, proxy, namespace, clicks, tmp_path)
 
 
 @pytest.fixture
-def service_account(admin: Rest, cluster_admin: Path, namespace: str, tmp_path: Path) -> ServiceAccountMaker:
+def service_account(
+    admin: Rest, cluster_admin: Path, namespace: str, tmp_path: Path
+) -> ServiceAccountMaker:
     """Makes a ServiceAccount in the test's namespace and gives the kubeconfig of its token.
 
-    Arguments: its name, the rules of its Role, and the rules of its ClusterRole (see ``identities.rule``).
+    Arguments: its name, the rules of its Role, and the rules of its ClusterRole (see
+    ``identities.rule``).
     """
 
     def make(name: str, rules: Rules = [], cluster_rules: Rules = []) -> Path:  # noqa: B006 - never changed
         create_service_account(admin, namespace, name, rules, cluster_rules)
-        kubeconfig = kubeconfig_of(admin, cluster_admin, namespace, name, tmp_path / f"{name}.kubeconfig")
+        kubeconfig = kubeconfig_of(
+            admin, cluster_admin, namespace, name, tmp_path / f"{name}.kubeconfig"
+        )
         wait_until_allowed(kubeconfig, namespace, rules)
         wait_until_allowed(kubeconfig, None, cluster_rules)
         return kubeconfig
@@ -147,9 +166,14 @@ def own_server(own_servers: Servers) -> Iterator[Rest]:
 
 @pytest.fixture
 def kubectl_backfill(
-    cluster_admin: Path, namespace: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    cluster_admin: Path,
+    namespace: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> KubectlBackfill:
-    """Runs ``kubectl backfill`` in the test's namespace, as a user who may do everything unless another one is named."""
+    """Runs ``kubectl backfill`` in the test's namespace, as a user who may do everything unless
+    another one is named.
+    """
     return runner(monkeypatch, capfd, cluster_admin, namespace)
 
 

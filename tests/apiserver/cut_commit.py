@@ -15,8 +15,8 @@ Commit = Callable[[], Any]
 class CutCommit:
     """Kills an operator at its nth commit: ``before`` it is made, or ``after``.
 
-    ``late``: before, and then it arrives right ahead of the next one, as from a process that has outlived its operator.
-    ``too late``: it arrives right after the next one.
+    ``late``: before, and then it arrives right ahead of the next one, as from a process that has
+    outlived its operator. ``too late``: it arrives right after the next one.
     """
 
     def __init__(self, number: int, moment: str, drivers: Catalog):

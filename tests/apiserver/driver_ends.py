@@ -1,4 +1,6 @@
-"""Both ends of a SplitAssignment: the driver's is the real one, the controller's is played by the test."""
+"""Both ends of a SplitAssignment: the driver's is the real one, the controller's is played by the
+test.
+"""
 
 import uuid
 from collections.abc import Callable
@@ -16,8 +18,17 @@ from backfill.runtime.agent.kubernetes_channel import KubernetesChannel, Timing
 from backfill.runtime.settings import RuntimeSettings
 from waiting import eventually
 
-QUICK = Timing(heartbeat=0.5, between_reports=0.02, first_retry=0.02, last_retry=0.1, refused_at_start=0.3, patience=1.0)
-PATIENT = Timing(heartbeat=0.5, between_reports=0.02, first_retry=0.02, last_retry=0.1, patience=20.0)
+QUICK = Timing(
+    heartbeat=0.5,
+    between_reports=0.02,
+    first_retry=0.02,
+    last_retry=0.1,
+    refused_at_start=0.3,
+    patience=1.0,
+)
+PATIENT = Timing(
+    heartbeat=0.5, between_reports=0.02, first_retry=0.02, last_retry=0.1, patience=20.0
+)
 PLAN = "plan-1"
 ChannelMaker = Callable[..., KubernetesChannel]
 _CREATED = "2026-01-01T00:00:00Z"
@@ -25,7 +36,9 @@ _CREATED = "2026-01-01T00:00:00Z"
 
 @dataclass
 class PlayedController:
-    """Writes the spec of one SplitAssignment and reads its status, as a user who may do everything."""
+    """Writes the spec of one SplitAssignment and reads its status, as a user who may do
+    everything.
+    """
 
     admin: Rest
     namespace: str
@@ -37,7 +50,9 @@ class PlayedController:
         return f"{SPLIT_ASSIGNMENTS.format(self.namespace)}/{self.name}"
 
     def create(self, attempt: int = 1, released: int = 1) -> None:
-        self.admin.create(SPLIT_ASSIGNMENTS.format(self.namespace), self._manifest(attempt, released)).expect()
+        self.admin.create(
+            SPLIT_ASSIGNMENTS.format(self.namespace), self._manifest(attempt, released)
+        ).expect()
 
     def write(self, **spec: Any) -> None:
         self.admin.patch(self.path, {"spec": spec}).expect()
@@ -56,11 +71,19 @@ class PlayedController:
         return {each["manager"]: each.get("subresource", "") for each in fields}
 
     def _manifest(self, attempt: int, released: int) -> Manifest:
-        owner = {"apiVersion": "backfill.dev/v1alpha1", "kind": "Backfill", "name": self.name, "uid": self.owner_uid}
+        owner = {
+            "apiVersion": "backfill.dev/v1alpha1",
+            "kind": "Backfill",
+            "name": self.name,
+            "uid": self.owner_uid,
+        }
         return {
             "apiVersion": "backfill.dev/v1alpha1",
             "kind": "SplitAssignment",
-            "metadata": {"name": self.name, "ownerReferences": [owner | {"controller": True, "blockOwnerDeletion": True}]},
+            "metadata": {
+                "name": self.name,
+                "ownerReferences": [owner | {"controller": True, "blockOwnerDeletion": True}],
+            },
             "spec": {
                 "backfill": self.name,
                 "planId": PLAN,
@@ -106,13 +129,25 @@ def driver_channel(
     connection: Connection, controller: PlayedController, attempt: int = 1, timing: Timing = PATIENT
 ) -> KubernetesChannel:
     """The channel of a driver, not yet opened."""
-    return KubernetesChannel(ApiServer(connection), controller.name, driver_settings(controller, attempt), timing)
+    return KubernetesChannel(
+        ApiServer(connection), controller.name, driver_settings(controller, attempt), timing
+    )
 
 
 def progress(committed: int, attempt: int = 1, **more: Any) -> SplitAssignmentStatus:
     """The report of a driver that has committed this many steps."""
-    query = QueryProgress(name="q", output="o", sources=(SourceProgress(name="s", committed=committed, rows=committed),))
-    fields = {"attempt": attempt, "phase": "Running", "queries": (query,), "executors": 1, "heartbeat": datetime.now(UTC)}
+    query = QueryProgress(
+        name="q",
+        output="o",
+        sources=(SourceProgress(name="s", committed=committed, rows=committed),),
+    )
+    fields = {
+        "attempt": attempt,
+        "phase": "Running",
+        "queries": (query,),
+        "executors": 1,
+        "heartbeat": datetime.now(UTC),
+    }
     return SplitAssignmentStatus(**{**fields, **more})
 
 
@@ -124,9 +159,15 @@ def committed_in(status: Manifest) -> int | None:
 
 def await_released(channel: KubernetesChannel, released: int, seconds: float = 20) -> None:
     """Waits until the driver knows of this release."""
-    eventually(lambda: (spec := channel.assignment()) is not None and spec.released == released, f"{released} released", seconds)
+    eventually(
+        lambda: (spec := channel.assignment()) is not None and spec.released == released,
+        f"{released} released",
+        seconds,
+    )
 
 
 def await_committed(controller: PlayedController, committed: int, seconds: float = 20) -> None:
     """Waits until the controller can know of these steps."""
-    eventually(lambda: committed_in(controller.status) == committed, f"{committed} committed", seconds)
+    eventually(
+        lambda: committed_in(controller.status) == committed, f"{committed} committed", seconds
+    )

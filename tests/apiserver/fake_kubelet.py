@@ -1,4 +1,6 @@
-"""Plays the kubelet for the pods of jobs: their program runs on this machine, with the pod's identity."""
+"""Plays the kubelet for the pods of jobs: their program runs on this machine, with the pod's
+identity.
+"""
 
 import base64
 import os
@@ -18,7 +20,8 @@ from backfill.controller.cluster.job_pods.manifests import JOB_DIRECTORY, JOB_LA
 from waiting import eventually
 
 _LOOK_SECONDS = 0.1
-_KUBECONFIG = "kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION"  # read from the environment once, when it is imported
+# read from the environment once, when it is imported
+_KUBECONFIG = "kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION"
 
 
 @dataclass
@@ -33,7 +36,9 @@ class FakeKubelet:
 
     def pods(self) -> list[Manifest]:
         """The pods of jobs."""
-        found = self.admin.get(f"api/v1/namespaces/{self.namespace}/pods", labelSelector=JOB_LABEL).expect()
+        found = self.admin.get(
+            f"api/v1/namespaces/{self.namespace}/pods", labelSelector=JOB_LABEL
+        ).expect()
         items: list[Manifest] = found["items"]
         return items
 
@@ -47,19 +52,30 @@ class FakeKubelet:
         """Runs the pod's program to its end."""
         command = [sys.executable, "-m", "backfill.job"]
         environment = self._environment(pod)
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
 
     def run_here(self, pod: Manifest) -> None:
-        """Runs the pod's program in this process, which knows the catalogs already, and tells that it has ended. This process
-        plays drivers as well, whose watches may be silent for longer than an answer to a job."""
-        here = patch.dict(os.environ, self._environment(pod)), patch(_KUBECONFIG, str(self.kubeconfig))
+        """Runs the pod's program in this process, which knows the catalogs already, and tells that
+        it has ended. This process plays drivers as well, whose watches may be silent for longer
+        than an answer to a job.
+        """
+        here = (
+            patch.dict(os.environ, self._environment(pod)),
+            patch(_KUBECONFIG, str(self.kubeconfig)),
+        )
         with here[0], here[1], patch("backfill.iceberg.catalogs.bound_answers"):
             self._tell_end(pod, job.main())
 
     def waiting(self) -> list[Manifest]:
         """The pods that have not begun and are not being deleted."""
         pods = ((pod, pod["metadata"], pod["status"]) for pod in self.pods())
-        return [pod for pod, metadata, status in pods if "deletionTimestamp" not in metadata and status["phase"] == "Pending"]
+        return [
+            pod
+            for pod, metadata, status in pods
+            if "deletionTimestamp" not in metadata and status["phase"] == "Pending"
+        ]
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
@@ -84,10 +100,17 @@ class FakeKubelet:
         self.admin.patch(self._status_path(pod), {"status": status}).expect()
 
     def bind(self, pod: Manifest) -> None:
-        """The pod gets a node: from then on it stays, when somebody deletes it, until its kubelet says that it has ended."""
+        """The pod gets a node: from then on it stays, when somebody deletes it, until its kubelet
+        says that it has ended.
+        """
         name = pod["metadata"]["name"]
-        binding = {"metadata": {"name": name}, "target": {"apiVersion": "v1", "kind": "Node", "name": "node-1"}}
-        self.admin.create(f"api/v1/namespaces/{self.namespace}/pods/{name}/binding", binding).expect()
+        binding = {
+            "metadata": {"name": name},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": "node-1"},
+        }
+        self.admin.create(
+            f"api/v1/namespaces/{self.namespace}/pods/{name}/binding", binding
+        ).expect()
 
     def delete(self, pod: Manifest) -> None:
         """Somebody deletes the pod, or its kubelet, which tells so that it has ended."""
@@ -96,10 +119,17 @@ class FakeKubelet:
 
     def _tell_end(self, pod: Manifest, exit_code: int) -> None:
         """A pod whose result is known may have been deleted by now."""
-        state = {"terminated": {"exitCode": exit_code, "reason": "Error" if exit_code else "Completed"}}
+        state = {
+            "terminated": {"exitCode": exit_code, "reason": "Error" if exit_code else "Completed"}
+        }
         container = {"name": pod["spec"]["containers"][0]["name"], "image": "app", "imageID": ""}
-        ended = {"containerStatuses": [container | {"ready": False, "restartCount": 0, "state": state}]}
-        answer = self.admin.patch(self._status_path(pod), {"status": ended | {"phase": "Failed" if exit_code else "Succeeded"}})
+        ended = {
+            "containerStatuses": [container | {"ready": False, "restartCount": 0, "state": state}]
+        }
+        answer = self.admin.patch(
+            self._status_path(pod),
+            {"status": ended | {"phase": "Failed" if exit_code else "Succeeded"}},
+        )
         assert answer.ok or answer.status == 404, answer.message
 
     def _status_path(self, pod: Manifest) -> str:
@@ -107,7 +137,9 @@ class FakeKubelet:
 
     def _environment(self, pod: Manifest) -> dict[str, str]:
         mounted = self._mounted(pod)
-        environment = {variable["name"]: variable["value"] for variable in pod["spec"]["containers"][0]["env"]}
+        environment = {
+            variable["name"]: variable["value"] for variable in pod["spec"]["containers"][0]["env"]
+        }
         return environment | {
             "BACKFILL_JOB_DIRECTORY": str(mounted[JOB_DIRECTORY]),
             "BACKFILL_CATALOGS": str(self.directory / environment["BACKFILL_CATALOGS"].lstrip("/")),
@@ -116,7 +148,9 @@ class FakeKubelet:
         }
 
     def _mounted(self, pod: Manifest) -> dict[str, Path]:
-        """The files of the ConfigMaps and Secrets that are mounted, by where they are in the pod."""
+        """The files of the ConfigMaps and Secrets that are mounted, by where they are in the
+        pod.
+        """
         volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
         places = {}
         for mount in pod["spec"]["containers"][0]["volumeMounts"]:
@@ -132,5 +166,10 @@ class FakeKubelet:
             found = self.admin.get(f"{path}/secrets/{volume['secret']['secretName']}").expect()
             return found.get("data") or {}
         if "configMap" in volume:
-            return self.admin.get(f"{path}/configmaps/{volume['configMap']['name']}").expect().get("binaryData") or {}
+            return (
+                self.admin.get(f"{path}/configmaps/{volume['configMap']['name']}")
+                .expect()
+                .get("binaryData")
+                or {}
+            )
         return {}

@@ -11,7 +11,9 @@ from rest import Manifest
 
 
 def previous_commit() -> str:
-    """The last one whose definitions are not today's; skips where there is no such history (an archive, a first commit)."""
+    """The last one whose definitions are not today's; skips where there is no such history (an
+    archive, a first commit).
+    """
     today = [yaml.safe_load(path.read_text()) for path in OWN]
     for commit in ("HEAD", *_before_definitions_changed()):
         found = definitions_at(commit)
@@ -43,7 +45,13 @@ def _before_definitions_changed() -> Iterator[str]:
 def _git(*arguments: str) -> str:
     """What git prints; nothing where there is no git, no history, or not that in it."""
     try:
-        done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            ["git", "-C", str(ROOT), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
     except FileNotFoundError:
         return ""
     return done.stdout if done.returncode == 0 else ""

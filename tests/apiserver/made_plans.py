@@ -51,12 +51,25 @@ def header(steps: int = 3, sources: int = 2) -> PlanHeader:
 
 def _source_input(name: str) -> SourceInput:
     table = {"table": f"lake.raw.{name}", "table_uuid": "u", "snapshot_id": 1, "schema_id": 0}
-    return SourceInput(name=name, timestamp_column="at", timestamp_field_id=1, timestamp_type="timestamptz", **table)
+    return SourceInput(
+        name=name,
+        timestamp_column="at",
+        timestamp_field_id=1,
+        timestamp_type="timestamptz",
+        **table,
+    )
 
 
 def _totals(name: str, steps: int, noise: random.Random) -> SourceTotals:
     rows = tuple(int(noise.lognormvariate(13, 0.7)) for _ in range(steps))
     sizes = tuple(int(count * noise.uniform(38, 44)) for count in rows)
     return SourceTotals(
-        name=name, files=steps, splits=steps, rows=sum(rows), bytes=sum(sizes), wide_files=0, step_rows=rows, step_bytes=sizes
+        name=name,
+        files=steps,
+        splits=steps,
+        rows=sum(rows),
+        bytes=sum(sizes),
+        wide_files=0,
+        step_rows=rows,
+        step_bytes=sizes,
     )

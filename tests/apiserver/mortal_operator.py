@@ -1,7 +1,9 @@
-"""The operator in the test's own process: it dies at the first request without an answer, and another one takes over.
+"""The operator in the test's own process: it dies at the first request without an answer, and
+another one takes over.
 
-It is put together from the same parts as the process, but for what is not asked of it here: it has no Lease, lists where
-the process watches, and does jobs at once. So a test decides when it takes turns, and a death costs no time.
+It is put together from the same parts as the process, but for what is not asked of it here: it has
+no Lease, lists where the process watches, and does jobs at once. So a test decides when it takes
+turns, and a death costs no time.
 """
 
 import time
@@ -31,7 +33,9 @@ class Killed(BaseException):
 
 
 class JobsHere:
-    """In the place of a pool's: a job is done when it is started, by this process and with its credentials."""
+    """In the place of a pool's: a job is done when it is started, by this process and with its
+    credentials.
+    """
 
     def __init__(self, on_change: Callable[[], None]) -> None:
         self.state: JobState | None = None
@@ -64,18 +68,26 @@ def _die_without_answer(verb: str, kind: str, status: int, seconds: float) -> No
 class MortalOperator:
     """One life."""
 
-    def __init__(self, kubeconfig: Path, namespace: str, on_request: OnRequest = _die_without_answer):
-        cluster = Login(kubeconfig).cluster(requests_per_second=_UNBOUNDED, burst=_UNBOUNDED, on_request=on_request)
+    def __init__(
+        self, kubeconfig: Path, namespace: str, on_request: OnRequest = _die_without_answer
+    ):
+        cluster = Login(kubeconfig).cluster(
+            requests_per_second=_UNBOUNDED, burst=_UNBOUNDED, on_request=on_request
+        )
         caches = self._caches = Caches()
         self._relisting = Relisting(cluster, caches.watched(), [namespace])
         self._queue: WorkQueue[Key] = WorkQueue()
         recorder = Recorder(cluster, "mortal")
         pool = cast(JobPool, _PoolHere())
-        pods = JobPods(cluster, caches.pods, caches.reports, PodPlaces(caches.pods, 1, caches.backfills))
+        pods = JobPods(
+            cluster, caches.pods, caches.reports, PodPlaces(caches.pods, 1, caches.backfills)
+        )
         cases = Cases(cluster, caches, pool, pods, self._queue.mark, recorder.status_written)
         caches.listen(self._queue.mark)
         find = caches.backfills.get
-        self._reconciles = Reconciles(self._queue, lambda key: find(*key), cases.open, Metrics(lambda: ()), leads=lambda: True)
+        self._reconciles = Reconciles(
+            self._queue, lambda key: find(*key), cases.open, Metrics(lambda: ()), leads=lambda: True
+        )
 
     def take_turns(self) -> None:
         """Looks at everything, and takes the turns that are due."""

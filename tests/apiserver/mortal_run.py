@@ -1,4 +1,6 @@
-"""One Backfill under operators that die: run after run, each with another of the operators' writes cut."""
+"""One Backfill under operators that die: run after run, each with another of the operators' writes
+cut.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -39,13 +41,17 @@ class MortalRun:
 
     def start(self, attempt: int) -> None:
         """The attempt's child is made, and its driver runs."""
-        child = f"{SPARK_APPLICATIONS.format(self.run.namespace)}/{child_name(self.run.name, attempt)}"
+        child = (
+            f"{SPARK_APPLICATIONS.format(self.run.namespace)}/{child_name(self.run.name, attempt)}"
+        )
         self.work_until(lambda: self.admin.get(child).ok, f"attempt {attempt} has a child")
         self.run.submit(attempt)
 
     def commit(self, attempt: int, step: int) -> None:
         """The driver commits a step once it is released."""
-        self.work_until(lambda: self.released(attempt) >= step, f"step {step} is released to attempt {attempt}")
+        self.work_until(
+            lambda: self.released(attempt) >= step, f"step {step} is released to attempt {attempt}"
+        )
         self.run.report(attempt, step)
 
     def finish(self, attempt: int) -> None:
@@ -68,12 +74,16 @@ class MortalRun:
         self.admin.patch(self.run.path, {"spec": spec}).expect()
 
     def delete(self) -> None:
-        """And then what it owned: nothing else may be left, neither in the cluster nor in its workspace."""
+        """And then what it owned: nothing else may be left, neither in the cluster nor in its
+        workspace.
+        """
         uid = self.admin.get(self.run.path).expect()["metadata"]["uid"]
         self.admin.delete(self.run.path)
         self.work_until(lambda: self.admin.get(self.run.path).status == 404, "it is let go of")
         workspace = self.run.workspace
-        assert [path for path in workspace.rglob("*") if path.is_file()] == [], "plan and checkpoints are removed"
+        assert [path for path in workspace.rglob("*") if path.is_file()] == [], (
+            "plan and checkpoints are removed"
+        )
         for collection in _OWNED:
             path = collection.format(self.run.namespace)
             for left in self.admin.get(path).expect()["items"]:
@@ -106,7 +116,8 @@ class MortalRuns:
         return MortalRun(self.admin, MortalOperators(kubeconfig, self.namespace), run, cut.written)
 
     def each_cut(self, moment: str, least_writes: int) -> Iterator[tuple[str, MortalRun]]:
-        """As many runs as one has writes, and what to say where one of them goes wrong; the first one is not cut at all.
+        """As many runs as one has writes, and what to say where one of them goes wrong; the first
+        one is not cut at all.
 
         Fewer writes would mean that something is not cut.
         """
@@ -116,7 +127,10 @@ class MortalRuns:
             mortal = self.one(number, cut)
             yield f"cut {moment} write {number}", mortal
             mortal.written.assert_sound()
-            assert mortal.operators.deaths == bool(cut.struck), (mortal.operators.deaths, cut.struck)
+            assert mortal.operators.deaths == bool(cut.struck), (
+                mortal.operators.deaths,
+                cut.struck,
+            )
             if number and not cut.struck:
                 break
             struck.append(cut.struck)
@@ -126,10 +140,17 @@ class MortalRuns:
 def essence(status: Manifest) -> dict[str, Any]:
     """A status without names and times, and without what is measured."""
     return {
-        "conditions": [(each["type"], each["status"], each["reason"]) for each in status["conditions"]],
-        "attempts": [(each["number"], each["outcome"], each["stepsAtStart"]) for each in status["attempts"]],
+        "conditions": [
+            (each["type"], each["status"], each["reason"]) for each in status["conditions"]
+        ],
+        "attempts": [
+            (each["number"], each["outcome"], each["stepsAtStart"]) for each in status["attempts"]
+        ],
         "progress": {key: status["progress"].get(key) for key in _PROGRESS},
-        "outputs": [(each["name"], each.get("rows"), "snapshotId" in each) for each in status.get("outputs", ())],
+        "outputs": [
+            (each["name"], each.get("rows"), "snapshotId" in each)
+            for each in status.get("outputs", ())
+        ],
         "sources": status["sources"],
         "watermark": status["watermark"],
         "planId": status["planId"],

@@ -37,16 +37,31 @@ class OperatorProcess:
         life: int = 0,
         code: Path | None = None,
     ):
-        """``life`` tells the log from those of earlier ones of its name. ``code``: where Python finds another operator's."""
+        """``life`` tells the log from those of earlier ones of its name. ``code``: where Python
+        finds another operator's.
+        """
         self.log_file = folder / (f"{name}-{life}.log" if life else f"{name}.log")
         self.port = _free_port()
         port = str(self.port)
         command = [sys.executable, "-m", "backfill.controller.manager", "--identity", name]
-        command += ["--kubeconfig", str(kubeconfig), "--namespaces", namespace, "--leader-election-namespace", namespace]
+        command += [
+            "--kubeconfig",
+            str(kubeconfig),
+            "--namespaces",
+            namespace,
+            "--leader-election-namespace",
+            namespace,
+        ]
         command += ["--metrics-port", port, "--health-port", port, "--log-format", "json", *options]
-        environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYICEBERG", "KUBE"))}
-        environment["BACKFILL_OPERATOR_LOCAL_DIRECTORIES"] = tempfile.gettempdir()  # where tests have tables and workspaces
-        environment["BACKFILL_OPERATOR_ALLOWED_ADDRESSES"] = "127.0.0.0/8"  # where their servers are
+        environment = {
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith(("PYICEBERG", "KUBE"))
+        }
+        # where tests have tables and workspaces
+        environment["BACKFILL_OPERATOR_LOCAL_DIRECTORIES"] = tempfile.gettempdir()
+        # where their servers are
+        environment["BACKFILL_OPERATOR_ALLOWED_ADDRESSES"] = "127.0.0.0/8"
         if code is not None:
             environment["PYTHONPATH"] = str(code)
         with self.log_file.open("wb") as log:
@@ -108,7 +123,9 @@ class OperatorProcess:
 
 
 class KeptRunning:
-    """An operator that is started again whenever it ends, as in a pod: under the same name, with a new log."""
+    """An operator that is started again whenever it ends, as in a pod: under the same name, with a
+    new log.
+    """
 
     def __init__(self, start: Callable[[int], OperatorProcess]):
         """``start`` is told how many there were before."""
@@ -154,12 +171,20 @@ def running(*operators: OperatorProcess) -> Iterator[None]:
 
 
 def wait_until_ready(operator: OperatorProcess, words: str = "leader") -> None:
-    eventually(lambda: operator.ready() == words, f"{operator.log_file.stem} is {words}", seconds=TAKEOVER_SECONDS)
+    eventually(
+        lambda: operator.ready() == words,
+        f"{operator.log_file.stem} is {words}",
+        seconds=TAKEOVER_SECONDS,
+    )
 
 
 def children_of(pid: int) -> list[int]:
     """The processes that a process has started."""
-    return [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]
+    return [
+        int(child)
+        for task in Path(f"/proc/{pid}/task").iterdir()
+        for child in (task / "children").read_text().split()
+    ]
 
 
 def _free_port() -> int:

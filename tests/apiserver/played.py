@@ -1,4 +1,6 @@
-"""A Backfill of a real table, and the parts of a cluster that do not run here: the Spark operator, the kubelet, the driver."""
+"""A Backfill of a real table, and the parts of a cluster that do not run here: the Spark operator,
+the kubelet, the driver.
+"""
 
 import time
 from datetime import UTC, datetime
@@ -19,8 +21,17 @@ _PODS = "api/v1/namespaces/{}/pods"
 class PlayedRun:
     """One Backfill, and whoever has to do something for it."""
 
-    def __init__(self, admin: Rest, namespace: str, folder: Path, name: str = "january", clicks: Clicks | None = None):
-        """The table, unless it is given, the Secret of its catalog and the production application are made."""
+    def __init__(
+        self,
+        admin: Rest,
+        namespace: str,
+        folder: Path,
+        name: str = "january",
+        clicks: Clicks | None = None,
+    ):
+        """The table, unless it is given, the Secret of its catalog and the production application
+        are made.
+        """
         self.admin, self.namespace, self.name = admin, namespace, name
         self._folder = folder
         self.workspace = folder / "work"
@@ -49,20 +60,32 @@ class PlayedRun:
     def condition(self, kind: str) -> tuple[str, str]:
         """A condition's status and reason."""
         conditions = {each["type"]: each for each in self.status.get("conditions", [])}
-        return (conditions[kind]["status"], conditions[kind]["reason"]) if kind in conditions else ("", "")
+        return (
+            (conditions[kind]["status"], conditions[kind]["reason"])
+            if kind in conditions
+            else ("", "")
+        )
 
     def wait_for(self, kind: str, status: str, seconds: float = 60) -> str:
         """Waits for a condition, and gives its reason."""
-        eventually(lambda: self.condition(kind)[0] == status, f"{kind}={status} of {self.name}", seconds)
+        eventually(
+            lambda: self.condition(kind)[0] == status, f"{kind}={status} of {self.name}", seconds
+        )
         return self.condition(kind)[1]
 
     def assignment(self) -> Manifest:
-        return dict(self.admin.get(f"{SPLIT_ASSIGNMENTS.format(self.namespace)}/{self.name}").expect()["spec"])
+        return dict(
+            self.admin.get(f"{SPLIT_ASSIGNMENTS.format(self.namespace)}/{self.name}").expect()[
+                "spec"
+            ]
+        )
 
     def submit(self, attempt: int = 1, seconds: float = 60) -> Manifest:
         """The Spark operator takes a child up once it is there: its driver runs."""
         child_path = f"{SPARK_APPLICATIONS.format(self.namespace)}/{child_name(self.name, attempt)}"
-        eventually(lambda: self.admin.get(child_path).ok, f"child {attempt} of {self.name}", seconds)
+        eventually(
+            lambda: self.admin.get(child_path).ok, f"child {attempt} of {self.name}", seconds
+        )
         child = self.admin.get(child_path).expect()
         self._say_of_child(attempt, "SUBMITTED")
         labels = child["spec"]["driver"]["labels"] | {"spark-role": "driver"}
@@ -79,16 +102,28 @@ class PlayedRun:
         rows = HOUR_ROWS * min(committed, HOURS)
         source = {"name": "clicks", "committed": committed, "rows": rows}
         query = {"name": "counts", "sources": [source], "openAtEnd": 0}
-        status = {"attempt": attempt, "phase": phase, "queries": [query], "executors": 1, "heartbeat": _now()}
+        status = {
+            "attempt": attempt,
+            "phase": phase,
+            "queries": [query],
+            "executors": 1,
+            "heartbeat": _now(),
+        }
         path = f"{SPLIT_ASSIGNMENTS.format(self.namespace)}/{self.name}/status"
         self.admin.patch(path, {"status": status}, fieldManager=DRIVER_MANAGER).expect()
 
     def replay(self, attempt: int = 1, committed: int = 0, seconds: float = 20) -> None:
-        """The driver commits each step as soon as it is released, tells that it has finished, and ends."""
+        """The driver commits each step as soon as it is released, tells that it has finished, and
+        ends.
+        """
         steps = self.assignment()["steps"]
         self.report(attempt, committed)
         while committed < steps:
-            eventually(lambda at=committed: self.assignment()["released"] > at, f"step {committed + 1} is released", seconds)
+            eventually(
+                lambda at=committed: self.assignment()["released"] > at,
+                f"step {committed + 1} is released",
+                seconds,
+            )
             committed += 1
             self.report(attempt, committed)
         self.report(attempt, steps + 1, "Finished")
@@ -96,7 +131,11 @@ class PlayedRun:
 
     def end(self, attempt: int, exit_code: int = 0) -> None:
         """The driver's pod ends, and the Spark operator notices."""
-        ended = {"exitCode": exit_code, "reason": "Completed" if exit_code == 0 else "Error", "finishedAt": _now()}
+        ended = {
+            "exitCode": exit_code,
+            "reason": "Completed" if exit_code == 0 else "Error",
+            "finishedAt": _now(),
+        }
         self._say_of_pod(attempt, "Failed" if exit_code else "Succeeded", {"terminated": ended})
         self._say_of_child(attempt, "FAILED" if exit_code else "COMPLETED")
 
@@ -107,13 +146,25 @@ class PlayedRun:
         return sorted(name for name in names if name.startswith(f"{self.name}-a"))
 
     def _say_of_child(self, attempt: int, state: str) -> None:
-        path = f"{SPARK_APPLICATIONS.format(self.namespace)}/{child_name(self.name, attempt)}/status"
-        self.admin.patch(path, {"status": {"applicationState": {"state": state}, "driverInfo": {}}}).expect()
+        path = (
+            f"{SPARK_APPLICATIONS.format(self.namespace)}/{child_name(self.name, attempt)}/status"
+        )
+        self.admin.patch(
+            path, {"status": {"applicationState": {"state": state}, "driverInfo": {}}}
+        ).expect()
 
     def _say_of_pod(self, attempt: int, phase: str, state: Manifest) -> None:
-        container = {"name": "spark-kubernetes-driver", "image": "none", "imageID": "", "ready": False, "restartCount": 0}
+        container = {
+            "name": "spark-kubernetes-driver",
+            "image": "none",
+            "imageID": "",
+            "ready": False,
+            "restartCount": 0,
+        }
         path = f"{_PODS.format(self.namespace)}/{child_name(self.name, attempt)}-driver/status"
-        self.admin.patch(path, {"status": {"phase": phase, "containerStatuses": [container | {"state": state}]}}).expect()
+        self.admin.patch(
+            path, {"status": {"phase": phase, "containerStatuses": [container | {"state": state}]}}
+        ).expect()
 
     def _production(self) -> Manifest:
         volume = {"name": "work", "hostPath": {"path": str(self._folder)}}

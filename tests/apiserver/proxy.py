@@ -1,18 +1,21 @@
 """An unreliable way to the API server: a proxy that tests put between a client and the real server.
 
-It speaks plain HTTP on a loopback port and passes everything on, with the caller's own credentials, so that permissions
-are those of the caller. What it can do to a client is said by three hooks, which any test may replace at any time:
+It speaks plain HTTP on a loopback port and passes everything on, with the caller's own credentials,
+so that permissions are those of the caller. What it can do to a client is said by three hooks,
+which any test may replace at any time:
 
-* ``before(request)`` is asked before a request is passed on: ``None`` passes it on, a ``Response`` answers it without
-  asking the server, ``CUT`` closes the connection without an answer, as if the client had died before its request arrived.
-* ``after(request, response)`` is asked with the server's answer: ``None`` passes it on, a ``Response`` takes its place,
-  ``CUT`` closes the connection: the server has done what was asked and the client does not know.
-* ``on_event(request, event)`` is asked for every event of a watch: ``None`` passes it on, a dictionary takes its place,
-  ``DROP`` loses it, ``CUT`` ends the watch.
+* ``before(request)`` is asked before a request is passed on: ``None`` passes it on, a ``Response``
+  answers it without asking the server, ``CUT`` closes the connection without an answer, as if the
+  client had died before its request arrived.
+* ``after(request, response)`` is asked with the server's answer: ``None`` passes it on, a
+  ``Response`` takes its place, ``CUT`` closes the connection: the server has done what was asked
+  and the client does not know.
+* ``on_event(request, event)`` is asked for every event of a watch: ``None`` passes it on, a
+  dictionary takes its place, ``DROP`` loses it, ``CUT`` ends the watch.
 
-Every connection has a thread of its own, so a hook may block: that is how requests are delayed or hang.
-``away()`` is a server that cannot be reached; ``kill_watches()`` closes watches as a restarted server does.
-``requests`` is what arrived, in order; ``count()`` counts it.
+Every connection has a thread of its own, so a hook may block: that is how requests are delayed or
+hang. ``away()`` is a server that cannot be reached; ``kill_watches()`` closes watches as a
+restarted server does. ``requests`` is what arrived, in order; ``count()`` counts it.
 
     with running_proxy(kubeconfig) as proxy:
         proxy.before = Nth(3, is_write, CUT)
@@ -36,7 +39,14 @@ import yaml
 from kubeconfigs import address_and_ca, token_of, write_kubeconfig
 from rest import Manifest
 
-_NOT_PASSED_ON = {"host", "connection", "transfer-encoding", "content-length", "accept-encoding", "keep-alive"}
+_NOT_PASSED_ON = {
+    "host",
+    "connection",
+    "transfer-encoding",
+    "content-length",
+    "accept-encoding",
+    "keep-alive",
+}
 
 
 class Cut:
@@ -63,7 +73,9 @@ class Request:
 
     @property
     def resource(self) -> str:
-        """The plural, with its subresource: ``splitassignments/status``; empty for what is not a resource."""
+        """The plural, with its subresource: ``splitassignments/status``; empty for what is not a
+        resource.
+        """
         _, _, resource, _, subresource = self._parts()
         return f"{resource}/{subresource}" if subresource else resource
 
@@ -79,21 +91,31 @@ class Request:
 
     @property
     def name(self) -> str:
-        """The object's name: in the path, in the field selector of a watch, or in what is created."""
-        selected = dict(part.split("=", 1) for part in self.query.get("fieldSelector", "").split(",") if "=" in part)
+        """The object's name: in the path, in the field selector of a watch, or in what is
+        created.
+        """
+        selected = dict(
+            part.split("=", 1)
+            for part in self.query.get("fieldSelector", "").split(",")
+            if "=" in part
+        )
         created = self.manifest.get("metadata", {}).get("name", "") if self.method == "POST" else ""
         return self._parts()[3] or selected.get("metadata.name", "") or created
 
     @property
     def verb(self) -> str:
-        """As a rule of a Role says it: get, list, watch, create, update, patch, delete, deletecollection."""
+        """As a rule of a Role says it: get, list, watch, create, update, patch, delete,
+        deletecollection.
+        """
         one = bool(self._parts()[3]) or not self.resource
         if self.method == "GET":
             watch = self.query.get("watch", "").lower() in ("1", "true")
             return "watch" if watch else "get" if one else "list"
         if self.method == "DELETE":
             return "delete" if one else "deletecollection"
-        return {"POST": "create", "PUT": "update", "PATCH": "patch"}.get(self.method, self.method.lower())
+        return {"POST": "create", "PUT": "update", "PATCH": "patch"}.get(
+            self.method, self.method.lower()
+        )
 
     @property
     def manifest(self) -> Manifest:
@@ -104,7 +126,9 @@ class Request:
     @property
     def is_write(self) -> bool:
         """Whether it changes something."""
-        return self.verb in ("create", "update", "patch", "delete", "deletecollection") and bool(self.resource)
+        return self.verb in ("create", "update", "patch", "delete", "deletecollection") and bool(
+            self.resource
+        )
 
     def __str__(self) -> str:
         return f"{self.verb} {self.resource or self.path} {self.namespace}/{self.name}"
@@ -145,8 +169,17 @@ OnEvent = Callable[[Request, Manifest], Manifest | Drop | Cut | None]
 
 
 def refusal(status: int, reason: str, retry_after_seconds: int | None = None) -> Response:
-    """An error as the API server says it: ``refusal(429, "TooManyRequests", 1)``, ``refusal(409, "Conflict")``."""
-    answer = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "message": reason, "code": status}
+    """An error as the API server says it: ``refusal(429, "TooManyRequests", 1)``, ``refusal(409,
+    "Conflict")``.
+    """
+    answer = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "reason": reason,
+        "message": reason,
+        "code": status,
+    }
     headers = {"Content-Type": "application/json"}
     if retry_after_seconds is not None:
         headers["Retry-After"] = str(retry_after_seconds)
@@ -159,9 +192,13 @@ def expired_event() -> Manifest:
 
 
 class Nth:
-    """A ``before`` hook that answers the nth (from 1) request that matches, and passes all others on."""
+    """A ``before`` hook that answers the nth (from 1) request that matches, and passes all others
+    on.
+    """
 
-    def __init__(self, number: int, matches: Callable[[Request], bool], answer: Response | Cut) -> None:
+    def __init__(
+        self, number: int, matches: Callable[[Request], bool], answer: Response | Cut
+    ) -> None:
         self._number, self._matches, self._answer = number, matches, answer
         self._seen = 0
         self._lock = threading.Lock()
@@ -207,7 +244,10 @@ class UnreliableProxy:
     def count(self, verb: str | None = None, resource: str | None = None) -> int:
         """How many such requests have arrived."""
         with self._lock:
-            return sum(verb in (None, each.verb) and resource in (None, each.resource) for each in self.requests)
+            return sum(
+                verb in (None, each.verb) and resource in (None, each.resource)
+                for each in self.requests
+            )
 
     def forget(self) -> None:
         """Counting begins anew."""
@@ -220,7 +260,9 @@ class UnreliableProxy:
             killed = [
                 connection
                 for connection, request in self._connections.items()
-                if request is not None and request.verb == "watch" and resource in (None, request.resource)
+                if request is not None
+                and request.verb == "watch"
+                and resource in (None, request.resource)
             ]
         for connection in killed:
             _close(connection)
@@ -230,7 +272,10 @@ class UnreliableProxy:
     def watches(self) -> int:
         """How many watches are under way."""
         with self._lock:
-            return sum(request is not None and request.verb == "watch" for request in self._connections.values())
+            return sum(
+                request is not None and request.verb == "watch"
+                for request in self._connections.values()
+            )
 
     @contextmanager
     def away(self) -> Iterator[None]:
@@ -267,12 +312,16 @@ class UnreliableProxy:
     def pass_on(self, request: Request) -> Response:
         """Sends a request to the server, now: one that was held back arrives late."""
         url = f"{self.upstream}{request.path}?{urlencode(request.query)}"
-        answer = self.pool.request(request.method, url, body=request.body or None, headers=_own_headers(request))
+        answer = self.pool.request(
+            request.method, url, body=request.body or None, headers=_own_headers(request)
+        )
         return Response(answer.status, answer.data, _passed_on(answer.headers))
 
     def start(self) -> None:
         """Begins to listen."""
-        threading.Thread(target=self._server.serve_forever, name="unreliable-proxy", daemon=True).start()
+        threading.Thread(
+            target=self._server.serve_forever, name="unreliable-proxy", daemon=True
+        ).start()
 
     def stop(self) -> None:
         """Ends, with all connections."""
@@ -330,13 +379,17 @@ class _Handler(BaseHTTPRequestHandler):
     def _pass_on(self) -> None:
         parts = urlsplit(self.path)
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        request = Request(self.command, parts.path, dict(parse_qsl(parts.query)), body, dict(self.headers))
+        request = Request(
+            self.command, parts.path, dict(parse_qsl(parts.query)), body, dict(self.headers)
+        )
         self.proxy.arrived(self.connection, request)
         answer = self.proxy.before(request)
         if answer is not None:
             return self._answer(answer)
         url, headers = self.proxy.upstream + self.path, _own_headers(request)
-        upstream = self.proxy.pool.request(request.method, url, body=body or None, headers=headers, preload_content=False)
+        upstream = self.proxy.pool.request(
+            request.method, url, body=body or None, headers=headers, preload_content=False
+        )
         try:
             if upstream.status == 200 and request.verb == "watch":
                 return self._stream(request, upstream)
@@ -366,7 +419,9 @@ class _Handler(BaseHTTPRequestHandler):
                 self.send_header(name, value)
             self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
-            threading.Thread(target=_close_with, args=(self.connection, upstream), daemon=True).start()
+            threading.Thread(
+                target=_close_with, args=(self.connection, upstream), daemon=True
+            ).start()
             for line in upstream:
                 event = json.loads(line)
                 answer = self.proxy.on_event(request, event)
@@ -376,7 +431,9 @@ class _Handler(BaseHTTPRequestHandler):
                     self._chunk(json.dumps(answer or event).encode() + b"\n")
             self._chunk(b"")
         finally:
-            upstream.close()  # else the pool would give a connection on which the server still watches to another request
+            # else the pool would give a connection on which the server still watches to another
+            # request
+            upstream.close()
 
     def _chunk(self, content: bytes) -> None:
         self.wfile.write(b"%x\r\n%s\r\n" % (len(content), content))
@@ -391,7 +448,9 @@ def _handler_of(owner: UnreliableProxy) -> type[_Handler]:
 
 
 def _own_headers(request: Request) -> dict[str, str]:
-    return {name: value for name, value in request.headers.items() if name.lower() not in _NOT_PASSED_ON}
+    return {
+        name: value for name, value in request.headers.items() if name.lower() not in _NOT_PASSED_ON
+    }
 
 
 def _passed_on(headers: urllib3.HTTPHeaderDict) -> dict[str, str]:
@@ -399,7 +458,9 @@ def _passed_on(headers: urllib3.HTTPHeaderDict) -> dict[str, str]:
 
 
 def _close_with(client: socket.socket, upstream: urllib3.BaseHTTPResponse) -> None:
-    """Ends the server's side of a watch when the client is gone: a client says nothing while it watches."""
+    """Ends the server's side of a watch when the client is gone: a client says nothing while it
+    watches.
+    """
     with suppress(OSError, ValueError):
         client.recv(1, socket.MSG_PEEK)
     with suppress(Exception):

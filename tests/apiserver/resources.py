@@ -1,4 +1,6 @@
-"""The definitions that a cluster of ours has: this project's resources, and the Spark operators'."""
+"""The definitions that a cluster of ours has: this project's resources, and the Spark
+operators'.
+"""
 
 import json
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,6 @@
-"""Plain requests to the API server: what went in, what came out, and the warnings that came with it."""
+"""Plain requests to the API server: what went in, what came out, and the warnings that came with
+it.
+"""
 
 import json
 from dataclasses import dataclass, field
@@ -45,7 +47,9 @@ class Answer:
 
 
 class Rest:
-    """The API as the user of a kubeconfig sees it. Paths are as in ``kubectl get --raw``, without the first slash."""
+    """The API as the user of a kubeconfig sees it. Paths are as in ``kubectl get --raw``, without
+    the first slash.
+    """
 
     def __init__(self, kubeconfig: Path) -> None:
         self._client = new_client_from_config(str(kubeconfig))
@@ -60,7 +64,9 @@ class Rest:
     def replace(self, path: str, manifest: Manifest, **query: str) -> Answer:
         return self._request("PUT", path, query, manifest)
 
-    def patch(self, path: str, change: Manifest | list[Manifest], kind: str = "merge", **query: str) -> Answer:
+    def patch(
+        self, path: str, change: Manifest | list[Manifest], kind: str = "merge", **query: str
+    ) -> Answer:
         return self._request("PATCH", path, query, change, headers={"Content-Type": PATCHES[kind]})
 
     def apply(self, path: str, manifest: Manifest, manager: str = "tests") -> Answer:
@@ -74,14 +80,22 @@ class Rest:
         self._client.close()
 
     def _request(
-        self, method: str, path: str, query: dict[str, str], body: object = None, *, headers: dict[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        query: dict[str, str],
+        body: object = None,
+        *,
+        headers: dict[str, str] | None = None,
     ) -> Answer:
         sent = {"Content-Type": "application/json"} | (headers or {})
         if token := self._client.configuration.get_api_key_with_prefix("BearerToken"):
             sent["Authorization"] = token
         url = f"{self._base}/{path}" + (f"?{urlencode(query)}" if query else "")
         text = json.dumps(body) if body is not None else None
-        response = self._client.rest_client.pool_manager.request(method, url, body=text, headers=sent, retries=False)
+        response = self._client.rest_client.pool_manager.request(
+            method, url, body=text, headers=sent, retries=False
+        )
         answer = response.data.decode()
         decoded = json.loads(answer) if answer.startswith("{") else {"message": answer}
         return Answer(response.status, decoded, response.headers.getlist("Warning"))

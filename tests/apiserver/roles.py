@@ -20,7 +20,11 @@ def shipped(file: str) -> list[dict[str, Any]]:
 
 def rules_of(file: str, kind: str, name: str) -> Rules:
     """The rules of one Role or ClusterRole in it."""
-    return next(each["rules"] for each in shipped(file) if (each["kind"], each["metadata"]["name"]) == (kind, name))
+    return next(
+        each["rules"]
+        for each in shipped(file)
+        if (each["kind"], each["metadata"]["name"]) == (kind, name)
+    )
 
 
 def shipped_files() -> list[Path]:
@@ -36,7 +40,9 @@ _COLLECTIONS = {
     "ClusterRole": f"{RBAC}/clusterroles",
     "ClusterRoleBinding": f"{RBAC}/clusterrolebindings",
     "ValidatingAdmissionPolicy": "apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
-    "ValidatingAdmissionPolicyBinding": "apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
+    "ValidatingAdmissionPolicyBinding": (
+        "apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+    ),
 }
 
 
@@ -52,7 +58,9 @@ def granted(admin: Rest, namespace: str, *files: str, secret: str | None = None)
             if "secrets" in rule["resources"]:
                 rule["resourceNames"] = [secret]
         place = manifest["metadata"].get("namespace", namespace)
-        paths.append(f"{_COLLECTIONS[manifest['kind']].format(place)}/{manifest['metadata']['name']}")
+        paths.append(
+            f"{_COLLECTIONS[manifest['kind']].format(place)}/{manifest['metadata']['name']}"
+        )
         admin.apply(paths[-1], manifest).expect()
     try:
         yield
@@ -62,10 +70,18 @@ def granted(admin: Rest, namespace: str, *files: str, secret: str | None = None)
 
 
 def may(user: Rest, verb: str, resource: str, namespace: str | None = None, name: str = "") -> bool:
-    """Whether the API server lets a user do this. A resource is written ``plural.group`` or ``plural/subresource.group``."""
+    """Whether the API server lets a user do this. A resource is written ``plural.group`` or
+    ``plural/subresource.group``.
+    """
     plural, _, group = resource.partition(".")
     plural, _, subresource = plural.partition("/")
-    wanted = {"verb": verb, "group": group, "resource": plural, "subresource": subresource, "name": name}
+    wanted = {
+        "verb": verb,
+        "group": group,
+        "resource": plural,
+        "subresource": subresource,
+        "name": name,
+    }
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",

@@ -32,10 +32,21 @@ STATUS: Manifest = {
     "planId": "0123456789abcdef",
     "watermark": "2021-07-11T06:00:00Z",
     "attempts": [
-        {"number": 1, "startedAt": "2021-08-01T00:00:00Z", "outcome": "Failed", "message": "the driver ended with status 1"},
+        {
+            "number": 1,
+            "startedAt": "2021-08-01T00:00:00Z",
+            "outcome": "Failed",
+            "message": "the driver ended with status 1",
+        },
         {"number": 2, "startedAt": "2021-08-01T00:10:00Z", "child": "july-a2"},
     ],
-    "progress": {"steps": 48, "committed": 12, "summary": "12/48 (25%)", "rate": "12.5k/s", "executors": 3},
+    "progress": {
+        "steps": 48,
+        "committed": 12,
+        "summary": "12/48 (25%)",
+        "rate": "12.5k/s",
+        "executors": 3,
+    },
     "conditions": [CONDITION],
 }
 ASSIGNMENT: Manifest = {
@@ -70,7 +81,12 @@ def changed(document: Manifest, changes: dict[str, Any]) -> Manifest:
 
 def rich_backfill() -> Manifest:
     """A Backfill that uses every part of the specification."""
-    columns = {"partitionColumn": "kafka_partition", "offsetColumn": "kafka_offset", "keyColumn": "k", "timestampColumn": "t"}
+    columns = {
+        "partitionColumn": "kafka_partition",
+        "offsetColumn": "kafka_offset",
+        "keyColumn": "k",
+        "timestampColumn": "t",
+    }
     return changed(
         BACKFILL,
         {
@@ -80,11 +96,15 @@ def rich_backfill() -> Manifest:
             "spec.sources.0.regions": {"column": "region", "in": ["us-east-1"]},
             "spec.sources.0.snapshot": {"asOf": "2021-07-13T00:00:00Z", "protect": True},
             "spec.sources.0.kafka": columns,
-            "spec.sources.0.live": {"kafka": {"topic": "impressions", "value": {"format": "column", "column": "value"}}},
+            "spec.sources.0.live": {
+                "kafka": {"topic": "impressions", "value": {"format": "column", "column": "value"}}
+            },
             "spec.sources.1.timestampUnit": "ms",
             "spec.sources.1.snapshot": {"id": 7051729675574597004},
             "spec.sources.1.kafka": columns,
-            "spec.sources.1.live": {"kafka": {"topic": "playbacks", "value": {"format": "avro", "schema": '"string"'}}},
+            "spec.sources.1.live": {
+                "kafka": {"topic": "playbacks", "value": {"format": "avro", "schema": '"string"'}}
+            },
             "spec.ordering": {"policy": "Strict", "allowedLateness": "5m"},
             "spec.maxMisalignment": "1h30m",
             "spec.outputs.0.timestampUnit": "us",
@@ -93,7 +113,11 @@ def rich_backfill() -> Manifest:
             "spec.scaling": {"minExecutors": 2, "maxExecutors": 40, "completeWithin": "5h"},
             "spec.overrides": {
                 "driver": {"memory": "4g", "serviceAccount": "spark"},
-                "executor": {"cores": 4, "memory": "8g", "tolerations": [{"key": "spot", "operator": "Exists"}]},
+                "executor": {
+                    "cores": 4,
+                    "memory": "8g",
+                    "tolerations": [{"key": "spot", "operator": "Exists"}],
+                },
                 "sparkConf": {"spark.sql.shuffle.partitions": "200"},
             },
             "spec.workspace": "s3://lake/backfills",

@@ -1,4 +1,6 @@
-"""etcd and kube-apiserver for tests: real ones, started in seconds on free ports, gone with the process that started them."""
+"""etcd and kube-apiserver for tests: real ones, started in seconds on free ports, gone with the
+process that started them.
+"""
 
 import secrets
 import shutil
@@ -25,9 +27,11 @@ class StartError(Exception):
 
 
 class Servers:
-    """One etcd and one kube-apiserver with RBAC, and the kubeconfig of a user who may do everything.
+    """One etcd and one kube-apiserver with RBAC, and the kubeconfig of a user who may do
+    everything.
 
-    Nothing else runs: no pods start, nothing is garbage collected, namespaces stay when they are deleted.
+    Nothing else runs: no pods start, nothing is garbage collected, namespaces stay when they are
+    deleted.
     """
 
     def __init__(self, assets: Path, folder: Path) -> None:
@@ -49,7 +53,10 @@ class Servers:
 
     def start(self) -> None:
         """Starts both servers and returns when the API server is ready."""
-        client, peer = f"http://127.0.0.1:{self._etcd_port}", f"http://127.0.0.1:{self._etcd_peer_port}"
+        client, peer = (
+            f"http://127.0.0.1:{self._etcd_port}",
+            f"http://127.0.0.1:{self._etcd_peer_port}",
+        )
         self._spawn(
             "etcd",
             f"--data-dir={self._folder / 'etcd'}",
@@ -69,7 +76,8 @@ class Servers:
         tokens = self._folder / "tokens.csv"
         tokens.write_text(f'{self._token},admin,admin,"system:masters"\n')
         certificates = self._folder / "certificates"
-        key = certificates / "apiserver.key"  # made by the server itself; it signs service account tokens as well
+        # made by the server itself; it signs service account tokens as well
+        key = certificates / "apiserver.key"
         self._spawn(
             "kube-apiserver",
             f"--etcd-servers=http://127.0.0.1:{self._etcd_port}",
@@ -98,7 +106,9 @@ class Servers:
     def _spawn(self, name: str, *arguments: str) -> None:
         command = [*_DIE_WITH_PARENT, str(self._assets / name), *arguments]
         with (self._folder / f"{name}.log").open("ab") as log:
-            self._running[name] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self._running[name] = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
 
     def _wait_until_ready(self) -> None:
         deadline = time.monotonic() + _START_SECONDS
@@ -113,9 +123,13 @@ class Servers:
     def _ready(self) -> bool:
         if not self.ca_file.exists():
             return False
-        request = urllib.request.Request(f"{self.url}/readyz", headers={"Authorization": f"Bearer {self._token}"})
+        request = urllib.request.Request(
+            f"{self.url}/readyz", headers={"Authorization": f"Bearer {self._token}"}
+        )
         try:
-            with urllib.request.urlopen(request, timeout=5, context=create_default_context(cafile=self.ca_file)) as response:
+            with urllib.request.urlopen(
+                request, timeout=5, context=create_default_context(cafile=self.ca_file)
+            ) as response:
                 return bool(response.status == 200)
         except (OSError, urllib.error.URLError):
             return False
@@ -123,7 +137,9 @@ class Servers:
 
 @contextmanager
 def running_servers(assets: Path, folder: Path) -> Iterator[Servers]:
-    """Servers that run until the block is left. ``assets`` holds the programs, ``folder`` gets data, logs and keys."""
+    """Servers that run until the block is left. ``assets`` holds the programs, ``folder`` gets
+    data, logs and keys.
+    """
     for attempt in range(_STARTS):
         servers = Servers(assets, folder / f"start-{attempt}")
         (folder / f"start-{attempt}").mkdir(parents=True)

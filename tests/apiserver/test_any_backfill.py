@@ -19,9 +19,17 @@ ON_A_SERVER = settings(deadline=None, suppress_health_check=[HealthCheck.functio
 
 NAMES = st.from_regex(r"\A[A-Za-z0-9]([-_.A-Za-z0-9]{0,10}[A-Za-z0-9])?\Z")
 COLUMNS = st.text(st.characters(codec="ascii", exclude_characters="\n"), min_size=1, max_size=12)
-TABLES = st.tuples(st.sampled_from(["lake", "pond"]), NAMES, NAMES).map(".".join).filter(lambda name: ".." not in name)
-DURATIONS = st.timedeltas(timedelta(), timedelta(days=30)).map(lambda value: format_duration(value // 1000 * 1000))
-TIMES = st.datetimes(datetime(1971, 1, 1), datetime(2070, 1, 1), timezones=st.just(UTC)).map(format_time)
+TABLES = (
+    st.tuples(st.sampled_from(["lake", "pond"]), NAMES, NAMES)
+    .map(".".join)
+    .filter(lambda name: ".." not in name)
+)
+DURATIONS = st.timedeltas(timedelta(), timedelta(days=30)).map(
+    lambda value: format_duration(value // 1000 * 1000)
+)
+TIMES = st.datetimes(datetime(1971, 1, 1), datetime(2070, 1, 1), timezones=st.just(UTC)).map(
+    format_time
+)
 
 
 def some_of(required: dict[str, Any], optional: dict[str, Any]) -> st.SearchStrategy[Manifest]:
@@ -29,19 +37,36 @@ def some_of(required: dict[str, Any], optional: dict[str, Any]) -> st.SearchStra
 
 
 SNAPSHOTS = st.one_of(
-    some_of({"id": st.integers(0, 2**63 - 1)}, {"protect": st.booleans()}), some_of({"asOf": TIMES}, {}), st.just({})
+    some_of({"id": st.integers(0, 2**63 - 1)}, {"protect": st.booleans()}),
+    some_of({"asOf": TIMES}, {}),
+    st.just({}),
 )
-VALUES = st.sampled_from([{}, {"format": "json"}, {"format": "avro", "schema": '"long"'}, {"format": "column", "column": "v"}])
-KAFKA = some_of({}, {f"{name}Column": COLUMNS for name in ("partition", "offset", "key", "timestamp")})
+VALUES = st.sampled_from(
+    [
+        {},
+        {"format": "json"},
+        {"format": "avro", "schema": '"long"'},
+        {"format": "column", "column": "v"},
+    ]
+)
+KAFKA = some_of(
+    {}, {f"{name}Column": COLUMNS for name in ("partition", "offset", "key", "timestamp")}
+)
 SOURCES = some_of(
     {"name": NAMES, "table": TABLES, "timestampColumn": COLUMNS},
     {
         "timestampUnit": st.sampled_from(["s", "ms", "us", "ns"]),
         "filter": st.just("a == 1"),
-        "regions": st.builds(lambda column, values: {"column": column, "in": values}, COLUMNS, st.lists(NAMES, min_size=1)),
+        "regions": st.builds(
+            lambda column, values: {"column": column, "in": values},
+            COLUMNS,
+            st.lists(NAMES, min_size=1),
+        ),
         "snapshot": SNAPSHOTS,
         "kafka": KAFKA,
-        "live": st.builds(lambda topic, value: {"kafka": {"topic": topic, "value": value}}, NAMES, VALUES),
+        "live": st.builds(
+            lambda topic, value: {"kafka": {"topic": topic, "value": value}}, NAMES, VALUES
+        ),
     },
 )
 PUBLISH = some_of(
@@ -61,13 +86,17 @@ OUTPUTS = some_of(
     },
 )
 CATALOGS = st.lists(
-    st.sampled_from(["lake", "LAKE", "la_ke", "la-ke", "pond", "Pond", "la\u212ae", "l\u0430ke"]), min_size=1, max_size=3
+    st.sampled_from(["lake", "LAKE", "la_ke", "la-ke", "pond", "Pond", "la\u212ae", "l\u0430ke"]),
+    min_size=1,
+    max_size=3,
 ).map(lambda names: [{"name": name} for name in names])
 EXECUTORS = st.integers(1, 10000)
 SPECS = some_of(
     {
         "applicationRef": st.just({"name": "rmi"}),
-        "window": some_of({"start": TIMES, "end": TIMES}, {"warmUp": DURATIONS, "drain": DURATIONS}),
+        "window": some_of(
+            {"start": TIMES, "end": TIMES}, {"warmUp": DURATIONS, "drain": DURATIONS}
+        ),
         "sources": st.lists(SOURCES, min_size=1, max_size=3),
     },
     {
@@ -81,13 +110,27 @@ SPECS = some_of(
         "maxMisalignment": DURATIONS,
         "outputs": st.lists(OUTPUTS, max_size=3),
         "execution": st.sampled_from(["Auto", "Streaming", "Batch"]),
-        "scaling": some_of({}, {"minExecutors": EXECUTORS, "maxExecutors": EXECUTORS, "completeWithin": DURATIONS}),
+        "scaling": some_of(
+            {}, {"minExecutors": EXECUTORS, "maxExecutors": EXECUTORS, "completeWithin": DURATIONS}
+        ),
         "overrides": some_of(
-            {}, {"driver": st.just({"memory": "4g", "labels": {"a": "b"}}), "sparkConf": st.dictionaries(NAMES, st.text())}
+            {},
+            {
+                "driver": st.just({"memory": "4g", "labels": {"a": "b"}}),
+                "sparkConf": st.dictionaries(NAMES, st.text()),
+            },
         ),
         "workspace": st.just("s3://lake/backfills"),
-        "catalogs": st.just([{"name": "lake"}, {"name": "pond", "secretRef": {"name": "s"}}]) | CATALOGS,
-        "planning": some_of({}, {"runIn": st.sampled_from(["Operator", "Pod"]), "targetStepBytes": st.sampled_from([1, "1Gi"])}),
+        "catalogs": (
+            st.just([{"name": "lake"}, {"name": "pond", "secretRef": {"name": "s"}}]) | CATALOGS
+        ),
+        "planning": some_of(
+            {},
+            {
+                "runIn": st.sampled_from(["Operator", "Pod"]),
+                "targetStepBytes": st.sampled_from([1, "1Gi"]),
+            },
+        ),
         "failurePolicy": some_of({}, {"maxAttempts": st.integers(1, 100), "backoff": DURATIONS}),
         "suspend": st.booleans(),
         "retryNonce": st.text(max_size=64),
@@ -119,7 +162,9 @@ WRONG = st.sampled_from(
 
 def agree(admin: Rest, namespace: str, document: Manifest) -> bool:
     """Whether both take the document; fails where they differ."""
-    answer: Answer = admin.create(BACKFILLS.format(namespace), document, dryRun="All", fieldValidation="Strict")
+    answer: Answer = admin.create(
+        BACKFILLS.format(namespace), document, dryRun="All", fieldValidation="Strict"
+    )
     try:
         load_manifests(json.dumps(document), require_application=False)
     except InvalidManifest as error:
@@ -137,7 +182,9 @@ def test_any_specification(admin: Rest, crds: None, namespace: str, spec: Manife
 
 @settings(ON_A_SERVER, max_examples=300)
 @given(data=st.data())
-def test_a_specification_with_something_wrong_in_it(admin: Rest, crds: None, namespace: str, data: st.DataObject) -> None:
+def test_a_specification_with_something_wrong_in_it(
+    admin: Rest, crds: None, namespace: str, data: st.DataObject
+) -> None:
     document = copy.deepcopy(rich_backfill())
     for _ in range(data.draw(st.integers(1, 2))):
         *path, last = data.draw(st.sampled_from(list(places(document["spec"]))))
@@ -146,13 +193,16 @@ def test_a_specification_with_something_wrong_in_it(admin: Rest, crds: None, nam
             here = here[part]
         if data.draw(st.booleans()):
             here[last] = data.draw(WRONG)
-            assume(last != "asOf" or here[last] != [])  # an API server takes an empty list for text of a format
+            # an API server takes an empty list for text of a format
+            assume(last != "asOf" or here[last] != [])
         else:
             del here[last]
     agree(admin, namespace, document)
 
 
-def test_the_specification_to_start_from_is_taken_by_both(admin: Rest, crds: None, namespace: str) -> None:
+def test_the_specification_to_start_from_is_taken_by_both(
+    admin: Rest, crds: None, namespace: str
+) -> None:
     assert agree(admin, namespace, rich_backfill())
 
 
@@ -160,6 +210,12 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Every field and item, by the way to it."""
     if path:
         yield path
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    inner = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for key, part in list(inner):
         yield from places(part, (*path, key))

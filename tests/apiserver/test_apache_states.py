@@ -27,7 +27,11 @@ OVER = {
 
 
 def test_every_state_of_the_definition_is_known() -> None:
-    expected = dict.fromkeys(WAITING, "Waiting") | dict.fromkeys(RUNNING, "Running") | dict.fromkeys(OVER, "Over")
+    expected = (
+        dict.fromkeys(WAITING, "Waiting")
+        | dict.fromkeys(RUNNING, "Running")
+        | dict.fromkeys(OVER, "Over")
+    )
     seen = {}
     for summary in apache_definition.states():
         child = {"metadata": {}, "status": {"currentState": {"currentStateSummary": summary}}}

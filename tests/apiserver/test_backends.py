@@ -1,4 +1,6 @@
-"""Drivers on a cluster, on a real API server. The tests play the Spark operator and the kubelet through the API."""
+"""Drivers on a cluster, on a real API server. The tests play the Spark operator and the kubelet
+through the API.
+"""
 
 import base64
 import copy
@@ -37,7 +39,10 @@ pytestmark = pytest.mark.usefixtures("definitions")
 @pytest.fixture
 def definitions(admin: Rest, crds: None) -> None:
     admin.apply(f"{DEFINITIONS}/{apache_definition.NAME}", apache_definition.definition()).expect()
-    eventually(lambda: admin.get("apis/spark.apache.org/v1/sparkapplications").ok, "Apache's resources are served")
+    eventually(
+        lambda: admin.get("apis/spark.apache.org/v1/sparkapplications").ok,
+        "Apache's resources are served",
+    )
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +53,9 @@ def cluster(cluster_admin: Path) -> Iterator[Cluster]:
 
 
 class Stage:
-    """A production application, a Backfill of it, the backend under test, and the Spark operator's part."""
+    """A production application, a Backfill of it, the backend under test, and the Spark operator's
+    part.
+    """
 
     def __init__(self, cluster: Cluster, namespace: str, base: Manifest = KUBEFLOW, **spec: Any):
         self.cluster, self.namespace, self.base = cluster, namespace, base
@@ -61,7 +68,9 @@ class Stage:
         self.backend = self.new_backend()
 
     def new_backend(self) -> KubernetesBackend:
-        return KubernetesBackend(self.cluster, lambda: self.backfill, {self.resource: self.children}, self.pods)
+        return KubernetesBackend(
+            self.cluster, lambda: self.backfill, {self.resource: self.children}, self.pods
+        )
 
     def with_production(self, base: Manifest | None = None) -> "Stage":
         manifest = copy.deepcopy(base or self.base)
@@ -71,7 +80,9 @@ class Stage:
 
     def with_secret(self) -> "Stage":
         metadata = {"name": "lake-catalog", "namespace": self.namespace}
-        self.cluster.create(SECRET, {"metadata": metadata, "stringData": {"uri": "https://catalog"}})
+        self.cluster.create(
+            SECRET, {"metadata": metadata, "stringData": {"uri": "https://catalog"}}
+        )
         return self
 
     def with_status(self, **fields: Any) -> None:
@@ -88,7 +99,9 @@ class Stage:
         """The Spark operator says something of the child."""
         change = {"status": status}
         manager = {"manager": "spark-operator", "subresource": "status"}
-        self.children.put(self.cluster.merge(self.resource, self.namespace, CHILD, change, **manager))
+        self.children.put(
+            self.cluster.merge(self.resource, self.namespace, CHILD, change, **manager)
+        )
 
     def state(self, state: str, message: str = "") -> None:
         """The same in Kubeflow's words."""
@@ -99,14 +112,23 @@ class Stage:
         child = self.child()
         assert child is not None
         labels = child["spec"]["driver"]["labels"] | {"spark-role": "driver"}
-        container = {"name": "spark-kubernetes-driver", "image": "spark:4.3", "resources": {"limits": {"memory": "3Gi"}}}
+        container = {
+            "name": "spark-kubernetes-driver",
+            "image": "spark:4.3",
+            "resources": {"limits": {"memory": "3Gi"}},
+        }
         metadata = {"name": f"{CHILD}-driver", "namespace": self.namespace, "labels": labels}
-        self.cluster.create(POD, {"metadata": metadata, "spec": {"containers": [container], "restartPolicy": "Never"}})
+        self.cluster.create(
+            POD,
+            {"metadata": metadata, "spec": {"containers": [container], "restartPolicy": "Never"}},
+        )
         return self.kubelet(**status)
 
     def kubelet(self, **status: Any) -> Manifest:
         manager = {"manager": "kubelet", "subresource": "status"}
-        pod = self.cluster.merge(POD, self.namespace, f"{CHILD}-driver", {"status": status}, **manager)
+        pod = self.cluster.merge(
+            POD, self.namespace, f"{CHILD}-driver", {"status": status}, **manager
+        )
         self.pods.put(pod)
         return pod
 
@@ -117,25 +139,39 @@ def stage(cluster: Cluster, namespace: str) -> Stage:
 
 
 def of_container(**state: Any) -> dict[str, Any]:
-    status = {"name": "spark-kubernetes-driver", "image": "spark:4.3", "imageID": "", "ready": False, "restartCount": 0}
+    status = {
+        "name": "spark-kubernetes-driver",
+        "image": "spark:4.3",
+        "imageID": "",
+        "ready": False,
+        "restartCount": 0,
+    }
     return {"containerStatuses": [status | {"state": state}]}
 
 
 @pytest.mark.parametrize("base", [KUBEFLOW, APACHE], ids=["kubeflow", "apache"])
-def test_nothing_stands_in_the_way_of_an_application_that_is_there(cluster: Cluster, namespace: str, base: Manifest) -> None:
+def test_nothing_stands_in_the_way_of_an_application_that_is_there(
+    cluster: Cluster, namespace: str, base: Manifest
+) -> None:
     stage = Stage(cluster, namespace, base).with_production().with_secret()
     assert stage.backend.obstacles() == ()
     assert stage.backend.parallelism == 160
     assert stage.child() is None, "it only asked"
 
 
-def test_everything_that_stands_in_the_way_is_told_at_once(cluster: Cluster, namespace: str) -> None:
+def test_everything_that_stands_in_the_way_is_told_at_once(
+    cluster: Cluster, namespace: str
+) -> None:
     problems = [str(problem) for problem in Stage(cluster, namespace).backend.obstacles()]
     assert problems == [
-        f'spec.applicationRef.name: there is no SparkApplication "rmi" in namespace {namespace}; '
-        "name the production application of this namespace",
-        f'spec.catalogs[0].secretRef.name: there is no Secret "lake-catalog" in namespace {namespace}; '
-        "create it, with PyIceberg's catalog properties as keys",
+        (
+            'spec.applicationRef.name: there is no SparkApplication "rmi" in namespace'
+            f" {namespace}; name the production application of this namespace"
+        ),
+        (
+            'spec.catalogs[0].secretRef.name: there is no Secret "lake-catalog" in namespace'
+            f" {namespace}; create it, with PyIceberg's catalog properties as keys"
+        ),
     ]
 
 
@@ -144,16 +180,28 @@ def test_a_secret_that_is_missing_is_told_beside_one_that_the_operator_may_not_r
 ) -> None:
     Stage(cluster, namespace).with_production()
     one_secret = rule("", "secrets", "get") | {"resourceNames": ["sea-catalog"]}
-    account = service_account("operator", [one_secret, rule("sparkoperator.k8s.io", "sparkapplications", "get create")])
-    catalogs = [{"name": name, "secretRef": {"name": f"{name}-catalog"}} for name in ("lake", "sea")]
+    account = service_account(
+        "operator", [one_secret, rule("sparkoperator.k8s.io", "sparkapplications", "get create")]
+    )
+    catalogs = [
+        {"name": name, "secretRef": {"name": f"{name}-catalog"}} for name in ("lake", "sea")
+    ]
     reader = Cluster.from_kubeconfig(account)
     (problem,) = Stage(reader, namespace, catalogs=catalogs).backend.obstacles()
-    assert str(problem).startswith('spec.catalogs[1].secretRef.name: there is no Secret "sea-catalog"')
+    assert str(problem).startswith(
+        'spec.catalogs[1].secretRef.name: there is no Secret "sea-catalog"'
+    )
     reader.close()
 
 
-def test_what_only_the_definition_knows_is_told_before_planning(cluster: Cluster, namespace: str) -> None:
-    stage = Stage(cluster, namespace, overrides={"driver": {"tolerance": "high"}}).with_production().with_secret()
+def test_what_only_the_definition_knows_is_told_before_planning(
+    cluster: Cluster, namespace: str
+) -> None:
+    stage = (
+        Stage(cluster, namespace, overrides={"driver": {"tolerance": "high"}})
+        .with_production()
+        .with_secret()
+    )
     (problem,) = stage.backend.obstacles()
     assert 'unknown field "spec.driver.tolerance"' in problem.message
 
@@ -169,7 +217,9 @@ def test_a_webhook_that_is_away_is_told_before_an_attempt_and_as_the_reason_of_o
     stage: Stage,
 ) -> None:
     launch = stage.launch
-    with webhook_that_is_away(stage.cluster, stage.namespace, "sparkapplications", lambda: stage.new_backend().obstacles()):
+    with webhook_that_is_away(
+        stage.cluster, stage.namespace, "sparkapplications", lambda: stage.new_backend().obstacles()
+    ):
         (problem,) = stage.backend.obstacles()
         assert problem.may_pass
         assert "cannot check the child SparkApplication" in problem.message
@@ -196,12 +246,15 @@ def test_before_each_attempt_it_is_looked_whether_it_can_be_made(stage: Stage) -
 
 
 @pytest.mark.parametrize("base", [KUBEFLOW, APACHE], ids=["kubeflow", "apache"])
-def test_starting_makes_the_launcher_and_the_child_once(cluster: Cluster, namespace: str, base: Manifest) -> None:
+def test_starting_makes_the_launcher_and_the_child_once(
+    cluster: Cluster, namespace: str, base: Manifest
+) -> None:
     stage = Stage(cluster, namespace, base).with_production()
     assert stage.backend.observe(1).phase == "Absent"
     stage.backend.start(stage.launch)
     first = stage.child()
-    stage.new_backend().start(stage.launch)  # a controller that does not know that its predecessor did it
+    # a controller that does not know that its predecessor did it
+    stage.new_backend().start(stage.launch)
     assert stage.child() == first
     assert first is not None
     assert first["metadata"]["ownerReferences"][0]["uid"] == stage.backfill.metadata.uid
@@ -227,10 +280,20 @@ def test_a_refused_child_is_an_attempt_that_failed_for_that_reason(stage: Stage)
     assert 'there is no SparkApplication "rmi"' in state.message
 
 
-def test_every_attempt_is_made_from_production_as_it_was_when_the_plan_was_made(stage: Stage) -> None:
-    kept = {APPLICATION_KEY: base64.b64encode(packed(production(KUBEFLOW, image="registry.example/then:1"))).decode()}
+def test_every_attempt_is_made_from_production_as_it_was_when_the_plan_was_made(
+    stage: Stage,
+) -> None:
+    kept = {
+        APPLICATION_KEY: (
+            base64.b64encode(packed(production(KUBEFLOW, image="registry.example/then:1"))).decode()
+        )
+    }
     owner = owner_reference(stage.backfill.metadata.name, stage.backfill.metadata.uid)
-    metadata = {"name": "rmi-july-11-plan", "namespace": stage.namespace, "ownerReferences": [owner]}
+    metadata = {
+        "name": "rmi-july-11-plan",
+        "namespace": stage.namespace,
+        "ownerReferences": [owner],
+    }
     stage.cluster.create(CONFIG_MAP, {"metadata": metadata, "binaryData": kept})
     stage.cluster.delete(SPARK_APPLICATION, stage.namespace, "rmi")
     stage.with_status(plan_id="0123456789abcdef")
@@ -243,7 +306,10 @@ def test_every_attempt_is_made_from_production_as_it_was_when_the_plan_was_made(
 
 def test_a_submission_that_failed_says_why_in_one_line(stage: Stage) -> None:
     stage.backend.start(stage.launch)
-    trace = 'Exception in thread "main"\n at x\nMessage: pods "a" is forbidden: exceeded quota: small, requested: cpu=4\n at y'
+    trace = (
+        'Exception in thread "main"\n at x\nMessage: pods "a" is forbidden: exceeded quota: small,'
+        " requested: cpu=4\n at y"
+    )
     stage.state("FAILED", trace)
     state = stage.backend.observe(1)
     assert (state.phase, state.reason) == ("Exited", "QuotaExceeded")
@@ -255,14 +321,23 @@ def test_a_driver_is_followed_from_its_submission_to_its_end(stage: Stage) -> No
     stage.backend.start(stage.launch)
     stage.state("SUBMITTED")
     assert stage.backend.observe(1).reason == "Submitted"
-    stage.driver(phase="Pending", **of_container(waiting={"reason": "ImagePullBackOff", "message": "no such image"}))
+    stage.driver(
+        phase="Pending",
+        **of_container(waiting={"reason": "ImagePullBackOff", "message": "no such image"}),
+    )
     state = stage.backend.observe(1)
-    assert (state.phase, state.reason, state.message) == ("Pending", "ImagePullBackOff", "no such image")
+    assert (state.phase, state.reason, state.message) == (
+        "Pending",
+        "ImagePullBackOff",
+        "no such image",
+    )
     stage.kubelet(phase="Running", **of_container(running={"startedAt": "2024-01-01T00:00:00Z"}))
     assert stage.backend.observe(1).phase == "Running"
     stage.state("COMPLETED")
     assert stage.backend.observe(1).phase == "Running", "the pod is the truth"
-    stage.kubelet(phase="Failed", **of_container(terminated={"exitCode": 137, "reason": "OOMKilled"}))
+    stage.kubelet(
+        phase="Failed", **of_container(terminated={"exitCode": 137, "reason": "OOMKilled"})
+    )
     state = stage.backend.observe(1)
     assert (state.phase, state.exit_status, state.reason) == ("Exited", 137, "OOMKilled")
     assert "3Gi" in state.message
@@ -270,23 +345,38 @@ def test_a_driver_is_followed_from_its_submission_to_its_end(stage: Stage) -> No
 
 def test_an_unschedulable_driver_is_pending_with_the_schedulers_words(stage: Stage) -> None:
     stage.backend.start(stage.launch)
-    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes are available"}
+    condition = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "0/3 nodes are available",
+    }
     stage.driver(phase="Pending", conditions=[condition])
     state = stage.backend.observe(1)
-    assert (state.phase, state.reason, state.message) == ("Pending", "Unschedulable", "0/3 nodes are available")
+    assert (state.phase, state.reason, state.message) == (
+        "Pending",
+        "Unschedulable",
+        "0/3 nodes are available",
+    )
 
 
-def test_a_driver_whose_pod_is_gone_has_exited_though_the_spark_operator_says_nothing(stage: Stage) -> None:
+def test_a_driver_whose_pod_is_gone_has_exited_though_the_spark_operator_says_nothing(
+    stage: Stage,
+) -> None:
     stage.backend.start(stage.launch)
     stage.state("RUNNING")
     state = stage.backend.observe(1)
     assert (state.phase, state.reason) == ("Exited", "DriverGone")
 
 
-def test_a_pod_that_the_cache_has_not_seen_yet_is_asked_for_before_it_is_called_gone(stage: Stage) -> None:
+def test_a_pod_that_the_cache_has_not_seen_yet_is_asked_for_before_it_is_called_gone(
+    stage: Stage,
+) -> None:
     stage.backend.start(stage.launch)
     stage.state("RUNNING")
-    pod = stage.driver(phase="Running", **of_container(running={"startedAt": "2024-01-01T00:00:00Z"}))
+    pod = stage.driver(
+        phase="Running", **of_container(running={"startedAt": "2024-01-01T00:00:00Z"})
+    )
     stage.pods.forget(pod)
     stage.pods = Cache(labelled_key)
     assert stage.new_backend().observe(1).phase == "Running"
@@ -295,7 +385,9 @@ def test_a_pod_that_the_cache_has_not_seen_yet_is_asked_for_before_it_is_called_
 def test_the_pod_of_an_earlier_backfill_of_the_name_is_not_taken_for_ours(stage: Stage) -> None:
     stage.backend.start(stage.launch)
     stage.driver(phase="Running", **of_container(running={"startedAt": "2024-01-01T00:00:00Z"}))
-    stage.backfill = stage.backfill.model_copy(update={"metadata": stage.backfill.metadata.model_copy(update={"uid": "another"})})
+    stage.backfill = stage.backfill.model_copy(
+        update={"metadata": stage.backfill.metadata.model_copy(update={"uid": "another"})}
+    )
     assert stage.backend.observe(1).phase == "Absent"
 
 
@@ -303,7 +395,11 @@ def test_killing_ends_child_and_driver_and_says_so_only_when_the_pod_is_gone(sta
     stage.backend.start(stage.launch)
     stage.driver(phase="Running", **of_container(running={"startedAt": "2024-01-01T00:00:00Z"}))
     stage.cluster.merge(
-        POD, stage.namespace, f"{CHILD}-driver", {"metadata": {"finalizers": ["backfill.dev/held"]}}, manager="tests"
+        POD,
+        stage.namespace,
+        f"{CHILD}-driver",
+        {"metadata": {"finalizers": ["backfill.dev/held"]}},
+        manager="tests",
     )
     stage.backend.kill(1)
     stage.backend.kill(1)  # may be asked again
@@ -313,7 +409,9 @@ def test_killing_ends_child_and_driver_and_says_so_only_when_the_pod_is_gone(sta
     assert pod["metadata"]["deletionTimestamp"]
     stage.pods.put(pod)
     assert stage.backend.observe(1).phase == "Running"
-    stage.cluster.merge(POD, stage.namespace, f"{CHILD}-driver", {"metadata": {"finalizers": None}}, manager="tests")
+    stage.cluster.merge(
+        POD, stage.namespace, f"{CHILD}-driver", {"metadata": {"finalizers": None}}, manager="tests"
+    )
     stage.pods.forget(pod)
     assert stage.backend.observe(1).phase == "Absent"
 
@@ -329,7 +427,9 @@ def test_killing_leaves_another_child_of_the_name_alone(stage: Stage) -> None:
     assert stage.child() is not None
 
 
-def test_apaches_end_is_what_was_before_the_resources_were_released(cluster: Cluster, namespace: str) -> None:
+def test_apaches_end_is_what_was_before_the_resources_were_released(
+    cluster: Cluster, namespace: str
+) -> None:
     stage = Stage(cluster, namespace, APACHE).with_production()
     stage.backend.start(stage.launch)
     states = [
@@ -337,20 +437,36 @@ def test_apaches_end_is_what_was_before_the_resources_were_released(cluster: Clu
         {"currentStateSummary": "SchedulingFailure", "message": "Message: exceeded quota: small"},
         {"currentStateSummary": "ResourceReleased"},
     ]
-    stage.submitted(currentState=states[-1], stateTransitionHistory={str(number): state for number, state in enumerate(states)})
+    stage.submitted(
+        currentState=states[-1],
+        stateTransitionHistory={str(number): state for number, state in enumerate(states)},
+    )
     state = stage.backend.observe(1)
     assert (state.phase, state.reason) == ("Exited", "QuotaExceeded")
 
 
-def test_a_cluster_without_that_spark_operator_is_an_obstacle(cluster: Cluster, namespace: str) -> None:
+def test_a_cluster_without_that_spark_operator_is_an_obstacle(
+    cluster: Cluster, namespace: str
+) -> None:
     stage = Stage(cluster, namespace).with_secret()
     cluster.delete(_DEFINITION, None, apache_definition.NAME)
-    eventually(lambda: not cluster.serves(Apache.resource), "Apache's resources are not served any more")
+    eventually(
+        lambda: not cluster.serves(Apache.resource), "Apache's resources are not served any more"
+    )
     stage = Stage(cluster, namespace, APACHE)
     (problem,) = stage.backend.obstacles()
-    assert str(problem).startswith("spec.applicationRef.apiVersion: the cluster has no SparkApplications of spark.apache.org/v1")
+    assert str(problem).startswith(
+        "spec.applicationRef.apiVersion: the cluster has no SparkApplications of"
+        " spark.apache.org/v1"
+    )
 
 
-def test_an_application_that_is_no_python_program_is_an_obstacle(cluster: Cluster, namespace: str) -> None:
-    stage = Stage(cluster, namespace).with_production(production(KUBEFLOW, type="Scala")).with_secret()
-    assert [problem.field for problem in stage.backend.obstacles()] == ["SparkApplication/rmi: spec.type"]
+def test_an_application_that_is_no_python_program_is_an_obstacle(
+    cluster: Cluster, namespace: str
+) -> None:
+    stage = (
+        Stage(cluster, namespace).with_production(production(KUBEFLOW, type="Scala")).with_secret()
+    )
+    assert [problem.field for problem in stage.backend.obstacles()] == [
+        "SparkApplication/rmi: spec.type"
+    ]

@@ -64,14 +64,18 @@ def test_what_an_attempt_follows_may_change_at_any_time(admin: Rest, path: str, 
 
 
 @pytest.mark.parametrize("place", IMMUTABLE)
-def test_what_the_plan_is_made_from_may_not_change_once_it_is_made(admin: Rest, path: str, place: str) -> None:
+def test_what_the_plan_is_made_from_may_not_change_once_it_is_made(
+    admin: Rest, path: str, place: str
+) -> None:
     plan(admin, path)
     stored = admin.get(path).expect()
     after = changed(stored, {f"spec.{place}": IMMUTABLE[place]})
     answer = admin.replace(path, after)
     assert answer.status == 422
     field = f"spec.{place.split('.', maxsplit=1)[0]}"
-    assert f'{field}: Invalid value: "object": cannot change once the plan is made' in answer.message
+    assert (
+        f'{field}: Invalid value: "object": cannot change once the plan is made' in answer.message
+    )
     assert spec_difference(read_json(Backfill, stored).spec, read_json(Backfill, after).spec) != []
 
 
@@ -82,7 +86,10 @@ def test_before_there_is_a_plan_everything_may_change(admin: Rest, path: str, pl
 
 
 def test_every_field_of_a_specification_is_tried_here() -> None:
-    fields = {field.alias or name for name, field in Backfill.model_fields["spec"].annotation.model_fields.items()}
+    fields = {
+        field.alias or name
+        for name, field in Backfill.model_fields["spec"].annotation.model_fields.items()
+    }
     assert {place.split(".")[0] for place in (*MUTABLE, *IMMUTABLE)} == fields
     assert set(MUTABLE_FIELDS) == {place for place in MUTABLE if "." not in place}
 

@@ -1,4 +1,6 @@
-"""What users write is stored as the models read it, and the server fills in what the models would."""
+"""What users write is stored as the models read it, and the server fills in what the models
+would.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,12 +35,16 @@ DOCUMENTS = dict(documents())
 
 
 @pytest.mark.parametrize("place", DOCUMENTS)
-def test_an_example_is_stored_as_it_is_read(admin: Rest, crds: None, namespace: str, place: str) -> None:
+def test_an_example_is_stored_as_it_is_read(
+    admin: Rest, crds: None, namespace: str, place: str
+) -> None:
     given = changed(DOCUMENTS[place], {"metadata.namespace": namespace})
     _stored_as_read(admin, namespace, given)
 
 
-def test_a_backfill_that_uses_every_part_is_stored_as_it_is_read(admin: Rest, crds: None, namespace: str) -> None:
+def test_a_backfill_that_uses_every_part_is_stored_as_it_is_read(
+    admin: Rest, crds: None, namespace: str
+) -> None:
     _stored_as_read(admin, namespace, changed(rich_backfill(), {"metadata.namespace": namespace}))
 
 
@@ -49,7 +55,9 @@ def _stored_as_read(admin: Rest, namespace: str, given: Manifest) -> None:
     assert read_json(Backfill, stored).spec == read_json(Backfill, given).spec
 
 
-def test_outside_of_lists_every_default_of_the_models_is_the_servers(admin: Rest, crds: None, namespace: str) -> None:
+def test_outside_of_lists_every_default_of_the_models_is_the_servers(
+    admin: Rest, crds: None, namespace: str
+) -> None:
     stored = admin.create(BACKFILLS.format(namespace), BACKFILL).expect()["spec"]
     read = read_json(Backfill, BACKFILL).spec.to_manifest()
     assert dict(_values(stored)) == dict(_values(read))
@@ -59,10 +67,15 @@ def test_within_lists_the_server_adds_nothing_so_that_gitops_tools_see_no_differ
     admin: Rest, crds: None, namespace: str
 ) -> None:
     stored = admin.create(BACKFILLS.format(namespace), BACKFILL).expect()["spec"]
-    assert (stored["sources"], stored["outputs"]) == (BACKFILL["spec"]["sources"], BACKFILL["spec"]["outputs"])
+    assert (stored["sources"], stored["outputs"]) == (
+        BACKFILL["spec"]["sources"],
+        BACKFILL["spec"]["outputs"],
+    )
 
 
-def test_a_backfill_can_be_applied_by_two_managers_and_lists_are_merged_by_name(admin: Rest, crds: None, namespace: str) -> None:
+def test_a_backfill_can_be_applied_by_two_managers_and_lists_are_merged_by_name(
+    admin: Rest, crds: None, namespace: str
+) -> None:
     path = f"{BACKFILLS.format(namespace)}/july"
     admin.apply(path, BACKFILL, manager="git").expect()
     approval = {"spec": {"outputs": [{"name": "summary", "publish": {"approval": "Manual"}}]}}
@@ -73,7 +86,9 @@ def test_a_backfill_can_be_applied_by_two_managers_and_lists_are_merged_by_name(
 
 
 def _values(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
-    """Every single value outside of lists, by its place. An object without values is as good as none."""
+    """Every single value outside of lists, by its place. An object without values is as good as
+    none.
+    """
     if isinstance(value, dict):
         for key, part in value.items():
             yield from _values(part, f"{place}.{key}")

@@ -12,21 +12,42 @@ from backfill.api.manifests.backfill_manifest import load_manifests
 OFFSETS = {"partitionColumn": "p", "offsetColumn": "o"}
 LIVE = {"kafka": {"topic": "t"}}
 BROKEN: dict[str, tuple[dict[str, Any], str]] = {
-    "a window that ends before it starts": ({"window.end": "2021-07-10T00:00:00Z"}, "spec.window.end: "),
+    "a window that ends before it starts": (
+        {"window.end": "2021-07-10T00:00:00Z"},
+        "spec.window.end: ",
+    ),
     "a window without a start": ({"window.start": None}, "spec.window.start: Required value"),
     "a time without its offset": ({"window.start": "2021-07-11T00:00:00"}, "spec.window.start"),
-    "a time that is no date": ({"window.start": "2021-02-30T00:00:00Z"}, "must be of type date-time"),
+    "a time that is no date": (
+        {"window.start": "2021-02-30T00:00:00Z"},
+        "must be of type date-time",
+    ),
     "a duration with a fraction": ({"window.warmUp": "1.5h"}, "spec.window.warmUp"),
     "a duration longer than ten years": ({"window.drain": "3661d"}, "is longer than ten years"),
-    "no misalignment at all": ({"maxMisalignment": "0s"}, "must be longer than nothing; a step spans half of it"),
-    "a misalignment that is no duration": ({"maxMisalignment": "15 min"}, 'spec.maxMisalignment: Invalid value: "15 min"'),
+    "no misalignment at all": (
+        {"maxMisalignment": "0s"},
+        "must be longer than nothing; a step spans half of it",
+    ),
+    "a misalignment that is no duration": (
+        {"maxMisalignment": "15 min"},
+        'spec.maxMisalignment: Invalid value: "15 min"',
+    ),
     "more than a million steps": ({"maxMisalignment": "10ms"}, "into more than 1,000,000 steps"),
-    "no source": ({"sources": []}, "spec.sources: Invalid value: 0: spec.sources in body should have at least 1 items"),
+    "no source": (
+        {"sources": []},
+        "spec.sources: Invalid value: 0: spec.sources in body should have at least 1 items",
+    ),
     "a table without a catalog": ({"sources.0.table": "raw.impressions"}, "spec.sources[0].table"),
-    "a unit that is none": ({"sources.0.timestampUnit": "min"}, 'supported values: "s", "ms", "us", "ns"'),
+    "a unit that is none": (
+        {"sources.0.timestampUnit": "min"},
+        'supported values: "s", "ms", "us", "ns"',
+    ),
     "a snapshot by id and by time": (
         {"sources.0.snapshot": {"id": 1, "asOf": "2021-07-13T00:00:00Z"}},
-        'spec.sources[0].snapshot: Invalid value: "object": both id and asOf are given; keep one of them',
+        (
+            'spec.sources[0].snapshot: Invalid value: "object": both id and asOf are given; keep'
+            " one of them"
+        ),
     ),
     "a column's value without the column": (
         {"sources.0.live": {"kafka": {"topic": "t", "value": {"format": "column"}}}},
@@ -49,14 +70,25 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
             "sources.0.live": {
                 "kafka": {
                     "topic": "t",
-                    "value": {"format": "column", "column": "v", "framing": "Confluent", "schemaId": 1},
+                    "value": {
+                        "format": "column",
+                        "column": "v",
+                        "framing": "Confluent",
+                        "schemaId": 1,
+                    },
                 }
             }
         },
         "leave framing out",
     ),
-    "two sources of one name": ({"sources.1.name": "impressions"}, 'spec.sources[1]: Duplicate value: {"name":"impressions"}'),
-    "two sources of one topic": ({"sources.0.live": LIVE, "sources.1.live": LIVE}, "two sources have one topic"),
+    "two sources of one name": (
+        {"sources.1.name": "impressions"},
+        'spec.sources[1]: Duplicate value: {"name":"impressions"}',
+    ),
+    "two sources of one topic": (
+        {"sources.0.live": LIVE, "sources.1.live": LIVE},
+        "two sources have one topic",
+    ),
     "two outputs of one name": (
         {"outputs": [{"name": "a", "table": "lake.ops.a"}, {"name": "a", "table": "lake.ops.b"}]},
         'spec.outputs[1]: Duplicate value: {"name":"a"}',
@@ -70,7 +102,10 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         "the name of an output is among them",
     ),
     "an ignored query without a name": ({"ignoredQueries": [""]}, "spec.ignoredQueries[0]"),
-    "a catalog listed twice": ({"catalogs": [{"name": "lake"}, {"name": "lake"}]}, "spec.catalogs[1]: Duplicate value"),
+    "a catalog listed twice": (
+        {"catalogs": [{"name": "lake"}, {"name": "lake"}]},
+        "spec.catalogs[1]: Duplicate value",
+    ),
     "sources of a catalog that is not listed": (
         {"catalogs": [{"name": "pond"}], "outputs": []},
         "a source's table is in a catalog that spec.catalogs does not list",
@@ -79,14 +114,24 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         {"catalogs": [{"name": "lake"}], "outputs.0.table": "pond.ops.summary"},
         "an output's table is in a catalog that spec.catalogs does not list",
     ),
-    "an order that does not exist": ({"ordering": {"policy": "Random"}}, "spec.ordering.policy: Unsupported value"),
+    "an order that does not exist": (
+        {"ordering": {"policy": "Random"}},
+        "spec.ordering.policy: Unsupported value",
+    ),
     "strict order without offsets": (
-        {"ordering": {"policy": "Strict"}, "sources.0.kafka": OFFSETS, "sources.1.kafka": {"partitionColumn": "p"}},
+        {
+            "ordering": {"policy": "Strict"},
+            "sources.0.kafka": OFFSETS,
+            "sources.1.kafka": {"partitionColumn": "p"},
+        },
         "Strict order needs kafka.partitionColumn and kafka.offsetColumn of every source",
     ),
     "rows to replace that no time tells apart": (
         {"outputs.0.timestampColumn": None, "outputs.0.publish": {"mode": "Replace"}},
-        'spec.outputs[0].timestampColumn: Invalid value: "object": is missing, publish mode Replace needs it',
+        (
+            'spec.outputs[0].timestampColumn: Invalid value: "object": is missing, publish mode'
+            " Replace needs it"
+        ),
     ),
     "a warm-up whose output cannot be told apart": (
         {"outputs.0.timestampColumn": None, "window.warmUp": "1h"},
@@ -96,16 +141,28 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         {"outputs.0.timestampColumn": None, "outputs.0.timestampUnit": "ms"},
         "is the unit of no column",
     ),
-    "a percentage above all": ({"outputs.0.validate": {"minMatch": "100.1"}}, "spec.outputs[0].validate.minMatch"),
+    "a percentage above all": (
+        {"outputs.0.validate": {"minMatch": "100.1"}},
+        "spec.outputs[0].validate.minMatch",
+    ),
     "a gate that nothing guards, published by itself": (
-        {"outputs.0.validate": {"minMatch": "99.9"}, "outputs.0.publish": {"mode": "Replace", "approval": "Automatic"}},
-        'spec.outputs[0].validate: Invalid value: "object": is not available yet: nothing would compare',
+        {
+            "outputs.0.validate": {"minMatch": "99.9"},
+            "outputs.0.publish": {"mode": "Replace", "approval": "Automatic"},
+        },
+        (
+            'spec.outputs[0].validate: Invalid value: "object": is not available yet: nothing would'
+            " compare"
+        ),
     ),
     "a comparison that nobody makes, before an approval": (
         {"outputs.0.validate": {}, "outputs.0.publish": {"mode": "Append", "approval": "Manual"}},
         "leave validate out",
     ),
-    "a way to execute that does not exist yet": ({"execution": "Batch"}, "Batch is not available yet"),
+    "a way to execute that does not exist yet": (
+        {"execution": "Batch"},
+        "Batch is not available yet",
+    ),
     "more executors at least than at most": (
         {"scaling": {"minExecutors": 5, "maxExecutors": 4}},
         'spec.scaling.minExecutors: Invalid value: "object": must not be greater than maxExecutors',
@@ -117,7 +174,9 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("what", BROKEN)
-def test_what_is_wrong_is_refused_in_words(admin: Rest, crds: None, namespace: str, what: str) -> None:
+def test_what_is_wrong_is_refused_in_words(
+    admin: Rest, crds: None, namespace: str, what: str
+) -> None:
     changes, words = BROKEN[what]
     document = changed(BACKFILL, {f"spec.{place}": value for place, value in changes.items()})
     answer = admin.create(BACKFILLS.format(namespace), document, fieldValidation="Strict")
@@ -128,14 +187,20 @@ def test_what_is_wrong_is_refused_in_words(admin: Rest, crds: None, namespace: s
         load_manifests(str(document), require_application=False)
 
 
-def test_a_name_too_long_for_its_children_is_refused(admin: Rest, crds: None, namespace: str) -> None:
-    answer = admin.create(BACKFILLS.format(namespace), changed(BACKFILL, {"metadata.name": "a" * 64}))
+def test_a_name_too_long_for_its_children_is_refused(
+    admin: Rest, crds: None, namespace: str
+) -> None:
+    answer = admin.create(
+        BACKFILLS.format(namespace), changed(BACKFILL, {"metadata.name": "a" * 64})
+    )
     assert answer.status == 422
     assert "metadata.name: Too long" in answer.message
 
 
 @pytest.mark.parametrize(("field", "value"), [("attempt", 1), ("released", 11)])
-def test_an_assignment_never_goes_back(admin: Rest, crds: None, namespace: str, field: str, value: int) -> None:
+def test_an_assignment_never_goes_back(
+    admin: Rest, crds: None, namespace: str, field: str, value: int
+) -> None:
     collection = SPLIT_ASSIGNMENTS.format(namespace)
     admin.create(collection, ASSIGNMENT).expect()
     answer = admin.patch(f"{collection}/july", {"spec": {field: value}})
@@ -143,7 +208,9 @@ def test_an_assignment_never_goes_back(admin: Rest, crds: None, namespace: str, 
     assert f'spec.{field}: Invalid value: "object": never goes back' in answer.message
 
 
-def test_a_driver_of_an_earlier_attempt_can_not_write_over_a_later_ones_report(admin: Rest, crds: None, namespace: str) -> None:
+def test_a_driver_of_an_earlier_attempt_can_not_write_over_a_later_ones_report(
+    admin: Rest, crds: None, namespace: str
+) -> None:
     collection = SPLIT_ASSIGNMENTS.format(namespace)
     admin.create(collection, ASSIGNMENT).expect()
     report = {"attempt": 2, "heartbeat": "2021-08-01T00:00:00Z", "executors": 3}

@@ -1,4 +1,6 @@
-"""The controller's end of a SplitAssignment, while a driver, the garbage collector and other controllers do theirs."""
+"""The controller's end of a SplitAssignment, while a driver, the garbage collector and other
+controllers do theirs.
+"""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -20,7 +22,13 @@ WATERMARK = datetime(2021, 7, 11, tzinfo=UTC)
 
 
 def assignment(**fields: Any) -> SplitAssignmentSpec:
-    known = {"backfill": "july", "plan_id": "0123456789abcdef", "attempt": 1, "steps": 10, "watermark": WATERMARK}
+    known = {
+        "backfill": "july",
+        "plan_id": "0123456789abcdef",
+        "attempt": 1,
+        "steps": 10,
+        "watermark": WATERMARK,
+    }
     return SplitAssignmentSpec(**known | fields)
 
 
@@ -72,7 +80,9 @@ def test_the_first_assignment_is_made_and_goes_with_its_backfill(subject: Subjec
     )
     assert subject.now["metadata"]["labels"]["backfill.dev/backfill"] == "july"
     assert subject.now["spec"]["released"] == 2
-    assert subject.channel.assignment() == assignment(released=2), "it is seen before any watch tells of it"
+    assert subject.channel.assignment() == assignment(released=2), (
+        "it is seen before any watch tells of it"
+    )
 
 
 def test_a_change_is_one_patch_and_no_change_is_none(subject: Subject) -> None:
@@ -90,7 +100,9 @@ def test_what_is_not_set_any_more_is_gone(subject: Subject) -> None:
     assert "executorTarget" not in subject.now["spec"]
 
 
-def test_a_driver_that_reports_meanwhile_is_no_conflict_and_its_report_is_seen(subject: Subject) -> None:
+def test_a_driver_that_reports_meanwhile_is_no_conflict_and_its_report_is_seen(
+    subject: Subject,
+) -> None:
     subject.channel.write(assignment(released=1))
     subject.report(executors=3)
     subject.channel.write(assignment(released=2))
@@ -101,7 +113,9 @@ def test_a_driver_that_reports_meanwhile_is_no_conflict_and_its_report_is_seen(s
 
 def test_a_controller_that_saw_an_older_assignment_writes_nothing(subject: Subject) -> None:
     subject.channel.write(assignment(released=1))
-    deposed = KubernetesChannel(subject.cluster, Cache(own_key), (subject.namespace, "july"), subject.uid)
+    deposed = KubernetesChannel(
+        subject.cluster, Cache(own_key), (subject.namespace, "july"), subject.uid
+    )
     deposed._assignments.put(subject.now)
     subject.channel.write(assignment(released=7))
     with pytest.raises(ConflictError):
@@ -122,13 +136,17 @@ def test_an_assignment_that_was_deleted_is_made_again(subject: Subject) -> None:
 
 def test_one_that_exists_already_is_taken_over_in_the_next_turn(subject: Subject) -> None:
     subject.channel.write(assignment(released=1))
-    restarted = KubernetesChannel(subject.cluster, Cache(own_key), (subject.namespace, "july"), subject.uid)
+    restarted = KubernetesChannel(
+        subject.cluster, Cache(own_key), (subject.namespace, "july"), subject.uid
+    )
     with pytest.raises(ConflictError):
         restarted.write(assignment(released=1))
     assert restarted.assignment() == assignment(released=1)
 
 
-def test_what_an_earlier_backfill_of_the_name_left_is_not_read_and_gives_way(subject: Subject) -> None:
+def test_what_an_earlier_backfill_of_the_name_left_is_not_read_and_gives_way(
+    subject: Subject,
+) -> None:
     subject.channel.write(assignment(released=9, attempt=3))
     subject.report(attempt=1, phase="Finished")
     subject.cache.put(subject.now)
@@ -138,7 +156,10 @@ def test_what_an_earlier_backfill_of_the_name_left_is_not_read_and_gives_way(sub
     with pytest.raises(ConflictError):
         successor.write(assignment())
     successor.write(assignment())
-    assert subject.now["metadata"]["ownerReferences"][0]["uid"] == "11111111-2222-3333-4444-555555555555"
+    assert (
+        subject.now["metadata"]["ownerReferences"][0]["uid"]
+        == "11111111-2222-3333-4444-555555555555"
+    )
     assert "status" not in subject.now
 
 
@@ -172,7 +193,9 @@ def test_a_write_whose_answer_is_lost_is_seen_in_the_next_turn(
     with running_proxy(cluster_admin) as proxy:
         cluster = Cluster.from_kubeconfig(proxy.kubeconfig(cluster_admin, tmp_path / "config"))
         proxy.after = lose_the_first
-        channel = KubernetesChannel(cluster, subject.cache, (subject.namespace, "july"), subject.uid)
+        channel = KubernetesChannel(
+            cluster, subject.cache, (subject.namespace, "july"), subject.uid
+        )
         with pytest.raises(ConflictError):
             channel.write(assignment(released=1))
         assert channel.assignment() == assignment(released=1)

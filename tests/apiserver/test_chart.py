@@ -21,13 +21,16 @@ from helm_chart import CHART, STREAMING, VARIANTS, Values, helm, one, operator_a
 from waiting import eventually
 
 _MONITORING = [
-    json.loads((DATA / f"{kind}.monitoring.coreos.com.json").read_text()) for kind in ("servicemonitors", "prometheusrules")
+    json.loads((DATA / f"{kind}.monitoring.coreos.com.json").read_text())
+    for kind in ("servicemonitors", "prometheusrules")
 ]
 _RESTRICTED = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
 
 
 class Installed:
-    """A namespace for the release and one with Backfills, and how the chart's objects get into them."""
+    """A namespace for the release and one with Backfills, and how the chart's objects get into
+    them.
+    """
 
     def __init__(self, admin: Rest, namespace: str):
         self.admin, self.namespace, self.streaming = admin, namespace, f"{namespace}-streaming"
@@ -44,7 +47,15 @@ class Installed:
 
     def apply(self, manifest: Manifest, **query: str) -> Answer:
         path = f"{self._collection(manifest)}/{manifest['metadata']['name']}"
-        return self.admin.patch(path, manifest, "apply", fieldManager="helm", force="true", fieldValidation="Strict", **query)
+        return self.admin.patch(
+            path,
+            manifest,
+            "apply",
+            fieldManager="helm",
+            force="true",
+            fieldValidation="Strict",
+            **query,
+        )
 
     def _collection(self, manifest: Manifest) -> str:
         version, kind = manifest["apiVersion"], manifest["kind"]
@@ -69,7 +80,9 @@ def installed(admin: Rest, crds: None, namespace: str) -> Installed:
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=[name.replace(" ", "-") for name in VARIANTS])
-def test_the_api_server_takes_every_object_without_a_warning(installed: Installed, variant: str) -> None:
+def test_the_api_server_takes_every_object_without_a_warning(
+    installed: Installed, variant: str
+) -> None:
     manifests = installed.manifests(VARIANTS[variant])
     account = one(manifests, "Deployment")["spec"]["template"]["spec"]["serviceAccountName"]
     installed.apply(_account(installed.namespace, account)).expect()
@@ -80,37 +93,65 @@ def test_the_api_server_takes_every_object_without_a_warning(installed: Installe
 
 
 @pytest.mark.parametrize("variant", ["default", "everything"])
-def test_the_operators_pod_starts_where_pod_security_is_restricted(installed: Installed, variant: str) -> None:
+def test_the_operators_pod_starts_where_pod_security_is_restricted(
+    installed: Installed, variant: str
+) -> None:
     manifests = installed.manifests(VARIANTS[variant])
     template = one(manifests, "Deployment")["spec"]["template"]
     installed.apply(_account(installed.namespace, template["spec"]["serviceAccountName"])).expect()
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "operator"}, "spec": template["spec"]}
-    installed.admin.create(f"api/v1/namespaces/{installed.namespace}/pods", pod, dryRun="All").expect()
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "operator"},
+        "spec": template["spec"],
+    }
+    installed.admin.create(
+        f"api/v1/namespaces/{installed.namespace}/pods", pod, dryRun="All"
+    ).expect()
     pod["spec"]["containers"][0].pop("securityContext")
-    refused = installed.admin.create(f"api/v1/namespaces/{installed.namespace}/pods", pod, dryRun="All")
+    refused = installed.admin.create(
+        f"api/v1/namespaces/{installed.namespace}/pods", pod, dryRun="All"
+    )
     assert "violates PodSecurity" in refused.message
 
 
 @pytest.fixture
 def scope(request: pytest.FixtureRequest, installed: Installed) -> Iterator[list[Manifest]]:
-    """The chart's permissions are there while the test runs, for the whole cluster or for one namespace."""
+    """The chart's permissions are there while the test runs, for the whole cluster or for one
+    namespace.
+    """
     manifests = installed.manifests({"scope": request.param, "namespaces": [STREAMING]})
-    granting = [each for each in manifests if each["kind"] == "ServiceAccount" or "rbac" in each["apiVersion"]]
+    granting = [
+        each
+        for each in manifests
+        if each["kind"] == "ServiceAccount" or "rbac" in each["apiVersion"]
+    ]
     for manifest in granting:
         installed.apply(manifest).expect()
     yield manifests
     for manifest in granting:
         if manifest["kind"].startswith("Cluster"):
-            installed.admin.delete(f"{RBAC}/{manifest['kind'].lower()}s/{manifest['metadata']['name']}")
+            installed.admin.delete(
+                f"{RBAC}/{manifest['kind'].lower()}s/{manifest['metadata']['name']}"
+            )
 
 
 @pytest.fixture
-def operator_kubeconfig(installed: Installed, cluster_admin: Path, scope: list[Manifest], tmp_path: Path) -> Path:
+def operator_kubeconfig(
+    installed: Installed, cluster_admin: Path, scope: list[Manifest], tmp_path: Path
+) -> Path:
     name = one(scope, "ServiceAccount")["metadata"]["name"]
-    path = kubeconfig_of(installed.admin, cluster_admin, installed.namespace, name, tmp_path / "operator.kubeconfig")
+    path = kubeconfig_of(
+        installed.admin, cluster_admin, installed.namespace, name, tmp_path / "operator.kubeconfig"
+    )
     user = Rest(path)
-    eventually(lambda: may(user, "create", "events", installed.streaming), "the permissions are known")
-    eventually(lambda: may(user, "get", "secrets", installed.streaming, "lake-catalog"), "the permissions are known")
+    eventually(
+        lambda: may(user, "create", "events", installed.streaming), "the permissions are known"
+    )
+    eventually(
+        lambda: may(user, "get", "secrets", installed.streaming, "lake-catalog"),
+        "the permissions are known",
+    )
     user.close()
     return path
 
@@ -119,9 +160,19 @@ def operator_kubeconfig(installed: Installed, cluster_admin: Path, scope: list[M
 def test_an_operator_that_is_started_as_the_chart_says_leads_and_passes_its_test(
     installed: Installed, scope: list[Manifest], operator_kubeconfig: Path, tmp_path: Path
 ) -> None:
-    arguments = [each for each in operator_arguments(scope) if "-port=" not in each and not each.startswith("--jobs-")]
-    watched = [] if any(each.startswith("--namespaces=") for each in arguments) else ["--namespaces="]
-    with running(operator := OperatorProcess(operator_kubeconfig, installed.namespace, tmp_path, "one", *watched, *arguments)):
+    arguments = [
+        each
+        for each in operator_arguments(scope)
+        if "-port=" not in each and not each.startswith("--jobs-")
+    ]
+    watched = (
+        [] if any(each.startswith("--namespaces=") for each in arguments) else ["--namespaces="]
+    )
+    with running(
+        operator := OperatorProcess(
+            operator_kubeconfig, installed.namespace, tmp_path, "one", *watched, *arguments
+        )
+    ):
         wait_until_ready(operator)
         passed = _installation_test(scope, operator_kubeconfig, operator.port, tmp_path)
         assert passed.returncode == 0, passed.stdout + passed.stderr
@@ -129,7 +180,10 @@ def test_an_operator_that_is_started_as_the_chart_says_leads_and_passes_its_test
         _take_secrets_away(installed, operator_kubeconfig)
         refused = _installation_test(scope, operator_kubeconfig, operator.port, tmp_path)
     assert refused.returncode == 1
-    assert f"the operator may not get secrets/lake-catalog in namespace {installed.streaming}\n" in refused.stdout
+    assert (
+        f"the operator may not get secrets/lake-catalog in namespace {installed.streaming}\n"
+        in refused.stdout
+    )
 
 
 @pytest.mark.parametrize("scope", ["Cluster", "Namespaces"], indirect=True)
@@ -144,7 +198,9 @@ def test_the_operator_reads_no_secret_but_those_that_are_named(
     operator.close()
 
 
-def test_a_release_is_installed_upgraded_rolled_back_and_uninstalled(installed: Installed, cluster_admin: Path) -> None:
+def test_a_release_is_installed_upgraded_rolled_back_and_uninstalled(
+    installed: Installed, cluster_admin: Path
+) -> None:
     deployment = f"apis/apps/v1/namespaces/{installed.namespace}/deployments/{installed.namespace}-backfill-operator"
 
     def release(command: str, *arguments: str, values: Values = {}) -> str:  # noqa: B006 - never changed
@@ -155,26 +211,49 @@ def test_a_release_is_installed_upgraded_rolled_back_and_uninstalled(installed: 
         return answer.stdout
 
     def argument(word: str) -> list[str]:
-        arguments = installed.admin.get(deployment).expect()["spec"]["template"]["spec"]["containers"][0]["args"]
+        arguments = installed.admin.get(deployment).expect()["spec"]["template"]["spec"][
+            "containers"
+        ][0]["args"]
         return [each for each in arguments if each.startswith(word)]
 
-    notes = release("install", str(CHART), "--take-ownership", "--values", "-", values={"scope": "Cluster"})
+    notes = release(
+        "install", str(CHART), "--take-ownership", "--values", "-", values={"scope": "Cluster"}
+    )
     assert "No namespace is named yet" in notes
     assert argument("--namespaces") == []
-    notes = release("upgrade", str(CHART), "--values", "-", values=VARIANTS["one namespace"] | {"metrics": {}})
+    notes = release(
+        "upgrade", str(CHART), "--values", "-", values=VARIANTS["one namespace"] | {"metrics": {}}
+    )
     assert f"kubectl -n {installed.streaming} apply -f backfill.yaml" in notes
     assert argument("--namespaces") == [f"--namespaces={installed.streaming}"]
     release("rollback", "1")
     assert argument("--namespaces") == []
-    assert installed.admin.get(f"{RBAC}/namespaces/{installed.streaming}/roles").expect()["items"] == []
+    assert (
+        installed.admin.get(f"{RBAC}/namespaces/{installed.streaming}/roles").expect()["items"]
+        == []
+    )
     release("uninstall")
     assert installed.admin.get(deployment).status == 404
     assert installed.admin.get(f"{DEFINITIONS}/backfills.backfill.dev").ok
 
 
-def test_where_permissions_are_left_to_others_nobody_is_told_to_name_drivers(installed: Installed, cluster_admin: Path) -> None:
-    options = ["--dry-run=server", "--kubeconfig", str(cluster_admin), "--namespace", installed.namespace, "--values", "-"]
-    values = {"rbac": {"create": False}, "namespaces": [{"name": installed.streaming}], "crds": {"install": False}}
+def test_where_permissions_are_left_to_others_nobody_is_told_to_name_drivers(
+    installed: Installed, cluster_admin: Path
+) -> None:
+    options = [
+        "--dry-run=server",
+        "--kubeconfig",
+        str(cluster_admin),
+        "--namespace",
+        installed.namespace,
+        "--values",
+        "-",
+    ]
+    values = {
+        "rbac": {"create": False},
+        "namespaces": [{"name": installed.streaming}],
+        "crds": {"install": False},
+    }
     answer = helm("install", installed.namespace, str(CHART), *options, input=json.dumps(values))
     _, _, notes = answer.stdout.partition("NOTES:")
     assert "rbac.create is false" in notes, answer.stderr
@@ -191,11 +270,16 @@ def _take_secrets_away(installed: Installed, kubeconfig: Path) -> None:
     name = f"{installed.namespace}-backfill-operator-secrets"
     installed.admin.delete(f"{RBAC}/namespaces/{installed.streaming}/rolebindings/{name}").expect()
     user = Rest(kubeconfig)
-    eventually(lambda: not may(user, "get", "secrets", installed.streaming, "lake-catalog"), "the permission is gone")
+    eventually(
+        lambda: not may(user, "get", "secrets", installed.streaming, "lake-catalog"),
+        "the permission is gone",
+    )
     user.close()
 
 
-def _installation_test(manifests: list[Manifest], kubeconfig: Path, port: int, folder: Path) -> subprocess.CompletedProcess[str]:
+def _installation_test(
+    manifests: list[Manifest], kubeconfig: Path, port: int, folder: Path
+) -> subprocess.CompletedProcess[str]:
     """What the pod of ``helm test`` does, with an account's token where a pod has it."""
     server, ca = address_and_ca(kubeconfig)
     account = folder / "account"
@@ -210,5 +294,13 @@ def _installation_test(manifests: list[Manifest], kubeconfig: Path, port: int, f
         "KUBERNETES_SERVICE_PORT": str(address.port),
         "SERVICE_ACCOUNT": str(account),
     }
-    command = [sys.executable, option, program, f"http://127.0.0.1:{port}/readyz", container["args"][1]]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    command = [
+        sys.executable,
+        option,
+        program,
+        f"http://127.0.0.1:{port}/readyz",
+        container["args"][1],
+    ]
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False, timeout=60
+    )

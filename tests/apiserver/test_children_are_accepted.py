@@ -1,4 +1,6 @@
-"""What is made of production's SparkApplications is what the Spark operators' definitions allow, to the last field."""
+"""What is made of production's SparkApplications is what the Spark operators' definitions allow, to
+the last field.
+"""
 
 from typing import Any
 
@@ -25,19 +27,27 @@ def only(base: Manifest, *fields: str, **spec: Any) -> Manifest:
 CASES: dict[str, tuple[Manifest, dict[str, Any]]] = {
     "kubeflow, everything": (KUBEFLOW, {"overrides": OVERRIDES}),
     "kubeflow, next to nothing": (
-        only(KUBEFLOW, "type", "sparkVersion", "image", "mainApplicationFile", driver={}, executor={}),
+        only(
+            KUBEFLOW, "type", "sparkVersion", "image", "mainApplicationFile", driver={}, executor={}
+        ),
         {"catalogs": []},
     ),
     "kubeflow, fetched": (production(KUBEFLOW, mainApplicationFile="s3a://code/main.py"), {}),
     "apache, everything": (APACHE, {"overrides": OVERRIDES}),
-    "apache, next to nothing": (only(APACHE, "pyFiles", "sparkConf", "runtimeVersions"), {"catalogs": []}),
+    "apache, next to nothing": (
+        only(APACHE, "pyFiles", "sparkConf", "runtimeVersions"),
+        {"catalogs": []},
+    ),
 }
 
 
 @pytest.fixture(scope="module")
 def definitions(admin: Rest, crds: None) -> None:
     admin.apply(f"{DEFINITIONS}/{apache_definition.NAME}", apache_definition.definition()).expect()
-    eventually(lambda: admin.get("apis/spark.apache.org/v1/sparkapplications").ok, "Apache's resources are served")
+    eventually(
+        lambda: admin.get("apis/spark.apache.org/v1/sparkapplications").ok,
+        "Apache's resources are served",
+    )
 
 
 def collection(manifest: Manifest, namespace: str) -> str:
@@ -48,22 +58,32 @@ def collection(manifest: Manifest, namespace: str) -> str:
 
 @pytest.mark.usefixtures("definitions")
 @pytest.mark.parametrize("case", CASES)
-def test_the_server_accepts_it_strictly_and_without_a_warning(admin: Rest, namespace: str, case: str) -> None:
+def test_the_server_accepts_it_strictly_and_without_a_warning(
+    admin: Rest, namespace: str, case: str
+) -> None:
     base, spec = CASES[case]
     backfill = backfill_of(base, **spec)
-    backfill = backfill.model_copy(update={"metadata": backfill.metadata.model_copy(update={"namespace": namespace})})
+    backfill = backfill.model_copy(
+        update={"metadata": backfill.metadata.model_copy(update={"namespace": namespace})}
+    )
     assert child_problems(backfill, base) == []
     for manifest in child_manifests(preview_launch(backfill), base):
-        answer = admin.create(collection(manifest, namespace), manifest, dryRun="All", fieldValidation="Strict")
+        answer = admin.create(
+            collection(manifest, namespace), manifest, dryRun="All", fieldValidation="Strict"
+        )
         answer.expect()
         assert answer.warnings == []
 
 
 @pytest.mark.usefixtures("definitions")
 @pytest.mark.parametrize("base", [KUBEFLOW, APACHE], ids=["kubeflow", "apache"])
-def test_production_as_the_tests_have_it_is_accepted_too(admin: Rest, namespace: str, base: Manifest) -> None:
+def test_production_as_the_tests_have_it_is_accepted_too(
+    admin: Rest, namespace: str, base: Manifest
+) -> None:
     manifest = base | {"metadata": {"name": "rmi", "namespace": namespace}}
-    answer = admin.create(collection(manifest, namespace), manifest, dryRun="All", fieldValidation="Strict")
+    answer = admin.create(
+        collection(manifest, namespace), manifest, dryRun="All", fieldValidation="Strict"
+    )
     answer.expect()
     assert answer.warnings == []
 
@@ -71,13 +91,17 @@ def test_production_as_the_tests_have_it_is_accepted_too(admin: Rest, namespace:
 @pytest.mark.usefixtures("definitions")
 @pytest.mark.parametrize("pod", ["driver", "executor"])
 @pytest.mark.parametrize("base", [KUBEFLOW, APACHE], ids=["kubeflow", "apache"])
-def test_pods_made_from_its_templates_are_accepted(admin: Rest, namespace: str, base: Manifest, pod: str) -> None:
+def test_pods_made_from_its_templates_are_accepted(
+    admin: Rest, namespace: str, base: Manifest, pod: str
+) -> None:
     """As Spark makes them: with an image for the container that runs Spark."""
     made = child_manifests(preview_launch(backfill_of(base)), base)[1]["spec"]
     template = made[pod]["template"] if pod in made else made[f"{pod}Spec"]["podTemplateSpec"]
     spec = template["spec"] | {"priorityClassName": None}
     spec["containers"] = [{"image": "spark:4.3", **container} for container in spec["containers"]]
     manifest = {"metadata": {"name": f"a-{pod}", **template.get("metadata", {})}, "spec": spec}
-    answer = admin.create(f"api/v1/namespaces/{namespace}/pods", manifest, dryRun="All", fieldValidation="Strict")
+    answer = admin.create(
+        f"api/v1/namespaces/{namespace}/pods", manifest, dryRun="All", fieldValidation="Strict"
+    )
     answer.expect()
     assert answer.warnings == []

@@ -1,4 +1,6 @@
-"""``kubectl backfill suspend``, ``resume``, ``retry``, ``approve`` and ``cancel``: what they change, and nothing else."""
+"""``kubectl backfill suspend``, ``resume``, ``retry``, ``approve`` and ``cancel``: what they
+change, and nothing else.
+"""
 
 import json
 from pathlib import Path
@@ -19,7 +21,12 @@ pytestmark = pytest.mark.usefixtures("crds")
 
 SUCCEEDED: Told = (ConditionType.SUCCEEDED, "True", Reason.FINISHED, "")
 FAILED: Told = (ConditionType.SUCCEEDED, "False", Reason.ATTEMPTS_EXHAUSTED, "5 attempts failed")
-REMOVAL_FAILED: Told = (ConditionType.SUCCEEDED, "Unknown", Reason.REMOVAL_FAILED, "the catalog does not answer")
+REMOVAL_FAILED: Told = (
+    ConditionType.SUCCEEDED,
+    "Unknown",
+    Reason.REMOVAL_FAILED,
+    "the catalog does not answer",
+)
 OUTPUTS = [
     {
         "name": "summary",
@@ -28,7 +35,12 @@ OUTPUTS = [
         "publish": {"mode": "Append", "approval": "Manual"},
     },
     {"name": "kept", "table": "lake.ops.kept"},
-    {"name": "late", "table": "lake.ops.late", "timestampColumn": "at", "publish": {"mode": "Replace", "approval": "Manual"}},
+    {
+        "name": "late",
+        "table": "lake.ops.late",
+        "timestampColumn": "at",
+        "publish": {"mode": "Replace", "approval": "Manual"},
+    },
 ]
 
 
@@ -38,7 +50,9 @@ class July:
     def __init__(self, admin: Rest, namespace: str) -> None:
         self.admin, self.namespace = admin, namespace
         self.path = f"{BACKFILLS.format(namespace)}/july"
-        manifest = changed(BACKFILL, {"spec.outputs": OUTPUTS, "metadata.finalizers": ["backfill.dev/cleanup"]})
+        manifest = changed(
+            BACKFILL, {"spec.outputs": OUTPUTS, "metadata.finalizers": ["backfill.dev/cleanup"]}
+        )
         self.before = admin.create(BACKFILLS.format(namespace), manifest).expect()
 
     @property
@@ -48,7 +62,9 @@ class July:
     def change(self) -> dict[str, Any]:
         """What of the specification is not as it was."""
         old, new = self.before["spec"], self.now["spec"]
-        return {key: new.get(key) for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
+        return {
+            key: new.get(key) for key in old.keys() | new.keys() if old.get(key) != new.get(key)
+        }
 
     def tell(self, *told: Told) -> None:
         tell(self.admin, self.namespace, "july", running(*told))
@@ -62,7 +78,9 @@ def july(admin: Rest, namespace: str) -> July:
 @pytest.fixture
 def editor(service_account: ServiceAccountMaker) -> Path:
     """Somebody with no more than the roles for people that are shipped."""
-    view, edit = (rules_of("users.yaml", "ClusterRole", f"backfill-{role}") for role in ("view", "edit"))
+    view, edit = (
+        rules_of("users.yaml", "ClusterRole", f"backfill-{role}") for role in ("view", "edit")
+    )
     return service_account("editor", view + edit)
 
 
@@ -79,7 +97,9 @@ def test_suspend_and_resume_change_one_field_under_their_own_name(
     assert july.change() == {}
 
 
-def test_what_is_changed_is_printed_for_programs(kubectl_backfill: KubectlBackfill, july: July, editor: Path) -> None:
+def test_what_is_changed_is_printed_for_programs(
+    kubectl_backfill: KubectlBackfill, july: July, editor: Path
+) -> None:
     july.tell(FAILED)
     for command in ("suspend", "resume", "retry", "approve"):
         ended = kubectl_backfill(command, "july", "-o", "json", kubeconfig=editor)
@@ -92,13 +112,17 @@ def test_what_is_changed_is_printed_for_programs(kubectl_backfill: KubectlBackfi
     assert json.loads(ended.out) == {"name": "july", "namespace": july.namespace, "removed": True}
 
 
-def test_resume_tries_a_failed_one_again(kubectl_backfill: KubectlBackfill, july: July, editor: Path) -> None:
+def test_resume_tries_a_failed_one_again(
+    kubectl_backfill: KubectlBackfill, july: July, editor: Path
+) -> None:
     july.tell(FAILED)
     kubectl_backfill("resume", "july", kubeconfig=editor)
     assert set(july.change()) == {"retryNonce"}
 
 
-def test_every_retry_is_a_new_one(kubectl_backfill: KubectlBackfill, july: July, editor: Path) -> None:
+def test_every_retry_is_a_new_one(
+    kubectl_backfill: KubectlBackfill, july: July, editor: Path
+) -> None:
     july.tell(FAILED)
     nonces = set()
     for _ in range(2):
@@ -107,7 +131,9 @@ def test_every_retry_is_a_new_one(kubectl_backfill: KubectlBackfill, july: July,
     assert len(nonces) == 2
 
 
-def test_what_has_not_failed_is_not_tried_again(kubectl_backfill: KubectlBackfill, july: July) -> None:
+def test_what_has_not_failed_is_not_tried_again(
+    kubectl_backfill: KubectlBackfill, july: July
+) -> None:
     july.tell()
     ended = kubectl_backfill("retry", "july")
     assert (ended.status, july.change()) == (2, {})
@@ -115,14 +141,18 @@ def test_what_has_not_failed_is_not_tried_again(kubectl_backfill: KubectlBackfil
 
 
 @pytest.mark.parametrize("command", ["suspend", "resume", "retry"])
-def test_what_has_succeeded_is_left_alone(kubectl_backfill: KubectlBackfill, july: July, command: str) -> None:
+def test_what_has_succeeded_is_left_alone(
+    kubectl_backfill: KubectlBackfill, july: July, command: str
+) -> None:
     july.tell(SUCCEEDED)
     ended = kubectl_backfill(command, "july")
     assert (ended.status, july.change()) == (0, {})
     assert "july has succeeded already" in ended.out
 
 
-def test_approval_is_given_to_every_output_that_waits_for_it(kubectl_backfill: KubectlBackfill, july: July, editor: Path) -> None:
+def test_approval_is_given_to_every_output_that_waits_for_it(
+    kubectl_backfill: KubectlBackfill, july: July, editor: Path
+) -> None:
     ended = kubectl_backfill("approve", "july", kubeconfig=editor)
     assert ended.status == 0
     assert "summary, late may be published" in ended.out
@@ -137,9 +167,17 @@ def test_an_approval_of_an_incomplete_result_allows_what_was_said_to_be_missing(
     kubectl_backfill: KubectlBackfill, july: July, admin: Rest, namespace: str, editor: Path
 ) -> None:
     outputs = [
-        {"name": name, "table": f"lake.ops.{name}", "openAtEnd": 0 if name == "summary" else 3} for name in ("summary", "late")
+        {"name": name, "table": f"lake.ops.{name}", "openAtEnd": 0 if name == "summary" else 3}
+        for name in ("summary", "late")
     ]
-    july.tell((ConditionType.PUBLISHED, "Unknown", Reason.WAITING_FOR_APPROVAL, "3 results were still open"))
+    july.tell(
+        (
+            ConditionType.PUBLISHED,
+            "Unknown",
+            Reason.WAITING_FOR_APPROVAL,
+            "3 results were still open",
+        )
+    )
     admin.patch(f"{july.path}/status", {"status": {"outputs": outputs}}).expect()
     kubectl_backfill("approve", "july", kubeconfig=editor)
     assert [output.get("publish") for output in july.now["spec"]["outputs"]] == [
@@ -160,7 +198,9 @@ def test_another_backfill_of_the_name_is_not_changed(
     july.tell()
 
     def as_it_was_long_ago(request: Request, response: Response) -> Response | None:
-        body = response.body.replace(july.now["metadata"]["uid"].encode(), b"11111111-1111-1111-1111-111111111111")
+        body = response.body.replace(
+            july.now["metadata"]["uid"].encode(), b"11111111-1111-1111-1111-111111111111"
+        )
         return Response(200, body) if request.verb == "get" else None
 
     with running_proxy(cluster_admin) as proxy:

@@ -1,4 +1,6 @@
-"""``kubectl backfill logs``. No kubelet runs here: what it would answer is played at the way to the API server."""
+"""``kubectl backfill logs``. No kubelet runs here: what it would answer is played at the way to the
+API server.
+"""
 
 from pathlib import Path
 
@@ -22,7 +24,15 @@ def july(admin: Rest, namespace: str) -> str:
     return "july"
 
 
-def start_pod(admin: Rest, namespace: str, name: str, attempt: int, role: str = "driver", *, running: bool = True) -> Manifest:
+def start_pod(
+    admin: Rest,
+    namespace: str,
+    name: str,
+    attempt: int,
+    role: str = "driver",
+    *,
+    running: bool = True,
+) -> Manifest:
     labels = attempt_labels("july", attempt) | {"spark-role": role}
     pod = {
         "metadata": {"name": name, "labels": labels},
@@ -31,14 +41,22 @@ def start_pod(admin: Rest, namespace: str, name: str, attempt: int, role: str = 
     created = admin.create(f"api/v1/namespaces/{namespace}/pods", pod).expect()
     if not running:
         return created
-    container = {"name": container_name("driver"), "image": "spark", "imageID": "", "ready": True, "restartCount": 0}
+    container = {
+        "name": container_name("driver"),
+        "image": "spark",
+        "imageID": "",
+        "ready": True,
+        "restartCount": 0,
+    }
     status = {"phase": "Running", "containerStatuses": [container | {"state": {"running": {}}}]}
     started = admin.patch(f"api/v1/namespaces/{namespace}/pods/{name}/status", {"status": status})
     return started.expect()
 
 
 @pytest.mark.usefixtures("july")
-@pytest.mark.parametrize(("options", "told"), [((), "words of two\n"), (("--attempt", "1"), "words of one\n")])
+@pytest.mark.parametrize(
+    ("options", "told"), [((), "words of two\n"), (("--attempt", "1"), "words of one\n")]
+)
 def test_the_driver_of_an_attempt_is_heard(
     kubectl_backfill: KubectlBackfill,
     admin: Rest,
@@ -53,17 +71,30 @@ def test_the_driver_of_an_attempt_is_heard(
         start_pod(admin, namespace, f"{name}-exec-1", attempt, "executor")
 
     def kubelet(request: Request) -> Response | None:
-        assert request.resource != "pods/log" or request.query["container"] == container_name("driver")
+        assert request.resource != "pods/log" or request.query["container"] == container_name(
+            "driver"
+        )
         words = f"words of {request.name}\n".encode()
-        return Response(200, words, {"Content-Type": "text/plain"}) if request.resource == "pods/log" else None
+        return (
+            Response(200, words, {"Content-Type": "text/plain"})
+            if request.resource == "pods/log"
+            else None
+        )
 
     with running_proxy(cluster_admin) as proxy:
         proxy.before = kubelet
-        ended = kubectl_backfill("logs", "july", *options, kubeconfig=proxy.kubeconfig(cluster_admin, tmp_path / "config"))
+        ended = kubectl_backfill(
+            "logs",
+            "july",
+            *options,
+            kubeconfig=proxy.kubeconfig(cluster_admin, tmp_path / "config"),
+        )
     assert (ended.status, ended.out) == (0, told)
 
 
-def test_a_driver_that_has_not_started_is_told(kubectl_backfill: KubectlBackfill, admin: Rest, namespace: str, july: str) -> None:
+def test_a_driver_that_has_not_started_is_told(
+    kubectl_backfill: KubectlBackfill, admin: Rest, namespace: str, july: str
+) -> None:
     start_pod(admin, namespace, "two", 2, running=False)
     ended = kubectl_backfill("logs", july)
     assert ended.status == 1
@@ -71,19 +102,30 @@ def test_a_driver_that_has_not_started_is_told(kubectl_backfill: KubectlBackfill
     assert "wait for it with -f" in ended.err
 
 
-def test_of_a_driver_that_is_gone_it_is_told_why_it_ended(kubectl_backfill: KubectlBackfill, july: str) -> None:
+def test_of_a_driver_that_is_gone_it_is_told_why_it_ended(
+    kubectl_backfill: KubectlBackfill, july: str
+) -> None:
     ended = kubectl_backfill("logs", july, "--attempt", "1")
     assert ended.status == 1
-    assert "there is no driver pod of attempt 1; it failed: its driver needed more memory" in ended.err
+    assert (
+        "there is no driver pod of attempt 1; it failed: its driver needed more memory" in ended.err
+    )
 
 
 def test_an_attempt_that_was_never_made(kubectl_backfill: KubectlBackfill, july: str) -> None:
     ended = kubectl_backfill("logs", july, "--attempt", "7")
-    assert (ended.status, ended.err) == (2, "error: --attempt: july has no attempt 7; it has 1, 2\n")
+    assert (ended.status, ended.err) == (
+        2,
+        "error: --attempt: july has no attempt 7; it has 1, 2\n",
+    )
 
 
-def test_before_the_first_attempt(kubectl_backfill: KubectlBackfill, admin: Rest, namespace: str, july: str) -> None:
-    admin.patch(f"{BACKFILLS.format(namespace)}/{july}/status", {"status": {"attempts": None}}).expect()
+def test_before_the_first_attempt(
+    kubectl_backfill: KubectlBackfill, admin: Rest, namespace: str, july: str
+) -> None:
+    admin.patch(
+        f"{BACKFILLS.format(namespace)}/{july}/status", {"status": {"attempts": None}}
+    ).expect()
     ended = kubectl_backfill("logs", july)
     assert ended.status == 2
     assert "july has had no attempt yet" in ended.err
@@ -91,7 +133,11 @@ def test_before_the_first_attempt(kubectl_backfill: KubectlBackfill, admin: Rest
 
 @pytest.mark.usefixtures("july")
 def test_to_follow_waits_until_the_driver_speaks(
-    kubectl_backfill: KubectlBackfill, admin: Rest, cluster_admin: Path, namespace: str, tmp_path: Path
+    kubectl_backfill: KubectlBackfill,
+    admin: Rest,
+    cluster_admin: Path,
+    namespace: str,
+    tmp_path: Path,
 ) -> None:
     asked: list[Request] = []
 
@@ -105,6 +151,8 @@ def test_to_follow_waits_until_the_driver_speaks(
 
     with running_proxy(cluster_admin) as proxy:
         proxy.before = kubelet
-        ended = kubectl_backfill("logs", "july", "-f", kubeconfig=proxy.kubeconfig(cluster_admin, tmp_path / "config"))
+        ended = kubectl_backfill(
+            "logs", "july", "-f", kubeconfig=proxy.kubeconfig(cluster_admin, tmp_path / "config")
+        )
     assert (ended.status, ended.out) == (0, "first\nlast\n")
     assert ended.err == "there is no driver pod of attempt 2; waits for it\n"

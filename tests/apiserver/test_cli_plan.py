@@ -21,7 +21,10 @@ from backfill.kube.client import Cluster
 pytestmark = pytest.mark.usefixtures("crds")
 
 IN_A_STORE = changed(BACKFILL, {"spec.workspace": "s3://lake/work"})
-BAD_INPUT = "spec.sources[0].table: there is no table lake.raw.impression\nspec.outputs[0].table: there is no table"
+BAD_INPUT = (
+    "spec.sources[0].table: there is no table lake.raw.impression\nspec.outputs[0].table: there is"
+    " no table"
+)
 
 
 @pytest.fixture
@@ -60,7 +63,9 @@ def test_a_plan_is_shown_as_on_ones_own_machine(kubectl_backfill: KubectlBackfil
 
 
 @pytest.mark.usefixtures("planned")
-def test_the_command_line_alone_needs_no_library_for_tables(cluster_admin: Path, namespace: str, tmp_path: Path) -> None:
+def test_the_command_line_alone_needs_no_library_for_tables(
+    cluster_admin: Path, namespace: str, tmp_path: Path
+) -> None:
     for arguments in (
         ("list",),
         ("status", "july"),
@@ -71,14 +76,18 @@ def test_the_command_line_alone_needs_no_library_for_tables(cluster_admin: Path,
         ("resume", "july"),
         ("cancel", "july", "--no-wait"),
     ):
-        ended = installed_alone("backfill.__main__", *arguments, "-n", namespace, kubeconfig=cluster_admin)
+        ended = installed_alone(
+            "backfill.__main__", *arguments, "-n", namespace, kubeconfig=cluster_admin
+        )
         assert ended.status == 0, f"{arguments}: {ended.err}"
 
 
 @pytest.mark.usefixtures("july")
 def test_kubectl_completes_commands_options_and_names(cluster_admin: Path, namespace: str) -> None:
     def completed(*words: str) -> list[str]:
-        return installed_alone("backfill.cli.completion", *words, kubeconfig=cluster_admin).out.split()
+        return installed_alone(
+            "backfill.cli.completion", *words, kubeconfig=cluster_admin
+        ).out.split()
 
     assert completed("sus") == ["suspend", ":4"]
     assert completed("status", "--wa") == ["--watch", ":4"]
@@ -106,14 +115,20 @@ def test_before_there_is_a_plan_one_waits(kubectl_backfill: KubectlBackfill) -> 
 
 
 @pytest.mark.usefixtures("july")
-def test_what_planning_found_is_told_like_any_bad_input(kubectl_backfill: KubectlBackfill, admin: Rest, namespace: str) -> None:
+def test_what_planning_found_is_told_like_any_bad_input(
+    kubectl_backfill: KubectlBackfill, admin: Rest, namespace: str
+) -> None:
     told: tuple[Told, ...] = tuple(
-        (kind, "False", Reason.INVALID_INPUT, BAD_INPUT) for kind in (ConditionType.PLANNED, ConditionType.SUCCEEDED)
+        (kind, "False", Reason.INVALID_INPUT, BAD_INPUT)
+        for kind in (ConditionType.PLANNED, ConditionType.SUCCEEDED)
     )
     tell(admin, namespace, "july", running(*told, plan_id=None))
     ended = kubectl_backfill("plan", "july")
     assert ended.status == 2
-    assert ended.err.splitlines() == ["error: july cannot be planned:", *(f"  {line}" for line in BAD_INPUT.splitlines())]
+    assert ended.err.splitlines() == [
+        "error: july cannot be planned:",
+        *(f"  {line}" for line in BAD_INPUT.splitlines()),
+    ]
 
 
 @pytest.mark.usefixtures("production")
@@ -129,8 +144,12 @@ def test_a_file_is_checked_and_nothing_is_kept(
     assert (document["namespace"], document["longestStepSeconds"]) == (namespace, 450.0)
 
 
-def test_a_file_with_mistakes_is_bad_input(kubectl_backfill: KubectlBackfill, tmp_path: Path) -> None:
-    ended = kubectl_backfill("plan", file_of(tmp_path, changed(IN_A_STORE, {"spec.maxMisalignment": "15 minutes"})))
+def test_a_file_with_mistakes_is_bad_input(
+    kubectl_backfill: KubectlBackfill, tmp_path: Path
+) -> None:
+    ended = kubectl_backfill(
+        "plan", file_of(tmp_path, changed(IN_A_STORE, {"spec.maxMisalignment": "15 minutes"}))
+    )
     assert ended.status == 2
     assert ended.err.startswith("error: spec.maxMisalignment: ")
 
@@ -140,10 +159,15 @@ def test_an_application_that_is_not_there_is_found_before_it_is_applied(
 ) -> None:
     ended = kubectl_backfill("plan", file_of(tmp_path, IN_A_STORE))
     assert ended.status == 2
-    assert f'spec.applicationRef.name: there is no SparkApplication "rmi" in namespace {namespace}' in ended.err
+    assert (
+        f'spec.applicationRef.name: there is no SparkApplication "rmi" in namespace {namespace}'
+        in ended.err
+    )
 
 
-def test_an_application_in_the_file_is_taken_from_there(kubectl_backfill: KubectlBackfill, tmp_path: Path) -> None:
+def test_an_application_in_the_file_is_taken_from_there(
+    kubectl_backfill: KubectlBackfill, tmp_path: Path
+) -> None:
     assert kubectl_backfill("plan", file_of(tmp_path, IN_A_STORE, PRODUCTION)).status == 0
     scala = changed(PRODUCTION, {"spec.type": "Scala"})
     ended = kubectl_backfill("plan", file_of(tmp_path, IN_A_STORE, scala))
@@ -151,12 +175,21 @@ def test_an_application_in_the_file_is_taken_from_there(kubectl_backfill: Kubect
 
 
 @pytest.mark.usefixtures("planned")
-def test_what_may_not_change_any_more_is_told(kubectl_backfill: KubectlBackfill, tmp_path: Path, namespace: str) -> None:
-    ended = kubectl_backfill("plan", file_of(tmp_path, changed(IN_A_STORE, {"spec.maxMisalignment": "1h"})))
+def test_what_may_not_change_any_more_is_told(
+    kubectl_backfill: KubectlBackfill, tmp_path: Path, namespace: str
+) -> None:
+    ended = kubectl_backfill(
+        "plan", file_of(tmp_path, changed(IN_A_STORE, {"spec.maxMisalignment": "1h"}))
+    )
     assert ended.status == 2
     assert ended.err.splitlines()[0] == 'error: spec.maxMisalignment: was "15m", is "1h"'
     assert f"kubectl backfill cancel july -n {namespace}" in ended.err
-    assert kubectl_backfill("plan", file_of(tmp_path, changed(IN_A_STORE, {"spec.suspend": True}))).status == 0
+    assert (
+        kubectl_backfill(
+            "plan", file_of(tmp_path, changed(IN_A_STORE, {"spec.suspend": True}))
+        ).status
+        == 0
+    )
 
 
 def test_who_may_not_create_is_told(
@@ -173,24 +206,34 @@ def test_what_is_rendered_is_accepted_by_the_api_server(
 ) -> None:
     ended = kubectl_backfill("render", "july", "-o", output)
     assert ended.status == 0, ended.err
-    documents = json.loads(ended.out)["items"] if output == "json" else list(yaml.safe_load_all(ended.out))
+    documents = (
+        json.loads(ended.out)["items"] if output == "json" else list(yaml.safe_load_all(ended.out))
+    )
     config_map, child = documents
     assert child["metadata"]["name"] == "july-a1"
     assert child["metadata"]["ownerReferences"][0]["uid"] == july["metadata"]["uid"]
     admin.create(f"api/v1/namespaces/{namespace}/configmaps", config_map, dryRun="All").expect()
-    admin.create(SPARK_APPLICATIONS.format(namespace), child, dryRun="All", fieldValidation="Strict").expect()
+    admin.create(
+        SPARK_APPLICATIONS.format(namespace), child, dryRun="All", fieldValidation="Strict"
+    ).expect()
 
 
 @pytest.mark.usefixtures("planned")
 def test_production_is_rendered_as_it_was_when_the_plan_was_made(
     kubectl_backfill: KubectlBackfill, admin: Rest, namespace: str
 ) -> None:
-    admin.patch(f"{SPARK_APPLICATIONS.format(namespace)}/rmi", {"spec": {"image": "registry/rmi:2"}}).expect()
+    admin.patch(
+        f"{SPARK_APPLICATIONS.format(namespace)}/rmi", {"spec": {"image": "registry/rmi:2"}}
+    ).expect()
     child = list(yaml.safe_load_all(kubectl_backfill("render", "july").out))[1]
     assert (child["metadata"]["name"], child["spec"]["image"]) == ("july-a3", "registry/rmi:1")
 
 
-def test_a_file_is_rendered_with_its_own_application(kubectl_backfill: KubectlBackfill, namespace: str, tmp_path: Path) -> None:
+def test_a_file_is_rendered_with_its_own_application(
+    kubectl_backfill: KubectlBackfill, namespace: str, tmp_path: Path
+) -> None:
     rendered = kubectl_backfill("render", file_of(tmp_path, BACKFILL, PRODUCTION))
     assert rendered.status == 0, rendered.err
-    assert {document["metadata"]["namespace"] for document in yaml.safe_load_all(rendered.out)} == {namespace}
+    assert {document["metadata"]["namespace"] for document in yaml.safe_load_all(rendered.out)} == {
+        namespace
+    }

@@ -46,22 +46,33 @@ def proxy(cluster_admin: Path) -> Iterator[UnreliableProxy]:
 @pytest.fixture
 def shaky(proxy: UnreliableProxy, cluster_admin: Path, tmp_path: Path) -> Iterator[Cluster]:
     """The same cluster through the proxy."""
-    cluster = Cluster.from_kubeconfig(proxy.kubeconfig(cluster_admin, tmp_path / "config"), requests_per_second=1000)
+    cluster = Cluster.from_kubeconfig(
+        proxy.kubeconfig(cluster_admin, tmp_path / "config"), requests_per_second=1000
+    )
     yield cluster
     cluster.close()
 
 
 def config_map(namespace: str, name: str = "a", **data: str) -> Manifest:
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}, "data": data}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": namespace},
+        "data": data,
+    }
 
 
 def test_what_is_made_is_found_listed_changed_and_deleted(cluster: Cluster, namespace: str) -> None:
     made = cluster.create(CONFIG_MAP, config_map(namespace, key="1"))
     assert cluster.get(CONFIG_MAP, namespace, "a") == made
-    assert [item["metadata"]["uid"] for item in cluster.list(CONFIG_MAP, namespace).items] == [made["metadata"]["uid"]]
+    assert [item["metadata"]["uid"] for item in cluster.list(CONFIG_MAP, namespace).items] == [
+        made["metadata"]["uid"]
+    ]
     changed = cluster.merge(CONFIG_MAP, namespace, "a", {"data": {"key": "2"}}, manager="tests")
     assert changed["data"] == {"key": "2"}
-    assert cluster.apply(CONFIG_MAP, config_map(namespace, other="3"), manager="others")["data"] == {"key": "2", "other": "3"}
+    assert cluster.apply(CONFIG_MAP, config_map(namespace, other="3"), manager="others")[
+        "data"
+    ] == {"key": "2", "other": "3"}
     replaced = cluster.replace(CONFIG_MAP, config_map(namespace, key="4"), manager="tests")
     assert replaced["data"] == {"key": "4"}
     assert cluster.delete(CONFIG_MAP, namespace, "a", uid=made["metadata"]["uid"])
@@ -71,7 +82,10 @@ def test_what_is_made_is_found_listed_changed_and_deleted(cluster: Cluster, name
 
 def test_each_way_to_lose_has_its_error(cluster: Cluster, namespace: str) -> None:
     made = cluster.create(CONFIG_MAP, config_map(namespace))
-    stale = {**config_map(namespace), "metadata": {**made["metadata"], "resourceVersion": "1", "managedFields": None}}
+    stale = {
+        **config_map(namespace),
+        "metadata": {**made["metadata"], "resourceVersion": "1", "managedFields": None},
+    }
     with pytest.raises(AlreadyExists):
         cluster.create(CONFIG_MAP, config_map(namespace))
     with pytest.raises(ConflictError):
@@ -83,21 +97,33 @@ def test_each_way_to_lose_has_its_error(cluster: Cluster, namespace: str) -> Non
     with pytest.raises(NotFound):
         cluster.merge(CONFIG_MAP, namespace, "b", {"data": {}}, manager="tests")
     with pytest.raises(Refused):
-        cluster.edit(CONFIG_MAP, namespace, "a", [{"op": "test", "path": "/data/x", "value": "y"}], manager="tests")
+        cluster.edit(
+            CONFIG_MAP,
+            namespace,
+            "a",
+            [{"op": "test", "path": "/data/x", "value": "y"}],
+            manager="tests",
+        )
     with pytest.raises(KindMissing, match="install its definition"):
         cluster.list(Resource("example.com", "v1", "things"))
 
 
-def test_nothing_is_made_in_a_namespace_that_is_being_deleted(cluster: Cluster, admin: Rest, namespace: str) -> None:
+def test_nothing_is_made_in_a_namespace_that_is_being_deleted(
+    cluster: Cluster, admin: Rest, namespace: str
+) -> None:
     admin.delete(f"api/v1/namespaces/{namespace}").expect()
     with pytest.raises(NamespaceEnding):
         cluster.create(CONFIG_MAP, config_map(namespace))
 
 
-def test_a_missing_permission_names_what_to_grant(namespace: str, service_account: ServiceAccountMaker) -> None:
+def test_a_missing_permission_names_what_to_grant(
+    namespace: str, service_account: ServiceAccountMaker
+) -> None:
     reader = Cluster.from_kubeconfig(service_account("reader", [rule("", "configmaps", "get")]))
     assert reader.namespace == namespace
-    with pytest.raises(Forbidden, match=r'grant it .* resources: \["configmaps"\], verbs: \["create"\]'):
+    with pytest.raises(
+        Forbidden, match=r'grant it .* resources: \["configmaps"\], verbs: \["create"\]'
+    ):
         reader.create(CONFIG_MAP, config_map(namespace))
     reader.close()
 
@@ -153,19 +179,30 @@ def test_a_watch_tells_what_happens_after_a_version(cluster: Cluster, namespace:
     assert told == [("ADDED", None), ("MODIFIED", {"key": "é"}), ("DELETED", {"key": "é"})]
 
 
-def test_a_watch_from_too_long_ago_says_so(shaky: Cluster, proxy: UnreliableProxy, namespace: str) -> None:
-    status = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
+def test_a_watch_from_too_long_ago_says_so(
+    shaky: Cluster, proxy: UnreliableProxy, namespace: str
+) -> None:
+    status = {
+        "kind": "Status",
+        "code": 410,
+        "reason": "Expired",
+        "message": "too old resource version",
+    }
     proxy.on_event = lambda request, event: {"type": "ERROR", "object": status}
     shaky.create(CONFIG_MAP, config_map(namespace))
     with pytest.raises(Expired, match="too old"):
         list(shaky.watch(CONFIG_MAP, namespace, resource_version="1", seconds=5))
 
 
-def test_a_watch_that_breaks_off_just_ends(shaky: Cluster, proxy: UnreliableProxy, namespace: str) -> None:
+def test_a_watch_that_breaks_off_just_ends(
+    shaky: Cluster, proxy: UnreliableProxy, namespace: str
+) -> None:
     version = shaky.list(CONFIG_MAP, namespace).resource_version
     events: list[Any] = []
     thread = threading.Thread(
-        target=lambda: events.extend(shaky.watch(CONFIG_MAP, namespace, resource_version=version, seconds=60))
+        target=lambda: events.extend(
+            shaky.watch(CONFIG_MAP, namespace, resource_version=version, seconds=60)
+        )
     )
     thread.start()
     eventually(proxy.kill_watches, "a watch is cut")
@@ -174,21 +211,29 @@ def test_a_watch_that_breaks_off_just_ends(shaky: Cluster, proxy: UnreliableProx
     assert events == []
 
 
-@pytest.mark.parametrize("answer", [refusal(429, "TooManyRequests"), refusal(503, "ServiceUnavailable"), CUT])
-def test_what_fails_once_is_asked_again(shaky: Cluster, proxy: UnreliableProxy, namespace: str, answer: Any) -> None:
+@pytest.mark.parametrize(
+    "answer", [refusal(429, "TooManyRequests"), refusal(503, "ServiceUnavailable"), CUT]
+)
+def test_what_fails_once_is_asked_again(
+    shaky: Cluster, proxy: UnreliableProxy, namespace: str, answer: Any
+) -> None:
     proxy.before = Nth(1, lambda request: request.is_write, answer)
     assert shaky.create(CONFIG_MAP, config_map(namespace, key="1"))["data"] == {"key": "1"}
     assert proxy.count("create", "configmaps") == 2
 
 
-def test_the_server_says_when_to_come_again(shaky: Cluster, proxy: UnreliableProxy, namespace: str) -> None:
+def test_the_server_says_when_to_come_again(
+    shaky: Cluster, proxy: UnreliableProxy, namespace: str
+) -> None:
     proxy.before = Nth(1, lambda request: request.is_write, refusal(429, "TooManyRequests", 1))
     began = time.monotonic()
     shaky.create(CONFIG_MAP, config_map(namespace))
     assert time.monotonic() - began >= 1.0
 
 
-def test_a_server_that_is_away_is_told_so_after_a_while(shaky: Cluster, proxy: UnreliableProxy, namespace: str) -> None:
+def test_a_server_that_is_away_is_told_so_after_a_while(
+    shaky: Cluster, proxy: UnreliableProxy, namespace: str
+) -> None:
     with proxy.away(), pytest.raises(Unreachable, match="did not answer"):
         shaky.get(CONFIG_MAP, namespace, "a")
     assert shaky.get(CONFIG_MAP, namespace, "a") is None
@@ -213,7 +258,9 @@ def test_an_object_made_by_a_request_whose_answer_was_lost_is_there_already(
 
 def test_every_answer_is_counted(cluster_admin: Path, namespace: str) -> None:
     seen: list[tuple[str, str, int]] = []
-    cluster = Cluster.from_kubeconfig(cluster_admin, on_request=lambda verb, kind, status, _: seen.append((verb, kind, status)))
+    cluster = Cluster.from_kubeconfig(
+        cluster_admin, on_request=lambda verb, kind, status, _: seen.append((verb, kind, status))
+    )
     cluster.create(CONFIG_MAP, config_map(namespace))
     cluster.get(BACKFILL, namespace, "a", "status")
     cluster.close()

@@ -18,7 +18,9 @@ def test_a_backfill_shows_how_far_it_is(admin: Rest, crds: None, namespace: str)
     collection = BACKFILLS.format(namespace)
     admin.create(collection, BACKFILL).expect()
     ready = CONDITION | {"type": "Ready", "reason": "Replaying", "message": "attempt 2 is reading"}
-    admin.patch(f"{collection}/july/status", {"status": STATUS | {"conditions": [CONDITION, ready]}}).expect()
+    admin.patch(
+        f"{collection}/july/status", {"status": STATUS | {"conditions": [CONDITION, ready]}}
+    ).expect()
     columns = shown(admin, collection)
     assert columns.pop("Age")
     assert columns == {
@@ -38,10 +40,17 @@ def test_a_wide_list_shows_what_is_run(admin: Rest, crds: None, namespace: str) 
     admin.create(collection, BACKFILL).expect()
     admin.patch(f"{collection}/july/status", {"status": STATUS}).expect()
     wide = shown(admin, collection, wide=True)
-    assert {"Application": "rmi", "Executors": 3, "Steps": 48, "Plan": "0123456789abcdef"}.items() <= wide.items()
+    assert {
+        "Application": "rmi",
+        "Executors": 3,
+        "Steps": 48,
+        "Plan": "0123456789abcdef",
+    }.items() <= wide.items()
 
 
-def test_a_backfill_without_a_status_is_shown_as_well(admin: Rest, crds: None, namespace: str) -> None:
+def test_a_backfill_without_a_status_is_shown_as_well(
+    admin: Rest, crds: None, namespace: str
+) -> None:
     admin.create(BACKFILLS.format(namespace), BACKFILL).expect()
     assert shown(admin, BACKFILLS.format(namespace))["Progress"] is None
 
@@ -52,7 +61,9 @@ def test_an_assignment_shows_what_is_released(admin: Rest, crds: None, namespace
     assert (columns["Attempt"], columns["Released"], columns["Steps"]) == (2, 12, 48)
 
 
-def test_scaling_a_backfill_sets_how_many_executors_it_may_use(admin: Rest, crds: None, namespace: str) -> None:
+def test_scaling_a_backfill_sets_how_many_executors_it_may_use(
+    admin: Rest, crds: None, namespace: str
+) -> None:
     collection = BACKFILLS.format(namespace)
     admin.create(collection, BACKFILL).expect()
     admin.patch(f"{collection}/july/status", {"status": STATUS}).expect()

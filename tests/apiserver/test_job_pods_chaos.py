@@ -1,7 +1,9 @@
-"""Jobs in pods while operators die, pods are evicted or deleted, and a quota refuses them: nothing is doubled, nothing stuck.
+"""Jobs in pods while operators die, pods are evicted or deleted, and a quota refuses them: nothing
+is doubled, nothing stuck.
 
-The operators are in the test's process (see ``mortal_operator``), and so are the programs of the pods.
-``test_operator_chaos_process`` has both as processes of their own, with an API server that is not to be relied on.
+The operators are in the test's process (see ``mortal_operator``), and so are the programs of the
+pods. ``test_operator_chaos_process`` has both as processes of their own, with an API server that is
+not to be relied on.
 """
 
 from collections.abc import Callable
@@ -21,11 +23,17 @@ from backfill.kube.names import child_name
 
 _IN_PODS = {"planning": {"runIn": "Pod"}}
 _LEAST_WRITES = 25
-_EVICTED = {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}
+_EVICTED = {
+    "phase": "Failed",
+    "reason": "Evicted",
+    "message": "The node was low on resource: memory.",
+}
 
 
 @pytest.fixture
-def kubelet(mortal_runs: MortalRuns, service_account: ServiceAccountMaker, tmp_path: Path) -> FakeKubelet:
+def kubelet(
+    mortal_runs: MortalRuns, service_account: ServiceAccountMaker, tmp_path: Path
+) -> FakeKubelet:
     pods = service_account("spark", rules_of("planning-pods.yaml", "Role", "backfill-planning"))
     return FakeKubelet(mortal_runs.admin, mortal_runs.namespace, pods, tmp_path / "pod")
 
@@ -39,7 +47,9 @@ def undisturbed(mortal_runs: MortalRuns) -> MortalRun:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What failed is tried again at once."""
-    monkeypatch.setattr("backfill.controller.decisions.job_retries.FIRST_RETRY", timedelta(milliseconds=10))
+    monkeypatch.setattr(
+        "backfill.controller.decisions.job_retries.FIRST_RETRY", timedelta(milliseconds=10)
+    )
 
 
 def run_waiting(kubelet: FakeKubelet) -> None:
@@ -58,7 +68,9 @@ def to_the_end(mortal: MortalRun) -> Manifest:
 
 def retried(mortal: MortalRun) -> str:
     """Why planning is tried again, once it is."""
-    mortal.work_until(lambda: mortal.run.condition("Planned")[1] == "TryingAgain", "planning is tried again")
+    mortal.work_until(
+        lambda: mortal.run.condition("Planned")[1] == "TryingAgain", "planning is tried again"
+    )
     return planned(mortal)
 
 
@@ -93,12 +105,17 @@ def test_an_operator_killed_at_any_write_has_every_job_done_once(
     ids=["evicted", "deleted"],
 )
 def test_the_pod_of_a_job_that_is_taken_away_is_made_again_and_it_is_told_why(
-    strike: Callable[[FakeKubelet, Manifest], None], said: str, undisturbed: MortalRun, kubelet: FakeKubelet
+    strike: Callable[[FakeKubelet, Manifest], None],
+    said: str,
+    undisturbed: MortalRun,
+    kubelet: FakeKubelet,
 ) -> None:
     undisturbed.run.create(**_IN_PODS)
     undisturbed.work_until(kubelet.waiting, "the pod of the plan's job")
     (pod,) = kubelet.waiting()
-    undisturbed.work_until(lambda: undisturbed.run.condition("Planned")[1] == "Planning", "the pod is known")
+    undisturbed.work_until(
+        lambda: undisturbed.run.condition("Planned")[1] == "Planning", "the pod is known"
+    )
     strike(kubelet, pod)
     assert said in retried(undisturbed)
     undisturbed.meanwhile = lambda: run_waiting(kubelet)
@@ -110,17 +127,25 @@ def test_the_pod_of_a_job_that_is_taken_away_is_made_again_and_it_is_told_why(
 def test_a_quota_that_refuses_the_pod_is_told_and_planning_goes_on_when_there_is_room(
     undisturbed: MortalRun, kubelet: FakeKubelet
 ) -> None:
-    admin, quotas = undisturbed.admin, f"api/v1/namespaces/{undisturbed.run.namespace}/resourcequotas"
+    admin, quotas = (
+        undisturbed.admin,
+        f"api/v1/namespaces/{undisturbed.run.namespace}/resourcequotas",
+    )
     quota = {"metadata": {"name": "small"}, "spec": {"hard": {"pods": "0"}}}
     admin.create(quotas, quota).expect()
     allow(undisturbed, f"{quotas}/small", pods=0)
     undisturbed.run.create(**_IN_PODS)
-    undisturbed.work_until(lambda: "exceeded quota: small" in planned(undisturbed), "the quota is named")
+    undisturbed.work_until(
+        lambda: "exceeded quota: small" in planned(undisturbed), "the quota is named"
+    )
     assert "raise the ResourceQuota, or lower spec.planning.resources" in planned(undisturbed)
-    assert undisturbed.run.condition("Planned")[1] == "Planning", "a full quota is waited for, and no failure"
+    assert undisturbed.run.condition("Planned")[1] == "Planning", (
+        "a full quota is waited for, and no failure"
+    )
     assert kubelet.pods() == []
     allow(undisturbed, f"{quotas}/small", pods=9)
-    undisturbed.change({"failurePolicy": {"maxAttempts": 4}})  # else it is asked for again in a minute
+    # else it is asked for again in a minute
+    undisturbed.change({"failurePolicy": {"maxAttempts": 4}})
     undisturbed.meanwhile = lambda: run_waiting(kubelet)
     to_the_end(undisturbed)
 
@@ -128,4 +153,6 @@ def test_a_quota_that_refuses_the_pod_is_told_and_planning_goes_on_when_there_is
 def allow(mortal: MortalRun, quota: str, pods: int) -> None:
     """What the quota controller would find out; none runs here."""
     mortal.admin.patch(quota, {"spec": {"hard": {"pods": str(pods)}}}).expect()
-    mortal.admin.patch(f"{quota}/status", {"status": {"hard": {"pods": str(pods)}, "used": {"pods": "0"}}}).expect()
+    mortal.admin.patch(
+        f"{quota}/status", {"status": {"hard": {"pods": str(pods)}, "used": {"pods": "0"}}}
+    ).expect()

@@ -1,4 +1,6 @@
-"""Jobs on a cluster: credentials from Secrets, and pods whose program runs here under the driver's identity."""
+"""Jobs on a cluster: credentials from Secrets, and pods whose program runs here under the driver's
+identity.
+"""
 
 import base64
 import gzip
@@ -61,7 +63,9 @@ PRODUCTION = {
 
 
 class Operator:
-    """What an operator knows and may do, as far as jobs in pods need it. Its requests are counted."""
+    """What an operator knows and may do, as far as jobs in pods need it. Its requests are
+    counted.
+    """
 
     def __init__(self, kubeconfig: Path, namespace: str, most: int, start_seconds: float):
         self.requests = 0
@@ -72,7 +76,9 @@ class Operator:
         self._watching = Watching(caches.watched(), [namespace], login.connection)
         self._watching.start()
         places = PodPlaces(caches.pods, most, caches.backfills)
-        self.pods = JobPods(self._cluster, caches.pods, caches.reports, places, start_seconds, self.usages.append)
+        self.pods = JobPods(
+            self._cluster, caches.pods, caches.reports, places, start_seconds, self.usages.append
+        )
 
     def close(self) -> None:
         self._watching.close()
@@ -85,8 +91,16 @@ class Operator:
 class Stage:
     """A production application, a Backfill of a real table, and whoever works on it."""
 
-    def __init__(self, admin: Rest, namespace: str, kubeconfig: Path, clicks: Clicks, kubelet: FakeKubelet):
-        self.admin, self.namespace, self.kubeconfig, self.clicks, self.kubelet = admin, namespace, kubeconfig, clicks, kubelet
+    def __init__(
+        self, admin: Rest, namespace: str, kubeconfig: Path, clicks: Clicks, kubelet: FakeKubelet
+    ):
+        self.admin, self.namespace, self.kubeconfig, self.clicks, self.kubelet = (
+            admin,
+            namespace,
+            kubeconfig,
+            clicks,
+            kubelet,
+        )
         self.cluster = Cluster.from_kubeconfig(kubeconfig)
         admin.create(SPARK_APPLICATIONS.format(namespace), PRODUCTION).expect()
         self.backfill = self.another("january")
@@ -105,20 +119,31 @@ class Stage:
             "metadata": {"name": name},
             "spec": spec.to_manifest(),
         }
-        return Backfill.model_validate(self.admin.create(BACKFILLS.format(self.namespace), manifest).expect())
+        return Backfill.model_validate(
+            self.admin.create(BACKFILLS.format(self.namespace), manifest).expect()
+        )
 
     def with_secret(self, **properties: str) -> "Stage":
-        secret = {"metadata": {"name": "lake-catalog"}, "stringData": properties or self.clicks.properties}
+        secret = {
+            "metadata": {"name": "lake-catalog"},
+            "stringData": properties or self.clicks.properties,
+        }
         self.admin.create(f"api/v1/namespaces/{self.namespace}/secrets", secret).expect()
         return self
 
     def with_empty_secret(self) -> "Stage":
-        self.admin.create(f"api/v1/namespaces/{self.namespace}/secrets", {"metadata": {"name": "lake-catalog"}}).expect()
+        self.admin.create(
+            f"api/v1/namespaces/{self.namespace}/secrets", {"metadata": {"name": "lake-catalog"}}
+        ).expect()
         return self
 
-    def operator(self, kubeconfig: Path | None = None, most: int = 10, start_seconds: float = 300.0) -> Operator:
+    def operator(
+        self, kubeconfig: Path | None = None, most: int = 10, start_seconds: float = 300.0
+    ) -> Operator:
         """One that begins now."""
-        self.operators.append(Operator(kubeconfig or self.kubeconfig, self.namespace, most, start_seconds))
+        self.operators.append(
+            Operator(kubeconfig or self.kubeconfig, self.namespace, most, start_seconds)
+        )
         return self.operators[-1]
 
     def runner(self, **options: Any) -> PodJobs:
@@ -131,7 +156,9 @@ class Stage:
     def job(self, backfill: Backfill | None = None, **changes: Any) -> PlanJob:
         of = backfill or self.backfill
         changed = of.model_copy(update={"spec": of.spec.model_copy(update=changes)})
-        return PlanJob.of(changed, Workspace(str(self.kubelet.directory / "workspace")), PARALLELISM)
+        return PlanJob.of(
+            changed, Workspace(str(self.kubelet.directory / "workspace")), PARALLELISM
+        )
 
     def started(self, runner: PodJobs, job: Job) -> Manifest:
         """The job's pod, once there is only this one."""
@@ -152,9 +179,13 @@ class Stage:
 
 
 @pytest.fixture
-def stage(admin: Rest, namespace: str, service_account: ServiceAccountMaker, tmp_path: Path) -> Iterator[Stage]:
+def stage(
+    admin: Rest, namespace: str, service_account: ServiceAccountMaker, tmp_path: Path
+) -> Iterator[Stage]:
     kubelet = FakeKubelet(admin, namespace, service_account("spark", DRIVER), tmp_path / "pod")
-    stage = Stage(admin, namespace, service_account("operator", OPERATOR), Clicks(tmp_path / "lake"), kubelet)
+    stage = Stage(
+        admin, namespace, service_account("operator", OPERATOR), Clicks(tmp_path / "lake"), kubelet
+    )
     yield stage
     stage.close()
 
@@ -168,7 +199,9 @@ def test_the_plan_of_a_pod_is_the_one_that_the_operators_own_process_makes(stage
     eventually(lambda: not stage.kubelet.pods(), "the end of a pod that has done its work")
     shared = Path(stage.clicks.properties["warehouse"]).parent
     directories = shared, Path(job.workspace.uri).parent
-    pool = JobPool(lambda key: catalog_credentials(stage.cluster, stage.backfill), directories=directories)
+    pool = JobPool(
+        lambda key: catalog_credentials(stage.cluster, stage.backfill), directories=directories
+    )
     own = pool.runner((stage.namespace, "january"), lambda: None)
     own.start(job)
     in_operator = ended(own, job)
@@ -221,7 +254,9 @@ def test_bad_input_and_its_problems_come_back_from_a_pod(stage: Stage) -> None:
 def test_a_quota_that_is_full_is_waited_for_however_long(stage: Stage, admin: Rest) -> None:
     quotas = f"api/v1/namespaces/{stage.namespace}/resourcequotas"
     admin.create(quotas, {"metadata": {"name": "full"}, "spec": {"hard": {"pods": "0"}}}).expect()
-    admin.patch(f"{quotas}/full/status", {"status": {"hard": {"pods": "0"}, "used": {"pods": "0"}}}).expect()
+    admin.patch(
+        f"{quotas}/full/status", {"status": {"hard": {"pods": "0"}, "used": {"pods": "0"}}}
+    ).expect()
     job, runner = stage.job(), stage.with_secret().runner()
     runner.start(job)
 
@@ -245,7 +280,10 @@ def test_pods_and_results_that_a_tenant_forges_hold_up_nobody(stage: Stage, admi
         forged = {
             "metadata": {
                 "name": f"january-job-{number:010x}" if number % 2 else f"forged-{number}",
-                "labels": {"backfill.dev/backfill": "january" if number % 2 else "nobody", "backfill.dev/job": "plan"},
+                "labels": {
+                    "backfill.dev/backfill": "january" if number % 2 else "nobody",
+                    "backfill.dev/job": "plan",
+                },
                 "ownerReferences": [owner_reference("january", uid)] if number < 2 else [],
             },
             "spec": {"containers": [{"name": "c", "image": "sleep"}]},
@@ -254,16 +292,30 @@ def test_pods_and_results_that_a_tenant_forges_hold_up_nobody(stage: Stage, admi
     august = stage.with_secret().another("august")
     job, runner = stage.job(august), stage.jobs_of(august, stage.operator(most=2))
     runner.start(job)
-    eventually(lambda: runner.state and not runner.state.waits_for.startswith("its turn"), "its turn")
-    eventually(lambda: [pod for pod in stage.kubelet.pods() if "august-job" in pod["metadata"]["name"]], "its pod")
-    (name,) = [pod["metadata"]["name"] for pod in stage.kubelet.pods() if "august-job" in pod["metadata"]["name"]]
+    eventually(
+        lambda: runner.state and not runner.state.waits_for.startswith("its turn"), "its turn"
+    )
+    eventually(
+        lambda: [pod for pod in stage.kubelet.pods() if "august-job" in pod["metadata"]["name"]],
+        "its pod",
+    )
+    (name,) = [
+        pod["metadata"]["name"]
+        for pod in stage.kubelet.pods()
+        if "august-job" in pod["metadata"]["name"]
+    ]
     bomb = base64.b64encode(gzip.compress(b"[" + b"[]," * 5_000_000 + b"0]")).decode()
-    admin.patch(f"{JOB_REPORTS.format(stage.namespace)}/{name}/status", {"status": {"result": bomb}}).expect()
+    admin.patch(
+        f"{JOB_REPORTS.format(stage.namespace)}/{name}/status", {"status": {"result": bomb}}
+    ).expect()
     assert "cannot be read" in str(ended(runner, job).error)
 
 
 def test_secrets_do_not_come_back_from_a_pod(stage: Stage) -> None:
-    job, runner = stage.job(), stage.with_secret(type="sql", uri="no url of me:hunter2@db", password="hunter2").runner()
+    job, runner = (
+        stage.job(),
+        stage.with_secret(type="sql", uri="no url of me:hunter2@db", password="hunter2").runner(),
+    )
     done = stage.kubelet.run(stage.started(runner, job))
     error = str(ended(runner, job).error)
     assert "catalog lake cannot be opened" in error
@@ -276,7 +328,10 @@ def test_secrets_are_not_in_the_traceback_of_a_job_that_breaks(
     def break_off(job: PlanJob, on_progress: object) -> PlanResult:
         raise RuntimeError("no token for hunter2 from https://me:swordfish@db/lake")
 
-    job, runner = stage.job(), stage.with_secret(type="rest", uri="https://lake", credential="hunter2").runner()
+    job, runner = (
+        stage.job(),
+        stage.with_secret(type="rest", uri="https://lake", credential="hunter2").runner(),
+    )
     monkeypatch.setattr(PlanJob, "run", break_off)
     stage.kubelet.run_here(stage.started(runner, job))
     error, printed = str(ended(runner, job).error), capsys.readouterr().err
@@ -296,37 +351,68 @@ def over(reason: str, code: int, log: str = "") -> Manifest:
 
 
 def status_of(state: Manifest) -> Manifest:
-    container = {"name": "spark-kubernetes-driver", "image": "app", "imageID": "", "ready": False, "restartCount": 0}
+    container = {
+        "name": "spark-kubernetes-driver",
+        "image": "app",
+        "imageID": "",
+        "ready": False,
+        "restartCount": 0,
+    }
     return container | {"state": state}
 
 
 UNSCHEDULABLE = {
     "phase": "Pending",
-    "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes are available"}],
+    "conditions": [
+        {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": "0/3 nodes are available",
+        }
+    ],
 }
 
 
 @pytest.mark.parametrize(
     ("status", "said"),
     [
-        (over("OOMKilled", 137), "the plan job needs more than 2Gi of memory: raise planning.resources.memory"),
+        (
+            over("OOMKilled", 137),
+            "the plan job needs more than 2Gi of memory: raise planning.resources.memory",
+        ),
         (over("Error", 1), "ended without a result: Error"),
         (
-            over("Error", 1, "Traceback\n" + "  File\n" * 200 + "ModuleNotFoundError: No module named 'backfill'\n"),
+            over(
+                "Error",
+                1,
+                "Traceback\n"
+                + "  File\n" * 200
+                + "ModuleNotFoundError: No module named 'backfill'\n",
+            ),
             "ended without a result: Error: ModuleNotFoundError: No module named 'backfill'",
         ),
-        (over("Error", 1, "sh: cannot reach postgresql://lake:swordfish@db"), "cannot reach postgresql://***@db"),
+        (
+            over("Error", 1, "sh: cannot reach postgresql://lake:swordfish@db"),
+            "cannot reach postgresql://***@db",
+        ),
         (
             {"phase": "Failed", "reason": "Evicted", "message": "low on memory"},
             "Evicted: low on memory",
         ),
         (
-            {"phase": "Failed", "reason": "Evicted", "message": "Pod ephemeral local storage usage exceeds its limit."},
+            {
+                "phase": "Failed",
+                "reason": "Evicted",
+                "message": "Pod ephemeral local storage usage exceeds its limit.",
+            },
             "raise planning.resources.ephemeralStorage",
         ),
     ],
 )
-def test_a_pod_that_fails_fails_its_job_and_says_why(stage: Stage, status: Manifest, said: str) -> None:
+def test_a_pod_that_fails_fails_its_job_and_says_why(
+    stage: Stage, status: Manifest, said: str
+) -> None:
     job, runner = stage.job(), stage.runner()
     stage.kubelet.tell(stage.started(runner, job), status)
     assert said in str(ended(runner, job).error)
@@ -339,7 +425,9 @@ def test_a_pod_that_fails_fails_its_job_and_says_why(stage: Stage, status: Manif
         (UNSCHEDULABLE, "Unschedulable: 0/3 nodes are available"),
     ],
 )
-def test_a_pod_that_does_not_start_says_why_and_fails_in_the_end(stage: Stage, status: Manifest, reason: str) -> None:
+def test_a_pod_that_does_not_start_says_why_and_fails_in_the_end(
+    stage: Stage, status: Manifest, reason: str
+) -> None:
     job, patient = stage.job(), stage.runner()
     stage.kubelet.tell(stage.started(patient, job), status)
     eventually(lambda: patient.state and reason in patient.state.waits_for, "the reason")
@@ -354,12 +442,16 @@ def test_a_pod_that_is_deleted_fails_its_job(stage: Stage) -> None:
     job, runner = stage.job(), stage.runner()
     pod = stage.started(runner, job)
     stage.kubelet.tell(pod, UNSCHEDULABLE)
-    eventually(lambda: runner.state and "Unschedulable" in runner.state.waits_for, "the watch is at work")
+    eventually(
+        lambda: runner.state and "Unschedulable" in runner.state.waits_for, "the watch is at work"
+    )
     stage.cluster.delete(POD, stage.namespace, pod["metadata"]["name"], grace_seconds=0)
     assert "was deleted before the plan job was done" in str(ended(runner, job).error)
 
 
-def test_a_pod_that_has_not_started_is_made_anew_after_an_edit_which_may_be_what_lets_it_start(stage: Stage) -> None:
+def test_a_pod_that_has_not_started_is_made_anew_after_an_edit_which_may_be_what_lets_it_start(
+    stage: Stage,
+) -> None:
     job, operator = stage.job(), stage.operator(most=1)
     runner = operator.pods.runner(lambda: stage.backfill, lambda seconds: None)
     first = stage.started(runner, job)
@@ -371,7 +463,9 @@ def test_a_pod_that_has_not_started_is_made_anew_after_an_edit_which_may_be_what
     def smaller() -> bool:
         assert runner.state
         assert runner.state.phase == "Running", runner.state.error
-        limits = [pod["spec"]["containers"][0]["resources"]["limits"] for pod in stage.kubelet.pods()]
+        limits = [
+            pod["spec"]["containers"][0]["resources"]["limits"] for pod in stage.kubelet.pods()
+        ]
         return [limit["memory"] for limit in limits] == ["1Gi"]
 
     eventually(smaller, "a pod with less memory")
@@ -404,21 +498,31 @@ def test_another_job_takes_the_place_of_the_one_under_way(stage: Stage) -> None:
     eventually(only_another, "the pod of the other job")
 
 
-def test_a_job_waits_for_the_end_of_the_pod_before_it_which_may_be_about_to_commit(stage: Stage) -> None:
+def test_a_job_waits_for_the_end_of_the_pod_before_it_which_may_be_about_to_commit(
+    stage: Stage,
+) -> None:
     runner = stage.runner()
     first = stage.started(runner, stage.job())
     stage.kubelet.bind(first)
     another = stage.job(max_misalignment=timedelta(hours=2))
     runner.start(another)
-    eventually(lambda: runner.state and "which is being deleted" in runner.state.waits_for, "the wait is told")
+    eventually(
+        lambda: runner.state and "which is being deleted" in runner.state.waits_for,
+        "the wait is told",
+    )
     assert [pod["metadata"]["name"] for pod in stage.kubelet.pods()] == [first["metadata"]["name"]]
     stage.kubelet.delete(first)
-    pods = eventually(lambda: runner.state and stage.kubelet.pods(), lambda: f"the next pod, and not {runner.state}")
+    pods = eventually(
+        lambda: runner.state and stage.kubelet.pods(),
+        lambda: f"the next pod, and not {runner.state}",
+    )
     names = [pod["metadata"]["name"] for pod in pods]
     assert names == [job_name(stage.backfill, another)]
 
 
-def test_an_operator_that_starts_anew_waits_as_well_for_the_pod_of_the_job_before(stage: Stage) -> None:
+def test_an_operator_that_starts_anew_waits_as_well_for_the_pod_of_the_job_before(
+    stage: Stage,
+) -> None:
     first = stage.started(stage.runner(), stage.job())
     stage.kubelet.bind(first)
     runner = stage.runner()
@@ -432,21 +536,31 @@ def test_a_pod_that_can_not_be_removed_is_waited_for_until_it_has_ended_by_itsel
     stage: Stage, service_account: ServiceAccountMaker
 ) -> None:
     """The operator may delete nothing."""
-    rules = [rule | {"verbs": [verb for verb in rule["verbs"] if verb != "delete"]} for rule in OPERATOR]
-    runner = stage.with_secret().runner(kubeconfig=service_account("operator-without-delete", rules))
+    rules = [
+        rule | {"verbs": [verb for verb in rule["verbs"] if verb != "delete"]} for rule in OPERATOR
+    ]
+    runner = stage.with_secret().runner(
+        kubeconfig=service_account("operator-without-delete", rules)
+    )
     first = stage.started(runner, stage.job())
     another = stage.job(max_misalignment=timedelta(hours=2))
     runner.start(another)
     assert runner.state
     assert runner.state.waits_for == f"the end of pod {first['metadata']['name']}"
     stage.kubelet.tell(first, over("Completed", 0))
-    pods = eventually(lambda: runner.state and len(found := stage.kubelet.pods()) == 2 and found, "both pods")
-    newest = next(pod for pod in pods if pod["metadata"]["name"] == job_name(stage.backfill, another))
+    pods = eventually(
+        lambda: runner.state and len(found := stage.kubelet.pods()) == 2 and found, "both pods"
+    )
+    newest = next(
+        pod for pod in pods if pod["metadata"]["name"] == job_name(stage.backfill, another)
+    )
     stage.kubelet.run(newest)
     assert ended(runner, another).phase == "Done"
 
 
-def test_what_failed_is_done_once_more_when_it_is_asked_for_by_an_operator_that_starts_anew(stage: Stage) -> None:
+def test_what_failed_is_done_once_more_when_it_is_asked_for_by_an_operator_that_starts_anew(
+    stage: Stage,
+) -> None:
     job = stage.job()
     stage.with_secret(type="sql", uri="sqlite:////nowhere/at-all.db")
     first_runner = stage.runner()
@@ -463,7 +577,9 @@ def test_what_failed_is_done_once_more_when_it_is_asked_for_by_an_operator_that_
     assert ended(runner, job).phase == "Done"
 
 
-def test_a_webhook_that_keeps_the_pod_from_being_made_is_named_until_it_answers(stage: Stage, cluster_admin: Path) -> None:
+def test_a_webhook_that_keeps_the_pod_from_being_made_is_named_until_it_answers(
+    stage: Stage, cluster_admin: Path
+) -> None:
     runner, job = stage.runner(), stage.job()
     cluster = Cluster.from_kubeconfig(cluster_admin)
 
@@ -484,8 +600,14 @@ def test_a_webhook_that_keeps_the_pod_from_being_made_is_named_until_it_answers(
 
 def test_a_job_under_way_costs_no_requests(stage: Stage) -> None:
     job, runner = stage.job(), stage.runner()
-    stage.kubelet.tell(stage.started(runner, job), {"phase": "Running"} | waiting("ContainerCreating", "pulls the image"))
-    eventually(lambda: runner.state and "pulls the image" in runner.state.waits_for, "the watch tells of the pod")
+    stage.kubelet.tell(
+        stage.started(runner, job),
+        {"phase": "Running"} | waiting("ContainerCreating", "pulls the image"),
+    )
+    eventually(
+        lambda: runner.state and "pulls the image" in runner.state.waits_for,
+        "the watch tells of the pod",
+    )
     before = stage.operators[-1].requests
     for _ in range(100):
         assert runner.state
@@ -500,11 +622,16 @@ def test_progress_of_a_pod_arrives(stage: Stage) -> None:
     name = pod["metadata"]["name"]
     said = {"status": {"progress": encode_progress(progress)}}
     stage.admin.patch(f"{JOB_REPORTS.format(stage.namespace)}/{name}/status", said).expect()
-    stage.kubelet.tell(pod, {"phase": "Running", "containerStatuses": [status_of({"running": {"startedAt": None}})]})
+    stage.kubelet.tell(
+        pod,
+        {"phase": "Running", "containerStatuses": [status_of({"running": {"startedAt": None}})]},
+    )
     eventually(lambda: runner.state and runner.state.progress == progress, "the progress")
 
 
-def test_pods_are_bounded_in_number_and_jobs_wait_in_order_also_for_those_of_an_operator_before(stage: Stage) -> None:
+def test_pods_are_bounded_in_number_and_jobs_wait_in_order_also_for_those_of_an_operator_before(
+    stage: Stage,
+) -> None:
     backfills = [stage.backfill, stage.another("february"), stage.another("march")]
     jobs = [stage.job(backfill) for backfill in backfills]
     first = stage.started(stage.with_secret().runner(most=1), jobs[0])
@@ -513,11 +640,17 @@ def test_pods_are_bounded_in_number_and_jobs_wait_in_order_also_for_those_of_an_
     for number in (2, 1, 0):
         runners[number].start(jobs[number])
         assert runners[number].state
-    assert [runner.state and runner.state.waits_for for runner in runners[1:]] == ["its turn", "its turn"]
+    assert [runner.state and runner.state.waits_for for runner in runners[1:]] == [
+        "its turn",
+        "its turn",
+    ]
     assert stage.kubelet.pods() == [first]
     stage.kubelet.run(first)
     assert ended(runners[0], jobs[0]).phase == "Done"
-    eventually(lambda: runners[2].state and runners[2].state.waits_for != "its turn", "the turn of who waits longest")
+    eventually(
+        lambda: runners[2].state and runners[2].state.waits_for != "its turn",
+        "the turn of who waits longest",
+    )
     assert runners[1].state
     assert runners[1].state.waits_for == "its turn"
     names = [pod["metadata"]["name"] for pod in stage.kubelet.pods()]
@@ -536,7 +669,11 @@ def test_without_the_application_there_is_no_pod_and_the_field_is_named(stage: S
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 LOOSE_DRIVER = {
     "hostNetwork": True,
-    "podSecurityContext": {"runAsUser": 0, "seccompProfile": {"type": "Unconfined"}, "sysctls": [{"name": "a.b", "value": "1"}]},
+    "podSecurityContext": {
+        "runAsUser": 0,
+        "seccompProfile": {"type": "Unconfined"},
+        "sysctls": [{"name": "a.b", "value": "1"}],
+    },
     "securityContext": {
         "privileged": True,
         "allowPrivilegeEscalation": True,
@@ -545,13 +682,17 @@ LOOSE_DRIVER = {
         "seLinuxOptions": {"type": "spc_t"},
         "procMount": "Unmasked",
     },
-    "sidecars": [{"name": "beside", "image": "proxy", "ports": [{"containerPort": 80, "hostPort": 80}]}],
+    "sidecars": [
+        {"name": "beside", "image": "proxy", "ports": [{"containerPort": 80, "hostPort": 80}]}
+    ],
     "initContainers": [{"name": "before", "image": "setup", "securityContext": {"runAsUser": 0}}],
 }
 
 
 def label(stage: Stage, labels: dict[str, str]) -> None:
-    stage.admin.patch(f"api/v1/namespaces/{stage.namespace}", {"metadata": {"labels": labels}}).expect()
+    stage.admin.patch(
+        f"api/v1/namespaces/{stage.namespace}", {"metadata": {"labels": labels}}
+    ).expect()
 
 
 def with_driver(stage: Stage, **driver: Any) -> None:
@@ -579,10 +720,18 @@ def test_the_user_is_the_applications_choice_where_the_namespace_leaves_it(stage
     pod = stage.started(stage.runner(), stage.job())
     assert "securityContext" not in pod["spec"] or "runAsUser" not in pod["spec"]["securityContext"]
     context = pod["spec"]["containers"][0]["securityContext"]
-    assert (context["runAsUser"], context["allowPrivilegeEscalation"], context.get("privileged")) == (0, False, None)
+    assert (
+        context["runAsUser"],
+        context["allowPrivilegeEscalation"],
+        context.get("privileged"),
+    ) == (0, False, None)
 
 
-HARD = {f"{kind}.{name}": "2Gi" for kind in ("requests", "limits") for name in ("memory", "ephemeral-storage")} | {
+HARD = {
+    f"{kind}.{name}": "2Gi"
+    for kind in ("requests", "limits")
+    for name in ("memory", "ephemeral-storage")
+} | {
     "requests.cpu": "1",
     "limits.cpu": "2",
     "pods": "1",
@@ -608,7 +757,9 @@ def test_a_quota_on_everything_takes_the_pod(stage: Stage) -> None:
 LIMITS = {"max": {"cpu": "1", "memory": "1Gi"}, "maxLimitRequestRatio": {"cpu": "4"}}
 
 
-def test_a_limit_range_that_the_defaults_do_not_fit_is_named_until_the_resources_fit(stage: Stage) -> None:
+def test_a_limit_range_that_the_defaults_do_not_fit_is_named_until_the_resources_fit(
+    stage: Stage,
+) -> None:
     limits = [{"type": "Container", **LIMITS}]
     path = f"api/v1/namespaces/{stage.namespace}/limitranges"
     stage.admin.create(path, {"metadata": {"name": "small"}, "spec": {"limits": limits}}).expect()
@@ -623,7 +774,9 @@ def test_a_limit_range_that_the_defaults_do_not_fit_is_named_until_the_resources
     assert stage.left() == []
     fitting = PodResources(cpu="1", memory="1Gi")
     planning = PlanningOptions(run_in="Pod", resources=fitting)
-    stage.backfill = stage.backfill.model_copy(update={"spec": stage.backfill.spec.model_copy(update={"planning": planning})})
+    stage.backfill = stage.backfill.model_copy(
+        update={"spec": stage.backfill.spec.model_copy(update={"planning": planning})}
+    )
     runner = stage.runner()
     assert stage.started(runner, job)["spec"]["containers"][0]["resources"]["limits"]["cpu"] == "1"
 
@@ -631,7 +784,14 @@ def test_a_limit_range_that_the_defaults_do_not_fit_is_named_until_the_resources
 DENIAL = {
     "failurePolicy": "Fail",
     "matchConstraints": {
-        "resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}]
+        "resourceRules": [
+            {
+                "apiGroups": [""],
+                "apiVersions": ["v1"],
+                "resources": ["pods"],
+                "operations": ["CREATE"],
+            }
+        ]
     },
     "validations": [{"expression": "false", "message": "images come from registry.internal"}],
 }
@@ -639,18 +799,38 @@ DENIAL = {
 
 def test_a_policy_that_denies_the_pod_is_waited_for_and_leaves_nothing_behind(stage: Stage) -> None:
     policies = "apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
-    name, here = f"deny-{stage.namespace}", {"matchLabels": {"kubernetes.io/metadata.name": stage.namespace}}
-    binding = {"policyName": name, "validationActions": ["Deny"], "matchResources": {"namespaceSelector": here}}
+    name, here = (
+        f"deny-{stage.namespace}",
+        {"matchLabels": {"kubernetes.io/metadata.name": stage.namespace}},
+    )
+    binding = {
+        "policyName": name,
+        "validationActions": ["Deny"],
+        "matchResources": {"namespaceSelector": here},
+    }
     stage.admin.create(policies, {"metadata": {"name": name}, "spec": DENIAL}).expect()
-    stage.admin.create(f"{policies[:-8]}policybindings", {"metadata": {"name": name}, "spec": binding}).expect()
+    stage.admin.create(
+        f"{policies[:-8]}policybindings", {"metadata": {"name": name}, "spec": binding}
+    ).expect()
     try:
-        pods, pod = f"api/v1/namespaces/{stage.namespace}/pods", {"metadata": {"name": "x"}, "spec": UNSPECIAL}
-        eventually(lambda: stage.admin.create(pods, pod, dryRun="All").status == 422, "the policy is known")
+        pods, pod = (
+            f"api/v1/namespaces/{stage.namespace}/pods",
+            {
+                "metadata": {"name": "x"},
+                "spec": UNSPECIAL,
+            },
+        )
+        eventually(
+            lambda: stage.admin.create(pods, pod, dryRun="All").status == 422, "the policy is known"
+        )
         job, runner = stage.job(), stage.with_secret().runner()
         runner.start(job)
         assert runner.state
         assert runner.state.phase == "Running"
-        assert "images come from registry.internal; change the driver of the SparkApplication" in runner.state.waits_for
+        assert (
+            "images come from registry.internal; change the driver of the SparkApplication"
+            in runner.state.waits_for
+        )
         assert stage.left() == []
     finally:
         stage.admin.delete(f"{policies[:-8]}policybindings/{name}")
@@ -677,15 +857,24 @@ def test_the_pod_of_a_job_may_write_the_status_of_reports_and_nothing_else(stage
     report = job_report(stage.backfill, stage.job())
     name, there = report["metadata"]["name"], f"api/v1/namespaces/{stage.namespace}"
     stage.cluster.create(JOB_REPORT, report)
-    stage.cluster.create(CONFIG_MAP, {"metadata": {"name": "of-a-team", "namespace": stage.namespace}})
+    stage.cluster.create(
+        CONFIG_MAP, {"metadata": {"name": "of-a-team", "namespace": stage.namespace}}
+    )
     pod, reports = Rest(stage.kubelet.kubeconfig), JOB_REPORTS.format(stage.namespace)
-    written = pod.patch(f"{reports}/{name}/status", {"status": {"progress": "{}"}, "spec": {"job": "publish"}}).expect()
+    written = pod.patch(
+        f"{reports}/{name}/status", {"status": {"progress": "{}"}, "spec": {"job": "publish"}}
+    ).expect()
     assert (written["spec"]["job"], written["status"]["progress"]) == ("plan", "{}")
     assert pod.patch(f"{reports}/{name}", {"spec": {"job": "publish"}}).status == 403
     assert pod.patch(f"{there}/configmaps/of-a-team", {"data": {"a": "b"}}).status == 403
     assert pod.patch(f"{there}/configmaps/{name}", {"data": {"a": "b"}}).status == 403
     assert pod.create(f"{there}/configmaps", {"metadata": {"name": "new"}}).status == 403
-    for hidden in (f"{reports}/{name}", reports, f"{there}/configmaps/of-a-team", f"{there}/secrets/lake-catalog"):
+    for hidden in (
+        f"{reports}/{name}",
+        reports,
+        f"{there}/configmaps/of-a-team",
+        f"{there}/secrets/lake-catalog",
+    ):
         assert pod.get(hidden).status == 403
     pod.close()
 
@@ -698,7 +887,9 @@ def test_the_pod_of_a_job_may_write_the_status_of_reports_and_nothing_else(stage
     ],
     ids=["missing", "empty"],
 )
-def test_a_secret_that_does_not_do_is_named_by_its_field(stage: Stage, prepare: Callable[[Stage], None], said: str) -> None:
+def test_a_secret_that_does_not_do_is_named_by_its_field(
+    stage: Stage, prepare: Callable[[Stage], None], said: str
+) -> None:
     prepare(stage)
     with pytest.raises(BadInput) as raised:
         catalog_credentials(stage.cluster, stage.backfill)

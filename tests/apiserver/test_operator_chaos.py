@@ -1,9 +1,10 @@
-"""The operator is killed at every write, before and after it reaches the API server: nothing is lost, nothing is doubled.
+"""The operator is killed at every write, before and after it reaches the API server: nothing is
+lost, nothing is doubled.
 
 Nor where the write was held up on its way and arrives when the next operator has written, too.
-The operators are in the test's process (see ``mortal_operator``), so that every single write can be cut in turn.
-``test_operator_chaos_publishing`` goes on to the output tables, and ``test_operator_chaos_process`` does the same to real
-processes at every kind of write.
+The operators are in the test's process (see ``mortal_operator``), so that every single write can be
+cut in turn. ``test_operator_chaos_publishing`` goes on to the output tables, and
+``test_operator_chaos_process`` does the same to real processes at every kind of write.
 """
 
 from collections.abc import Callable
@@ -19,13 +20,18 @@ _LEAST_WRITES = 25
 
 
 def fail_once_and_succeed(mortal: MortalRun) -> Manifest:
-    """The first attempt fails after a step, the second one finishes. The status before the deletion."""
+    """The first attempt fails after a step, the second one finishes. The status before the
+    deletion.
+    """
     run = mortal.run
     run.create(failurePolicy={"maxAttempts": 3, "backoff": "10ms"})
     mortal.start(1)
     first = mortal.released(1)
     mortal.commit(1, 1)
-    mortal.work_until(lambda: mortal.released(1) > first, "more is released than the next attempt may read at first")
+    mortal.work_until(
+        lambda: mortal.released(1) > first,
+        "more is released than the next attempt may read at first",
+    )
     run.end(1, exit_code=1)
     mortal.start(2)
     run.report(2, committed=1)
@@ -36,7 +42,9 @@ def fail_once_and_succeed(mortal: MortalRun) -> Manifest:
 
 
 def suspend_and_resume(mortal: MortalRun) -> Manifest:
-    """It is suspended after a step and resumed; the second attempt is at work when the Backfill is deleted."""
+    """It is suspended after a step and resumed; the second attempt is at work when the Backfill is
+    deleted.
+    """
     run = mortal.run
     run.create()
     mortal.start(1)

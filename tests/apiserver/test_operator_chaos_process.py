@@ -1,4 +1,6 @@
-"""Real operator processes that are killed, and an API server that is not to be relied on: nothing doubled, nothing stuck."""
+"""Real operator processes that are killed, and an API server that is not to be relied on: nothing
+doubled, nothing stuck.
+"""
 
 import threading
 import time
@@ -21,7 +23,8 @@ from written import Written, is_real_write
 from backfill.kube.names import child_name
 from waiting import eventually
 
-_PATIENCE_SECONDS = 200  # a job in a pod takes a dozen requests, of which every third may be refused
+# a job in a pod takes a dozen requests, of which every third may be refused
+_PATIENCE_SECONDS = 200
 _AWAY_SECONDS = 30
 _WATCHES_IN_GOOD_WEATHER = 6  # one of each kind
 _KINDS_OF_WRITES = {
@@ -34,7 +37,13 @@ _KINDS_OF_WRITES = {
     "create configmaps",
     "create sparkapplications",
 }
-_KINDS_OF_JOBS_IN_PODS = {"create pods", "delete pods", "create jobreports", "delete jobreports", "delete configmaps"}
+_KINDS_OF_JOBS_IN_PODS = {
+    "create pods",
+    "delete pods",
+    "create jobreports",
+    "delete jobreports",
+    "delete configmaps",
+}
 Keep = Callable[[], KeptRunning]
 
 
@@ -47,7 +56,9 @@ def keep(
     with ExitStack() as kept:
 
         def start() -> KeptRunning:
-            operator = KeptRunning(lambda life: OperatorProcess(kubeconfig, namespace, tmp_path, life=life))
+            operator = KeptRunning(
+                lambda life: OperatorProcess(kubeconfig, namespace, tmp_path, life=life)
+            )
             kept.callback(operator.close)
             return operator
 
@@ -55,7 +66,9 @@ def keep(
 
 
 @pytest.fixture
-def kubelet(admin: Rest, namespace: str, service_account: ServiceAccountMaker, tmp_path: Path) -> Iterator[FakeKubelet]:
+def kubelet(
+    admin: Rest, namespace: str, service_account: ServiceAccountMaker, tmp_path: Path
+) -> Iterator[FakeKubelet]:
     """Runs the pods of jobs, where there are any."""
     pods = service_account("spark", rules_of("planning-pods.yaml", "Role", "backfill-planning"))
     kubelet = FakeKubelet(admin, namespace, pods, tmp_path / "pod")
@@ -64,7 +77,9 @@ def kubelet(admin: Rest, namespace: str, service_account: ServiceAccountMaker, t
 
 
 class KillAtEveryKind:
-    """The first write of every kind is cut before it reaches the server, the second one after, and the operator is killed."""
+    """The first write of every kind is cut before it reaches the server, the second one after, and
+    the operator is killed.
+    """
 
     def __init__(self, written: Written):
         self.written = written
@@ -91,10 +106,17 @@ class KillAtEveryKind:
 
 @pytest.mark.usefixtures("kubelet")
 @pytest.mark.parametrize(
-    ("run_in", "kinds"), [("Operator", _KINDS_OF_WRITES), ("Pod", _KINDS_OF_WRITES | _KINDS_OF_JOBS_IN_PODS)]
+    ("run_in", "kinds"),
+    [("Operator", _KINDS_OF_WRITES), ("Pod", _KINDS_OF_WRITES | _KINDS_OF_JOBS_IN_PODS)],
 )
 def test_processes_killed_at_writes_of_every_kind_lose_and_double_nothing(
-    run_in: str, kinds: set[str], keep: Keep, proxy: UnreliableProxy, admin: Rest, namespace: str, tmp_path: Path
+    run_in: str,
+    kinds: set[str],
+    keep: Keep,
+    proxy: UnreliableProxy,
+    admin: Rest,
+    namespace: str,
+    tmp_path: Path,
 ) -> None:
     run = PlayedRun(admin, namespace, tmp_path)
     deaths = KillAtEveryKind(Written())
@@ -112,7 +134,13 @@ def test_processes_killed_at_writes_of_every_kind_lose_and_double_nothing(
 @pytest.mark.parametrize("weather", [refusals, lost_answers, broken_watches, stale_reads])
 @pytest.mark.timeout(900)
 def test_an_api_that_is_not_to_be_relied_on_holds_nothing_up(
-    weather: Weather, run_in: str, keep: Keep, proxy: UnreliableProxy, admin: Rest, namespace: str, tmp_path: Path
+    weather: Weather,
+    run_in: str,
+    keep: Keep,
+    proxy: UnreliableProxy,
+    admin: Rest,
+    namespace: str,
+    tmp_path: Path,
 ) -> None:
     run, written = PlayedRun(admin, namespace, tmp_path), Written()
     weather(proxy, written)
@@ -130,7 +158,9 @@ def test_an_api_that_is_not_to_be_relied_on_holds_nothing_up(
 def test_an_api_server_that_is_away_for_long_loses_nothing(
     keep: Keep, proxy: UnreliableProxy, admin: Rest, namespace: str, tmp_path: Path
 ) -> None:
-    """The driver goes on with what is released; the operator gives up its Lease, ends, and is started again."""
+    """The driver goes on with what is released; the operator gives up its Lease, ends, and is
+    started again.
+    """
     run, written = PlayedRun(admin, namespace, tmp_path), Written()
     proxy.after = written.note
     operator = keep()
@@ -141,7 +171,9 @@ def test_an_api_server_that_is_away_for_long_loses_nothing(
         began = time.monotonic()
         run.report(1, committed=1)
         eventually(lambda: operator.lives > 1, "it ends", _AWAY_SECONDS)
-        eventually(lambda: time.monotonic() - began > _AWAY_SECONDS, "the time is over", _AWAY_SECONDS + 1)
+        eventually(
+            lambda: time.monotonic() - began > _AWAY_SECONDS, "the time is over", _AWAY_SECONDS + 1
+        )
         assert run.condition("Succeeded")[0] == "Unknown"
     run.replay(1, committed=1, seconds=_PATIENCE_SECONDS)
     assert_succeeds(run, written, attempts=1)
@@ -161,6 +193,10 @@ def assert_succeeds(run: PlayedRun, written: Written, attempts: int) -> None:
     run.wait_for("Succeeded", "True", _PATIENCE_SECONDS)
     status = run.status
     assert status["progress"]["committed"] == status["progress"]["steps"]
-    assert [each["outcome"] for each in status["attempts"]] == ["Failed"] * (attempts - 1) + ["Succeeded"]
-    assert written.children(run.name) == [child_name(run.name, number) for number in range(1, attempts + 1)]
+    assert [each["outcome"] for each in status["attempts"]] == ["Failed"] * (attempts - 1) + [
+        "Succeeded"
+    ]
+    assert written.children(run.name) == [
+        child_name(run.name, number) for number in range(1, attempts + 1)
+    ]
     written.assert_sound()

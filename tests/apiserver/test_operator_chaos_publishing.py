@@ -1,7 +1,8 @@
-"""The operator is killed at every write on the way to published outputs, and at every commit: each is published once.
+"""The operator is killed at every write on the way to published outputs, and at every commit: each
+is published once.
 
-Of the two outputs one is appended, the other one replaces the window's rows when a person has approved it. The driver is
-played, and stages its rows as Spark's tasks do.
+Of the two outputs one is appended, the other one replaces the window's rows when a person has
+approved it. The driver is played, and stages its rows as Spark's tasks do.
 """
 
 from datetime import timedelta
@@ -48,7 +49,9 @@ class Outputs:
         return [self._output("added", {"mode": "Append"}), self._output("corrected", corrected)]
 
     def stage(self, mortal: MortalRun, batch: int) -> None:
-        """What the driver does with a micro-batch; after the last step comes one that has no rows here."""
+        """What the driver does with a micro-batch; after the last step comes one that has no rows
+        here.
+        """
         status, namespace = mortal.run.status, mortal.run.namespace
         rows = staged_rows(batch) if batch < _STEPS else {}
         for output, table in self.tables.items():
@@ -57,7 +60,9 @@ class Outputs:
             assert stage_rows(table.refresh(), batch, arrow(rows), result=result)
 
     def assert_published_once(self, status: Manifest) -> None:
-        """Each table has what it should have, from one snapshot, which is the one that the status names."""
+        """Each table has what it should have, from one snapshot, which is the one that the status
+        names.
+        """
         fresh = {at: time for batch in range(_STEPS) for at, time in staged_rows(batch).items()}
         named = {output["name"]: output["snapshotId"] for output in status["outputs"]}
         for name, kept in (("added", _OUTSIDE), ("corrected", _OUTSIDE)):
@@ -69,8 +74,13 @@ class Outputs:
         """Neither branches, nor files that no snapshot of the table refers to."""
         for table in self.tables.values():
             assert list(table.refresh().metadata.refs) == ["main"]
-            files = {path.removeprefix("file://") for path in table.inspect.all_files()["file_path"].to_pylist()}
-            assert {str(path) for path in Path(table.location(), "data").rglob("*.parquet")} == files
+            files = {
+                path.removeprefix("file://")
+                for path in table.inspect.all_files()["file_path"].to_pylist()
+            }
+            assert {
+                str(path) for path in Path(table.location(), "data").rglob("*.parquet")
+            } == files
 
     def _made(self, name: str) -> Table:
         table = self.catalog.create_table(f"{self._namespace}.{name}", schema=CLICKS)
@@ -78,7 +88,12 @@ class Outputs:
         return table
 
     def _output(self, name: str, publish: Manifest) -> Manifest:
-        return {"name": name, "table": ".".join(("lake", *self.tables[name].name())), "timestampColumn": "at", "publish": publish}
+        return {
+            "name": name,
+            "table": ".".join(("lake", *self.tables[name].name())),
+            "timestampColumn": "at",
+            "publish": publish,
+        }
 
 
 def staged_rows(batch: int) -> dict[int, Any]:
@@ -102,7 +117,10 @@ def content(table: Table) -> dict[int, Any]:
 def publications(table: Table) -> list[int]:
     """The snapshots that published something, of the whole history."""
     summaries = {each.snapshot_id: each.summary for each in table.metadata.snapshots}
-    named = {number: dict(summary.additional_properties) if summary else {} for number, summary in summaries.items()}
+    named = {
+        number: dict(summary.additional_properties) if summary else {}
+        for number, summary in summaries.items()
+    }
     return [number for number, summary in named.items() if PUBLISHED_FROM in summary]
 
 
@@ -134,7 +152,9 @@ def assert_all_well(mortal: MortalRun, outputs: Outputs, status: Manifest) -> No
 
 
 @pytest.mark.parametrize("moment", ["before", "after", "late"])
-def test_an_operator_killed_at_any_write_publishes_each_output_once(moment: str, mortal_runs: MortalRuns) -> None:
+def test_an_operator_killed_at_any_write_publishes_each_output_once(
+    moment: str, mortal_runs: MortalRuns
+) -> None:
     expected: dict[str, Any] = {}
     for cut, mortal in mortal_runs.each_cut(moment, _LEAST_WRITES):
         outputs = Outputs(mortal.run)

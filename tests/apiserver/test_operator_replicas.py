@@ -17,7 +17,11 @@ LEASES = "apis/coordination.k8s.io/v1/namespaces/{}/leases"
 
 
 def holder(admin: Rest, namespace: str) -> str:
-    return str(admin.get(f"{LEASES.format(namespace)}/backfill-operator").expect()["spec"]["holderIdentity"])
+    return str(
+        admin.get(f"{LEASES.format(namespace)}/backfill-operator").expect()["spec"][
+            "holderIdentity"
+        ]
+    )
 
 
 @pytest.mark.usefixtures("crds")
@@ -32,10 +36,20 @@ def test_one_of_two_leads_and_the_other_takes_over_when_it_is_killed(
             wait_until_ready(two, "standby")
             one.kill()
             killed_at = time.monotonic()
-            admin.create(BACKFILLS.format(namespace), changed(BACKFILL, {"metadata.name": "after"})).expect()
-            eventually(lambda: holder(admin, namespace) == "two", "the other leads", seconds=TAKEOVER_SECONDS)
+            admin.create(
+                BACKFILLS.format(namespace), changed(BACKFILL, {"metadata.name": "after"})
+            ).expect()
+            eventually(
+                lambda: holder(admin, namespace) == "two",
+                "the other leads",
+                seconds=TAKEOVER_SECONDS,
+            )
             path = f"{BACKFILLS.format(namespace)}/after"
-            eventually(lambda: admin.get(path).expect().get("status"), "it takes turns", seconds=TAKEOVER_SECONDS)
+            eventually(
+                lambda: admin.get(path).expect().get("status"),
+                "it takes turns",
+                seconds=TAKEOVER_SECONDS,
+            )
             assert time.monotonic() - killed_at < TAKEOVER_SECONDS
 
 
@@ -73,7 +87,9 @@ def test_it_waits_for_an_api_server_that_is_away(tmp_path: Path) -> None:
     kubeconfig = write_kubeconfig(tmp_path / "away", "https://127.0.0.1:1", b"", "token")
     operator = OperatorProcess(kubeconfig, "default", tmp_path)
     with running(operator):
-        eventually(lambda: "cannot be listed" in operator.log_file.read_text(), "it says what is wrong")
+        eventually(
+            lambda: "cannot be listed" in operator.log_file.read_text(), "it says what is wrong"
+        )
         assert "not everything is listed" in operator.refusal("/readyz")
         assert operator.terminate() == 0
 
@@ -91,12 +107,18 @@ def test_an_api_server_that_is_away_for_moments_costs_no_leadership(
     admin: Rest, cluster_admin: Path, namespace: str, tmp_path: Path
 ) -> None:
     with running_proxy(cluster_admin) as proxy:
-        operator = OperatorProcess(proxy.kubeconfig(cluster_admin, tmp_path / "config"), namespace, tmp_path)
+        operator = OperatorProcess(
+            proxy.kubeconfig(cluster_admin, tmp_path / "config"), namespace, tmp_path
+        )
         with running(operator):
             wait_until_ready(operator)
             with proxy.away():
-                admin.create(BACKFILLS.format(namespace), changed(BACKFILL, {"metadata.name": "meanwhile"})).expect()
-                eventually(lambda: "the lease could not be" in operator.log_file.read_text(), "it notices")
+                admin.create(
+                    BACKFILLS.format(namespace), changed(BACKFILL, {"metadata.name": "meanwhile"})
+                ).expect()
+                eventually(
+                    lambda: "the lease could not be" in operator.log_file.read_text(), "it notices"
+                )
             path = f"{BACKFILLS.format(namespace)}/meanwhile"
             eventually(lambda: admin.get(path).expect().get("status"), "it goes on")
             assert operator.ready() == "leader"
@@ -107,7 +129,9 @@ def test_a_leader_that_can_not_reach_the_api_server_for_long_ends_with_an_error(
     cluster_admin: Path, namespace: str, tmp_path: Path
 ) -> None:
     with running_proxy(cluster_admin) as proxy:
-        operator = OperatorProcess(proxy.kubeconfig(cluster_admin, tmp_path / "config"), namespace, tmp_path)
+        operator = OperatorProcess(
+            proxy.kubeconfig(cluster_admin, tmp_path / "config"), namespace, tmp_path
+        )
         with running(operator):
             wait_until_ready(operator)
             with proxy.away():

@@ -16,14 +16,18 @@ from waiting import eventually
 
 
 @pytest.fixture
-def operator(crds: None, cluster_admin: Path, namespace: str, tmp_path: Path) -> Iterator[OperatorProcess]:
+def operator(
+    crds: None, cluster_admin: Path, namespace: str, tmp_path: Path
+) -> Iterator[OperatorProcess]:
     operator = OperatorProcess(cluster_admin, namespace, tmp_path)
     with running(operator):
         wait_until_ready(operator)
         yield operator
 
 
-def test_a_backfill_is_planned_run_and_finished(admin: Rest, namespace: str, operator: OperatorProcess, tmp_path: Path) -> None:
+def test_a_backfill_is_planned_run_and_finished(
+    admin: Rest, namespace: str, operator: OperatorProcess, tmp_path: Path
+) -> None:
     run = PlayedRun(admin, namespace, tmp_path)
     run.create()
     assert run.wait_for("Planned", "True") == "PlanReady"
@@ -35,14 +39,24 @@ def test_a_backfill_is_planned_run_and_finished(admin: Rest, namespace: str, ope
     assert status["progress"]["rowsRead"] == 60 * HOURS
     assert [attempt["outcome"] for attempt in status["attempts"]] == ["Succeeded"]
     assert run.children() == ["january-a1"]
-    told = {each["reason"]: each["message"] for each in admin.get(f"api/v1/namespaces/{namespace}/events").expect()["items"]}
-    assert told["Succeeded"].startswith(f"{60 * HOURS} rows read in {status['progress']['steps']} steps, 0 dropped as late; ")
+    told = {
+        each["reason"]: each["message"]
+        for each in admin.get(f"api/v1/namespaces/{namespace}/events").expect()["items"]
+    }
+    assert told["Succeeded"].startswith(
+        f"{60 * HOURS} rows read in {status['progress']['steps']} steps, 0 dropped as late; "
+    )
     assert operator.measured('backfill_attempts_total{outcome="Succeeded"}') == 1
-    eventually(lambda: operator.measured('backfill_backfills{state="Succeeded"}') == 1, "it is counted as succeeded")
+    eventually(
+        lambda: operator.measured('backfill_backfills{state="Succeeded"}') == 1,
+        "it is counted as succeeded",
+    )
     assert 'name="january"' not in operator.get("/metrics")
 
 
-def test_a_deleted_backfill_leaves_no_directory(admin: Rest, namespace: str, operator: OperatorProcess, tmp_path: Path) -> None:
+def test_a_deleted_backfill_leaves_no_directory(
+    admin: Rest, namespace: str, operator: OperatorProcess, tmp_path: Path
+) -> None:
     run = PlayedRun(admin, namespace, tmp_path)
     run.create()
     run.wait_for("Planned", "True")
@@ -88,7 +102,9 @@ def test_an_operator_that_is_asked_to_end_leaves_the_driver_alone_and_the_next_o
 def test_an_operator_that_is_killed_during_the_run_loses_nothing(
     admin: Rest, namespace: str, operator: OperatorProcess, cluster_admin: Path, tmp_path: Path
 ) -> None:
-    """The same identity goes on with the Lease at once, as a container that starts again in its pod does."""
+    """The same identity goes on with the Lease at once, as a container that starts again in its pod
+    does.
+    """
     run = PlayedRun(admin, namespace, tmp_path)
     run.create()
     run.submit()
@@ -117,23 +133,38 @@ def test_a_restart_writes_nothing_for_backfills_at_rest(
         assert [_version(admin, path) for path in paths] == versions
 
 
-def test_every_line_about_a_backfill_names_it(admin: Rest, namespace: str, operator: OperatorProcess, tmp_path: Path) -> None:
+def test_every_line_about_a_backfill_names_it(
+    admin: Rest, namespace: str, operator: OperatorProcess, tmp_path: Path
+) -> None:
     run = PlayedRun(admin, namespace, tmp_path)
     uid = run.create()["metadata"]["uid"]
     run.wait_for("Planned", "True")
     lines = [line for line in operator.lines() if line["logger"].endswith("reconciles")]
     assert lines
-    assert {(line["namespace"], line["name"], line["uid"]) for line in lines} == {(namespace, "january", uid)}
-    assert not any(secret in operator.log_file.read_text() for secret in run.clicks.properties.values() if "sqlite" in secret)
+    assert {(line["namespace"], line["name"], line["uid"]) for line in lines} == {
+        (namespace, "january", uid)
+    }
+    assert not any(
+        secret in operator.log_file.read_text()
+        for secret in run.clicks.properties.values()
+        if "sqlite" in secret
+    )
 
 
 def _succeeded(admin: Rest, namespace: str, name: str) -> str:
     """The path of a Backfill that succeeded long ago."""
     path = f"{BACKFILLS.format(namespace)}/{name}"
-    spec = {"metadata.name": name, "metadata.finalizers": [FINALIZER], "spec.workspace": "s3://lake/work"}
+    spec = {
+        "metadata.name": name,
+        "metadata.finalizers": [FINALIZER],
+        "spec.workspace": "s3://lake/work",
+    }
     admin.create(BACKFILLS.format(namespace), changed(BACKFILL, spec)).expect()
     condition = CONDITION | {"status": "True", "reason": "Finished"}
-    status = STATUS | {"conditions": [condition], "attempts": [{**STATUS["attempts"][0], "outcome": "Succeeded"}]}
+    status = STATUS | {
+        "conditions": [condition],
+        "attempts": [{**STATUS["attempts"][0], "outcome": "Succeeded"}],
+    }
     admin.patch(f"{path}/status", {"status": status}).expect()
     return path
 
@@ -145,7 +176,10 @@ def _version(admin: Rest, path: str) -> str:
 def _wait_for_turns(operator: OperatorProcess, turns: int) -> None:
     """Until so many turns were taken and none is due."""
     wait_until_ready(operator)
-    eventually(lambda: operator.measured('backfill_reconciles_total{result="done"}') >= turns, f"{turns} turns")
+    eventually(
+        lambda: operator.measured('backfill_reconciles_total{result="done"}') >= turns,
+        f"{turns} turns",
+    )
     eventually(lambda: operator.measured("backfill_queue_depth") == 0, "nothing is due")
 
 

@@ -1,4 +1,6 @@
-"""What the operator's process tells people when something around a Backfill is wrong, and how it goes on once that is fixed."""
+"""What the operator's process tells people when something around a Backfill is wrong, and how it
+goes on once that is fixed.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +16,9 @@ from waiting import eventually
 
 
 @pytest.fixture
-def operator(crds: None, cluster_admin: Path, namespace: str, tmp_path: Path) -> Iterator[OperatorProcess]:
+def operator(
+    crds: None, cluster_admin: Path, namespace: str, tmp_path: Path
+) -> Iterator[OperatorProcess]:
     operator = OperatorProcess(cluster_admin, namespace, tmp_path)
     with running(operator):
         wait_until_ready(operator)
@@ -31,7 +35,9 @@ def events(admin: Rest, namespace: str, reason: str) -> list[Manifest]:
 
 
 def edit_secret(admin: Rest, namespace: str, **properties: str) -> None:
-    admin.patch(f"api/v1/namespaces/{namespace}/secrets/january-catalog", {"stringData": properties}).expect()
+    admin.patch(
+        f"api/v1/namespaces/{namespace}/secrets/january-catalog", {"stringData": properties}
+    ).expect()
 
 
 def test_a_wrong_catalog_property_is_refused_at_once_and_planned_once_it_is_mended(
@@ -43,7 +49,9 @@ def test_a_wrong_catalog_property_is_refused_at_once_and_planned_once_it_is_mend
     assert run.wait_for("Planned", "False") == "InvalidInput"
     assert run.condition("Stalled") == ("True", "InvalidInput")
     (line,) = message(run, "Planned").splitlines()
-    assert line.startswith('catalog lake cannot be opened: its property type is "sqll"; did you mean sql?')
+    assert line.startswith(
+        'catalog lake cannot be opened: its property type is "sqll"; did you mean sql?'
+    )
     edit_secret(admin, namespace, type="sql")
     admin.patch(run.path, {"spec": {"retryNonce": "fixed"}}).expect()
     assert run.wait_for("Planned", "True") == "PlanReady"
@@ -62,15 +70,23 @@ def test_a_production_application_that_is_gone_costs_no_attempt_and_the_next_one
     admin.delete(path).expect()
     admin.patch(run.path, {"spec": {"overrides": {"driver": {"memory": "2g"}}}}).expect()
     run.end(1, exit_code=1)
-    eventually(lambda: run.condition("Running") == ("False", "InvalidInput"), "it waits for the application")
+    eventually(
+        lambda: run.condition("Running") == ("False", "InvalidInput"),
+        "it waits for the application",
+    )
     assert f'there is no SparkApplication "app" in namespace {namespace}' in message(run, "Running")
     assert run.condition("Succeeded")[0] == "Unknown"
     assert run.condition("Stalled")[0] == "True"
     eventually(lambda: events(admin, namespace, "InvalidInput"), "the Event")
     assert run.children() == ["january-a1"]
     assert [attempt["number"] for attempt in run.status["attempts"]] == [1]
-    admin.apply(path, {key: production[key] for key in ("apiVersion", "kind", "spec")} | {"metadata": {"name": "app"}}).expect()
-    admin.patch(run.path, {"metadata": {"annotations": {"looked": "again"}}}).expect()  # else it is looked at every 30 s
+    admin.apply(
+        path,
+        {key: production[key] for key in ("apiVersion", "kind", "spec")}
+        | {"metadata": {"name": "app"}},
+    ).expect()
+    # else it is looked at every 30 s
+    admin.patch(run.path, {"metadata": {"annotations": {"looked": "again"}}}).expect()
     child = run.submit(2)
     assert child["spec"]["driver"]["memory"] == "2g"
 
@@ -80,14 +96,24 @@ def test_the_second_backfill_of_the_same_rows_is_told_of_the_first(
 ) -> None:
     clicks = Clicks(tmp_path / "lake")
     sqlite_catalog(tmp_path / "lake").create_table("raw.counts", schema=CLICKS)
-    output = {"name": "counts", "table": "lake.raw.counts", "timestampColumn": "at", "publish": {"mode": "Append"}}
-    first, second = (PlayedRun(admin, namespace, tmp_path, name, clicks) for name in ("first", "second"))
+    output = {
+        "name": "counts",
+        "table": "lake.raw.counts",
+        "timestampColumn": "at",
+        "publish": {"mode": "Append"},
+    }
+    first, second = (
+        PlayedRun(admin, namespace, tmp_path, name, clicks) for name in ("first", "second")
+    )
     first.create(suspend=True, outputs=[output])
     first.wait_for("Planned", "True")
     assert events(admin, namespace, "PlanWarning") == []
     second.create(suspend=True, outputs=[output])
     second.wait_for("Planned", "True")
-    warning = f"lake.raw.counts is also written by Backfill {namespace}/first, which has not ended, from 2024-01-01T00:00:00Z"
+    warning = (
+        f"lake.raw.counts is also written by Backfill {namespace}/first, which has not ended, from"
+        " 2024-01-01T00:00:00Z"
+    )
     assert warning in message(second, "Planned")
     (event,) = eventually(lambda: events(admin, namespace, "PlanWarning"), "the Event")
     assert (event["type"], event["involvedObject"]["name"]) == ("Warning", "second")

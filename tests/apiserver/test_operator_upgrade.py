@@ -1,4 +1,5 @@
-"""Today's operator takes over what an earlier one has really left behind, with Backfills in every phase of their lives.
+"""Today's operator takes over what an earlier one has really left behind, with Backfills in every
+phase of their lives.
 
 The earlier one is that of the last commit which had other definitions.
 """
@@ -95,7 +96,9 @@ def test_backfills_in_every_phase_go_on_under_the_next_operator(
         for run in phases.all:
             run.wait_for("Succeeded", "True")
             attempts = run.status["attempts"]
-            assert [each["number"] for each in attempts] == list(range(1, len(attempts) + 1)), run.name
+            assert [each["number"] for each in attempts] == list(range(1, len(attempts) + 1)), (
+                run.name
+            )
             assert run.children() == [each["child"] for each in attempts], run.name
         assert {run.name: len(run.children()) for run in phases.all} == {
             "planned": 1,
@@ -107,5 +110,7 @@ def test_backfills_in_every_phase_go_on_under_the_next_operator(
         assert essence(phases.succeeded.status) == before
         for run in phases.all:
             own_server.delete(run.path).expect()
-            eventually(lambda path=run.path: own_server.get(path).status == 404, f"{run.name} is let go of")
+            eventually(
+                lambda path=run.path: own_server.get(path).status == 404, f"{run.name} is let go of"
+            )
         assert [path for path in run.workspace.rglob("*") if path.is_file()] == []

@@ -51,7 +51,9 @@ def pod(name: str, labels: dict[str, str]) -> Manifest:
     return {"metadata": {"name": name, "labels": labels}, "spec": spec}
 
 
-def test_the_caches_follow_and_nothing_is_written(admin: Rest, crds: None, namespace: str, watch: Watch) -> None:
+def test_the_caches_follow_and_nothing_is_written(
+    admin: Rest, crds: None, namespace: str, watch: Watch
+) -> None:
     path = BACKFILLS.format(namespace)
     before = admin.create(path, minimal_backfill("before")).expect()
     cache = Cache(own_key)
@@ -70,7 +72,12 @@ def test_the_caches_follow_and_nothing_is_written(admin: Rest, crds: None, names
 
 
 def test_the_first_list_of_a_watch_is_asked_for_in_pages(
-    admin: Rest, crds: None, namespace: str, cluster_admin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    admin: Rest,
+    crds: None,
+    namespace: str,
+    cluster_admin: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A list of thousands of objects at once takes memory that the operator does not have."""
     monkeypatch.setattr("backfill.controller.manager.watching._PAGE", 2)
@@ -97,7 +104,9 @@ def reads_deeply() -> Iterator[None]:
 
 @pytest.mark.hostile
 @pytest.mark.usefixtures("crds", "reads_deeply")
-def test_an_object_nested_as_deeply_as_can_be_stored_does_not_hide_the_others(admin: Rest, namespace: str, watch: Watch) -> None:
+def test_an_object_nested_as_deeply_as_can_be_stored_does_not_hide_the_others(
+    admin: Rest, namespace: str, watch: Watch
+) -> None:
     path = BACKFILLS.format(namespace)
     manifest = minimal_backfill("deep")
     value: object = 1
@@ -110,12 +119,17 @@ def test_an_object_nested_as_deeply_as_can_be_stored_does_not_hide_the_others(ad
     watch(Watched(BACKFILL, cache))
     assert set(cache.keys()) == {(namespace, "deep"), (namespace, "before")}
     admin.patch(f"{path}/deep", {"metadata": {"labels": {"seen": "again"}}}).expect()
-    eventually(lambda: "seen" in cache.get(namespace, "deep")["metadata"].get("labels", {}), "the watch tells of it")
+    eventually(
+        lambda: "seen" in cache.get(namespace, "deep")["metadata"].get("labels", {}),
+        "the watch tells of it",
+    )
     admin.create(path, minimal_backfill("after")).expect()
     eventually(lambda: cache.get(namespace, "after"), "the watch goes on")
 
 
-def test_the_finalizer_of_another_operator_made_with_kopf_stays(admin: Rest, crds: None, namespace: str, watch: Watch) -> None:
+def test_the_finalizer_of_another_operator_made_with_kopf_stays(
+    admin: Rest, crds: None, namespace: str, watch: Watch
+) -> None:
     path = BACKFILLS.format(namespace)
     cache = Cache(own_key)
     watch(Watched(BACKFILL, cache))
@@ -123,7 +137,9 @@ def test_the_finalizer_of_another_operator_made_with_kopf_stays(admin: Rest, crd
     manifest["metadata"]["finalizers"] = [FOREIGN]
     admin.create(path, manifest).expect()
     admin.delete(f"{path}/theirs")
-    seen = eventually(lambda: _deleted(cache.get(namespace, "theirs")), "the watch tells of the deletion")
+    seen = eventually(
+        lambda: _deleted(cache.get(namespace, "theirs")), "the watch tells of the deletion"
+    )
     admin.create(path, minimal_backfill("later")).expect()
     eventually(lambda: cache.get(namespace, "later"), "the watch goes on")
     left = admin.get(f"{path}/theirs").expect()
@@ -152,7 +168,12 @@ def test_a_kind_that_is_defined_later_is_watched_after_the_next_list(
     names = {"plural": plural, "singular": plural[:-1], "kind": "Thing"}
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     version = {"name": "v1", "served": True, "storage": True, "schema": schema}
-    spec = {"group": "later.example.com", "scope": "Namespaced", "names": names, "versions": [version]}
+    spec = {
+        "group": "later.example.com",
+        "scope": "Namespaced",
+        "names": names,
+        "versions": [version],
+    }
     definition = f"{plural}.later.example.com"
     admin.create(DEFINITIONS, {"metadata": {"name": definition}, "spec": spec}).expect()
     try:
@@ -167,7 +188,9 @@ def test_a_kind_that_is_defined_later_is_watched_after_the_next_list(
     finally:
         admin.delete(f"{DEFINITIONS}/{definition}")
     admin.create(BACKFILLS.format(namespace), minimal_backfill("still")).expect()
-    eventually(lambda: backfills.get(namespace, "still"), "the other watches go on without the kind")
+    eventually(
+        lambda: backfills.get(namespace, "still"), "the other watches go on without the kind"
+    )
 
 
 def test_watches_that_were_refused_begin_anew(
@@ -176,7 +199,9 @@ def test_watches_that_were_refused_begin_anew(
     cache = Cache(own_key)
     with running_proxy(cluster_admin) as proxy:
         login = Login(proxy.kubeconfig(cluster_admin, tmp_path / "config"))
-        proxy.before = lambda request: refusal(403, "Forbidden") if request.verb == "watch" else None
+        proxy.before = lambda request: (
+            refusal(403, "Forbidden") if request.verb == "watch" else None
+        )
         watching = Watching([Watched(BACKFILL, cache)], [namespace], login.connection)
         watching.start()
         try:
@@ -191,7 +216,9 @@ def test_watches_that_were_refused_begin_anew(
         assert not watching.alive
 
 
-def test_a_deletion_that_no_watch_told_of_is_found_by_the_list(admin: Rest, crds: None, namespace: str, watch: Watch) -> None:
+def test_a_deletion_that_no_watch_told_of_is_found_by_the_list(
+    admin: Rest, crds: None, namespace: str, watch: Watch
+) -> None:
     path = BACKFILLS.format(namespace)
     admin.create(path, minimal_backfill("gone")).expect()
     cache = Cache(own_key)

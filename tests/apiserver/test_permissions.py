@@ -90,7 +90,10 @@ def lines(table: str) -> Iterator[tuple[str, str]]:
 
 
 def allowed(user: Rest, table: str, namespace: str | None) -> dict[str, bool]:
-    return {f"{verb} {resource}": may(user, verb, resource, namespace) for verb, resource in lines(table)}
+    return {
+        f"{verb} {resource}": may(user, verb, resource, namespace)
+        for verb, resource in lines(table)
+    }
 
 
 @pytest.fixture
@@ -100,16 +103,28 @@ def operator_namespace(admin: Rest) -> str:
 
 
 @pytest.fixture(params=["cluster", "namespaced"])
-def variant(request: pytest.FixtureRequest, admin: Rest, crds: None, namespace: str, operator_namespace: str) -> Iterator[str]:
-    """Each variant of the operator's permissions; the namespaced one is granted in the test's namespace."""
+def variant(
+    request: pytest.FixtureRequest, admin: Rest, crds: None, namespace: str, operator_namespace: str
+) -> Iterator[str]:
+    """Each variant of the operator's permissions; the namespaced one is granted in the test's
+    namespace.
+    """
     files = ("operator.yaml", f"operator-{request.param}.yaml", "operator-boundary.yaml")
     with granted(admin, namespace, *files):
         yield request.param
 
 
 @pytest.fixture
-def operator_kubeconfig(admin: Rest, cluster_admin: Path, variant: str, namespace: str, tmp_path: Path) -> Path:
-    path = kubeconfig_of(admin, cluster_admin, OPERATOR_NAMESPACE, "backfill-operator", tmp_path / "operator.kubeconfig")
+def operator_kubeconfig(
+    admin: Rest, cluster_admin: Path, variant: str, namespace: str, tmp_path: Path
+) -> Path:
+    path = kubeconfig_of(
+        admin,
+        cluster_admin,
+        OPERATOR_NAMESPACE,
+        "backfill-operator",
+        tmp_path / "operator.kubeconfig",
+    )
     user = Rest(path)
     eventually(lambda: may(user, "create", "events", namespace), "the permissions are known")
     eventually(lambda: _make(user, namespace, dryRun="All").status == 403, "the boundary is known")
@@ -118,12 +133,19 @@ def operator_kubeconfig(admin: Rest, cluster_admin: Path, variant: str, namespac
 
 
 @pytest.fixture
-def driver(admin: Rest, cluster_admin: Path, crds: None, namespace: str, tmp_path: Path) -> Iterator[Rest]:
+def driver(
+    admin: Rest, cluster_admin: Path, crds: None, namespace: str, tmp_path: Path
+) -> Iterator[Rest]:
     with granted(admin, namespace, "driver.yaml"):
         accounts = f"api/v1/namespaces/{namespace}/serviceaccounts"
         admin.create(accounts, {"metadata": {"name": "spark"}}).expect()
-        user = Rest(kubeconfig_of(admin, cluster_admin, namespace, "spark", tmp_path / "driver.kubeconfig"))
-        eventually(lambda: may(user, "get", "splitassignments.backfill.dev", namespace), "the permissions are known")
+        user = Rest(
+            kubeconfig_of(admin, cluster_admin, namespace, "spark", tmp_path / "driver.kubeconfig")
+        )
+        eventually(
+            lambda: may(user, "get", "splitassignments.backfill.dev", namespace),
+            "the permissions are known",
+        )
         yield user
         user.close()
 
@@ -131,15 +153,25 @@ def driver(admin: Rest, cluster_admin: Path, crds: None, namespace: str, tmp_pat
 def refusals(proxy: UnreliableProxy) -> list[str]:
     """Requests that the server has refused for want of permission, from now on."""
     refused: list[str] = []
-    proxy.after = lambda request, response: refused.append(str(request)) if response.status in (401, 403) else None
+    proxy.after = lambda request, response: (
+        refused.append(str(request)) if response.status in (401, 403) else None
+    )
     return refused
 
 
-def started_operator(variant: str, kubeconfig: Path, namespace: str, proxy: UnreliableProxy, folder: Path) -> OperatorProcess:
+def started_operator(
+    variant: str, kubeconfig: Path, namespace: str, proxy: UnreliableProxy, folder: Path
+) -> OperatorProcess:
     """The operator's process with this identity, ready, and seen by the proxy."""
     places = {"cluster": "", "namespaced": namespace}[variant]
     options = ("--namespaces", places, "--leader-election-namespace", OPERATOR_NAMESPACE)
-    operator = OperatorProcess(proxy.kubeconfig(kubeconfig, folder / "proxied.kubeconfig"), namespace, folder, "one", *options)
+    operator = OperatorProcess(
+        proxy.kubeconfig(kubeconfig, folder / "proxied.kubeconfig"),
+        namespace,
+        folder,
+        "one",
+        *options,
+    )
     wait_until_ready(operator)
     return operator
 
@@ -161,7 +193,9 @@ def test_in_its_own_namespace_the_operator_may_only_lead(
 ) -> None:
     operator = Rest(operator_kubeconfig)
     own = {
-        verb: may(operator, verb, "leases.coordination.k8s.io", OPERATOR_NAMESPACE, "backfill-operator")
+        verb: may(
+            operator, verb, "leases.coordination.k8s.io", OPERATOR_NAMESPACE, "backfill-operator"
+        )
         for verb in ("get", "update")
     }
     assert own == {"get": True, "update": True}
@@ -176,10 +210,16 @@ def test_secrets_are_read_only_where_that_is_granted(
 ) -> None:
     operator = Rest(operator_kubeconfig)
     with granted(admin, namespace, "operator-secrets.yaml"):
-        eventually(lambda: may(operator, "get", "secrets", namespace, "lake-catalog"), "the permission is known")
+        eventually(
+            lambda: may(operator, "get", "secrets", namespace, "lake-catalog"),
+            "the permission is known",
+        )
         assert not may(operator, "get", "secrets", namespace, "another")
         assert not may(operator, "get", "secrets", "default", "lake-catalog")
-        assert not any(may(operator, verb, "secrets", namespace) for verb in ("list", "watch", "create", "patch", "delete"))
+        assert not any(
+            may(operator, verb, "secrets", namespace)
+            for verb in ("list", "watch", "create", "patch", "delete")
+        )
 
 
 @pytest.mark.hostile
@@ -188,11 +228,23 @@ def test_whoever_takes_over_the_operators_account_reaches_only_what_belongs_to_a
 ) -> None:
     """Its roles allow more: they know kinds and namespaces, and no owners."""
     operator, pods = Rest(operator_kubeconfig), f"api/v1/namespaces/{namespace}/pods"
-    owner = {"apiVersion": "backfill.dev/v1alpha1", "kind": "Backfill", "name": "b", "uid": "1", "controller": True}
+    owner = {
+        "apiVersion": "backfill.dev/v1alpha1",
+        "kind": "Backfill",
+        "name": "b",
+        "uid": "1",
+        "controller": True,
+    }
     attempt = {"app.kubernetes.io/managed-by": "backfill-operator", "backfill.dev/attempt": "1"}
-    for name, metadata in {"of-a-team": {}, "driver": {"labels": attempt}, "job": {"ownerReferences": [owner]}}.items():
+    for name, metadata in {
+        "of-a-team": {},
+        "driver": {"labels": attempt},
+        "job": {"ownerReferences": [owner]},
+    }.items():
         admin.create(pods, _pod(metadata | {"name": name})).expect()
-        admin.create(f"api/v1/namespaces/{namespace}/configmaps", {"metadata": metadata | {"name": name}}).expect()
+        admin.create(
+            f"api/v1/namespaces/{namespace}/configmaps", {"metadata": metadata | {"name": name}}
+        ).expect()
 
     assert operator.delete(f"{pods}/of-a-team").status == 403
     assert operator.delete(f"{pods}/driver").ok and operator.delete(f"{pods}/job").ok
@@ -200,13 +252,19 @@ def test_whoever_takes_over_the_operators_account_reaches_only_what_belongs_to_a
     assert operator.create(pods, _pod({"name": "x", "ownerReferences": [owner]}), dryRun="All").ok
     maps = f"api/v1/namespaces/{namespace}/configmaps"
     assert operator.patch(f"{maps}/of-a-team", {"data": {"x": "y"}}).status == 403
-    assert operator.patch(f"{maps}/of-a-team", {"metadata": {"ownerReferences": [owner]}}).status == 403
+    assert (
+        operator.patch(f"{maps}/of-a-team", {"metadata": {"ownerReferences": [owner]}}).status
+        == 403
+    )
     assert operator.patch(f"{maps}/job", {"data": {"x": "y"}}).ok
     assert operator.delete(f"{maps}/driver").status == 403
     assert operator.delete(f"{maps}/job").ok
     if variant == "cluster":
         refused = _make(operator, "kube-system", owner)
-        assert (refused.status, "does not work in namespace kube-system" in refused.message) == (403, True)
+        assert (refused.status, "does not work in namespace kube-system" in refused.message) == (
+            403,
+            True,
+        )
     operator.close()
 
 
@@ -219,7 +277,9 @@ def _pod(metadata: dict[str, object]) -> dict[str, object]:
 
 def _make(user: Rest, namespace: str, *owners: dict[str, object], **query: str) -> Answer:
     return user.create(
-        f"api/v1/namespaces/{namespace}/configmaps", {"metadata": {"name": "made", "ownerReferences": list(owners)}}, **query
+        f"api/v1/namespaces/{namespace}/configmaps",
+        {"metadata": {"name": "made", "ownerReferences": list(owners)}},
+        **query,
     )
 
 
@@ -232,11 +292,15 @@ def test_a_whole_run_needs_no_more_than_this(
     proxy: UnreliableProxy,
     tmp_path: Path,
 ) -> None:
-    """The operator and the driver's end from the start to the end of a Backfill, which is then deleted."""
+    """The operator and the driver's end from the start to the end of a Backfill, which is then
+    deleted.
+    """
     refused = refusals(proxy)
     with (
         granted(admin, namespace, "operator-secrets.yaml", secret="january-catalog"),
-        running(operator := started_operator(variant, operator_kubeconfig, namespace, proxy, tmp_path)),
+        running(
+            operator := started_operator(variant, operator_kubeconfig, namespace, proxy, tmp_path)
+        ),
     ):
         run = PlayedRun(admin, namespace, tmp_path)
         run.create()
@@ -259,19 +323,26 @@ def test_jobs_in_pods_need_no_more_than_this(
     proxy: UnreliableProxy,
     tmp_path: Path,
 ) -> None:
-    """Such a pod runs as the driver's account. It plans, and is deleted for one that cleans up when the Backfill is deleted.
-    Where Secrets are kept from the operator it only tries to look for them."""
+    """Such a pod runs as the driver's account. It plans, and is deleted for one that cleans up when
+    the Backfill is deleted. Where Secrets are kept from the operator it only tries to look for
+    them.
+    """
     refused = refusals(proxy)
 
     def pods() -> set[str]:
-        return {pod["metadata"]["name"] for pod in admin.get(f"api/v1/namespaces/{namespace}/pods").expect()["items"]}
+        return {
+            pod["metadata"]["name"]
+            for pod in admin.get(f"api/v1/namespaces/{namespace}/pods").expect()["items"]
+        }
 
     with running(started_operator(variant, operator_kubeconfig, namespace, proxy, tmp_path)):
         run = PlayedRun(admin, namespace, tmp_path)
         run.create(planning={"runIn": "Pod"})
         planning = eventually(pods, "a pod plans", seconds=30)
         admin.delete(run.path).expect()
-        eventually(lambda: (found := pods()) and not found & planning, "another pod cleans up", seconds=30)
+        eventually(
+            lambda: (found := pods()) and not found & planning, "another pod cleans up", seconds=30
+        )
     assert [each for each in refused if each != f"get secrets {namespace}/january-catalog"] == []
     assert proxy.count("create", "pods") >= 2
 
@@ -285,10 +356,23 @@ def test_a_driver_may_hear_and_answer_and_nothing_more(driver: Rest, namespace: 
 
 
 @pytest.mark.hostile
-def test_a_driver_can_not_write_what_is_released_to_it(driver: Rest, admin: Rest, namespace: str) -> None:
+def test_a_driver_can_not_write_what_is_released_to_it(
+    driver: Rest, admin: Rest, namespace: str
+) -> None:
     path = f"apis/backfill.dev/v1alpha1/namespaces/{namespace}/splitassignments"
-    spec = {"backfill": "b", "planId": "plan-1", "attempt": 1, "steps": 9, "watermark": "2026-01-01T00:00:00Z"}
-    manifest = {"apiVersion": "backfill.dev/v1alpha1", "kind": "SplitAssignment", "metadata": {"name": "b"}, "spec": spec}
+    spec = {
+        "backfill": "b",
+        "planId": "plan-1",
+        "attempt": 1,
+        "steps": 9,
+        "watermark": "2026-01-01T00:00:00Z",
+    }
+    manifest = {
+        "apiVersion": "backfill.dev/v1alpha1",
+        "kind": "SplitAssignment",
+        "metadata": {"name": "b"},
+        "spec": spec,
+    }
     admin.create(path, manifest).expect()
     assert driver.patch(f"{path}/b", {"spec": {"released": 9}}).status == 403
     status = {"attempt": 1, "heartbeat": "2026-01-01T00:00:00Z"}
@@ -306,9 +390,14 @@ get list create patch     pods
 
 
 @pytest.mark.hostile
-def test_pods_that_plan_may_hand_in_their_result_and_nothing_more(driver: Rest, admin: Rest, namespace: str) -> None:
+def test_pods_that_plan_may_hand_in_their_result_and_nothing_more(
+    driver: Rest, admin: Rest, namespace: str
+) -> None:
     with granted(admin, namespace, "planning-pods.yaml"):
-        eventually(lambda: may(driver, "patch", "jobreports/status.backfill.dev", namespace), "the permission is known")
+        eventually(
+            lambda: may(driver, "patch", "jobreports/status.backfill.dev", namespace),
+            "the permission is known",
+        )
         assert _true(allowed(driver, PLANNING_MAY_NOT, namespace)) == set()
         assert not may(driver, "patch", "jobreports/status.backfill.dev", "default")
 
@@ -318,11 +407,15 @@ def test_pods_that_plan_may_hand_in_their_result_and_nothing_more(driver: Rest, 
 def test_a_pod_may_write_the_report_of_its_own_name_only(
     admin: Rest, cluster_admin: Path, driver: Rest, namespace: str, tmp_path: Path
 ) -> None:
-    """The pods of jobs share an account, and drivers have it as well: a token says for which pod it was made."""
+    """The pods of jobs share an account, and drivers have it as well: a token says for which pod it
+    was made.
+    """
     reports, pods = JOB_REPORTS.format(namespace), f"api/v1/namespaces/{namespace}/pods"
     users = {}
     for name in ("one-job-a", "two-job-b"):
-        made = admin.create(pods, _pod({"name": name}) | {"spec": UNSPECIAL | {"serviceAccountName": "spark"}}).expect()
+        made = admin.create(
+            pods, _pod({"name": name}) | {"spec": UNSPECIAL | {"serviceAccountName": "spark"}}
+        ).expect()
         report = {"metadata": {"name": name}, "spec": {"backfill": "one", "job": "plan"}}
         kind = {"apiVersion": "backfill.dev/v1alpha1", "kind": "JobReport"}
         admin.create(reports, kind | report).expect()
@@ -337,7 +430,10 @@ def test_a_pod_may_write_the_report_of_its_own_name_only(
         eventually(lambda: write(one, "one-job-a").ok, "the permission is known")
         eventually(lambda: write(driver, "one-job-a").status == 403, "the policy is known")
         refused = write(one, "two-job-b")
-        assert (refused.status, "only the pod two-job-b may write" in refused.message) == (403, True)
+        assert (refused.status, "only the pod two-job-b may write" in refused.message) == (
+            403,
+            True,
+        )
         assert write(users["two-job-b"], "two-job-b").ok
         assert write(one, "one-job-a").ok
         assert write(admin, "two-job-b").ok, "people with the permission are not held up"
@@ -359,26 +455,47 @@ def test_both_variants_of_the_operators_permissions_are_the_same_rules() -> None
     assert everywhere == rules_of("operator-namespaced.yaml", "Role", "backfill-operator")
 
 
-def test_whoever_may_edit_or_view_a_namespace_may_edit_or_view_its_backfills(admin: Rest, namespace: str) -> None:
-    """The roles are added to Kubernetes' own by a controller that does not run here; it goes by their labels."""
+def test_whoever_may_edit_or_view_a_namespace_may_edit_or_view_its_backfills(
+    admin: Rest, namespace: str
+) -> None:
+    """The roles are added to Kubernetes' own by a controller that does not run here; it goes by
+    their labels.
+    """
     with granted(admin, namespace, "users.yaml"):
         assert admin.get("apis/rbac.authorization.k8s.io/v1/clusterroles/backfill-edit").ok
-    labels = {role["metadata"]["name"]: role["metadata"]["labels"] for role in shipped("users.yaml")}
+    labels = {
+        role["metadata"]["name"]: role["metadata"]["labels"] for role in shipped("users.yaml")
+    }
     to = "rbac.authorization.k8s.io/aggregate-to-"
-    assert {name: {key.removeprefix(to) for key in each if key.startswith(to)} for name, each in labels.items()} == {
+    assert {
+        name: {key.removeprefix(to) for key in each if key.startswith(to)}
+        for name, each in labels.items()
+    } == {
         "backfill-edit": {"edit", "admin"},
         "backfill-view": {"view", "edit", "admin"},
     }
 
 
-@pytest.mark.parametrize(("roles", "may_scale"), [(("view",), False), (("view", "edit"), True)], ids=["view", "edit"])
+@pytest.mark.parametrize(
+    ("roles", "may_scale"), [(("view",), False), (("view", "edit"), True)], ids=["view", "edit"]
+)
 def test_who_may_edit_a_backfill_may_scale_it_and_who_may_view_it_only_sees_the_scale(
-    admin: Rest, crds: None, namespace: str, service_account: ServiceAccountMaker, roles: tuple[str, ...], may_scale: bool
+    admin: Rest,
+    crds: None,
+    namespace: str,
+    service_account: ServiceAccountMaker,
+    roles: tuple[str, ...],
+    may_scale: bool,
 ) -> None:
     """As ``kubectl scale`` does, with what Kubernetes adds to its role of that name."""
-    rules = [rule for role in roles for rule in rules_of("users.yaml", "ClusterRole", f"backfill-{role}")]
+    rules = [
+        rule for role in roles for rule in rules_of("users.yaml", "ClusterRole", f"backfill-{role}")
+    ]
     admin.create(BACKFILLS.format(namespace), BACKFILL).expect()
-    person, scale = Rest(service_account("person", rules)), f"{BACKFILLS.format(namespace)}/july/scale"
+    person, scale = (
+        Rest(service_account("person", rules)),
+        f"{BACKFILLS.format(namespace)}/july/scale",
+    )
     assert person.patch(scale, {"spec": {"replicas": 3}}).ok is may_scale
     seen = person.get(scale).expect()
     assert person.replace(scale, seen | {"spec": {"replicas": 4}}).ok is may_scale

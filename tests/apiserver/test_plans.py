@@ -58,7 +58,9 @@ def test_before_a_plan_is_named_there_is_none(cluster: Cluster, backfill: Backfi
     assert KubernetesPlans(cluster).header(backfill) is None
 
 
-def test_a_header_is_read_once(cluster: Cluster, backfill: Backfill, admin: Rest, namespace: str) -> None:
+def test_a_header_is_read_once(
+    cluster: Cluster, backfill: Backfill, admin: Rest, namespace: str
+) -> None:
     plan, plans = header(), KubernetesPlans(cluster)
     KubernetesPlans(cluster).keep(backfill, plan)
     assert plans.header(planned(backfill, plan)) == plan
@@ -72,7 +74,9 @@ def test_the_config_map_goes_with_its_backfill_and_people_can_read_it(
     KubernetesPlans(cluster).keep(backfill, header())
     kept = admin.get(config_map(namespace)).expect()
     assert kept["metadata"]["ownerReferences"][0]["uid"] == backfill.metadata.uid
-    assert b'"stepStartsUs":[' in gzip.decompress(base64.b64decode(kept["binaryData"]["plan.json.gz"]))
+    assert b'"stepStartsUs":[' in gzip.decompress(
+        base64.b64decode(kept["binaryData"]["plan.json.gz"])
+    )
 
 
 def test_a_new_plan_takes_the_place_of_the_old_one(cluster: Cluster, backfill: Backfill) -> None:
@@ -102,7 +106,9 @@ def test_a_config_map_of_somebody_else_that_has_the_name_stays_as_it_is(
 ) -> None:
     theirs = {"metadata": {"name": "july-plan"}, "data": {"notes": "ours"}}
     admin.create(f"api/v1/namespaces/{namespace}/configmaps", theirs).expect()
-    with pytest.raises(BadInput, match=rf"ConfigMap {namespace}/july-plan is there already.*delete it"):
+    with pytest.raises(
+        BadInput, match=rf"ConfigMap {namespace}/july-plan is there already.*delete it"
+    ):
         KubernetesPlans(cluster).keep(backfill, header())
     there = admin.get(config_map(namespace)).expect()
     assert (there["data"], there["metadata"].get("ownerReferences")) == (theirs["data"], None)
@@ -111,8 +117,14 @@ def test_a_config_map_of_somebody_else_that_has_the_name_stays_as_it_is(
 @pytest.mark.parametrize(
     ("damage", "told"),
     [
-        ({"binaryData": {"plan.json.gz": base64.b64encode(b"not compressed").decode()}}, "cannot be read"),
-        ({"binaryData": {"plan.json.gz": base64.b64encode(gzip.compress(b"{}")).decode()}}, "cannot be read"),
+        (
+            {"binaryData": {"plan.json.gz": base64.b64encode(b"not compressed").decode()}},
+            "cannot be read",
+        ),
+        (
+            {"binaryData": {"plan.json.gz": base64.b64encode(gzip.compress(b"{}")).decode()}},
+            "cannot be read",
+        ),
         ({"binaryData": {"plan.json.gz": None}}, "cannot be read"),
         ({"metadata": {"ownerReferences": None}}, "not this Backfill's"),
     ],
@@ -141,14 +153,19 @@ def test_a_config_map_that_a_tenant_has_filled_costs_nothing(
     fillings += [forged.to_json()] if recorded else []
     for filling in fillings:
         content = base64.b64encode(gzip.compress(filling)).decode()
-        admin.patch(config_map(namespace), {"binaryData": {"plan.json.gz": content, "application.json.gz": content}}).expect()
+        admin.patch(
+            config_map(namespace),
+            {"binaryData": {"plan.json.gz": content, "application.json.gz": content}},
+        ).expect()
         with pytest.raises(PlanCorrupt, match=r"cannot be read|another one than was planned"):
             KubernetesPlans(cluster).header(seen)
         if filling != fillings[-1] or not recorded:
             assert kept_application(cluster, seen) is None
 
 
-def test_a_header_that_can_not_be_read_now_is_not_lost(backfill: Backfill, cluster_admin: Path, tmp_path: Path) -> None:
+def test_a_header_that_can_not_be_read_now_is_not_lost(
+    backfill: Backfill, cluster_admin: Path, tmp_path: Path
+) -> None:
     with running_proxy(cluster_admin) as proxy:
         cluster = Cluster.from_kubeconfig(proxy.kubeconfig(cluster_admin, tmp_path / "config"))
         proxy.before = lambda request: refusal(503, "ServiceUnavailable")
@@ -172,7 +189,9 @@ def test_production_is_kept_as_it_was_when_the_plan_was_made(
     cluster: Cluster, backfill: Backfill, admin: Rest, namespace: str
 ) -> None:
     KubernetesPlans(cluster).keep(backfill, header())
-    admin.patch(f"{SPARK_APPLICATIONS.format(namespace)}/rmi", {"spec": {"image": "registry/rmi:2"}}).expect()
+    admin.patch(
+        f"{SPARK_APPLICATIONS.format(namespace)}/rmi", {"spec": {"image": "registry/rmi:2"}}
+    ).expect()
     kept: Any = kept_application(cluster, backfill)
     assert kept["spec"]["image"] == "registry/rmi:1"
     assert kept["metadata"]["labels"] == {"team": "stream"}
@@ -199,7 +218,9 @@ def test_nothing_is_kept_before_there_is_a_plan(cluster: Cluster, backfill: Back
     assert kept_application(cluster, backfill) is None
 
 
-def test_without_production_there_is_no_plan_to_keep(cluster: Cluster, admin: Rest, crds: None, namespace: str) -> None:
+def test_without_production_there_is_no_plan_to_keep(
+    cluster: Cluster, admin: Rest, crds: None, namespace: str
+) -> None:
     with pytest.raises(BackfillError, match='there is no SparkApplication "rmi"') as raised:
         KubernetesPlans(cluster).keep(stored(admin, namespace), header())
     assert not isinstance(raised.value, BadInput), "the next turn waits for it"

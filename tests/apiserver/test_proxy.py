@@ -28,7 +28,9 @@ class Watch:
     def __init__(self, proxy: UnreliableProxy, cluster_admin: Path, namespace: str) -> None:
         url = f"{proxy.url}/{CONFIG_MAPS.format(namespace)}?watch=1"
         headers = {"Authorization": f"Bearer {token_of(cluster_admin)}"}
-        self._response = urllib3.request("GET", url, headers=headers, preload_content=False, retries=False, timeout=20)
+        self._response = urllib3.request(
+            "GET", url, headers=headers, preload_content=False, retries=False, timeout=20
+        )
         self._lines = iter(self._response)
 
     def next(self) -> dict[str, object]:
@@ -40,7 +42,12 @@ class Watch:
     [
         ("GET", "/api/v1/namespaces/n/pods", {}, "list pods n/"),
         ("GET", "/api/v1/namespaces/n/pods/p/log", {}, "get pods/log n/p"),
-        ("GET", "/apis/g/v1/things", {"watch": "true", "fieldSelector": "metadata.name=a"}, "watch things /a"),
+        (
+            "GET",
+            "/apis/g/v1/things",
+            {"watch": "true", "fieldSelector": "metadata.name=a"},
+            "watch things /a",
+        ),
         ("PATCH", "/apis/g/v1/namespaces/n/things/a/status", {}, "patch things/status n/a"),
         ("DELETE", "/apis/g/v1/namespaces/n/things", {}, "deletecollection things n/"),
         ("PUT", "/api/v1/namespaces/n/status", {}, "update namespaces/status /n"),
@@ -48,7 +55,9 @@ class Watch:
         ("GET", "/version", {}, "get /version /"),
     ],
 )
-def test_a_request_is_named_as_a_role_would_name_it(method: str, path: str, query: dict[str, str], said: str) -> None:
+def test_a_request_is_named_as_a_role_would_name_it(
+    method: str, path: str, query: dict[str, str], said: str
+) -> None:
     assert str(Request(method, path, query)) == said
 
 
@@ -84,7 +93,9 @@ def test_a_request_cut_after_it_was_passed_on_is_done_without_the_clients_knowin
     assert admin.get(f"{path}/a").ok
 
 
-def test_an_answer_can_be_given_in_the_servers_place(through: Rest, proxy: UnreliableProxy, namespace: str) -> None:
+def test_an_answer_can_be_given_in_the_servers_place(
+    through: Rest, proxy: UnreliableProxy, namespace: str
+) -> None:
     proxy.before = lambda request: refusal(429, "TooManyRequests", retry_after_seconds=1)
     assert through.get(CONFIG_MAPS.format(namespace)).status == 429
     proxy.before = lambda request: None
@@ -115,7 +126,9 @@ def test_killed_watches_end_and_others_are_left_alone(
     assert through.get(CONFIG_MAPS.format(namespace)).ok
 
 
-def test_while_it_is_away_nobody_is_answered(through: Rest, proxy: UnreliableProxy, cluster_admin: Path, namespace: str) -> None:
+def test_while_it_is_away_nobody_is_answered(
+    through: Rest, proxy: UnreliableProxy, cluster_admin: Path, namespace: str
+) -> None:
     watch = Watch(proxy, cluster_admin, namespace)
     with proxy.away():
         with pytest.raises((urllib3.exceptions.HTTPError, StopIteration)):

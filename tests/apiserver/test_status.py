@@ -13,7 +13,12 @@ from backfill.api.manifests.problems import read_json
 from backfill.api.status import BackfillStatus
 from backfill.protocol.split_assignment import SplitAssignmentStatus
 
-WORDS = {"table": "lake.ops.summary", "match": "99.9", "type": str(ConditionType.SUCCEEDED), "reason": str(Reason.FINISHED)}
+WORDS = {
+    "table": "lake.ops.summary",
+    "match": "99.9",
+    "type": str(ConditionType.SUCCEEDED),
+    "reason": str(Reason.FINISHED),
+}
 
 
 def filled(schema: Manifest, name: str = "") -> Any:
@@ -26,7 +31,9 @@ def filled(schema: Manifest, name: str = "") -> Any:
         return [filled(schema["items"])]
     if schema.get("format") == "date-time":
         return "2021-07-11T00:00:00.000001Z"
-    return {"string": WORDS.get(name, "word"), "integer": 7, "number": 0.5, "boolean": True}[schema["type"]]
+    return {"string": WORDS.get(name, "word"), "integer": 7, "number": 0.5, "boolean": True}[
+        schema["type"]
+    ]
 
 
 def stored_as_said(admin: Rest, path: str, model: type[Model], schema: Manifest) -> None:
@@ -38,12 +45,17 @@ def stored_as_said(admin: Rest, path: str, model: type[Model], schema: Manifest)
 
 def schemas() -> dict[str, Manifest]:
     found = {path.stem: yaml.safe_load(path.read_text())["spec"]["versions"][0] for path in OWN}
-    return {name: version["schema"]["openAPIV3Schema"]["properties"]["status"] for name, version in found.items()}
+    return {
+        name: version["schema"]["openAPIV3Schema"]["properties"]["status"]
+        for name, version in found.items()
+    }
 
 
 def test_a_backfills_whole_status(admin: Rest, crds: None, namespace: str) -> None:
     admin.create(BACKFILLS.format(namespace), BACKFILL).expect()
-    stored_as_said(admin, f"{BACKFILLS.format(namespace)}/july", BackfillStatus, schemas()["backfills"])
+    stored_as_said(
+        admin, f"{BACKFILLS.format(namespace)}/july", BackfillStatus, schemas()["backfills"]
+    )
 
 
 def test_a_drivers_whole_report(admin: Rest, crds: None, namespace: str) -> None:
@@ -52,7 +64,9 @@ def test_a_drivers_whole_report(admin: Rest, crds: None, namespace: str) -> None
     stored_as_said(admin, path, SplitAssignmentStatus, schemas()["splitassignments"])
 
 
-def test_a_message_too_long_to_be_stored_is_cut_by_the_models(admin: Rest, crds: None, namespace: str) -> None:
+def test_a_message_too_long_to_be_stored_is_cut_by_the_models(
+    admin: Rest, crds: None, namespace: str
+) -> None:
     report = {"attempt": 1, "heartbeat": "2021-08-01T00:00:00Z", "message": "x" * 1_000_000}
     admin.create(SPLIT_ASSIGNMENTS.format(namespace), ASSIGNMENT).expect()
     path = f"{SPLIT_ASSIGNMENTS.format(namespace)}/july/status"

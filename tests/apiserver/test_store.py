@@ -64,7 +64,9 @@ def subject(admin: Rest, crds: None, namespace: str, cluster: Cluster) -> Subjec
 
 
 def planned(**fields: Any) -> BackfillStatus:
-    return BackfillStatus(observed_generation=1, plan_id="0123456789abcdef", workspace="s3://lake/x", **fields)
+    return BackfillStatus(
+        observed_generation=1, plan_id="0123456789abcdef", workspace="s3://lake/x", **fields
+    )
 
 
 def test_what_is_stored_is_what_is_loaded(subject: Subject) -> None:
@@ -124,7 +126,9 @@ def test_an_equal_status_is_not_written(subject: Subject) -> None:
     assert len(subject.written) == 1
 
 
-def test_a_status_decided_on_an_older_version_is_not_written_and_the_next_turn_sees_the_new_one(subject: Subject) -> None:
+def test_a_status_decided_on_an_older_version_is_not_written_and_the_next_turn_sees_the_new_one(
+    subject: Subject,
+) -> None:
     subject.store.load()
     subject.edit({"spec": {"suspend": True}})
     with pytest.raises(ConflictError):
@@ -146,7 +150,9 @@ def test_a_backfill_made_again_under_its_name_is_another_one(subject: Subject) -
     assert "finalizers" not in subject.now["metadata"]
 
 
-def test_a_status_for_a_backfill_that_is_gone_is_a_conflict_and_then_it_is_gone(subject: Subject) -> None:
+def test_a_status_for_a_backfill_that_is_gone_is_a_conflict_and_then_it_is_gone(
+    subject: Subject,
+) -> None:
     subject.store.load()
     subject.rest.delete(subject.path).expect()
     with pytest.raises(ConflictError):
@@ -176,16 +182,23 @@ def test_what_is_being_deleted_gets_no_finalizer_any_more(subject: Subject) -> N
     subject.edit({"metadata": {"finalizers": None}})
 
 
-def test_the_workspace_has_a_part_for_each_backfill_and_may_be_the_operators(subject: Subject) -> None:
+def test_the_workspace_has_a_part_for_each_backfill_and_may_be_the_operators(
+    subject: Subject,
+) -> None:
     backfill = subject.store.load()
     assert backfill is not None
-    assert subject.store.workspace(backfill.spec).uri == f"s3://lake/backfills/{subject.namespace}/july"
+    assert (
+        subject.store.workspace(backfill.spec).uri
+        == f"s3://lake/backfills/{subject.namespace}/july"
+    )
     elsewhere = subject.another_store(backfill.metadata.uid, default_workspace="s3://operator")
     unnamed = backfill.spec.model_copy(update={"workspace": None})
     assert elsewhere.workspace(unnamed).uri == f"s3://operator/{subject.namespace}/july"
 
 
-def test_without_any_workspace_the_resource_says_what_to_do(admin: Rest, crds: None, namespace: str, cluster: Cluster) -> None:
+def test_without_any_workspace_the_resource_says_what_to_do(
+    admin: Rest, crds: None, namespace: str, cluster: Cluster
+) -> None:
     subject = Subject(admin, cluster, namespace, BACKFILL)
     with pytest.raises(BadInput, match=r"spec\.workspace: is missing") as refusal:
         subject.store.load()
@@ -203,7 +216,9 @@ def test_without_any_workspace_the_resource_says_what_to_do(admin: Rest, crds: N
     assert subject.now["metadata"]["resourceVersion"] == version, "it is said once"
 
 
-def test_a_refused_backfill_is_worked_on_once_it_is_corrected(admin: Rest, crds: None, namespace: str, cluster: Cluster) -> None:
+def test_a_refused_backfill_is_worked_on_once_it_is_corrected(
+    admin: Rest, crds: None, namespace: str, cluster: Cluster
+) -> None:
     subject = Subject(admin, cluster, namespace, BACKFILL)
     with pytest.raises(BadInput) as refusal:
         subject.store.load()
@@ -218,7 +233,9 @@ def test_a_refused_backfill_is_worked_on_once_it_is_corrected(admin: Rest, crds:
 def test_a_spec_that_was_tried_is_tried_again_after_a_wrong_one(subject: Subject) -> None:
     backfill = subject.store.load()
     assert backfill is not None
-    subject.store.write_status(BackfillStatus(spec_digest=digest(backfill.spec), workspace="s3://lake/x"))
+    subject.store.write_status(
+        BackfillStatus(spec_digest=digest(backfill.spec), workspace="s3://lake/x")
+    )
     subject.edit({"spec": {"maxMisalignment": "20m"}})
     subject.cache.put(subject.now)
     subject.store.load()
@@ -231,11 +248,16 @@ def test_a_spec_that_was_tried_is_tried_again_after_a_wrong_one(subject: Subject
     assert not finished(restored)
 
 
-def test_what_this_version_can_not_read_is_refused_and_keeps_the_rest_of_its_status(subject: Subject) -> None:
+def test_what_this_version_can_not_read_is_refused_and_keeps_the_rest_of_its_status(
+    subject: Subject,
+) -> None:
     subject.store.load()
     subject.store.write_status(planned())
-    unreadable = changed(subject.now, {"spec.window.end": "soon"})  # as another version of the operator may allow
-    store = KubernetesStore(subject.cluster, cache := Cache(own_key), ("x", "july"), unreadable["metadata"]["uid"])
+    # as another version of the operator may allow
+    unreadable = changed(subject.now, {"spec.window.end": "soon"})
+    store = KubernetesStore(
+        subject.cluster, cache := Cache(own_key), ("x", "july"), unreadable["metadata"]["uid"]
+    )
     cache.put(changed(unreadable, {"metadata.namespace": "x"}))
     with pytest.raises(BadInput, match=r"spec\.window\.end") as refusal:
         store.load()
@@ -245,8 +267,12 @@ def test_what_this_version_can_not_read_is_refused_and_keeps_the_rest_of_its_sta
     assert subject.now["status"]["conditions"][0]["reason"] == "InvalidInput"
 
 
-def test_a_refused_backfill_can_be_deleted(admin: Rest, crds: None, namespace: str, cluster: Cluster) -> None:
-    subject = Subject(admin, cluster, namespace, changed(BACKFILL, {"metadata.finalizers": [FINALIZER]}))
+def test_a_refused_backfill_can_be_deleted(
+    admin: Rest, crds: None, namespace: str, cluster: Cluster
+) -> None:
+    subject = Subject(
+        admin, cluster, namespace, changed(BACKFILL, {"metadata.finalizers": [FINALIZER]})
+    )
     subject.rest.delete(subject.path).expect()
     subject.cache.put(subject.now)
     backfill = subject.store.load()
@@ -257,11 +283,22 @@ def test_a_refused_backfill_can_be_deleted(admin: Rest, crds: None, namespace: s
 
 def test_other_backfills_that_write_a_table_are_found_wherever_they_are(subject: Subject) -> None:
     """One that this version cannot read is nobody to speak of."""
-    for name, table in (("june", "lake.ops.summary"), ("may", "lake.ops.other"), ("april", "lake.ops.summary")):
-        unlike = {"metadata.name": name, "metadata.namespace": "x", "metadata.uid": name, "spec.outputs.0.table": table}
+    for name, table in (
+        ("june", "lake.ops.summary"),
+        ("may", "lake.ops.other"),
+        ("april", "lake.ops.summary"),
+    ):
+        unlike = {
+            "metadata.name": name,
+            "metadata.namespace": "x",
+            "metadata.uid": name,
+            "spec.outputs.0.table": table,
+        }
         end = "soon" if name == "april" else "2021-07-12T00:00:00Z"
         subject.cache.put(changed(subject.now, unlike | {"spec.window.end": end}))
-    assert [found.metadata.name for found in subject.store.writers_of({"lake.ops.summary"})] == ["june"]
+    assert [found.metadata.name for found in subject.store.writers_of({"lake.ops.summary"})] == [
+        "june"
+    ]
 
 
 def is_status(request: Request) -> bool:
@@ -275,13 +312,20 @@ def proxy(cluster_admin: Path) -> Any:
 
 
 def test_a_write_whose_answer_is_lost_is_seen_in_the_next_turn(
-    admin: Rest, crds: None, namespace: str, proxy: UnreliableProxy, cluster_admin: Path, tmp_path: Path
+    admin: Rest,
+    crds: None,
+    namespace: str,
+    proxy: UnreliableProxy,
+    cluster_admin: Path,
+    tmp_path: Path,
 ) -> None:
     cluster = Cluster.from_kubeconfig(proxy.kubeconfig(cluster_admin, tmp_path / "config"))
     subject = Subject(admin, cluster, namespace, changed(BACKFILL, WORKSPACE))
     subject.store.load()
     lost = []
-    proxy.after = lambda request, response: CUT if is_status(request) and not lost and not lost.append(1) else None  # type: ignore[func-returns-value]
+    proxy.after = lambda request, response: (
+        CUT if is_status(request) and not lost and not lost.append(1) else None
+    )  # type: ignore[func-returns-value]
     with pytest.raises(ConflictError):
         subject.store.write_status(planned())
     backfill = subject.store.load()
@@ -291,7 +335,12 @@ def test_a_write_whose_answer_is_lost_is_seen_in_the_next_turn(
 
 
 def test_a_write_that_never_arrived_is_sent_again(
-    admin: Rest, crds: None, namespace: str, proxy: UnreliableProxy, cluster_admin: Path, tmp_path: Path
+    admin: Rest,
+    crds: None,
+    namespace: str,
+    proxy: UnreliableProxy,
+    cluster_admin: Path,
+    tmp_path: Path,
 ) -> None:
     cluster = Cluster.from_kubeconfig(proxy.kubeconfig(cluster_admin, tmp_path / "config"))
     subject = Subject(admin, cluster, namespace, changed(BACKFILL, WORKSPACE))

@@ -1,7 +1,8 @@
-"""Two operators that both believe they lead, with reads that are old and answers that are lost, in any order.
+"""Two operators that both believe they lead, with reads that are old and answers that are lost, in
+any order.
 
-Whatever they do, no two drivers of a Backfill run at a time, what is released stays released, and no attempt's number is
-used twice. When one of them is left alone, the Backfill succeeds.
+Whatever they do, no two drivers of a Backfill run at a time, what is released stays released, and
+no attempt's number is used twice. When one of them is left alone, the Backfill succeeds.
 """
 
 import uuid
@@ -20,7 +21,19 @@ from table_jobs import Clicks
 from waiting import eventually
 
 _PODS = "api/v1/namespaces/{}/pods"
-_MOVES = ("look", "work", "work", "work", "lose", "die", "drive", "drive", "fail", "suspend", "resume")
+_MOVES = (
+    "look",
+    "work",
+    "work",
+    "work",
+    "lose",
+    "die",
+    "drive",
+    "drive",
+    "fail",
+    "suspend",
+    "resume",
+)
 
 
 class World:
@@ -94,7 +107,11 @@ class World:
                 self._end(number, 0)
                 return
             finished = spec["released"] == spec["steps"]
-            self._run.report(number, spec["steps"] + 1 if finished else spec["released"], "Finished" if finished else "Running")
+            self._run.report(
+                number,
+                spec["steps"] + 1 if finished else spec["released"],
+                "Finished" if finished else "Running",
+            )
             if finished:
                 self._end(number, 0)
 
@@ -116,17 +133,37 @@ class World:
         return self._submitted - self._ended
 
 
-_OLD_VIEW = [("look", 0), ("look", 1), ("work", 1), ("drive", 0), ("drive", 0), ("work", 0), ("work", 0)]
+_OLD_VIEW = [
+    ("look", 0),
+    ("look", 1),
+    ("work", 1),
+    ("drive", 0),
+    ("drive", 0),
+    ("work", 0),
+    ("work", 0),
+]
 """The first operator knows of no driver when it reads of the attempt."""
-_OLD_STATUS = [*((what, 0) for what in ("look", "work", "drive", "fail")), ("look", 1), ("work", 1), ("look", 0), ("work", 0)]
+_OLD_STATUS = [
+    *((what, 0) for what in ("look", "work", "drive", "fail")),
+    ("look", 1),
+    ("work", 1),
+    ("look", 0),
+    ("work", 0),
+]
 """The second operator has gone on from what the first one recorded."""
 
 
 @pytest.mark.usefixtures("crds")
 @example(moves=_OLD_VIEW)
 @example(moves=_OLD_STATUS)
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-@given(moves=st.lists(st.tuples(st.sampled_from(_MOVES), st.integers(0, 1)), min_size=10, max_size=60))
+@settings(
+    max_examples=15,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(
+    moves=st.lists(st.tuples(st.sampled_from(_MOVES), st.integers(0, 1)), min_size=10, max_size=60)
+)
 def test_operators_that_see_little_and_die_often_do_nothing_twice(
     moves: list[tuple[str, int]],
     admin: Rest,

@@ -32,17 +32,22 @@ def previous_definitions() -> list[Manifest]:
 
 
 @pytest.mark.parametrize("earlier", [first_definitions, previous_definitions])
-def test_what_was_stored_under_earlier_definitions_goes_on(own_server: Rest, earlier: Callable[[], list[Manifest]]) -> None:
+def test_what_was_stored_under_earlier_definitions_goes_on(
+    own_server: Rest, earlier: Callable[[], list[Manifest]]
+) -> None:
     install(own_server, earlier())
     backfills, assignments = BACKFILLS.format("default"), SPLIT_ASSIGNMENTS.format("default")
     for name, sample in SAMPLES.items():
         own_server.create(backfills, changed(sample, {"metadata.name": name})).expect()
-        own_server.patch(f"{backfills}/{name}/status", {"status": STATUS | {"tried": "0123456789abcdef"}}).expect()
+        own_server.patch(
+            f"{backfills}/{name}/status", {"status": STATUS | {"tried": "0123456789abcdef"}}
+        ).expect()
     own_server.create(assignments, ASSIGNMENT).expect()
     own_server.patch(f"{assignments}/july/status", {"status": REPORT}).expect()
 
     before = {
-        path: own_server.get(path).expect() for path in (*(f"{backfills}/{name}" for name in SAMPLES), f"{assignments}/july")
+        path: own_server.get(path).expect()
+        for path in (*(f"{backfills}/{name}" for name in SAMPLES), f"{assignments}/july")
     }
     install(own_server, [yaml.safe_load(path.read_text()) for path in OWN])
 
@@ -59,9 +64,13 @@ def _goes_on(server: Rest, path: str, before: dict[str, Manifest]) -> None:
     read = read_json(Backfill, stored)
     assert read.spec == read_json(Backfill, before[path]).spec
     earlier = read_json(Backfill, before[path]).status
-    assert read.status == earlier.model_copy(update={"spec_digest": read.status.spec_digest}), "only its name has changed"
+    assert read.status == earlier.model_copy(update={"spec_digest": read.status.spec_digest}), (
+        "only its name has changed"
+    )
     server.replace(path, stored).expect()
-    server.patch(path, {"spec": {"suspend": not read.spec.suspend, "scaling": {"maxExecutors": 9}}}).expect()
+    server.patch(
+        path, {"spec": {"suspend": not read.spec.suspend, "scaling": {"maxExecutors": 9}}}
+    ).expect()
     server.patch(f"{path}/status", {"status": {"progress": {"committed": 13}}}).expect()
     server.delete(path).expect()
     eventually(lambda: server.get(path).status == 404, f"{path} is gone")

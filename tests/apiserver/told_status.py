@@ -15,7 +15,12 @@ SOURCES = {"impressions": 43, "playbacks": 41, "licences": 60}
 Status = Literal["True", "False", "Unknown"]
 Told = tuple[ConditionType, Status, Reason, str]
 
-PLANNED: Told = (ConditionType.PLANNED, "True", Reason.PLAN_READY, "1,380 steps, about 84,000,000 rows in 1,212 files")
+PLANNED: Told = (
+    ConditionType.PLANNED,
+    "True",
+    Reason.PLAN_READY,
+    "1,380 steps, about 84,000,000 rows in 1,212 files",
+)
 IN_PROGRESS: Told = (ConditionType.SUCCEEDED, "Unknown", Reason.IN_PROGRESS, "")
 
 
@@ -44,9 +49,17 @@ def running(*told: Told, generation: int = 1, **changes: Any) -> BackfillStatus:
                 started_at=now - timedelta(hours=1),
                 finished_at=now - timedelta(minutes=50),
                 outcome="Failed",
-                message="its driver needed more memory than its pod has (2Gi); raise spec.overrides.driver.memory",
+                message=(
+                    "its driver needed more memory than its pod has (2Gi); raise"
+                    " spec.overrides.driver.memory"
+                ),
             ),
-            Attempt(number=2, child="rmi-july-11-a2", started_at=now - timedelta(minutes=49), steps_at_start=120),
+            Attempt(
+                number=2,
+                child="rmi-july-11-a2",
+                started_at=now - timedelta(minutes=49),
+                steps_at_start=120,
+            ),
         ),
         progress=Progress(
             steps=1380,
@@ -63,15 +76,23 @@ def running(*told: Told, generation: int = 1, **changes: Any) -> BackfillStatus:
         ),
         watermark=min(marks.values()),
         sources=tuple(
-            SourceStatus(name=name, files=400, rows=6_000_000, bytes=3 << 30, watermark=at) for name, at in marks.items()
+            SourceStatus(name=name, files=400, rows=6_000_000, bytes=3 << 30, watermark=at)
+            for name, at in marks.items()
         ),
         outputs=(
             OutputStatus(
-                name="summary", table="lake.reports.impression_play_summary", branch="backfill/rmi-july-11", rows=51_200
+                name="summary",
+                table="lake.reports.impression_play_summary",
+                branch="backfill/rmi-july-11",
+                rows=51_200,
             ),
         ),
         conditions=conditions(
-            PLANNED, *said, *([] if any(s[0] == "Succeeded" for s in said) else [IN_PROGRESS]), at=now, generation=generation
+            PLANNED,
+            *said,
+            *([] if any(s[0] == "Succeeded" for s in said) else [IN_PROGRESS]),
+            at=now,
+            generation=generation,
         ),
     )
     return status.model_copy(update=changes)
@@ -79,4 +100,6 @@ def running(*told: Told, generation: int = 1, **changes: Any) -> BackfillStatus:
 
 def tell(admin: Rest, namespace: str, name: str, status: BackfillStatus) -> Manifest:
     """Writes a status, as the operator does: for the generation that is there."""
-    return admin.patch(f"{BACKFILLS.format(namespace)}/{name}/status", {"status": status.to_manifest()}).expect()
+    return admin.patch(
+        f"{BACKFILLS.format(namespace)}/{name}/status", {"status": status.to_manifest()}
+    ).expect()

@@ -1,4 +1,6 @@
-"""What an API server and the network in front of it may do to an operator: hooks of the unreliable proxy, in a fixed order."""
+"""What an API server and the network in front of it may do to an operator: hooks of the unreliable
+proxy, in a fixed order.
+"""
 
 import threading
 import time
@@ -17,9 +19,17 @@ Weather = Callable[[UnreliableProxy, Written], None]
 
 
 def refusals(proxy: UnreliableProxy, written: Written) -> None:
-    """Every third request is refused: by a conflict where it is a write, by a server that is busy, by one that fails."""
+    """Every third request is refused: by a conflict where it is a write, by a server that is busy,
+    by one that fails.
+    """
     numbers = count(1)
-    answers = cycle([refusal(409, "Conflict"), refusal(429, "TooManyRequests", 1), refusal(500, "InternalError")])
+    answers = cycle(
+        [
+            refusal(409, "Conflict"),
+            refusal(429, "TooManyRequests", 1),
+            refusal(500, "InternalError"),
+        ]
+    )
 
     def before(request: Request) -> Response | None:
         if next(numbers) % 3 or request.resource == "leases":
@@ -42,7 +52,9 @@ def lost_answers(proxy: UnreliableProxy, written: Written) -> None:
 
 
 def broken_watches(proxy: UnreliableProxy, written: Written) -> None:
-    """Every fifth event says that the watch is too old, and the event is lost with it; connections are dropped besides."""
+    """Every fifth event says that the watch is too old, and the event is lost with it; connections
+    are dropped besides.
+    """
     numbers = count(1)
 
     def on_event(request: Request, event: Manifest) -> Manifest | None:

@@ -1,4 +1,6 @@
-"""What an operator has written, as the API server answered it, and what must be true of it however the operator fared."""
+"""What an operator has written, as the API server answered it, and what must be true of it however
+the operator fared.
+"""
 
 import threading
 from collections import Counter, defaultdict
@@ -16,13 +18,19 @@ _MOST_BETWEEN = 4
 
 @dataclass
 class Written:
-    """Every answer to a write that was done; use :meth:`note` as, or in, a proxy's ``after`` hook."""
+    """Every answer to a write that was done; use :meth:`note` as, or in, a proxy's ``after``
+    hook.
+    """
 
     made: Counter[Made] = field(default_factory=Counter)
     """How often each object was created."""
-    released: defaultdict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
+    released: defaultdict[str, list[tuple[int, int]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
     """By SplitAssignment: attempt and released step, as they were written one after the other."""
-    attempts: defaultdict[str, list[tuple[int, ...]]] = field(default_factory=lambda: defaultdict(list))
+    attempts: defaultdict[str, list[tuple[int, ...]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
     """By Backfill: the numbers of its attempts, as they were written one after the other."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -34,7 +42,11 @@ class Written:
 
     def children(self, backfill: str) -> list[str]:
         """The children that were ever made for a Backfill."""
-        return sorted(name for kind, name in self.made if kind == "sparkapplications" and name.startswith(f"{backfill}-a"))
+        return sorted(
+            name
+            for kind, name in self.made
+            if kind == "sparkapplications" and name.startswith(f"{backfill}-a")
+        )
 
     def assert_sound(self) -> None:
         """Nothing was made twice, no release went back, attempts were counted one by one."""
@@ -44,8 +56,12 @@ class Written:
             assert releases == sorted(releases), f"{name} was released {releases}"
         for name, histories in self.attempts.items():
             for earlier, later in pairwise(histories):
-                assert later[: len(earlier)] == earlier, f"attempts of {name} were {earlier}, then {later}"
-                assert later == tuple(range(1, len(later) + 1)), f"attempts of {name} are numbered {later}"
+                assert later[: len(earlier)] == earlier, (
+                    f"attempts of {name} were {earlier}, then {later}"
+                )
+                assert later == tuple(range(1, len(later) + 1)), (
+                    f"attempts of {name} are numbered {later}"
+                )
 
     def _note(self, request: Request, status: int, manifest: Manifest) -> None:
         name = request.name
@@ -54,11 +70,14 @@ class Written:
         if request.resource == "splitassignments" and request.verb != "delete":
             self.released[name].append((manifest["spec"]["attempt"], manifest["spec"]["released"]))
         if request.resource == "backfills/status":
-            self.attempts[name].append(tuple(each["number"] for each in manifest["status"].get("attempts", ())))
+            self.attempts[name].append(
+                tuple(each["number"] for each in manifest["status"].get("attempts", ()))
+            )
 
 
 class CutWrite:
-    """The nth write of an operator is cut: ``before`` it reaches the server, or ``after``, so that it is done.
+    """The nth write of an operator is cut: ``before`` it reaches the server, or ``after``, so that
+    it is done.
 
     ``late``: it is cut before, and reaches the server when others have been written meanwhile.
     """

@@ -1,8 +1,10 @@
-"""Generated history to measure on: a day of impressions and a quarter as many playbacks, in 96 files each.
+"""Generated history to measure on: a day of impressions and a quarter as many playbacks, in 96
+files each.
 
-Users have sessions of about twenty impressions a minute apart; a quarter of the impressions is played, nearly always
-within half an hour. Rows arrive seconds after they happened, a few up to five minutes. Each table exists twice with the
-same files: as Iceberg (what a backfill reads) and as plain Parquet (what Spark's own readers are given).
+Users have sessions of about twenty impressions a minute apart; a quarter of the impressions is
+played, nearly always within half an hour. Rows arrive seconds after they happened, a few up to five
+minutes. Each table exists twice with the same files: as Iceberg (what a backfill reads) and as
+plain Parquet (what Spark's own readers are given).
 """
 
 import os
@@ -48,7 +50,9 @@ def impressions(random: np.random.Generator, rows: int) -> Events:
     gaps = random.exponential(60e6, session.size)
     elapsed = np.cumsum(gaps)
     first = np.concatenate(([0], np.cumsum(length)[:-1]))
-    happened = np.repeat(random.integers(0, DAY_US, sessions), length) + (elapsed - elapsed[first][session]).astype("int64")
+    happened = np.repeat(random.integers(0, DAY_US, sessions), length) + (
+        elapsed - elapsed[first][session]
+    ).astype("int64")
     user = random.integers(1, max(rows // 60, 2), sessions)[session]
     inside = np.flatnonzero(happened < DAY_US - 1_000_000)
     chosen = np.sort(random.choice(inside, min(rows, inside.size), replace=False))
@@ -80,12 +84,24 @@ def as_arrived(random: np.random.Generator, events: Events) -> pa.Table:
         mine = partition == each
         offset[mine] = np.arange(int(mine.sum()))
     happened = events.happened_us[order] + START_US
-    columns = [events.user[order], events.item[order], happened, partition, offset, arrived[order] + START_US]
-    return pa.table([pa.array(column).cast(kind) for column, kind in zip(columns, SCHEMA.types, strict=True)], schema=SCHEMA)
+    columns = [
+        events.user[order],
+        events.item[order],
+        happened,
+        partition,
+        offset,
+        arrived[order] + START_US,
+    ]
+    return pa.table(
+        [pa.array(column).cast(kind) for column, kind in zip(columns, SCHEMA.types, strict=True)],
+        schema=SCHEMA,
+    )
 
 
 def write_both_ways(catalog: Catalog, plain: Path, name: str, rows: pa.Table) -> None:
-    """One Iceberg and one plain file for each quarter of an hour, with file times in the order of arrival."""
+    """One Iceberg and one plain file for each quarter of an hour, with file times in the order of
+    arrival.
+    """
     plain.mkdir(parents=True)
     table = catalog.create_table(f"events.{name}", schema=SCHEMA)
     arrived = rows["ingestion_ts"].cast(pa.int64()).to_numpy() - START_US
@@ -111,11 +127,19 @@ def generate(directory: Path, impression_rows: int = 12_000_000) -> None:
     random = np.random.default_rng(7)
     shown = impressions(random, impression_rows)
     played = playbacks(random, shown, impression_rows // 4)
-    write_both_ways(catalog, directory / "plain" / "impressions", "impressions", as_arrived(random, shown))
-    write_both_ways(catalog, directory / "plain" / "playbacks", "playbacks", as_arrived(random, played))
+    write_both_ways(
+        catalog, directory / "plain" / "impressions", "impressions", as_arrived(random, shown)
+    )
+    write_both_ways(
+        catalog, directory / "plain" / "playbacks", "playbacks", as_arrived(random, played)
+    )
     done.touch()
 
 
 def catalog_properties(directory: Path) -> dict[str, str]:
     """The PyIceberg catalog of the generated tables."""
-    return {"type": "sql", "uri": f"sqlite:///{directory}/catalog.db", "warehouse": f"{directory}/warehouse"}
+    return {
+        "type": "sql",
+        "uri": f"sqlite:///{directory}/catalog.db",
+        "warehouse": f"{directory}/warehouse",
+    }

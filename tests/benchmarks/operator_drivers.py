@@ -1,4 +1,6 @@
-"""Drivers that only talk: each has the runtime's own channel and a driver's own permissions, and commits on a timetable."""
+"""Drivers that only talk: each has the runtime's own channel and a driver's own permissions, and
+commits on a timetable.
+"""
 
 import time
 from collections.abc import Sequence
@@ -34,7 +36,10 @@ class TalkingDriver:
 
     def speak(self, now: float) -> None:
         """A report of all that is committed."""
-        reads = tuple(SourceProgress(name=name, committed=self.committed, rows=self.committed * STEP_ROWS) for name in SOURCES)
+        reads = tuple(
+            SourceProgress(name=name, committed=self.committed, rows=self.committed * STEP_ROWS)
+            for name in SOURCES
+        )
         self.channel.report(
             SplitAssignmentStatus(
                 attempt=1,
@@ -72,7 +77,9 @@ class Drivers:
         began = time.monotonic()
         for number, driver in enumerate(self.drivers):
             driver.commits_at = began + (number + 0.5) * self.period / len(self.drivers)
-            driver.spoke_at = began - (number / len(self.drivers)) * driver.channel.heartbeat_seconds
+            driver.spoke_at = (
+                began - (number / len(self.drivers)) * driver.channel.heartbeat_seconds
+            )
         while (now := time.monotonic()) - began < seconds:
             for driver in self.drivers:
                 self._look(driver, now)
@@ -105,19 +112,28 @@ class Drivers:
         self.reports += 1
 
 
-def drivers_of(admin: Rest, admin_kubeconfig: Path, placed: Sequence[Placed], folder: Path) -> Drivers:
+def drivers_of(
+    admin: Rest, admin_kubeconfig: Path, placed: Sequence[Placed], folder: Path
+) -> Drivers:
     """A driver for every Backfill that is being read."""
     connections = {
-        namespace: _connection(admin, admin_kubeconfig, namespace, folder) for namespace in map(namespace_of, range(NAMESPACES))
+        namespace: _connection(admin, admin_kubeconfig, namespace, folder)
+        for namespace in map(namespace_of, range(NAMESPACES))
     }
     active = [each for each in placed if each.active]
-    drivers = [TalkingDriver(_channel(admin, connections[each.namespace], each), 0.0) for each in active]
+    drivers = [
+        TalkingDriver(_channel(admin, connections[each.namespace], each), 0.0) for each in active
+    ]
     return Drivers(drivers, period=float(len(active)))
 
 
 def _connection(admin: Rest, admin_kubeconfig: Path, namespace: str, folder: Path) -> Connection:
-    service_account(admin, namespace, "spark", rules_of("driver.yaml", "Role", "backfill-driver"), [])
-    kubeconfig = kubeconfig_of(admin, admin_kubeconfig, namespace, "spark", folder / f"{namespace}.kubeconfig")
+    service_account(
+        admin, namespace, "spark", rules_of("driver.yaml", "Role", "backfill-driver"), []
+    )
+    kubeconfig = kubeconfig_of(
+        admin, admin_kubeconfig, namespace, "spark", folder / f"{namespace}.kubeconfig"
+    )
     return driver_connection(kubeconfig, folder / namespace)
 
 

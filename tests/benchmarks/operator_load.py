@@ -1,7 +1,9 @@
-"""The operator's process with a thousand Backfills on a real API server and etcd: how long turns take, what is written.
+"""The operator's process with a thousand Backfills on a real API server and etcd: how long turns
+take, what is written.
 
-A hundred of the Backfills are being read by drivers that only talk (``operator_drivers``), one committed step a second in
-all. Needs ``KUBEBUILDER_ASSETS``, the folder of etcd and kube-apiserver. Nothing else runs: no kubelet, no Spark operator.
+A hundred of the Backfills are being read by drivers that only talk (``operator_drivers``), one
+committed step a second in all. Needs ``KUBEBUILDER_ASSETS``, the folder of etcd and kube-apiserver.
+Nothing else runs: no kubelet, no Spark operator.
 """
 
 # ruff: noqa: E402 - the API server's tests have what is needed, in folders of their own
@@ -51,7 +53,9 @@ class Measured:
         """The upper end of the bucket that a share of the observations is within, in seconds."""
         now, _, _ = self._look()
         buckets = {
-            bound: count - self._before[0].get(name, 0.0) for name, count in now.items() if (bound := _bound(name, histogram))
+            bound: count - self._before[0].get(name, 0.0)
+            for name, count in now.items()
+            if (bound := _bound(name, histogram))
         }
         total = max(buckets.values())
         return min(bound for bound, count in buckets.items() if count >= share * total)
@@ -63,7 +67,9 @@ class Measured:
     def writes(self, resource: str, subresource: str = "") -> float:
         """Requests that changed objects of a kind, by whomever."""
         labels = (f'resource="{resource}"', f'subresource="{subresource}"')
-        return self._difference(1, lambda name: _WRITE.search(name) is not None and all(each in name for each in labels))
+        return self._difference(
+            1, lambda name: _WRITE.search(name) is not None and all(each in name for each in labels)
+        )
 
     def cpu_seconds(self) -> float:
         """The operator's."""
@@ -88,18 +94,24 @@ _WRITE = re.compile(r'verb="(POST|PUT|PATCH|APPLY|DELETE)"')
 
 def measure(backfills: int, active: int, seconds: float) -> Figures:
     """Everything, on servers of its own."""
-    with tempfile.TemporaryDirectory() as name, running_servers(Path(os.environ["KUBEBUILDER_ASSETS"]), Path(name)) as servers:
+    with (
+        tempfile.TemporaryDirectory() as name,
+        running_servers(Path(os.environ["KUBEBUILDER_ASSETS"]), Path(name)) as servers,
+    ):
         folder, admin = Path(name), Rest(servers.admin_kubeconfig)
         install(admin, definitions())
         world = World(admin)
         placed = world.fill(backfills, active)
         admin.create("api/v1/namespaces", {"metadata": {"name": NAMESPACE}}).expect()
-        admin.create(f"api/v1/namespaces/{NAMESPACE}/serviceaccounts", {"metadata": {"name": "default"}}).expect()
+        admin.create(
+            f"api/v1/namespaces/{NAMESPACE}/serviceaccounts", {"metadata": {"name": "default"}}
+        ).expect()
         drivers = drivers_of(admin, servers.admin_kubeconfig, placed, folder)
         drivers.begin()
         operator, first_seconds = started(servers.admin_kubeconfig, folder, "first", backfills)
         with running(operator):
-            time.sleep(_QUIET_SECONDS)  # what the first turns of the active ones have changed is settled before it is measured
+            # what the first turns of the active ones have changed is settled before it is measured
+            time.sleep(_QUIET_SECONDS)
             figures = under_load(operator, admin, drivers, seconds)
             drivers.close()
             figures["events_per_finished_backfill"] = events_of_finished(admin, folder)
@@ -107,9 +119,13 @@ def measure(backfills: int, active: int, seconds: float) -> Figures:
             time.sleep(_QUIET_SECONDS)
             before = world.versions()
             operator.kill()
-        again, figures["restart_seconds"] = started(servers.admin_kubeconfig, folder, "again", backfills)
+        again, figures["restart_seconds"] = started(
+            servers.admin_kubeconfig, folder, "again", backfills
+        )
         with running(again):
-            changed = [uid for uid, version in world.versions().items() if before.get(uid) != version]
+            changed = [
+                uid for uid, version in world.versions().items() if before.get(uid) != version
+            ]
             figures["objects_written_at_restart"] = len(changed)
             figures["writes_at_restart"] = sum(
                 number for verb, number in again.requested().items() if verb not in ("get", "list")
@@ -118,8 +134,12 @@ def measure(backfills: int, active: int, seconds: float) -> Figures:
         return figures | {"first_start_seconds": first_seconds}
 
 
-def started(kubeconfig: Path, folder: Path, life: str, backfills: int) -> tuple[OperatorProcess, float]:
-    """An operator that has taken a turn for everything, and how long that took from the start of its process."""
+def started(
+    kubeconfig: Path, folder: Path, life: str, backfills: int
+) -> tuple[OperatorProcess, float]:
+    """An operator that has taken a turn for everything, and how long that took from the start of
+    its process.
+    """
     began = time.monotonic()
     operator = OperatorProcess(kubeconfig, NAMESPACE, folder, "operator", *_OPTIONS)
     eventually(lambda: operator.ready() == "leader", f"the {life} operator leads", 120)
@@ -135,28 +155,41 @@ def under_load(operator: OperatorProcess, admin: Rest, drivers: Drivers, seconds
     drivers.talk(seconds)
     time.sleep(_QUIET_SECONDS)
     steps = drivers.commits
-    by_operator = sum(measured.writes(*kind) for kind in (("backfills", "status"), ("splitassignments", ""), ("events", "")))
+    by_operator = sum(
+        measured.writes(*kind)
+        for kind in (("backfills", "status"), ("splitassignments", ""), ("events", ""))
+    )
     heartbeats = drivers.reports - drivers.commits
     return {
         "steps": steps,
         "steps_held_up": drivers.held_up,
         "turns": measured.turns(),
-        "reconcile_p50_at_most_seconds": measured.quantile("backfill_reconcile_duration_seconds", 0.50),
-        "reconcile_p99_at_most_seconds": measured.quantile("backfill_reconcile_duration_seconds", 0.99),
+        "reconcile_p50_at_most_seconds": measured.quantile(
+            "backfill_reconcile_duration_seconds", 0.50
+        ),
+        "reconcile_p99_at_most_seconds": measured.quantile(
+            "backfill_reconcile_duration_seconds", 0.99
+        ),
         "queue_p99_at_most_seconds": measured.quantile("backfill_queue_latency_seconds", 0.99),
         "release_median_seconds": statistics.median(drivers.release_seconds),
         "release_p99_seconds": statistics.quantiles(drivers.release_seconds, n=100)[-1],
         "status_writes_per_step": measured.writes("backfills", "status") / steps,
         "release_writes_per_step": measured.writes("splitassignments") / steps,
-        "driver_writes_per_step": (measured.writes("splitassignments", "status") - heartbeats) / steps,
-        "writes_per_step": (by_operator + measured.writes("splitassignments", "status") - heartbeats) / steps,
+        "driver_writes_per_step": (
+            (measured.writes("splitassignments", "status") - heartbeats) / steps
+        ),
+        "writes_per_step": (
+            (by_operator + measured.writes("splitassignments", "status") - heartbeats) / steps
+        ),
         "heartbeats_per_second": heartbeats / seconds,
         "operator_cores": measured.cpu_seconds() / seconds,
     }
 
 
 def events_of_finished(admin: Rest, folder: Path) -> float:
-    """The most Events, repetitions counted, of runs from the first to the last: one with and one without a failed attempt."""
+    """The most Events, repetitions counted, of runs from the first to the last: one with and one
+    without a failed attempt.
+    """
     for name, failures in (("smooth", 0), ("retried", 1)):
         run = PlayedRun(admin, NAMESPACE, folder, name)
         run.create(failurePolicy={"maxAttempts": 3, "backoff": "100ms"})
@@ -175,19 +208,25 @@ def events_of_finished(admin: Rest, folder: Path) -> float:
 
 
 def list_seconds(kubeconfig: Path, backfills: int) -> float:
-    """How long ``kubectl backfill list`` takes to show them all, from the start of its process; the median."""
+    """How long ``kubectl backfill list`` takes to show them all, from the start of its process; the
+    median.
+    """
     program = Path(sys.executable).with_name("kubectl-backfill")
     taken = []
     for _ in range(_LISTS):
         began = time.monotonic()
-        done = subprocess.run((program, "list", "-A", "--kubeconfig", kubeconfig), capture_output=True, check=True)
+        done = subprocess.run(
+            (program, "list", "-A", "--kubeconfig", kubeconfig), capture_output=True, check=True
+        )
         taken.append(time.monotonic() - began)
         assert len(done.stdout.splitlines()) > backfills
     return statistics.median(taken)
 
 
 def _series(text: str) -> dict[str, float]:
-    pairs = (line.rpartition(" ") for line in text.splitlines() if line and not line.startswith("#"))
+    pairs = (
+        line.rpartition(" ") for line in text.splitlines() if line and not line.startswith("#")
+    )
     return {name: float(value) for name, _, value in pairs}
 
 
@@ -198,7 +237,9 @@ def _bound(series: str, histogram: str) -> float | None:
 
 def _memory(pid: int) -> tuple[float, float]:
     """What the process holds, and held at most, in MiB."""
-    kibibytes = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    kibibytes = dict(
+        line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+    )
     resident, peak = (int(kibibytes[name].split()[0]) / 1024 for name in ("VmRSS", "VmHWM"))
     return resident, peak
 

@@ -1,4 +1,6 @@
-"""A cluster's worth of Backfills as an operator finds them: most have succeeded long ago, some are being read."""
+"""A cluster's worth of Backfills as an operator finds them: most have succeeded long ago, some are
+being read.
+"""
 
 import base64
 from collections.abc import Iterator
@@ -43,7 +45,9 @@ class Placed:
 
 
 class World:
-    """Makes everything that a Backfill has: itself, its SplitAssignment, its plan, one child and that one's driver pod."""
+    """Makes everything that a Backfill has: itself, its SplitAssignment, its plan, one child and
+    that one's driver pod.
+    """
 
     def __init__(self, admin: Rest):
         self._admin = admin
@@ -77,7 +81,10 @@ class World:
         namespace, name = namespace_of(number), f"backfill-{number:04}"
         made = self._admin.create(BACKFILLS.format(namespace), backfill(name)).expect()
         placed = Placed(namespace, name, made["metadata"]["uid"], number < active)
-        owned = {"ownerReferences": [owner_reference(name, placed.uid)], "labels": backfill_labels(name)}
+        owned = {
+            "ownerReferences": [owner_reference(name, placed.uid)],
+            "labels": backfill_labels(name),
+        }
         self._create(_CONFIG_MAPS, placed, self._plan(name, owned))
         self._create(SPLIT_ASSIGNMENTS, placed, self._assignment(placed, owned))
         self._run(placed, Backfill.model_validate(_readable(made)))
@@ -86,12 +93,25 @@ class World:
 
     def _run(self, placed: Placed, resource: Backfill) -> None:
         workspace = Workspace(WORKSPACE)
-        launch = Launch(1, resource, self._header.plan_id, workspace.child("plans"), workspace.child("checkpoints"))
-        child = child_manifests(launch, production() | {"metadata": {"name": "app", "namespace": placed.namespace}})[1]
+        launch = Launch(
+            1,
+            resource,
+            self._header.plan_id,
+            workspace.child("plans"),
+            workspace.child("checkpoints"),
+        )
+        child = child_manifests(
+            launch, production() | {"metadata": {"name": "app", "namespace": placed.namespace}}
+        )[1]
         state = "RUNNING" if placed.active else "COMPLETED"
         driver = child_name(placed.name, 1)
         self._create(SPARK_APPLICATIONS, placed, child)
-        self._say(SPARK_APPLICATIONS, placed, driver, {"applicationState": {"state": state}, "driverInfo": {}})
+        self._say(
+            SPARK_APPLICATIONS,
+            placed,
+            driver,
+            {"applicationState": {"state": state}, "driverInfo": {}},
+        )
         self._create(_PODS, placed, driver_pod(child))
         self._say(_PODS, placed, f"{driver}-driver", self._pod_status(placed.active))
 
@@ -99,15 +119,25 @@ class World:
         self._admin.create(collection.format(placed.namespace), manifest).expect()
 
     def _say(self, collection: str, placed: Placed, name: str, status: Manifest) -> None:
-        self._admin.patch(f"{collection.format(placed.namespace)}/{name}/status", {"status": status}).expect()
+        self._admin.patch(
+            f"{collection.format(placed.namespace)}/{name}/status", {"status": status}
+        ).expect()
 
     def _plan(self, name: str, owned: Manifest) -> Manifest:
-        content = {HEADER_KEY: packed(self._header.to_manifest()), APPLICATION_KEY: packed(production())}
+        content = {
+            HEADER_KEY: packed(self._header.to_manifest()),
+            APPLICATION_KEY: packed(production()),
+        }
         data = {key: base64.b64encode(value).decode() for key, value in content.items()}
         return {"metadata": {"name": config_map_name(name), **owned}, "binaryData": data}
 
     def _assignment(self, placed: Placed, owned: Manifest) -> Manifest:
-        spec = {"backfill": placed.name, "planId": self._header.plan_id, "attempt": 1, "steps": STEPS}
+        spec = {
+            "backfill": placed.name,
+            "planId": self._header.plan_id,
+            "attempt": 1,
+            "steps": STEPS,
+        }
         progress = {"released": 0 if placed.active else STEPS, "watermark": format_time(START)}
         return {
             "apiVersion": "backfill.dev/v1alpha1",
@@ -118,10 +148,21 @@ class World:
 
     def _status(self, placed: Placed) -> Manifest:
         attempt = {"number": 1, "child": child_name(placed.name, 1), "startedAt": self._now}
-        sources = [{"name": name, "files": 1000, "rows": STEPS * STEP_ROWS, "bytes": 10**9} for name in SOURCES]
-        status = {"planId": self._header.plan_id, "workspace": WORKSPACE, "sources": sources, "startedAt": self._now}
+        sources = [
+            {"name": name, "files": 1000, "rows": STEPS * STEP_ROWS, "bytes": 10**9}
+            for name in SOURCES
+        ]
+        status = {
+            "planId": self._header.plan_id,
+            "workspace": WORKSPACE,
+            "sources": sources,
+            "startedAt": self._now,
+        }
         if placed.active:
-            return status | {"attempts": [attempt], "conditions": list(self._conditions({"Planned": ("True", "PlanReady")}))}
+            return status | {
+                "attempts": [attempt],
+                "conditions": list(self._conditions({"Planned": ("True", "PlanReady")})),
+            }
         reached = {
             "Planned": ("True", "PlanReady"),
             "Running": ("False", "AllStepsCommitted"),
@@ -129,20 +170,49 @@ class World:
             "Succeeded": ("True", "Finished"),
             "Ready": ("True", "Finished"),
         }
-        progress = {"steps": STEPS, "committed": STEPS, "summary": f"{STEPS}/{STEPS} (100%)", "rowsRead": 2 * STEPS * STEP_ROWS}
-        ended = {"attempts": [attempt | {"outcome": "Succeeded", "finishedAt": self._now}], "finishedAt": self._now}
-        return status | ended | {"observedGeneration": 1, "progress": progress, "conditions": list(self._conditions(reached))}
+        progress = {
+            "steps": STEPS,
+            "committed": STEPS,
+            "summary": f"{STEPS}/{STEPS} (100%)",
+            "rowsRead": 2 * STEPS * STEP_ROWS,
+        }
+        ended = {
+            "attempts": [attempt | {"outcome": "Succeeded", "finishedAt": self._now}],
+            "finishedAt": self._now,
+        }
+        return (
+            status
+            | ended
+            | {
+                "observedGeneration": 1,
+                "progress": progress,
+                "conditions": list(self._conditions(reached)),
+            }
+        )
 
     def _conditions(self, reached: dict[str, tuple[str, str]]) -> Iterator[Manifest]:
         for kind, (status, reason) in reached.items():
-            told = {"message": "as it was told then", "lastTransitionTime": self._now, "observedGeneration": 1}
+            told = {
+                "message": "as it was told then",
+                "lastTransitionTime": self._now,
+                "observedGeneration": 1,
+            }
             yield {"type": kind, "status": status, "reason": reason, **told}
 
     def _pod_status(self, active: bool) -> Manifest:
         ended = {"terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": self._now}}
         state = {"running": {"startedAt": self._now}} if active else ended
-        container = {"name": "spark-kubernetes-driver", "image": "none", "imageID": "", "ready": active, "restartCount": 0}
-        return {"phase": "Running" if active else "Succeeded", "containerStatuses": [container | {"state": state}]}
+        container = {
+            "name": "spark-kubernetes-driver",
+            "image": "none",
+            "imageID": "",
+            "ready": active,
+            "restartCount": 0,
+        }
+        return {
+            "phase": "Running" if active else "Succeeded",
+            "containerStatuses": [container | {"state": state}],
+        }
 
 
 def namespace_of(number: int) -> str:
@@ -153,8 +223,16 @@ def namespace_of(number: int) -> str:
 def header() -> PlanHeader:
     """A plan of two sources, five minutes a step."""
     start, step, end = to_us(START), round(STEP.total_seconds() * 1e6), to_us(START + STEPS * STEP)
-    fields = {"table_uuid": "8c6f2f5e-7d43-4b14-a7a5-1d6a6f3f1d11", "snapshot_id": 7051729675574597004, "schema_id": 0}
-    column = {"timestamp_column": "ingestion_ts", "timestamp_field_id": 1, "timestamp_type": "timestamptz"}
+    fields = {
+        "table_uuid": "8c6f2f5e-7d43-4b14-a7a5-1d6a6f3f1d11",
+        "snapshot_id": 7051729675574597004,
+        "schema_id": 0,
+    }
+    column = {
+        "timestamp_column": "ingestion_ts",
+        "timestamp_field_id": 1,
+        "timestamp_type": "timestamptz",
+    }
     inputs = PlanInputs(
         start_us=start,
         end_us=end,
@@ -163,11 +241,23 @@ def header() -> PlanHeader:
         max_misalignment_us=2 * step,
         target_step_bytes=2**30,
         parallelism=40,
-        sources=tuple(SourceInput(name=name, table=f"lake.raw.{name}", **fields, **column) for name in SOURCES),
+        sources=tuple(
+            SourceInput(name=name, table=f"lake.raw.{name}", **fields, **column) for name in SOURCES
+        ),
     )
     rows = tuple(STEP_ROWS + step % 1000 for step in range(STEPS))
-    totals = {"files": 1000, "splits": 2000, "rows": sum(rows), "bytes": 100 * sum(rows), "wide_files": 0, "step_rows": rows}
-    sources = (SourceTotals(name=name, **totals, step_bytes=tuple(100 * each for each in rows)) for name in SOURCES)
+    totals = {
+        "files": 1000,
+        "splits": 2000,
+        "rows": sum(rows),
+        "bytes": 100 * sum(rows),
+        "wide_files": 0,
+        "step_rows": rows,
+    }
+    sources = (
+        SourceTotals(name=name, **totals, step_bytes=tuple(100 * each for each in rows))
+        for name in SOURCES
+    )
     return PlanHeader(
         plan_id=inputs.plan_id(),
         inputs=inputs,
@@ -180,7 +270,10 @@ def header() -> PlanHeader:
 
 def backfill(name: str) -> Manifest:
     """One of them."""
-    sources = [{"name": each, "table": f"lake.raw.{each}", "timestampColumn": "ingestion_ts"} for each in SOURCES]
+    sources = [
+        {"name": each, "table": f"lake.raw.{each}", "timestampColumn": "ingestion_ts"}
+        for each in SOURCES
+    ]
     window = {"start": format_time(START), "end": format_time(START + STEPS * STEP)}
     return {
         "apiVersion": "backfill.dev/v1alpha1",
@@ -200,7 +293,12 @@ def backfill(name: str) -> Manifest:
 
 def production() -> Manifest:
     """The application that all of them run."""
-    pod = {"cores": 1, "memory": "4g", "labels": {"team": "streaming"}, "env": [{"name": "REGION", "value": "us"}]}
+    pod = {
+        "cores": 1,
+        "memory": "4g",
+        "labels": {"team": "streaming"},
+        "env": [{"name": "REGION", "value": "us"}],
+    }
     return {
         "apiVersion": "sparkoperator.k8s.io/v1beta2",
         "kind": "SparkApplication",

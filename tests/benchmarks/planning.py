@@ -1,7 +1,8 @@
 """Measures planning: ``python tests/benchmarks/planning.py --files N`` prints one line of JSON.
 
-The table has a week of history partitioned by hour, twenty columns with bounds and manifests of 2,500 entries, as a
-streaming writer leaves them after its manifests were rewritten. Its data files do not exist: planning must not open them.
+The table has a week of history partitioned by hour, twenty columns with bounds and manifests of
+2,500 entries, as a streaming writer leaves them after its manifests were rewritten. Its data files
+do not exist: planning must not open them.
 """
 
 import argparse
@@ -46,7 +47,10 @@ FILE_BYTES = 32 * 2**20
 SCHEMA = Schema(
     NestedField(1, "ingested_at", TimestamptzType(), required=False),
     *(NestedField(i, f"number_{i}", LongType(), required=False) for i in range(2, COLUMNS - 3)),
-    *(NestedField(i, f"text_{i}", StringType(), required=False) for i in range(COLUMNS - 3, COLUMNS + 1)),
+    *(
+        NestedField(i, f"text_{i}", StringType(), required=False)
+        for i in range(COLUMNS - 3, COLUMNS + 1)
+    ),
 )
 SPEC = PartitionSpec(PartitionField(1, 1000, HourTransform(), "ingested_hour"))
 
@@ -56,7 +60,9 @@ def entry(number: int, files: int, rng: random.Random, location: str) -> DataFil
     lower = START_US + number * DAYS * 24 * HOUR_US // files
     hour_end = (lower // HOUR_US + 1) * HOUR_US
     upper = min(lower + 120_000_000, hour_end - 1)
-    low = {1: long_bytes(lower)} | {i: long_bytes(rng.randrange(2**40)) for i in range(2, COLUMNS - 3)}
+    low = {1: long_bytes(lower)} | {
+        i: long_bytes(rng.randrange(2**40)) for i in range(2, COLUMNS - 3)
+    }
     high = {1: long_bytes(upper)} | {i: long_bytes(2**41) for i in range(2, COLUMNS - 3)}
     for i in range(COLUMNS - 3, COLUMNS + 1):
         low[i], high[i] = b"aaaaaaaaaaaaaaaa", b"zzzzzzzzzzzzzzzz"
@@ -83,7 +89,10 @@ def make_manifest(task: tuple[str, int, int, int]) -> ManifestFile:
     directory, number, start, files = task
     rng = random.Random(number)
     table = sqlite_catalog(Path(directory)).load_table("bench.events")
-    entries = [entry(i, files, rng, table.location()) for i in range(start, min(start + ENTRIES_PER_MANIFEST, files))]
+    entries = [
+        entry(i, files, rng, table.location())
+        for i in range(start, min(start + ENTRIES_PER_MANIFEST, files))
+    ]
     return write_manifest(table, f"{table.location()}/metadata/{number}-m0.avro", entries, SNAPSHOT)
 
 
@@ -95,7 +104,10 @@ def generate(directory: Path, files: int) -> None:
     catalog = sqlite_catalog(directory)
     catalog.create_namespace("bench")
     table = catalog.create_table("bench.events", SCHEMA, partition_spec=SPEC)
-    tasks = [(str(directory), number, start, files) for number, start in enumerate(range(0, files, ENTRIES_PER_MANIFEST))]
+    tasks = [
+        (str(directory), number, start, files)
+        for number, start in enumerate(range(0, files, ENTRIES_PER_MANIFEST))
+    ]
     with Pool(2) as pool:
         manifests = pool.map(make_manifest, tasks)
     commit_manifests(catalog, table, manifests, SNAPSHOT)
@@ -103,7 +115,9 @@ def generate(directory: Path, files: int) -> None:
 
 
 def measure(directory: Path) -> None:
-    """Plans the whole table and prints what it took. Runs in a process of its own, so that its memory is its own."""
+    """Plans the whole table and prints what it took. Runs in a process of its own, so that its
+    memory is its own.
+    """
     from backfill.api.spec import BackfillSpec
     from backfill.planning.planner import make_plan
     from backfill.planning.workspace import Workspace
@@ -112,14 +126,19 @@ def measure(directory: Path) -> None:
         {
             "applicationRef": {"name": "bench"},
             "window": {"start": "2026-03-01T00:00:00Z", "end": "2026-03-08T00:00:00Z"},
-            "sources": [{"name": "events", "table": "lake.bench.events", "timestampColumn": "ingested_at"}],
+            "sources": [
+                {"name": "events", "table": "lake.bench.events", "timestampColumn": "ingested_at"}
+            ],
         }
     )
     with tempfile.TemporaryDirectory(dir=directory) as workspace:
         began = time.monotonic()
         header = make_plan(spec, Workspace(workspace), parallelism=8)
         seconds = time.monotonic() - began
-    own, children = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    own, children = (
+        resource.getrusage(who).ru_maxrss
+        for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
     print(
         json.dumps(
             {
@@ -136,7 +155,11 @@ def main() -> None:
     """Generates, then measures in a child process."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--files", type=int, default=100_000)
-    parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()) / "backfill-planning-benchmark")
+    parser.add_argument(
+        "--directory",
+        type=Path,
+        default=Path(tempfile.gettempdir()) / "backfill-planning-benchmark",
+    )
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     directory = arguments.directory / str(arguments.files)
@@ -144,8 +167,19 @@ def main() -> None:
         measure(directory)
         return
     generate(directory, arguments.files)
-    properties = {f"PYICEBERG_CATALOG__LAKE__{key.upper()}": value for key, value in catalog_properties(directory).items()}
-    command = [sys.executable, __file__, "--files", str(arguments.files), "--directory", str(arguments.directory), "--measure"]
+    properties = {
+        f"PYICEBERG_CATALOG__LAKE__{key.upper()}": value
+        for key, value in catalog_properties(directory).items()
+    }
+    command = [
+        sys.executable,
+        __file__,
+        "--files",
+        str(arguments.files),
+        "--directory",
+        str(arguments.directory),
+        "--measure",
+    ]
     raise SystemExit(subprocess.run(command, env=os.environ | properties, check=False).returncode)
 
 

@@ -1,7 +1,9 @@
-"""The same work as in ``spark_reference.py``, read through a backfill plan: source and micro-batches alone, no controller.
+"""The same work as in ``spark_reference.py``, read through a backfill plan: source and
+micro-batches alone, no controller.
 
-Usage: ``replay.py DIRECTORY pass-through|counts|sessions --steps 24``; prints one JSON line with the job's seconds.
-The catalog ``bench`` must be in PyIceberg's configuration, as ``run.py`` sees to.
+Usage: ``replay.py DIRECTORY pass-through|counts|sessions --steps 24``; prints one JSON line with
+the job's seconds. The catalog ``bench`` must be in PyIceberg's configuration, as ``run.py`` sees
+to.
 """
 
 import argparse
@@ -90,7 +92,10 @@ class Replay:
             .start()
             for name, frame in frames.items()
         ]
-        while not all(query.lastProgress and query.lastProgress.batchId == self.header.steps for query in queries):
+        while not all(
+            query.lastProgress and query.lastProgress.batchId == self.header.steps
+            for query in queries
+        ):
             for query in queries:
                 if query.exception() is not None:
                     raise query.exception()
@@ -110,7 +115,9 @@ def pass_through(replay: Replay) -> dict[str, float]:
 def counts(replay: Replay) -> dict[str, float]:
     """Impressions per item and ten minutes."""
     events = replay.frame("impressions").withColumn("event_ts", F.col("event_ts").cast("timestamp"))
-    windows = events.withWatermark("event_ts", "10 minutes").groupBy(F.window("event_ts", "10 minutes"), F.col("item_id") % 100)
+    windows = events.withWatermark("event_ts", "10 minutes").groupBy(
+        F.window("event_ts", "10 minutes"), F.col("item_id") % 100
+    )
     return replay.run({"counts": windows.count()})
 
 

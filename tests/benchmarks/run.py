@@ -1,7 +1,8 @@
-"""Measures everything in docs/benchmarks.md, side by side, and prints it as a table: ``make bench``.
+"""Measures everything in docs/benchmarks.md, side by side, and prints it as a table: ``make
+bench``.
 
-Data and results are kept in ``.bench/``. Every comparison runs its two sides in turn, so that a machine that gets slower
-slows both; the ratio is of the medians.
+Data and results are kept in ``.bench/``. Every comparison runs its two sides in turn, so that a
+machine that gets slower slows both; the ratio is of the medians.
 """
 
 import argparse
@@ -22,7 +23,9 @@ from pyiceberg.exceptions import NoSuchTableError
 
 HERE = Path(__file__).parent
 BENCH = HERE.parents[1] / ".bench"
-COUNTS = pa.schema([("start", pa.timestamp("us", "UTC")), ("part", pa.int64()), ("count", pa.int64())])
+COUNTS = pa.schema(
+    [("start", pa.timestamp("us", "UTC")), ("part", pa.int64()), ("count", pa.int64())]
+)
 
 Figures = dict[str, float]
 
@@ -47,38 +50,60 @@ def in_turn(repeats: int, *sides: tuple[str, ...]) -> list[float]:
 
 def against_reference(data: Path, job: str, repeats: int) -> Figures:
     """A replay in 24 steps against the reference job."""
-    ours, reference = in_turn(repeats, ("replay.py", str(data), job), ("spark_reference.py", str(data), job))
+    ours, reference = in_turn(
+        repeats, ("replay.py", str(data), job), ("spark_reference.py", str(data), job)
+    )
     return {"seconds": ours, "reference_seconds": reference, "ratio": ours / reference}
 
 
 def cost_of_a_step(data: Path, job: str, repeats: int) -> Figures:
     """The same rows in 192 steps and in 24: what a step costs by itself."""
-    many, few = in_turn(repeats, *(("replay.py", str(data), job, "--steps", steps) for steps in ("192", "24")))
-    return {"seconds_192_steps": many, "seconds_24_steps": few, "seconds_per_step": (many - few) / (192 - 24)}
+    many, few = in_turn(
+        repeats, *(("replay.py", str(data), job, "--steps", steps) for steps in ("192", "24"))
+    )
+    return {
+        "seconds_192_steps": many,
+        "seconds_24_steps": few,
+        "seconds_per_step": (many - few) / (192 - 24),
+    }
 
 
 def whole_run(data: Path, catalog: Catalog, policy: str, number: int) -> Figures:
-    """``backfill run`` of the application beside this file, from the command to the last published row."""
+    """``backfill run`` of the application beside this file, from the command to the last published
+    row.
+    """
     name = f"{policy.lower()}-{number}"
     for source in ("impressions", "playbacks"):
         with suppress(NoSuchTableError):
             catalog.drop_table(f"events.{source}_counts")
         catalog.create_table(f"events.{source}_counts", schema=COUNTS)
     manifest = BENCH / f"{name}.yaml"
-    manifest.write_text(yaml.safe_dump_all([application_manifest(), backfill_manifest(name, policy)]))
+    manifest.write_text(
+        yaml.safe_dump_all([application_manifest(), backfill_manifest(name, policy)])
+    )
     state = ["--state-dir", str(BENCH / "state")]
-    subprocess.run([sys.executable, "-m", "backfill", "cancel", name, *state], capture_output=True, check=False)
+    subprocess.run(
+        [sys.executable, "-m", "backfill", "cancel", name, *state], capture_output=True, check=False
+    )
     command = [sys.executable, "-m", "backfill", "run", str(manifest), *state, "--output", "json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)} failed:\n{done.stderr[-3000:]}")
     result = json.loads(done.stdout.splitlines()[-1])
-    return {"seconds": result["durationSeconds"], "steps": result["steps"], "rows": result["rowsRead"]}
+    return {
+        "seconds": result["durationSeconds"],
+        "steps": result["steps"],
+        "rows": result["rowsRead"],
+    }
 
 
 def application_manifest() -> dict[str, object]:
     """The SparkApplication that is run again."""
-    spec = {"type": "Python", "mode": "cluster", "mainApplicationFile": str(HERE / "application.py")}
+    spec = {
+        "type": "Python",
+        "mode": "cluster",
+        "mainApplicationFile": str(HERE / "application.py"),
+    }
     return {
         "apiVersion": "sparkoperator.k8s.io/v1beta2",
         "kind": "SparkApplication",
@@ -107,12 +132,18 @@ def backfill_manifest(name: str, policy: str) -> dict[str, object]:
         "applicationRef": {"name": "counts"},
         "window": window,
         "sources": sources,
-        "ordering": {"policy": policy, "allowedLateness": "30m"},  # no file is cut: the same steps under both policies
+        # no file is cut: the same steps under both policies
+        "ordering": {"policy": policy, "allowedLateness": "30m"},
         "maxMisalignment": "1h",
         "outputs": outputs,
         "overrides": {"driver": {"memory": "6g"}, "sparkConf": {"spark.master": "local[2,4]"}},
     }
-    return {"apiVersion": "backfill.dev/v1alpha1", "kind": "Backfill", "metadata": {"name": name}, "spec": spec}
+    return {
+        "apiVersion": "backfill.dev/v1alpha1",
+        "kind": "Backfill",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
 
 
 def cost_of_alignment(data: Path, catalog: Catalog, repeats: int) -> Figures:
@@ -121,7 +152,9 @@ def cost_of_alignment(data: Path, catalog: Catalog, repeats: int) -> Figures:
     for number in range(repeats):
         aligned.append(whole_run(data, catalog, "WithinLateness", number))
         unordered.append(whole_run(data, catalog, "Unordered", number))
-    ours, other = (statistics.median(run["seconds"] for run in runs) for runs in (aligned, unordered))
+    ours, other = (
+        statistics.median(run["seconds"] for run in runs) for runs in (aligned, unordered)
+    )
     steps = {run["steps"] for run in aligned + unordered}
     return {
         "seconds": ours,
@@ -139,7 +172,9 @@ def planning(files: int) -> Figures:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=3, help="how often each side of a comparison runs")
+    parser.add_argument(
+        "--repeats", type=int, default=3, help="how often each side of a comparison runs"
+    )
     parser.add_argument("--only", help="only the measurement with this name")
     arguments = parser.parse_args()
     data, repeats = BENCH / "data", arguments.repeats
@@ -159,11 +194,18 @@ def main() -> None:
     if os.environ.get("KUBEBUILDER_ASSETS"):
         measurements["operator-1000"] = lambda: script("operator_load.py")
     results: dict[str, Figures] = {}
-    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}", flush=True)
+    print(
+        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+        flush=True,
+    )
     for name, measure in measurements.items():
         if arguments.only in (None, name):
             results[name] = measure()
-            print(f"{name:18}", ", ".join(f"{key} {value:,.2f}" for key, value in results[name].items()), flush=True)
+            print(
+                f"{name:18}",
+                ", ".join(f"{key} {value:,.2f}" for key, value in results[name].items()),
+                flush=True,
+            )
     (BENCH / "results.json").write_text(json.dumps(results, indent=2))
 
 

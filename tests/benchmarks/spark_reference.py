@@ -1,6 +1,8 @@
-"""What one would otherwise run over the same files: Spark's own file stream, and a hand-written batch job.
+"""What one would otherwise run over the same files: Spark's own file stream, and a hand-written
+batch job.
 
-Usage: ``spark_reference.py DIRECTORY pass-through|sessions``; prints one JSON line with the job's seconds.
+Usage: ``spark_reference.py DIRECTORY pass-through|sessions``; prints one JSON line with the job's
+seconds.
 """
 
 import json
@@ -12,7 +14,10 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from spark_session import bench_session
 
-COLUMNS = "user_id long, item_id long, event_ts timestamp_ntz, kafka_partition int, kafka_offset long, ingestion_ts timestamp_ntz"
+COLUMNS = (
+    "user_id long, item_id long, event_ts timestamp_ntz, kafka_partition int, kafka_offset long,"
+    " ingestion_ts timestamp_ntz"
+)
 
 
 def pass_through(spark: SparkSession, directory: Path) -> dict[str, float]:
@@ -24,7 +29,9 @@ def pass_through(spark: SparkSession, directory: Path) -> dict[str, float]:
         .parquet(str(directory / "plain" / name))
         .writeStream.format("noop")
         .queryName(name)
-        .option("checkpointLocation", str(directory / "checkpoints" / f"reference-{time.time_ns()}"))
+        .option(
+            "checkpointLocation", str(directory / "checkpoints" / f"reference-{time.time_ns()}")
+        )
         .trigger(availableNow=True)
         .start()
         for name in ("impressions", "playbacks")
@@ -45,8 +52,12 @@ def sessions(spark: SparkSession, directory: Path) -> dict[str, float]:
     """All sessions of the day in one batch job into nothing."""
     started = time.monotonic()
     counted = Observation("sessions")
-    found = sessions_of(spark.read.schema(COLUMNS).parquet(str(directory / "plain" / "impressions")))
-    found.observe(counted, F.count(F.lit(1)).alias("rows")).write.format("noop").mode("overwrite").save()
+    found = sessions_of(
+        spark.read.schema(COLUMNS).parquet(str(directory / "plain" / "impressions"))
+    )
+    found.observe(counted, F.count(F.lit(1)).alias("rows")).write.format("noop").mode(
+        "overwrite"
+    ).save()
     return {"seconds": time.monotonic() - started, "rows": counted.get["rows"]}
 
 

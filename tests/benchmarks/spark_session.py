@@ -5,12 +5,16 @@ import sys
 
 from pyspark.sql import SparkSession
 
-FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+FILE_MANAGER = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
 def bench_session() -> SparkSession:
-    """``local[2]``, state, collector and partitions as a backfill on two cores has them, no user interface."""
+    """``local[2]``, state, collector and partitions as a backfill on two cores has them, no user
+    interface.
+    """
     os.environ["PYSPARK_PYTHON"] = sys.executable
     settings = {
         "spark.driver.memory": "6g",

@@ -27,14 +27,20 @@ def alerts() -> list[dict[str, Any]]:
 
 
 def dashboard() -> dict[str, Any]:
-    return dict(json.loads(one(rendered({"metrics": MONITORED}), "ConfigMap")["data"]["backfills.json"]))
+    return dict(
+        json.loads(one(rendered({"metrics": MONITORED}), "ConfigMap")["data"]["backfills.json"])
+    )
 
 
 def expressions() -> Iterator[str]:
     yield from (alert["expr"] for alert in alerts())
     made = dashboard()
     yield from (target["expr"] for panel in made["panels"] for target in panel.get("targets", []))
-    yield from (each["query"]["query"] for each in made["templating"]["list"] if isinstance(each["query"], dict))
+    yield from (
+        each["query"]["query"]
+        for each in made["templating"]["list"]
+        if isinstance(each["query"], dict)
+    )
 
 
 def exported() -> dict[str, set[str]]:
@@ -43,7 +49,9 @@ def exported() -> dict[str, set[str]]:
     metrics.turned("done", 0.1)
     metrics.requested("get", 200)
     metrics.used(JobUsage(("streaming", "july"), "plan", "Done", 0.1, 1.0, 1))
-    series = dict.fromkeys(re.findall(r"^# TYPE (\S+) gauge$", metrics.render().decode(), re.MULTILINE), OF_BACKFILLS)
+    series = dict.fromkeys(
+        re.findall(r"^# TYPE (\S+) gauge$", metrics.render().decode(), re.MULTILINE), OF_BACKFILLS
+    )
     for family in text_string_to_metric_families(metrics.render().decode()):
         for sample in family.samples:
             series[sample.name] = set(sample.labels)
@@ -52,7 +60,9 @@ def exported() -> dict[str, set[str]]:
 
 def test_every_series_that_is_asked_for_is_there() -> None:
     known = exported()
-    asked = {name for expression in expressions() for name in re.findall(r"\bbackfill_\w+", expression)}
+    asked = {
+        name for expression in expressions() for name in re.findall(r"\bbackfill_\w+", expression)
+    }
     assert asked - known.keys() == set()
     assert len(asked) > 15
 
@@ -63,7 +73,11 @@ def test_every_label_that_is_asked_for_is_there() -> None:
         series = set(re.findall(r"\bbackfill_\w+", expression))
         labels = set().union(*(known[each] for each in series))
         named = re.findall(r'(\w+)\s*(?:=~|!~|!=|=)\s*"', expression)
-        named += [label for group in re.findall(r"\bby \(([^)]*)\)", expression) for label in re.split(r",\s*", group)]
+        named += [
+            label
+            for group in re.findall(r"\bby \(([^)]*)\)", expression)
+            for label in re.split(r",\s*", group)
+        ]
         assert set(named) <= labels | OF_A_TARGET, expression
 
 
@@ -108,13 +122,20 @@ def test_a_runbook_link_leads_where_the_values_say() -> None:
     rules = one(rendered({"metrics": {"prometheusRule": given}}), "PrometheusRule")
     assert "RUNBOOKS" not in json.dumps(rules)
     first = rules["spec"]["groups"][0]["rules"][0]
-    assert first["annotations"]["runbook_url"] == "https://wiki.example.com/runbooks#backfilloperatorabsent"
+    assert (
+        first["annotations"]["runbook_url"]
+        == "https://wiki.example.com/runbooks#backfilloperatorabsent"
+    )
 
 
 def test_what_is_no_time_is_not_shown_in_seconds() -> None:
     for panel in dashboard()["panels"]:
         timed = panel.get("fieldConfig", {}).get("defaults", {}).get("unit") == "s"
-        others = [target["legendFormat"] for target in panel.get("targets", []) if "_seconds" not in target["expr"]]
+        others = [
+            target["legendFormat"]
+            for target in panel.get("targets", [])
+            if "_seconds" not in target["expr"]
+        ]
         overridden = {
             override["matcher"]["options"]
             for override in panel.get("fieldConfig", {}).get("overrides", [])
@@ -130,7 +151,9 @@ def test_panels_do_not_overlap_and_have_different_ids() -> None:
     taken: set[tuple[int, int]] = set()
     for panel in panels:
         place = panel["gridPos"]
-        cells = {(place["x"] + i, place["y"] + j) for i in range(place["w"]) for j in range(place["h"])}
+        cells = {
+            (place["x"] + i, place["y"] + j) for i in range(place["w"]) for j in range(place["h"])
+        }
         assert not cells & taken and max(x for x, _ in cells) < 24, panel["title"]
         taken |= cells
 
@@ -143,4 +166,7 @@ def test_nothing_is_made_of_monitoring_unless_it_is_asked_for() -> None:
 def test_series_keep_the_namespace_of_their_backfill() -> None:
     endpoint = one(rendered({"metrics": MONITORED}), "ServiceMonitor")["spec"]["endpoints"][0]
     assert endpoint["honorLabels"] is True
-    assert yaml.safe_load((CHART / "values.yaml").read_text())["metrics"]["serviceMonitor"]["interval"] == endpoint["interval"]
+    assert (
+        yaml.safe_load((CHART / "values.yaml").read_text())["metrics"]["serviceMonitor"]["interval"]
+        == endpoint["interval"]
+    )

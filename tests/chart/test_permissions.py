@@ -11,7 +11,9 @@ from helm_chart import CHART, NAMESPACE, VARIANTS, Manifest, Values, one, render
 PLAIN = CHART.parents[1] / "deploy" / "rbac"
 OPERATOR = [{"kind": "ServiceAccount", "name": "backfill-operator", "namespace": NAMESPACE}]
 ONE_NAMESPACE: Values = {
-    "namespaces": [{"name": "streaming", "drivers": ["spark"], "planInPods": True, "secrets": ["lake-catalog"]}]
+    "namespaces": [
+        {"name": "streaming", "drivers": ["spark"], "planInPods": True, "secrets": ["lake-catalog"]}
+    ]
 }
 SAME_NAMES = {  # of the chart's roles in deploy/rbac
     "backfill-operator": "backfill-operator",
@@ -32,22 +34,42 @@ def plain(*leaving_out: str) -> list[Manifest]:
 def roles(manifests: list[Manifest]) -> dict[tuple[str, str], Any]:
     """The rules of every role, by its kind and its name in deploy/rbac."""
     found = [each for each in manifests if each["kind"] in ("Role", "ClusterRole")]
-    return {(each["kind"], SAME_NAMES.get(each["metadata"]["name"], each["metadata"]["name"])): each["rules"] for each in found}
+    return {
+        (each["kind"], SAME_NAMES.get(each["metadata"]["name"], each["metadata"]["name"])): each[
+            "rules"
+        ]
+        for each in found
+    }
 
 
 def granted(manifests: list[Manifest], here: str) -> Iterator[tuple[str, str, str, str, str]]:
     """Where, and to whom, every role is given. ``here`` is the namespace of what names none."""
     for each in manifests:
         if each["kind"].endswith("RoleBinding") or each["kind"] == "ClusterRoleBinding":
-            place = "" if each["kind"] == "ClusterRoleBinding" else each["metadata"].get("namespace", here)
+            place = (
+                ""
+                if each["kind"] == "ClusterRoleBinding"
+                else each["metadata"].get("namespace", here)
+            )
             reference = each["roleRef"]
             name = SAME_NAMES.get(reference["name"], reference["name"])
             for subject in each["subjects"]:
-                yield place, reference["kind"], name, subject.get("namespace", here), subject["name"]
+                yield (
+                    place,
+                    reference["kind"],
+                    name,
+                    subject.get("namespace", here),
+                    subject["name"],
+                )
 
 
-@pytest.mark.parametrize(("scope", "other"), [("Cluster", "operator-namespaced.yaml"), ("Namespaces", "operator-cluster.yaml")])
-def test_chart_and_plain_manifests_give_the_same_permissions_to_the_same(scope: str, other: str) -> None:
+@pytest.mark.parametrize(
+    ("scope", "other"),
+    [("Cluster", "operator-namespaced.yaml"), ("Namespaces", "operator-cluster.yaml")],
+)
+def test_chart_and_plain_manifests_give_the_same_permissions_to_the_same(
+    scope: str, other: str
+) -> None:
     chart, manifests = rendered({**ONE_NAMESPACE, "scope": scope}), plain(other)
     assert roles(chart) == roles(manifests)
     assert set(granted(chart, "streaming")) == set(granted(manifests, "streaming"))
@@ -57,7 +79,11 @@ def test_people_have_the_same_permissions_through_the_same_roles() -> None:
     to = "rbac.authorization.k8s.io/aggregate-to-"
 
     def aggregated(manifests: list[Manifest]) -> dict[str, set[str]]:
-        found = [each for each in manifests if each["kind"] == "ClusterRole" and "users" in str(each["metadata"]["labels"])]
+        found = [
+            each
+            for each in manifests
+            if each["kind"] == "ClusterRole" and "users" in str(each["metadata"]["labels"])
+        ]
         return {
             SAME_NAMES.get(each["metadata"]["name"], each["metadata"]["name"]): {
                 key for key in each["metadata"]["labels"] if key.startswith(to)
@@ -95,7 +121,9 @@ def test_drivers_accounts_may_hand_in_results_where_jobs_run_in_pods() -> None:
         namespaces = [{"name": name, "drivers": ["x"]} for name in ("a", "b")]
         silent = [{"name": "c"}, {"name": "d", "drivers": ["x"], "planInPods": False}]
         manifests = rendered({"namespaces": namespaces + silent, "jobs": jobs})
-        return {place for place, _, name, _, _ in granted(manifests, "") if name == "backfill-planning"}
+        return {
+            place for place, _, name, _, _ in granted(manifests, "") if name == "backfill-planning"
+        }
 
     assert planning() == {"a", "b"}
     assert planning(inOperatorFor=["a"]) == {"b"}
@@ -117,4 +145,7 @@ def test_the_lease_the_operator_may_change_is_the_one_it_is_told_of() -> None:
     manifests = rendered({"fullnameOverride": "another"})
     rules = one(manifests, "Role", "another-leader")["rules"]
     assert [rule["resourceNames"] for rule in rules if "update" in rule["verbs"]] == [["another"]]
-    assert "--leader-election-id=another" in one(manifests, "Deployment")["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert (
+        "--leader-election-id=another"
+        in one(manifests, "Deployment")["spec"]["template"]["spec"]["containers"][0]["args"]
+    )

@@ -8,7 +8,18 @@ import yaml
 
 import backfill
 from backfill.controller.manager.options import parse
-from helm_chart import CHART, VARIANTS, Manifest, Values, containers, helm, one, operator_arguments, rendered, template
+from helm_chart import (
+    CHART,
+    VARIANTS,
+    Manifest,
+    Values,
+    containers,
+    helm,
+    one,
+    operator_arguments,
+    rendered,
+    template,
+)
 
 ENVIRONMENT = {"POD_NAMESPACE": "backfill-operator", "POD_NAME": "backfill-operator-0"}
 
@@ -36,7 +47,10 @@ def test_the_charts_versions_are_the_packages() -> None:
 
 
 def test_no_two_objects_have_the_same_name(manifests: list[Manifest]) -> None:
-    names = [(each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"]) for each in manifests]
+    names = [
+        (each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"])
+        for each in manifests
+    ]
     assert len(set(names)) == len(names)
 
 
@@ -55,14 +69,22 @@ def test_names_are_no_longer_than_allowed(manifests: list[Manifest]) -> None:
 def test_whatever_selects_pods_selects_those_of_the_deployment(manifests: list[Manifest]) -> None:
     deployment = one(manifests, "Deployment")["spec"]
     labels = deployment["template"]["metadata"]["labels"]
-    selectors = [deployment["selector"]["matchLabels"], one(manifests, "Service")["spec"]["selector"]]
+    selectors = [
+        deployment["selector"]["matchLabels"],
+        one(manifests, "Service")["spec"]["selector"],
+    ]
     for kind, field in (("PodDisruptionBudget", "selector"), ("NetworkPolicy", "podSelector")):
-        selectors += [each["spec"][field]["matchLabels"] for each in manifests if each["kind"] == kind]
+        selectors += [
+            each["spec"][field]["matchLabels"] for each in manifests if each["kind"] == kind
+        ]
     assert all(selector.items() <= labels.items() for selector in selectors)
 
 
 def test_the_pod_of_the_test_is_not_selected_as_an_operator(manifests: list[Manifest]) -> None:
-    selector, labels = one(manifests, "Service")["spec"]["selector"], one(manifests, "Pod")["metadata"]["labels"]
+    selector, labels = (
+        one(manifests, "Service")["spec"]["selector"],
+        one(manifests, "Pod")["metadata"]["labels"],
+    )
     assert not selector.items() <= labels.items()
 
 
@@ -81,7 +103,15 @@ def test_by_default_the_operator_is_that_of_the_plain_manifests() -> None:
     for field in ("securityContext", "volumes", "serviceAccountName"):
         assert pods[0][field] == pods[1][field], field
     (operator, jobs), (plain_operator, plain_jobs) = (pod["containers"] for pod in pods)
-    for field in ("securityContext", "command", "ports", "resources", "volumeMounts", "livenessProbe", "readinessProbe"):
+    for field in (
+        "securityContext",
+        "command",
+        "ports",
+        "resources",
+        "volumeMounts",
+        "livenessProbe",
+        "readinessProbe",
+    ):
         assert operator[field] == plain_operator[field], field
     assert parse(operator["args"], ENVIRONMENT) == parse(plain_operator["args"], ENVIRONMENT)
     assert [jobs.pop(each) for each in ("image", "imagePullPolicy")]
@@ -90,15 +120,23 @@ def test_by_default_the_operator_is_that_of_the_plain_manifests() -> None:
 
 def test_the_plain_manifests_have_everything_that_the_chart_makes_by_default() -> None:
     deploy = CHART.parents[1] / "deploy"
-    files = (*deploy.glob("kustomize/*.yaml"), *deploy.glob("rbac/*.yaml"), *(CHART.parents[1] / "crds").glob("*.yaml"))
+    files = (
+        *deploy.glob("kustomize/*.yaml"),
+        *deploy.glob("rbac/*.yaml"),
+        *(CHART.parents[1] / "crds").glob("*.yaml"),
+    )
     plain = [each for file in files for each in yaml.safe_load_all(file.read_text())]
     manifests = rendered({"scope": "Cluster"})
     of_tests = {"Pod"}
     assert {each["kind"] for each in manifests} - of_tests <= {each["kind"] for each in plain}
     for kind in ("Service", "PodDisruptionBudget"):
-        ours, theirs = (one(found, kind)["spec"] | {"selector": None} for found in (manifests, plain))
+        ours, theirs = (
+            one(found, kind)["spec"] | {"selector": None} for found in (manifests, plain)
+        )
         assert ours == theirs
-    chart, kustomize = (one(found, "NetworkPolicy")["spec"]["ingress"] for found in (manifests, plain))
+    chart, kustomize = (
+        one(found, "NetworkPolicy")["spec"]["ingress"] for found in (manifests, plain)
+    )
     assert chart[:1] == kustomize, "the other one lets helm's test ask for readiness"
 
 
@@ -113,7 +151,12 @@ def test_values_reach_the_operator() -> None:
     settings = parse(operator_arguments(rendered(values)), ENVIRONMENT)
     assert settings.namespaces == ("streaming",)
     assert settings.default_workspace == settings.workspaces_below == "s3://lake/work"
-    assert (settings.workers, settings.jobs, settings.job_memory, settings.job_pods) == (3, 4, 3 * 2**30, 7)
+    assert (settings.workers, settings.jobs, settings.job_memory, settings.job_pods) == (
+        3,
+        4,
+        3 * 2**30,
+        7,
+    )
     assert (settings.qps, settings.log_level, settings.log_format) == (12.5, "debug", "text")
 
 
@@ -126,7 +169,9 @@ def test_jobs_of_several_namespaces_run_in_pods_but_of_those_that_are_named() ->
         (several | {"jobs": {"inOperatorFor": ["*"]}}, ("*",)),
         ({"jobs": {"inOperatorFor": []}}, ()),
     ):
-        assert parse(operator_arguments(rendered(values)), ENVIRONMENT).plan_in_operator_for == trusted
+        assert (
+            parse(operator_arguments(rendered(values)), ENVIRONMENT).plan_in_operator_for == trusted
+        )
 
 
 def test_in_the_whole_cluster_no_namespaces_are_named() -> None:
@@ -141,9 +186,15 @@ def test_in_the_whole_cluster_no_namespaces_are_named() -> None:
         ({"concurrent": 1, "memory": "1536Mi"}, "1792Mi", "1"),
     ],
 )
-def test_the_container_for_jobs_may_use_what_its_jobs_may_take(jobs: Values, memory: str, cpu: str) -> None:
+def test_the_container_for_jobs_may_use_what_its_jobs_may_take(
+    jobs: Values, memory: str, cpu: str
+) -> None:
     operator, container = containers(rendered({"jobs": jobs}))
-    assert container["resources"]["limits"] == {"memory": memory, "cpu": cpu, "ephemeral-storage": "2Gi"}
+    assert container["resources"]["limits"] == {
+        "memory": memory,
+        "cpu": cpu,
+        "ephemeral-storage": "2Gi",
+    }
     assert operator["resources"]["limits"] == {"memory": "768Mi", "ephemeral-storage": "1Gi"}
 
 
@@ -153,24 +204,35 @@ def test_limits_that_are_given_are_taken() -> None:
         assert limits in [each["resources"]["limits"] for each in containers(rendered(values))]
 
 
-def test_jobs_have_another_user_than_the_operator_and_neither_its_token_nor_its_secrets(manifests: list[Manifest]) -> None:
+def test_jobs_have_another_user_than_the_operator_and_neither_its_token_nor_its_secrets(
+    manifests: list[Manifest],
+) -> None:
     spec = one(manifests, "Deployment")["spec"]["template"]["spec"]
     operator, jobs = containers(manifests)
     user = operator["securityContext"].get("runAsUser")
-    assert user != spec["securityContext"].get("runAsUser") or user is None, "OpenShift gives both one user"
+    assert user != spec["securityContext"].get("runAsUser") or user is None, (
+        "OpenShift gives both one user"
+    )
     assert "runAsUser" not in jobs["securityContext"], "volumes are shared with the pod's user"
     assert spec["automountServiceAccountToken"] is False
     mounted = {each["name"]: each for each in jobs["volumeMounts"]}
-    kept = {each["name"] for each in spec["volumes"] if each.keys() & {"projected", "secret"}} | {"tmp"}
+    kept = {each["name"] for each in spec["volumes"] if each.keys() & {"projected", "secret"}} | {
+        "tmp"
+    }
     assert not mounted.keys() & kept
     assert kept <= {each["name"] for each in operator["volumeMounts"]}
 
 
-def test_only_the_operator_can_change_the_directory_of_the_socket_on_which_it_hears_from_jobs(manifests: list[Manifest]) -> None:
+def test_only_the_operator_can_change_the_directory_of_the_socket_on_which_it_hears_from_jobs(
+    manifests: list[Manifest],
+) -> None:
     operator, jobs = containers(manifests)
     socket = parse(operator_arguments(manifests), ENVIRONMENT).jobs_socket
     assert jobs["command"][-1] == str(socket)
-    at = [next(each for each in one["volumeMounts"] if each["name"] == "jobs-socket") for one in (operator, jobs)]
+    at = [
+        next(each for each in one["volumeMounts"] if each["name"] == "jobs-socket")
+        for one in (operator, jobs)
+    ]
     assert [each["mountPath"] for each in at] == [str(socket and socket.parent)] * 2
     assert ["readOnly" in each for each in at] == [False, True]
 
@@ -181,7 +243,9 @@ def test_the_operator_expects_the_user_that_jobs_have() -> None:
     manifests = rendered(shared)
     assert parse(operator_arguments(manifests), ENVIRONMENT).jobs_user == 185
     assert containers(manifests)[0]["securityContext"]["runAsUser"] == 4000
-    assert parse(operator_arguments(rendered(VARIANTS["everything"])), ENVIRONMENT).jobs_user is None
+    assert (
+        parse(operator_arguments(rendered(VARIANTS["everything"])), ENVIRONMENT).jobs_user is None
+    )
 
 
 def test_what_opens_stores_is_given_to_the_jobs_only() -> None:
@@ -193,7 +257,11 @@ def test_what_opens_stores_is_given_to_the_jobs_only() -> None:
     }
     operator, jobs = containers(rendered(values))
     assert jobs["envFrom"] == [{"secretRef": {"name": "store"}}] and "envFrom" not in operator
-    assert [each["mountPath"] for each in jobs["volumeMounts"]] == ["/tmp", "/run/backfill-jobs", "/work"]
+    assert [each["mountPath"] for each in jobs["volumeMounts"]] == [
+        "/tmp",
+        "/run/backfill-jobs",
+        "/work",
+    ]
     assert "/work" not in [each["mountPath"] for each in operator["volumeMounts"]]
     assert all(values["env"][0] in each["env"] for each in (operator, jobs))
 
@@ -201,7 +269,9 @@ def test_what_opens_stores_is_given_to_the_jobs_only() -> None:
 def test_the_operators_token_lasts_an_hour_and_is_the_only_one(manifests: list[Manifest]) -> None:
     spec = one(manifests, "Deployment")["spec"]["template"]["spec"]
     assert spec["automountServiceAccountToken"] is False
-    sources = next(volume for volume in spec["volumes"] if volume["name"] == "token")["projected"]["sources"]
+    sources = next(volume for volume in spec["volumes"] if volume["name"] == "token")["projected"][
+        "sources"
+    ]
     assert [each["serviceAccountToken"] for each in sources if "serviceAccountToken" in each] == [
         {"path": "token", "expirationSeconds": 3600}
     ]
@@ -214,31 +284,50 @@ def test_pods_have_a_user_namespace_of_their_own_where_that_is_wished() -> None:
 def test_the_addresses_where_clouds_hand_out_credentials_can_be_closed() -> None:
     policy = one(rendered({"networkPolicy": {"denyLinkLocal": True}}), "NetworkPolicy")["spec"]
     dns, rest = policy["egress"]
-    assert policy["policyTypes"] == ["Ingress", "Egress"] and {each["port"] for each in dns["ports"]} == {53}
-    assert {"cidr": "0.0.0.0/0", "except": ["169.254.0.0/16"]} in [each.get("ipBlock") for each in rest["to"]]
+    assert policy["policyTypes"] == ["Ingress", "Egress"] and {
+        each["port"] for each in dns["ports"]
+    } == {53}
+    assert {"cidr": "0.0.0.0/0", "except": ["169.254.0.0/16"]} in [
+        each.get("ipBlock") for each in rest["to"]
+    ]
     assert one(rendered({}), "NetworkPolicy")["spec"]["policyTypes"] == ["Ingress"]
 
 
 def test_the_boundary_is_drawn_around_the_account_that_the_operator_has() -> None:
-    for values in ({}, {"serviceAccount": {"create": False, "name": "given"}}, {"fullnameOverride": "another"}):
+    for values in (
+        {},
+        {"serviceAccount": {"create": False, "name": "given"}},
+        {"fullnameOverride": "another"},
+    ):
         manifests = rendered(values)
         account = one(manifests, "Deployment")["spec"]["template"]["spec"]["serviceAccountName"]
         name, of_jobs = policies(manifests)
         (condition,) = one(manifests, "ValidatingAdmissionPolicy", name)["spec"]["matchConditions"]
-        assert condition["expression"] == f"request.userInfo.username == 'system:serviceaccount:backfill-operator:{account}'"
+        assert (
+            condition["expression"]
+            == f"request.userInfo.username == 'system:serviceaccount:backfill-operator:{account}'"
+        )
         for each in (name, of_jobs):
             binding = one(manifests, "ValidatingAdmissionPolicyBinding", each)["spec"]
             assert (binding["policyName"], binding["validationActions"]) == (each, ["Deny"])
 
 
 def policies(manifests: list[Manifest]) -> list[str]:
-    """The names of the admission policies: that of the operator's account, and that of the reports of jobs."""
-    return sorted(each["metadata"]["name"] for each in manifests if each["kind"] == "ValidatingAdmissionPolicy")
+    """The names of the admission policies: that of the operator's account, and that of the reports
+    of jobs.
+    """
+    return sorted(
+        each["metadata"]["name"]
+        for each in manifests
+        if each["kind"] == "ValidatingAdmissionPolicy"
+    )
 
 
 def test_the_policies_are_those_of_the_plain_manifests() -> None:
     manifests = rendered({"serviceAccount": {"create": False, "name": "backfill-operator"}})
-    for name, file in zip(policies(manifests), ("operator-boundary.yaml", "job-reports.yaml"), strict=True):
+    for name, file in zip(
+        policies(manifests), ("operator-boundary.yaml", "job-reports.yaml"), strict=True
+    ):
         plain = next(yaml.safe_load_all((CHART.parents[1] / "deploy" / "rbac" / file).read_text()))
         assert one(manifests, "ValidatingAdmissionPolicy", name)["spec"] == plain["spec"]
 
@@ -248,17 +337,25 @@ def test_the_policies_are_those_of_the_plain_manifests() -> None:
     [
         ({}, f"localhost/backfill-operator:{backfill.__version__}"),
         ({"repository": "r.example.com:5000/b", "tag": "dev"}, "r.example.com:5000/b:dev"),
-        ({"tag": "dev", "digest": f"sha256:{'a' * 64}"}, f"localhost/backfill-operator@sha256:{'a' * 64}"),
+        (
+            {"tag": "dev", "digest": f"sha256:{'a' * 64}"},
+            f"localhost/backfill-operator@sha256:{'a' * 64}",
+        ),
     ],
 )
 def test_the_image_is_named_as_it_is_given(image: Values, reference: str) -> None:
-    assert [each["image"] for each in containers(rendered({"image": image}))] == [reference, reference]
+    assert [each["image"] for each in containers(rendered({"image": image}))] == [
+        reference,
+        reference,
+    ]
 
 
 def test_catalogs_are_mounted_where_the_operator_looks_for_them() -> None:
     spec = pod_spec({"catalogs": [{"name": "lake", "secretName": "lake-catalog"}]})
     volume = next(each for each in spec["volumes"] if "secret" in each)
-    mount = next(each for each in spec["containers"][0]["volumeMounts"] if each["name"] == volume["name"])
+    mount = next(
+        each for each in spec["containers"][0]["volumeMounts"] if each["name"] == volume["name"]
+    )
     assert volume["secret"] == {"secretName": "lake-catalog"}
     assert (mount["mountPath"], mount["readOnly"]) == ("/etc/backfill/catalogs/lake", True)
 
@@ -269,10 +366,19 @@ def test_no_secret_is_made_and_no_value_takes_a_credential() -> None:
 
 
 def test_definitions_are_those_of_the_project_and_stay_when_the_chart_goes() -> None:
-    made = {each["metadata"]["name"]: each for each in rendered({}) if each["kind"] == "CustomResourceDefinition"}
+    made = {
+        each["metadata"]["name"]: each
+        for each in rendered({})
+        if each["kind"] == "CustomResourceDefinition"
+    }
     own = [yaml.safe_load(path.read_text()) for path in (CHART.parents[1] / "crds").glob("*.yaml")]
-    assert {name: each["spec"] for name, each in made.items()} == {each["metadata"]["name"]: each["spec"] for each in own}
-    assert all(each["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"} for each in made.values())
+    assert {name: each["spec"] for name, each in made.items()} == {
+        each["metadata"]["name"]: each["spec"] for each in own
+    }
+    assert all(
+        each["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+        for each in made.values()
+    )
 
 
 def test_definitions_can_be_left_to_others() -> None:
@@ -281,14 +387,20 @@ def test_definitions_can_be_left_to_others() -> None:
 
 
 def test_the_selector_of_the_deployment_never_changes() -> None:
-    selectors = [one(rendered(values), "Deployment")["spec"]["selector"] for values in VARIANTS.values()]
+    selectors = [
+        one(rendered(values), "Deployment")["spec"]["selector"] for values in VARIANTS.values()
+    ]
     assert all(selector == selectors[0] for selector in selectors)
 
 
 def test_two_releases_share_no_names() -> None:
     def names(release: str) -> set[tuple[str, str]]:
         made = rendered({}, release=release)
-        return {(each["kind"], each["metadata"]["name"]) for each in made if each["kind"] != "CustomResourceDefinition"}
+        return {
+            (each["kind"], each["metadata"]["name"])
+            for each in made
+            if each["kind"] != "CustomResourceDefinition"
+        }
 
     assert not names("one") & names("two")
 
@@ -302,7 +414,13 @@ def without_what_is_empty(values: Values) -> Values:
     """The same values with null in the place of every empty one, by which helm forgets it."""
 
     def replaced(value: Any) -> Any:
-        return without_what_is_empty(value) if isinstance(value, dict) and value else value if value not in ("", [], {}) else None
+        return (
+            without_what_is_empty(value)
+            if isinstance(value, dict) and value
+            else value
+            if value not in ("", [], {})
+            else None
+        )
 
     return {key: replaced(value) for key, value in values.items()}
 
@@ -322,7 +440,9 @@ def test_a_secret_with_a_catalog_may_have_any_name_of_an_object() -> None:
 
 def test_a_name_that_yaml_would_take_for_something_else_stays_a_name() -> None:
     answer = template({"namespaces": [{"name": "123", "drivers": ["null", "true"]}]})
-    roles = [each for each in yaml.safe_load_all(answer.stdout) if each and each["kind"] == "RoleBinding"]
+    roles = [
+        each for each in yaml.safe_load_all(answer.stdout) if each and each["kind"] == "RoleBinding"
+    ]
     driver = one(roles, "RoleBinding", "backfill-operator-driver")
     assert driver["metadata"]["namespace"] == "123"
     assert [subject["name"] for subject in driver["subjects"]] == ["null", "true"]

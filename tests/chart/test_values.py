@@ -99,7 +99,9 @@ def test_a_default_can_be_replaced_and_not_be_taken_away() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())
     values = yaml.safe_load((CHART / "values.yaml").read_text())
 
-    def sections(part: dict[str, Any], given: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    def sections(
+        part: dict[str, Any], given: dict[str, Any]
+    ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
         yield part, given
         for key, rule in part["properties"].items():
             if "properties" in rule and key not in (
@@ -109,10 +111,14 @@ def test_a_default_can_be_replaced_and_not_be_taken_away() -> None:
                 yield from sections(rule, given[key])
 
     for part, given in sections(schema, values):
-        assert set(part.get("required", ())) == {key for key, default in given.items() if default not in (None, "", [], {})}
+        assert set(part.get("required", ())) == {
+            key for key, default in given.items() if default not in (None, "", [], {})
+        }
 
 
 def test_every_value_is_explained_in_the_readme() -> None:
     text = (CHART / "README.md").read_text()
     values = yaml.safe_load((CHART / "values.yaml").read_text())
-    assert [".".join(path) for path in leaves(values) if f"| `{'.'.join(path)}` |" not in text] == []
+    assert [
+        ".".join(path) for path in leaves(values) if f"| `{'.'.join(path)}` |" not in text
+    ] == []

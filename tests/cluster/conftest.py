@@ -1,7 +1,9 @@
-"""A real cluster with nodes, images and the Spark operator; in it one operator, some teams and one set of tables for all tests.
+"""A real cluster with nodes, images and the Spark operator; in it one operator, some teams and one
+set of tables for all tests.
 
-``KUBECONFIG`` names the cluster; one that may be in use is refused. The tests write to ``BACKFILL_E2E_DIRECTORY``, which pods
-mount by its path: the nodes have to share it with this machine. What ``restarts.py`` ends and starts again may need a command.
+``KUBECONFIG`` names the cluster; one that may be in use is refused. The tests write to
+``BACKFILL_E2E_DIRECTORY``, which pods mount by its path: the nodes have to share it with this
+machine. What ``restarts.py`` ends and starts again may need a command.
 """
 
 import fcntl
@@ -31,11 +33,15 @@ from teams import Team  # noqa: E402
 import missing  # noqa: E402
 from iceberg_tables import sqlite_catalog  # noqa: E402
 
-DIRECTORY = Path(os.environ.get("BACKFILL_E2E_DIRECTORY", Path(tempfile.gettempdir()) / "backfill-e2e"))
+DIRECTORY = Path(
+    os.environ.get("BACKFILL_E2E_DIRECTORY", Path(tempfile.gettempdir()) / "backfill-e2e")
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "alone: others would disturb what it measures, or it disturbs all others")
+    config.addinivalue_line(
+        "markers", "alone: others would disturb what it measures, or it disturbs all others"
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +49,9 @@ def _turn(request: pytest.FixtureRequest) -> Iterator[None]:
     """Processes run their tests at once, but for those that are marked to run alone."""
     DIRECTORY.mkdir(parents=True, exist_ok=True)
     with (DIRECTORY / "turns").open("w") as turns:
-        fcntl.flock(turns, fcntl.LOCK_EX if request.node.get_closest_marker("alone") else fcntl.LOCK_SH)
+        fcntl.flock(
+            turns, fcntl.LOCK_EX if request.node.get_closest_marker("alone") else fcntl.LOCK_SH
+        )
         yield
 
 
@@ -62,7 +70,9 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def directory() -> Iterator[Path]:
-    """A directory that pods see at the same path. Whatever is made in it, any of their users may change."""
+    """A directory that pods see at the same path. Whatever is made in it, any of their users may
+    change.
+    """
     before = os.umask(0)
     made = DIRECTORY / uuid.uuid4().hex[:10]
     (made / "warehouse").mkdir(parents=True)
@@ -95,16 +105,25 @@ def plays(lake: Catalog) -> Plays:
 
 @pytest.fixture(scope="session")
 def teams(cluster: Cluster, storage: Storage) -> dict[str, Team]:
-    """``open``: the operator may read its Secret. ``guarded``: it may not. ``poor``: for a quota."""
+    """``open``: the operator may read its Secret. ``guarded``: it may not. ``poor``: for a
+    quota.
+    """
     session = uuid.uuid4().hex[:6]
     readable = {"open": True, "guarded": False, "poor": True}
-    return {name: Team(cluster, f"e2e-{name}-{session}", storage, operator_reads_secrets=may) for name, may in readable.items()}
+    return {
+        name: Team(cluster, f"e2e-{name}-{session}", storage, operator_reads_secrets=may)
+        for name, may in readable.items()
+    }
 
 
 @pytest.fixture(scope="session")
-def installation(cluster: Cluster, storage: Storage, teams: dict[str, Team]) -> Iterator[Installation]:
+def installation(
+    cluster: Cluster, storage: Storage, teams: dict[str, Team]
+) -> Iterator[Installation]:
     """The operator that looks after the teams."""
-    made = Installation(cluster, f"e2e-operator-{uuid.uuid4().hex[:6]}", storage, list(teams.values()))
+    made = Installation(
+        cluster, f"e2e-operator-{uuid.uuid4().hex[:6]}", storage, list(teams.values())
+    )
     yield from _installed(made)
 
 
@@ -115,8 +134,12 @@ def installation_apart(cluster: Cluster, storage: Storage) -> Iterator[Installat
 
 
 @pytest.fixture
-def replay(installation: Installation, teams: dict[str, Team], plays: Plays) -> Iterator[Callable[..., Replay]]:
-    """Makes a Backfill of this name, and a wrong summary that it is to mend. It goes with the test."""
+def replay(
+    installation: Installation, teams: dict[str, Team], plays: Plays
+) -> Iterator[Callable[..., Replay]]:
+    """Makes a Backfill of this name, and a wrong summary that it is to mend. It goes with the
+    test.
+    """
     made: list[Replay] = []
 
     def make(name: str, team: str = "open") -> Replay:

@@ -32,7 +32,9 @@ class ImageFiles:
             self.config: dict[str, Any] = json.load(_member(archive, self._manifest["Config"]))
 
     def files(self) -> Iterator[tuple[str, bytes]]:
-        """The path and the beginning of every regular file of every layer, also of those that a later layer hides."""
+        """The path and the beginning of every regular file of every layer, also of those that a
+        later layer hides.
+        """
         with tarfile.open(self._archive) as archive:
             for name in self._manifest["Layers"]:
                 with tarfile.open(fileobj=_member(archive, name), mode="r|*") as layer:

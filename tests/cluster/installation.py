@@ -22,7 +22,9 @@ RELEASE = "backfill-operator"
 class Installation:
     """One release in a namespace of its own."""
 
-    def __init__(self, cluster: Cluster, namespace: str, storage: Storage, teams: Sequence[Team] = ()):
+    def __init__(
+        self, cluster: Cluster, namespace: str, storage: Storage, teams: Sequence[Team] = ()
+    ):
         """``storage`` is what the operator plans from and publishes to."""
         self.cluster = cluster
         self.namespace = namespace
@@ -31,21 +33,27 @@ class Installation:
 
     def install(self) -> None:
         """Makes the namespaces, and returns when the operator leads."""
-        self.cluster.admin.create("api/v1/namespaces", {"metadata": {"name": self.namespace}}).expect()
+        self.cluster.admin.create(
+            "api/v1/namespaces", {"metadata": {"name": self.namespace}}
+        ).expect()
         for team in self.teams:
             team.make()
         self.change("install", "--wait", "--timeout", "2m")
         until(lambda: self.leader, "the operator leads", 30)
 
     def change(self, command: str, *options: str, **values: Any) -> None:
-        """``helm install`` or ``upgrade`` of this operator; ``values`` go over those of :attr:`values`."""
+        """``helm install`` or ``upgrade`` of this operator; ``values`` go over those of
+        :attr:`values`.
+        """
         self.helm(command, str(CHART), "--values", "-", *options, values=self.values | values)
 
     def helm(self, command: str, *options: str, values: dict[str, Any] | None = None) -> str:
         """What helm says of this release; fails where it fails."""
         arguments = [command, RELEASE, *options, "--namespace", self.namespace]
         environment = os.environ | {"KUBECONFIG": str(self.cluster.kubeconfig)}
-        done: subprocess.CompletedProcess[str] = helm(*arguments, input=json.dumps(values or {}), env=environment)
+        done: subprocess.CompletedProcess[str] = helm(
+            *arguments, input=json.dumps(values or {}), env=environment
+        )
         assert done.returncode == 0, f"{done.stdout}{done.stderr}"
         return done.stdout
 
@@ -63,7 +71,9 @@ class Installation:
             "podSecurityContext": self._storage.operator_user,
             "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}},
             "jobs": {
-                "inOperatorFor": [team.namespace for team in self.teams if team.operator_reads_secrets] or None,
+                "inOperatorFor": (
+                    [team.namespace for team in self.teams if team.operator_reads_secrets] or None
+                ),
                 "localDirectories": [mount["mountPath"] for mount in self._storage.mounts],
             },
             "volumes": self._storage.volumes,
@@ -79,7 +89,9 @@ class Installation:
     @property
     def leader(self) -> str:
         """The name of the pod that leads; empty while none of those that are there does."""
-        lease = self.cluster.admin.get(f"apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases/{RELEASE}").body
+        lease = self.cluster.admin.get(
+            f"apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases/{RELEASE}"
+        ).body
         holder = str((lease.get("spec") or {}).get("holderIdentity") or "")
         return holder if holder in {each["metadata"]["name"] for each in self.replicas} else ""
 
@@ -87,18 +99,32 @@ class Installation:
         """What happened, for a test that failed."""
         told = (
             ("get", "pods", "--output", "wide"),
-            ("logs", "--selector", "app.kubernetes.io/component=operator", "--all-containers", "--tail", "80", "--prefix"),
+            (
+                "logs",
+                "--selector",
+                "app.kubernetes.io/component=operator",
+                "--all-containers",
+                "--tail",
+                "80",
+                "--prefix",
+            ),
         )
         own = [self.cluster.tell(self.namespace, *words) for words in told]
         return "\n".join((*own, *(team.story() for team in self.teams)))
 
     def remove(self) -> None:
-        """Deletes all Backfills while there is an operator that cleans up, and then the namespaces."""
+        """Deletes all Backfills while there is an operator that cleans up, and then the
+        namespaces.
+        """
         admin = self.cluster.admin
         for team in self.teams:
             admin.delete(f"apis/backfill.dev/v1alpha1/namespaces/{team.namespace}/backfills")
         try:
-            until(lambda: all(team.backfills_gone() for team in self.teams), "Backfills are gone", seconds=90)
+            until(
+                lambda: all(team.backfills_gone() for team in self.teams),
+                "Backfills are gone",
+                seconds=90,
+            )
         finally:
             for namespace in (*(team.namespace for team in self.teams), self.namespace):
                 admin.delete(f"api/v1/namespaces/{namespace}")

@@ -22,7 +22,9 @@ class Cluster:
     kubeconfig: Path
 
     def kubectl(self, namespace: str, *words: str, manifests: Iterable[Manifest] = ()) -> str:
-        """What kubectl says of a namespace; fails where it fails. ``manifests`` go to its standard input."""
+        """What kubectl says of a namespace; fails where it fails. ``manifests`` go to its standard
+        input.
+        """
         done = self._kubectl(namespace, *words, manifests=manifests)
         assert done.returncode == 0, f"kubectl {' '.join(words)}: {done.stderr}"
         return done.stdout
@@ -43,14 +45,27 @@ class Cluster:
         path = f"api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
         self.admin.delete(path, gracePeriodSeconds="0").expect()
 
-    def _kubectl(self, namespace: str, *words: str, manifests: Iterable[Manifest] = ()) -> "subprocess.CompletedProcess[str]":
-        command = ["kubectl", "--kubeconfig", str(self.kubeconfig), "--namespace", namespace, *words]
+    def _kubectl(
+        self, namespace: str, *words: str, manifests: Iterable[Manifest] = ()
+    ) -> "subprocess.CompletedProcess[str]":
+        command = [
+            "kubectl",
+            "--kubeconfig",
+            str(self.kubeconfig),
+            "--namespace",
+            namespace,
+            *words,
+        ]
         given = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(manifests)})
-        return subprocess.run(command, input=given, capture_output=True, text=True, check=False, timeout=60)
+        return subprocess.run(
+            command, input=given, capture_output=True, text=True, check=False, timeout=60
+        )
 
 
 def until(look: Callable[[], Any], what: str, seconds: float) -> Any:
-    """The first true answer; fails when there is none in time. An API server that is away is asked again."""
+    """The first true answer; fails when there is none in time. An API server that is away is asked
+    again.
+    """
     deadline, trouble = time.monotonic() + seconds, ""
     while True:
         try:

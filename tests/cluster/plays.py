@@ -1,4 +1,6 @@
-"""The history of two skewed sources, what the output made of it should be, and Backfills that fix that output."""
+"""The history of two skewed sources, what the output made of it should be, and Backfills that fix
+that output.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,14 @@ _HOURLY = """
         AND shown <= played AND shown > played - INTERVAL 30 MINUTE
     GROUP BY ALL
 """
-_COLUMNS = pa.schema([("window_start", UTC_TIME), ("title", pa.int64()), ("plays", pa.int64()), ("watched", pa.int64())])
+_COLUMNS = pa.schema(
+    [
+        ("window_start", UTC_TIME),
+        ("title", pa.int64()),
+        ("plays", pa.int64()),
+        ("watched", pa.int64()),
+    ]
+)
 _MORNING = {"start": "2024-03-01T03:00:00Z", "end": "2024-03-01T07:00:00Z"}
 
 
@@ -32,7 +41,13 @@ class Plays:
         land(table, impressions, shown, files=30, seed=1, straggle_us=4 * MINUTE_US)
         playbacks, played = events(400, "played", {8, 9}, seed=2)
         playbacks = playbacks.append_column("watched", pa.array(np.arange(len(playbacks))))
-        land(catalog.create_table("raw.playbacks", playbacks.schema), playbacks, played, files=5, seed=2)
+        land(
+            catalog.create_table("raw.playbacks", playbacks.schema),
+            playbacks,
+            played,
+            files=5,
+            seed=2,
+        )
         self._truth = query(_HOURLY, impressions=impressions, playbacks=playbacks)
 
     def summary(self, name: str) -> "Summary":
@@ -50,7 +65,9 @@ class Summary:
         self.window = _MORNING
         self._table = table
         self._truth = truth
-        self._wrong = query("SELECT window_start, title, plays + 1 AS plays, watched FROM truth", truth=truth)
+        self._wrong = query(
+            "SELECT window_start, title, plays + 1 AS plays, watched FROM truth", truth=truth
+        )
         table.append(self._wrong.cast(_COLUMNS))
 
     @property
@@ -94,10 +111,19 @@ class Summary:
 def mending(summary: Summary, workspace: str, **spec: Any) -> Manifest:
     """The Backfill that repairs a summary; ``spec`` replaces fields."""
     sources = [
-        {"name": topic, "table": f"lake.raw.{topic}", "timestampColumn": "ingested", "live": {"kafka": {"topic": topic}}}
+        {
+            "name": topic,
+            "table": f"lake.raw.{topic}",
+            "timestampColumn": "ingested",
+            "live": {"kafka": {"topic": topic}},
+        }
         for topic in ("impressions", "playbacks")
     ]
-    output = {"name": "summary", "table": f"lake.{summary.table}", "timestampColumn": "window_start"}
+    output = {
+        "name": "summary",
+        "table": f"lake.{summary.table}",
+        "timestampColumn": "window_start",
+    }
     fields: dict[str, Any] = {
         "applicationRef": {"name": APPLICATION},
         "window": {**summary.window, "warmUp": "1h", "drain": "1h"},

@@ -11,9 +11,16 @@ from teams import Team
 REPLAY_SECONDS = 300.0
 """From ``kubectl apply``, or from the last thing that happened to it, to the end."""
 FIRST_STEPS_SECONDS = 240.0
-"""The same to the first committed steps. Both are many times what an idle machine of two cores needs."""
+"""The same to the first committed steps. Both are many times what an idle machine of two cores
+needs.
+"""
 _LABEL = "backfill.dev/backfill"
-_OWNED = (SPLIT_ASSIGNMENTS, SPARK_APPLICATIONS, "api/v1/namespaces/{}/configmaps", "api/v1/namespaces/{}/pods")
+_OWNED = (
+    SPLIT_ASSIGNMENTS,
+    SPARK_APPLICATIONS,
+    "api/v1/namespaces/{}/configmaps",
+    "api/v1/namespaces/{}/pods",
+)
 
 
 class Replay:
@@ -52,14 +59,21 @@ class Replay:
     def committed(self) -> int:
         """Steps that its driver has reported as committed by every query of every source."""
         answer = self._admin.get(f"{SPLIT_ASSIGNMENTS.format(self.team.namespace)}/{self.name}")
-        report = (answer.body.get("status") if answer.ok else None) or {}  # what says that there is none yet has a status too
-        sources = [source.get("committed", 0) for query in report.get("queries", ()) for source in query["sources"]]
+        # what says that there is none yet has a status too
+        report = (answer.body.get("status") if answer.ok else None) or {}
+        sources = [
+            source.get("committed", 0)
+            for query in report.get("queries", ())
+            for source in query["sources"]
+        ]
         return min(sources, default=0)
 
     @property
     def released(self) -> Manifest:
         """What the controller has told the driver."""
-        spec: Manifest = self._admin.get(f"{SPLIT_ASSIGNMENTS.format(self.team.namespace)}/{self.name}").expect()["spec"]
+        spec: Manifest = self._admin.get(
+            f"{SPLIT_ASSIGNMENTS.format(self.team.namespace)}/{self.name}"
+        ).expect()["spec"]
         return spec
 
     @property
@@ -91,7 +105,9 @@ class Replay:
 
     def pods(self, **labels: str) -> list[Manifest]:
         """Pods that are made for it, have these labels too, and have not ended."""
-        selector = ",".join(f"{key}={value}" for key, value in {_LABEL: self.name, **labels}.items())
+        selector = ",".join(
+            f"{key}={value}" for key, value in {_LABEL: self.name, **labels}.items()
+        )
         found = self.team.items("api/v1/namespaces/{}/pods", labelSelector=selector)
         return [pod for pod in found if pod["status"].get("phase") in ("Pending", "Running")]
 
@@ -110,7 +126,9 @@ class Replay:
         workspace = Path(self.team.storage.workspace) / self.team.namespace / self.name
         return {str(file) for file in workspace.rglob("*") if file.is_file()}
 
-    def until(self, what: str, reason: str, kind: str = "Running", seconds: float = REPLAY_SECONDS) -> Manifest:
+    def until(
+        self, what: str, reason: str, kind: str = "Running", seconds: float = REPLAY_SECONDS
+    ) -> Manifest:
         """Waits for a condition to have a reason, and returns it."""
 
         def found() -> Manifest:
@@ -122,12 +140,16 @@ class Replay:
 
     def until_midway(self) -> int:
         """Waits until something is committed and much is not; how many steps are."""
-        committed: int = until(lambda: self.committed, f"{self.name} has committed a step", FIRST_STEPS_SECONDS)
+        committed: int = until(
+            lambda: self.committed, f"{self.name} has committed a step", FIRST_STEPS_SECONDS
+        )
         assert committed <= self.released["steps"] - 4, "it is too fast to be caught midway"
         return committed
 
     def until_succeeded(self, *, attempts: int = 1, seconds: float = REPLAY_SECONDS) -> Manifest:
-        """Waits for its end, in exactly so many attempts, and compares what it published with the oracle, row by row."""
+        """Waits for its end, in exactly so many attempts, and compares what it published with the
+        oracle, row by row.
+        """
 
         def ended() -> bool:
             outcome = self.condition("Succeeded")

@@ -1,7 +1,7 @@
 """Other programs of the cluster, ended and started again.
 
-One that runs in a pod is ended through the API. For one that does not, the environment names a command that does it and
-returns when it is done.
+One that runs in a pod is ended through the API. For one that does not, the environment names a
+command that does it and returns when it is done.
 """
 
 import os

@@ -25,7 +25,9 @@ class Storage:
 
 
 def shared_directory(directory: Path) -> Storage:
-    """A directory of the node, at the same path in pods. The operator is the user that the Spark image has."""
+    """A directory of the node, at the same path in pods. The operator is the user that the Spark
+    image has.
+    """
     return Storage(
         properties=catalog_properties(directory),
         workspace=str(directory / "work"),

@@ -1,4 +1,6 @@
-"""An object store and PostgreSQL as pods, with credentials that are made for one test and stand in Secrets only."""
+"""An object store and PostgreSQL as pods, with credentials that are made for one test and stand in
+Secrets only.
+"""
 
 import secrets
 import socket
@@ -15,9 +17,12 @@ OBJECTS, DATABASE = "objects", "database"
 _PORTS = {OBJECTS: 7070, DATABASE: 5432}
 _SERVE = {
     OBJECTS: "mkdir /data/lake && exec versitygw --port :7070 --region us-east-1 posix /data",
-    DATABASE: "echo $PASSWORD | initdb -D /data/db --username=iceberg --pwfile=/dev/stdin --auth=scram-sha-256 --no-sync"
-    " && echo host all all all scram-sha-256 >>/data/db/pg_hba.conf"
-    " && exec postgres -D /data/db -k /data -c listen_addresses='*' -c fsync=off",
+    DATABASE: (
+        "echo $PASSWORD | initdb -D /data/db --username=iceberg --pwfile=/dev/stdin"
+        " --auth=scram-sha-256 --no-sync && echo host all all all scram-sha-256"
+        " >>/data/db/pg_hba.conf && exec postgres -D /data/db -k /data -c listen_addresses='*' -c"
+        " fsync=off"
+    ),
 }
 _SECRET = "logins"
 
@@ -44,14 +49,27 @@ class Stores:
 
     def make(self) -> None:
         """Makes the namespace and begins to start both."""
-        self._cluster.admin.create("api/v1/namespaces", {"metadata": {"name": self.namespace}}).expect()
-        logins = {"ROOT_ACCESS_KEY": self._access_key, "ROOT_SECRET_KEY": self._secret_key, "PASSWORD": self._password}
-        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": _SECRET}, "stringData": logins}
+        self._cluster.admin.create(
+            "api/v1/namespaces", {"metadata": {"name": self.namespace}}
+        ).expect()
+        logins = {
+            "ROOT_ACCESS_KEY": self._access_key,
+            "ROOT_SECRET_KEY": self._secret_key,
+            "PASSWORD": self._password,
+        }
+        secret = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": _SECRET},
+            "stringData": logins,
+        }
         servers = [manifest for name in _PORTS for manifest in (_pod(name), _service(name))]
         self._cluster.kubectl(self.namespace, "apply", "-f", "-", manifests=[secret, *servers])
 
     def catalog(self) -> Catalog:
-        """The catalog ``lake`` with a namespace ``raw``, as this machine reaches it, when both are up."""
+        """The catalog ``lake`` with a namespace ``raw``, as this machine reaches it, when both are
+        up.
+        """
         for name in _PORTS:
             until(lambda name=name: self._ready(name), f"{name} is up", READY_SECONDS)
         addresses = {name: self._outside(name) for name in _PORTS}
@@ -63,12 +81,21 @@ class Stores:
 
     def files_with_credentials(self) -> list[str]:
         """Objects that one of the credentials can be read in, whoever wrote them."""
-        sought = 'grep -rlF -e "$ROOT_ACCESS_KEY" -e "$ROOT_SECRET_KEY" -e "$PASSWORD" /data/lake || test $? = 1'
-        return self._cluster.kubectl(self.namespace, "exec", OBJECTS, "--", "sh", "-c", sought).splitlines()
+        sought = (
+            'grep -rlF -e "$ROOT_ACCESS_KEY" -e "$ROOT_SECRET_KEY" -e "$PASSWORD" /data/lake ||'
+            " test $? = 1"
+        )
+        return self._cluster.kubectl(
+            self.namespace, "exec", OBJECTS, "--", "sh", "-c", sought
+        ).splitlines()
 
     def story(self) -> str:
         """What happened, for a test that failed."""
-        told = (("get", "pods", "--output", "wide"), ("get", "events"), *(("logs", name, "--tail", "20") for name in _PORTS))
+        told = (
+            ("get", "pods", "--output", "wide"),
+            ("get", "events"),
+            *(("logs", name, "--tail", "20") for name in _PORTS),
+        )
         return "\n".join(self._cluster.tell(self.namespace, *words) for words in told)
 
     def remove(self) -> None:
@@ -89,15 +116,23 @@ class Stores:
     def _outside(self, name: str) -> str:
         """The server's address on the node."""
         node, *_ = self._cluster.items("api/v1/nodes")
-        address = next(each["address"] for each in node["status"]["addresses"] if each["type"] == "InternalIP")
-        service = self._cluster.admin.get(f"api/v1/namespaces/{self.namespace}/services/{name}").expect()
+        address = next(
+            each["address"] for each in node["status"]["addresses"] if each["type"] == "InternalIP"
+        )
+        service = self._cluster.admin.get(
+            f"api/v1/namespaces/{self.namespace}/services/{name}"
+        ).expect()
         return f"{address}:{service['spec']['ports'][0]['nodePort']}"
 
     def _ready(self, name: str) -> bool:
-        status = self._cluster.admin.get(f"api/v1/namespaces/{self.namespace}/pods/{name}").expect()["status"]
+        status = self._cluster.admin.get(
+            f"api/v1/namespaces/{self.namespace}/pods/{name}"
+        ).expect()["status"]
         containers = status.get("containerStatuses", [])
         waiting = [each["state"].get("waiting", {}).get("reason", "") for each in containers]
-        assert "ErrImageNeverPull" not in waiting, f"the nodes have no image {STORES}: make it as docs/images.md says"
+        assert "ErrImageNeverPull" not in waiting, (
+            f"the nodes have no image {STORES}: make it as docs/images.md says"
+        )
         return bool(containers) and all(each["ready"] for each in containers)
 
 

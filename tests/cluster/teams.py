@@ -1,4 +1,6 @@
-"""A namespace with a streaming application in production and all that it needs, as a team has it."""
+"""A namespace with a streaming application in production and all that it needs, as a team has
+it.
+"""
 
 from pathlib import Path
 
@@ -16,7 +18,16 @@ _SPARK_MAY: list[Manifest] = [
     {
         "apiGroups": [""],
         "resources": ["pods", "services", "configmaps", "persistentvolumeclaims"],
-        "verbs": ["create", "get", "list", "watch", "update", "patch", "delete", "deletecollection"],
+        "verbs": [
+            "create",
+            "get",
+            "list",
+            "watch",
+            "update",
+            "patch",
+            "delete",
+            "deletecollection",
+        ],
     }
 ]
 """What Spark itself asks for its drivers."""
@@ -25,7 +36,14 @@ _SPARK_MAY: list[Manifest] = [
 class Team:
     """One namespace."""
 
-    def __init__(self, cluster: Cluster, namespace: str, storage: Storage, *, operator_reads_secrets: bool = True):
+    def __init__(
+        self,
+        cluster: Cluster,
+        namespace: str,
+        storage: Storage,
+        *,
+        operator_reads_secrets: bool = True,
+    ):
         self.cluster = cluster
         self.namespace = namespace
         self.storage = storage
@@ -35,11 +53,18 @@ class Team:
     def served(self) -> Manifest:
         """This namespace among the chart's values."""
         secrets = [CATALOG_SECRET, OTHER_SECRET] if self.operator_reads_secrets else []
-        return {"name": self.namespace, "drivers": [ACCOUNT], "planInPods": True, "secrets": secrets}
+        return {
+            "name": self.namespace,
+            "drivers": [ACCOUNT],
+            "planInPods": True,
+            "secrets": secrets,
+        }
 
     def make(self) -> None:
         """Makes the namespace, the account of drivers, the catalog's Secret and the application."""
-        self.cluster.admin.create("api/v1/namespaces", {"metadata": {"name": self.namespace}}).expect()
+        self.cluster.admin.create(
+            "api/v1/namespaces", {"metadata": {"name": self.namespace}}
+        ).expect()
         role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": ACCOUNT}
         account, rbac = {"metadata": {"name": ACCOUNT}}, "rbac.authorization.k8s.io/v1"
         program = {"metadata": {"name": APPLICATION}, "data": {"main.py": PROGRAM.read_text()}}
@@ -64,7 +89,12 @@ class Team:
 
     def secret(self, name: str, **values: str) -> Manifest:
         """A Secret with these values."""
-        return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": values}
+        return {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": name},
+            "stringData": values,
+        }
 
     def items(self, path: str, **query: str) -> list[Manifest]:
         """Objects of this namespace; in ``path`` it is written as ``{}``."""
@@ -91,7 +121,9 @@ class Team:
 
 
 def production(storage: Storage) -> Manifest:
-    """The SparkApplication as it runs in production; there is no Kafka here, so it is not started."""
+    """The SparkApplication as it runs in production; there is no Kafka here, so it is not
+    started.
+    """
     program = {"name": "program", "configMap": {"name": APPLICATION}}
     mounts = [{"name": "program", "mountPath": "/opt/application"}, *storage.mounts]
     variables = {"KAFKA_BROKERS": "kafka.production:9092", "CHECKPOINTS": "/production/checkpoints"}
@@ -110,7 +142,10 @@ def production(storage: Storage) -> Manifest:
             "mainApplicationFile": "local:///opt/application/main.py",
             "restartPolicy": {"type": "Always"},
             "suspend": True,
-            "sparkConf": {"spark.sql.shuffle.partitions": "16", "spark.dynamicAllocation.enabled": "true"},
+            "sparkConf": {
+                "spark.sql.shuffle.partitions": "16",
+                "spark.dynamicAllocation.enabled": "true",
+            },
             "volumes": [program, *storage.volumes],
             "driver": size | {"serviceAccount": ACCOUNT, "env": env, "volumeMounts": mounts},
             "executor": size | {"instances": 3, "volumeMounts": storage.mounts},

@@ -18,15 +18,25 @@ _OWNERSHIP = ("meta.helm.sh/release-name", "meta.helm.sh/release-namespace")
 _OWN_USER = {"runAsUser": 10001, "runAsGroup": 10001, "fsGroup": 10001}
 
 
-def test_a_release_is_tested_upgraded_rolled_back_and_uninstalled(installation_apart: Installation) -> None:
+def test_a_release_is_tested_upgraded_rolled_back_and_uninstalled(
+    installation_apart: Installation,
+) -> None:
     installation, admin = installation_apart, installation_apart.cluster.admin
     assert "Phase:          Succeeded" in installation.helm("test")
 
     _restrict(installation, "restricted")
-    changed = {"replicas": 2, "volumes": [], "volumeMounts": [], "podSecurityContext": _OWN_USER, "crds": {"install": True}}
+    changed = {
+        "replicas": 2,
+        "volumes": [],
+        "volumeMounts": [],
+        "podSecurityContext": _OWN_USER,
+        "crds": {"install": True},
+    }
     installation.change("upgrade", "--wait", "--take-ownership", **changed)
     until(lambda: len(installation.replicas) == 2, "the old replica is gone", seconds=60)
-    assert {each["spec"]["securityContext"]["runAsUser"] for each in installation.replicas} == {10001}
+    assert {each["spec"]["securityContext"]["runAsUser"] for each in installation.replicas} == {
+        10001
+    }
     until(lambda: installation.leader, "a replica leads", seconds=20)
     assert "Phase:          Succeeded" in installation.helm("test")
 
@@ -41,7 +51,10 @@ def test_a_release_is_tested_upgraded_rolled_back_and_uninstalled(installation_a
     installation.helm("uninstall", "--wait")
     until(lambda: not _left(installation), "nothing is left", seconds=60)
     for definition in ("backfills", "splitassignments"):
-        nobodys = {"labels": {"app.kubernetes.io/managed-by": None}, "annotations": dict.fromkeys(_OWNERSHIP)}
+        nobodys = {
+            "labels": {"app.kubernetes.io/managed-by": None},
+            "annotations": dict.fromkeys(_OWNERSHIP),
+        }
         admin.patch(f"{DEFINITIONS}/{definition}.backfill.dev", {"metadata": nobodys}).expect()
 
 

@@ -11,7 +11,9 @@ from teams import APPLICATION
 pytestmark = pytest.mark.timeout(900)
 
 
-def test_the_output_is_as_it_was_and_the_application_still_there(replay: Callable[..., Replay]) -> None:
+def test_the_output_is_as_it_was_and_the_application_still_there(
+    replay: Callable[..., Replay],
+) -> None:
     given_up = replay("given-up").begin()
     given_up.until_midway()
     until(lambda: given_up.summary.branches, "it has written", 20)

@@ -12,7 +12,9 @@ from teams import ACCOUNT, CATALOG_SECRET
 pytestmark = pytest.mark.timeout(900)
 FIRST_STEP_SECONDS = 110
 ENDING_SECONDS = 15
-"""Three times and more of what a machine of two cores needs that does nothing else: 37 s and 4 s."""
+"""Three times and more of what a machine of two cores needs that does nothing else: 37 s and 4
+s.
+"""
 MOST_EVENTS = 15
 _REVIEWS = "apis/authorization.k8s.io/v1/subjectaccessreviews"
 
@@ -22,12 +24,17 @@ def test_an_unmodified_kafka_application_mends_its_output_and_what_is_published_
     replay: Callable[..., Replay], record_property: Callable[[str, object], None]
 ) -> None:
     mending = replay("mending")
-    mending.summary.window = {"start": "2024-03-01T06:00:00Z", "end": "2024-03-01T12:00:00Z"}  # with two hours without plays
+    # with two hours without plays
+    mending.summary.window = {"start": "2024-03-01T06:00:00Z", "end": "2024-03-01T12:00:00Z"}
     began = time.monotonic()
     mending.begin()
     until(lambda: mending.committed > 0, "a step is committed", FIRST_STEPS_SECONDS)
     first_step = time.monotonic() - began
-    until(lambda: mending.committed >= mending.released["steps"], "all steps are committed", REPLAY_SECONDS)
+    until(
+        lambda: mending.committed >= mending.released["steps"],
+        "all steps are committed",
+        REPLAY_SECONDS,
+    )
     committed = time.monotonic()
     ended = mending.until_succeeded()
     ending = time.monotonic() - committed
@@ -44,7 +51,10 @@ def test_an_unmodified_kafka_application_mends_its_output_and_what_is_published_
     assert len(mending.events) < MOST_EVENTS
     record_property("first step", f"{first_step:.1f} s")
     record_property("ending", f"{ending:.1f} s")
-    print(f"apply to the first committed step: {first_step:.1f} s; last one to Succeeded: {ending:.1f} s")
+    print(
+        f"apply to the first committed step: {first_step:.1f} s; last one to Succeeded:"
+        f" {ending:.1f} s"
+    )
     assert first_step < FIRST_STEP_SECONDS
     assert ending < ENDING_SECONDS
 
@@ -59,7 +69,9 @@ def test_two_backfills_run_at_once(replay: Callable[..., Replay]) -> None:
     morning.begin()
     noon.begin()
 
-    until(lambda: morning.drivers and noon.drivers, "both have a driver at once", FIRST_STEPS_SECONDS)
+    until(
+        lambda: morning.drivers and noon.drivers, "both have a driver at once", FIRST_STEPS_SECONDS
+    )
     morning.until_succeeded()
     noon.until_succeeded()
 

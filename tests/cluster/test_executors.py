@@ -12,7 +12,9 @@ from rest import Manifest
 pytestmark = pytest.mark.timeout(900)
 UP_SECONDS = 45.0
 DOWN_SECONDS = 90.0
-"""Several times what a machine of two cores needs that does nothing else: 8 s until their pods run, 20 s until they are gone."""
+"""Several times what a machine of two cores needs that does nothing else: 8 s until their pods run,
+20 s until they are gone.
+"""
 
 
 @pytest.mark.alone

@@ -21,7 +21,9 @@ _TEXTS = re.compile(
     rb"|aws_secret_access_key\s*=\s*[A-Za-z0-9+/]{40}\b"
 )
 _LOGIN = re.compile(rb"[a-z][a-z0-9+]+://[^\s/:@'\"]+:[^\s/@'\"]+@")
-"""An address with a password: in libraries it is an example, in what configures the image it is none."""
+"""An address with a password: in libraries it is an example, in what configures the image it is
+none.
+"""
 _CONFIGURATION = re.compile(r"^/(etc|root|home)/|^/opt/[^/]+\.sh$")
 
 
@@ -66,7 +68,11 @@ def test_an_image_has_its_user_its_entry_point_and_nobodys_credentials(
     assert (made.config["config"]["User"], made.config["config"]["Entrypoint"]) == (user, entry)
     configuration = json.dumps(made.config).encode()
     assert not _TEXTS.search(configuration) and not _LOGIN.search(configuration)
-    assert [name for name in made.config["config"]["Env"] if re.search(r"(?i)secret|token|passw|access_key", name)] == []
+    assert [
+        name
+        for name in made.config["config"]["Env"]
+        if re.search(r"(?i)secret|token|passw|access_key", name)
+    ] == []
 
     seen, found = 0, []
     for path, content in made.files():

@@ -11,18 +11,26 @@ pytestmark = pytest.mark.timeout(900)
 TAKEN_OVER_SECONDS = 60
 
 
-def test_a_driver_goes_on_while_the_operator_is_killed(replay: Callable[..., Replay], installation: Installation) -> None:
+def test_a_driver_goes_on_while_the_operator_is_killed(
+    replay: Callable[..., Replay], installation: Installation
+) -> None:
     orphan = replay("orphan").begin()
     orphan.until_midway()
     killed = installation.leader
     for pod in installation.replicas:
         installation.cluster.kill_pod(pod)
 
-    until(lambda: installation.leader not in ("", killed), "another operator leads", TAKEN_OVER_SECONDS)
+    until(
+        lambda: installation.leader not in ("", killed),
+        "another operator leads",
+        TAKEN_OVER_SECONDS,
+    )
     orphan.until_succeeded(attempts=1)
 
 
-def test_another_driver_goes_on_after_the_last_committed_step(replay: Callable[..., Replay]) -> None:
+def test_another_driver_goes_on_after_the_last_committed_step(
+    replay: Callable[..., Replay],
+) -> None:
     lost = replay("lost-driver").begin()
     committed = lost.until_midway()
     (driver,) = lost.drivers

@@ -23,7 +23,9 @@ _QUOTA = {
 
 
 @pytest.fixture(scope="module")
-def stopped(installation: Installation, teams: dict[str, Team], plays: Plays) -> Iterator[dict[str, Replay]]:
+def stopped(
+    installation: Installation, teams: dict[str, Team], plays: Plays
+) -> Iterator[dict[str, Replay]]:
     """Three Backfills that have all begun, each with something wrong."""
     named = {"no-image": "open", "no-quota": "poor", "wrong-secret": "open"}
     made = {name: Replay(teams[team], plays.summary(name)) for name, team in named.items()}
@@ -45,7 +47,10 @@ def test_an_image_that_can_not_be_pulled_is_named(stopped: dict[str, Replay]) ->
     assert "its image cannot be pulled" in said["message"]
     assert "localhost/no-such-image:1" in said["message"]
     assert nowhere.condition("Stalled")["status"] == "True"
-    assert any(event["type"] == "Warning" and event["reason"] == "DriverStartBlocked" for event in nowhere.events)
+    assert any(
+        event["type"] == "Warning" and event["reason"] == "DriverStartBlocked"
+        for event in nowhere.events
+    )
 
     nowhere.delete()
     until(lambda: nowhere.gone and not nowhere.belongings, "nothing of it is left", SAID_SECONDS)
@@ -54,15 +59,22 @@ def test_an_image_that_can_not_be_pulled_is_named(stopped: dict[str, Replay]) ->
 def test_a_quota_that_is_too_small_is_named(stopped: dict[str, Replay]) -> None:
     large = stopped["no-quota"]
     said = large.until("names the quota", "AttemptsExhausted", seconds=SAID_SECONDS)
-    assert f'pods "{large.name}-a1-driver" is forbidden: exceeded quota: tiny, requested: requests.memory=' in said["message"]
+    assert (
+        f'pods "{large.name}-a1-driver" is forbidden: exceeded quota: tiny, requested:'
+        " requests.memory=" in said["message"]
+    )
     assert "Raise the ResourceQuota, or lower spec.overrides.driver." in said["message"]
     assert large.condition("Stalled")["status"] == "True"
     assert not large.drivers
 
 
-def test_a_secret_with_another_catalog_is_told_of_and_read_again(stopped: dict[str, Replay]) -> None:
+def test_a_secret_with_another_catalog_is_told_of_and_read_again(
+    stopped: dict[str, Replay],
+) -> None:
     misled = stopped["wrong-secret"]
-    said = misled.until("cannot open its catalog", "TryingAgain", kind="Planned", seconds=SAID_SECONDS)
+    said = misled.until(
+        "cannot open its catalog", "TryingAgain", kind="Planned", seconds=SAID_SECONDS
+    )
     assert "unable to open database file" in said["message"]
 
     misled.team.apply(misled.team.secret(OTHER_SECRET, **misled.team.storage.properties))

@@ -1,4 +1,6 @@
-"""Tables and workspace in an object store, the catalog in PostgreSQL: nothing is shared but what a network reaches."""
+"""Tables and workspace in an object store, the catalog in PostgreSQL: nothing is shared but what a
+network reaches.
+"""
 
 import base64
 import uuid
@@ -56,15 +58,22 @@ def test_a_backfill_in_an_object_store_is_published_and_its_credentials_are_in_s
     stored.begin(scaling=two, maxMisalignment="4h", overrides={"sparkConf": SPARK_CONF})
     until(lambda: len(_running(stored.executors)) == 2, "two executors are up", EXECUTORS_SECONDS)
     pods = [pod["metadata"]["name"] for pod in (*stored.drivers, *stored.executors)]
-    first = {team.cluster.kubectl(team.namespace, "exec", pod, "--", "cat", "/proc/1/comm").strip() for pod in pods}
+    first = {
+        team.cluster.kubectl(team.namespace, "exec", pod, "--", "cat", "/proc/1/comm").strip()
+        for pod in pods
+    }
     assert first == {"tini"}
     stored.until_succeeded(seconds=REPLAY_SECONDS)
 
     logs = {pod: team.cluster.kubectl(team.namespace, "logs", pod) for pod in pods}
-    assert [pod for pod, log in logs.items() if "Running task" not in log] == pods[:1], "all but the driver have run tasks"
+    assert [pod for pod, log in logs.items() if "Running task" not in log] == pods[:1], (
+        "all but the driver have run tasks"
+    )
     assert "spark.logConf=true" in logs[pods[0]], "the driver tells its properties"
     told = logs | _told(remote) | {"the chart": remote.helm("get", "all")}
-    assert [where for where, text in told.items() for each in stores.credentials if each in text] == []
+    assert [
+        where for where, text in told.items() for each in stores.credentials if each in text
+    ] == []
     assert stores.files_with_credentials() == []
     assert _secrets_with(stores.credentials, team) == {CATALOG_SECRET}
 
@@ -76,10 +85,16 @@ def _running(pods: list[Manifest]) -> list[Manifest]:
 def _told(installation: Installation) -> dict[str, str]:
     """All objects and logs of the operator's and the team's namespaces, but for Secrets."""
     cluster = installation.cluster
-    listed = cluster.kubectl(installation.namespace, "api-resources", "--namespaced", "--verbs=list", "--output=name").split()
-    kinds = ",".join(kind for kind in listed if kind not in ("secrets", "events"))  # Events have two names
+    listed = cluster.kubectl(
+        installation.namespace, "api-resources", "--namespaced", "--verbs=list", "--output=name"
+    ).split()
+    # Events have two names
+    kinds = ",".join(kind for kind in listed if kind not in ("secrets", "events"))
     namespaces = [installation.namespace, *(team.namespace for team in installation.teams)]
-    objects = {f"objects of {name}": cluster.kubectl(name, "get", kinds, "--output=yaml") for name in namespaces}
+    objects = {
+        f"objects of {name}": cluster.kubectl(name, "get", kinds, "--output=yaml")
+        for name in namespaces
+    }
     for name, text in objects.items():
         assert "kind: ConfigMap" in text and "kind: Event" in text, name
     operator = {pod["metadata"]["name"] for pod in installation.replicas}
@@ -92,7 +107,10 @@ def _secrets_with(credentials: tuple[str, ...], team: Team) -> set[str]:
     """Names of the team's Secrets that have any of them."""
     found = set()
     for secret in team.items("api/v1/namespaces/{}/secrets"):
-        values = [base64.b64decode(value).decode(errors="replace") for value in secret.get("data", {}).values()]
+        values = [
+            base64.b64decode(value).decode(errors="replace")
+            for value in secret.get("data", {}).values()
+        ]
         if any(each in value for each in credentials for value in values):
             found.add(secret["metadata"]["name"])
     return found

@@ -1,4 +1,6 @@
-"""A small production: tables, an application and its manifests in a directory, and the real command line run on them."""
+"""A small production: tables, an application and its manifests in a directory, and the real command
+line run on them.
+"""
 
 import json
 import os
@@ -19,7 +21,11 @@ from backfill.planning.plan import read_header
 from backfill.planning.workspace import Workspace
 
 DEADLINE_SECONDS = 240.0
-_SMALL_SPARK = {"spark.master": "local[2,4]", "spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
+_SMALL_SPARK = {
+    "spark.master": "local[2,4]",
+    "spark.driver.memory": "1g",
+    "spark.sql.shuffle.partitions": "2",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +60,9 @@ class Production:
         return found
 
     def describe(self, application: str, **spec: Any) -> None:
-        """Writes the application's program and the manifests; ``spec`` is the Backfill's, over small defaults."""
+        """Writes the application's program and the manifests; ``spec`` is the Backfill's, over
+        small defaults.
+        """
         (self.directory / "app.py").write_text(application)
         sized = {
             "applicationRef": {"name": "app"},
@@ -69,7 +77,12 @@ class Production:
             "apiVersion": "sparkoperator.k8s.io/v1beta2",
             "kind": "SparkApplication",
             "metadata": {"name": "app"},
-            "spec": {"type": "Python", "mode": "cluster", "mainApplicationFile": "app.py", "sparkVersion": "4.3.0"},
+            "spec": {
+                "type": "Python",
+                "mode": "cluster",
+                "mainApplicationFile": "app.py",
+                "sparkVersion": "4.3.0",
+            },
         }
         resource = {"apiVersion": "backfill.dev/v1alpha1", "kind": "Backfill", **backfill_fields}
         self.file.write_text(yaml.safe_dump_all([application, resource]))
@@ -88,7 +101,9 @@ class Production:
 
     def start_run(self, **environment: str) -> "subprocess.Popen[str]":
         """Starts ``backfill run`` of the manifests."""
-        return self.start("run", str(self.file), "--state-dir", str(self.state), "--output", "json", **environment)
+        return self.start(
+            "run", str(self.file), "--state-dir", str(self.state), "--output", "json", **environment
+        )
 
     def run(self, **environment: str) -> Ended:
         """``backfill run`` of the manifests, to its end."""
@@ -102,7 +117,9 @@ class Production:
 
     def driver_log(self) -> str:
         """The end of the last attempt's log."""
-        logs = sorted(self.store.attempts.glob("*/driver.log"), key=lambda path: int(path.parent.name))
+        logs = sorted(
+            self.store.attempts.glob("*/driver.log"), key=lambda path: int(path.parent.name)
+        )
         return logs[-1].read_text()[-6_000:] if logs else "no driver was started"
 
     def output(self, table: str) -> pa.Table:
@@ -115,25 +132,39 @@ class Production:
         snapshot = loaded.current_snapshot()
         while snapshot is not None:
             count += 1
-            snapshot = loaded.snapshot_by_id(snapshot.parent_snapshot_id) if snapshot.parent_snapshot_id else None
+            snapshot = (
+                loaded.snapshot_by_id(snapshot.parent_snapshot_id)
+                if snapshot.parent_snapshot_id
+                else None
+            )
         return count
 
     def assert_aligned(self, misalignment_us: int) -> None:
-        """No query began a step while another had yet to commit one so far behind, by the times of the checkpoints' files."""
+        """No query began a step while another had yet to commit one so far behind, by the times of
+        the checkpoints' files.
+        """
         [plan] = self.store.directory.glob("plans/*")
         header = read_header(Workspace(str(plan)))
-        committed_at = {query.name: _written_at(query / "commits") for query in self.store.directory.glob("checkpoints/*/*")}
+        committed_at = {
+            query.name: _written_at(query / "commits")
+            for query in self.store.directory.glob("checkpoints/*/*")
+        }
         for query in self.store.directory.glob("checkpoints/*/*"):
             begun_at = _written_at(query / "offsets")
             assert len(begun_at) == header.steps + 1, "every step, and the flush"
             for end_us, begun in zip(header.step_ends_us, begun_at, strict=False):
-                behind = min(sum(moment <= begun for moment in moments) for moments in committed_at.values())
+                behind = min(
+                    sum(moment <= begun for moment in moments) for moments in committed_at.values()
+                )
                 assert end_us - header.step_starts_us[behind] <= misalignment_us
 
 
 def _written_at(directory: Path) -> list[int]:
     """When each batch of a checkpoint's log was written, in nanoseconds."""
-    batches = sorted((path for path in directory.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
+    batches = sorted(
+        (path for path in directory.iterdir() if path.name.isdigit()),
+        key=lambda path: int(path.name),
+    )
     return [path.stat().st_mtime_ns for path in batches]
 
 

@@ -1,4 +1,6 @@
-"""Real servers that keep tables and workspaces: an S3-compatible object store, and PostgreSQL for a catalog."""
+"""Real servers that keep tables and workspaces: an S3-compatible object store, and PostgreSQL for a
+catalog.
+"""
 
 import os
 import pwd
@@ -50,12 +52,22 @@ class ObjectStore:
 
 
 @contextmanager
-def object_store(programs: Programs, directory: Path, key: str, secret: str, bucket: str) -> Iterator[ObjectStore]:
+def object_store(
+    programs: Programs, directory: Path, key: str, secret: str, bucket: str
+) -> Iterator[ObjectStore]:
     """An object store with one bucket, for one pair of keys."""
     port, files = _free_port(), directory / "buckets"
     (files / bucket).mkdir(parents=True)
     environment = {**os.environ, "ROOT_ACCESS_KEY": key, "ROOT_SECRET_KEY": secret}
-    command = [programs.gateway / "versitygw", "--port", f"127.0.0.1:{port}", "--region", "us-east-1", "posix", files]
+    command = [
+        programs.gateway / "versitygw",
+        "--port",
+        f"127.0.0.1:{port}",
+        "--region",
+        "us-east-1",
+        "posix",
+        files,
+    ]
     with (directory / "gateway.log").open("wb") as log:
         server = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
     try:
@@ -69,7 +81,8 @@ def object_store(programs: Programs, directory: Path, key: str, secret: str, buc
 @contextmanager
 def postgresql(programs: Programs, user: str, password: str) -> Iterator[str]:
     """An empty database that asks for a password; its host and port."""
-    port, account = _free_port(), "postgres" if os.geteuid() == 0 else None  # it refuses to run as root
+    # it refuses to run as root
+    port, account = _free_port(), "postgres" if os.geteuid() == 0 else None
     with tempfile.TemporaryDirectory(prefix="postgresql-") as temporary:
         directory = Path(temporary)
         (directory / "password").write_text(password)
@@ -78,13 +91,34 @@ def postgresql(programs: Programs, user: str, password: str) -> Iterator[str]:
             for path in (directory, directory / "password"):
                 os.chown(path, owner.pw_uid, owner.pw_gid)
         data, log = directory / "data", directory / "log"
-        options = [f"--username={user}", f"--pwfile={directory / 'password'}", "--auth=scram-sha-256", "--no-sync"]
+        options = [
+            f"--username={user}",
+            f"--pwfile={directory / 'password'}",
+            "--auth=scram-sha-256",
+            "--no-sync",
+        ]
         subprocess.run(
-            [programs.postgresql / "initdb", "-D", data, *options], user=account, cwd=directory, check=True, capture_output=True
+            [programs.postgresql / "initdb", "-D", data, *options],
+            user=account,
+            cwd=directory,
+            check=True,
+            capture_output=True,
         )
-        serve = [programs.postgresql / "postgres", "-D", data, "-p", str(port), "-k", directory, "-c", "fsync=off"]
+        serve = [
+            programs.postgresql / "postgres",
+            "-D",
+            data,
+            "-p",
+            str(port),
+            "-k",
+            directory,
+            "-c",
+            "fsync=off",
+        ]
         with log.open("wb") as output:
-            server = subprocess.Popen(serve, user=account, cwd=directory, stdout=output, stderr=output)
+            server = subprocess.Popen(
+                serve, user=account, cwd=directory, stdout=output, stderr=output
+            )
         try:
             eventually(lambda: _listens(port), log.read_text)
             yield f"127.0.0.1:{port}"

@@ -1,4 +1,6 @@
-"""A table with a past: compacted files of a day, renamed and widened columns, other partitions, deleted rows."""
+"""A table with a past: compacted files of a day, renamed and widened columns, other partitions,
+deleted rows.
+"""
 
 from pathlib import Path
 
@@ -11,7 +13,14 @@ from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import DayTransform, IdentityTransform
-from pyiceberg.types import IntegerType, LongType, NestedField, StringType, StructType, TimestamptzType
+from pyiceberg.types import (
+    IntegerType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestamptzType,
+)
 
 from histories import DAY_US, HOUR_US, MINUTE_US, UTC_TIME, query, sorted_rows, times
 from iceberg_tables import commit_files, data_file, parquet_file, partition_of
@@ -54,7 +63,9 @@ WINDOW = "began >= TIMESTAMPTZ '2024-03-01 20:00Z' AND began < TIMESTAMPTZ '2024
 
 
 def views() -> pa.Table:
-    """Two days of views in two regions, half an hour apart on average, arriving within three minutes."""
+    """Two days of views in two regions, half an hour apart on average, arriving within three
+    minutes.
+    """
     random = np.random.default_rng(7)
     at = np.sort(random.integers(DAY_US, DAY_US + 48 * HOUR_US, 6_000))
     device = [None if n < 3_000 else f"d{n % 3}" for n in range(len(at))]
@@ -75,13 +86,20 @@ def views() -> pa.Table:
 def as_stored(table: Table, rows: pa.Table) -> pa.Table:
     """The rows under the names of the table's present schema."""
     nested = pa.StructArray.from_arrays(
-        [rows["ingested"].combine_chunks(), rows["kafka_offset"].combine_chunks()], names=["kafka_ingestion_ts", "kafka_offset"]
+        [rows["ingested"].combine_chunks(), rows["kafka_offset"].combine_chunks()],
+        names=["kafka_ingestion_ts", "kafka_offset"],
     )
-    there = {**{name: rows[name] for name in rows.column_names}, "action": rows["kind"], "__metadata__": nested}
+    there = {
+        **{name: rows[name] for name in rows.column_names},
+        "action": rows["kind"],
+        "__metadata__": nested,
+    }
     return pa.table({field.name: there[field.name] for field in table.schema().fields})
 
 
-def day_file(table: Table, name: str, rows: pa.Table, row_group_size: int, **entry: object) -> DataFile:
+def day_file(
+    table: Table, name: str, rows: pa.Table, row_group_size: int, **entry: object
+) -> DataFile:
     return parquet_file(table, name, as_stored(table, rows), row_group_size=row_group_size, **entry)
 
 
@@ -89,14 +107,25 @@ def delete_file(table: Table, data: DataFile, positions: list[int], **entry: obj
     """Positional deletes of one data file."""
     path = f"{table.location()}/data/deletes-{data.record_count}.parquet"
     rows = {"file_path": [data.file_path] * len(positions), "pos": positions}
-    pq.write_table(pa.table(rows, pa.schema([("file_path", pa.string()), ("pos", pa.int64())])), path)
+    pq.write_table(
+        pa.table(rows, pa.schema([("file_path", pa.string()), ("pos", pa.int64())])), path
+    )
     content = DataFileContent.POSITION_DELETES
     size = Path(path).stat().st_size
-    return data_file(2, content=content, file_path=path, record_count=len(positions), file_size_in_bytes=size, **entry)
+    return data_file(
+        2,
+        content=content,
+        file_path=path,
+        record_count=len(positions),
+        file_size_in_bytes=size,
+        **entry,
+    )
 
 
 def land_history(lake: Catalog, rows: pa.Table) -> list[int]:
-    """Lands the rows as files of days and half days under changing schemas and partitions. Gives the rows that were deleted."""
+    """Lands the rows as files of days and half days under changing schemas and partitions. Gives
+    the rows that were deleted.
+    """
     table = lake.create_table("raw.views", SCHEMA)
     ingested = rows["ingested"].cast(pa.int64()).to_numpy() - DAY_US
     numbers = np.arange(len(rows))
@@ -111,7 +140,12 @@ def land_history(lake: Catalog, rows: pa.Table) -> list[int]:
         change.update_column("seconds", LongType())
     second = numbers[(ingested >= 18 * HOUR_US) & (ingested < 30 * HOUR_US)]
     table = lake.load_table("raw.views")
-    table = commit_files(lake, table, 2, [day_file(table, "second.parquet", rows.take(pa.array(second)), row_group_size=100_000)])
+    table = commit_files(
+        lake,
+        table,
+        2,
+        [day_file(table, "second.parquet", rows.take(pa.array(second)), row_group_size=100_000)],
+    )
 
     with table.update_spec() as change:
         change.add_field("viewed", DayTransform(), "day")
@@ -122,28 +156,54 @@ def land_history(lake: Catalog, rows: pa.Table) -> list[int]:
         for day in (1, 2):
             mine = rest[
                 (np.array(rows["region"].to_pylist())[rest] == region)
-                & ((rows["viewed"].cast(pa.int64()).to_numpy()[rest] - DAY_US) // (24 * HOUR_US) + 1 == day)
+                & (
+                    (rows["viewed"].cast(pa.int64()).to_numpy()[rest] - DAY_US) // (24 * HOUR_US)
+                    + 1
+                    == day
+                )
             ]
             if len(mine):
                 partition = partition_of(DAY_US // (24 * HOUR_US) + day - 1, region)
-                files.append(day_file(table, f"{region}-{day}.parquet", rows.take(pa.array(mine)), 250, partition=partition))
+                files.append(
+                    day_file(
+                        table,
+                        f"{region}-{day}.parquet",
+                        rows.take(pa.array(mine)),
+                        250,
+                        partition=partition,
+                    )
+                )
     commit_files(lake, table, 3, files)
     return deleted
 
 
-def test_sessions_fill_a_gap_from_a_table_whose_layout_changed(lake: Catalog, tmp_path: Path) -> None:
+def test_sessions_fill_a_gap_from_a_table_whose_layout_changed(
+    lake: Catalog, tmp_path: Path
+) -> None:
     rows = views()
     deleted = land_history(lake, rows)
     alive = rows.take(pa.array([n for n in range(len(rows)) if n not in deleted]))
     european = query("SELECT * FROM alive WHERE region = 'eu' AND viewer <> 13", alive=alive)
     truth = query(SESSIONS, views=european)
-    schema = pa.schema([field.with_type(UTC_TIME) if pa.types.is_timestamp(field.type) else field for field in truth.schema])
-    lake.create_table("raw.sessions", schema).append(query(f"SELECT * FROM truth WHERE NOT ({WINDOW})", truth=truth).cast(schema))
+    schema = pa.schema(
+        [
+            field.with_type(UTC_TIME) if pa.types.is_timestamp(field.type) else field
+            for field in truth.schema
+        ]
+    )
+    lake.create_table("raw.sessions", schema).append(
+        query(f"SELECT * FROM truth WHERE NOT ({WINDOW})", truth=truth).cast(schema)
+    )
 
     production = Production(tmp_path, lake)
     production.describe(
         APPLICATION,
-        window={"start": "2024-03-01T20:00:00Z", "end": "2024-03-02T06:00:00Z", "warmUp": "4h", "drain": "6h"},
+        window={
+            "start": "2024-03-01T20:00:00Z",
+            "end": "2024-03-02T06:00:00Z",
+            "warmUp": "4h",
+            "drain": "6h",
+        },
         sources=[
             {
                 "name": "views",
@@ -155,12 +215,20 @@ def test_sessions_fill_a_gap_from_a_table_whose_layout_changed(lake: Catalog, tm
         ],
         ordering={"policy": "WithinLateness", "allowedLateness": "5m"},
         maxMisalignment="6h",
-        outputs=[{"name": "sessions", "table": "lake.raw.sessions", "timestampColumn": "began", "publish": {"mode": "Append"}}],
+        outputs=[
+            {
+                "name": "sessions",
+                "table": "lake.raw.sessions",
+                "timestampColumn": "began",
+                "publish": {"mode": "Append"},
+            }
+        ],
     )
     result = production.succeed()
     assert sorted_rows(production.output("raw.sessions")) == sorted_rows(truth)
     read = query(
-        "SELECT 1 FROM rows WHERE ingested >= TIMESTAMPTZ '2024-03-01 16:00Z' AND ingested < TIMESTAMPTZ '2024-03-02 12:00Z'",
+        "SELECT 1 FROM rows WHERE ingested >= TIMESTAMPTZ '2024-03-01 16:00Z' AND ingested <"
+        " TIMESTAMPTZ '2024-03-02 12:00Z'",
         rows=european,
     )
     assert result["rowsRead"] == len(read)

@@ -1,4 +1,6 @@
-"""Everything of a real run is killed in turn, at moments of no plan; what is published is as if nothing had happened."""
+"""Everything of a real run is killed in turn, at moments of no plan; what is published is as if
+nothing had happened.
+"""
 
 import json
 import os
@@ -38,9 +40,21 @@ def clicks() -> tuple[pa.Table, np.ndarray]:
     """Five hours of clicks, a tenth of them delivered twice."""
     random = np.random.default_rng(11)
     clicked = np.sort(random.integers(DAY_US, DAY_US + 5 * HOUR_US, 3_000))
-    rows = np.sort(np.concatenate([np.arange(len(clicked)), np.flatnonzero(random.random(len(clicked)) < 0.1)]))
+    rows = np.sort(
+        np.concatenate([np.arange(len(clicked)), np.flatnonzero(random.random(len(clicked)) < 0.1)])
+    )
     arrived = clicked[rows] + random.integers(0, 2 * MINUTE_US, len(rows))
-    return pa.table({"id": rows, "page": rows % 5, "clicked": times(clicked[rows]), "ingested": times(arrived)}), arrived
+    return (
+        pa.table(
+            {
+                "id": rows,
+                "page": rows % 5,
+                "clicked": times(clicked[rows]),
+                "ingested": times(arrived),
+            }
+        ),
+        arrived,
+    )
 
 
 class Assailant:
@@ -54,7 +68,9 @@ class Assailant:
         eventually(condition, lambda: f"{what}\n{self._production.driver_log()}", DEADLINE_SECONDS)
 
     def wait_for_batches(self, count: int) -> None:
-        """Until so many more batches than now are committed, and a moment longer: it is not to hit between batches only."""
+        """Until so many more batches than now are committed, and a moment longer: it is not to hit
+        between batches only.
+        """
         wanted = self.batches() + count
         self.wait_until(lambda: self.batches() >= wanted, f"{wanted} batches")
         time.sleep(self._random.uniform(0, 0.6))
@@ -66,7 +82,11 @@ class Assailant:
     def driver(self) -> int:
         """The last attempt's driver."""
         attempt = self._production.resource.status.attempts[-1].number
-        return int(json.loads((self._production.store.attempts / str(attempt) / "driver.json").read_bytes())["pid"])
+        return int(
+            json.loads(
+                (self._production.store.attempts / str(attempt) / "driver.json").read_bytes()
+            )["pid"]
+        )
 
     def kill_a(self, mark: str) -> None:
         """kill -9 of a process that the driver started, by a part of its command line."""
@@ -74,8 +94,13 @@ class Assailant:
         os.kill(self._random.choice(self._below_driver(mark)), signal.SIGKILL)
 
     def _below_driver(self, mark: str) -> list[int]:
-        listed = subprocess.check_output(["ps", "-A", "-ww", "-o", "pid=,ppid=,args="], text=True).splitlines()
-        processes = [(int(pid), int(parent), command) for pid, parent, command in (line.split(maxsplit=2) for line in listed)]
+        listed = subprocess.check_output(
+            ["ps", "-A", "-ww", "-o", "pid=,ppid=,args="], text=True
+        ).splitlines()
+        processes = [
+            (int(pid), int(parent), command)
+            for pid, parent, command in (line.split(maxsplit=2) for line in listed)
+        ]
         family = {self.driver()}
         for _ in range(5):
             family |= {pid for pid, parent, _ in processes if parent in family}
@@ -87,7 +112,9 @@ class Assailant:
         process.communicate()
 
     def publishes(self) -> bool:
-        published = find_condition(self._production.resource.status.conditions, ConditionType.PUBLISHED)
+        published = find_condition(
+            self._production.resource.status.conditions, ConditionType.PUBLISHED
+        )
         return published is not None and published.reason == Reason.PUBLISHING
 
 
@@ -95,24 +122,50 @@ def described(lake: Catalog, directory: Path, max_misalignment: str = "30m") -> 
     production = Production(directory, lake)
     production.describe(
         APPLICATION,
-        window={"start": "2024-03-01T01:00:00Z", "end": "2024-03-01T03:00:00Z", "warmUp": "30m", "drain": "30m"},
+        window={
+            "start": "2024-03-01T01:00:00Z",
+            "end": "2024-03-01T03:00:00Z",
+            "warmUp": "30m",
+            "drain": "30m",
+        },
         sources=[{"name": "clicks", "table": "lake.raw.clicks", "timestampColumn": "ingested"}],
         ordering={"policy": "WithinLateness", "allowedLateness": "5m"},
         maxMisalignment=max_misalignment,
         outputs=[
-            {"name": "counts", "table": "lake.raw.counts", "timestampColumn": "began", "publish": {"mode": "Replace"}},
+            {
+                "name": "counts",
+                "table": "lake.raw.counts",
+                "timestampColumn": "began",
+                "publish": {"mode": "Replace"},
+            },
         ],
     )
     return production
 
 
-def test_a_run_of_which_everything_is_killed_publishes_what_an_undisturbed_one_would(lake: Catalog, tmp_path: Path) -> None:
+def test_a_run_of_which_everything_is_killed_publishes_what_an_undisturbed_one_would(
+    lake: Catalog, tmp_path: Path
+) -> None:
     rows, arrived = clicks()
-    land(lake.create_table("raw.clicks", rows.schema), rows, arrived, files=14, seed=4, straggle_us=3 * MINUTE_US)
+    land(
+        lake.create_table("raw.clicks", rows.schema),
+        rows,
+        arrived,
+        files=14,
+        seed=4,
+        straggle_us=3 * MINUTE_US,
+    )
     truth = query(COUNTS, clicks=rows)
-    schema = pa.schema([field.with_type(UTC_TIME) if pa.types.is_timestamp(field.type) else field for field in truth.schema])
+    schema = pa.schema(
+        [
+            field.with_type(UTC_TIME) if pa.types.is_timestamp(field.type) else field
+            for field in truth.schema
+        ]
+    )
     output = lake.create_table("raw.counts", schema)
-    output.append(query("SELECT began, page, clicks * 2 AS clicks, ids FROM truth", truth=truth).cast(schema))
+    output.append(
+        query("SELECT began, page, clicks * 2 AS clicks, ids FROM truth", truth=truth).cast(schema)
+    )
     production = described(lake, tmp_path)
     assailant = Assailant(production)
 
@@ -133,10 +186,14 @@ def test_a_run_of_which_everything_is_killed_publishes_what_an_undisturbed_one_w
     result = production.succeed()
 
     fixed = query(f"SELECT * FROM truth WHERE {WINDOW}", truth=truth)
-    kept = query(f"SELECT began, page, clicks * 2 AS clicks, ids FROM truth WHERE NOT ({WINDOW})", truth=truth)
+    kept = query(
+        f"SELECT began, page, clicks * 2 AS clicks, ids FROM truth WHERE NOT ({WINDOW})",
+        truth=truth,
+    )
     assert sorted_rows(production.output("raw.counts")) == sorted_rows(fixed, kept)
     read = query(
-        "SELECT 1 FROM rows WHERE ingested >= TIMESTAMPTZ '2024-03-01 00:30Z' AND ingested < TIMESTAMPTZ '2024-03-01 03:30Z'",
+        "SELECT 1 FROM rows WHERE ingested >= TIMESTAMPTZ '2024-03-01 00:30Z' AND ingested <"
+        " TIMESTAMPTZ '2024-03-01 03:30Z'",
         rows=rows,
     )
     assert (result["rowsRead"], result["openAtEnd"]) == (len(read), 0)

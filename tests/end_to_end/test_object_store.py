@@ -1,4 +1,6 @@
-"""Tables and workspace in an object store, the catalog in PostgreSQL, and nothing told but what PyIceberg is told."""
+"""Tables and workspace in an object store, the catalog in PostgreSQL, and nothing told but what
+PyIceberg is told.
+"""
 
 import json
 import os
@@ -18,7 +20,11 @@ from store_servers import ObjectStore, Programs, find_programs, object_store, po
 from backfill.planning.workspace import Workspace
 from histories import DAY_US, HOUR_US, UTC_TIME, land, query, sorted_rows, times
 
-ACCESS_KEY, SECRET_KEY, PASSWORD = "AKBACKFILLTESTS", "secret-of-the-object-store", "password-of-the-database"
+ACCESS_KEY, SECRET_KEY, PASSWORD = (
+    "AKBACKFILLTESTS",
+    "secret-of-the-object-store",
+    "password-of-the-database",
+)
 APPLICATION = """
 from pyspark.sql import SparkSession, functions as F
 from backfill.runtime import read_source, write_output
@@ -44,7 +50,9 @@ def programs() -> Programs:
 
 
 @pytest.fixture
-def store(programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
+def store(
+    programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ObjectStore]:
     """An object store with the bucket ``lake``, whose keys are not among the AWS variables."""
     for variable in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(variable)
@@ -53,7 +61,9 @@ def store(programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.fixture
-def lake(programs: Programs, store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[Catalog]:
+def lake(
+    programs: Programs, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Catalog]:
     """The catalog ``lake`` in PostgreSQL, as the environment tells PyIceberg."""
     with postgresql(programs, "iceberg", PASSWORD) as address:
         properties = {
@@ -73,9 +83,16 @@ def lake(programs: Programs, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
         yield catalog
 
 
-def test_a_workspace_is_removed_at_once_from_a_store_that_keeps_directories(lake: Catalog, store: ObjectStore) -> None:
+def test_a_workspace_is_removed_at_once_from_a_store_that_keeps_directories(
+    lake: Catalog, store: ObjectStore
+) -> None:
     place = Workspace.below("s3://lake/backfills", lake.name, "default", "removed")
-    for name in ("plans/3fa2/plan.json", "plans/3fa2/splits.parquet", "checkpoints/hourly/commits/0", "checkpoints/metadata"):
+    for name in (
+        "plans/3fa2/plan.json",
+        "plans/3fa2/splits.parquet",
+        "checkpoints/hourly/commits/0",
+        "checkpoints/metadata",
+    ):
         place.write(name, b"{}")
     place.child("plans").remove()
     assert place.names("plans") == []
@@ -107,16 +124,29 @@ def test_a_killed_run_goes_on_from_its_checkpoint_in_the_store_and_no_credential
         sources=[{"name": "clicks", "table": "lake.raw.clicks", "timestampColumn": "seen"}],
         maxMisalignment="2h",
         outputs=[
-            {"name": "hourly", "table": "lake.raw.hourly", "timestampColumn": "hour", "publish": {"mode": "Append"}},
+            {
+                "name": "hourly",
+                "table": "lake.raw.hourly",
+                "timestampColumn": "hour",
+                "publish": {"mode": "Append"},
+            },
         ],
         workspace="s3://lake/backfills",
-        overrides={"sparkConf": {"spark.master": "local[2,4]", "spark.driver.memory": "1g", "spark.jars": programs.spark_jars}},
+        overrides={
+            "sparkConf": {
+                "spark.master": "local[2,4]",
+                "spark.driver.memory": "1g",
+                "spark.jars": programs.spark_jars,
+            }
+        },
     )
     run = production.start_run()
     place = store.files / "lake" / "backfills" / "default" / "again"
     deadline = time.monotonic() + 200
     while len(list(place.glob("checkpoints/*/hourly/commits/[0-9]*"))) < 2:
-        assert run.poll() is None and time.monotonic() < deadline, f"{production.driver_log()}\n{list(place.rglob('*'))}"
+        assert run.poll() is None and time.monotonic() < deadline, (
+            f"{production.driver_log()}\n{list(place.rglob('*'))}"
+        )
         time.sleep(0.1)
     attempt = production.store.attempts / "1"
     os.killpg(json.loads((attempt / "driver.json").read_text())["group"], signal.SIGKILL)
@@ -131,6 +161,10 @@ def test_a_killed_run_goes_on_from_its_checkpoint_in_the_store_and_no_credential
 
     told = {"out": end.out, "err": end.err}
     for root in (production.directory, store.files):
-        told |= {str(path): path.read_bytes().decode(errors="replace") for path in root.rglob("*") if path.is_file()}
+        told |= {
+            str(path): path.read_bytes().decode(errors="replace")
+            for path in root.rglob("*")
+            if path.is_file()
+        }
     for secret in (ACCESS_KEY, SECRET_KEY, PASSWORD):
         assert [where for where, text in told.items() if secret in text] == []

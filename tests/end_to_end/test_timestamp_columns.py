@@ -7,7 +7,14 @@ import pytest
 from production import Production
 from pyiceberg.catalog import Catalog
 from pyiceberg.schema import Schema
-from pyiceberg.types import IcebergType, LongType, NestedField, TimestampNanoType, TimestampType, TimestamptzType
+from pyiceberg.types import (
+    IcebergType,
+    LongType,
+    NestedField,
+    TimestampNanoType,
+    TimestampType,
+    TimestamptzType,
+)
 
 from histories import DAY_US, HOUR_US, SECOND_US, UTC_TIME, query, sorted_rows
 from iceberg_tables import commit_files, parquet_file
@@ -36,29 +43,52 @@ START_US, END_US = DAY_US + 2 * HOUR_US, DAY_US + 5 * HOUR_US
 
 
 def arrivals_ns(unit_ns: int) -> list[int]:
-    """Six hours, a row every 400 seconds, and rows just before, at and just after both ends, as fine as the unit is."""
-    edges = [1_000 * edge_us + near for edge_us in (START_US, END_US) for near in (-unit_ns, 0, unit_ns)]
+    """Six hours, a row every 400 seconds, and rows just before, at and just after both ends, as
+    fine as the unit is.
+    """
+    edges = [
+        1_000 * edge_us + near for edge_us in (START_US, END_US) for near in (-unit_ns, 0, unit_ns)
+    ]
     return [1_000 * (DAY_US + 7 * SECOND_US + row * 400 * SECOND_US) for row in range(54)] + edges
 
 
 @pytest.mark.usefixtures("format_v3")
-def test_the_window_is_exact_whatever_type_and_unit_says_when_rows_arrived(lake: Catalog, tmp_path: Path) -> None:
+def test_the_window_is_exact_whatever_type_and_unit_says_when_rows_arrived(
+    lake: Catalog, tmp_path: Path
+) -> None:
     sources, expected = [], []
     for kind, (iceberg_type, unit, unit_ns) in KINDS.items():
         version = 3 if isinstance(iceberg_type, TimestampNanoType) else 2
         fields = [("id", LONG), ("at", iceberg_type), ("wanted", TimestamptzType())]
-        schema = Schema(*(NestedField(n, name, of, required=False) for n, (name, of) in enumerate(fields, 1)))
-        table = lake.create_table(f"raw.{kind}", schema, properties={"format-version": str(version)})
+        schema = Schema(
+            *(NestedField(n, name, of, required=False) for n, (name, of) in enumerate(fields, 1))
+        )
+        table = lake.create_table(
+            f"raw.{kind}", schema, properties={"format-version": str(version)}
+        )
         ns = arrivals_ns(unit_ns)
-        rows = pa.table({"id": range(len(ns)), "at": [value // unit_ns for value in ns], "wanted": [START_US] * len(ns)})
+        rows = pa.table(
+            {
+                "id": range(len(ns)),
+                "at": [value // unit_ns for value in ns],
+                "wanted": [START_US] * len(ns),
+            }
+        )
         data = rows.set_column(2, "wanted", rows["wanted"].cast(UTC_TIME))
         if not isinstance(iceberg_type, LongType):
             data = data.set_column(1, "at", rows["at"].cast(_arrow(iceberg_type)))
-        files = [parquet_file(table, f"{part}.parquet", data.take(list(range(part, len(ns), 3)))) for part in range(3)]
+        files = [
+            parquet_file(table, f"{part}.parquet", data.take(list(range(part, len(ns), 3))))
+            for part in range(3)
+        ]
         commit_files(lake, table, 1, files)
         source = {"name": kind, "table": f"lake.raw.{kind}", "timestampColumn": "at"}
         sources.append(source | ({"timestampUnit": unit} if unit else {}))
-        expected += [(kind, row) for row, value in enumerate(ns) if 1_000 * START_US <= value < 1_000 * END_US]
+        expected += [
+            (kind, row)
+            for row, value in enumerate(ns)
+            if 1_000 * START_US <= value < 1_000 * END_US
+        ]
 
     copies = pa.schema([("kind", pa.string()), ("id", pa.int64()), ("wanted", UTC_TIME)])
     lake.create_table("raw.copies", copies)
@@ -69,10 +99,19 @@ def test_the_window_is_exact_whatever_type_and_unit_says_when_rows_arrived(lake:
         sources=sources,
         ordering={"policy": "Exact"},
         maxMisalignment="3h",
-        outputs=[{"name": "copies", "table": "lake.raw.copies", "timestampColumn": "wanted", "publish": {"mode": "Append"}}],
+        outputs=[
+            {
+                "name": "copies",
+                "table": "lake.raw.copies",
+                "timestampColumn": "wanted",
+                "publish": {"mode": "Append"},
+            }
+        ],
     )
     result = production.succeed()
-    assert sorted_rows(query("SELECT kind, id FROM copies", copies=production.output("raw.copies"))) == sorted(expected, key=repr)
+    assert sorted_rows(
+        query("SELECT kind, id FROM copies", copies=production.output("raw.copies"))
+    ) == sorted(expected, key=repr)
     assert result["rowsRead"] == len(expected)
     assert result["maxObservedMisalignmentSeconds"] <= 3 * 3600
 

@@ -1,4 +1,6 @@
-"""Two sources, fifty rows of one for each of the other, joined and counted by the hour; wrong output is replaced."""
+"""Two sources, fifty rows of one for each of the other, joined and counted by the hour; wrong
+output is replaced.
+"""
 
 from pathlib import Path
 
@@ -32,10 +34,15 @@ EXPECTED = """
         AND shown <= played AND shown > played - INTERVAL 30 MINUTE
     GROUP BY ALL
 """
-WINDOW = "window_start >= TIMESTAMPTZ '2024-03-01 06:00Z' AND window_start < TIMESTAMPTZ '2024-03-01 12:00Z'"
+WINDOW = (
+    "window_start >= TIMESTAMPTZ '2024-03-01 06:00Z' AND window_start < TIMESTAMPTZ '2024-03-01"
+    " 12:00Z'"
+)
 
 
-def test_wrong_hours_of_a_join_are_replaced_by_what_all_events_give(lake: Catalog, tmp_path: Path) -> None:
+def test_wrong_hours_of_a_join_are_replaced_by_what_all_events_give(
+    lake: Catalog, tmp_path: Path
+) -> None:
     impressions, arrived = events(20_000, "shown", {8}, seed=1)
     land(
         lake.create_table("raw.impressions", impressions.schema),
@@ -51,15 +58,28 @@ def test_wrong_hours_of_a_join_are_replaced_by_what_all_events_give(lake: Catalo
 
     truth = query(EXPECTED, impressions=impressions, playbacks=playbacks)
     wrong = query("SELECT window_start, title, plays + 1 AS plays, watched FROM truth", truth=truth)
-    schema = pa.schema([("window_start", UTC_TIME), ("title", pa.int64()), ("plays", pa.int64()), ("watched", pa.int64())])
+    schema = pa.schema(
+        [
+            ("window_start", UTC_TIME),
+            ("title", pa.int64()),
+            ("plays", pa.int64()),
+            ("watched", pa.int64()),
+        ]
+    )
     lake.create_table("raw.summary", schema).append(wrong.cast(schema))
 
     production = Production(tmp_path, lake)
     production.describe(
         APPLICATION,
-        window={"start": "2024-03-01T06:00:00Z", "end": "2024-03-01T12:00:00Z", "warmUp": "1h", "drain": "2h"},
+        window={
+            "start": "2024-03-01T06:00:00Z",
+            "end": "2024-03-01T12:00:00Z",
+            "warmUp": "1h",
+            "drain": "2h",
+        },
         sources=[
-            {"name": name, "table": f"lake.raw.{name}", "timestampColumn": "ingested"} for name in ("impressions", "playbacks")
+            {"name": name, "table": f"lake.raw.{name}", "timestampColumn": "ingested"}
+            for name in ("impressions", "playbacks")
         ],
         ordering={"policy": "WithinLateness", "allowedLateness": "5m"},
         maxMisalignment="2h",
@@ -79,7 +99,9 @@ def test_wrong_hours_of_a_join_are_replaced_by_what_all_events_give(lake: Catalo
     assert sorted_rows(production.output("raw.summary")) == sorted_rows(fixed, kept)
     assert len(fixed) > 10
     assert len(kept) > 10
-    read = "ingested >= TIMESTAMPTZ '2024-03-01 05:00Z' AND ingested < TIMESTAMPTZ '2024-03-01 14:00Z'"
+    read = (
+        "ingested >= TIMESTAMPTZ '2024-03-01 05:00Z' AND ingested < TIMESTAMPTZ '2024-03-01 14:00Z'"
+    )
     for source, rows in zip(result["sources"], (impressions, playbacks), strict=True):
         assert source["rows"] == len(query(f"SELECT 1 FROM rows WHERE {read}", rows=rows))
     assert result["rowsDroppedLate"] == 0

@@ -1,5 +1,7 @@
-"""An application that knows only Kafka: three topics with values of three kinds, two queries, state, Strict order, and
-wrong rows in production that are replaced: at once where all results closed, else when a person has approved."""
+"""An application that knows only Kafka: three topics with values of three kinds, two queries,
+state, Strict order, and wrong rows in production that are replaced: at once where all results
+closed, else when a person has approved.
+"""
 
 import json
 from pathlib import Path
@@ -10,7 +12,17 @@ import pyarrow.compute as pc
 from production import Production, ended
 from pyiceberg.catalog import Catalog
 
-from histories import DAY_US, HOUR_US, MINUTE_US, SECOND_US, UTC_TIME, land, query, sorted_rows, times
+from histories import (
+    DAY_US,
+    HOUR_US,
+    MINUTE_US,
+    SECOND_US,
+    UTC_TIME,
+    land,
+    query,
+    sorted_rows,
+    times,
+)
 
 WINDOW_START = DAY_US + 2 * HOUR_US
 AVRO = {
@@ -101,20 +113,32 @@ def in_kafka(columns: dict[str, pa.Array], arrived: np.ndarray, seed: int) -> pa
     for number in range(3):
         mine = np.flatnonzero(partition == number)
         offset[mine[np.argsort(appended[mine], kind="stable")]] = np.arange(len(mine))
-    made = {"kafka_partition": pa.array(partition.astype("int32")), "kafka_offset": pa.array(offset), "ingested": times(arrived)}
+    made = {
+        "kafka_partition": pa.array(partition.astype("int32")),
+        "kafka_offset": pa.array(offset),
+        "ingested": times(arrived),
+    }
     return pa.table({**columns, **made})
 
 
 def wrong_rows(right: pa.Table) -> pa.Table:
-    """Half of the right results with amounts that are wrong, and one from before the window that is nobody's business."""
+    """Half of the right results with amounts that are wrong, and one from before the window that is
+    nobody's business.
+    """
     wrong = right.slice(0, right.num_rows // 2)
-    wrong = wrong.set_column(right.schema.get_field_index("cents"), "cents", pc.add(pc.fill_null(wrong["cents"], 0), 1))
+    wrong = wrong.set_column(
+        right.schema.get_field_index("cents"), "cents", pc.add(pc.fill_null(wrong["cents"], 0), 1)
+    )
     earlier = wrong.slice(0, 1)
     moved = pa.chunked_array([pa.array([WINDOW_START - MINUTE_US], UTC_TIME)])
-    return pa.concat_tables([wrong, earlier.set_column(right.schema.get_field_index("ordered"), "ordered", moved)])
+    return pa.concat_tables(
+        [wrong, earlier.set_column(right.schema.get_field_index("ordered"), "ordered", moved)]
+    )
 
 
-def test_topics_of_three_kinds_come_as_kafka_would_give_them_and_in_offset_order(lake: Catalog, tmp_path: Path) -> None:
+def test_topics_of_three_kinds_come_as_kafka_would_give_them_and_in_offset_order(
+    lake: Catalog, tmp_path: Path
+) -> None:
     random = np.random.default_rng(5)
     ordered = np.sort(random.integers(DAY_US, DAY_US + 8 * HOUR_US, 1_500))
     paying = random.random(len(ordered)) < 0.8
@@ -125,7 +149,10 @@ def test_topics_of_three_kinds_come_as_kafka_would_give_them_and_in_offset_order
             "order": order,
             "customer": pa.array([f'Zoë "{n % 7}" \\ \n€' for n in range(len(ordered))]),
             "ordered": times(ordered),
-            "tags": pa.array([[f"t{n % 3}", None] if n % 4 else [] for n in range(len(ordered))], pa.list_(pa.string())),
+            "tags": pa.array(
+                [[f"t{n % 3}", None] if n % 4 else [] for n in range(len(ordered))],
+                pa.list_(pa.string()),
+            ),
             "key": pa.array([f"k{n}" if n % 5 else None for n in range(len(ordered))]),
         },
         ordered + 7,
@@ -141,18 +168,39 @@ def test_topics_of_three_kinds_come_as_kafka_would_give_them_and_in_offset_order
         seed=2,
     )
     clicked = np.sort(random.integers(DAY_US, DAY_US + 8 * HOUR_US, 900))
-    clicks = in_kafka({"page": pa.array([f"/{n}".encode() for n in range(len(clicked))])}, clicked, seed=3)
+    clicks = in_kafka(
+        {"page": pa.array([f"/{n}".encode() for n in range(len(clicked))])}, clicked, seed=3
+    )
     tables = {"orders": orders, "payments": payments, "clicks": clicks}
     for seed, (name, rows) in enumerate(tables.items()):
         arrived = rows["ingested"].cast(pa.int64()).to_numpy()
-        land(lake.create_table(f"raw.{name}", rows.schema), rows, arrived, files=6, seed=seed, straggle_us=2 * MINUTE_US)
+        land(
+            lake.create_table(f"raw.{name}", rows.schema),
+            rows,
+            arrived,
+            files=6,
+            seed=seed,
+            straggle_us=2 * MINUTE_US,
+        )
     paid_orders = query(OUTER_JOIN, orders=orders, payments=payments)
     in_production = wrong_rows(paid_orders)
     lake.create_table("raw.paid_orders", paid_orders.schema).append(in_production)
-    followed = {"partition": pa.int32(), "at": UTC_TIME, "last": pa.int64(), "seen": pa.int64(), "disordered": pa.int64()}
+    followed = {
+        "partition": pa.int32(),
+        "at": UTC_TIME,
+        "last": pa.int64(),
+        "seen": pa.int64(),
+        "disordered": pa.int64(),
+    }
     lake.create_table("raw.followed", pa.schema(followed))
 
-    avro, column = {"format": "avro", "schema": json.dumps(AVRO)}, {"format": "column", "column": "page"}
+    avro, column = (
+        {"format": "avro", "schema": json.dumps(AVRO)},
+        {
+            "format": "column",
+            "column": "page",
+        },
+    )
     values = {"orders": {}, "payments": avro, "clicks": column}
     kafka = {"partitionColumn": "kafka_partition", "offsetColumn": "kafka_offset"}
     production = Production(tmp_path, lake)
@@ -164,7 +212,14 @@ def test_topics_of_three_kinds_come_as_kafka_would_give_them_and_in_offset_order
                 "name": name,
                 "table": f"lake.raw.{name}",
                 "timestampColumn": "ingested",
-                "kafka": kafka | ({"keyColumn": "key", "timestampColumn": "ordered"} if name == "orders" else {}),
+                "kafka": (
+                    kafka
+                    | (
+                        {"keyColumn": "key", "timestampColumn": "ordered"}
+                        if name == "orders"
+                        else {}
+                    )
+                ),
                 "live": {"kafka": {"topic": f"shop.{name}", "value": value}},
             }
             for name, value in values.items()
@@ -178,33 +233,54 @@ def test_topics_of_three_kinds_come_as_kafka_would_give_them_and_in_offset_order
                 "timestampColumn": "ordered",
                 "publish": {"mode": "Replace"},
             },
-            {"name": "followed", "table": "lake.raw.followed", "timestampColumn": "at", "publish": {"mode": "Replace"}},
+            {
+                "name": "followed",
+                "table": "lake.raw.followed",
+                "timestampColumn": "at",
+                "publish": {"mode": "Replace"},
+            },
         ],
     )
     waiting = production.run()
     assert waiting.status == 3, f"{waiting.err}\n{production.driver_log()}"
     assert "because the query keeps state of its own (applyInPandasWithState" in waiting.err
     outputs = {output.name: output for output in production.resource.status.outputs}
-    assert {name: output.open_at_end for name, output in outputs.items()} == {"orders-with-payments": 0, "followed": None}
-    assert outputs["orders-with-payments"].snapshot_id is not None, "no result of the join was open: nobody need be asked"
+    assert {name: output.open_at_end for name, output in outputs.items()} == {
+        "orders-with-payments": 0,
+        "followed": None,
+    }
+    assert outputs["orders-with-payments"].snapshot_id is not None, (
+        "no result of the join was open: nobody need be asked"
+    )
     assert outputs["followed"].snapshot_id is None
     assert production.output("raw.followed").num_rows == 0
-    outside = in_production.filter(pc.less(in_production["ordered"], pa.scalar(WINDOW_START, UTC_TIME)))
+    outside = in_production.filter(
+        pc.less(in_production["ordered"], pa.scalar(WINDOW_START, UTC_TIME))
+    )
     expected_orders = pa.concat_tables([paid_orders, outside])
     assert outside.num_rows
     assert sorted_rows(production.output("raw.paid_orders")) == sorted_rows(expected_orders)
 
-    approved = ended(production.start("approve", "again", "--state-dir", str(production.state), "--output", "json"))
+    approved = ended(
+        production.start(
+            "approve", "again", "--state-dir", str(production.state), "--output", "json"
+        )
+    )
     assert approved.status == 0, approved.err
     assert sorted_rows(production.output("raw.paid_orders")) == sorted_rows(expected_orders)
 
-    read = "ingested >= TIMESTAMPTZ '2024-03-01 02:00Z' AND ingested < TIMESTAMPTZ '2024-03-01 07:00Z'"
+    read = (
+        "ingested >= TIMESTAMPTZ '2024-03-01 02:00Z' AND ingested < TIMESTAMPTZ '2024-03-01 07:00Z'"
+    )
     followed_rows = query(
-        "SELECT partition, max(last) AS last, max(seen) AS seen, max(disordered) AS disordered FROM rows GROUP BY partition",
+        "SELECT partition, max(last) AS last, max(seen) AS seen, max(disordered) AS disordered FROM"
+        " rows GROUP BY partition",
         rows=production.output("raw.followed"),
     )
     expected = query(
-        f"SELECT kafka_partition, max(kafka_offset), count(*), 0::BIGINT FROM clicks WHERE {read} GROUP BY ALL", clicks=clicks
+        f"SELECT kafka_partition, max(kafka_offset), count(*), 0::BIGINT FROM clicks WHERE {read}"
+        " GROUP BY ALL",
+        clicks=clicks,
     )
     assert sorted_rows(followed_rows) == sorted_rows(expected)
     assert waiting.document["rowsDroppedLate"] == 0

@@ -1,4 +1,6 @@
-"""Real drivers on a small lake: a table of events, its plan, and a controller reduced to what a test says."""
+"""Real drivers on a small lake: a table of events, its plan, and a controller reduced to what a
+test says.
+"""
 
 import fcntl
 import os
@@ -20,7 +22,12 @@ from backfill.planning.plan import PlanHeader, plan_directory
 from backfill.planning.planner import make_plan
 from backfill.planning.workspace import Workspace
 from backfill.protocol.atomic_files import replace_file
-from backfill.protocol.split_assignment import ASSIGNMENT_FILE, LOCK_FILE, SplitAssignmentSpec, SplitAssignmentStatus
+from backfill.protocol.split_assignment import (
+    ASSIGNMENT_FILE,
+    LOCK_FILE,
+    SplitAssignmentSpec,
+    SplitAssignmentStatus,
+)
 from backfill.runtime.agent.channel import DirectoryChannel
 from backfill.runtime.settings import RuntimeSettings
 
@@ -29,11 +36,15 @@ ROWS_PER_STEP = 60
 STEP = timedelta(minutes=10)
 DEADLINE_SECONDS = 120.0
 EVENTS = pa.schema([("id", pa.int64()), ("user", pa.int64()), ("at", pa.timestamp("us", tz="UTC"))])
-COUNTS = pa.schema([("start", pa.timestamp("us", tz="UTC")), ("user", pa.int64()), ("n", pa.int64())])
+COUNTS = pa.schema(
+    [("start", pa.timestamp("us", tz="UTC")), ("user", pa.int64()), ("n", pa.int64())]
+)
 
 
 class Lake:
-    """Tables ``lake.default.events`` (one file for each step), ``copies`` and ``counts``, and the plan that reads the events."""
+    """Tables ``lake.default.events`` (one file for each step), ``copies`` and ``counts``, and the
+    plan that reads the events.
+    """
 
     def __init__(self, directory: Path, catalog: Catalog, steps: int):
         self.directory = directory
@@ -63,7 +74,9 @@ class Lake:
         self.workspace = Workspace(str(directory / "workspace"))
         self.header = make_plan(self.spec, self.workspace, parallelism=1)
 
-    def settings(self, name: str, main_file: Path, attempt: int = 1, outputs: tuple[str, ...] = ("copies",)) -> RuntimeSettings:
+    def settings(
+        self, name: str, main_file: Path, attempt: int = 1, outputs: tuple[str, ...] = ("copies",)
+    ) -> RuntimeSettings:
         """The settings of an attempt to run a program as the backfill ``name``."""
         home = self.directory / name
         (home / "channel").mkdir(parents=True, exist_ok=True)
@@ -82,7 +95,11 @@ class Lake:
                 "window": self.spec.window.to_manifest(),
                 "sources": [source.to_manifest() for source in self.spec.sources],
                 "outputs": [
-                    {"name": output, "table": f"lake.default.{output}", "timestampColumn": columns.get(output, "at")}
+                    {
+                        "name": output,
+                        "table": f"lake.default.{output}",
+                        "timestampColumn": columns.get(output, "at"),
+                    }
                     for output in outputs
                 ],
                 "mainFile": str(main_file),
@@ -99,19 +116,32 @@ class Lake:
         """The rows in the backfill's branch of a table."""
         loaded = self._catalog.load_table(f"default.{table}")
         snapshot = loaded.snapshot_by_name(f"backfill/{backfill}")
-        return [] if snapshot is None else loaded.scan(snapshot_id=snapshot.snapshot_id).to_arrow().to_pylist()
+        return (
+            []
+            if snapshot is None
+            else loaded.scan(snapshot_id=snapshot.snapshot_id).to_arrow().to_pylist()
+        )
 
 
 def _events(step: int) -> pa.Table:
     rows = [
-        {"id": step * ROWS_PER_STEP + row, "user": row % 3, "at": START + step * STEP + row * timedelta(seconds=10)}
+        {
+            "id": step * ROWS_PER_STEP + row,
+            "user": row % 3,
+            "at": START + step * STEP + row * timedelta(seconds=10),
+        }
         for row in range(ROWS_PER_STEP)
     ]
     return pa.Table.from_pylist(rows, schema=EVENTS)
 
 
 def assign(
-    settings: RuntimeSettings, header: PlanHeader, released: int, *, stop: bool = False, attempt: int | None = None
+    settings: RuntimeSettings,
+    header: PlanHeader,
+    released: int,
+    *,
+    stop: bool = False,
+    attempt: int | None = None,
 ) -> None:
     """Writes the assignment as a controller would."""
     spec = SplitAssignmentSpec(
@@ -123,7 +153,11 @@ def assign(
         watermark=from_us(header.step_starts_us[0]),
         stop=stop,
     )
-    replace_file(Path(settings.channel) / ASSIGNMENT_FILE, spec.model_dump_json(by_alias=True).encode(), durable=False)
+    replace_file(
+        Path(settings.channel) / ASSIGNMENT_FILE,
+        spec.model_dump_json(by_alias=True).encode(),
+        durable=False,
+    )
 
 
 def status(settings: RuntimeSettings) -> SplitAssignmentStatus:
@@ -134,7 +168,9 @@ def status(settings: RuntimeSettings) -> SplitAssignmentStatus:
 
 
 def committed(settings: RuntimeSettings) -> int:
-    """Steps that this attempt reports as committed by every query; -1 before it knows its queries."""
+    """Steps that this attempt reports as committed by every query; -1 before it knows its
+    queries.
+    """
     found = DirectoryChannel(Path(settings.channel)).last_status()
     if found is None or found.attempt != settings.attempt or found.phase == "Starting":
         return -1

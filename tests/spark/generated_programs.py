@@ -1,4 +1,6 @@
-"""Programs over two sources with the same columns, made at random: what a user may put between reading and writing."""
+"""Programs over two sources with the same columns, made at random: what a user may put between
+reading and writing.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -31,7 +33,9 @@ class Step:
 def programs() -> st.SearchStrategy[tuple[str, tuple[Step, ...]]]:
     """The source a program begins with, and its steps."""
     picks = st.lists(st.integers(0, _MOST_COLUMNS), min_size=1, max_size=4).map(tuple)
-    step = st.builds(Step, st.sampled_from(sorted(_STEPS)), st.sampled_from((*SOURCES, "itself")), picks)
+    step = st.builds(
+        Step, st.sampled_from(sorted(_STEPS)), st.sampled_from((*SOURCES, "itself")), picks
+    )
     return st.tuples(st.sampled_from(SOURCES), st.lists(step, min_size=1, max_size=4).map(tuple))
 
 
@@ -63,7 +67,9 @@ def _select(frame: DataFrame, other: DataFrame, names: list[str]) -> DataFrame:
 
 
 def _derive(frame: DataFrame, other: DataFrame, names: list[str]) -> DataFrame:
-    return frame.withColumn(names[0], F.concat_ws("+", *names)).withColumn("more", F.upper(names[-1]))
+    return frame.withColumn(names[0], F.concat_ws("+", *names)).withColumn(
+        "more", F.upper(names[-1])
+    )
 
 
 def _filter(frame: DataFrame, other: DataFrame, names: list[str]) -> DataFrame:
@@ -71,7 +77,9 @@ def _filter(frame: DataFrame, other: DataFrame, names: list[str]) -> DataFrame:
 
 
 def _needless_casts(frame: DataFrame, other: DataFrame, names: list[str]) -> DataFrame:
-    return frame.select(*(F.col(name).cast("string").alias(f"same_{name}") for name in frame.columns))
+    return frame.select(
+        *(F.col(name).cast("string").alias(f"same_{name}") for name in frame.columns)
+    )
 
 
 def _union(frame: DataFrame, other: DataFrame, names: list[str]) -> DataFrame:
@@ -92,13 +100,18 @@ def _sql_union(frame: DataFrame, other: DataFrame, names: list[str]) -> DataFram
     left.createOrReplaceTempView("programs_left")
     right.createOrReplaceTempView("programs_right")
     return frame.sparkSession.sql(
-        "with both as (select * from programs_left union all select * from programs_right) select * from both where true"
+        "with both as (select * from programs_left union all select * from programs_right) select *"
+        " from both where true"
     )
 
 
 def _join(frame: DataFrame, other: DataFrame, names: list[str], how: str = "inner") -> DataFrame:
     condition = F.expr(f"l.{names[0]} = r.{other.columns[-1]}")
-    columns = [f"l.{names[-1]}"] if how in ("leftsemi", "leftanti") else [*(f"l.{name}" for name in names), "r.c0"]
+    columns = (
+        [f"l.{names[-1]}"]
+        if how in ("leftsemi", "leftanti")
+        else [*(f"l.{name}" for name in names), "r.c0"]
+    )
     return frame.alias("l").join(other.alias("r"), condition, how).select(*columns)
 
 
@@ -115,13 +128,17 @@ def _anti_join(frame: DataFrame, other: DataFrame, names: list[str]) -> DataFram
 
 
 def _join_using(frame: DataFrame, other: DataFrame, names: list[str]) -> DataFrame:
-    renamed = other.select(*(F.col(name).alias("c0" if name == "c0" else f"o{name}") for name in other.columns))
+    renamed = other.select(
+        *(F.col(name).alias("c0" if name == "c0" else f"o{name}") for name in other.columns)
+    )
     return frame.join(renamed, "c0", "left")
 
 
 def _intersect(frame: DataFrame, other: DataFrame, names: list[str]) -> DataFrame:
     left, right = _fitting(frame, other)
-    return left.union(right.limit(0)).intersect(right) if len(names) % 2 else left.intersectAll(right)
+    return (
+        left.union(right.limit(0)).intersect(right) if len(names) % 2 else left.intersectAll(right)
+    )
 
 
 def _except(frame: DataFrame, other: DataFrame, names: list[str]) -> DataFrame:
@@ -138,7 +155,9 @@ def _rollup(frame: DataFrame, other: DataFrame, names: list[str]) -> DataFrame:
 
 
 def _group(frame: DataFrame, other: DataFrame, names: list[str]) -> DataFrame:
-    return frame.groupBy(names[0]).agg(F.min(names[-1]), F.countDistinct(frame.columns[-1]).cast("string"))
+    return frame.groupBy(names[0]).agg(
+        F.min(names[-1]), F.countDistinct(frame.columns[-1]).cast("string")
+    )
 
 
 def _explode(frame: DataFrame, other: DataFrame, names: list[str]) -> DataFrame:
@@ -151,19 +170,25 @@ def _explode_together(frame: DataFrame, other: DataFrame, names: list[str]) -> D
 
 
 def _unpivot(frame: DataFrame, other: DataFrame, names: list[str]) -> DataFrame:
-    return frame.select(F.col(names[0]).alias("key"), "*").unpivot("key", list(frame.columns), "name", "value")
+    return frame.select(F.col(names[0]).alias("key"), "*").unpivot(
+        "key", list(frame.columns), "name", "value"
+    )
 
 
 def _in(frame: DataFrame, other: DataFrame, names: list[str]) -> DataFrame:
     """Spark allows subqueries of streams over tables that do not stream."""
     frame.createOrReplaceTempView("programs_left")
     values = "select v from values ('x-0'), ('a-1'), ('b-0'), ('c-2') as t(v)"
-    return frame.sparkSession.sql(f"select {names[-1]} from programs_left where {names[0]} in ({values})")
+    return frame.sparkSession.sql(
+        f"select {names[-1]} from programs_left where {names[0]} in ({values})"
+    )
 
 
 def _over_window(frame: DataFrame, other: DataFrame, names: list[str]) -> DataFrame:
     over = Window.partitionBy(names[0])
-    return frame.select(names[-1], F.count("*").over(over).cast("string"), F.max(frame.columns[-1]).over(over))
+    return frame.select(
+        names[-1], F.count("*").over(over).cast("string"), F.max(frame.columns[-1]).over(over)
+    )
 
 
 def _drop_duplicates(frame: DataFrame, other: DataFrame, names: list[str]) -> DataFrame:

@@ -28,8 +28,15 @@ class Backfill:
         write_release(release_path(self.settings.scratch), Release(steps, stop))
 
     def start(self, frame: DataFrame, name: str = "q") -> StreamingQuery:
-        checkpoint, result = (f"{self.settings.checkpoints}/{name}{kind}" for kind in ("", "-result"))
-        query = frame.writeStream.queryName(name).format("parquet").option("checkpointLocation", checkpoint).start(result)
+        checkpoint, result = (
+            f"{self.settings.checkpoints}/{name}{kind}" for kind in ("", "-result")
+        )
+        query = (
+            frame.writeStream.queryName(name)
+            .format("parquet")
+            .option("checkpointLocation", checkpoint)
+            .start(result)
+        )
         self.queries.append(query)
         return query
 

@@ -1,6 +1,8 @@
-"""Runs several applications one after the other in one driver, to save the time Spark takes to start.
+"""Runs several applications one after the other in one driver, to save the time Spark takes to
+start.
 
-Arguments: files with settings. Prints, for each, a line of JSON: the phase and message of how it ended.
+Arguments: files with settings. Prints, for each, a line of JSON: the phase and message of how it
+ended.
 """
 
 import json

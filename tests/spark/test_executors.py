@@ -1,4 +1,6 @@
-"""Executors that come and go under a running application, with real ones: processes of a cluster on this machine."""
+"""Executors that come and go under a running application, with real ones: processes of a cluster on
+this machine.
+"""
 
 import os
 import subprocess
@@ -53,16 +55,27 @@ spark.stop()
 
 
 @pytest.mark.slow
-def test_executors_go_and_come_while_the_application_runs_and_what_they_hold_is_not_computed_again(tmp_path: Path) -> None:
+def test_executors_go_and_come_while_the_application_runs_and_what_they_hold_is_not_computed_again(
+    tmp_path: Path,
+) -> None:
     program = tmp_path / "program.py"
     program.write_text(_PROGRAM)
     environment = {
         **os.environ,
-        "SPARK_HOME": str(Path(pyspark.__file__).parent),  # workers start executors with its scripts
+        # workers start executors with its scripts
+        "SPARK_HOME": str(Path(pyspark.__file__).parent),
         "SPARK_LOCAL_DIRS": str(tmp_path),
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": str(Path(backfill.__file__).parents[1]),
     }
     command = [sys.executable, program]
-    ended = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False)
+    ended = subprocess.run(
+        command,
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
     assert ended.stdout.splitlines()[-1:] == ["followed"], ended.stderr[-3000:]

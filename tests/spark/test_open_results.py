@@ -1,4 +1,6 @@
-"""What a query leaves open, counted in its state: with it, what was given out is all that the same program gives in batch."""
+"""What a query leaves open, counted in its state: with it, what was given out is all that the same
+program gives in batch.
+"""
 
 import json
 from collections.abc import Callable
@@ -29,18 +31,28 @@ def left_outer(left: DataFrame, right: DataFrame) -> DataFrame:
 
 def full_outer(left: DataFrame, right: DataFrame) -> DataFrame:
     joined = left.join(right, F.expr(NEAR), "full_outer")
-    return joined.select(F.coalesce("t", "t2").alias("at"), "t", F.greatest("t", "t2").alias("later"))
+    return joined.select(
+        F.coalesce("t", "t2").alias("at"), "t", F.greatest("t", "t2").alias("later")
+    )
 
 
 def sliding(left: DataFrame, right: DataFrame) -> DataFrame:
     counts = left.union(right).groupBy(F.window("t", "30 minutes", "10 minutes").alias("w")).count()
-    times = F.col("w.start").alias("start"), F.col("w.end").alias("end"), F.col("w.end").cast("long").alias("seconds")
+    times = (
+        F.col("w.start").alias("start"),
+        F.col("w.end").alias("end"),
+        F.col("w.end").cast("long").alias("seconds"),
+    )
     return counts.select(*times, F.date_trunc("hour", "w.start").alias("hour"))
 
 
 def sessions(left: DataFrame, right: DataFrame) -> DataFrame:
     parity = F.expr("k % 2").alias("parity")
-    return left.groupBy(F.session_window("t", "11 minutes").alias("s"), parity).count().select("s.start", "s.end")
+    return (
+        left.groupBy(F.session_window("t", "11 minutes").alias("s"), parity)
+        .count()
+        .select("s.start", "s.end")
+    )
 
 
 def windows_of_windows(left: DataFrame, right: DataFrame) -> DataFrame:
@@ -49,12 +61,22 @@ def windows_of_windows(left: DataFrame, right: DataFrame) -> DataFrame:
 
 
 def windows_after_an_outer_join(left: DataFrame, right: DataFrame) -> DataFrame:
-    return left_outer(left, right).select("at").groupBy(F.window("at", "10 minutes")).count().select("window.start", "count")
+    return (
+        left_outer(left, right)
+        .select("at")
+        .groupBy(F.window("at", "10 minutes"))
+        .count()
+        .select("window.start", "count")
+    )
 
 
 def united_windows(left: DataFrame, right: DataFrame) -> DataFrame:
-    counts = left.groupBy(F.window("t", "10 minutes")).count().select(F.col("window.start").alias("at"))
-    return counts.union(left.groupBy(F.window("t", "20 minutes")).count().select(F.col("window.end").alias("at")))
+    counts = (
+        left.groupBy(F.window("t", "10 minutes")).count().select(F.col("window.start").alias("at"))
+    )
+    return counts.union(
+        left.groupBy(F.window("t", "20 minutes")).count().select(F.col("window.end").alias("at"))
+    )
 
 
 @dataclass(frozen=True)
@@ -79,7 +101,9 @@ PROGRAMS: dict[Program, Expected] = {
 
 
 class Events:
-    """Two streams of an hour. The last batch has but one event, so that the watermark of the others takes effect."""
+    """Two streams of an hour. The last batch has but one event, so that the watermark of the others
+    takes effect.
+    """
 
     def __init__(self, spark: SparkSession, directory: Path):
         self._spark, self._directory = spark, directory
@@ -88,12 +112,17 @@ class Events:
         self._write("right", 0, [*((number, 5 * number) for number in range(0, 12, 3)), (99, 55)])
 
     def complete(self, program: Program) -> DataFrame:
-        left, right = (self._spark.read.schema(SCHEMA[name]).json(self._path(name)) for name in ("left", "right"))
+        left, right = (
+            self._spark.read.schema(SCHEMA[name]).json(self._path(name))
+            for name in ("left", "right")
+        )
         return program(left, right)
 
     def streams(self) -> tuple[DataFrame, DataFrame]:
         reader = self._spark.readStream.option("maxFilesPerTrigger", 1)
-        left, right = (reader.schema(SCHEMA[name]).json(self._path(name)) for name in ("left", "right"))
+        left, right = (
+            reader.schema(SCHEMA[name]).json(self._path(name)) for name in ("left", "right")
+        )
         return left.withWatermark("t", "10 minutes"), right.withWatermark("t2", "10 minutes")
 
     def run(self, frame: DataFrame) -> tuple[DataFrame, str]:
@@ -120,7 +149,9 @@ def times(frame: DataFrame) -> dict[str, list[datetime | None]]:
     moments = {}
     for column in frame.columns:
         values = [row[column] for row in rows]
-        moments[column] = [datetime.fromtimestamp(each) if column == "seconds" else each for each in values]
+        moments[column] = [
+            datetime.fromtimestamp(each) if column == "seconds" else each for each in values
+        ]
     return moments
 
 
@@ -135,29 +166,43 @@ def _naive(minute: int) -> datetime:
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
-def test_no_result_of_the_window_is_missing_without_a_word(program: Program, spark: SparkSession, tmp_path: Path) -> None:
+def test_no_result_of_the_window_is_missing_without_a_word(
+    program: Program, spark: SparkSession, tmp_path: Path
+) -> None:
     events, expected = Events(spark, tmp_path), PROGRAMS[program]
     frame = program(*events.streams())
     given, checkpoint = events.run(frame)
-    all_given, complete, delay_us = times(given), times(events.complete(program)), watermark_delay_us(frame)
+    all_given, complete, delay_us = (
+        times(given),
+        times(events.complete(program)),
+        watermark_delay_us(frame),
+    )
     for column in (*expected.exact, *expected.at_least, *expected.unknown):
         results = shape(frame, column)
         for first, last in [(30, 60), (0, 40)] if column in expected.exact[:1] else [(30, 60)]:
-            window = Window(start=MIDNIGHT + timedelta(minutes=first), end=MIDNIGHT + timedelta(minutes=last))
+            window = Window(
+                start=MIDNIGHT + timedelta(minutes=first), end=MIDNIGHT + timedelta(minutes=last)
+            )
             found = open_results(spark, checkpoint, window, delay_us, results)
             missing = within(complete[column], first, last) - within(all_given[column], first, last)
             case = f"{column} from {first} to {last}: {missing} missing, {found}"
             assert (found.count is None) == (column in expected.unknown), case
             if found.count is not None:
-                assert found.count == missing or (column in expected.at_least and found.count > missing > 0), case
+                assert found.count == missing or (
+                    column in expected.at_least and found.count > missing > 0
+                ), case
             assert bool(found.unknown) == (found.count is None), case
 
 
-def test_the_drain_that_lets_a_window_close_is_named_with_the_first_that_is_open(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_drain_that_lets_a_window_close_is_named_with_the_first_that_is_open(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     events = Events(spark, tmp_path)
     frame = events.streams()[0].groupBy(F.window("t", "20 minutes")).count().select("window.start")
     _, checkpoint = events.run(frame)
     window = Window(start=MIDNIGHT, end=MIDNIGHT + timedelta(minutes=50))
-    found = open_results(spark, checkpoint, window, watermark_delay_us(frame), shape(frame, "start"))
+    found = open_results(
+        spark, checkpoint, window, watermark_delay_us(frame), shape(frame, "start")
+    )
     first_us = int((MIDNIGHT + timedelta(minutes=40)).timestamp() * 1_000_000)
     assert found == OpenResults(count=1, first_us=first_us, needed_drain_seconds=20 * 60.0)

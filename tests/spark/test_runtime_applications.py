@@ -1,4 +1,6 @@
-"""Unmodified applications: what runs gives every row once, and what cannot be redirected is refused with the reason."""
+"""Unmodified applications: what runs gives every row once, and what cannot be redirected is refused
+with the reason.
+"""
 
 import json
 import os
@@ -19,22 +21,35 @@ STEPS = 2
 
 
 @pytest.mark.timeout(900)  # thirty applications, one after the other
-def test_applications_run_unmodified_or_are_refused_with_the_reason(tmp_path: Path, lake: Catalog) -> None:
+def test_applications_run_unmodified_or_are_refused_with_the_reason(
+    tmp_path: Path, lake: Catalog
+) -> None:
     history = Lake(tmp_path, lake, STEPS)
     finishing = FINISHING | SIDE_QUERIES | IN_NEW_YORK
     programs = finishing | {name: program for name, (program, _) in (REFUSED | FAILED).items()}
-    settings = {name: _settings(history, number, name, program) for number, (name, program) in enumerate(programs.items())}
+    settings = {
+        name: _settings(history, number, name, program)
+        for number, (name, program) in enumerate(programs.items())
+    }
     outcomes = dict(zip(programs, _run(tmp_path, list(settings.values())), strict=True))
 
-    assert {name: outcomes[name][0] for name in finishing} == dict.fromkeys(finishing, "Finished"), outcomes
+    assert {name: outcomes[name][0] for name in finishing} == dict.fromkeys(
+        finishing, "Finished"
+    ), outcomes
     for name in finishing:
         rows = history.result(settings[name].backfill, "copies")
         assert {row["id"] for row in rows} == set(range(STEPS * ROWS_PER_STEP)), name
-        assert len(rows) == status(settings[name]).queries[0].sources[0].rows == STEPS * ROWS_PER_STEP, name
+        assert (
+            len(rows) == status(settings[name]).queries[0].sources[0].rows == STEPS * ROWS_PER_STEP
+        ), name
     for name in IN_NEW_YORK:
         rows = history.result(settings[name].backfill, "copies")
-        assert {row["user"] for row in rows} == {1020}, f"{name}: the evening of the day before, as production would say"
-        assert {row["at"] for row in rows} == {START + row * timedelta(seconds=10) for row in range(STEPS * ROWS_PER_STEP)}, name
+        assert {row["user"] for row in rows} == {1020}, (
+            f"{name}: the evening of the day before, as production would say"
+        )
+        assert {row["at"] for row in rows} == {
+            START + row * timedelta(seconds=10) for row in range(STEPS * ROWS_PER_STEP)
+        }, name
     for reason, cases in (("UnsupportedProgram", REFUSED), ("ApplicationFailed", FAILED)):
         for name, (_, words) in cases.items():
             assert outcomes[name][:2] == ["Failed", reason], (name, outcomes[name])
@@ -45,7 +60,9 @@ def _settings(history: Lake, number: int, name: str, program: str) -> RuntimeSet
     main_file = history.directory / f"application_{number}.py"
     main_file.write_text(PREAMBLE + program)
     ignored = ("alerts",) if "left out" in name else ()
-    settings = history.settings(f"case-{number}", main_file).model_copy(update={"ignored_queries": ignored})
+    settings = history.settings(f"case-{number}", main_file).model_copy(
+        update={"ignored_queries": ignored}
+    )
     assign(settings, history.header, STEPS)
     return settings
 

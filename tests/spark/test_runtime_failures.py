@@ -1,4 +1,6 @@
-"""Drivers that are stopped and killed: the next attempt goes on, and no row is lost, doubled or counted twice."""
+"""Drivers that are stopped and killed: the next attempt goes on, and no row is lost, doubled or
+counted twice.
+"""
 
 import os
 import signal
@@ -6,7 +8,18 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from drivers import DEADLINE_SECONDS, ROWS_PER_STEP, START, STEP, Lake, assign, committed, driver, status, wait_until
+from drivers import (
+    DEADLINE_SECONDS,
+    ROWS_PER_STEP,
+    START,
+    STEP,
+    Lake,
+    assign,
+    committed,
+    driver,
+    status,
+    wait_until,
+)
 from pyiceberg.catalog import Catalog
 
 from backfill.planning.plan import read_splits
@@ -34,7 +47,9 @@ spark.stop()
 
 
 @pytest.mark.slow
-def test_whatever_ends_a_driver_the_next_one_goes_on_and_every_row_counts_once(tmp_path: Path, lake: Catalog) -> None:
+def test_whatever_ends_a_driver_the_next_one_goes_on_and_every_row_counts_once(
+    tmp_path: Path, lake: Catalog
+) -> None:
     history = Lake(tmp_path, lake, STEPS)
     program = tmp_path / "app.py"
     program.write_text(APPLICATION)
@@ -45,7 +60,10 @@ def test_whatever_ends_a_driver_the_next_one_goes_on_and_every_row_counts_once(t
         wait_until(lambda: committed(first) >= 1, process)
         process.send_signal(signal.SIGTERM)
         assert process.wait(DEADLINE_SECONDS) == 0
-    assert (status(first).phase, committed(first)) == ("Stopped", 3), "what was released is committed before it stops"
+    assert (status(first).phase, committed(first)) == (
+        "Stopped",
+        3,
+    ), "what was released is committed before it stops"
 
     second = history.settings("counts", program, 2, ("counts",))
     assign(second, history.header, STEPS)
@@ -53,7 +71,9 @@ def test_whatever_ends_a_driver_the_next_one_goes_on_and_every_row_counts_once(t
         wait_until(lambda: committed(second) >= 5, process)
         assign(second, history.header, STEPS, attempt=3)
         assert process.wait(DEADLINE_SECONDS) == 1
-    assert status(second).phase == "Running", "a driver that another attempt replaces writes nothing more"
+    assert status(second).phase == "Running", (
+        "a driver that another attempt replaces writes nothing more"
+    )
 
     third = history.settings("counts", program, 3, ("counts",))
     with driver(third) as process:
@@ -70,15 +90,29 @@ def test_whatever_ends_a_driver_the_next_one_goes_on_and_every_row_counts_once(t
     query = end.queries[0]
     assert (end.phase, committed(fourth)) == ("Finished", STEPS + 1)
     assert [source.rows for source in query.sources] == [STEPS * ROWS_PER_STEP]
-    assert (query.open_at_end, query.needed_drain_seconds) == (3, 60.0), "the last window was not closed by any event"
+    assert (query.open_at_end, query.needed_drain_seconds) == (
+        3,
+        60.0,
+    ), "the last window was not closed by any event"
     assert "the application ended normally" in (tmp_path / "counts" / "driver.log").read_text()
 
-    assert [path.name for path in Path(fourth.checkpoints).iterdir()] == ["counts"], "each attempt goes on where the last one was"
-    expected = [(START + step * STEP, user, ROWS_PER_STEP // 3) for step in range(STEPS - 1) for user in range(3)]
-    assert sorted((row["start"], row["user"], row["n"]) for row in history.result("counts", "counts")) == expected  # type: ignore[type-var]
+    assert [path.name for path in Path(fourth.checkpoints).iterdir()] == ["counts"], (
+        "each attempt goes on where the last one was"
+    )
+    expected = [
+        (START + step * STEP, user, ROWS_PER_STEP // 3)
+        for step in range(STEPS - 1)
+        for user in range(3)
+    ]
+    assert (
+        sorted((row["start"], row["user"], row["n"]) for row in history.result("counts", "counts"))
+        == expected
+    )  # type: ignore[type-var]
 
 
-def test_a_data_file_that_is_damaged_after_planning_is_bad_input_at_once(tmp_path: Path, lake: Catalog) -> None:
+def test_a_data_file_that_is_damaged_after_planning_is_bad_input_at_once(
+    tmp_path: Path, lake: Catalog
+) -> None:
     history = Lake(tmp_path, lake, 2)
     program = tmp_path / "app.py"
     program.write_text(APPLICATION)
@@ -92,9 +126,13 @@ def test_a_data_file_that_is_damaged_after_planning_is_bad_input_at_once(tmp_pat
         assert process.wait(DEADLINE_SECONDS) == 2
     end = status(settings)
     assert (end.phase, end.reason, committed(settings)) == ("Failed", "InvalidInput", 1)
-    assert end.message.startswith(f"spec.sources: {split.path} of lake.default.events cannot be read: ")
+    assert end.message.startswith(
+        f"spec.sources: {split.path} of lake.default.events cannot be read: "
+    )
 
 
 def _jvm_of(driver_process: int) -> int:
-    found = subprocess.run(["pgrep", "-P", str(driver_process), "java"], capture_output=True, text=True, check=True)
+    found = subprocess.run(
+        ["pgrep", "-P", str(driver_process), "java"], capture_output=True, text=True, check=True
+    )
     return int(found.stdout)

@@ -1,4 +1,6 @@
-"""Streaming queries write into the branch exactly once, through failing tasks, failing batches and lost commits."""
+"""Streaming queries write into the branch exactly once, through failing tasks, failing batches and
+lost commits.
+"""
 
 import os
 from collections.abc import Callable, Iterator
@@ -29,17 +31,23 @@ from iceberg_tables import catalog_properties, sqlite_catalog
 ROWS, BATCHES = 40, 4
 """Rows of a batch, a minute apart; batch k begins k hours after the start."""
 START_US = 1_625_961_600_000_000
-COLUMNS = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", tz="UTC")), ("who", pa.string())])
+COLUMNS = pa.schema(
+    [("id", pa.int64()), ("at", pa.timestamp("us", tz="UTC")), ("who", pa.string())]
+)
 RESULT = Result("streaming", "rmi", "first", "0123456789abcdef", "copies")
 
 
 class Stream:
-    """A directory of files, read one file a batch, and written by the query ``copy`` into an output's branch."""
+    """A directory of files, read one file a batch, and written by the query ``copy`` into an
+    output's branch.
+    """
 
     def __init__(self, spark: SparkSession, table: Table, directory: Path):
         self.spark = spark
         self.table = table
-        self.output = Output(name="copies", table=f"lake.{'.'.join(table.name())}", timestamp_column="at")
+        self.output = Output(
+            name="copies", table=f"lake.{'.'.join(table.name())}", timestamp_column="at"
+        )
         self.checkpoint = directory / "checkpoint"
         self._input = directory / "input"
         self._input.mkdir()
@@ -51,19 +59,33 @@ class Stream:
         offsets = [60_000_000 * (60 * batch + row) for row in range(ROWS)]
         at = pa.array([START_US + offset for offset in offsets]).cast(pa.timestamp("us", tz="UTC"))
         path = self._input / f"{batch}.parquet"
-        pq.write_table(pa.table({"id": pa.array(range(ROWS * batch, ROWS * (batch + 1)), pa.int32()), "at": at}), path)
+        pq.write_table(
+            pa.table(
+                {"id": pa.array(range(ROWS * batch, ROWS * (batch + 1)), pa.int32()), "at": at}
+            ),
+            path,
+        )
         os.utime(path, (batch, batch))
 
     def read(self) -> DataFrame:
         """The rows, with columns in another order and case than the table's."""
         options = {"maxFilesPerTrigger": "1", "path": str(self._input)}
-        frame = self.spark.readStream.schema("id int, at timestamp").format("parquet").options(**options).load()
+        frame = (
+            self.spark.readStream.schema("id int, at timestamp")
+            .format("parquet")
+            .options(**options)
+            .load()
+        )
         return frame.select(F.lit("me").alias("WHO"), "at", "id")
 
     def run(self, change: Callable[[DataFrame], DataFrame] = lambda frame: frame) -> None:
         """Runs the query until it has read all files."""
         writer = change(self.read()).writeStream.option("checkpointLocation", str(self.checkpoint))
-        query = redirect(writer, _settings(self.output), self.output, "copy").trigger(availableNow=True).start()
+        query = (
+            redirect(writer, _settings(self.output), self.output, "copy")
+            .trigger(availableNow=True)
+            .start()
+        )
         query.awaitTermination()
 
     def written(self) -> list[int]:
@@ -75,15 +97,20 @@ class Stream:
 
 @pytest.fixture(scope="module")
 def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Catalog]:
-    """One catalog for all tests here, so that Spark's Python workers live on from one to the next."""
+    """One catalog for all tests here, so that Spark's Python workers live on from one to the
+    next.
+    """
     directory = tmp_path_factory.mktemp("lake")
     catalog = sqlite_catalog(directory)
     catalog.create_namespace("raw")
     with pytest.MonkeyPatch.context() as patch:
         for key, value in catalog_properties(directory).items():
             patch.setenv(f"PYICEBERG_CATALOG__LAKE__{key.upper()}", value)
-            patch.setitem(spark.sparkContext.environment, f"PYICEBERG_CATALOG__LAKE__{key.upper()}", value)
-        patch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # read once, when PyIceberg was imported
+            patch.setitem(
+                spark.sparkContext.environment, f"PYICEBERG_CATALOG__LAKE__{key.upper()}", value
+            )
+        # read once, when PyIceberg was imported
+        patch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
         yield catalog
 
 
@@ -107,7 +134,11 @@ def _settings(output: Output) -> RuntimeSettings:
             "checkpoints": "unused",
             "channel": "unused",
             "scratch": "unused",
-            "window": {"start": "2021-07-11T01:00:00Z", "end": "2021-07-11T03:00:00Z", "warmUp": "1h"},
+            "window": {
+                "start": "2021-07-11T01:00:00Z",
+                "end": "2021-07-11T03:00:00Z",
+                "warmUp": "1h",
+            },
             "sources": [],
             "outputs": [output.to_manifest()],
             "mainFile": "unused",
@@ -115,10 +146,14 @@ def _settings(output: Output) -> RuntimeSettings:
     )
 
 
-def test_the_window_s_rows_of_every_batch_are_in_the_branch_and_main_is_untouched(stream: Stream) -> None:
+def test_the_window_s_rows_of_every_batch_are_in_the_branch_and_main_is_untouched(
+    stream: Stream,
+) -> None:
     stream.run()
     assert stream.written() == list(range(ROWS, 3 * ROWS))
-    assert read_staged(stream.table.metadata, RESULT) == Staged("copy", BATCHES - 1, 2 * ROWS, 2 * ROWS, files=2)
+    assert read_staged(stream.table.metadata, RESULT) == Staged(
+        "copy", BATCHES - 1, 2 * ROWS, 2 * ROWS, files=2
+    )
     assert stream.table.current_snapshot() is None
     assert {len(file.partition) for file in staged_files(stream.table, RESULT)} == {1}
     assert len(staged_files(stream.table, RESULT)) == 2, "one file for each hour"
@@ -161,7 +196,11 @@ def test_a_batch_committed_to_the_branch_but_not_by_spark_is_not_doubled(stream:
     assert stream.written() == list(range(ROWS, 3 * ROWS))
     after = read_staged(stream.table.metadata, RESULT)
     assert before and after
-    assert (after.batch_id, after.rows, after.rows_outside_window) == (BATCHES, before.rows, before.rows_outside_window + ROWS)
+    assert (after.batch_id, after.rows, after.rows_outside_window) == (
+        BATCHES,
+        before.rows,
+        before.rows_outside_window + ROWS,
+    )
 
 
 def test_a_column_added_to_the_table_between_attempts_is_null(stream: Stream) -> None:
@@ -175,7 +214,11 @@ def test_a_column_added_to_the_table_between_attempts_is_null(stream: Stream) ->
 
 def test_rows_that_do_not_fit_are_refused_before_the_query_starts(stream: Stream) -> None:
     with pytest.raises(UnsupportedProgram) as refusal:
-        stream.run(lambda frame: frame.withColumn("id", F.col("id").cast("string")).withColumn("extra", F.lit(1)))
+        stream.run(
+            lambda frame: frame.withColumn("id", F.col("id").cast("string")).withColumn(
+                "extra", F.lit(1)
+            )
+        )
     assert [problem.message for problem in refusal.value.problems] == [
         f"the rows have a column extra that table {stream.output.table} does not have",
         f"column id of {stream.output.table} is a int64, and the rows have a string",

@@ -41,7 +41,10 @@ SCHEMA = pa.schema(
         ("flag", pa.bool_()),
         ("user", pa.string()),
         ("payload", pa.binary()),
-        ("kafka", pa.struct([("partition", pa.int32()), ("offset", pa.int64()), ("sent_ms", pa.int64())])),
+        (
+            "kafka",
+            pa.struct([("partition", pa.int32()), ("offset", pa.int64()), ("sent_ms", pa.int64())]),
+        ),
         ("tags", pa.list_(pa.string())),
         ("sizes", pa.map_(pa.string(), pa.int32())),
     ]
@@ -67,13 +70,22 @@ EMPTY = dict.fromkeys(FULL) | {"at": AT}
 
 @pytest.fixture
 def rows_as(lake: Catalog, tmp_path: Path) -> Iterator[Callable[..., Backfill]]:
-    """Plans a source over a table with the rows ``FULL`` and ``EMPTY``; arguments are more fields of the source."""
+    """Plans a source over a table with the rows ``FULL`` and ``EMPTY``; arguments are more fields
+    of the source.
+    """
     made: list[Backfill] = []
 
     def plan(**source: object) -> Backfill:
-        columns = [_column([FULL[name], EMPTY[name]], SCHEMA.field(name).type) for name in SCHEMA.names]
+        columns = [
+            _column([FULL[name], EMPTY[name]], SCHEMA.field(name).type) for name in SCHEMA.names
+        ]
         lake.create_table("raw.events", schema=SCHEMA).append(pa.table(columns, schema=SCHEMA))
-        described = {"name": "events", "table": "lake.raw.events", "timestampColumn": "at", **source}
+        described = {
+            "name": "events",
+            "table": "lake.raw.events",
+            "timestampColumn": "at",
+            **source,
+        }
         spec = BackfillSpec.model_validate(
             {
                 "applicationRef": {"name": "app"},
@@ -90,7 +102,11 @@ def rows_as(lake: Catalog, tmp_path: Path) -> Iterator[Callable[..., Backfill]]:
 
 
 def _column(values: list[object], kind: pa.DataType) -> pa.Array:
-    return pa.ExtensionArray.from_storage(kind, pa.array(values, pa.binary(16))) if kind == pa.uuid() else pa.array(values, kind)
+    return (
+        pa.ExtensionArray.from_storage(kind, pa.array(values, pa.binary(16)))
+        if kind == pa.uuid()
+        else pa.array(values, kind)
+    )
 
 
 def all_rows(backfill: Backfill, frame: DataFrame) -> list[Row]:
@@ -105,19 +121,39 @@ def all_rows(backfill: Backfill, frame: DataFrame) -> list[Row]:
     return rows
 
 
-def test_every_type_of_column_reaches_the_application(spark: SparkSession, rows_as: Callable[..., Backfill]) -> None:
+def test_every_type_of_column_reaches_the_application(
+    spark: SparkSession, rows_as: Callable[..., Backfill]
+) -> None:
     backfill = rows_as()
     full, empty = all_rows(backfill, source_frame(spark, backfill.settings, "events"))
-    expected = FULL | {"uuid": str(ID), "zoned": AT, "clock": "12:30:15.123456", "sizes": {"s": 7, "none": None}}
+    expected = FULL | {
+        "uuid": str(ID),
+        "zoned": AT,
+        "clock": "12:30:15.123456",
+        "sizes": {"s": 7, "none": None},
+    }
     assert full.asDict(recursive=True) == expected
     assert empty.asDict(recursive=True) == EMPTY
 
 
-def test_a_long_of_nanoseconds_gives_exactly_the_microsecond_it_lies_in(spark: SparkSession) -> None:
+def test_a_long_of_nanoseconds_gives_exactly_the_microsecond_it_lies_in(
+    spark: SparkSession,
+) -> None:
     first = 1_625_961_900_123_456_789
-    values = [first + 997 * number for number in range(100)] + [-1, -1_000, -1_001, 0, 999, 2**63 - 1, -(2**63)]
+    values = [first + 997 * number for number in range(100)] + [
+        -1,
+        -1_000,
+        -1_001,
+        0,
+        999,
+        2**63 - 1,
+        -(2**63),
+    ]
     frame = spark.createDataFrame([(value,) for value in values], "ns long")
-    found = [row.us for row in frame.select(microseconds(F.col("ns"), LongType(), "ns").alias("us")).collect()]
+    found = [
+        row.us
+        for row in frame.select(microseconds(F.col("ns"), LongType(), "ns").alias("us")).collect()
+    ]
     assert found == [value // 1_000 for value in values]
 
 
@@ -134,17 +170,33 @@ def test_the_value_of_a_record_is_the_row_as_json_with_microseconds(
     assert all(column.nullable for column in frame.schema)
     full, empty = all_rows(backfill, frame)
     value = json.loads(bytes(full.value))
-    assert (value["at"], value["zoned"]) == ("2021-07-11T00:05:00.123456", "2021-07-11T00:05:00.123456Z")
+    assert (value["at"], value["zoned"]) == (
+        "2021-07-11T00:05:00.123456",
+        "2021-07-11T00:05:00.123456Z",
+    )
     assert (value["user"], value["kafka"], value["tags"]) == ("ann", FULL["kafka"], ["a", None])
     assert json.loads(bytes(empty.value)) == {"at": "2021-07-11T00:05:00.123456"}
-    assert (full.key, full.topic, full.partition, full.timestamp, full.timestampType) == (None, "raw", 0, AT, 0)
+    assert (full.key, full.topic, full.partition, full.timestamp, full.timestampType) == (
+        None,
+        "raw",
+        0,
+        AT,
+        0,
+    )
     assert full.offset != empty.offset
 
 
-def test_a_program_that_parses_the_value_gets_the_table_back(spark: SparkSession, rows_as: Callable[..., Backfill]) -> None:
+def test_a_program_that_parses_the_value_gets_the_table_back(
+    spark: SparkSession, rows_as: Callable[..., Backfill]
+) -> None:
     backfill = rows_as(live=TOPIC)
-    columns = "at timestamp_ntz, zoned timestamp, day date, price decimal(20, 4), user string, kafka struct<offset: long>"
-    value = kafka_frame(spark, backfill.settings, "events").select(F.from_json(F.col("value").cast("string"), columns).alias("v"))
+    columns = (
+        "at timestamp_ntz, zoned timestamp, day date, price decimal(20, 4), user string, kafka"
+        " struct<offset: long>"
+    )
+    value = kafka_frame(spark, backfill.settings, "events").select(
+        F.from_json(F.col("value").cast("string"), columns).alias("v")
+    )
     full, empty = all_rows(backfill, value.select("v.*"))
     assert full.asDict(recursive=True) == {
         "at": AT,
@@ -158,7 +210,9 @@ def test_a_program_that_parses_the_value_gets_the_table_back(spark: SparkSession
     assert empty.user is None
 
 
-def test_what_kafka_knew_of_a_row_is_taken_from_its_columns(spark: SparkSession, rows_as: Callable[..., Backfill]) -> None:
+def test_what_kafka_knew_of_a_row_is_taken_from_its_columns(
+    spark: SparkSession, rows_as: Callable[..., Backfill]
+) -> None:
     columns = {
         "keyColumn": "user",
         "partitionColumn": "kafka.partition",
@@ -168,36 +222,62 @@ def test_what_kafka_knew_of_a_row_is_taken_from_its_columns(spark: SparkSession,
     value = {"format": "column", "column": "payload"}
     backfill = rows_as(kafka=columns, live={"kafka": {"topic": "raw", "value": value}})
     full, empty = all_rows(backfill, kafka_frame(spark, backfill.settings, "events"))
-    assert (bytes(full.key), bytes(full.value), full.partition, full.offset) == (b"ann", b"\x00\xff", 3, 2**40)
+    assert (bytes(full.key), bytes(full.value), full.partition, full.offset) == (
+        b"ann",
+        b"\x00\xff",
+        3,
+        2**40,
+    )
     assert full.timestamp == datetime(2021, 7, 11, 0, 5, 0, 1000)
     assert (empty.key, empty.value, empty.offset) == (None, None, None)
 
 
-def test_the_value_of_a_record_can_be_an_avro_record(spark: SparkSession, rows_as: Callable[..., Backfill]) -> None:
+def test_the_value_of_a_record_can_be_an_avro_record(
+    spark: SparkSession, rows_as: Callable[..., Backfill]
+) -> None:
     moment = {"type": "long", "logicalType": "timestamp-micros"}
     fields = [{"name": "at", "type": moment}, {"name": "user", "type": ["null", "string"]}]
     schema = {"type": "record", "name": "Event", "fields": fields}
     value = {"format": "avro", "schema": json.dumps(schema)}
     backfill = rows_as(live={"kafka": {"topic": "raw", "value": value}})
     records = all_rows(backfill, kafka_frame(spark, backfill.settings, "events"))
-    decoded = [fastavro.schemaless_reader(io.BytesIO(bytes(record.value)), schema, None) for record in records]
+    decoded = [
+        fastavro.schemaless_reader(io.BytesIO(bytes(record.value)), schema, None)
+        for record in records
+    ]
     assert decoded == [{"at": AT.replace(tzinfo=UTC), "user": name} for name in ("ann", None)]
 
 
 def test_a_program_that_strips_confluents_framing_decodes_the_record(
     spark: SparkSession, rows_as: Callable[..., Backfill]
 ) -> None:
-    schema = {"type": "record", "name": "Event", "fields": [{"name": "user", "type": ["null", "string"]}]}
-    value = {"format": "avro", "schema": json.dumps(schema), "framing": "Confluent", "schemaId": 258}
+    schema = {
+        "type": "record",
+        "name": "Event",
+        "fields": [{"name": "user", "type": ["null", "string"]}],
+    }
+    value = {
+        "format": "avro",
+        "schema": json.dumps(schema),
+        "framing": "Confluent",
+        "schemaId": 258,
+    }
     backfill = rows_as(live={"kafka": {"topic": "raw", "value": value}})
-    frame = kafka_frame(spark, backfill.settings, "events").select("value", F.expr("substring(value, 6)").alias("body"))
+    frame = kafka_frame(spark, backfill.settings, "events").select(
+        "value", F.expr("substring(value, 6)").alias("body")
+    )
     records = all_rows(backfill, frame)
     assert [bytes(record.value[:5]) for record in records] == [b"\x00\x00\x00\x01\x02"] * 2
-    decoded = [fastavro.schemaless_reader(io.BytesIO(bytes(record.body)), schema, None) for record in records]
+    decoded = [
+        fastavro.schemaless_reader(io.BytesIO(bytes(record.body)), schema, None)
+        for record in records
+    ]
     assert decoded == [{"user": "ann"}, {"user": None}]
 
 
-def test_json_can_have_confluents_framing_too(spark: SparkSession, rows_as: Callable[..., Backfill]) -> None:
+def test_json_can_have_confluents_framing_too(
+    spark: SparkSession, rows_as: Callable[..., Backfill]
+) -> None:
     value = {"framing": "Confluent", "schemaId": 2**31 - 1}
     backfill = rows_as(live={"kafka": {"topic": "raw", "value": value}})
     full, _ = all_rows(backfill, kafka_frame(spark, backfill.settings, "events"))
@@ -205,10 +285,19 @@ def test_json_can_have_confluents_framing_too(spark: SparkSession, rows_as: Call
     assert json.loads(bytes(full.value[5:]))["user"] == "ann"
 
 
-def test_a_schema_that_is_none_is_refused_before_anything_runs(spark: SparkSession, rows_as: Callable[..., Backfill]) -> None:
-    value = {"format": "avro", "schema": '{"type": "record", "name": "E", "fields": [{"name": "a", "type": "text"}]}'}
-    with pytest.raises(InvalidPlanInput, match=r"live\.kafka\.value\.schema is no Avro schema: text"):
-        kafka_frame(spark, rows_as(live={"kafka": {"topic": "raw", "value": value}}).settings, "events")
+def test_a_schema_that_is_none_is_refused_before_anything_runs(
+    spark: SparkSession, rows_as: Callable[..., Backfill]
+) -> None:
+    value = {
+        "format": "avro",
+        "schema": '{"type": "record", "name": "E", "fields": [{"name": "a", "type": "text"}]}',
+    }
+    with pytest.raises(
+        InvalidPlanInput, match=r"live\.kafka\.value\.schema is no Avro schema: text"
+    ):
+        kafka_frame(
+            spark, rows_as(live={"kafka": {"topic": "raw", "value": value}}).settings, "events"
+        )
 
 
 @pytest.fixture
@@ -220,7 +309,9 @@ def in_new_york(spark: SparkSession) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("in_new_york")
-def test_the_time_zone_of_the_session_changes_no_moment(spark: SparkSession, rows_as: Callable[..., Backfill]) -> None:
+def test_the_time_zone_of_the_session_changes_no_moment(
+    spark: SparkSession, rows_as: Callable[..., Backfill]
+) -> None:
     backfill = rows_as(live=TOPIC)
     text = F.col("value").cast("string")
     parsed = F.from_json(text, "at timestamp_ntz, zoned timestamp")
@@ -235,12 +326,18 @@ def test_the_time_zone_of_the_session_changes_no_moment(spark: SparkSession, row
     moment_us = 1_625_961_900_123_456
     assert full.us == full.zoned_us == observed.min_us == observed.max_us == moment_us
     value = json.loads(full.value)
-    assert (value["at"], value["zoned"], value["day"]) == (AT.isoformat(), f"{AT.isoformat()}Z", "2021-07-11")
+    assert (value["at"], value["zoned"], value["day"]) == (
+        AT.isoformat(),
+        f"{AT.isoformat()}Z",
+        "2021-07-11",
+    )
     assert full.at == str(AT)
 
 
 @pytest.mark.usefixtures("in_new_york")
-def test_the_time_zone_of_the_session_changes_no_avro_value(spark: SparkSession, rows_as: Callable[..., Backfill]) -> None:
+def test_the_time_zone_of_the_session_changes_no_avro_value(
+    spark: SparkSession, rows_as: Callable[..., Backfill]
+) -> None:
     local = {"type": "long", "logicalType": "local-timestamp-micros"}
     schema = {
         "type": "record",
@@ -254,8 +351,14 @@ def test_the_time_zone_of_the_session_changes_no_avro_value(spark: SparkSession,
     value = {"format": "avro", "schema": json.dumps(schema)}
     backfill = rows_as(live={"kafka": {"topic": "raw", "value": value}})
     full, empty = all_rows(backfill, kafka_frame(spark, backfill.settings, "events"))
-    read = [fastavro.schemaless_reader(io.BytesIO(bytes(each.value)), schema, None) for each in (full, empty)]
-    assert read == [{"at": AT, "zoned": AT, "sizes": {"s": 7, "none": None}}, {"at": AT, "zoned": None, "sizes": None}]
+    read = [
+        fastavro.schemaless_reader(io.BytesIO(bytes(each.value)), schema, None)
+        for each in (full, empty)
+    ]
+    assert read == [
+        {"at": AT, "zoned": AT, "sizes": {"s": 7, "none": None}},
+        {"at": AT, "zoned": None, "sizes": None},
+    ]
 
 
 def test_one_query_can_read_a_source_in_both_shapes_and_counts_its_rows_once(
@@ -281,8 +384,14 @@ def test_one_query_can_read_a_source_in_both_shapes_and_counts_its_rows_once(
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ({"live": {"kafka": {"topic": "t", "value": {"format": "column", "column": "body"}}}}, "no column body"),
-        ({"live": {"kafka": {"topic": "t", "value": {"format": "column", "column": "day"}}}}, "column day has the type date"),
+        (
+            {"live": {"kafka": {"topic": "t", "value": {"format": "column", "column": "body"}}}},
+            "no column body",
+        ),
+        (
+            {"live": {"kafka": {"topic": "t", "value": {"format": "column", "column": "day"}}}},
+            "column day has the type date",
+        ),
         ({"live": TOPIC, "kafka": {"keyColumn": "kafka.key"}}, r"no column kafka\.key"),
         ({}, "which topic it replaces is not said"),
     ],

@@ -1,4 +1,6 @@
-"""Strict order in a real query: rows of one Kafka partition come in offset order, within a step and across steps."""
+"""Strict order in a real query: rows of one Kafka partition come in offset order, within a step and
+across steps.
+"""
 
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
@@ -18,21 +20,35 @@ PARTITIONS = 5
 SCHEMA = pa.schema([("at", pa.timestamp("us")), ("partition", pa.int32()), ("offset", pa.int64())])
 
 
-def test_rows_of_a_kafka_partition_are_read_in_offset_order(spark: SparkSession, lake: Catalog, tmp_path: Path) -> None:
+def test_rows_of_a_kafka_partition_are_read_in_offset_order(
+    spark: SparkSession, lake: Catalog, tmp_path: Path
+) -> None:
     table = lake.create_table("raw.events", schema=SCHEMA)
     rows = [
-        {"at": START + timedelta(seconds=10 * offset + partition), "partition": partition, "offset": offset}
+        {
+            "at": START + timedelta(seconds=10 * offset + partition),
+            "partition": partition,
+            "offset": offset,
+        }
         for offset in range(240)
         for partition in range(PARTITIONS)
     ]
     for file in range(3):  # neighbours lie in different files, and a file is in no order
         table.append(pa.Table.from_pylist(rows[file::3][::-1], SCHEMA))
     columns = {"partitionColumn": "partition", "offsetColumn": "offset"}
-    source = {"name": "events", "table": "lake.raw.events", "timestampColumn": "at", "kafka": columns}
+    source = {
+        "name": "events",
+        "table": "lake.raw.events",
+        "timestampColumn": "at",
+        "kafka": columns,
+    }
     spec = BackfillSpec.model_validate(
         {
             "applicationRef": {"name": "app"},
-            "window": {"start": START.replace(tzinfo=UTC), "end": START.replace(tzinfo=UTC, hour=1)},
+            "window": {
+                "start": START.replace(tzinfo=UTC),
+                "end": START.replace(tzinfo=UTC, hour=1),
+            },
             "sources": [source],
             "ordering": {"policy": "Strict"},
             "maxMisalignment": "20m",
@@ -41,9 +57,15 @@ def test_rows_of_a_kafka_partition_are_read_in_offset_order(spark: SparkSession,
     backfill = planned(spec, tmp_path)
     assert backfill.header.steps > 1
     batches: list[list[Row]] = []
-    frame = source_frame(spark, backfill.settings, "events").withColumn("task", F.spark_partition_id())
+    frame = source_frame(spark, backfill.settings, "events").withColumn(
+        "task", F.spark_partition_id()
+    )
     writer = frame.writeStream.foreachBatch(lambda batch, number: batches.append(batch.collect()))
-    query = writer.queryName("strict").option("checkpointLocation", f"{backfill.settings.checkpoints}/strict").start()
+    query = (
+        writer.queryName("strict")
+        .option("checkpointLocation", f"{backfill.settings.checkpoints}/strict")
+        .start()
+    )
     backfill.queries.append(query)
     backfill.release(backfill.header.steps)
     wait(lambda: committed(query) > backfill.header.steps, query)

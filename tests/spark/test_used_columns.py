@@ -50,9 +50,16 @@ def backfill(lake: Catalog, tmp_path: Path) -> Iterator[Backfill]:
         for number in range(10)
     ]
     lake.create_table("raw.events", schema=SCHEMA).append(pa.Table.from_pylist(rows, SCHEMA))
-    source = {"name": "events", "table": "lake.raw.events", "timestampColumn": "at", "live": {"kafka": {"topic": "events"}}}
+    source = {
+        "name": "events",
+        "table": "lake.raw.events",
+        "timestampColumn": "at",
+        "live": {"kafka": {"topic": "events"}},
+    }
     window = {"start": START, "end": START + timedelta(minutes=10)}
-    spec = BackfillSpec.model_validate({"applicationRef": {"name": "app"}, "window": window, "sources": [source]})
+    spec = BackfillSpec.model_validate(
+        {"applicationRef": {"name": "app"}, "window": window, "sources": [source]}
+    )
     made = planned(spec, tmp_path)
     yield made
     made.stop()
@@ -63,24 +70,45 @@ def copied(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def joined(frame: DataFrame) -> DataFrame:
-    left, right = frame.withWatermark("at", "1 minute").alias("l"), frame.withWatermark("at", "1 minute").alias("r")
+    left, right = (
+        frame.withWatermark("at", "1 minute").alias("l"),
+        frame.withWatermark("at", "1 minute").alias("r"),
+    )
     return left.join(right, F.expr("l.id = r.id and l.at = r.at")).select("l.id", "r.place.city")
 
 
 @pytest.mark.parametrize(
     ("query", "used"),
     [
-        pytest.param(lambda frame: frame.select("user"), {"user"}, id="a selection reads what it names"),
-        pytest.param(lambda frame: frame.where("id > 3").select("user"), {"id", "user"}, id="a filter reads what it compares"),
-        pytest.param(lambda frame: frame.select("place.city"), {"place"}, id="a field of a struct reads the struct"),
         pytest.param(
-            lambda frame: frame.groupBy(F.window("at", "1 minute")).count(), set(), id="a count reads no more than times"
+            lambda frame: frame.select("user"), {"user"}, id="a selection reads what it names"
         ),
-        pytest.param(lambda frame: frame.drop("user"), {"id", "place", "kind"}, id="what is given out is read"),
+        pytest.param(
+            lambda frame: frame.where("id > 3").select("user"),
+            {"id", "user"},
+            id="a filter reads what it compares",
+        ),
+        pytest.param(
+            lambda frame: frame.select("place.city"),
+            {"place"},
+            id="a field of a struct reads the struct",
+        ),
+        pytest.param(
+            lambda frame: frame.groupBy(F.window("at", "1 minute")).count(),
+            set(),
+            id="a count reads no more than times",
+        ),
+        pytest.param(
+            lambda frame: frame.drop("user"),
+            {"id", "place", "kind"},
+            id="what is given out is read",
+        ),
         pytest.param(joined, {"id", "place"}, id="both sides of a join with itself count"),
         pytest.param(
             lambda frame: frame.mapInArrow(
-                copied, "id long, user string, place struct<city string, zone int>, kind string, at timestamp"
+                copied,
+                "id long, user string, place struct<city string, zone int>, kind string, at"
+                " timestamp",
             ),
             {"id", "user", "place", "kind"},
             id="a function of whole rows reads everything",
@@ -94,7 +122,9 @@ def test_what_a_query_uses(
     assert columns_used(query(frame)) == {"events": used | ALWAYS}
 
 
-def test_a_kafka_record_uses_every_column_as_far_as_its_value_is_looked_at(spark: SparkSession, backfill: Backfill) -> None:
+def test_a_kafka_record_uses_every_column_as_far_as_its_value_is_looked_at(
+    spark: SparkSession, backfill: Backfill
+) -> None:
     frame = kafka_frame(spark, backfill.settings, "events")
     assert {"id", "user", "place", "kind"} <= columns_used(frame.select("value"))["events"]
     assert "user" not in columns_used(frame.select("offset"))["events"]
@@ -104,23 +134,41 @@ def test_a_kafka_record_uses_every_column_as_far_as_its_value_is_looked_at(spark
     ("query", "missing"),
     [
         (lambda frame: frame.select("key", "value"), ["keyColumn"]),
-        (lambda frame: frame.groupBy("partition").agg(F.max("offset")), ["partitionColumn", "offsetColumn"]),
-        (lambda frame: frame.where("key is null or offset > 3").select("value"), ["keyColumn", "offsetColumn"]),
+        (
+            lambda frame: frame.groupBy("partition").agg(F.max("offset")),
+            ["partitionColumn", "offsetColumn"],
+        ),
+        (
+            lambda frame: frame.where("key is null or offset > 3").select("value"),
+            ["keyColumn", "offsetColumn"],
+        ),
         (lambda frame: frame.select("*").drop("key", "partition", "offset"), []),
-        (lambda frame: frame.selectExpr("cast(value as string)", "timestamp", "topic", "timestampType"), []),
+        (
+            lambda frame: frame.selectExpr(
+                "cast(value as string)", "timestamp", "topic", "timestampType"
+            ),
+            [],
+        ),
     ],
 )
 def test_what_of_a_record_nobody_gives_is_not_made_up_where_the_program_uses_it(
-    query: Callable[[DataFrame], DataFrame], missing: list[str], spark: SparkSession, backfill: Backfill
+    query: Callable[[DataFrame], DataFrame],
+    missing: list[str],
+    spark: SparkSession,
+    backfill: Backfill,
 ) -> None:
     for value in (KafkaValue(), AVRO):
         settings = with_value(backfill, value)
         used = columns_used(query(kafka_frame(spark, settings, "events")))
         problems = missing_record_columns(settings.sources, used)
-        assert [problem.field for problem in problems] == [f"spec.sources[0].kafka.{field}" for field in missing]
+        assert [problem.field for problem in problems] == [
+            f"spec.sources[0].kafka.{field}" for field in missing
+        ]
 
 
-def test_a_topic_whose_records_have_no_keys_gives_null_for_them(spark: SparkSession, backfill: Backfill) -> None:
+def test_a_topic_whose_records_have_no_keys_gives_null_for_them(
+    spark: SparkSession, backfill: Backfill
+) -> None:
     (source,) = backfill.settings.sources
     keyless = source.model_copy(update={"kafka": KafkaColumns(keyless=True)})
     used = columns_used(kafka_frame(spark, backfill.settings, "events").select("key", "value"))
@@ -128,7 +176,10 @@ def test_a_topic_whose_records_have_no_keys_gives_null_for_them(spark: SparkSess
 
 
 AVRO = KafkaValue.model_validate(
-    {"format": "avro", "schema": '{"type": "record", "name": "event", "fields": [{"name": "id", "type": "long"}]}'}
+    {
+        "format": "avro",
+        "schema": '{"type": "record", "name": "event", "fields": [{"name": "id", "type": "long"}]}',
+    }
 )
 
 
@@ -136,11 +187,17 @@ def with_value(backfill: Backfill, value: KafkaValue) -> RuntimeSettings:
     """The settings of a Backfill whose only source has such values."""
     (source,) = backfill.settings.sources
     assert source.live is not None
-    live = source.live.model_copy(update={"kafka": source.live.kafka.model_copy(update={"value": value})})
-    return backfill.settings.model_copy(update={"sources": (source.model_copy(update={"live": live}),)})
+    live = source.live.model_copy(
+        update={"kafka": source.live.kafka.model_copy(update={"value": value})}
+    )
+    return backfill.settings.model_copy(
+        update={"sources": (source.model_copy(update={"live": live}),)}
+    )
 
 
-def test_rows_are_right_in_the_columns_used_and_the_others_are_null(spark: SparkSession, backfill: Backfill) -> None:
+def test_rows_are_right_in_the_columns_used_and_the_others_are_null(
+    spark: SparkSession, backfill: Backfill
+) -> None:
     path = used_columns_path(backfill.settings.scratch, "events")
     frame = source_frame(spark, backfill.settings, "events")
     add_used_columns(path, columns_used(frame.select("id"))["events"])
@@ -161,7 +218,10 @@ def texts(source: str) -> pa.Table:
     """Rows some of whose values are in both sources and in several columns, and none is null."""
     shift = SOURCES.index(source)
     rows = [
-        {name: f"{name if (number + shift) % 4 else 'x'}-{number // (place + 2)}" for place, name in enumerate(COLUMNS)}
+        {
+            name: f"{name if (number + shift) % 4 else 'x'}-{number // (place + 2)}"
+            for place, name in enumerate(COLUMNS)
+        }
         | {"at": START + timedelta(seconds=number)}
         for number in range(ROWS)
     ]
@@ -176,7 +236,10 @@ def two_sources(lake: Catalog, tmp_path: Path) -> Iterator[Backfill]:
         sources.append({"name": name, "table": f"lake.raw.{name}", "timestampColumn": "at"})
     window = {"start": START, "end": START + timedelta(minutes=10)}
     made = planned(
-        BackfillSpec.model_validate({"applicationRef": {"name": "app"}, "window": window, "sources": sources}), tmp_path
+        BackfillSpec.model_validate(
+            {"applicationRef": {"name": "app"}, "window": window, "sources": sources}
+        ),
+        tmp_path,
     )
     yield made
     made.stop()
@@ -190,36 +253,60 @@ def frames(two_sources: Backfill) -> SourceFrames:
 def batch_of(spark: SparkSession, source: str, columns: set[str]) -> DataFrame:
     """A source's rows as they are read when these columns are used."""
     table = texts(source)
-    read = [table[name] if name in columns else pa.nulls(ROWS, table.schema.field(name).type) for name in table.column_names]
+    read = [
+        table[name] if name in columns else pa.nulls(ROWS, table.schema.field(name).type)
+        for name in table.column_names
+    ]
     return spark.createDataFrame(pa.table(read, schema=TEXTS))
 
 
 @pytest.mark.parametrize(
     ("query", "used"),
     [
-        pytest.param(lambda web, mobile: web.union(mobile), {"web": {*COLUMNS}, "mobile": {*COLUMNS}}, id="all rows of two"),
         pytest.param(
-            lambda web, mobile: web.select("a", "b").union(mobile.select("c", "d")).toDF("x", "y").select("y"),
+            lambda web, mobile: web.union(mobile),
+            {"web": {*COLUMNS}, "mobile": {*COLUMNS}},
+            id="all rows of two",
+        ),
+        pytest.param(
+            lambda web, mobile: (
+                web.select("a", "b").union(mobile.select("c", "d")).toDF("x", "y").select("y")
+            ),
             {"web": {"b"}, "mobile": {"d"}},
             id="columns by their place",
         ),
         pytest.param(
-            lambda web, mobile: web.select("a", "b").unionByName(mobile.select("b", "a")).dropDuplicates(["a"]).select("b"),
+            lambda web, mobile: (
+                web.select("a", "b")
+                .unionByName(mobile.select("b", "a"))
+                .dropDuplicates(["a"])
+                .select("b")
+            ),
             {"web": {"a", "b"}, "mobile": {"a", "b"}},
             id="columns by their names, below what drops duplicates",
         ),
     ],
 )
 def test_the_second_of_two_sources_in_a_union_is_read_as_the_first_one(
-    query: Callable[[DataFrame, DataFrame], DataFrame], used: dict[str, set[str]], spark: SparkSession, frames: SourceFrames
+    query: Callable[[DataFrame, DataFrame], DataFrame],
+    used: dict[str, set[str]],
+    spark: SparkSession,
+    frames: SourceFrames,
 ) -> None:
     web, mobile = (frames.rows(spark, source).drop("at") for source in ("web", "mobile"))
-    assert columns_used(query(web, mobile)) == {source: columns | ALWAYS for source, columns in used.items()}
+    assert columns_used(query(web, mobile)) == {
+        source: columns | ALWAYS for source, columns in used.items()
+    }
 
 
-def test_a_common_table_expression_is_read_like_a_view(spark: SparkSession, frames: SourceFrames) -> None:
+def test_a_common_table_expression_is_read_like_a_view(
+    spark: SparkSession, frames: SourceFrames
+) -> None:
     frames.rows(spark, "web").createOrReplaceTempView("web")
-    text = "WITH long AS (SELECT a, b FROM web WHERE length(c) > 3) SELECT l.a FROM long l UNION ALL SELECT b FROM long"
+    text = (
+        "WITH long AS (SELECT a, b FROM web WHERE length(c) > 3) SELECT l.a FROM long l UNION ALL"
+        " SELECT b FROM long"
+    )
     frame = spark.sql(text)
     assert sources_read(frame) == {"web"}
     assert columns_used(frame) == {"web": {"a", "b", "c"} | ALWAYS}
@@ -237,32 +324,56 @@ def test_a_program_that_drops_what_is_old_by_the_clock_is_seen(
     condition: str, where: str, spark: SparkSession, frames: SourceFrames
 ) -> None:
     assert comparison_with_clock(frames.rows(spark, "web").where(condition)) == where
-    computed = frames.rows(spark, "web").withColumn("keep", F.expr(condition)).where("keep").drop("keep")
+    computed = (
+        frames.rows(spark, "web").withColumn("keep", F.expr(condition)).where("keep").drop("keep")
+    )
     assert comparison_with_clock(computed) == where
 
 
-def test_a_clock_behind_many_columns_or_in_a_unions_second_source_is_seen(spark: SparkSession, frames: SourceFrames) -> None:
+def test_a_clock_behind_many_columns_or_in_a_unions_second_source_is_seen(
+    spark: SparkSession, frames: SourceFrames
+) -> None:
     web, mobile = frames.rows(spark, "web"), frames.rows(spark, "mobile")
     age = (F.current_timestamp() - F.col("at")).alias("age")
     wide = web.select(*(F.col("a").alias(f"a{number}") for number in range(40)), age)
-    assert comparison_with_clock(wide.where("age < interval 7 days")) == "current_timestamp() in a filter"
+    assert (
+        comparison_with_clock(wide.where("age < interval 7 days"))
+        == "current_timestamp() in a filter"
+    )
     both = web.select(F.expr("interval 0 seconds").alias("age")).union(mobile.select(age))
-    assert comparison_with_clock(both.where("age < interval 7 days")) == "current_timestamp() in a filter"
+    assert (
+        comparison_with_clock(both.where("age < interval 7 days"))
+        == "current_timestamp() in a filter"
+    )
 
 
-def test_a_column_that_says_when_a_row_was_processed_drops_nothing(spark: SparkSession, frames: SourceFrames) -> None:
+def test_a_column_that_says_when_a_row_was_processed_drops_nothing(
+    spark: SparkSession, frames: SourceFrames
+) -> None:
     stamped = frames.rows(spark, "web").withColumn("processed_at", F.current_timestamp())
     assert comparison_with_clock(stamped.where("a = 'x'")) == ""
-    counted = frames.rows(spark, "web").groupBy("a").agg(F.expr("count(*) FILTER (WHERE at > current_timestamp())"))
+    counted = (
+        frames.rows(spark, "web")
+        .groupBy("a")
+        .agg(F.expr("count(*) FILTER (WHERE at > current_timestamp())"))
+    )
     assert comparison_with_clock(counted) == "current_timestamp() in a comparison"
     grouped = stamped.groupBy(F.window("processed_at", "1 minute")).count()
     assert comparison_with_clock(grouped) == "current_timestamp() in what rows are grouped by"
 
 
-@settings(max_examples=PROGRAMS, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
+@settings(
+    max_examples=PROGRAMS,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.generate],
+)
 @given(program=programs())
 def test_no_program_can_tell_what_was_left_out(
-    program: tuple[str, tuple[Step, ...]], spark: SparkSession, two_sources: Backfill, frames: SourceFrames
+    program: tuple[str, tuple[Step, ...]],
+    spark: SparkSession,
+    two_sources: Backfill,
+    frames: SourceFrames,
 ) -> None:
     everything = {source: set(TEXTS.names) for source in SOURCES}
     used = everything | columns_used(run(program, lambda source: frames.rows(spark, source)))

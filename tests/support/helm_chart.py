@@ -19,7 +19,12 @@ CHART = ROOT / "charts" / "backfill-operator"
 NAMESPACE = "backfill-operator"
 RELEASE = "backfill-operator"
 
-STREAMING: Values = {"name": "streaming", "drivers": ["spark", "spark-batch"], "planInPods": True, "secrets": ["lake-catalog"]}
+STREAMING: Values = {
+    "name": "streaming",
+    "drivers": ["spark", "spark-batch"],
+    "planInPods": True,
+    "secrets": ["lake-catalog"],
+}
 MONITORED: Values = {
     "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
     "prometheusRule": {"enabled": True},
@@ -77,7 +82,12 @@ VARIANTS: Mapping[str, Values] = {
 @functools.cache
 def find_helm() -> str | None:
     """Where helm is, if it is anywhere; ``make test-chart`` builds it."""
-    found = subprocess.run(["sh", str(ROOT / "scripts" / "helm.sh"), "--no-build"], capture_output=True, text=True, check=False)
+    found = subprocess.run(
+        ["sh", str(ROOT / "scripts" / "helm.sh"), "--no-build"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     return found.stdout.strip() or None
 
 
@@ -86,16 +96,33 @@ def helm(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     program = find_helm()
     if program is None:
         missing.skip("helm is missing: make test-chart")
-    return subprocess.run([program, *arguments], capture_output=True, text=True, check=False, timeout=240, **options)
+    return subprocess.run(
+        [program, *arguments], capture_output=True, text=True, check=False, timeout=240, **options
+    )
 
 
-def template(values: Values, *, release: str = RELEASE, namespace: str = NAMESPACE) -> subprocess.CompletedProcess[str]:
-    """What ``helm template`` answers. Values that name neither namespaces nor a scope are for the whole cluster."""
+def template(
+    values: Values, *, release: str = RELEASE, namespace: str = NAMESPACE
+) -> subprocess.CompletedProcess[str]:
+    """What ``helm template`` answers. Values that name neither namespaces nor a scope are for the
+    whole cluster.
+    """
     values = values if values.keys() & {"scope", "namespaces"} else {**values, "scope": "Cluster"}
-    return helm("template", release, str(CHART), "--namespace", namespace, "--values", "-", input=json.dumps(values))
+    return helm(
+        "template",
+        release,
+        str(CHART),
+        "--namespace",
+        namespace,
+        "--values",
+        "-",
+        input=json.dumps(values),
+    )
 
 
-def rendered(values: Values, *, release: str = RELEASE, namespace: str = NAMESPACE) -> list[Manifest]:
+def rendered(
+    values: Values, *, release: str = RELEASE, namespace: str = NAMESPACE
+) -> list[Manifest]:
     """The objects that are installed, with those of ``helm test``."""
     answer = template(values, release=release, namespace=namespace)
     assert answer.returncode == 0, answer.stderr
@@ -109,7 +136,9 @@ def refusal(values: Values) -> str:
     return answer.stderr
 
 
-def one(manifests: list[Manifest], kind: str, name: str | None = None, namespace: str | None = None) -> Manifest:
+def one(
+    manifests: list[Manifest], kind: str, name: str | None = None, namespace: str | None = None
+) -> Manifest:
     """The only object of a kind, or of a kind and a name."""
     found = [
         each

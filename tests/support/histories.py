@@ -1,4 +1,6 @@
-"""Made histories: events with times and the moments they arrived, landed in tables in one file or another; and an oracle."""
+"""Made histories: events with times and the moments they arrived, landed in tables in one file or
+another; and an oracle.
+"""
 
 from typing import Any
 
@@ -15,13 +17,18 @@ DAY_US = 1_709_251_200_000_000
 """The midnight at which all made histories begin: 2024-03-01 UTC."""
 
 
-def events(count: int, column: str, empty_hours: set[int], seed: int) -> tuple[pa.Table, np.ndarray]:
-    """Eighteen hours of events, some hours empty, and when they arrived: seconds to four minutes later."""
+def events(
+    count: int, column: str, empty_hours: set[int], seed: int
+) -> tuple[pa.Table, np.ndarray]:
+    """Eighteen hours of events, some hours empty, and when they arrived: seconds to four minutes
+    later.
+    """
     random = np.random.default_rng(seed)
     at = np.sort(random.integers(DAY_US, DAY_US + 18 * HOUR_US, count))
     at = at[~np.isin((at - DAY_US) // HOUR_US, list(empty_hours))]
     delay = (
-        random.exponential(5, len(at)) * SECOND_US + (random.random(len(at)) < 0.05) * random.uniform(0, 4, len(at)) * MINUTE_US
+        random.exponential(5, len(at)) * SECOND_US
+        + (random.random(len(at)) < 0.05) * random.uniform(0, 4, len(at)) * MINUTE_US
     )
     arrived = at + np.minimum(delay, 4 * MINUTE_US).astype("int64")
     columns = {
@@ -33,8 +40,17 @@ def events(count: int, column: str, empty_hours: set[int], seed: int) -> tuple[p
     return pa.table(columns), arrived
 
 
-def land(table: Table, rows: pa.Table, arrived_us: np.ndarray, *, files: int, seed: int, straggle_us: int = 0) -> None:
-    """Appends rows as so many files of about equal length of arrival time, written in any order of each other.
+def land(
+    table: Table,
+    rows: pa.Table,
+    arrived_us: np.ndarray,
+    *,
+    files: int,
+    seed: int,
+    straggle_us: int = 0,
+) -> None:
+    """Appends rows as so many files of about equal length of arrival time, written in any order of
+    each other.
 
     With ``straggle_us`` rows may be in a file later than their arrival says, by at most that.
     """

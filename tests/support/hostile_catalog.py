@@ -1,4 +1,6 @@
-"""A catalog that answers what its owner likes: a real REST server, of which every answer can be chosen."""
+"""A catalog that answers what its owner likes: a real REST server, of which every answer can be
+chosen.
+"""
 
 import json
 import threading

@@ -29,7 +29,9 @@ def answering(status: str, body: str = "", *headers: str) -> Behaviour:
 
     def answer(connection: socket.socket, _request: bytes) -> None:
         content = body.encode()
-        head = "\r\n".join((f"HTTP/1.1 {status}", f"Content-Length: {len(content)}", "Connection: close", *headers))
+        head = "\r\n".join(
+            (f"HTTP/1.1 {status}", f"Content-Length: {len(content)}", "Connection: close", *headers)
+        )
         connection.sendall(f"{head}\r\n\r\n".encode() + content)
 
     return answer

@@ -1,6 +1,8 @@
-"""Iceberg tables with metadata that PyIceberg's own writer cannot make: files that do not exist, deletes, format v3.
+"""Iceberg tables with metadata that PyIceberg's own writer cannot make: files that do not exist,
+deletes, format v3.
 
-Everything is written through PyIceberg's manifest writers and committed through the catalog, so readers see a real table.
+Everything is written through PyIceberg's manifest writers and committed through the catalog, so
+readers see a real table.
 """
 
 import json
@@ -53,7 +55,11 @@ def sqlite_catalog(directory: Path, name: str = "lake") -> Catalog:
 
 def catalog_properties(directory: Path) -> dict[str, str]:
     """The properties of :func:`sqlite_catalog`, for PyIceberg's configuration."""
-    return {"type": "sql", "uri": f"sqlite:///{directory}/catalog.db", "warehouse": f"{directory}/warehouse"}
+    return {
+        "type": "sql",
+        "uri": f"sqlite:///{directory}/catalog.db",
+        "warehouse": f"{directory}/warehouse",
+    }
 
 
 def data_file(version: int, **values: object) -> DataFile:
@@ -77,9 +83,20 @@ def data_file(version: int, **values: object) -> DataFile:
 
 
 class _Writer(ManifestWriterV2):
-    """PyIceberg's writer, for format v2 and v3, data and deletes, and with more than one entry in an Avro block."""
+    """PyIceberg's writer, for format v2 and v3, data and deletes, and with more than one entry in
+    an Avro block.
+    """
 
-    def __init__(self, spec: PartitionSpec, schema: Schema, file: OutputFile, snapshot: int, *, version: int, deletes: bool):
+    def __init__(
+        self,
+        spec: PartitionSpec,
+        schema: Schema,
+        file: OutputFile,
+        snapshot: int,
+        *,
+        version: int,
+        deletes: bool,
+    ):
         super().__init__(spec, schema, file, snapshot, "deflate")
         self._format = version
         self._deletes = deletes
@@ -97,7 +114,9 @@ class _Writer(ManifestWriterV2):
 
     def new_writer(self) -> AvroOutputFile[ManifestEntry]:
         partition = self._spec.partition_type(self._schema)
-        schema = manifest_entry_schema_with_data_file(self._format, data_file_with_partition(partition, self._format))
+        schema = manifest_entry_schema_with_data_file(
+            self._format, data_file_with_partition(partition, self._format)
+        )
         return AvroOutputFile(self._output_file, schema, "manifest_entry", schema, self._meta)
 
     def add_all(self, files: Sequence[DataFile], sequence: int | None) -> None:
@@ -105,7 +124,13 @@ class _Writer(ManifestWriterV2):
         status = ManifestEntryStatus.ADDED
         for start in range(0, len(files), ENTRIES_PER_BLOCK):
             block = [
-                ManifestEntry._bind(entry, status=status, snapshot_id=self._snapshot_id, sequence_number=sequence, data_file=file)
+                ManifestEntry._bind(
+                    entry,
+                    status=status,
+                    snapshot_id=self._snapshot_id,
+                    sequence_number=sequence,
+                    data_file=file,
+                )
                 for file in files[start : start + ENTRIES_PER_BLOCK]
             ]
             self._writer.write_block(block)
@@ -126,17 +151,25 @@ def write_manifest(
     sequence: int | None = None,
     spec_id: int | None = None,
 ) -> ManifestFile:
-    """One manifest of added files, in the table's format and current partition spec, or another one of its specs."""
+    """One manifest of added files, in the table's format and current partition spec, or another one
+    of its specs.
+    """
     spec = table.spec() if spec_id is None else table.specs()[spec_id]
     output = table.io.new_output(path)
-    writer = _Writer(spec, table.schema(), output, snapshot, version=table.format_version, deletes=deletes)
+    writer = _Writer(
+        spec, table.schema(), output, snapshot, version=table.format_version, deletes=deletes
+    )
     with writer:
         writer.add_all(files, sequence)
     return writer.to_manifest_file()
 
 
 def commit_manifests(
-    catalog: Catalog, table: Table, manifests: Iterable[ManifestFile], snapshot: int, timestamp_ms: int | None = None
+    catalog: Catalog,
+    table: Table,
+    manifests: Iterable[ManifestFile],
+    snapshot: int,
+    timestamp_ms: int | None = None,
 ) -> Table:
     """Commits a snapshot of exactly these manifests and returns the table with it."""
     version, sequence = table.format_version, table.last_sequence_number + 1
@@ -152,7 +185,8 @@ def commit_manifests(
         snapshot_id=snapshot,
         parent_snapshot_id=table.metadata.current_snapshot_id,
         sequence_number=sequence,
-        timestamp_ms=timestamp_ms or max(int(time.time() * 1000), table.metadata.last_updated_ms + 1),
+        timestamp_ms=timestamp_ms
+        or max(int(time.time() * 1000), table.metadata.last_updated_ms + 1),
         manifest_list=path,
         summary=Summary(operation=Operation.APPEND),
         schema_id=table.schema().schema_id,
@@ -164,12 +198,20 @@ def commit_manifests(
 
 
 @contextmanager
-def _manifest_list(table: Table, path: str, snapshot: int, sequence: int) -> Iterator[list[ManifestFile]]:
+def _manifest_list(
+    table: Table, path: str, snapshot: int, sequence: int
+) -> Iterator[list[ManifestFile]]:
     block: list[ManifestFile] = []
     yield block
-    meta = {"snapshot-id": str(snapshot), "sequence-number": str(sequence), "format-version": str(table.format_version)}
+    meta = {
+        "snapshot-id": str(snapshot),
+        "sequence-number": str(sequence),
+        "format-version": str(table.format_version),
+    }
     schema = MANIFEST_LIST_FILE_SCHEMAS[table.format_version]
-    output = AvroOutputFile(table.io.new_output(path), schema, "manifest_file", MANIFEST_LIST_FILE_SCHEMAS[2], meta)
+    output = AvroOutputFile(
+        table.io.new_output(path), schema, "manifest_file", MANIFEST_LIST_FILE_SCHEMAS[2], meta
+    )
     with output as writer:
         writer.write_block(block)
 
@@ -184,14 +226,24 @@ def partition_of(*values: object) -> Record:
     return Record(*values)
 
 
-def parquet_file(table: Table, path: str, rows: pa.Table, row_group_size: int | None = None, **entry: object) -> DataFile:
-    """Writes rows as a data file of a table, with field ids as its schema has them, and returns its entry without metrics."""
+def parquet_file(
+    table: Table, path: str, rows: pa.Table, row_group_size: int | None = None, **entry: object
+) -> DataFile:
+    """Writes rows as a data file of a table, with field ids as its schema has them, and returns its
+    entry without metrics.
+    """
     location = f"{table.location()}/data/{path}"
     schema = schema_to_pyarrow(table.schema())
     Path(location).parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(rows.cast(schema), location, row_group_size=row_group_size)
     size = Path(location).stat().st_size
-    return data_file(table.format_version, file_path=location, record_count=rows.num_rows, file_size_in_bytes=size, **entry)
+    return data_file(
+        table.format_version,
+        file_path=location,
+        record_count=rows.num_rows,
+        file_size_in_bytes=size,
+        **entry,
+    )
 
 
 def metrics(column: int, lower: int, upper: int, nulls: int = 0) -> dict[str, object]:
@@ -204,14 +256,24 @@ def metrics(column: int, lower: int, upper: int, nulls: int = 0) -> dict[str, ob
 
 
 def commit_files(
-    catalog: Catalog, table: Table, snapshot: int, files: Sequence[DataFile], deletes: Sequence[DataFile] = ()
+    catalog: Catalog,
+    table: Table,
+    snapshot: int,
+    files: Sequence[DataFile],
+    deletes: Sequence[DataFile] = (),
 ) -> Table:
     """Commits a snapshot of what the current one holds and these files."""
     current = table.current_snapshot()
     manifests = current.manifests(table.io) if current else []
     made = [(files, False), (deletes, True)]
     fresh = [
-        write_manifest(table, f"{table.location()}/metadata/{snapshot}-{kind}.avro", some, snapshot, deletes=kind)
+        write_manifest(
+            table,
+            f"{table.location()}/metadata/{snapshot}-{kind}.avro",
+            some,
+            snapshot,
+            deletes=kind,
+        )
         for some, kind in made
         if some
     ]
@@ -222,20 +284,38 @@ def position_deletes(path: Path, deleted: Sequence[tuple[str, int]]) -> DeleteFi
     """A file of positional deletes: data file and position."""
     rows = sorted(deleted)
     columns = {"file_path": [file for file, _ in rows], "pos": [position for _, position in rows]}
-    pq.write_table(pa.table(columns, pa.schema([("file_path", pa.string()), ("pos", pa.int64())])), path)
+    pq.write_table(
+        pa.table(columns, pa.schema([("file_path", pa.string()), ("pos", pa.int64())])), path
+    )
     return DeleteFile(str(path), "parquet")
 
 
 def deletion_vectors(path: Path, deleted: dict[str, list[int]]) -> DeleteFile:
-    """A Puffin file with one deletion vector for each data file, as the specification lays it out."""
+    """A Puffin file with one deletion vector for each data file, as the specification lays it
+    out.
+    """
     content, blobs = b"PFA1", []
     for file, positions in deleted.items():
-        vector = b"\xd1\xd3\x39\x64" + (1).to_bytes(8, "little") + (0).to_bytes(4, "little") + BitMap(positions).serialize()
+        vector = (
+            b"\xd1\xd3\x39\x64"
+            + (1).to_bytes(8, "little")
+            + (0).to_bytes(4, "little")
+            + BitMap(positions).serialize()
+        )
         blob = len(vector).to_bytes(4, "big") + vector + crc32(vector).to_bytes(4, "big")
         properties = {"referenced-data-file": file, "cardinality": str(len(positions))}
-        described = {"type": "deletion-vector-v1", "fields": [], "snapshot-id": -1, "sequence-number": -1}
-        blobs.append({**described, "offset": len(content), "length": len(blob), "properties": properties})
+        described = {
+            "type": "deletion-vector-v1",
+            "fields": [],
+            "snapshot-id": -1,
+            "sequence-number": -1,
+        }
+        blobs.append(
+            {**described, "offset": len(content), "length": len(blob), "properties": properties}
+        )
         content += blob
     footer = json.dumps({"blobs": blobs}).encode()
-    path.write_bytes(content + b"PFA1" + footer + len(footer).to_bytes(4, "little") + bytes(4) + b"PFA1")
+    path.write_bytes(
+        content + b"PFA1" + footer + len(footer).to_bytes(4, "little") + bytes(4) + b"PFA1"
+    )
     return DeleteFile(str(path), "puffin")

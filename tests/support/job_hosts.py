@@ -1,4 +1,6 @@
-"""The container for jobs as a process beside the test: the same program, with nothing but its own process to keep it apart."""
+"""The container for jobs as a process beside the test: the same program, with nothing but its own
+process to keep it apart.
+"""
 
 import os
 import shutil
@@ -15,8 +17,11 @@ PROGRAM = "backfill.controller.jobs.host"
 class HostedPlace(JobsContainer):
     """Listens, and starts the container's program once; ``restart`` does what the kubelet does."""
 
-    def __init__(self, *, program: str = PROGRAM, user: int | None = None, start: bool = True) -> None:
-        self.directory = Path(tempfile.mkdtemp(prefix="jobs-"))  # pytest's are too long for a socket's path
+    def __init__(
+        self, *, program: str = PROGRAM, user: int | None = None, start: bool = True
+    ) -> None:
+        # pytest's are too long for a socket's path
+        self.directory = Path(tempfile.mkdtemp(prefix="jobs-"))
         self.directory.chmod(0o755)
         self.path = self.directory / "socket"
         super().__init__(self.path, user)

@@ -1,4 +1,6 @@
-"""Runs of the real command line as a child process, with a driver that plays the protocol in the place of Spark."""
+"""Runs of the real command line as a child process, with a driver that plays the protocol in the
+place of Spark.
+"""
 
 import json
 import os
@@ -77,7 +79,10 @@ class LocalRuns:
 
     def write(self, arguments: Sequence[str] = (), **spec: Any) -> None:
         """Writes the manifest; ``arguments`` are the application's."""
-        sources = [{"name": name, "table": f"lake.raw.{name}", "timestampColumn": "at"} for name in ("clicks", "views")]
+        sources = [
+            {"name": name, "table": f"lake.raw.{name}", "timestampColumn": "at"}
+            for name in ("clicks", "views")
+        ]
         backfill = {
             "apiVersion": "backfill.dev/v1alpha1",
             "kind": "Backfill",
@@ -95,7 +100,11 @@ class LocalRuns:
             "apiVersion": "sparkoperator.k8s.io/v1beta2",
             "kind": "SparkApplication",
             "metadata": {"name": "app"},
-            "spec": {"type": "Python", "mainApplicationFile": "app.py", "arguments": list(arguments)},
+            "spec": {
+                "type": "Python",
+                "mainApplicationFile": "app.py",
+                "arguments": list(arguments),
+            },
         }
         self.file.write_text(yaml.safe_dump_all([application, backfill]))
 
@@ -104,7 +113,12 @@ class LocalRuns:
         command = [sys.executable, str(FAKE_CLI), *arguments, "--state-dir", str(self.state)]
         environment = {**os.environ, "FAKE_DRIVER": json.dumps(wishes)}
         return subprocess.Popen(
-            command, env=environment, cwd=self.directory, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command,
+            env=environment,
+            cwd=self.directory,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
 
     def command(self, *arguments: str, **wishes: Any) -> Ended:

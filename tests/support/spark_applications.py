@@ -14,12 +14,20 @@ BACKFILL = Backfill.model_validate(
             "applicationRef": {"name": "rmi"},
             "window": {"start": "2021-07-11T00:00:00Z", "end": "2021-07-12T00:00:00Z"},
             "sources": [
-                {"name": "plays", "table": "lake.raw.plays", "timestampColumn": "at", "filter": "note == 'costs $(HOME) or $5'"}
+                {
+                    "name": "plays",
+                    "table": "lake.raw.plays",
+                    "timestampColumn": "at",
+                    "filter": "note == 'costs $(HOME) or $5'",
+                }
             ],
             "outputs": [{"name": "counts", "table": "lake.ops.counts"}],
             "scaling": {"minExecutors": 2, "maxExecutors": 40},
             "workspace": "s3://lake/backfills",
-            "catalogs": [{"name": "lake", "secretRef": {"name": "lake-catalog"}}, {"name": "other"}],
+            "catalogs": [
+                {"name": "lake", "secretRef": {"name": "lake-catalog"}},
+                {"name": "other"},
+            ],
         },
     }
 )
@@ -38,7 +46,10 @@ KUBEFLOW: Manifest = {
             "app.kubernetes.io/instance": "argo-app",
             "sparkoperator.k8s.io/scheduled-app-name": "nightly",
         },
-        "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}", "cost-centre": "7"},
+        "annotations": {
+            "kubectl.kubernetes.io/last-applied-configuration": "{}",
+            "cost-centre": "7",
+        },
     },
     "spec": {
         "type": "Python",
@@ -49,7 +60,11 @@ KUBEFLOW: Manifest = {
         "imagePullSecrets": ["registry"],
         "mainApplicationFile": "local:///opt/app/main.py",
         "arguments": ["--brokers", "kafka:9092"],
-        "deps": {"jars": ["local:///opt/jars/kafka.jar"], "pyFiles": ["local:///opt/app/lib.zip"], "packages": ["a:b:1"]},
+        "deps": {
+            "jars": ["local:///opt/jars/kafka.jar"],
+            "pyFiles": ["local:///opt/app/lib.zip"],
+            "packages": ["a:b:1"],
+        },
         "hadoopConf": {"fs.s3a.endpoint": "http://minio"},
         "hadoopConfigMap": "hadoop",
         "sparkConf": {
@@ -78,7 +93,9 @@ KUBEFLOW: Manifest = {
             "prometheus": {"jmxExporterJar": "/jmx.jar", "port": 8090},
         },
         "sparkUIOptions": {"servicePort": 4040},
-        "driverIngressOptions": [{"servicePort": 4040, "servicePortName": "ui", "ingressURLFormat": "rmi.example"}],
+        "driverIngressOptions": [
+            {"servicePort": 4040, "servicePortName": "ui", "ingressURLFormat": "rmi.example"}
+        ],
         "dynamicAllocation": {"enabled": True, "minExecutors": 1, "maxExecutors": 90},
         "timeToLiveSeconds": 60,
         "driver": {
@@ -106,7 +123,13 @@ KUBEFLOW: Manifest = {
             "affinity": {
                 "nodeAffinity": {
                     "requiredDuringSchedulingIgnoredDuringExecution": {
-                        "nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]
+                        "nodeSelectorTerms": [
+                            {
+                                "matchExpressions": [
+                                    {"key": "zone", "operator": "In", "values": ["a"]}
+                                ]
+                            }
+                        ]
                     }
                 }
             },
@@ -157,7 +180,10 @@ APACHE: Manifest = {
                 "metadata": {"labels": {"app": "rmi"}},
                 "spec": {
                     "containers": [
-                        {"name": "spark-kubernetes-driver", "env": [{"name": "REGION", "value": "us"}]},
+                        {
+                            "name": "spark-kubernetes-driver",
+                            "env": [{"name": "REGION", "value": "us"}],
+                        },
                         {"name": "proxy", "image": "proxy:1"},
                     ],
                     "tolerations": [{"key": "spot", "operator": "Exists"}],
@@ -165,7 +191,11 @@ APACHE: Manifest = {
             }
         },
         "driverServiceIngressList": [
-            {"ingressMetadata": {}, "serviceMetadata": {"name": "ui"}, "serviceSpec": {"ports": [{"port": 80}]}}
+            {
+                "ingressMetadata": {},
+                "serviceMetadata": {"name": "ui"},
+                "serviceSpec": {"ports": [{"port": 80}]},
+            }
         ],
         "applicationTolerations": {
             "restartConfig": {"restartPolicy": "Always", "maxRestartAttempts": 9},
@@ -179,9 +209,13 @@ APACHE: Manifest = {
 
 
 def production(base: Manifest, **spec: Any) -> Manifest:
-    """A copy of a production SparkApplication with fields of its spec replaced; None removes one."""
+    """A copy of a production SparkApplication with fields of its spec replaced; None removes
+    one.
+    """
     manifest = copy.deepcopy(base)
-    manifest["spec"] = {key: value for key, value in (manifest["spec"] | spec).items() if value is not None}
+    manifest["spec"] = {
+        key: value for key, value in (manifest["spec"] | spec).items() if value is not None
+    }
     return manifest
 
 
@@ -189,4 +223,6 @@ def backfill_of(base: Manifest, **spec: Any) -> Backfill:
     """A Backfill of a production SparkApplication, with fields of its spec replaced."""
     old = BACKFILL.spec.to_manifest()
     reference = {"name": base["metadata"]["name"], "apiVersion": base["apiVersion"]}
-    return Backfill.model_validate({"metadata": BACKFILL.metadata, "spec": old | {"applicationRef": reference} | spec})
+    return Backfill.model_validate(
+        {"metadata": BACKFILL.metadata, "spec": old | {"applicationRef": reference} | spec}
+    )

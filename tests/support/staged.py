@@ -21,7 +21,9 @@ from backfill.outputs.data_files import DataFileWriter, layout
 from backfill.outputs.result import Result
 from backfill.outputs.staging import Batch, stage_batch
 
-RESULT = Result(namespace="streaming", backfill="rmi", uid="first", plan_id="0123456789abcdef", output="summary")
+RESULT = Result(
+    namespace="streaming", backfill="rmi", uid="first", plan_id="0123456789abcdef", output="summary"
+)
 TABLE = "lake.raw.out"
 HOUR_US = 3_600_000_000
 DAY_US = 24 * HOUR_US
@@ -44,11 +46,18 @@ Row = tuple[int, int | None]
 
 
 def output(mode: PublishMode = PublishMode.REPLACE, **changes: object) -> Output:
-    given = {"name": "summary", "table": TABLE, "timestamp_column": "ts", "publish": Publish(mode=mode)}
+    given = {
+        "name": "summary",
+        "table": TABLE,
+        "timestamp_column": "ts",
+        "publish": Publish(mode=mode),
+    }
     return Output.model_validate({**given, **changes})
 
 
-def make_table(lake: Catalog, partition: str | None = None, columns: Schema = COLUMNS, **properties: str) -> Table:
+def make_table(
+    lake: Catalog, partition: str | None = None, columns: Schema = COLUMNS, **properties: str
+) -> Table:
     table = lake.create_table("raw.out", schema=columns, properties=properties)
     if partition is not None:
         with table.update_spec() as update:
@@ -70,41 +79,58 @@ def move_table(table: Table, directory: Path) -> None:
 def rows_of(rows: Sequence[Row], who: str) -> pa.Table:
     times = [None if offset is None else DAY_START_US + offset for _, offset in rows]
     columns = {"id": [number for number, _ in rows], "ts": times, "who": [who] * len(rows)}
-    return pa.table(columns, schema=pa.schema([("id", pa.int64()), ("ts", pa.int64()), ("who", pa.string())])).cast(
-        schema_to_pyarrow(COLUMNS, include_field_ids=False)
-    )
+    return pa.table(
+        columns, schema=pa.schema([("id", pa.int64()), ("ts", pa.int64()), ("who", pa.string())])
+    ).cast(schema_to_pyarrow(COLUMNS, include_field_ids=False))
 
 
 def write_files(table: Table, rows: pa.Table, result: Result = RESULT) -> list[DataFile]:
     """Files as a task of the sink leaves them, not committed."""
     directory = result.staging_directory(table.metadata)
-    writer = DataFileWriter(layout(table.metadata, table.schema().schema_id, table.spec().spec_id, directory), table.io)
+    writer = DataFileWriter(
+        layout(table.metadata, table.schema().schema_id, table.spec().spec_id, directory), table.io
+    )
     for batch in rows.to_batches():
         writer.add(batch)
     return writer.close()
 
 
 def stage(
-    table: Table, batch_id: int, rows: Sequence[Row], *, outside: int = 0, result: Result = RESULT, who: str = "backfill"
+    table: Table,
+    batch_id: int,
+    rows: Sequence[Row],
+    *,
+    outside: int = 0,
+    result: Result = RESULT,
+    who: str = "backfill",
 ) -> bool:
     """Stages one batch of new files."""
     return stage_rows(table, batch_id, rows_of(rows, who), outside=outside, result=result)
 
 
-def stage_rows(table: Table, batch_id: int, rows: pa.Table, *, outside: int = 0, result: Result = RESULT) -> bool:
+def stage_rows(
+    table: Table, batch_id: int, rows: pa.Table, *, outside: int = 0, result: Result = RESULT
+) -> bool:
     """Stages one batch of rows that have the table's columns."""
     files = write_files(table, rows, result)
-    return stage_batch(table, result, Batch("query", batch_id, files, table.spec().spec_id, outside))
+    return stage_batch(
+        table, result, Batch("query", batch_id, files, table.spec().spec_id, outside)
+    )
 
 
 def content(table: Table, ref: str | None = None) -> list[tuple[object, object, object]]:
-    """All rows of the main branch, or of another one, sorted by id, with times in µs after the start of the window's day."""
+    """All rows of the main branch, or of another one, sorted by id, with times in µs after the
+    start of the window's day.
+    """
     table.refresh()
     snapshot = table.metadata.snapshot_by_name(ref or "main")
     if snapshot is None:
         return []
     found = table.scan(snapshot_id=snapshot.snapshot_id).to_arrow()
-    offsets = [None if time is None else time - DAY_START_US for time in found["ts"].cast(pa.int64()).to_pylist()]
+    offsets = [
+        None if time is None else time - DAY_START_US
+        for time in found["ts"].cast(pa.int64()).to_pylist()
+    ]
     rows = zip(found["id"].to_pylist(), offsets, found["who"].to_pylist(), strict=True)
     return sorted(rows, key=lambda row: int(row[0]))
 
@@ -119,7 +145,9 @@ def around_commit(
     before: Callable[[], object] = lambda: None,
     after: Callable[[], object] = lambda: None,
 ) -> None:
-    """Lets something happen right before or after the next commit to any table of the catalog's kind."""
+    """Lets something happen right before or after the next commit to any table of the catalog's
+    kind.
+    """
     kind = type(table.catalog)
     commit = kind.commit_table
 

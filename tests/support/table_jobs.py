@@ -1,4 +1,6 @@
-"""Jobs on a real table, and a catalog that never answers, so that a job is under way for as long as a test wants."""
+"""Jobs on a real table, and a catalog that never answers, so that a job is under way for as long as
+a test wants.
+"""
 
 import os
 import socket
@@ -29,7 +31,9 @@ CLICKS = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
 
 
 class Clicks:
-    """A table of three hours in a catalog of its own, which only who is given its properties can open."""
+    """A table of three hours in a catalog of its own, which only who is given its properties can
+    open.
+    """
 
     def __init__(self, directory: Path):
         self.directory = directory
@@ -46,12 +50,16 @@ class Clicks:
 
     def plan_job(self, workspace: str = "workspace", **spec: Any) -> PlanJob:
         """A job that plans all of it."""
-        place = Workspace(workspace if "://" in workspace else str(self.directory / workspace), "lake")
+        place = Workspace(
+            workspace if "://" in workspace else str(self.directory / workspace), "lake"
+        )
         return PlanJob("default", "january", "uid-1", clicks_spec(**spec), place, PARALLELISM)
 
     def plan_here(self) -> PlanHeader:
         """The plan as this process makes it; the catalog must be known to it."""
-        return make_plan(self.spec, Workspace(str(self.directory / "here")), parallelism=PARALLELISM)
+        return make_plan(
+            self.spec, Workspace(str(self.directory / "here")), parallelism=PARALLELISM
+        )
 
 
 def clicks_spec(**fields: Any) -> BackfillSpec:
@@ -77,7 +85,11 @@ def silent_catalog() -> Iterator[Mapping[str, str]]:
 
 def ended(runner: Any, job: Job) -> JobState:
     """A runner's job once it has ended."""
-    state: JobState = eventually(lambda: (found := runner.state) and found.phase != "Running" and found, f"the end of {job}", 60)
+    state: JobState = eventually(
+        lambda: (found := runner.state) and found.phase != "Running" and found,
+        f"the end of {job}",
+        60,
+    )
     assert state.job == job
     return state
 

@@ -7,10 +7,16 @@ from typing import Any
 _LOOK_SECONDS = 0.01
 
 
-def eventually(condition: Callable[[], Any], what: "str | Callable[[], str]", seconds: float = 30) -> Any:
-    """The first true value of a condition. Where there is none in time the test fails with ``what``, asked for only then."""
+def eventually(
+    condition: Callable[[], Any], what: "str | Callable[[], str]", seconds: float = 30
+) -> Any:
+    """The first true value of a condition. Where there is none in time the test fails with
+    ``what``, asked for only then.
+    """
     deadline = time.monotonic() + seconds
     while not (value := condition()):
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what if isinstance(what, str) else what()}"
+        assert time.monotonic() < deadline, (
+            f"not within {seconds:g} s: {what if isinstance(what, str) else what()}"
+        )
         time.sleep(_LOOK_SECONDS)
     return value

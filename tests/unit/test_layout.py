@@ -9,7 +9,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_operator_folder_is_not_a_package_because_it_would_shadow_the_standard_library() -> None:
+def test_the_operator_folder_is_not_a_package_because_it_would_shadow_the_standard_library() -> (
+    None
+):
     assert not (ROOT / "operator" / "__init__.py").exists()
     assert operator.itemgetter(0)("ab") == "a"
 
@@ -26,7 +28,14 @@ def test_the_images_have_the_libraries_that_everything_was_tested_with(extra: st
     installed = set(re.findall(r"^[\w.-]+==\S+", listed, flags=re.MULTILINE))
     own = set((ROOT / "spark-images" / "catalogs.txt").read_text().splitlines())
     assert {_normal(each) for each in installed} <= {_normal(each) for each in pinned | own}
-    assert re.findall(r"^(?!#|[\w.-]+==\S+ \\$|    --hash=sha256:[0-9a-f]{64}( \\)?$).+$", listed, flags=re.MULTILINE) == []
+    assert (
+        re.findall(
+            r"^(?!#|[\w.-]+==\S+ \\$|    --hash=sha256:[0-9a-f]{64}( \\)?$).+$",
+            listed,
+            flags=re.MULTILINE,
+        )
+        == []
+    )
 
 
 def _normal(requirement: str) -> str:

@@ -8,7 +8,11 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
-PAGES = [*sorted(ROOT.glob("[A-Z]*.md")), *sorted((ROOT / "docs").rglob("*.md")), ROOT / "tests" / "README.md"]
+PAGES = [
+    *sorted(ROOT.glob("[A-Z]*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+    ROOT / "tests" / "README.md",
+]
 
 
 def links(page: Path) -> Iterator[tuple[Path, str]]:
@@ -37,5 +41,7 @@ def test_every_page_is_reached_from_the_readme() -> None:
     pages = [README]
     while pages:
         reached.add(page := pages.pop())
-        pages += [target for target, _ in links(page) if target.suffix == ".md" and target not in reached]
+        pages += [
+            target for target, _ in links(page) if target.suffix == ".md" and target not in reached
+        ]
     assert [page.name for page in PAGES if page not in reached] == []

@@ -11,4 +11,9 @@ README = Path(__file__).parents[2] / "README.md"
 def test_the_shown_backfill_is_accepted(tmp_path: Path) -> None:
     [shown] = re.findall(r"```yaml\n(.*?)```", README.read_text(), re.DOTALL)
     (tmp_path / "shown.yaml").write_text(shown)
-    assert load_manifests(tmp_path / "shown.yaml", require_application=False).backfill.spec.outputs[0].name == "summaries"
+    assert (
+        load_manifests(tmp_path / "shown.yaml", require_application=False)
+        .backfill.spec.outputs[0]
+        .name
+        == "summaries"
+    )

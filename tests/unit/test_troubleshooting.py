@@ -16,9 +16,15 @@ REASONS = {reason.value for reason in Reason}
 
 
 def quotations() -> Iterator[str]:
-    """What stands in the first column of tables of what something says; Helm's own words and commands are left out."""
-    sections = [section for section in GUIDE.split("\n## ") if not section.startswith(("Helm", "#"))]
-    for table in re.findall(r"^\| [^|\n]*it says \|.*\n\|---.*\n((?:\|.*\n)+)", "\n".join(sections), re.MULTILINE):
+    """What stands in the first column of tables of what something says; Helm's own words and
+    commands are left out.
+    """
+    sections = [
+        section for section in GUIDE.split("\n## ") if not section.startswith(("Helm", "#"))
+    ]
+    for table in re.findall(
+        r"^\| [^|\n]*it says \|.*\n\|---.*\n((?:\|.*\n)+)", "\n".join(sections), re.MULTILINE
+    ):
         for row in table.splitlines():
             yield from re.findall(r"`([^`]+)`", row.split("|")[1])
 
@@ -44,7 +50,13 @@ def test_there_are_quotations() -> None:
 
 
 @pytest.mark.parametrize(
-    "quoted", [r"InvalidInput: \S+: (there is no Secret)", r"Planning (.+?\.) ", r"InProgress: (.+?) →", r"→ (.+)"]
+    "quoted",
+    [
+        r"InvalidInput: \S+: (there is no Secret)",
+        r"Planning (.+?\.) ",
+        r"InProgress: (.+?) →",
+        r"→ (.+)",
+    ],
 )
 def test_the_program_says_what_the_quick_start_shows(quoted: str, said: str) -> None:
     [screen] = re.findall(r"```\n([^`]*→[^`]*)```", QUICK_START)

@@ -1,6 +1,8 @@
-"""What `helm test` runs, as the operator's service account: does the operator answer, and may it do what it has to?
+"""What `helm test` runs, as the operator's service account: does the operator answer, and may it do
+what it has to?
 
-Arguments: the URL of /readyz, and as JSON a list of rules and of the namespaces where they are to hold ("": everywhere).
+Arguments: the URL of /readyz, and as JSON a list of rules and of the namespaces where they are to
+hold ("": everywhere).
 """
 
 import json
@@ -25,7 +27,11 @@ def readiness(url):
             with urllib.request.urlopen(url, timeout=5) as response:
                 return response.read().decode().strip()
         except OSError as error:
-            why = error.read().decode().strip() if isinstance(error, urllib.error.HTTPError) else error
+            why = (
+                error.read().decode().strip()
+                if isinstance(error, urllib.error.HTTPError)
+                else error
+            )
         if time.monotonic() > deadline:
             sys.exit(f"the operator is not ready at {url}: {why}")
         time.sleep(1)
@@ -54,8 +60,13 @@ def wanted(checks):
 def allowed(attributes):
     """Whether the API server lets this account do it."""
     host = os.environ["KUBERNETES_SERVICE_HOST"]
-    server = f"https://{f'[{host}]' if ':' in host else host}:{os.environ['KUBERNETES_SERVICE_PORT']}"
-    headers = {"Authorization": f"Bearer {(ACCOUNT / 'token').read_text()}", "Content-Type": "application/json"}
+    server = (
+        f"https://{f'[{host}]' if ':' in host else host}:{os.environ['KUBERNETES_SERVICE_PORT']}"
+    )
+    headers = {
+        "Authorization": f"Bearer {(ACCOUNT / 'token').read_text()}",
+        "Content-Type": "application/json",
+    }
     review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
     body = json.dumps({**review, "spec": {"resourceAttributes": attributes}}).encode()
     request = urllib.request.Request(server + REVIEWS, body, headers)
@@ -66,9 +77,17 @@ def allowed(attributes):
 
 def in_words(attributes):
     """An action as people say it."""
-    what = "/".join(part for part in (attributes["resource"], attributes["subresource"], attributes["name"]) if part)
+    what = "/".join(
+        part
+        for part in (attributes["resource"], attributes["subresource"], attributes["name"])
+        if part
+    )
     group = f".{attributes['group']}" if attributes["group"] else ""
-    where = f"in namespace {attributes['namespace']}" if attributes["namespace"] else "in all namespaces"
+    where = (
+        f"in namespace {attributes['namespace']}"
+        if attributes["namespace"]
+        else "in all namespaces"
+    )
     return f"{attributes['verb']} {what}{group} {where}"
 
 

@@ -12,8 +12,9 @@ from backfill.api.manifests.problems import field_path, problems_of, read_json
 
 
 class Application(Model):
-    """The part of a production SparkApplication that a run on this machine uses. On a cluster, all of it is the
-    template."""
+    """The part of a production SparkApplication that a run on this machine uses. On a cluster, all
+    of it is the template.
+    """
 
     name: str
     """Name of the SparkApplication."""
@@ -80,12 +81,13 @@ class _SparkApplication(_Open):
 def read_application(document: Document, base: Path, namespace: str) -> Application:
     """The application in a SparkApplication, with its files found on this machine.
 
-    Paths are relative to ``base``, the manifest's directory; ``local:///…`` is a path in the image, and read as one on
-    this machine. Environment variables that the manifest takes from elsewhere must be set in the caller's environment.
+    Paths are relative to ``base``, the manifest's directory; ``local:///…`` is a path in the image,
+    and read as one on this machine. Environment variables that the manifest takes from elsewhere
+    must be set in the caller's environment.
 
     Raises:
-        InvalidManifest: a field is wrong, or a file of the program is not on this machine. Its fields begin with
-            ``SparkApplication/<name>``.
+        InvalidManifest: a field is wrong, or a file of the program is not on this machine. Its
+            fields begin with ``SparkApplication/<name>``.
     """
     where = f"SparkApplication/{application_name(document)}"
     try:
@@ -94,7 +96,11 @@ def read_application(document: Document, base: Path, namespace: str) -> Applicat
         raise InvalidManifest(_named(where, problems_of(error, _SparkApplication))) from None
     spec, driver = resource.spec, resource.spec.driver
     main = _located(spec.main_application_file, base)
-    problems = [] if Path(main).is_file() else [_absent(("spec", "mainApplicationFile"), spec.main_application_file, main)]
+    problems = (
+        []
+        if Path(main).is_file()
+        else [_absent(("spec", "mainApplicationFile"), spec.main_application_file, main)]
+    )
     problems += _absent_modules(spec.deps.py_files, base)
     if problems:
         raise InvalidManifest(_named(where, problems))
@@ -103,10 +109,12 @@ def read_application(document: Document, base: Path, namespace: str) -> Applicat
         namespace=resource.metadata.namespace or namespace,
         main_application_file=main,
         arguments=spec.arguments,
-        spark_conf=spec.spark_conf | {f"spark.hadoop.{key}": value for key, value in spec.hadoop_conf.items()},
+        spark_conf=spec.spark_conf
+        | {f"spark.hadoop.{key}": value for key, value in spec.hadoop_conf.items()},
         py_files=tuple(_located(file, base) for file in spec.deps.py_files),
         jars=tuple(_located(file, base) for file in spec.deps.jars),
-        env=driver.env_vars | {variable.name: variable.value for variable in driver.env if variable.value is not None},
+        env=driver.env_vars
+        | {variable.name: variable.value for variable in driver.env if variable.value is not None},
         manifest=document,
     )
 
@@ -130,7 +138,9 @@ def _located(file: str, base: Path) -> str:
 
 
 def _absent_modules(files: tuple[str, ...], base: Path) -> list[Problem]:
-    """Modules with a path on this machine that do not exist. Those with a URI may be installed here in another way."""
+    """Modules with a path on this machine that do not exist. Those with a URI may be installed here
+    in another way.
+    """
     paths = [_located(file, base) for file in files]
     return [
         _absent(("spec", "deps", "pyFiles", number), file, path)
@@ -145,4 +155,6 @@ def _absent(where: tuple[str | int, ...], given: str, path: str) -> Problem:
 
 
 def _named(where: str, problems: list[Problem]) -> list[Problem]:
-    return [Problem(f"{where}: {problem.field}", problem.message, problem.fix) for problem in problems]
+    return [
+        Problem(f"{where}: {problem.field}", problem.message, problem.fix) for problem in problems
+    ]

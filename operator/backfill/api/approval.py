@@ -11,20 +11,25 @@ def waits(output: Output, status: OutputStatus) -> bool:
     publish = output.publish
     if publish.mode is PublishMode.NONE or status.snapshot_id is not None:
         return False
-    return publish.approval == "Manual" or (publish.incomplete == "Wait" and may_delete_unreplaced(output, status))
+    return publish.approval == "Manual" or (
+        publish.incomplete == "Wait" and may_delete_unreplaced(output, status)
+    )
 
 
 def may_delete_unreplaced(output: Output, status: OutputStatus) -> bool:
-    """Whether publishing deletes rows that the result does not, or may not, replace: results that had not closed, or
-    rows dropped because the query compares them with the current time."""
-    return output.publish.mode is PublishMode.REPLACE and (status.open_at_end != 0 or bool(status.by_clock))
+    """Whether publishing deletes rows that the result does not, or may not, replace: results that
+    had not closed, or rows dropped because the query compares them with the current time.
+    """
+    return output.publish.mode is PublishMode.REPLACE and (
+        status.open_at_end != 0 or bool(status.by_clock)
+    )
 
 
 def approved(backfill: Backfill) -> dict[str, Publish]:
     """The new ``publish`` of each output that an approval changes.
 
-    An approval covers an incomplete result only once the Backfill waits with it; what is missing is unknown before
-    that.
+    An approval covers an incomplete result only once the Backfill waits with it; what is missing is
+    unknown before that.
     """
     published = find_condition(backfill.status.conditions, ConditionType.PUBLISHED)
     waiting = published is not None and published.reason == Reason.WAITING_FOR_APPROVAL
@@ -34,8 +39,18 @@ def approved(backfill: Backfill) -> dict[str, Publish]:
         status, publish = staged.get(output.name), output.publish
         if publish.mode is PublishMode.NONE:
             continue
-        accepts = waiting and status is not None and status.snapshot_id is None and may_delete_unreplaced(output, status)
-        wanted = publish.model_copy(update={"approval": "Automatic", "incomplete": "Publish" if accepts else publish.incomplete})
+        accepts = (
+            waiting
+            and status is not None
+            and status.snapshot_id is None
+            and may_delete_unreplaced(output, status)
+        )
+        wanted = publish.model_copy(
+            update={
+                "approval": "Automatic",
+                "incomplete": "Publish" if accepts else publish.incomplete,
+            }
+        )
         if wanted != publish:
             changed[output.name] = wanted
     return changed

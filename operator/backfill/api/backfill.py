@@ -23,8 +23,9 @@ class ObjectMeta(Model):
     namespace: Name = "default"
     """Namespace of the object."""
     uid: Annotated[str, Field(max_length=64)] = ""
-    """Unique ID, assigned when the object is stored. Distinguishes the object from others of the same name over
-    time."""
+    """Unique ID, assigned when the object is stored. Distinguishes the object from others of the
+    same name over time.
+    """
     generation: int = 1
     """Sequence number of the spec, incremented with each change."""
     deletion_timestamp: Time | None = None

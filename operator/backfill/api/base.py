@@ -1,4 +1,6 @@
-"""Base class of all resources: frozen, camelCase in manifests, no unknown fields. And messages of bounded length."""
+"""Base class of all resources: frozen, camelCase in manifests, no unknown fields. And messages of
+bounded length.
+"""
 
 import re
 from typing import Annotated, TypeVar
@@ -7,15 +9,21 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 MOST_MESSAGE_CHARACTERS = 8192
-"""Length at which a message is cut: the API server refuses strings without a bound, and stack traces have none."""
+"""Length at which a message is cut: the API server refuses strings without a bound, and stack
+traces have none.
+"""
 
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""Characters that steer a terminal, or turn the order of those after them. Tabs and line breaks are none."""
+"""Characters that steer a terminal, or turn the order of those after them. Tabs and line breaks are
+none.
+"""
 
 
 def printable(text: str) -> str:
-    """The text with such characters as escapes: names that tenants choose stand in what others read."""
+    """The text with such characters as escapes: names that tenants choose stand in what others
+    read.
+    """
     return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
@@ -24,21 +32,31 @@ def shortened(text: object) -> object:
     if not isinstance(text, str):
         return text
     shown = printable(text[: MOST_MESSAGE_CHARACTERS + 1])
-    return f"{shown[: MOST_MESSAGE_CHARACTERS - 1]}…" if len(shown) > MOST_MESSAGE_CHARACTERS else shown
+    return (
+        f"{shown[: MOST_MESSAGE_CHARACTERS - 1]}…"
+        if len(shown) > MOST_MESSAGE_CHARACTERS
+        else shown
+    )
 
 
 Message = Annotated[str, BeforeValidator(shortened), Field(max_length=4 * MOST_MESSAGE_CHARACTERS)]
-"""Text for people. A longer one is cut, not refused; the bound leaves room for a message within another."""
+"""Text for people. A longer one is cut, not refused; the bound leaves room for a message within
+another.
+"""
 
 
 _Item = TypeVar("_Item")
 Checked = Annotated[tuple[_Item, ...], Field(fail_fast=True)]
-"""A list from somebody who is not trusted: it is given up at its first wrong item. What pydantic notes of each wrong one takes
-a kilobyte, and a kilobyte of compressed text can hold a million of them."""
+"""A list from somebody who is not trusted: it is given up at its first wrong item. What pydantic
+notes of each wrong one takes a kilobyte, and a kilobyte of compressed text can hold a million of
+them.
+"""
 
 
 class Model(BaseModel):
-    """A part of a resource, immutable once read. Fields are snake_case in Python and camelCase in manifests."""
+    """A part of a resource, immutable once read. Fields are snake_case in Python and camelCase in
+    manifests.
+    """
 
     model_config = ConfigDict(
         frozen=True,

@@ -1,8 +1,9 @@
 """Connection properties of catalogs, on their way to PyIceberg.
 
-On a cluster they are in Secrets: the operator reads these for its own jobs, and pods mount them as files. The program
-in a driver finds them in its environment, in PyIceberg's form: a dot is ``__``, a hyphen ``_``, and case is lost. So
-this does not work for a property or a catalog with an underscore in its name.
+On a cluster they are in Secrets: the operator reads these for its own jobs, and pods mount them as
+files. The program in a driver finds them in its environment, in PyIceberg's form: a dot is ``__``,
+a hyphen ``_``, and case is lost. So this does not work for a property or a catalog with an
+underscore in its name.
 """
 
 from collections.abc import Mapping
@@ -28,12 +29,18 @@ class GivenCatalog:
 
 def catalog_variables(catalog: str, properties: Mapping[str, str]) -> dict[str, str]:
     """The environment variables that pass a catalog's properties to PyIceberg."""
-    return {f"PYICEBERG_CATALOG__{_part(catalog)}__{_part(name)}": value for name, value in properties.items()}
+    return {
+        f"PYICEBERG_CATALOG__{_part(catalog)}__{_part(name)}": value
+        for name, value in properties.items()
+    }
 
 
 def mounted_catalogs(directory: Path) -> dict[str, GivenCatalog]:
     """All mounted catalogs by name; empty if there are none."""
-    return {catalog.name: GivenCatalog(mounted_properties(directory, catalog.name), own=True) for catalog in _visible(directory)}
+    return {
+        catalog.name: GivenCatalog(mounted_properties(directory, catalog.name), own=True)
+        for catalog in _visible(directory)
+    }
 
 
 def mounted_properties(directory: Path, catalog: str) -> dict[str, str]:
@@ -41,7 +48,9 @@ def mounted_properties(directory: Path, catalog: str) -> dict[str, str]:
 
     The line break at the end of a file is not part of the property.
     """
-    return {file.name: file.read_text().removesuffix("\n") for file in _visible(directory / catalog)}
+    return {
+        file.name: file.read_text().removesuffix("\n") for file in _visible(directory / catalog)
+    }
 
 
 def _part(name: str) -> str:
@@ -50,4 +59,8 @@ def _part(name: str) -> str:
 
 def _visible(directory: Path) -> list[Path]:
     """Files and directories, without those that the kubelet uses to replace them all at once."""
-    return sorted(path for path in directory.iterdir() if not path.name.startswith(".")) if directory.is_dir() else []
+    return (
+        sorted(path for path in directory.iterdir() if not path.name.startswith("."))
+        if directory.is_dir()
+        else []
+    )

@@ -1,4 +1,6 @@
-"""Differences between two specs of a Backfill, or between the programs that it runs, that are not allowed."""
+"""Differences between two specs of a Backfill, or between the programs that it runs, that are not
+allowed.
+"""
 
 import re
 from collections.abc import Iterator
@@ -9,10 +11,19 @@ from backfill.api.errors import Problem
 from backfill.api.manifests.problems import Location, field_path, shown
 from backfill.api.spec import BackfillSpec
 
-MUTABLE_FIELDS = ("suspend", "scaling", "overrides", "failurePolicy", "retryNonce", "ttlAfterFinished")
+MUTABLE_FIELDS = (
+    "suspend",
+    "scaling",
+    "overrides",
+    "failurePolicy",
+    "retryNonce",
+    "ttlAfterFinished",
+)
 """Fields of a specification that may change at any time."""
 MUTABLE_IN_OUTPUTS = ("validate", "publish.approval", "publish.incomplete")
-"""Fields of an output that may change at any time: they decide whether its result is published, not what it is."""
+"""Fields of an output that may change at any time: they decide whether its result is published, not
+what it is.
+"""
 
 _IN_OUTPUTS = "|".join(re.escape(field) for field in MUTABLE_IN_OUTPUTS)
 _MUTABLE = re.compile(rf"spec\.({'|'.join(MUTABLE_FIELDS)}|outputs\[\d+\]\.({_IN_OUTPUTS}))\b.*")
@@ -22,16 +33,22 @@ _UNSET = object()
 def spec_difference(old: BackfillSpec, new: BackfillSpec) -> list[Problem]:
     """Every difference in a field that cannot change once the plan is made: "was X, is Y".
 
-    ``MUTABLE_FIELDS`` and ``MUTABLE_IN_OUTPUTS`` may change at any time; the next attempt uses them.
+    ``MUTABLE_FIELDS`` and ``MUTABLE_IN_OUTPUTS`` may change at any time; the next attempt uses
+    them.
     """
     changed = _differences(old.to_manifest(), new.to_manifest(), ("spec",))
     return [problem for problem in changed if not _MUTABLE.fullmatch(problem.field)]
 
 
 def program_difference(old: Application, new: Application) -> list[Problem]:
-    """Every difference that changes what a program computes: "was X, is Y". Tuning and environment do not count."""
+    """Every difference that changes what a program computes: "was X, is Y". Tuning and environment
+    do not count.
+    """
     changed = _differences(_program(old), _program(new), ("spec",))
-    return [replace(problem, field=f"SparkApplication/{new.name}: {problem.field}") for problem in changed]
+    return [
+        replace(problem, field=f"SparkApplication/{new.name}: {problem.field}")
+        for problem in changed
+    ]
 
 
 def _program(application: Application) -> dict[str, object]:

@@ -1,6 +1,7 @@
 """Types and reasons of conditions, and setting them.
 
-A condition's status is True, False or Unknown: False with the reason of a failure, Unknown while the outcome is open.
+A condition's status is True, False or Unknown: False with the reason of a failure, Unknown while
+the outcome is open.
 """
 
 from datetime import datetime
@@ -100,13 +101,18 @@ def set_condition(  # noqa: PLR0917 - one caller, and no two neighbours of one t
 ) -> tuple[Condition, ...]:
     """The conditions with one of them set. Its transition time changes only with its status.
 
-    The status is compared with that of ``recorded``, by default the conditions themselves: a condition that a decision
-    sets twice changes once.
+    The status is compared with that of ``recorded``, by default the conditions themselves: a
+    condition that a decision sets twice changes once.
     """
     old = find_condition(conditions if recorded is None else recorded, kind)
     since = old.last_transition_time if old and old.status == status else now
     new = Condition(
-        type=kind, status=status, reason=reason, message=message, last_transition_time=since, observed_generation=generation
+        type=kind,
+        status=status,
+        reason=reason,
+        message=message,
+        last_transition_time=since,
+        observed_generation=generation,
     )
     if find_condition(conditions, kind) is None:
         return (*conditions, new)

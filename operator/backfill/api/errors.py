@@ -3,9 +3,9 @@
 BackfillError
 ├── BadInput                 invalid input; carries a Problem for each mistake (exit status 2)
 │   ├── InvalidManifest      the file or a resource in it (YAML, unknown field, a field's value)
-│   ├── InvalidPlanInput     the tables do not allow the plan (missing table, column, statistics, snapshot, rows)
-│   ├── SpecChanged          a Backfill of this name exists with another spec or program
-│   └── UnsupportedProgram   the application does something a backfill cannot redirect
+│   ├── InvalidPlanInput     the tables do not allow the plan (missing table, column, statistics,
+snapshot, rows) │   ├── SpecChanged          a Backfill of this name exists with another spec or
+program │   └── UnsupportedProgram   the application does something a backfill cannot redirect
 ├── ControllerRunning        another process works on this Backfill
 ├── PlanCorrupt              a stored plan is lost, or does not match its header
 ├── CanNotPublish            the result cannot be published as it is; retrying does not help
@@ -30,14 +30,17 @@ class ConflictError(Exception):
 class Problem:
     """One problem of the input: where it is, what is wrong, and how to fix it.
 
-    ``field`` is a path as kubectl prints it (``spec.sources[0].table``), empty if no single field is to blame.
+    ``field`` is a path as kubectl prints it (``spec.sources[0].table``), empty if no single field
+    is to blame.
     """
 
     field: str
     message: str
     fix: str = ""
     may_pass: bool = False
-    """Whether the problem may go away without a change of the resource, such as a catalog that does not answer."""
+    """Whether the problem may go away without a change of the resource, such as a catalog that does
+    not answer.
+    """
 
     def __str__(self) -> str:
         """The problem in one line."""
@@ -100,7 +103,9 @@ class PublishConflict(CanNotPublish):
 
 
 class ResultLost(CanNotPublish):
-    """The staged result of an output no longer exists. Only another Backfill can produce it again."""
+    """The staged result of an output no longer exists. Only another Backfill can produce it
+    again.
+    """
 
 
 class UnknownReferences(BackfillError):

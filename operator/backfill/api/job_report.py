@@ -1,7 +1,7 @@
 """The JobReport: how the pod of a job reports progress and result to the controller.
 
-It is a kind of its own so that the service account of job pods can write nothing else. A pod reads its job from a
-mounted ConfigMap, and can change neither that nor the report's spec.
+It is a kind of its own so that the service account of job pods can write nothing else. A pod reads
+its job from a mounted ConfigMap, and can change neither that nor the report's spec.
 """
 
 from typing import Annotated, Final, Literal
@@ -32,7 +32,9 @@ class JobReportStatus(Model):
 
     progress: Annotated[str, Field(max_length=MOST_PROGRESS)] = ""
     """Progress of a ``plan`` job, in JSON."""
-    result: Annotated[str, Field(max_length=-(-MOST_RESULT_BYTES // 3) * 4, json_schema_extra={"format": "byte"})] = ""
+    result: Annotated[
+        str, Field(max_length=-(-MOST_RESULT_BYTES // 3) * 4, json_schema_extra={"format": "byte"})
+    ] = ""
     """Result of the job: gzip-compressed JSON in Base64. Empty until the job has ended."""
 
 

@@ -1,8 +1,8 @@
 """Which workspace locations are accepted: those that every library reads in the same way.
 
-A URI is read by the controller, by PyArrow, by Hadoop and by the object store. Anything that one of them drops or
-decodes (a query, a fragment, an escape, ``..``, a look-alike of a separator) could make them read different locations,
-and the one that is removed in the end could be another team's.
+A URI is read by the controller, by PyArrow, by Hadoop and by the object store. Anything that one of
+them drops or decodes (a query, a fragment, an escape, ``..``, a look-alike of a separator) could
+make them read different locations, and the one that is removed in the end could be another team's.
 """
 
 import re
@@ -17,8 +17,8 @@ _STORE: Final = rf"((s3[an]?|oss|gcs|gs|hdfs|viewfs)://|(abfss?|wasbs?)://({_CON
 LOCATION_PATTERN: Final = rf"^({_STORE}|(file://)?(/{_SEGMENT})+|(\./)?{_SEGMENT}(/{_SEGMENT})*)/?$"
 """Locations that a Backfill or an operator may use."""
 LOCATION_FORM: Final = (
-    "write s3://bucket/path (or gs, abfss, hdfs …) or a path, of ASCII letters, digits and _ = + @ , ~ . -, "
-    "without .., spaces, ? # or %"
+    "write s3://bucket/path (or gs, abfss, hdfs …) or a path, of ASCII letters, digits and _ = + @"
+    " , ~ . -, without .., spaces, ? # or %"
 )
 """The pattern in words."""
 _STORES: Final = re.compile(f"{_STORE}/?")
@@ -32,8 +32,9 @@ def is_local(location: str) -> bool:
 
 
 def is_plain(location: str) -> bool:
-    """Whether a location has no special meaning anywhere. On a disk any name is allowed that does not lead
-    elsewhere."""
+    """Whether a location has no special meaning anywhere. On a disk any name is allowed that does
+    not lead elsewhere.
+    """
     if not is_local(location):
         return _STORES.fullmatch(location) is not None
     if location.startswith("file://") and not location.startswith("file:///"):

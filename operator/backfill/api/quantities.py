@@ -1,7 +1,7 @@
 """Durations, times and byte sizes: parsed strictly, and formatted as they are written.
 
-Within the project a time is an ``int`` of microseconds since 1970-01-01 UTC and a length of time an ``int`` of
-microseconds, named ``*_us``. The types here are only used in resources.
+Within the project a time is an ``int`` of microseconds since 1970-01-01 UTC and a length of time an
+``int`` of microseconds, named ``*_us``. The types here are only used in resources.
 """
 
 import re
@@ -18,16 +18,29 @@ _DURATION_UNITS = (
     ("s", timedelta(seconds=1)),
     ("ms", timedelta(milliseconds=1)),
 )
-_TIME = re.compile(r"\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:\d{2}(?:\.\d{1,6})?(?:[Zz]|[+-]\d{2}:\d{2})", re.ASCII)
+_TIME = re.compile(
+    r"\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:\d{2}(?:\.\d{1,6})?(?:[Zz]|[+-]\d{2}:\d{2})", re.ASCII
+)
 _BYTES = re.compile(r"(\d+)(Ki|Mi|Gi|Ti|k|M|G|T)?", re.ASCII)
-_BYTE_UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, None: 1}
+_BYTE_UNITS = {
+    "Ki": 2**10,
+    "Mi": 2**20,
+    "Gi": 2**30,
+    "Ti": 2**40,
+    "k": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+    "T": 10**12,
+    None: 1,
+}
 _LONGEST = timedelta(days=3660)
 _MICROSECOND = timedelta(microseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def parse_duration(value: object) -> timedelta:
-    """A duration such as ``15m``, ``2h`` or ``1d12h``: units from large to small, no sign, no fractions.
+    """A duration such as ``15m``, ``2h`` or ``1d12h``: units from large to small, no sign, no
+    fractions.
 
     Raises:
         ValueError: it has another form, or is longer than ten years.
@@ -70,7 +83,9 @@ def parse_time(value: object) -> datetime:
     try:
         return datetime.fromisoformat(value.upper()).astimezone(UTC)
     except (ValueError, OverflowError) as error:
-        raise ValueError(f"is no date of the calendar ({error}); write it as 2021-07-11T00:00:00Z") from None
+        raise ValueError(
+            f"is no date of the calendar ({error}); write it as 2021-07-11T00:00:00Z"
+        ) from None
 
 
 def format_time(value: datetime) -> str:
@@ -103,8 +118,9 @@ def from_us(value: int) -> datetime:
 
 
 DURATION_IN_MILLISECONDS = (
-    "self.findAll('[0-9]+[a-z]+').map(part, int(part.find('[0-9]+')) * (part.endsWith('d') ? 86400000"
-    " : part.endsWith('h') ? 3600000 : part.endsWith('ms') ? 1 : part.endsWith('m') ? 60000 : 1000)).sum()"
+    "self.findAll('[0-9]+[a-z]+').map(part, int(part.find('[0-9]+')) * (part.endsWith('d') ?"
+    " 86400000 : part.endsWith('h') ? 3600000 : part.endsWith('ms') ? 1 : part.endsWith('m') ?"
+    " 60000 : 1000)).sum()"
 )
 """CEL: the length of a duration in milliseconds."""
 
@@ -121,7 +137,9 @@ Duration = Annotated[
             "examples": ["30s", "15m", "1h30m", "7d"],
             "x-kubernetes-validations": [
                 {
-                    "rule": f"{DURATION_IN_MILLISECONDS} <= {_LONGEST // timedelta(milliseconds=1)}",
+                    "rule": (
+                        f"{DURATION_IN_MILLISECONDS} <= {_LONGEST // timedelta(milliseconds=1)}"
+                    ),
                     "message": "is longer than ten years; give a shorter duration",
                 }
             ],

@@ -15,20 +15,39 @@ from backfill.api.catalogs import GivenCatalog
 from backfill.api.errors import BackfillError, BadInput
 
 _PUBLIC = frozenset(
-    {"type", "uri", "warehouse", "prefix", "s3.endpoint", "s3.region", "client.region", "oauth2-server-uri", "scope"}
+    {
+        "type",
+        "uri",
+        "warehouse",
+        "prefix",
+        "s3.endpoint",
+        "s3.region",
+        "client.region",
+        "oauth2-server-uri",
+        "scope",
+    }
 )
-"""Properties that locate a catalog. A message without them would not help; credentials within them are redacted."""
+"""Properties that locate a catalog. A message without them would not help; credentials within them
+are redacted.
+"""
 _SHORTEST = 4
 """Characters. A shorter value occurs within ordinary words."""
 _SHORTEST_ENCODED = 6
 """The same for encoded values, of which fewer characters are certain."""
 _PLAIN = re.compile(r"true|false|none|null|\d{1,6}(\.\d+)?", re.IGNORECASE)
 """Values that occur in any text and are no secret."""
-_SECRET = r"(?:passw(?:or)?d|passwd|pwd|passphrase|secret|token|credential|signature|sig|(?:api|access|account|private)[_.-]?key)"
-_SECRET_NAME = re.compile(rf"(?:{_SECRET}|key$|pass$|dsn$|conn\w*_string|database_url)", re.IGNORECASE)
+_SECRET = (
+    r"(?:passw(?:or)?d|passwd|pwd|passphrase|secret|token|credential|signature|sig|"
+    r"(?:api|access|account|private)[_.-]?key)"
+)
+_SECRET_NAME = re.compile(
+    rf"(?:{_SECRET}|key$|pass$|dsn$|conn\w*_string|database_url)", re.IGNORECASE
+)
 _LOGIN = re.compile(r"(://)[^/\s@]+@")
 _NAMED = rf"(?=[\w.-]*?{_SECRET})[\w.-]++"
-"""A name, read once from its beginning: messages have names that somebody made long to keep this busy."""
+"""A name, read once from its beginning: messages have names that somebody made long to keep this
+busy.
+"""
 _PARAMETER = re.compile(rf"((?:^|[?&;,\s\"'(]){_NAMED}=)(?!\*\*\*)[^&;,\s\"')]+", re.IGNORECASE)
 _JSON_FIELD = re.compile(rf"""(["']{_NAMED}["']\s*+:\s*+["'])(?!\*\*\*)[^"']+""", re.IGNORECASE)
 _AUTHORIZATION = re.compile(r"\b(Bearer|Basic)\s++(?!\*\*\*)[\w.~+/=-]{8,}")
@@ -38,7 +57,9 @@ _LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
 class Redactor:
-    """Redacts known secrets, in the forms in which libraries repeat them, and anything that looks like credentials."""
+    """Redacts known secrets, in the forms in which libraries repeat them, and anything that looks
+    like credentials.
+    """
 
     def __init__(self, secrets: Iterable[str] = ()):
         """``secrets`` are plain values, without encoding."""
@@ -53,7 +74,9 @@ class Redactor:
         return _AUTHORIZATION.sub(rf"\1 {_HIDDEN}", text)
 
     def _without_known(self, text: str) -> str:
-        """Each secret is looked for by itself: a pattern of thousands is tried at every character."""
+        """Each secret is looked for by itself: a pattern of thousands is tried at every
+        character.
+        """
         left, end = [], 0
         for begin, past in sorted(self._places(text.translate(_LOWER))):
             if begin >= end:
@@ -71,8 +94,13 @@ class Redactor:
     def error(self, error: BackfillError) -> BackfillError:
         """The same error without secrets."""
         if isinstance(error, BadInput):
-            texts = ((problem, self.text(problem.message), self.text(problem.fix)) for problem in error.problems)
-            return type(error)([replace(problem, message=message, fix=fix) for problem, message, fix in texts])
+            texts = (
+                (problem, self.text(problem.message), self.text(problem.fix))
+                for problem in error.problems
+            )
+            return type(error)(
+                [replace(problem, message=message, fix=fix) for problem, message, fix in texts]
+            )
         return type(error)(self.text(str(error)))
 
 
@@ -99,20 +127,27 @@ def secrets_of(properties: Mapping[str, str]) -> Iterator[str]:
         yield value
         if name.lower() == "credential":
             yield value.partition(":")[2]  # PyIceberg sends both halves by themselves
-        yield from (part.partition("=")[2] for part in value.split(";") if _SECRET_NAME.search(part.partition("=")[0]))
+        yield from (
+            part.partition("=")[2]
+            for part in value.split(";")
+            if _SECRET_NAME.search(part.partition("=")[0])
+        )
 
 
 def secrets_of_environment(environment: Mapping[str, str]) -> Iterator[str]:
     """The secrets in environment variables, by their names and by credentials in URIs."""
     for name, value in environment.items():
         yield from _in_uri(value)
-        if _SECRET_NAME.search(name) and not value.startswith("/"):  # a path says where a secret is, and is none
+        # a path says where a secret is, and is none
+        if _SECRET_NAME.search(name) and not value.startswith("/"):
             yield value
             yield value.partition(":")[2]
 
 
 class RedactedText(io.TextIOBase):
-    """A text stream that redacts what is written to it, including logs of libraries and tracebacks."""
+    """A text stream that redacts what is written to it, including logs of libraries and
+    tracebacks.
+    """
 
     def __init__(self, stream: TextIO, redactor: Redactor):
         """``stream`` receives the redacted text."""
@@ -147,14 +182,20 @@ def _forms(secret: str) -> Iterator[str]:
         if len(text) < _SHORTEST or _PLAIN.fullmatch(text):
             continue
         yield from (text, quote(text), quote(text, safe=""), quote_plus(text), html.escape(text))
-        yield from (json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], repr(text)[1:-1])
+        yield from (
+            json.dumps(text)[1:-1],
+            json.dumps(text, ensure_ascii=False)[1:-1],
+            repr(text)[1:-1],
+        )
         if len(text) >= _SHORTEST_ENCODED:
             yield text.encode().hex()
             yield from _base64(text.encode())
 
 
 def _base64(secret: bytes) -> Iterator[str]:
-    """The part of a secret's Base64 form that does not depend on the text around it, as in the header of a login."""
+    """The part of a secret's Base64 form that does not depend on the text around it, as in the
+    header of a login.
+    """
     for before in range(3):
         encoded = base64.b64encode(bytes(before) + secret).decode()
         certain = encoded[-(-before * 8 // 6) : (before + len(secret)) * 8 // 6]

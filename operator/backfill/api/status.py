@@ -24,7 +24,9 @@ class SourceStatus(Model):
     files: int = 0
     """Number of files in the plan."""
     rows: int = 0
-    """Number of rows read by committed steps. Before the first attempt, the number of rows that the plan expects."""
+    """Number of rows read by committed steps. Before the first attempt, the number of rows that the
+    plan expects.
+    """
     bytes: int = 0
     """Size of the plan's splits, in bytes."""
     watermark: Time | None = None
@@ -41,31 +43,39 @@ class OutputStatus(Model):
     table: TableName
     """Table of the output."""
     branch: Annotated[str, Field(max_length=255)] | None = None
-    """Iceberg branch that holds the result. Set when all steps are committed, and unset after the branch was
-    removed."""
+    """Iceberg branch that holds the result. Set when all steps are committed, and unset after the
+    branch was removed.
+    """
     rows: int = 0
     """Number of staged rows that belong to the window."""
     rows_outside_window: int = 0
     """Number of rows written for warm-up and drain, which are not part of the result."""
     base_snapshot_id: int | None = None
-    """ID of the table's snapshot when the Backfill began. Rows of the window that changed since then are a publish
-    conflict."""
+    """ID of the table's snapshot when the Backfill began. Rows of the window that changed since
+    then are a publish conflict.
+    """
     snapshot_id: int | None = None
     """ID of the snapshot that published the result."""
     open_at_end: int | None = None
-    """Number of results of the window that were still open when the input ended, and are not in ``rows``; null if
-    unknown."""
+    """Number of results of the window that were still open when the input ended, and are not in
+    ``rows``; null if unknown.
+    """
     open_from: Time | None = None
     """Time of the earliest result that was still open."""
     needed_drain_seconds: float | None = None
-    """A ``window.drain`` longer than this, in seconds, would have closed the open results; null if unknown."""
+    """A ``window.drain`` longer than this, in seconds, would have closed the open results; null if
+    unknown.
+    """
     open_unknown: Annotated[str, Field(max_length=512)] = ""
     """Why the number of open results is unknown."""
     by_clock: Annotated[str, Field(max_length=128)] = ""
-    """Where the output's query selects, joins or groups rows by the current time, so that rows of history may be
-    dropped; empty if nowhere."""
+    """Where the output's query selects, joins or groups rows by the current time, so that rows of
+    history may be dropped; empty if nowhere.
+    """
     match: Annotated[str, Field(max_length=16)] | None = None
-    """Percentage of rows equal to production's. Always unset in this version, which does not compare them."""
+    """Percentage of rows equal to production's. Always unset in this version, which does not
+    compare them.
+    """
 
 
 class Attempt(Model):
@@ -84,8 +94,9 @@ class Attempt(Model):
     finished_at: Time | None = None
     """When the attempt ended."""
     outcome: Literal["Running", "Succeeded", "Stopped", "Failed"] = "Running"
-    """``Running``: in progress. ``Succeeded``: all steps are committed. ``Stopped``: stopped on request. ``Failed``:
-    ended before that."""
+    """``Running``: in progress. ``Succeeded``: all steps are committed. ``Stopped``: stopped on
+    request. ``Failed``: ended before that.
+    """
     steps_at_start: int = 0
     """Number of committed steps when the attempt started."""
     fruitless: int = 0
@@ -115,7 +126,9 @@ class Progress(Model):
     rows_dropped_late: int = 0
     """Number of rows that the application's watermark dropped as late."""
     open_at_end: int | None = None
-    """Number of results of the window that were still open when the input ended; null if unknown (see ``outputs``)."""
+    """Number of results of the window that were still open when the input ended; null if unknown
+    (see ``outputs``).
+    """
     rows_per_second: float | None = None
     """Recent read rate, in rows per second."""
     rate: Annotated[str, Field(max_length=32)] = ""
@@ -131,7 +144,9 @@ class Progress(Model):
     executor_target_since: Time | None = None
     """When the desired number of executors last changed."""
     max_observed_misalignment_seconds: float | None = None
-    """Greatest observed misalignment, in seconds: how far ahead of the global watermark a row was read."""
+    """Greatest observed misalignment, in seconds: how far ahead of the global watermark a row was
+    read.
+    """
 
 
 class JobRetry(Model):
@@ -158,9 +173,12 @@ class BackfillStatus(Model):
 
     observed_generation: int = 0
     """Generation of the spec that the status was computed from."""
-    spec_digest: Annotated[str, Field(max_length=64, validation_alias=AliasChoices("specDigest", "tried"))] = ""
-    """Digest of the spec that the controller acted on last. A failed Backfill is retried when its spec changes, except
-    for ``ttlAfterFinished``."""
+    spec_digest: Annotated[
+        str, Field(max_length=64, validation_alias=AliasChoices("specDigest", "tried"))
+    ] = ""
+    """Digest of the spec that the controller acted on last. A failed Backfill is retried when its
+    spec changes, except for ``ttlAfterFinished``.
+    """
     plan_id: PlanId | None = None
     """ID of the plan. Unset until the plan is made."""
     plan_digest: Annotated[str, Field(max_length=64)] = ""
@@ -188,8 +206,9 @@ class BackfillStatus(Model):
     outputs: Annotated[tuple[OutputStatus, ...], Field(max_length=MOST_OUTPUTS)] = ()
     """Observed state of each output."""
     conditions: Annotated[tuple[Condition, ...], Field(max_length=16)] = ()
-    """``Planned``, ``Running``, ``Published`` and ``Succeeded`` describe the stages of the Backfill; ``Ready``,
-    ``Reconciling`` and ``Stalled`` summarize them for other tools."""
+    """``Planned``, ``Running``, ``Published`` and ``Succeeded`` describe the stages of the
+    Backfill; ``Ready``, ``Reconciling`` and ``Stalled`` summarize them for other tools.
+    """
 
     @field_validator("conditions", mode="before")
     @classmethod
@@ -200,7 +219,9 @@ class BackfillStatus(Model):
         return tuple(item for item in value if not isinstance(item, dict) or _is_known(item))
 
     def to_manifest(self) -> dict[str, object]:
-        """The status as it is stored: without empty values, which would look like fields with no content."""
+        """The status as it is stored: without empty values, which would look like fields with no
+        content.
+        """
         return _without_empty(super().to_manifest())
 
 

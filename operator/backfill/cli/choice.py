@@ -9,8 +9,8 @@ from typer.core import TyperGroup
 from backfill.api.errors import BadInput, Problem
 
 RULE: Final = (
-    "[bold]kubectl backfill[/bold] always works on a cluster. [bold]backfill[/bold] works on this machine; "
-    "with --context or --kubeconfig it works on that cluster."
+    "[bold]kubectl backfill[/bold] always works on a cluster. [bold]backfill[/bold] works on this"
+    " machine; with --context or --kubeconfig it works on that cluster."
 )
 DEFAULT_STATE: Final = Path(".backfill")
 """State directory of backfills on this machine, relative to the working directory."""
@@ -20,7 +20,8 @@ _LOCAL_OPTION = "--state-dir"
 
 
 def on_cluster(program: str, arguments: Sequence[str]) -> bool:
-    """Whether a command works on a cluster. ``program`` is ``argv[0]``: kubectl runs plugins by their own names.
+    """Whether a command works on a cluster. ``program`` is ``argv[0]``: kubectl runs plugins by
+    their own names.
 
     Raises:
         BadInput: options for a cluster and for this machine are combined.
@@ -30,7 +31,11 @@ def on_cluster(program: str, arguments: Sequence[str]) -> bool:
     if _given(_LOCAL_OPTION, arguments) and (plugin or option):
         speaks = "kubectl backfill" if plugin else f"backfill {option}"
         raise BadInput(
-            Problem(_LOCAL_OPTION, f"is for backfills of this machine, and {speaks} speaks to a cluster", "leave one out")
+            Problem(
+                _LOCAL_OPTION,
+                f"is for backfills of this machine, and {speaks} speaks to a cluster",
+                "leave one out",
+            )
         )
     return plugin or option is not None
 
@@ -51,10 +56,13 @@ def _given(option: str, arguments: Sequence[str]) -> bool:
 
 
 class LocalCommands(TyperGroup):
-    """The commands on this machine. For one that only works on a cluster, an error says how to run it there."""
+    """The commands on this machine. For one that only works on a cluster, an error says how to run
+    it there.
+    """
 
     elsewhere = dict.fromkeys(
-        ("logs", "render", "retry"), 'speaks to a cluster: run it as "kubectl backfill {0}", or name a --context'
+        ("logs", "render", "retry"),
+        'speaks to a cluster: run it as "kubectl backfill {0}", or name a --context',
     )
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -65,6 +73,8 @@ class LocalCommands(TyperGroup):
 
 
 class ClusterCommands(LocalCommands):
-    """The commands on a cluster. For one that only works on this machine, an error names the equivalent."""
+    """The commands on a cluster. For one that only works on this machine, an error names the
+    equivalent.
+    """
 
     elsewhere = {"run": "works on this machine; on a cluster: kubectl apply -f FILE"}

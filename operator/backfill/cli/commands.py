@@ -97,7 +97,10 @@ def suspend_one(context: Context, target: str) -> int:
         stored = store.load() or stored
     if exit_status(stored) == SUCCEEDED:
         return _say_finished(context, stored)
-    _say(context, f"{store.name}: suspended; go on with: backfill resume {store.name}{context.options}")
+    _say(
+        context,
+        f"{store.name}: suspended; go on with: backfill resume {store.name}{context.options}",
+    )
     return SUCCEEDED
 
 
@@ -119,7 +122,9 @@ def cancel_one(context: Context, target: str) -> int:
 
 
 def _without_expired_remains(context: Context, store: LocalStore, stored: Backfill) -> Backfill:
-    """Removes what a finished Backfill made if ``ttlAfterFinished`` has passed. No process does so earlier."""
+    """Removes what a finished Backfill made if ``ttlAfterFinished`` has passed. No process does so
+    earlier.
+    """
     due = expires_at(stored)
     if due is None or due > datetime.now(UTC):
         return stored
@@ -130,7 +135,11 @@ def _make_channel(store: LocalStore, state: Path) -> None:
     try:
         store.channel.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        problem = Problem("--state-dir", f"{state} cannot be used: {error.strerror}", "name a directory that can be written to")
+        problem = Problem(
+            "--state-dir",
+            f"{state} cannot be used: {error.strerror}",
+            "name a directory that can be written to",
+        )
         raise BadInput(problem) from error
 
 
@@ -146,7 +155,11 @@ def _control(context: Context, store: LocalStore) -> int:
 
 def _say_finished(context: Context, backfill: Backfill) -> int:
     name = backfill.metadata.name
-    _say(context, f"{name} has succeeded already; nothing is done. To run it again, cancel it first or give it another name.")
+    _say(
+        context,
+        f"{name} has succeeded already; nothing is done. To run it again, cancel it first or give"
+        " it another name.",
+    )
     return _end(context, backfill)
 
 
@@ -160,12 +173,26 @@ def _end(context: Context, backfill: Backfill) -> int:
     return exit_status(backfill)
 
 
-def _refuse_changes(store: LocalStore, stored: Backfill, wanted: Backfill, application: Application, context: Context) -> None:
-    """Refuses another program once steps may be committed: results of two programs would be mixed."""
+def _refuse_changes(
+    store: LocalStore,
+    stored: Backfill,
+    wanted: Backfill,
+    application: Application,
+    context: Context,
+) -> None:
+    """Refuses another program once steps may be committed: results of two programs would be
+    mixed.
+    """
     name = stored.metadata.name
     if stored.metadata.deletion_timestamp is not None:
-        raise BackfillError(f"{name} is being removed; finish that first with: backfill cancel {name}{context.options}")
-    fix = f"start over with: backfill cancel {name}{context.options}, or give it another metadata.name"
+        raise BackfillError(
+            f"{name} is being removed; finish that first with: backfill cancel"
+            f" {name}{context.options}"
+        )
+    fix = (
+        f"start over with: backfill cancel {name}{context.options}, or give it another"
+        " metadata.name"
+    )
     changes = spec_difference(stored.spec, wanted.spec) if stored.status.plan_id else []
     if changes:
         changes.append(Problem("", f"{name} is planned already and its input cannot change", fix))
@@ -177,18 +204,23 @@ def _refuse_changes(store: LocalStore, stored: Backfill, wanted: Backfill, appli
 
 
 def _apply(store: LocalStore, stored: Backfill, wanted: Backfill, application: Application) -> None:
-    """Stores the spec. A Backfill that was suspended by command remains so until it is resumed, whatever the file
-    says."""
+    """Stores the spec. A Backfill that was suspended by command remains so until it is resumed,
+    whatever the file says.
+    """
     suspend = stored.spec.suspend or wanted.spec.suspend
     store.apply(wanted.spec.model_copy(update={"suspend": suspend}), application)
 
 
 def _is_suspended(backfill: Backfill | None) -> bool:
-    running = find_condition(backfill.status.conditions, ConditionType.RUNNING) if backfill else None
+    running = (
+        find_condition(backfill.status.conditions, ConditionType.RUNNING) if backfill else None
+    )
     return running is not None and running.reason == Reason.SUSPENDED
 
 
 def _wait_for_controller(store: LocalStore, done: Callable[[Backfill | None], bool]) -> None:
-    """Waits until the process that works on the Backfill, if any, has done what was requested or has ended."""
+    """Waits until the process that works on the Backfill, if any, has done what was requested or
+    has ended.
+    """
     while not done(store.load()) and controller_alive(store.channel):
         time.sleep(_POLL_SECONDS)

@@ -1,4 +1,6 @@
-"""Shell completion of ``kubectl backfill``: kubectl runs a program ``kubectl_complete-backfill`` on the path."""
+"""Shell completion of ``kubectl backfill``: kubectl runs a program ``kubectl_complete-backfill`` on
+the path.
+"""
 
 import os
 import shlex
@@ -17,7 +19,11 @@ _NO_FILES = 4
 def main() -> None:
     """Prints completions of the last argument and the directive, in Cobra's format."""
     words = ["kubectl-backfill", *sys.argv[1:]]
-    os.environ |= {_VARIABLE: "complete_bash", "COMP_WORDS": shlex.join(words), "COMP_CWORD": str(len(words) - 1)}
+    os.environ |= {
+        _VARIABLE: "complete_bash",
+        "COMP_WORDS": shlex.join(words),
+        "COMP_CWORD": str(len(words) - 1),
+    }
     get_install_completion_arguments()  # makes the shells known that are asked for by that variable
     try:
         app(prog_name="kubectl backfill", complete_var=_VARIABLE)

@@ -34,12 +34,17 @@ def show_plan(file: Path, namespace: str | None, *, as_json: bool) -> int:
     if as_json:
         print(summary.model_dump_json(by_alias=True))  # noqa: T201
     else:
-        Console().print(render_plan(backfill.metadata.name, summary, estimated_for="on this machine"))
+        Console().print(
+            render_plan(backfill.metadata.name, summary, estimated_for="on this machine")
+        )
     return SUCCEEDED
 
 
 def _planned(backfill: Backfill, err: Console) -> PlanSummary:
-    with tempfile.TemporaryDirectory(prefix="backfill-plan-") as directory, err.status("plans") as spinner:
+    with (
+        tempfile.TemporaryDirectory(prefix="backfill-plan-") as directory,
+        err.status("plans") as spinner,
+    ):
         worker = Worker(Path(directory) / "worker.log")
         parallelism = cores(backfill.spec.overrides.spark_conf)
         worker.start(PlanJob.of(backfill, Workspace(directory), parallelism, dry_run=True))
@@ -57,4 +62,8 @@ def _summary(state: JobState | None, backfill: Backfill) -> PlanSummary:
         if refused := state.result.refused(backfill.spec):
             raise BadInput(refused)
         return summarize(state.result.header)
-    raise state.error if state is not None and state.error is not None else BackfillError("planning gave no result")
+    raise (
+        state.error
+        if state is not None and state.error is not None
+        else BackfillError("planning gave no result")
+    )

@@ -29,8 +29,12 @@ def exit_status(backfill: Backfill) -> int:
     return BAD_INPUT if outcome.reason in _BAD_INPUT else FAILED
 
 
-def tell_end(backfill: Backfill, store: "LocalStore", out: Console, err: Console, options: str) -> None:
-    """Prints how the run ended and what to do next. ``options`` are those that a next command needs."""
+def tell_end(
+    backfill: Backfill, store: "LocalStore", out: Console, err: Console, options: str
+) -> None:
+    """Prints how the run ended and what to do next. ``options`` are those that a next command
+    needs.
+    """
     status = exit_status(backfill)
     if status == SUCCEEDED:
         _tell_success(backfill, out)
@@ -47,7 +51,11 @@ def waiting_for(backfill: Backfill, options: str) -> str:
     if published is not None and published.reason == Reason.WAITING_FOR_APPROVAL:
         return f"{published.message}\npublish with: backfill approve {name}{options}"
     why = "suspended" if backfill.spec.suspend else "interrupted"
-    where = f" after {progress.committed:,} of {count(progress.steps, 'step')}" if progress.steps else ""
+    where = (
+        f" after {progress.committed:,} of {count(progress.steps, 'step')}"
+        if progress.steps
+        else ""
+    )
     return f"{why}{where}; go on with: backfill resume {name}{options}"
 
 
@@ -57,7 +65,11 @@ def _tell_success(backfill: Backfill, out: Console) -> None:
     if status.started_at and status.finished_at:
         duration = f" in {seconds((status.finished_at - status.started_at).total_seconds())}"
     read = f"{count(progress.steps, 'step')}, {count(progress.rows_read, 'row')} read"
-    _say(out, f"{backfill.metadata.name}: succeeded{duration}: {read}, {progress.rows_dropped_late:,} dropped as late")
+    _say(
+        out,
+        f"{backfill.metadata.name}: succeeded{duration}: {read}, {progress.rows_dropped_late:,}"
+        " dropped as late",
+    )
     for output in status.outputs:
         _say(out, f"  {output.name}: {_where(output)}")
     for output in status.outputs:

@@ -22,12 +22,22 @@ class Killed(Exception):  # noqa: N818
 
 
 def control(store: LocalStore, backfill: Backfill, console: Console) -> Backfill | None:
-    """Runs the Backfill, shows its progress, and returns its final state; None if it was removed."""
-    backend = LocalBackend(store.attempts, store.channel, application=store.application(), overrides=backfill.spec.overrides)
+    """Runs the Backfill, shows its progress, and returns its final state; None if it was
+    removed.
+    """
+    backend = LocalBackend(
+        store.attempts,
+        store.channel,
+        application=store.application(),
+        overrides=backfill.spec.overrides,
+    )
     worker = Worker(store.directory / _WORKER_LOG)
     loop = Loop(store, backend, ControllerChannel(store.channel), worker)
     try:
-        with display(console) as shown, asked_to_end(lambda: _end(loop.reconciler, shown, store.name)):
+        with (
+            display(console) as shown,
+            asked_to_end(lambda: _end(loop.reconciler, shown, store.name)),
+        ):
             loop.run(lambda reconciled: _show(reconciled, shown))
     except Killed:
         _kill_driver(store, backend)
@@ -54,7 +64,9 @@ def _new_warnings(reconciled: Reconciled) -> list[str]:
 def _view_of(reconciled: Reconciled) -> View:
     """What to show after a reconcile."""
     job = reconciled.observed.job
-    backfill = reconciled.observed.backfill.model_copy(update={"status": reconciled.decision.status})
+    backfill = reconciled.observed.backfill.model_copy(
+        update={"status": reconciled.decision.status}
+    )
     return View(backfill, reconciled.observed.now, job.progress if job else None)
 
 
@@ -69,4 +81,6 @@ def _end(reconciler: Reconciler, shown: Display, name: str) -> None:
     if reconciler.shutting_down:
         raise Killed
     reconciler.shutting_down = True
-    shown.say(f"{name}: stops after the steps under way, at most four; press Ctrl-C again to kill it")
+    shown.say(
+        f"{name}: stops after the steps under way, at most four; press Ctrl-C again to kill it"
+    )

@@ -1,4 +1,6 @@
-"""Checks that optional dependencies are installed: the command line alone has no library for tables."""
+"""Checks that optional dependencies are installed: the command line alone has no library for
+tables.
+"""
 
 from importlib.util import find_spec
 
@@ -16,4 +18,7 @@ def require(*libraries: str) -> None:
     """
     for library in libraries:
         if find_spec(library) is None:
-            raise BackfillError(f"{library} is not installed; work on this machine needs: pip install 'backfill-operator[local]'")
+            raise BackfillError(
+                f"{library} is not installed; work on this machine needs: pip install"
+                " 'backfill-operator[local]'"
+            )

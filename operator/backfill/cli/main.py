@@ -15,29 +15,67 @@ from backfill.cli.exit_status import BAD_INPUT, FAILED
 from backfill.cli.output import Output
 
 File = Annotated[
-    Path, typer.Argument(metavar="FILE", help="Manifest file with the Backfill and the SparkApplication that it refers to.")
+    Path,
+    typer.Argument(
+        metavar="FILE",
+        help="Manifest file with the Backfill and the SparkApplication that it refers to.",
+    ),
 ]
-Target = Annotated[str, typer.Argument(metavar="NAME|FILE", help="Name of the backfill, or the manifest file it was run from.")]
-StateDir = Annotated[Path, typer.Option("--state-dir", help="State directory of the backfills on this machine.")]
-Namespace = Annotated[str | None, typer.Option("--namespace", "-n", help="Namespace. Default: that of the file, else `default`.")]
-PlanFile = Annotated[Path, typer.Argument(metavar="FILE", help="Manifest file with the Backfill. No SparkApplication is needed.")]
+Target = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME|FILE", help="Name of the backfill, or the manifest file it was run from."
+    ),
+]
+StateDir = Annotated[
+    Path, typer.Option("--state-dir", help="State directory of the backfills on this machine.")
+]
+Namespace = Annotated[
+    str | None,
+    typer.Option("--namespace", "-n", help="Namespace. Default: that of the file, else `default`."),
+]
+PlanFile = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FILE", help="Manifest file with the Backfill. No SparkApplication is needed."
+    ),
+]
 NamespaceOfAll = Annotated[
-    str | None, typer.Option("--namespace", "-n", help="Only list backfills of this namespace. Default: all namespaces.")
+    str | None,
+    typer.Option(
+        "--namespace", "-n", help="Only list backfills of this namespace. Default: all namespaces."
+    ),
 ]
 OutputOption = Annotated[
-    Output, typer.Option("--output", "-o", help="Output format. `json` prints the result as one line of JSON at the end.")
+    Output,
+    typer.Option(
+        "--output",
+        "-o",
+        help="Output format. `json` prints the result as one line of JSON at the end.",
+    ),
 ]
 LinesOption = Annotated[
-    Output, typer.Option("--output", "-o", help="Output format. `json` prints one line of JSON for each backfill.")
+    Output,
+    typer.Option(
+        "--output", "-o", help="Output format. `json` prints one line of JSON for each backfill."
+    ),
 ]
 PlanOption = Annotated[
-    Output, typer.Option("--output", "-o", help="Output format. `json` prints the figures of the plan as one JSON document.")
+    Output,
+    typer.Option(
+        "--output",
+        "-o",
+        help="Output format. `json` prints the figures of the plan as one JSON document.",
+    ),
 ]
 
 app = typer.Typer(
     cls=LocalCommands,
     name="backfill",
-    help=f"Run a streaming application again on its history: in order, aligned, exactly once.\n\n{RULE}",
+    help=(
+        "Run a streaming application again on its history: in order, aligned, exactly"
+        f" once.\n\n{RULE}"
+    ),
     rich_markup_mode="rich",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -45,7 +83,12 @@ app = typer.Typer(
 
 
 @app.command()
-def run(file: File, state_dir: StateDir = DEFAULT_STATE, output: OutputOption = Output.TEXT, namespace: Namespace = None) -> None:
+def run(
+    file: File,
+    state_dir: StateDir = DEFAULT_STATE,
+    output: OutputOption = Output.TEXT,
+    namespace: Namespace = None,
+) -> None:
     """Run a backfill on this machine, or continue one.
 
     Exit status: 0 succeeded, 1 failed, 2 bad input, 3 waiting for a person.
@@ -57,7 +100,9 @@ def run(file: File, state_dir: StateDir = DEFAULT_STATE, output: OutputOption = 
 
 @app.command()
 def plan(file: PlanFile, output: PlanOption = Output.TEXT, namespace: Namespace = None) -> None:
-    """Show what a backfill would read and in which steps, and report any problems. Nothing is run or stored."""
+    """Show what a backfill would read and in which steps, and report any problems. Nothing is run
+    or stored.
+    """
     from backfill.cli.dry_run import show_plan
 
     raise typer.Exit(show_plan(file, namespace, as_json=output == Output.JSON))
@@ -68,14 +113,17 @@ def status(
     target: Annotated[
         str | None,
         typer.Argument(
-            metavar="NAME|FILE", help="Name of the backfill, or the manifest file it was run from. Default: list all."
+            metavar="NAME|FILE",
+            help="Name of the backfill, or the manifest file it was run from. Default: list all.",
         ),
     ] = None,
     state_dir: StateDir = DEFAULT_STATE,
     output: LinesOption = Output.TEXT,
     namespace: Namespace = None,
 ) -> None:
-    """Show the progress of a backfill, what happened, and what to do next. Without a name, list all backfills."""
+    """Show the progress of a backfill, what happened, and what to do next. Without a name, list all
+    backfills.
+    """
     from backfill.cli.commands import Context
     from backfill.cli.status import show_all, show_one
 
@@ -84,7 +132,11 @@ def status(
 
 
 @app.command("list")
-def list_(state_dir: StateDir = DEFAULT_STATE, output: LinesOption = Output.TEXT, namespace: NamespaceOfAll = None) -> None:
+def list_(
+    state_dir: StateDir = DEFAULT_STATE,
+    output: LinesOption = Output.TEXT,
+    namespace: NamespaceOfAll = None,
+) -> None:
     """List the backfills on this machine."""
     from backfill.cli.commands import Context
     from backfill.cli.status import show_all
@@ -93,7 +145,9 @@ def list_(state_dir: StateDir = DEFAULT_STATE, output: LinesOption = Output.TEXT
 
 
 @app.command()
-def suspend(target: Target, state_dir: StateDir = DEFAULT_STATE, namespace: Namespace = None) -> None:
+def suspend(
+    target: Target, state_dir: StateDir = DEFAULT_STATE, namespace: Namespace = None
+) -> None:
     """Stop a backfill after the steps in progress, at most four. Committed steps are kept."""
     from backfill.cli.commands import Context, suspend_one
 
@@ -102,7 +156,10 @@ def suspend(target: Target, state_dir: StateDir = DEFAULT_STATE, namespace: Name
 
 @app.command()
 def resume(
-    target: Target, state_dir: StateDir = DEFAULT_STATE, output: OutputOption = Output.TEXT, namespace: Namespace = None
+    target: Target,
+    state_dir: StateDir = DEFAULT_STATE,
+    output: OutputOption = Output.TEXT,
+    namespace: Namespace = None,
 ) -> None:
     """Continue a backfill that was suspended or interrupted, or that failed."""
     from backfill.cli.commands import Context, resume_one
@@ -112,7 +169,10 @@ def resume(
 
 @app.command()
 def approve(
-    target: Target, state_dir: StateDir = DEFAULT_STATE, output: OutputOption = Output.TEXT, namespace: Namespace = None
+    target: Target,
+    state_dir: StateDir = DEFAULT_STATE,
+    output: OutputOption = Output.TEXT,
+    namespace: Namespace = None,
 ) -> None:
     """Approve a result that is waiting for approval, and publish it."""
     from backfill.cli.commands import Context, approve_one
@@ -121,7 +181,9 @@ def approve(
 
 
 @app.command()
-def cancel(target: Target, state_dir: StateDir = DEFAULT_STATE, namespace: Namespace = None) -> None:
+def cancel(
+    target: Target, state_dir: StateDir = DEFAULT_STATE, namespace: Namespace = None
+) -> None:
     """Stop a backfill and remove everything it created, except published data."""
     from backfill.cli.commands import Context, cancel_one
 

@@ -26,7 +26,8 @@ _COLUMNS = ("namespace", "name", "steps", "watermark (UTC)", "stage")
 def listing(backfills: list[Backfill], *, namespaces: bool = True) -> Text:
     """A line for each Backfill. Names are never shortened, since a next command needs them.
 
-    Lines are built here because rich measures each cell of a table, which dominates the time for a thousand rows.
+    Lines are built here because rich measures each cell of a table, which dominates the time for a
+    thousand rows.
     """
     now, first = datetime.now(UTC), 0 if namespaces else 1
     rows = [_COLUMNS, *(_row(View(backfill, now)) for backfill in backfills)]
@@ -72,7 +73,17 @@ def _executors(view: View) -> list[RenderableType]:
     if not progress.executor_reason or progress.committed >= progress.steps or not running:
         return []
     return [
-        _rows([("executors", f"{progress.executors:,} of {progress.executor_target or 0:,} wanted: {progress.executor_reason}")])
+        _rows(
+            [
+                (
+                    "executors",
+                    (
+                        f"{progress.executors:,} of {progress.executor_target or 0:,} wanted:"
+                        f" {progress.executor_reason}"
+                    ),
+                )
+            ]
+        )
     ]
 
 
@@ -80,37 +91,77 @@ def _attempts(attempts: tuple[Attempt, ...]) -> list[RenderableType]:
     if not attempts:
         return []
     earlier = len(attempts) - _ATTEMPTS_SHOWN
-    rows = [(f"attempt {attempt.number}", _of_attempt(attempt)) for attempt in attempts[-_ATTEMPTS_SHOWN:]]
-    return [_rows([*([("", f"{count(earlier, 'earlier attempt')}")] if earlier > 0 else []), *rows])]
+    rows = [
+        (f"attempt {attempt.number}", _of_attempt(attempt))
+        for attempt in attempts[-_ATTEMPTS_SHOWN:]
+    ]
+    return [
+        _rows([*([("", f"{count(earlier, 'earlier attempt')}")] if earlier > 0 else []), *rows])
+    ]
 
 
 def _of_attempt(attempt: Attempt) -> str:
-    lasted = f", {seconds((attempt.finished_at - attempt.started_at).total_seconds())}" if attempt.finished_at else ""
+    lasted = (
+        f", {seconds((attempt.finished_at - attempt.started_at).total_seconds())}"
+        if attempt.finished_at
+        else ""
+    )
     why = f": {attempt.message.splitlines()[0]}" if attempt.message else ""
     return f"{attempt.outcome}, began {moment(attempt.started_at)} UTC{lasted}{why}"
 
 
 def _outputs(outputs: tuple[OutputStatus, ...]) -> list[RenderableType]:
-    return [_rows((f"output {output.name}", _of_output(output)) for output in outputs)] if outputs else []
+    return (
+        [_rows((f"output {output.name}", _of_output(output)) for output in outputs)]
+        if outputs
+        else []
+    )
 
 
 def _of_output(output: OutputStatus) -> str:
     staged = f", {count(output.rows, 'row')} in branch {output.branch}" if output.branch else ""
-    return output.table + staged + (f", published as snapshot {output.snapshot_id}" if output.snapshot_id else "")
+    return (
+        output.table
+        + staged
+        + (f", published as snapshot {output.snapshot_id}" if output.snapshot_id else "")
+    )
 
 
 def _conditions(view: View) -> RenderableType:
-    """Conditions. Why a Backfill has failed is shown once and in full: it may be a list of problems or the end of a
-    log."""
-    told = [condition for condition in in_order(view.status.conditions) if condition.type not in SUMMARIES]
-    failure = next((each.message for each in told if each.type == ConditionType.SUCCEEDED and each.status == "False"), "")
-    return _rows((f"{condition.type}={condition.status}", _of_condition(condition, failure)) for condition in told)
+    """Conditions. Why a Backfill has failed is shown once and in full: it may be a list of problems
+    or the end of a log.
+    """
+    told = [
+        condition
+        for condition in in_order(view.status.conditions)
+        if condition.type not in SUMMARIES
+    ]
+    failure = next(
+        (
+            each.message
+            for each in told
+            if each.type == ConditionType.SUCCEEDED and each.status == "False"
+        ),
+        "",
+    )
+    return _rows(
+        (f"{condition.type}={condition.status}", _of_condition(condition, failure))
+        for condition in told
+    )
 
 
 def _of_condition(condition: Condition, failure: str) -> str:
     if not failure or condition.message != failure:
-        return f"{condition.reason}: {condition.message}" if condition.reason in _IN_FULL else in_words(condition)
-    return f"{condition.reason}: {failure}" if condition.type == ConditionType.SUCCEEDED else str(condition.reason)
+        return (
+            f"{condition.reason}: {condition.message}"
+            if condition.reason in _IN_FULL
+            else in_words(condition)
+        )
+    return (
+        f"{condition.reason}: {failure}"
+        if condition.type == ConditionType.SUCCEEDED
+        else str(condition.reason)
+    )
 
 
 def _rows(rows: Iterable[tuple[str, str]]) -> RenderableType:

@@ -9,19 +9,32 @@ from backfill.planning.summary import PlanSummary, SourceSummary
 
 
 def render_plan(name: str, summary: PlanSummary, *, estimated_for: str) -> RenderableType:
-    """The plan as a table, with its proof and warnings. ``estimated_for`` says which resources the estimated time is
-    for."""
+    """The plan as a table, with its proof and warnings. ``estimated_for`` says which resources the
+    estimated time is for.
+    """
     steps = summary.steps
     largest = f"{count(steps.most_rows, 'row')}, {size(steps.most_bytes)}"
     stretch = f"{moment(summary.read_from)} to {moment(summary.read_to)} UTC"
     facts = [
         f"  reads {stretch}: {count(summary.rows, 'row')}, {size(summary.bytes)}",
         *_wide_in_words(summary.sources),
-        f"  {count(steps.count, 'step')} of up to {seconds(steps.longest_seconds)}; the largest has {largest}",
-        f"  sources differ by a factor of {summary.rows_skew:,.1f} in rows and {summary.bytes_skew:,.1f} in bytes",
-        f"  estimate {estimated_for}: {seconds(summary.estimated_seconds)}, if reading is what takes longest",
-        f"  proved: rows at most {seconds(summary.greatest_disorder_seconds)} out of order across steps, "
-        f"at most {seconds(summary.greatest_misalignment_seconds)} ahead of the global watermark",
+        (
+            f"  {count(steps.count, 'step')} of up to {seconds(steps.longest_seconds)}; the largest"
+            f" has {largest}"
+        ),
+        (
+            f"  sources differ by a factor of {summary.rows_skew:,.1f} in rows and"
+            f" {summary.bytes_skew:,.1f} in bytes"
+        ),
+        (
+            f"  estimate {estimated_for}: {seconds(summary.estimated_seconds)}, if reading is what"
+            " takes longest"
+        ),
+        (
+            f"  proved: rows at most {seconds(summary.greatest_disorder_seconds)} out of order"
+            f" across steps, at most {seconds(summary.greatest_misalignment_seconds)} ahead of the"
+            " global watermark"
+        ),
     ]
     return Group(
         Text.assemble((name, "bold"), (f"  plan {summary.plan_id}", "dim")),
@@ -33,7 +46,14 @@ def render_plan(name: str, summary: PlanSummary, *, estimated_for: str) -> Rende
 
 def _wide_in_words(sources: tuple[SourceSummary, ...]) -> list[str]:
     wide = sum(source.wide_files for source in sources)
-    return [f"  {count(wide, 'file')} of them wide: with rows of several steps, each of which reads its part"] if wide else []
+    return (
+        [
+            f"  {count(wide, 'file')} of them wide: with rows of several steps, each of which reads"
+            " its part"
+        ]
+        if wide
+        else []
+    )
 
 
 def _sources(sources: tuple[SourceSummary, ...]) -> Table:

@@ -9,7 +9,9 @@ from backfill.cli.view import in_order
 def result(backfill: Backfill) -> dict[str, object]:
     """The result so far. All fields are present, even without a value."""
     status, progress = backfill.status, backfill.status.progress
-    ended = status.finished_at or max((a.finished_at for a in status.attempts if a.finished_at), default=None)
+    ended = status.finished_at or max(
+        (a.finished_at for a in status.attempts if a.finished_at), default=None
+    )
     return {
         "name": backfill.metadata.name,
         "planId": status.plan_id,
@@ -17,14 +19,22 @@ def result(backfill: Backfill) -> dict[str, object]:
         "rowsRead": progress.rows_read,
         "rowsDroppedLate": progress.rows_dropped_late,
         "openAtEnd": progress.open_at_end,
-        "durationSeconds": round((ended - status.started_at).total_seconds(), 3) if ended and status.started_at else None,
+        "durationSeconds": (
+            round((ended - status.started_at).total_seconds(), 3)
+            if ended and status.started_at
+            else None
+        ),
         "sources": [
-            source.model_dump(mode="json", by_alias=True, include={"name", "files", "rows", "bytes", "watermark"})
+            source.model_dump(
+                mode="json", by_alias=True, include={"name", "files", "rows", "bytes", "watermark"}
+            )
             for source in status.sources
         ],
         "outputs": [
             output.model_dump(
-                mode="json", by_alias=True, include={"name", "table", "branch", "rows", "open_at_end", "snapshot_id", "match"}
+                mode="json",
+                by_alias=True,
+                include={"name", "table", "branch", "rows", "open_at_end", "snapshot_id", "match"},
             )
             for output in status.outputs
         ],

@@ -19,7 +19,12 @@ from backfill.cli.view import View, planning_in_words
 
 _REFRESH_SECONDS = 0.1
 _LINE_SECONDS = 5.0
-_TROUBLE = {Reason.BACKING_OFF, Reason.ATTEMPTS_EXHAUSTED, Reason.PUBLISH_CONFLICT, Reason.PUBLISH_FAILED}
+_TROUBLE = {
+    Reason.BACKING_OFF,
+    Reason.ATTEMPTS_EXHAUSTED,
+    Reason.PUBLISH_CONFLICT,
+    Reason.PUBLISH_FAILED,
+}
 
 
 class Display(Protocol):
@@ -65,7 +70,11 @@ class Lines:
         if view.failed:
             return
         condition = view.stage
-        stage = (condition.type, condition.status, condition.reason, condition.message) if condition else ()
+        stage = (
+            (condition.type, condition.status, condition.reason, condition.message)
+            if condition
+            else ()
+        )
         line = progress_line(view)
         if stage != self._stage and condition is not None:
             self._stage = stage
@@ -96,7 +105,10 @@ def progress_line(view: View) -> str:
     progress = view.status.progress
     if not view.planned:
         return planning_in_words(view.planning)
-    parts = [f"{progress.committed:,} of {count(progress.steps, 'step')}", count(progress.rows_read, "row")]
+    parts = [
+        f"{progress.committed:,} of {count(progress.steps, 'step')}",
+        count(progress.rows_read, "row"),
+    ]
     if view.status.watermark is not None:
         parts.append(f"watermark {moment(view.status.watermark)} UTC")
     if progress.rows_per_second is not None:
@@ -115,11 +127,18 @@ def in_words(condition: Condition) -> str:
 def render(view: View) -> RenderableType:
     """The live screen."""
     if not view.planned:
-        return overview(view) if view.failed else Group(overview(view), Text(f"  {_before_the_plan(view)}"))
+        return (
+            overview(view)
+            if view.failed
+            else Group(overview(view), Text(f"  {_before_the_plan(view)}"))
+        )
     if view.stage is None:
         return overview(view)
     style = "yellow" if view.stage.reason in _TROUBLE else "dim"
-    return Group(overview(view), Text(f"  {in_words(view.stage)}", style=style, overflow="ellipsis", no_wrap=True))
+    return Group(
+        overview(view),
+        Text(f"  {in_words(view.stage)}", style=style, overflow="ellipsis", no_wrap=True),
+    )
 
 
 def overview(view: View, *, scale: bool = False) -> RenderableType:
@@ -139,23 +158,34 @@ def _title(view: View) -> RenderableType:
     grid.add_column(justify="right", no_wrap=True)
     attempt = f"  attempt {view.attempt.number}" if view.attempt else ""
     plan = f"  plan {view.status.plan_id}" if view.status.plan_id else ""
-    grid.add_row(Text.assemble((view.name, "bold"), (plan + attempt, "dim")), Text(seconds(view.elapsed_seconds)))
+    grid.add_row(
+        Text.assemble((view.name, "bold"), (plan + attempt, "dim")),
+        Text(seconds(view.elapsed_seconds)),
+    )
     return grid
 
 
 def _bars(view: View, scale: bool) -> RenderableType:
-    """The steps, and the progress of each source on a common scale of time: bars that end at the same point are
-    aligned."""
+    """The steps, and the progress of each source on a common scale of time: bars that end at the
+    same point are aligned.
+    """
     progress = view.status.progress
     grid = Table.grid(expand=True, padding=(0, 2))
     grid.add_column(no_wrap=True)
     grid.add_column(ratio=1)
     grid.add_column(no_wrap=True, min_width=19)
     share = f"{100 * progress.committed // progress.steps:3} %" if progress.steps else ""
-    bar = ProgressBar(total=max(progress.steps, 1), completed=progress.committed, complete_style="green", finished_style="green")
+    bar = ProgressBar(
+        total=max(progress.steps, 1),
+        completed=progress.committed,
+        complete_style="green",
+        finished_style="green",
+    )
     grid.add_row("steps", bar, f"{progress.committed:,} of {progress.steps:,} {share}")
     for source in view.status.sources:
-        grid.add_row(source.name, _lane(view, source), moment(source.watermark) if source.watermark else "")
+        grid.add_row(
+            source.name, _lane(view, source), moment(source.watermark) if source.watermark else ""
+        )
     if scale:
         grid.add_row("", _scale(view), Text("UTC", style="dim"))
     return Padding(grid, (0, 0, 0, 2))
@@ -175,7 +205,12 @@ def _lane(view: View, source: SourceStatus) -> ProgressBar:
         return ProgressBar(total=1, completed=0)
     start, end = view.read_range
     done = (source.watermark - start).total_seconds()
-    return ProgressBar(total=(end - start).total_seconds(), completed=done, complete_style="cyan", finished_style="cyan")
+    return ProgressBar(
+        total=(end - start).total_seconds(),
+        completed=done,
+        complete_style="cyan",
+        finished_style="cyan",
+    )
 
 
 def _numbers(view: View) -> RenderableType:

@@ -24,17 +24,23 @@ def show_one(context: Context, target: str) -> int:
     console = Console()
     console.print(details(View(backfill, datetime.now(UTC))))
     if exit_status(backfill) == WAITS and not controller_alive(store.channel):
-        console.print(f"  {waiting_for(backfill, context.options)}", highlight=False, soft_wrap=True)
+        console.print(
+            f"  {waiting_for(backfill, context.options)}", highlight=False, soft_wrap=True
+        )
     return SUCCEEDED
 
 
 def show_all(context: Context) -> int:
     """Shows a line for each Backfill, of one namespace or of all."""
-    stores = (store for store in stored(context.state) if context.namespace in (None, store.namespace))
+    stores = (
+        store for store in stored(context.state) if context.namespace in (None, store.namespace)
+    )
     backfills = [found for store in stores if (found := store.load()) is not None]
     if context.as_json:
         for backfill in backfills:
             print(result_line(backfill))  # noqa: T201
         return SUCCEEDED
-    Console().print(listing(backfills) if backfills else f"no backfills in {context.state}", crop=False)
+    Console().print(
+        listing(backfills) if backfills else f"no backfills in {context.state}", crop=False
+    )
     return SUCCEEDED

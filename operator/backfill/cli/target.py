@@ -21,9 +21,13 @@ def read_file(file: Path, namespace: str | None, *, require_application: bool) -
     workspace = backfill.spec.workspace
     if workspace is not None and not urlsplit(workspace).scheme:
         located = str((file.parent / workspace).resolve())
-        backfill = backfill.model_copy(update={"spec": backfill.spec.model_copy(update={"workspace": located})})
+        backfill = backfill.model_copy(
+            update={"spec": backfill.spec.model_copy(update={"workspace": located})}
+        )
     if namespace is not None:
-        backfill = backfill.model_copy(update={"metadata": backfill.metadata.model_copy(update={"namespace": namespace})})
+        backfill = backfill.model_copy(
+            update={"metadata": backfill.metadata.model_copy(update={"namespace": namespace})}
+        )
     return Manifests(backfill, manifests.application)
 
 
@@ -41,6 +45,14 @@ def find(target: str, namespace: str | None, state: Path) -> tuple[LocalStore, B
     backfill = store.load()
     if backfill is None:
         names = [other.name for other in stored(state) if other.namespace == store.namespace]
-        known = did_you_mean(name, names) or (f"there is {', '.join(names)}" if names else "none was run with this --state-dir")
-        raise BadInput(Problem("", f'there is no backfill "{name}" in namespace {store.namespace} of {state}', known))
+        known = did_you_mean(name, names) or (
+            f"there is {', '.join(names)}" if names else "none was run with this --state-dir"
+        )
+        raise BadInput(
+            Problem(
+                "",
+                f'there is no backfill "{name}" in namespace {store.namespace} of {state}',
+                known,
+            )
+        )
     return store, backfill

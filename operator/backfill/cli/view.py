@@ -33,7 +33,9 @@ class View:
 
     @property
     def stage(self) -> Condition | None:
-        """The condition that describes the moment best: that of the removal, else of the last stage that has begun."""
+        """The condition that describes the moment best: that of the removal, else of the last stage
+        that has begun.
+        """
         outcome = find_condition(self.status.conditions, ConditionType.SUCCEEDED)
         if outcome is not None and outcome.reason in _REMOVAL:
             return outcome
@@ -64,7 +66,9 @@ class View:
     @property
     def elapsed_seconds(self) -> float:
         """Seconds since work began."""
-        return ((self.status.finished_at or self.now) - (self.status.started_at or self.now)).total_seconds()
+        return (
+            (self.status.finished_at or self.now) - (self.status.started_at or self.now)
+        ).total_seconds()
 
 
 def has_failed(backfill: Backfill) -> bool:

@@ -1,4 +1,6 @@
-"""Interface to whatever runs the application: a process on this machine, or a child SparkApplication on a cluster."""
+"""Interface to whatever runs the application: a process on this machine, or a child
+SparkApplication on a cluster.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,15 +19,17 @@ class DriverState:
     """State of the current attempt's driver, as its backend observes it."""
 
     phase: Literal["Absent", "Pending", "Running", "Exited"] = "Absent"
-    """``Absent``: no trace of it exists. ``Pending``: requested, but its program does not run yet. ``Exited``: it was
-    started, and nothing of it is left."""
+    """``Absent``: no trace of it exists. ``Pending``: requested, but its program does not run yet.
+    ``Exited``: it was started, and nothing of it is left.
+    """
     exit_status: int | None = None
     """Exit status; None if unknown. Negative: the signal that killed it."""
     log_tail: tuple[str, ...] = ()
     """The last lines of its log, once it has exited."""
     reason: str = ""
-    """Why it is pending or has exited, in one word, such as ``ImagePullBackOff``, ``Unschedulable`` or
-    ``OOMKilled``."""
+    """Why it is pending or has exited, in one word, such as ``ImagePullBackOff``, ``Unschedulable``
+    or ``OOMKilled``.
+    """
     message: str = ""
     """The reason in words."""
     since: datetime | None = None
@@ -49,7 +53,9 @@ class Launch:
 
 
 class Backend(Protocol):
-    """Runs drivers, one at a time for each Backfill. Keeps no state that a restarted controller would lack."""
+    """Runs drivers, one at a time for each Backfill. Keeps no state that a restarted controller
+    would lack.
+    """
 
     @property
     def parallelism(self) -> int:
@@ -59,7 +65,9 @@ class Backend(Protocol):
         """Why no driver can be started at all. Checked before planning and before each attempt."""
 
     def child(self, attempt: int) -> str | None:
-        """Name of the object that runs an attempt, which keeps it from being created twice; None if there is none."""
+        """Name of the object that runs an attempt, which keeps it from being created twice; None if
+        there is none.
+        """
 
     def start(self, launch: Launch) -> None:
         """Starts the driver of an attempt."""

@@ -1,7 +1,8 @@
-"""What a controller works with, apart from Spark: the same reconcile runs on files of this machine and on a cluster.
+"""What a controller works with, apart from Spark: the same reconcile runs on files of this machine
+and on a cluster.
 
-Every method may be called in every reconcile, and answers from memory or a cache. The controller may be killed between
-any two calls; its successor reads what was written and continues.
+Every method may be called in every reconcile, and answers from memory or a cache. The controller
+may be killed between any two calls; its successor reads what was written and continues.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ class Store(Protocol):
         """Location of the Backfill's plan and checkpoints."""
 
     def writers_of(self, tables: Set[str]) -> Iterator[Backfill]:
-        """Other known Backfills that have an output in one of the tables, as far as they can be read."""
+        """Other known Backfills that have an output in one of the tables, as far as they can be
+        read.
+        """
 
     def write_status(self, status: BackfillStatus) -> None:
         """Replaces the status.
@@ -40,7 +43,9 @@ class Store(Protocol):
         """
 
     def delete(self) -> None:
-        """Removes the resource, or the finalizer that keeps it. Called when nothing that the Backfill made is left."""
+        """Removes the resource, or the finalizer that keeps it. Called when nothing that the
+        Backfill made is left.
+        """
 
 
 class Channel(Protocol):
@@ -50,8 +55,9 @@ class Channel(Protocol):
         """The last assignment that this or an earlier controller wrote."""
 
     def report(self, *, newest: bool = False) -> SplitAssignmentStatus | None:
-        """The last report of a driver. ``newest``: include every report made before this call, not just what a cache
-        has."""
+        """The last report of a driver. ``newest``: include every report made before this call, not
+        just what a cache has.
+        """
 
     def write(self, assignment: SplitAssignmentSpec) -> None:
         """Replaces the assignment.
@@ -89,4 +95,6 @@ class Plans(Protocol):
         """
 
     def keep(self, backfill: Backfill, header: PlanHeader) -> None:
-        """Stores the header of a plan. For a new plan this comes before any status that names it."""
+        """Stores the header of a plan. For a new plan this comes before any status that names
+        it.
+        """

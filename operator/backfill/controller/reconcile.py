@@ -1,4 +1,6 @@
-"""One reconcile of the controller: observe, decide, record, act. It may be killed between any two lines."""
+"""One reconcile of the controller: observe, decide, record, act. It may be killed between any two
+lines.
+"""
 
 import logging
 import time
@@ -44,7 +46,9 @@ class Reconciled:
 
 
 class Reconciler:
-    """Reconciles one Backfill. Its only state that cannot be read again is when the driver last reported."""
+    """Reconciles one Backfill. Its only state that cannot be read again is when the driver last
+    reported.
+    """
 
     def __init__(
         self,
@@ -67,7 +71,8 @@ class Reconciler:
             backend: runs drivers.
             channel: communicates with drivers.
             jobs: runs work that takes longer than a reconcile.
-            progress_every_seconds: minimum time between two status writes in which only progress changes.
+            progress_every_seconds: minimum time between two status writes in which only progress
+                changes.
             policy: how a watched run differs from one on a cluster.
             monotonic: a monotonic clock, in seconds.
             clock: the clock for times in the resource.
@@ -90,8 +95,14 @@ class Reconciler:
 
     @property
     def withheld_seconds(self) -> float | None:
-        """Seconds until progress that the last reconcile did not write may be written; None if there is none."""
-        return None if self._withheld is None else max(self._recorded_at + self._progress_every_seconds - self._monotonic(), 0.0)
+        """Seconds until progress that the last reconcile did not write may be written; None if
+        there is none.
+        """
+        return (
+            None
+            if self._withheld is None
+            else max(self._recorded_at + self._progress_every_seconds - self._monotonic(), 0.0)
+        )
 
     def reconcile(self) -> Reconciled | None:
         """Observes, decides, records and acts. None if the resource no longer exists.
@@ -111,12 +122,20 @@ class Reconciler:
         return Reconciled(observed, decision)
 
     def _with_withheld(self, backfill: Backfill) -> Backfill:
-        """The Backfill with progress that was not written yet, unless another status has been recorded since."""
+        """The Backfill with progress that was not written yet, unless another status has been
+        recorded since.
+        """
         recorded, status = self._withheld or (None, None)
-        return backfill.model_copy(update={"status": status}) if recorded == backfill.status else backfill
+        return (
+            backfill.model_copy(update={"status": status})
+            if recorded == backfill.status
+            else backfill
+        )
 
     def _observe(self, backfill: Backfill) -> Observed:
-        """Observes only what is needed: a deletion must not wait for what is gone, nor a restart for what is over."""
+        """Observes only what is needed: a deletion must not wait for what is gone, nor a restart
+        for what is over.
+        """
         now = self._clock()
         at_work = backfill.metadata.deletion_timestamp is None and not finished(backfill)
         header, plan_error = self._plan(backfill) if at_work else (None, "")
@@ -130,7 +149,11 @@ class Reconciler:
             parallelism=self._backend.parallelism if unplanned else 1,
             policy=self._policy,
             shutting_down=self.shutting_down,
-            obstacles=tuple(self._backend.obstacles()) or nowhere if at_work and _is_to_start(backfill, now) else (),
+            obstacles=(
+                tuple(self._backend.obstacles()) or nowhere
+                if at_work and _is_to_start(backfill, now)
+                else ()
+            ),
             header=header,
             plan_error=plan_error,
             rivals=self._rivals(backfill, job) if unplanned else (),
@@ -154,14 +177,21 @@ class Reconciler:
         )
 
     def _rivals(self, backfill: Backfill, job: JobState | None) -> tuple[str, ...]:
-        """Looks for rivals only once there is a plan to record, because that goes through all Backfills."""
+        """Looks for rivals only once there is a plan to record, because that goes through all
+        Backfills.
+        """
         if job is None or not isinstance(job.result, PlanResult):
             return ()
-        return rivals(backfill, self._store.writers_of(published_tables(backfill)), one_owner=self._policy.one_process)
+        return rivals(
+            backfill,
+            self._store.writers_of(published_tables(backfill)),
+            one_owner=self._policy.one_process,
+        )
 
     def _place(self, backfill: Backfill) -> tuple[str, tuple[Problem, ...]]:
-        """Location of the Backfill's plan and checkpoints, or why there is none. Before there is a plan, the spec may
-        still be corrected."""
+        """Location of the Backfill's plan and checkpoints, or why there is none. Before there is a
+        plan, the spec may still be corrected.
+        """
         if backfill.status.workspace and backfill.status.plan_id is not None:
             return backfill.status.workspace, ()
         try:
@@ -176,7 +206,10 @@ class Reconciler:
             return None, str(error)
 
     def _keep_plan(self, observed: Observed, decision: Decision) -> None:
-        result, plan_id = observed.job.result if observed.job else None, observed.backfill.status.plan_id
+        result, plan_id = (
+            (observed.job.result if observed.job else None),
+            observed.backfill.status.plan_id,
+        )
         if isinstance(result, PlanResult) and decision.status.plan_id != plan_id:
             self._plans.keep(observed.backfill, result.header)
         elif isinstance(result, PlanHeader) and observed.plan_error and result.plan_id == plan_id:
@@ -188,7 +221,11 @@ class Reconciler:
 
     def _driver(self, attempt: int) -> DriverState:
         state = self._backend.observe(attempt)
-        return replace(state, log_tail=self._backend.log_tail(attempt)) if state.phase == "Exited" else state
+        return (
+            replace(state, log_tail=self._backend.log_tail(attempt))
+            if state.phase == "Exited"
+            else state
+        )
 
     def _record_if_it_matters(self, recorded: BackfillStatus, decision: Decision) -> None:
         """Records the status. A failure to do so does not prevent the deletion of the resource."""
@@ -229,10 +266,17 @@ class Reconciler:
                 self._store.delete()
 
     def _launch(self, attempt: int, observed: Observed, status: BackfillStatus) -> Launch:
-        backfill, plan_id = observed.backfill.model_copy(update={"status": status}), observed.plan.plan_id
+        backfill, plan_id = (
+            observed.backfill.model_copy(update={"status": status}),
+            observed.plan.plan_id,
+        )
         workspace = Workspace.of(backfill, observed.workspace)
         return Launch(
-            attempt, backfill, plan_id, plan_directory(workspace, plan_id), checkpoints(workspace).child(backfill.metadata.uid)
+            attempt,
+            backfill,
+            plan_id,
+            plan_directory(workspace, plan_id),
+            checkpoints(workspace).child(backfill.metadata.uid),
         )
 
 
@@ -242,7 +286,11 @@ def _is_to_start(backfill: Backfill, now: datetime) -> bool:
     if status.plan_id is None:
         return True
     idle = not status.attempts or status.attempts[-1].outcome in {"Failed", "Stopped"}
-    return idle and not backfill.spec.suspend and (status.next_attempt_at is None or status.next_attempt_at <= now)
+    return (
+        idle
+        and not backfill.spec.suspend
+        and (status.next_attempt_at is None or status.next_attempt_at <= now)
+    )
 
 
 def _without_progress(status: BackfillStatus) -> BackfillStatus:

@@ -1,8 +1,9 @@
 """The desired number of executors.
 
-After DS2 (Kalavri et al., "Three steps is all you need: fast, accurate, automatic scaling decisions for distributed
-streaming dataflows", OSDI 2018): it follows from the true processing rate of one executor, measured over the time that
-it works and not over the time that it waits, so that a run held back by alignment does not look slow.
+After DS2 (Kalavri et al., "Three steps is all you need: fast, accurate, automatic scaling decisions
+for distributed streaming dataflows", OSDI 2018): it follows from the true processing rate of one
+executor, measured over the time that it works and not over the time that it waits, so that a run
+held back by alignment does not look slow.
 """
 
 import math
@@ -13,7 +14,9 @@ from backfill.api.quantities import format_duration
 from backfill.api.spec import Scaling
 
 _UTILISATION = 0.9
-"""Share of its time that an executor is expected to work. Steps that do not fill all executors take the rest."""
+"""Share of its time that an executor is expected to work. Steps that do not fill all executors take
+the rest.
+"""
 _RAISE_FROM = 1.1
 _LOWER_FROM = 0.75
 _SETTLE_SECONDS = 60.0
@@ -49,16 +52,26 @@ class ExecutorTarget:
 
 
 def executor_target(scaling: Scaling, load: Load, current: int | None) -> ExecutorTarget:
-    """The number of executors, within the bounds, that finishes in time; ``current`` is the last one, None at first.
+    """The number of executors, within the bounds, that finishes in time; ``current`` is the last
+    one, None at first.
 
-    Without ``completeWithin`` it is the maximum: the same work costs the same, and is done sooner. It does not change
-    for small differences, just after a change, or for the last steps, unless it is out of bounds.
+    Without ``completeWithin`` it is the maximum: the same work costs the same, and is done sooner.
+    It does not change for small differences, just after a change, or for the last steps, unless it
+    is out of bounds.
     """
     wanted = _wanted(scaling, load)
-    if current is None or not scaling.min_executors <= current <= scaling.max_executors or wanted.count == current:
+    if (
+        current is None
+        or not scaling.min_executors <= current <= scaling.max_executors
+        or wanted.count == current
+    ):
         return wanted
     obstacle = _obstacle(wanted.count, current, load)
-    return ExecutorTarget(current, f"{wanted.reason}; stays at {current}, {obstacle}") if obstacle else wanted
+    return (
+        ExecutorTarget(current, f"{wanted.reason}; stays at {current}, {obstacle}")
+        if obstacle
+        else wanted
+    )
 
 
 def _wanted(scaling: Scaling, load: Load) -> ExecutorTarget:
@@ -76,14 +89,20 @@ def _wanted(scaling: Scaling, load: Load) -> ExecutorTarget:
     return _in_time(load.rows_left, load.rows_per_executor_second, seconds_left, low, high)
 
 
-def _in_time(rows_left: int, rate: float, seconds_left: float, low: int, high: int) -> ExecutorTarget:
+def _in_time(
+    rows_left: int, rate: float, seconds_left: float, low: int, high: int
+) -> ExecutorTarget:
     needed = math.ceil(rows_left / (rate * _UTILISATION * seconds_left))
     time_left = format_duration(timedelta(seconds=math.ceil(seconds_left)))
     why = f"{rows_left:,} rows in {time_left} at {rate:,.0f} rows/s per executor need {needed}"
     if needed > high:
         needed_seconds = rows_left / (rate * _UTILISATION * high)
-        late = timedelta(seconds=math.ceil(min(needed_seconds - seconds_left, _LONGEST.total_seconds())))
-        return ExecutorTarget(high, f"{why}, maxExecutors is {high}: expect to be {format_duration(late)} late")
+        late = timedelta(
+            seconds=math.ceil(min(needed_seconds - seconds_left, _LONGEST.total_seconds()))
+        )
+        return ExecutorTarget(
+            high, f"{why}, maxExecutors is {high}: expect to be {format_duration(late)} late"
+        )
     if needed < low:
         return ExecutorTarget(low, f"{why}, minExecutors is {low}")
     return ExecutorTarget(needed, why)

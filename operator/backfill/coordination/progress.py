@@ -8,7 +8,9 @@ from backfill.protocol.split_assignment import SplitAssignmentStatus
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Rows as planned, counted once for every query that reads them, and steps of the slowest query."""
+    """Rows as planned, counted once for every query that reads them, and steps of the slowest
+    query.
+    """
 
     rows_done: int
     rows_left: int
@@ -16,26 +18,35 @@ class Work:
 
 
 def committed_steps(timeline: Timeline, status: SplitAssignmentStatus | None) -> dict[str, int]:
-    """For each source, the number of steps that all queries reading it have committed; ``steps + 1`` after the flush.
+    """For each source, the number of steps that all queries reading it have committed; ``steps +
+    1`` after the flush.
 
-    A source that no query reports has no committed steps. Nor has any source while the driver is starting: a query that
-    it has not started yet may read it and be far behind.
+    A source that no query reports has no committed steps. Nor has any source while the driver is
+    starting: a query that it has not started yet may read it and be far behind.
     """
     reported: dict[str, int] = {}
     if status is not None and status.phase != "Starting":
         for query in status.queries:
             for source in query.sources:
-                reported[source.name] = min(source.committed, reported.get(source.name, source.committed))
+                reported[source.name] = min(
+                    source.committed, reported.get(source.name, source.committed)
+                )
     return {source.name: reported.get(source.name, 0) for source in timeline.sources}
 
 
 def work(timeline: Timeline, status: SplitAssignmentStatus | None) -> Work:
     """How much is done and left. Before any query is reported, each source counts once.
 
-    A driver that is starting reports what was known before it, which is good enough for an estimate.
+    A driver that is starting reports what was known before it, which is good enough for an
+    estimate.
     """
     step_rows = {source.name: source.step_rows for source in timeline.sources}
-    reads = [source for query in (status.queries if status else ()) for source in query.sources if source.name in step_rows]
+    reads = [
+        source
+        for query in (status.queries if status else ())
+        for source in query.sources
+        if source.name in step_rows
+    ]
     if not reads:
         return Work(rows_done=0, rows_left=timeline.rows, steps_left=timeline.steps)
     return Work(

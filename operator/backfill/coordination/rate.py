@@ -10,15 +10,17 @@ _MEMORY_SECONDS = 60.0
 class Rate:
     """Exponentially weighted rate per second; work of a minute ago counts a third.
 
-    Work and time decay alike and are divided only when the rate is read. So the first measurement counts fully, and a
-    step that commits at once what took ten seconds is not mistaken for a burst.
+    Work and time decay alike and are divided only when the rate is read. So the first measurement
+    counts fully, and a step that commits at once what took ten seconds is not mistaken for a burst.
     """
 
     work: float = 0.0
     seconds: float = 0.0
 
     def after(self, work: float, seconds: float) -> "Rate":
-        """The rate after ``work`` more in ``seconds`` more. Unchanged if no time has passed or ``work`` is negative."""
+        """The rate after ``work`` more in ``seconds`` more. Unchanged if no time has passed or
+        ``work`` is negative.
+        """
         if seconds <= 0 or work < 0:
             return self
         fading = math.exp(-seconds / _MEMORY_SECONDS)

@@ -6,11 +6,13 @@ from backfill.coordination.timeline import Timeline
 
 
 def release(timeline: Timeline, watermark_us: int, previous: int) -> int:
-    """Number of steps that may be read at this global watermark; ``previous`` is the number released before.
+    """Number of steps that may be read at this global watermark; ``previous`` is the number
+    released before.
 
-    A step may be read once its end is at most ``max_misalignment_us`` after the watermark. The first uncommitted step
-    may always be read, whatever its length, since all others wait for it. Released steps stay released, because they
-    may have been read already; so an older watermark, from a report that arrives late, changes nothing.
+    A step may be read once its end is at most ``max_misalignment_us`` after the watermark. The
+    first uncommitted step may always be read, whatever its length, since all others wait for it.
+    Released steps stay released, because they may have been read already; so an older watermark,
+    from a report that arrives late, changes nothing.
     """
     if not timeline.aligned:
         return timeline.steps

@@ -1,13 +1,15 @@
 """Source watermarks and the global watermark.
 
-The watermark of a source is the start of the first step that not all queries reading it have committed. Steps are
-common to all sources, so this holds for steps in which the source has no rows, too: no unread row is older than the
-start of its step, and the watermark is never ahead of an uncommitted row. It may be behind the source's next row by the
-steps that are empty for it. That costs little, since an empty step is committed as soon as it is released, and the
-driver, which does not know which steps are empty, measures the same number.
+The watermark of a source is the start of the first step that not all queries reading it have
+committed. Steps are common to all sources, so this holds for steps in which the source has no rows,
+too: no unread row is older than the start of its step, and the watermark is never ahead of an
+uncommitted row. It may be behind the source's next row by the steps that are empty for it. That
+costs little, since an empty step is committed as soon as it is released, and the driver, which does
+not know which steps are empty, measures the same number.
 
-No source is left out of the minimum for being idle. A source is finished when all queries reading it have committed its
-last step; its watermark is then the end of what is read, and the others decide the minimum.
+No source is left out of the minimum for being idle. A source is finished when all queries reading
+it have committed its last step; its watermark is then the end of what is read, and the others
+decide the minimum.
 """
 
 from collections.abc import Mapping
@@ -20,7 +22,9 @@ from backfill.protocol.split_assignment import SplitAssignmentStatus
 
 @dataclass(frozen=True, slots=True)
 class Watermarks:
-    """Everything older has been read and committed; rows exactly at a watermark may follow. Microseconds, UTC."""
+    """Everything older has been read and committed; rows exactly at a watermark may follow.
+    Microseconds, UTC.
+    """
 
     sources: Mapping[str, int]
     """Watermark of each source."""
@@ -33,5 +37,7 @@ def watermarks(timeline: Timeline, status: SplitAssignmentStatus | None) -> Wate
 
     From a report that is late or out of order they are too early, never too late.
     """
-    sources = {name: timeline.position_us(step) for name, step in committed_steps(timeline, status).items()}
+    sources = {
+        name: timeline.position_us(step) for name, step in committed_steps(timeline, status).items()
+    }
     return Watermarks(sources, min(sources.values()))

@@ -1,4 +1,6 @@
-"""CustomResourceDefinitions, generated from the resource models: names, printer columns, subresources and schema."""
+"""CustomResourceDefinitions, generated from the resource models: names, printer columns,
+subresources and schema.
+"""
 
 from dataclasses import dataclass
 from typing import Final
@@ -25,7 +27,13 @@ class Column:
     def to_manifest(self) -> Schema:
         """The column in the form of a definition."""
         shown = {"priority": 1} if self.wide else {}
-        return {"name": self.name, "type": self.type, "jsonPath": self.path, "description": self.description, **shown}
+        return {
+            "name": self.name,
+            "type": self.type,
+            "jsonPath": self.path,
+            "description": self.description,
+            **shown,
+        }
 
 
 _AGE: Final = Column("Age", ".metadata.creationTimestamp", "Time since creation.", "date")
@@ -33,17 +41,34 @@ _CONDITION: Final = '.status.conditions[?(@.type=="{}")].{}'
 
 _BACKFILL_COLUMNS: Final = (
     Column("Progress", ".status.progress.summary", "Committed steps out of total."),
-    Column("Watermark", ".status.watermark", "Global watermark: all rows that arrived before it have been read and committed."),
+    Column(
+        "Watermark",
+        ".status.watermark",
+        "Global watermark: all rows that arrived before it have been read and committed.",
+    ),
     Column("Rate", ".status.progress.rate", "Recent read rate, in rows per second."),
     Column("ETA", ".status.progress.eta", "Estimated time of completion."),
     Column("Attempt", ".status.attempts[-1:].number", "Number of the latest attempt.", "integer"),
     Column("Stage", _CONDITION.format("Ready", "reason"), "Current stage."),
-    Column("Succeeded", _CONDITION.format("Succeeded", "status"), "Whether the Backfill has succeeded."),
+    Column(
+        "Succeeded", _CONDITION.format("Succeeded", "status"), "Whether the Backfill has succeeded."
+    ),
     _AGE,
-    Column("Application", ".spec.applicationRef.name", "Production SparkApplication to run on history.", wide=True),
+    Column(
+        "Application",
+        ".spec.applicationRef.name",
+        "Production SparkApplication to run on history.",
+        wide=True,
+    ),
     Column("Start", ".spec.window.start", "Start of the window, inclusive.", wide=True),
     Column("End", ".spec.window.end", "End of the window, exclusive.", wide=True),
-    Column("Executors", ".status.progress.executors", "Number of running executors.", "integer", wide=True),
+    Column(
+        "Executors",
+        ".status.progress.executors",
+        "Number of running executors.",
+        "integer",
+        wide=True,
+    ),
     Column("Steps", ".status.progress.steps", "Number of steps in the plan.", "integer", wide=True),
     Column("Plan", ".status.planId", "ID of the plan.", wide=True),
 )
@@ -64,8 +89,16 @@ _REPORT_COLUMNS: Final = (
 
 def backfill_definition() -> Schema:
     """The definition of ``Backfill``."""
-    names = {"plural": "backfills", "singular": "backfill", "shortNames": ["bf"], "categories": ["all"]}
-    scale = {"specReplicasPath": ".spec.scaling.maxExecutors", "statusReplicasPath": ".status.progress.executors"}
+    names = {
+        "plural": "backfills",
+        "singular": "backfill",
+        "shortNames": ["bf"],
+        "categories": ["all"],
+    }
+    scale = {
+        "specReplicasPath": ".spec.scaling.maxExecutors",
+        "statusReplicasPath": ".status.progress.executors",
+    }
     return _definition(Backfill, names, _BACKFILL_COLUMNS, {"status": {}, "scale": scale})
 
 
@@ -77,10 +110,17 @@ def split_assignment_definition() -> Schema:
 
 def job_report_definition() -> Schema:
     """The definition of ``JobReport``."""
-    return _definition(JobReport, {"plural": "jobreports", "singular": "jobreport"}, _REPORT_COLUMNS, {"status": {}})
+    return _definition(
+        JobReport,
+        {"plural": "jobreports", "singular": "jobreport"},
+        _REPORT_COLUMNS,
+        {"status": {}},
+    )
 
 
-def _definition(model: type[Model], names: Schema, columns: tuple[Column, ...], subresources: Schema) -> Schema:
+def _definition(
+    model: type[Model], names: Schema, columns: tuple[Column, ...], subresources: Schema
+) -> Schema:
     kind = model.__name__
     version = {
         "name": _VERSION,

@@ -1,8 +1,9 @@
 """CEL validation rules: what the API server checks between fields, beyond the schema of each.
 
-They are the rules of the models' validators and of ``api/manifests/rules.py``. There the command line reports every problem
-at once; here an invalid resource is not stored at all. Nothing is defaulted within lists (see ``schema.py``), so rules about
-items of a list check first whether a field is set.
+They are the rules of the models' validators and of ``api/manifests/rules.py``. There the command
+line reports every problem at once; here an invalid resource is not stored at all. Nothing is
+defaulted within lists (see ``schema.py``), so rules about items of a list check first whether a
+field is set.
 """
 
 from collections.abc import Iterator
@@ -14,7 +15,16 @@ from backfill.api.base import Model
 from backfill.api.changes import MUTABLE_FIELDS, MUTABLE_IN_OUTPUTS
 from backfill.api.manifests.rules import MOST_STEPS
 from backfill.api.quantities import DURATION_IN_MILLISECONDS
-from backfill.api.spec import BackfillSpec, KafkaColumns, KafkaValue, Output, Publish, Scaling, SnapshotRef, Window
+from backfill.api.spec import (
+    BackfillSpec,
+    KafkaColumns,
+    KafkaValue,
+    Output,
+    Publish,
+    Scaling,
+    SnapshotRef,
+    Window,
+)
 from backfill.protocol.split_assignment import SplitAssignmentSpec, SplitAssignmentStatus
 
 
@@ -43,7 +53,11 @@ def _milliseconds(field: str) -> str:
 
 
 _SPEC: Final = (
-    Rule(_some_time("maxMisalignment"), "must be longer than nothing; a step spans half of it", "maxMisalignment"),
+    Rule(
+        _some_time("maxMisalignment"),
+        "must be longer than nothing; a step spans half of it",
+        "maxMisalignment",
+    ),
     Rule(
         "self.sources.all(s, !has(s.live)"
         " || self.sources.exists_one(t, has(t.live) && t.live.kafka.topic == s.live.kafka.topic))",
@@ -52,19 +66,23 @@ _SPEC: Final = (
     ),
     Rule(
         "!has(self.outputs) || self.outputs.all(o, self.outputs.exists_one(p, p.table == o.table))",
-        "two outputs have one table; run one Backfill for each, spec.ignoredQueries leaves out the query of the other",
+        "two outputs have one table; run one Backfill for each, spec.ignoredQueries leaves out the"
+        " query of the other",
         "outputs",
     ),
     Rule(
-        "!has(self.outputs) || self.sources.all(s, (has(s.snapshot) && (has(s.snapshot.id) || has(s.snapshot.asOf)))"
-        " || !self.outputs.exists(o, o.table == s.table))",
-        "an output's table is also a source's, and the application would read the old rows of its own output; write to another"
-        " table, or choose the rows to read with the source's snapshot (id or asOf)",
+        "!has(self.outputs) || self.sources.all(s, (has(s.snapshot) && (has(s.snapshot.id) ||"
+        " has(s.snapshot.asOf))) || !self.outputs.exists(o, o.table == s.table))",
+        "an output's table is also a source's, and the application would read the old rows of its"
+        " own output; write to another table, or choose the rows to read with the source's snapshot"
+        " (id or asOf)",
         "outputs",
     ),
     Rule(
-        "!has(self.ignoredQueries) || !has(self.outputs) || self.ignoredQueries.all(q, self.outputs.all(o, o.name != q))",
-        "the name of an output is among them; remove it here to run the query, or remove the output",
+        "!has(self.ignoredQueries) || !has(self.outputs) || self.ignoredQueries.all(q,"
+        " self.outputs.all(o, o.name != q))",
+        "the name of an output is among them; remove it here to run the query, or remove the"
+        " output",
         "ignoredQueries",
     ),
     Rule(
@@ -82,27 +100,36 @@ _SPEC: Final = (
     Rule(
         "!has(self.catalogs) || self.catalogs.all(c, self.catalogs.exists_one(d,"
         " d.name.lowerAscii().replace('_', '-') == c.name.lowerAscii().replace('_', '-')))",
-        "two catalogs differ only in case, _ and -, which PyIceberg does not distinguish; rename one of them",
+        "two catalogs differ only in case, _ and -, which PyIceberg does not distinguish; rename"
+        " one of them",
         "catalogs",
     ),
     Rule(
-        "self.ordering.policy != 'Strict'"
-        " || self.sources.all(s, has(s.kafka) && has(s.kafka.partitionColumn) && has(s.kafka.offsetColumn))",
-        "Strict order needs kafka.partitionColumn and kafka.offsetColumn of every source; name them, or choose another policy",
+        "self.ordering.policy != 'Strict' || self.sources.all(s, has(s.kafka) &&"
+        " has(s.kafka.partitionColumn) && has(s.kafka.offsetColumn))",
+        "Strict order needs kafka.partitionColumn and kafka.offsetColumn of every source; name"
+        " them, or choose another policy",
         "ordering.policy",
     ),
     Rule(
         f"!has(self.outputs) || !({_some_time('window.warmUp')} || {_some_time('window.drain')})"
         " || self.outputs.all(o, has(o.timestampColumn))",
-        "every output needs its timestampColumn, without it the output of warmUp and drain cannot be left out",
+        "every output needs its timestampColumn, without it the output of warmUp and drain cannot"
+        " be left out",
         "outputs",
     ),
-    Rule("self.execution != 'Batch'", "Batch is not available yet; write Auto or Streaming", "execution"),
     Rule(
-        "!self.maxMisalignment.matches('[1-9][0-9]*[a-z]')"  # zero is refused above, and would be divided by here
-        f" || 2 * ((self.window.end - self.window.start).getMilliseconds() + {_milliseconds('window.warmUp')}"
-        f" + {_milliseconds('window.drain')}) / {_milliseconds('maxMisalignment')} <= {MOST_STEPS}",
-        f"would cut the window into more than {MOST_STEPS:,} steps; allow a greater misalignment, or split the window",
+        "self.execution != 'Batch'",
+        "Batch is not available yet; write Auto or Streaming",
+        "execution",
+    ),
+    Rule(
+        # zero is refused above, and would be divided by here
+        "!self.maxMisalignment.matches('[1-9][0-9]*[a-z]') || 2 * ((self.window.end -"
+        f" self.window.start).getMilliseconds() + {_milliseconds('window.warmUp')} +"
+        f" {_milliseconds('window.drain')}) / {_milliseconds('maxMisalignment')} <= {MOST_STEPS}",
+        f"would cut the window into more than {MOST_STEPS:,} steps; allow a greater misalignment,"
+        " or split the window",
         "maxMisalignment",
     ),
 )
@@ -117,16 +144,22 @@ def _unchanged(expression: str, field: str) -> Rule:
 
 
 def _immutable_fields() -> Iterator[Rule]:
-    """A rule for each field that cannot change. New fields are immutable unless they are listed as mutable."""
+    """A rule for each field that cannot change. New fields are immutable unless they are listed as
+    mutable.
+    """
     for name in _aliases(BackfillSpec):
         if name not in MUTABLE_FIELDS and name != "outputs":
             yield _unchanged(_same(f"spec.{name}"), name)
-    fixed = (name for name in _aliases(Output) if name != "publish" and name not in MUTABLE_IN_OUTPUTS)
+    fixed = (
+        name for name in _aliases(Output) if name != "publish" and name not in MUTABLE_IN_OUTPUTS
+    )
     unchanged = [_same_in_items(f"has(o.{name})", f"o.{name}") for name in fixed]
     for name, field in Publish.model_fields.items():
         if f"publish.{name}" not in MUTABLE_IN_OUTPUTS:
             there = f"has(o.publish) && has(o.publish.{name})"
-            unchanged.append(_same_in_items("true", f"{there} ? o.publish.{name} : '{field.default}'"))
+            unchanged.append(
+                _same_in_items("true", f"{there} ? o.publish.{name} : '{field.default}'")
+            )
     there = "has(self.spec.outputs) == has(oldSelf.spec.outputs) && (!has(self.spec.outputs)"
     yield _unchanged(f"{there} || {' && '.join(unchanged)})", "outputs")
 
@@ -140,8 +173,13 @@ def _same_in_items(there: str, value: str) -> str:
 
 
 def _same(field: str) -> str:
-    """CEL: whether a field is unchanged. Optional selection (``?.``) would be shorter, but its estimated cost has no bound."""
-    return f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})"
+    """CEL: whether a field is unchanged. Optional selection (``?.``) would be shorter, but its
+    estimated cost has no bound.
+    """
+    return (
+        f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} =="
+        f" oldSelf.{field})"
+    )
 
 
 def _aliases(model: type[Model]) -> list[str]:
@@ -150,7 +188,9 @@ def _aliases(model: type[Model]) -> list[str]:
 
 RULES: Final[dict[type[Model], tuple[Rule, ...]]] = {
     Window: (Rule("self.start < self.end", "must be after start; end is exclusive", "end"),),
-    SnapshotRef: (Rule("!(has(self.id) && has(self.asOf))", "both id and asOf are given; keep one of them"),),
+    SnapshotRef: (
+        Rule("!(has(self.id) && has(self.asOf))", "both id and asOf are given; keep one of them"),
+    ),
     KafkaColumns: (
         Rule(
             "!self.?keyless.orValue(false) || !has(self.keyColumn)",
@@ -181,26 +221,41 @@ RULES: Final[dict[type[Model], tuple[Rule, ...]]] = {
             "is missing, publish mode Replace needs it to know which rows to replace",
             "timestampColumn",
         ),
-        Rule("has(self.timestampColumn) || !has(self.timestampUnit)", "is the unit of no column; name timestampColumn"),
+        Rule(
+            "has(self.timestampColumn) || !has(self.timestampUnit)",
+            "is the unit of no column; name timestampColumn",
+        ),
         Rule(
             "!has(self.validate)",
-            "is not available yet: nothing would compare the result with production; leave validate out; with publish.approval:"
-            " Manual the result waits in its branch until a person has compared it",
+            "is not available yet: nothing would compare the result with production; leave validate"
+            " out; with publish.approval: Manual the result waits in its branch until a person has"
+            " compared it",
             "validate",
         ),
     ),
-    Scaling: (Rule("self.minExecutors <= self.maxExecutors", "must not be greater than maxExecutors", "minExecutors"),),
+    Scaling: (
+        Rule(
+            "self.minExecutors <= self.maxExecutors",
+            "must not be greater than maxExecutors",
+            "minExecutors",
+        ),
+    ),
     BackfillSpec: _SPEC,
     Backfill: tuple(_immutable_fields()),
     SplitAssignmentSpec: (
         Rule("self.attempt >= oldSelf.attempt", "never goes back", "attempt"),
         Rule(
-            "self.planId != oldSelf.planId || self.attempt != oldSelf.attempt || self.released >= oldSelf.released",
+            "self.planId != oldSelf.planId || self.attempt != oldSelf.attempt || self.released >="
+            " oldSelf.released",
             "never goes back within an attempt",
             "released",
         ),
     ),
     SplitAssignmentStatus: (
-        Rule("self.attempt >= oldSelf.attempt", "a later attempt has reported here; this driver must stop", "attempt"),
+        Rule(
+            "self.attempt >= oldSelf.attempt",
+            "a later attempt has reported here; this driver must stop",
+            "attempt",
+        ),
     ),
 }

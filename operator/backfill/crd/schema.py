@@ -1,11 +1,15 @@
-"""The structural OpenAPI schema of a resource, generated from its model so that both accept the same manifests.
+"""The structural OpenAPI schema of a resource, generated from its model so that both accept the
+same manifests.
 
-References and nulls are resolved. Every string, list and map has a bound, which the API server needs to estimate the cost
-of CEL rules, and every field has a description. Two choices need a reason:
+References and nulls are resolved. Every string, list and map has a bound, which the API server
+needs to estimate the cost of CEL rules, and every field has a description. Two choices need a
+reason:
 
-* Nothing is defaulted within lists. GitOps tools compare a list as a whole, so fields that the API server added to its
-  items would be reported as drift forever. Descriptions name the defaults, and the models apply them.
-* Condition types and reasons are open strings: a definition older than the operator must not refuse its status.
+* Nothing is defaulted within lists. GitOps tools compare a list as a whole, so fields that the API
+  server added to its items would be reported as drift forever. Descriptions name the defaults, and
+  the models apply them.
+* Condition types and reasons are open strings: a definition older than the operator must not refuse
+  its status.
 """
 
 from typing import Any, Final
@@ -38,7 +42,9 @@ _MOST_UNKNOWN_FIELDS: Final = 128
 
 
 class IncompleteModelError(TypeError):
-    """A string, list or map of a model has no bound, or a field has no description; the message names it."""
+    """A string, list or map of a model has no bound, or a field has no description; the message
+    names it.
+    """
 
 
 def schema_of(model: type[Model]) -> Schema:
@@ -71,7 +77,11 @@ def schema_of(model: type[Model]) -> Schema:
 def _describe_mutability(fields: Schema) -> None:
     exceptions = f" Exceptions: {', '.join(f'`{name}`' for name in MUTABLE_IN_OUTPUTS)}."
     for name, field in fields.items():
-        may = "May change at any time." if name in MUTABLE_FIELDS else "Cannot change once the plan is made."
+        may = (
+            "May change at any time."
+            if name in MUTABLE_FIELDS
+            else "Cannot change once the plan is made."
+        )
         field["description"] += f" {may}{exceptions if name == 'outputs' else ''}"
 
 
@@ -92,7 +102,9 @@ class _Converter:
             described += limits_of(schema) + _examples(schema)
         default = schema.get("default")
         if isinstance(default, str | int | float) and default != "" and place.startswith("spec"):
-            described += f" Default: {str(default).lower() if isinstance(default, bool) else default}."
+            described += (
+                f" Default: {str(default).lower() if isinstance(default, bool) else default}."
+            )
             if defaults:
                 converted["default"] = default
         elif defaults and isinstance(default, dict) and (fields := _defaults(converted)):
@@ -122,16 +134,24 @@ class _Converter:
             if "maxProperties" not in schema:
                 raise IncompleteModelError(f"{place} has no maxProperties")
             values, definition = self._resolved(schema["additionalProperties"])
-            return {"additionalProperties": self._value(values, definition, f"{place}.*", defaults=False)}
+            return {
+                "additionalProperties": self._value(
+                    values, definition, f"{place}.*", defaults=False
+                )
+            }
         converted: Schema = {
             "properties": {
-                name: self.field(part, f"{place}.{name}", defaults=defaults) for name, part in schema["properties"].items()
+                name: self.field(part, f"{place}.{name}", defaults=defaults)
+                for name, part in schema["properties"].items()
             }
         }
         if schema.get("required"):
             converted["required"] = schema["required"]
         if schema.get("additionalProperties") is True:
-            converted |= {"x-kubernetes-preserve-unknown-fields": True, "maxProperties": _MOST_UNKNOWN_FIELDS}
+            converted |= {
+                "x-kubernetes-preserve-unknown-fields": True,
+                "maxProperties": _MOST_UNKNOWN_FIELDS,
+            }
         return converted
 
     def _array(self, schema: Schema, place: str) -> Schema:
@@ -140,14 +160,21 @@ class _Converter:
         key = next((key for key in _KEYS if key in items.get("required", ())), None)
         if key is None:
             return {"items": converted, "x-kubernetes-list-type": "atomic"}
-        return {"items": converted, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
+        return {
+            "items": converted,
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": [key],
+        }
 
     def _resolved(self, given: Schema) -> tuple[Schema, str]:
         """The schema behind a reference or an optional field, and the name of its model."""
         schema, name = dict(given), ""
         options = [option for option in schema.get("anyOf", ()) if option.get("type") != "null"]
         if len(options) == 1:
-            schema = {**options[0], **{key: value for key, value in schema.items() if key != "anyOf"}}
+            schema = {
+                **options[0],
+                **{key: value for key, value in schema.items() if key != "anyOf"},
+            }
         if "$ref" in schema:
             name = schema.pop("$ref").rsplit("/", 1)[-1]
             schema = {**self._definitions[name], **_OPEN.get(name, {}), **schema}
@@ -159,7 +186,9 @@ class _Converter:
 
 
 def limits_of(schema: Schema) -> str:
-    """The bounds of a number, list or map, as a sentence that continues its description; empty if there are none."""
+    """The bounds of a number, list or map, as a sentence that continues its description; empty if
+    there are none.
+    """
     if "maximum" in schema:
         return f" Must be between {schema.get('minimum', 0):,} and {schema['maximum']:,}."
     if "minItems" in schema:
@@ -176,13 +205,22 @@ def _examples(schema: Schema) -> str:
 
 
 def _with_rules(schema: Schema, model: str) -> Schema:
-    rules = [rule.to_manifest() for owner, rules in RULES.items() if owner.__name__ == model for rule in rules]
+    rules = [
+        rule.to_manifest()
+        for owner, rules in RULES.items()
+        if owner.__name__ == model
+        for rule in rules
+    ]
     return {**schema, "x-kubernetes-validations": rules} if rules else schema
 
 
 def _defaults(schema: Schema) -> Schema:
     """The defaults of an object's fields."""
-    return {name: field["default"] for name, field in schema.get("properties", {}).items() if "default" in field}
+    return {
+        name: field["default"]
+        for name, field in schema.get("properties", {}).items()
+        if "default" in field
+    }
 
 
 def _kept(schema: Schema) -> Schema:

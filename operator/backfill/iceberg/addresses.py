@@ -1,7 +1,7 @@
 """Which addresses a process that works for others connects to. Pure.
 
-The operator is near places that its tenants are not: the node's metadata service, which gives out credentials, the API
-server, and whatever listens on the pod's own loopback.
+The operator is near places that its tenants are not: the node's metadata service, which gives out
+credentials, the API server, and whatever listens on the pod's own loopback.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,12 @@ _KINDS: Final = {
     "no address of a server": ("0.0.0.0/8", "::/128", "224.0.0.0/4", "240.0.0.0/4", "ff00::/8"),
 }
 _REFUSED: Final = [(ip_network(text), kind) for kind, texts in _KINDS.items() for text in texts]
-_NAMES: Final = ("localhost", "metadata.google.internal", "metadata.goog", "instance-data.ec2.internal")
+_NAMES: Final = (
+    "localhost",
+    "metadata.google.internal",
+    "metadata.goog",
+    "instance-data.ec2.internal",
+)
 _LOCAL_NAT64: Final = IPv6Network("64:ff9b:1::/48")
 _TRANSLATED: Final = (IPv6Network("64:ff9b::/96"), _LOCAL_NAT64, IPv6Network("::ffff:0:0:0/96"))
 """What networks translate to version 4 (RFC 6052, RFC 2765); the last 32 bits are the address."""
@@ -31,12 +36,16 @@ _COMPATIBLE: Final = IPv6Network("::/96")
 
 @dataclass(frozen=True, slots=True)
 class AddressRules:
-    """Where such a process connects to: anywhere but to addresses that only the operator should reach."""
+    """Where such a process connects to: anywhere but to addresses that only the operator should
+    reach.
+    """
 
     allowed: tuple[Network, ...] = ()
     """What the administrator has opened."""
     servers: frozenset[tuple[Address, int]] = frozenset()
-    """Addresses and ports that the administrator has named as servers: of proxies, and of the operator's own catalogs."""
+    """Addresses and ports that the administrator has named as servers: of proxies, and of the
+    operator's own catalogs.
+    """
     refused: frozenset[Address] = frozenset()
     """Addresses of this pod and of the API server."""
 
@@ -74,7 +83,10 @@ def _meant(address: Address) -> Iterator[Address]:
     if isinstance(address, IPv4Address):
         return
     yield from filter(None, (address.ipv4_mapped, address.sixtofour, *(address.teredo or ())))
-    if (address in _COMPATIBLE and int(address) > 0xFFFF) or any(address in network for network in _TRANSLATED):
+    if (address in _COMPATIBLE and int(address) > 0xFFFF) or any(
+        address in network for network in _TRANSLATED
+    ):
         yield IPv4Address(int(address) & 0xFFFF_FFFF)
     if address in _LOCAL_NAT64 and (upper := int(address) >> 64 & 0xFFFF):
-        yield IPv4Address(upper << 16 | int(address) >> 40 & 0xFFFF)  # a prefix of 48 bits has it before and after the 64th
+        # a prefix of 48 bits has it before and after the 64th
+        yield IPv4Address(upper << 16 | int(address) >> 40 & 0xFFFF)

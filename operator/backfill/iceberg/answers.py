@@ -1,7 +1,8 @@
 """Bounds how long a process that does jobs waits for servers, and how much it takes of one answer.
 
-A time-out of a socket counts from byte to byte: a server that sends one now and then is never late. So each answer to an HTTP
-request and each statement in a database has a time as a whole, too, and an answer a size.
+A time-out of a socket counts from byte to byte: a server that sends one now and then is never late.
+So each answer to an HTTP request and each statement in a database has a time as a whole, too, and
+an answer a size.
 """
 
 import http.client
@@ -31,15 +32,24 @@ _MOST_REDIRECTS: Final = 5
 
 @cache
 def bound_answers() -> None:
-    """From now on, this process waits for no HTTP server without end. One that works for others follows no redirects."""
+    """From now on, this process waits for no HTTP server without end. One that works for others
+    follows no redirects.
+    """
     http.client.HTTPConnection.response_class = _Response
     requests.sessions.DEFAULT_REDIRECT_LIMIT = 0 if limited() else _MOST_REDIRECTS  # type: ignore[attr-defined]
     send = requests.adapters.HTTPAdapter.send
 
     def send_in_time(
-        self: requests.adapters.HTTPAdapter, request: Any, stream: bool = False, timeout: Any = None, *rest: Any, **more: Any
+        self: requests.adapters.HTTPAdapter,
+        request: Any,
+        stream: bool = False,
+        timeout: Any = None,
+        *rest: Any,
+        **more: Any,
     ) -> Any:
-        return send(self, request, stream, timeout or (CONNECT_SECONDS, SILENT_SECONDS), *rest, **more)
+        return send(
+            self, request, stream, timeout or (CONNECT_SECONDS, SILENT_SECONDS), *rest, **more
+        )
 
     requests.adapters.HTTPAdapter.send = send_in_time  # type: ignore[method-assign]
 
@@ -84,7 +94,9 @@ class _Piecewise(io.RawIOBase):
             raise BadAnswer(whole if left <= SILENT_SECONDS else silent) from None
         self._left -= count or 0
         if self._left < 0:
-            raise BadAnswer(f"{self._server} answers with more than {MOST_ANSWER_BYTES // 2**20:,} MiB")
+            raise BadAnswer(
+                f"{self._server} answers with more than {MOST_ANSWER_BYTES // 2**20:,} MiB"
+            )
         return int(count)
 
     def close(self) -> None:
@@ -111,7 +123,8 @@ def _wait(connection: Any) -> None:
         left = min(deadline - time.monotonic(), seconds)
         if left <= 0 or not poll.poll(left * 1000):
             raise BadAnswer(f"the database has not answered in {seconds:,.0f} s")
-        require_peer(connection.fileno())  # libpq sends something only when it is asked for the state
+        # libpq sends something only when it is asked for the state
+        require_peer(connection.fileno())
         state = connection.poll()
 
 

@@ -1,4 +1,6 @@
-"""What is wrong where a catalog cannot be opened: properties, which no waiting repairs, or a server that may answer later."""
+"""What is wrong where a catalog cannot be opened: properties, which no waiting repairs, or a server
+that may answer later.
+"""
 
 from urllib.parse import urlsplit
 
@@ -16,12 +18,14 @@ _INFERRED = ("http", "thrift", "sqlite", "postgresql")
 def catalog_problem(name: str, field: str, error: Exception) -> Problem:
     """Why PyIceberg could not open a catalog.
 
-    ``field`` is to blame only where nothing is known of a catalog of that name: otherwise it is the catalog that is wrong,
-    whatever names it.
+    ``field`` is to blame only where nothing is known of a catalog of that name: otherwise it is the
+    catalog that is wrong, whatever names it.
     """
     properties = _properties(name)
     if not properties:
-        return Problem(field, f"catalog {name} cannot be opened: it has no properties", _correct(name, "uri"))
+        return Problem(
+            field, f"catalog {name} cannot be opened: it has no properties", _correct(name, "uri")
+        )
     wrong = _wrong_property(properties, error)
     if wrong is not None:
         key, what, fix = wrong
@@ -34,7 +38,8 @@ def catalog_problem(name: str, field: str, error: Exception) -> Problem:
 def lasts(error: Exception) -> bool:
     """Whether an error of PyIceberg speaks of properties or of what is installed.
 
-    Of the kinds of ValueError only itself: the others, such as pydantic's, may come from what a server has answered.
+    Of the kinds of ValueError only itself: the others, such as pydantic's, may come from what a
+    server has answered.
     """
     from pyiceberg.exceptions import NoSuchPropertyException, NotInstalledError
 
@@ -49,7 +54,9 @@ def _properties(name: str) -> dict[str, str]:
 
 
 def _wrong_property(properties: dict[str, str], error: Exception) -> tuple[str, str, str] | None:
-    """The property to blame, what is wrong with it, and what it may be. Values of a ``uri`` are not told: they hold logins."""
+    """The property to blame, what is wrong with it, and what it may be. Values of a ``uri`` are not
+    told: they hold logins.
+    """
     from pyiceberg.catalog import CatalogType
     from pyiceberg.exceptions import NotInstalledError
     from requests.exceptions import InvalidSchema, InvalidURL, MissingSchema
@@ -65,7 +72,11 @@ def _wrong_property(properties: dict[str, str], error: Exception) -> tuple[str, 
     if kind is None and not uri.startswith(_INFERRED):
         return "type", "is missing, and the uri does not tell it", choice
     if isinstance(error, (ImportError, NotInstalledError)):
-        return "type" if kind else "uri", f"needs a package that is not installed: {reason(error)}", ""
+        return (
+            "type" if kind else "uri",
+            f"needs a package that is not installed: {reason(error)}",
+            "",
+        )
     if isinstance(error, (MissingSchema, InvalidSchema, InvalidURL, ArgumentError)):
         return "uri", f"is no address of such a catalog ({type(error).__name__})", ""
     return None
@@ -80,6 +91,6 @@ def _at(properties: dict[str, str]) -> str:
 def _correct(name: str, key: str) -> str:
     (variable,) = catalog_variables(name, {key: ""})
     return (
-        "correct PyIceberg's properties of it: the keys of its Secret in spec.catalogs or, without one, "
-        f"catalog.{name} in .pyiceberg.yaml or {variable} in the environment"
+        "correct PyIceberg's properties of it: the keys of its Secret in spec.catalogs or, without"
+        f" one, catalog.{name} in .pyiceberg.yaml or {variable} in the environment"
     )

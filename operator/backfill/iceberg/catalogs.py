@@ -1,8 +1,10 @@
-"""Opens catalogs: the one place where it is done, in the operator's jobs, in pods, in drivers and on a laptop.
+"""Opens catalogs: the one place where it is done, in the operator's jobs, in pods, in drivers and
+on a laptop.
 
-Wherever it is, code that a property names is loaded only where it is of the right kind (:mod:`import_points`), of what a
-catalog's server says of itself only known properties are taken, and a table's own properties do not say how its files
-are opened. A process that works for others (:func:`work_for_others`) takes no other properties than those on a list.
+Wherever it is, code that a property names is loaded only where it is of the right kind
+(:mod:`import_points`), of what a catalog's server says of itself only known properties are taken,
+and a table's own properties do not say how its files are opened. A process that works for others
+(:func:`work_for_others`) takes no other properties than those on a list.
 """
 
 import logging
@@ -32,7 +34,13 @@ from backfill.iceberg.confinement import confine_file_io
 from backfill.iceberg.connections import require_host, require_server, watch_connections
 from backfill.iceberg.identity import OWN, needed_for_catalog
 from backfill.iceberg.import_points import close_import_points, only_registered
-from backfill.iceberg.properties import from_server, hosts_of_database, named_servers, refused, sent_by_server
+from backfill.iceberg.properties import (
+    from_server,
+    hosts_of_database,
+    named_servers,
+    refused,
+    sent_by_server,
+)
 from backfill.iceberg.reach import OutOfReach, limit, limited, require_local
 
 _LOG = logging.getLogger(__name__)
@@ -62,8 +70,9 @@ def work_for_others(
     """From now on, and for good, this process opens catalogs for somebody it does not trust.
 
     Args:
-        catalogs: the properties of catalogs, by name. For those that are this process's own, and no others, there may be more
-            in PyIceberg's configuration, and files may be opened with the identity that this process has.
+        catalogs: the properties of catalogs, by name. For those that are this process's own, and no
+            others, there may be more in PyIceberg's configuration, and files may be opened with the
+            identity that this process has.
         directories: where this machine's own files may be.
         allowed: addresses that may be connected to though they are the operator's surroundings.
         refused_hosts: servers that are the operator's alone.
@@ -78,13 +87,17 @@ def work_for_others(
 
 
 def work_in_time() -> None:
-    """From now on, and for good, this process waits for no server without end: it does jobs, and nothing but jobs."""
+    """From now on, and for good, this process waits for no server without end: it does jobs, and
+    nothing but jobs.
+    """
     _GIVEN.in_time = True
     bound_answers()
 
 
 def catalog_properties(name: str, environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
-    """A catalog's properties, from where this process has them; empty where nothing is known of it."""
+    """A catalog's properties, from where this process has them; empty where nothing is known of
+    it.
+    """
     given = _given(name)
     if given is not None and not given.own:
         return dict(given.properties)
@@ -95,7 +108,9 @@ def catalog_properties(name: str, environment: Mapping[str, str] = os.environ) -
 
 
 def _given(name: str) -> GivenCatalog | None:
-    """What this process was handed of a catalog. One that works for others has nothing else, nor anything of its own."""
+    """What this process was handed of a catalog. One that works for others has nothing else, nor
+    anything of its own.
+    """
     if _GIVEN.catalogs is None:
         return None
     return _GIVEN.catalogs.get(name.lower(), GivenCatalog({}))
@@ -105,21 +120,30 @@ def open_catalog(name: str) -> Catalog:
     """Opens a catalog.
 
     Raises:
-        ValueError: a property is missing, malformed or not allowed here. Its server and libraries raise others.
+        ValueError: a property is missing, malformed or not allowed here. Its server and libraries
+            raise others.
     """
     properties = catalog_properties(name)
     given = _given(name)
     if given is not None and not given.own:
         for wrong in refused(given.properties):
-            raise OutOfReach(f"its property {wrong.name} {wrong.why}; correct it, or set planning.runIn: Pod")
+            raise OutOfReach(
+                f"its property {wrong.name} {wrong.why}; correct it, or set planning.runIn: Pod"
+            )
         for property_name, server in named_servers(given.properties):
             require_server(property_name, server)
     kind = _type_of(name, properties)
     _require_login(kind, properties)
     _check_required_catalog_properties(name, kind, properties)
     if kind is CatalogType.SQL:
-        properties["uri"] = _database(str(properties["uri"]), theirs=limited() and OWN not in properties)
-    catalog = _RestCatalog(name, **properties) if kind is CatalogType.REST else AVAILABLE_CATALOGS[kind](name, properties)
+        properties["uri"] = _database(
+            str(properties["uri"]), theirs=limited() and OWN not in properties
+        )
+    catalog = (
+        _RestCatalog(name, **properties)
+        if kind is CatalogType.REST
+        else AVAILABLE_CATALOGS[kind](name, properties)
+    )
     if kind is not CatalogType.REST:
         _leave_tables_out(catalog)
     return catalog
@@ -133,18 +157,25 @@ class _RestCatalog(RestCatalog):
         super()._fetch_config()
         answered, self.properties = self.properties, sent_by_server(own, self.properties)
         self.uri = self.properties["uri"]
-        # With "refs" a table seems to have no history: what only its snapshots refer to would seem to be in nobody's use.
+        # With "refs" a table seems to have no history: what only its snapshots refer to would seem
+        # to be in nobody's use.
         self.properties["snapshot-loading-mode"] = "all"
         if left := sorted(set(answered) - set(self.properties)):
-            _LOG.info("catalog %s: its server's properties %s are left out", self.name, ", ".join(left))
+            _LOG.info(
+                "catalog %s: its server's properties %s are left out", self.name, ", ".join(left)
+            )
 
     def _init_sigv4(self, session: Session) -> None:
         _require_login(CatalogType.REST, self.properties)
         super()._init_sigv4(session)
 
-    def _response_to_table(self, identifier_tuple: tuple[str, ...], table_response: TableResponse) -> Table:
+    def _response_to_table(
+        self, identifier_tuple: tuple[str, ...], table_response: TableResponse
+    ) -> Table:
         location = table_response.metadata_location
-        credentials = self._resolve_storage_credentials(table_response.storage_credentials, location)
+        credentials = self._resolve_storage_credentials(
+            table_response.storage_credentials, location
+        )
         sent = from_server({**table_response.config, **credentials})
         return Table(
             identifier=identifier_tuple,
@@ -157,7 +188,11 @@ class _RestCatalog(RestCatalog):
 
 
 def _require_login(kind: CatalogType, properties: Mapping[str, Any]) -> None:
-    if limited() and OWN not in properties and (needed := needed_for_catalog(kind.value, properties)):
+    if (
+        limited()
+        and OWN not in properties
+        and (needed := needed_for_catalog(kind.value, properties))
+    ):
         raise OutOfReach(
             "the operator's own identity is not used for a catalog that a Backfill names: "
             f"add {needed} to its Secret, or set planning.runIn: Pod"
@@ -175,7 +210,9 @@ def _type_of(name: str, properties: Mapping[str, Any]) -> CatalogType:
 
 
 def _database(uri: str, *, theirs: bool) -> str:
-    """A database's URI as it is opened: by psycopg2 where it names no driver, since SQLAlchemy's choice differs by version."""
+    """A database's URI as it is opened: by psycopg2 where it names no driver, since SQLAlchemy's
+    choice differs by version.
+    """
     from sqlalchemy.engine import make_url
 
     url = make_url(uri)

@@ -1,5 +1,6 @@
-"""Closes PyIceberg's ways to files for a process that works for others: in its own classes, since it makes them in several
-places and by several names."""
+"""Closes PyIceberg's ways to files for a process that works for others: in its own classes, since
+it makes them in several places and by several names.
+"""
 
 from collections.abc import Mapping
 from functools import cache
@@ -18,9 +19,14 @@ from backfill.iceberg.store_relay import relay_uri
 
 @cache
 def confine_file_io() -> None:
-    """Has PyIceberg open no location that :mod:`backfill.iceberg.reach` refuses, and none with properties that would give
-    away what is this process's own."""
-    begin, parse, find = FileIO.__init__, PyArrowFileIO.parse_location, FsspecFileIO._get_fs_from_uri
+    """Has PyIceberg open no location that :mod:`backfill.iceberg.reach` refuses, and none with
+    properties that would give away what is this process's own.
+    """
+    begin, parse, find = (
+        FileIO.__init__,
+        PyArrowFileIO.parse_location,
+        FsspecFileIO._get_fs_from_uri,
+    )
     open_arrow, open_fsspec = PyArrowFileIO._initialize_fs, FsspecFileIO._get_fs
 
     def checked_begin(self: FileIO, properties: dict[str, Any]) -> None:
@@ -28,7 +34,9 @@ def confine_file_io() -> None:
             raise OutOfReach(f"property {wrong.name} {wrong.why}")
         begin(self, properties)
 
-    def checked_parse(location: str, properties: dict[str, Any] | None = None) -> tuple[str, str, str]:
+    def checked_parse(
+        location: str, properties: dict[str, Any] | None = None
+    ) -> tuple[str, str, str]:
         scheme, netloc, path = parse(location)
         require_location(scheme, path)
         return scheme, netloc, path
@@ -61,13 +69,15 @@ def _require_login(scheme: str, properties: Mapping[str, Any], *, arrow: bool) -
     """Nothing of this process's identity is used for a catalog that is not its own."""
     if OWN not in properties and (needed := needed_for_files(scheme, properties, arrow=arrow)):
         raise OutOfReach(
-            f"files at {scheme}:// are not opened with the operator's own identity for a catalog that a Backfill names: "
-            f"add {needed} to its Secret, or set planning.runIn: Pod"
+            f"files at {scheme}:// are not opened with the operator's own identity for a catalog"
+            f" that a Backfill names: add {needed} to its Secret, or set planning.runIn: Pod"
         )
 
 
 def _require_servers(properties: Mapping[str, Any]) -> None:
-    """Object stores' clients connect by themselves: what they are pointed at is looked at before they are made."""
+    """Object stores' clients connect by themselves: what they are pointed at is looked at before
+    they are made.
+    """
     if OWN not in properties:
         for name, server in named_servers(properties):
             require_server(name, server)

@@ -1,8 +1,9 @@
 """Watches over what a process that works for others connects to.
 
-It is looked at when the connection is made, after the name has been resolved: what was looked at is what is connected to,
-also after a redirect and where a name has another address each time. Sockets that are not Python's (object stores' clients,
-libpq) are not seen here: their servers are looked at beforehand (:func:`require_server`).
+It is looked at when the connection is made, after the name has been resolved: what was looked at is
+what is connected to, also after a redirect and where a name has another address each time. Sockets
+that are not Python's (object stores' clients, libpq) are not seen here: their servers are looked at
+beforehand (:func:`require_server`).
 """
 
 import os
@@ -21,14 +22,26 @@ _SERVER: Final = re.compile(
     r"(?:(?P<scheme>https?|thrift)://)?(?P<host>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9.])?|\[[0-9A-Fa-f:.]+\])"
     r"(?::(?P<port>[0-9]{1,5}))?(?:/[A-Za-z0-9._~!$&'()*+,;=:@%/-]*)?"
 )
-"""What every library reads as the same server: no user, no query, no fragment, nothing that is not ASCII."""
+"""What every library reads as the same server: no user, no query, no fragment, nothing that is not
+ASCII.
+"""
 _ANY_SERVER: Final = re.compile(r"[a-z0-9+.-]+://(?:[^@/?#]*@)?(?P<hosts>[^/?#]+)", re.IGNORECASE)
 _PORTS: Final = {"http": 80, "https": 443, "thrift": 9083, "postgresql": 5432}
-_PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
+_PROXIES: Final = (
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "all_proxy",
+)
 _ENDPOINTS: Final = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3")
 _ELSEWHERE: Final = ("192.0.2.1", "2001:db8::1")
 """Addresses for documentation: nothing is sent there."""
-_FIX: Final = "name another server, set planning.runIn: Pod, or have the administrator add it to --allowed-addresses"
+_FIX: Final = (
+    "name another server, set planning.runIn: Pod, or have the administrator add it to"
+    " --allowed-addresses"
+)
 
 
 class _Watch:
@@ -43,28 +56,40 @@ def watch_connections(
     own: Iterable[Mapping[str, Any]],
     environment: Mapping[str, str] = os.environ,
 ) -> None:
-    """From now on, and for good, this process connects to no address that only the operator should reach.
+    """From now on, and for good, this process connects to no address that only the operator should
+    reach.
 
     Args:
         allowed: what the administrator has opened.
         refused: names or addresses of servers that are refused whatever address they have.
-        own: properties of catalogs that the administrator has configured; the servers they name may be anywhere.
+        own: properties of catalogs that the administrator has configured; the servers they name may
+            be anywhere.
         environment: names proxies and endpoints, which may be anywhere, too.
     """
     named = [environment[name] for name in (*_PROXIES, *_ENDPOINTS) if environment.get(name)]
     named += [str(value) for properties in own for value in properties.values()]
     servers = frozenset(server for text in named for server in _servers(text))
-    closed = frozenset((*_own_addresses(), *(address for host in refused for address in _resolved(host))))
+    closed = frozenset(
+        (*_own_addresses(), *(address for host in refused for address in _resolved(host)))
+    )
     first = _Watch.rules is None
     _Watch.rules = AddressRules(tuple(allowed), servers, closed)
     if first:
-        sys.addaudithook(_on_event)  # before each connection, and nothing in this process can take it away
+        # before each connection, and nothing in this process can take it away
+        sys.addaudithook(_on_event)
 
 
 def server_problem(text: str) -> str | None:
     """Why a property does not name a server that every library reads alike; None: it does."""
     found = _SERVER.fullmatch(text)
-    return None if found else "must be the address of a server, such as https://host:port/path, without user, ?, # and spaces"
+    return (
+        None
+        if found
+        else (
+            "must be the address of a server, such as https://host:port/path, without user, ?, #"
+            " and spaces"
+        )
+    )
 
 
 def require_server(name: str, text: str) -> None:
@@ -78,7 +103,11 @@ def require_server(name: str, text: str) -> None:
     found = _SERVER.fullmatch(text)
     if found is None:
         raise OutOfReach(f"property {name} {server_problem(text)}")
-    require_host(f"property {name}", found["host"].strip("[]"), int(found["port"] or _PORTS.get(found["scheme"] or "", 443)))
+    require_host(
+        f"property {name}",
+        found["host"].strip("[]"),
+        int(found["port"] or _PORTS.get(found["scheme"] or "", 443)),
+    )
 
 
 def require_host(what: str, host: str, port: int) -> None:
@@ -94,9 +123,15 @@ def require_host(what: str, host: str, port: int) -> None:
     refusals = [(address, why) for address in addresses if (why := rules.refusal(address, port))]
     if refusals:
         address, why = refusals[0]
-        raise OutOfReach(f"{what} leads to {address}, {why}, where jobs in the operator do not connect for a Backfill; {_FIX}")
+        raise OutOfReach(
+            f"{what} leads to {address}, {why}, where jobs in the operator do not connect for a"
+            f" Backfill; {_FIX}"
+        )
     if not addresses and (why := refused_name(host)):
-        raise OutOfReach(f"{what} leads to {why}, where jobs in the operator do not connect for a Backfill; {_FIX}")
+        raise OutOfReach(
+            f"{what} leads to {why}, where jobs in the operator do not connect for a Backfill;"
+            f" {_FIX}"
+        )
 
 
 def require_peer(descriptor: int) -> None:
@@ -128,7 +163,10 @@ def _require_address(family: int, address: Any) -> None:
     rules = _Watch.rules
     if rules is not None and (why := rules.refusal(host, port)):
         shown = f"[{host}]" if ":" in host else host
-        raise OutOfReach(f"{shown}:{port} is {why}, where jobs in the operator do not connect for a Backfill; {_FIX}")
+        raise OutOfReach(
+            f"{shown}:{port} is {why}, where jobs in the operator do not connect for a Backfill;"
+            f" {_FIX}"
+        )
 
 
 def _servers(text: str) -> Iterator[tuple[Address, int]]:
@@ -153,7 +191,9 @@ def _own_addresses() -> Iterator[Address]:
     for elsewhere in _ELSEWHERE:
         with (
             suppress(OSError),
-            socket.socket(socket.AF_INET6 if ":" in elsewhere else socket.AF_INET, socket.SOCK_DGRAM) as sender,
+            socket.socket(
+                socket.AF_INET6 if ":" in elsewhere else socket.AF_INET, socket.SOCK_DGRAM
+            ) as sender,
         ):
             sender.connect((elsewhere, 9))
             yield ip_address(sender.getsockname()[0])

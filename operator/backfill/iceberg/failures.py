@@ -1,7 +1,8 @@
 """What may be said of an error that a library raises.
 
-Libraries quote what a server has answered. Where this process works for others, the server may be one that whoever reads the
-message could not ask: then only the error's kind is repeated, its HTTP status, and phrases that are known.
+Libraries quote what a server has answered. Where this process works for others, the server may be
+one that whoever reads the message could not ask: then only the error's kind is repeated, its HTTP
+status, and phrases that are known.
 """
 
 import re
@@ -13,12 +14,41 @@ from backfill.api.errors import BackfillError, first_line
 from backfill.iceberg.reach import BadAnswer, OutOfReach, limited
 
 _PHRASES: Final = (
-    *("Connection refused", "Connection reset by peer", "No route to host", "Network is unreachable"),
+    *(
+        "Connection refused",
+        "Connection reset by peer",
+        "No route to host",
+        "Network is unreachable",
+    ),
     *("Name or service not known", "database is locked", "unable to open database file"),
-    *("Temporary failure in name resolution", "could not translate host name", "Could not resolve host", "timed out", "Timeout"),
-    *("certificate verify failed", "WRONG_VERSION_NUMBER", "wrong version number", "Max retries exceeded", "Connection aborted"),
-    *("password authentication failed", "does not support SSL", "no pg_hba.conf entry", "Permission denied", "Access denied"),
-    *("No such file or directory", "Path does not exist", "does not exist", "is not installed", "not installed"),
+    *(
+        "Temporary failure in name resolution",
+        "could not translate host name",
+        "Could not resolve host",
+        "timed out",
+        "Timeout",
+    ),
+    *(
+        "certificate verify failed",
+        "WRONG_VERSION_NUMBER",
+        "wrong version number",
+        "Max retries exceeded",
+        "Connection aborted",
+    ),
+    *(
+        "password authentication failed",
+        "does not support SSL",
+        "no pg_hba.conf entry",
+        "Permission denied",
+        "Access denied",
+    ),
+    *(
+        "No such file or directory",
+        "Path does not exist",
+        "does not exist",
+        "is not installed",
+        "not installed",
+    ),
     *("Could not open Parquet input source", "Invalid Parquet file", "magic bytes not found"),
 )
 """Repeated where a message has them: they say nothing but that."""

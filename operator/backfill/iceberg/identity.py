@@ -1,7 +1,9 @@
-"""Which credentials a catalog and its files need where this process's own identity is not to be used. Pure.
+"""Which credentials a catalog and its files need where this process's own identity is not to be
+used. Pure.
 
-A client that is given no credentials looks for those of the process: variables, ``~/.aws``, a token of a workload identity,
-the instance metadata service. For a catalog that somebody else names, what is given must be complete, so that no client looks.
+A client that is given no credentials looks for those of the process: variables, ``~/.aws``, a token
+of a workload identity, the instance metadata service. For a catalog that somebody else names, what
+is given must be complete, so that no client looks.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,8 +12,9 @@ from typing import Any, Final
 from pyiceberg.types import strtobool
 
 OWN: Final = "backfill.operators-own"
-"""A property of the catalogs whose files may be opened with the process's own identity. It is on no list of properties that
-come from others."""
+"""A property of the catalogs whose files may be opened with the process's own identity. It is on no
+list of properties that come from others.
+"""
 
 S3_SCHEMES: Final = frozenset({"s3", "s3a", "s3n", "oss"})
 _GCS: Final = frozenset({"gs", "gcs"})
@@ -21,7 +24,8 @@ _KEYS: Final = {"access-key-id": "secret-access-key"}
 
 
 def needed_for_catalog(kind: str, properties: Mapping[str, Any]) -> str | None:
-    """The properties that a catalog's client lacks, for people; None: it uses no identity but the one it is given.
+    """The properties that a catalog's client lacks, for people; None: it uses no identity but the
+    one it is given.
 
     Args:
         kind: ``rest``, ``glue``, ``dynamodb`` or another type of PyIceberg's.
@@ -35,7 +39,8 @@ def needed_for_catalog(kind: str, properties: Mapping[str, Any]) -> str | None:
 
 
 def needed_for_files(scheme: str, properties: Mapping[str, Any], *, arrow: bool) -> str | None:
-    """The properties that a file system's client lacks, for people; None: it uses no identity but the one it is given.
+    """The properties that a file system's client lacks, for people; None: it uses no identity but
+    the one it is given.
 
     Args:
         scheme: of the files' locations.
@@ -44,14 +49,20 @@ def needed_for_files(scheme: str, properties: Mapping[str, Any], *, arrow: bool)
     """
     if scheme in S3_SCHEMES:
         if properties.get("s3.role-arn") or properties.get("client.role-arn"):
-            return f"{_keys_of('s3')} in place of a role, which the operator's identity would assume"
+            return (
+                f"{_keys_of('s3')} in place of a role, which the operator's identity would assume"
+            )
         anonymous = _is_true(properties.get("s3.anonymous"))
         signed = not arrow and bool(properties.get("s3.signer"))
         return (
-            None if anonymous or signed or _has_keys(properties, "s3", "client") else f"{_keys_of('s3')}, or s3.anonymous: true"
+            None
+            if anonymous or signed or _has_keys(properties, "s3", "client")
+            else f"{_keys_of('s3')}, or s3.anonymous: true"
         )
     if scheme in _GCS:
-        token = ("gcs.oauth2.token", "gcs.oauth2.token-expires-at") if arrow else ("gcs.oauth2.token",)
+        token = (
+            ("gcs.oauth2.token", "gcs.oauth2.token-expires-at") if arrow else ("gcs.oauth2.token",)
+        )
         return None if all(map(properties.get, token)) else _either((token,))
     if scheme in _AZURE:
         logins = tuple(_azure_logins(properties, arrow=arrow))
@@ -70,7 +81,11 @@ def _azure_logins(properties: Mapping[str, Any], *, arrow: bool) -> Iterator[tup
 
 def _has_keys(properties: Mapping[str, Any], *prefixes: str) -> bool:
     """As PyIceberg finds them: each by itself, the first that is not empty."""
-    return all(any(properties.get(f"{prefix}.{name}") for prefix in prefixes) for pair in _KEYS.items() for name in pair)
+    return all(
+        any(properties.get(f"{prefix}.{name}") for prefix in prefixes)
+        for pair in _KEYS.items()
+        for name in pair
+    )
 
 
 def _keys_of(prefix: str) -> str:

@@ -1,8 +1,9 @@
 """Closes the places where PyIceberg imports and calls what a property names.
 
-Properties come from tables, from catalogs' servers and from Secrets: whoever writes one could name ``builtins.eval`` or
-``subprocess.Popen``. Everywhere, what is named must be a class of the kind that is wanted. In a process that works for
-others (:func:`only_registered`) it must also be one that is known here; nothing else is even imported.
+Properties come from tables, from catalogs' servers and from Secrets: whoever writes one could name
+``builtins.eval`` or ``subprocess.Popen``. Everywhere, what is named must be a class of the kind
+that is wanted. In a process that works for others (:func:`only_registered`) it must also be one
+that is known here; nothing else is even imported.
 """
 
 import importlib
@@ -37,16 +38,37 @@ def only_registered() -> None:
 @cache
 def close_import_points() -> None:
     """Closes them, for whoever uses PyIceberg in this process."""
-    io, arrow, locations, catalog = pyiceberg.io, pyiceberg.io.pyarrow, pyiceberg.table.locations, pyiceberg.catalog
+    io, arrow, locations, catalog = (
+        pyiceberg.io,
+        pyiceberg.io.pyarrow,
+        pyiceberg.table.locations,
+        pyiceberg.catalog,
+    )
     _guard(io, "_import_file_io", "py-io-impl", FileIO, FILE_IOS)
-    _guard(arrow, "_import_retry_strategy", "s3.retry-strategy-impl", S3RetryStrategy, RETRY_STRATEGIES)
-    _guard(locations, "_import_location_provider", "write.py-location-provider.impl", LocationProvider)
+    _guard(
+        arrow, "_import_retry_strategy", "s3.retry-strategy-impl", S3RetryStrategy, RETRY_STRATEGIES
+    )
+    _guard(
+        locations, "_import_location_provider", "write.py-location-provider.impl", LocationProvider
+    )
     _guard(catalog, "_import_catalog", "py-catalog-impl", Catalog, named_at=1)
-    _guard(AuthManagerFactory, "create", "auth.impl", AuthManager, frozenset(AuthManagerFactory._registry))
+    _guard(
+        AuthManagerFactory,
+        "create",
+        "auth.impl",
+        AuthManager,
+        frozenset(AuthManagerFactory._registry),
+    )
 
 
 def _guard(
-    owner: object, function: str, name: str, kind: type, registered: frozenset[str] = frozenset(), *, named_at: int = 0
+    owner: object,
+    function: str,
+    name: str,
+    kind: type,
+    registered: frozenset[str] = frozenset(),
+    *,
+    named_at: int = 0,
 ) -> None:
     """``named_at``: which argument names the class."""
     load = getattr(owner, function)

@@ -10,16 +10,25 @@ _PATHS = (TableProperties.WRITE_DATA_PATH, TableProperties.WRITE_METADATA_PATH)
 
 
 def is_unambiguous(location: str) -> bool:
-    """Whether nothing of a location is dropped or resolved on its way: libraries cut off what follows ``?`` or ``#``, take out
-    line breaks, and some file systems resolve ``..``."""
-    return location.isprintable() and not any(mark in location for mark in "?#\\") and ".." not in location.split("/")
+    """Whether nothing of a location is dropped or resolved on its way: libraries cut off what
+    follows ``?`` or ``#``, take out line breaks, and some file systems resolve ``..``.
+    """
+    return (
+        location.isprintable()
+        and not any(mark in location for mark in "?#\\")
+        and ".." not in location.split("/")
+    )
 
 
 def ambiguous_locations(table: Table, name: str, field: str) -> Iterator[Problem]:
     """What is wrong with where a table keeps its files."""
     metadata = table.metadata
-    locations = {"location": metadata.location} | {key: metadata.properties[key] for key in _PATHS if key in metadata.properties}
+    locations = {"location": metadata.location} | {
+        key: metadata.properties[key] for key in _PATHS if key in metadata.properties
+    }
     for what, location in locations.items():
         if not is_unambiguous(location):
-            message = f"the {what} of {name} is {location!r}, which libraries read as different places"
+            message = (
+                f"the {what} of {name} is {location!r}, which libraries read as different places"
+            )
             yield Problem(field, message, "use a location without ?, #, \\, line breaks and ..")

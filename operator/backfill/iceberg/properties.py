@@ -1,8 +1,9 @@
 """Which properties of a catalog may come from somebody who is not trusted with this process. Pure.
 
-Two such places: a Secret of another team, for jobs in the operator; and a catalog's server, which may answer with
-properties of its own, for whoever opens the catalog. What PyIceberg would do with a property that is not listed here
-is unknown: it may import code, read a file of this process, or send requests and credentials to another place.
+Two such places: a Secret of another team, for jobs in the operator; and a catalog's server, which
+may answer with properties of its own, for whoever opens the catalog. What PyIceberg would do with a
+property that is not listed here is unknown: it may import code, read a file of this process, or
+send requests and credentials to another place.
 """
 
 import re
@@ -13,55 +14,149 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL
 
-FILE_IOS: Final = frozenset({"pyiceberg.io.pyarrow.PyArrowFileIO", "pyiceberg.io.fsspec.FsspecFileIO"})
-RETRY_STRATEGIES: Final = frozenset({"pyarrow.fs.AwsDefaultS3RetryStrategy", "pyarrow.fs.AwsStandardS3RetryStrategy"})
+FILE_IOS: Final = frozenset(
+    {"pyiceberg.io.pyarrow.PyArrowFileIO", "pyiceberg.io.fsspec.FsspecFileIO"}
+)
+RETRY_STRATEGIES: Final = frozenset(
+    {"pyarrow.fs.AwsDefaultS3RetryStrategy", "pyarrow.fs.AwsStandardS3RetryStrategy"}
+)
 
 _STORE_NAMES = frozenset(
     {
-        *(f"{prefix}.{name}" for prefix in ("s3", "client") for name in ("region", "role-arn", "role-session-name")),
-        *(f"{prefix}.{name}" for prefix in ("s3", "client") for name in ("access-key-id", "secret-access-key", "session-token")),
-        *("s3.anonymous", "s3.endpoint", "s3.resolve-region", "s3.connect-timeout", "s3.request-timeout"),
-        *("s3.force-virtual-addressing", "s3.retry-strategy-impl", "s3.server-side-encryption", "s3.sse-kms-key-id"),
+        *(
+            f"{prefix}.{name}"
+            for prefix in ("s3", "client")
+            for name in ("region", "role-arn", "role-session-name")
+        ),
+        *(
+            f"{prefix}.{name}"
+            for prefix in ("s3", "client")
+            for name in ("access-key-id", "secret-access-key", "session-token")
+        ),
+        *(
+            "s3.anonymous",
+            "s3.endpoint",
+            "s3.resolve-region",
+            "s3.connect-timeout",
+            "s3.request-timeout",
+        ),
+        *(
+            "s3.force-virtual-addressing",
+            "s3.retry-strategy-impl",
+            "s3.server-side-encryption",
+            "s3.sse-kms-key-id",
+        ),
         *("s3.signer", "s3.signer.uri", "s3.signer.endpoint", "s3.remote-signing-enabled"),
-        *("gcs.oauth2.token", "gcs.oauth2.token-expires-at", "gcs.project-id", "gcs.access", "gcs.consistency"),
-        *("gcs.cache-timeout", "gcs.requester-pays", "gcs.service.host", "gcs.default-bucket-location", "gcs.version-aware"),
-        *("adls.connection-string", "adls.credential", "adls.account-name", "adls.account-key", "adls.sas-token", "adls.token"),
-        *("adls.tenant-id", "adls.client-id", "adls.client-secret", "adls.account-host", "adls.anon"),
+        *(
+            "gcs.oauth2.token",
+            "gcs.oauth2.token-expires-at",
+            "gcs.project-id",
+            "gcs.access",
+            "gcs.consistency",
+        ),
+        *(
+            "gcs.cache-timeout",
+            "gcs.requester-pays",
+            "gcs.service.host",
+            "gcs.default-bucket-location",
+            "gcs.version-aware",
+        ),
+        *(
+            "adls.connection-string",
+            "adls.credential",
+            "adls.account-name",
+            "adls.account-key",
+            "adls.sas-token",
+            "adls.token",
+        ),
+        *(
+            "adls.tenant-id",
+            "adls.client-id",
+            "adls.client-secret",
+            "adls.account-host",
+            "adls.anon",
+        ),
         *("adls.blob-storage-authority", "adls.dfs-storage-authority"),
         *("adls.blob-storage-scheme", "adls.dfs-storage-scheme"),
         *("py-io-impl", "buffer-size"),
     }
 )
 _SERVERS: Final = (
-    *("uri", "oauth2-server-uri", "s3.endpoint", "s3.signer.uri", "gcs.service.host", "glue.endpoint"),
+    *(
+        "uri",
+        "oauth2-server-uri",
+        "s3.endpoint",
+        "s3.signer.uri",
+        "gcs.service.host",
+        "glue.endpoint",
+    ),
     *("adls.account-host", "adls.blob-storage-authority", "adls.dfs-storage-authority"),
 )
 """Properties that name servers."""
 _LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 _HOST_PARTS: Final = (
-    *("s3.region", "client.region", "glue.region", "dynamodb.region", "rest.signing-region", "rest.signing-name"),
+    *(
+        "s3.region",
+        "client.region",
+        "glue.region",
+        "dynamodb.region",
+        "rest.signing-region",
+        "rest.signing-name",
+    ),
     "adls.account-name",
 )
 """Properties of which clients make a part of a server's name."""
 _SAS_TOKEN = "adls.sas-token."
 """Begins the name of a token for one storage account."""
 _SENT_NAMES = _STORE_NAMES | {
-    *("uri", "warehouse", "prefix", "token", "namespace-separator", "oauth2-server-uri", "scope", "audience", "resource"),
+    *(
+        "uri",
+        "warehouse",
+        "prefix",
+        "token",
+        "namespace-separator",
+        "oauth2-server-uri",
+        "scope",
+        "audience",
+        "resource",
+    ),
     *("rest-page-size", "view-endpoints-supported", "scan-planning-mode", "snapshot-loading-mode"),
     *("rest.sigv4-enabled", "rest.signing-region", "rest.signing-name", "rest.sigv4.max-retries"),
 }
 """What a REST catalog's server may say."""
 _GIVEN_NAMES = _SENT_NAMES | {
     *("type", "credential", "header.x-iceberg-access-delegation"),
-    *("pool_pre_ping", "pool-pre-ping", "init_catalog_tables", "init-catalog-tables", "schema_version", "schema-version"),
-    *("ugi", "hive.hive2-compatible", "lock-check-min-wait-time", "lock-check-max-wait-time", "lock-check-retries"),
-    *(f"glue.{name}" for name in ("id", "endpoint", "region", "max-retries", "retry-mode", "skip-archive")),
-    *(f"{prefix}.{name}" for prefix in ("glue", "dynamodb") for name in ("access-key-id", "secret-access-key", "session-token")),
+    *(
+        "pool_pre_ping",
+        "pool-pre-ping",
+        "init_catalog_tables",
+        "init-catalog-tables",
+        "schema_version",
+        "schema-version",
+    ),
+    *(
+        "ugi",
+        "hive.hive2-compatible",
+        "lock-check-min-wait-time",
+        "lock-check-max-wait-time",
+        "lock-check-retries",
+    ),
+    *(
+        f"glue.{name}"
+        for name in ("id", "endpoint", "region", "max-retries", "retry-mode", "skip-archive")
+    ),
+    *(
+        f"{prefix}.{name}"
+        for prefix in ("glue", "dynamodb")
+        for name in ("access-key-id", "secret-access-key", "session-token")
+    ),
     *("dynamodb.region", "table-name"),
 }
 _TYPES: Final = frozenset({"rest", "sql", "hive", "glue", "dynamodb"})
 _NOT_REPLACED = frozenset({"uri", "oauth2-server-uri", "token", "s3.endpoint", "gcs.service.host"})
-"""Where credentials are sent to: if the catalog's own properties say it, its server does not say otherwise."""
+"""Where credentials are sent to: if the catalog's own properties say it, its server does not say
+otherwise.
+"""
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9.])?|[0-9A-Fa-f:.]+")
 _DATABASES = ("sqlite", "postgresql")
 """Beginnings of a ``uri`` by which PyIceberg takes a catalog for one in a database."""
@@ -77,18 +172,48 @@ _POSTGRESQL_OPTIONS = frozenset(
             "gssencmode",
             "require_auth",
         ),
-        *("connect_timeout", "application_name", "options", "target_session_attrs", "load_balance_hosts", "client_encoding"),
-        *("keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count", "tcp_user_timeout", "host", "port"),
+        *(
+            "connect_timeout",
+            "application_name",
+            "options",
+            "target_session_attrs",
+            "load_balance_hosts",
+            "client_encoding",
+        ),
+        *(
+            "keepalives",
+            "keepalives_idle",
+            "keepalives_interval",
+            "keepalives_count",
+            "tcp_user_timeout",
+            "host",
+            "port",
+        ),
     }
 )
 """Parameters of a connection that name no file of this process and load nothing."""
 _BEARER_TARGETS = {
     "gcs.service.host": (("gcs.oauth2.token",),),
-    "adls.account-host": (("adls.account-key",), ("adls.sas-token",), ("adls.token",), ("adls.client-secret",)),
-    "adls.blob-storage-authority": (("adls.account-key",), ("adls.sas-token",), ("adls.client-secret",)),
-    "adls.dfs-storage-authority": (("adls.account-key",), ("adls.sas-token",), ("adls.client-secret",)),
+    "adls.account-host": (
+        ("adls.account-key",),
+        ("adls.sas-token",),
+        ("adls.token",),
+        ("adls.client-secret",),
+    ),
+    "adls.blob-storage-authority": (
+        ("adls.account-key",),
+        ("adls.sas-token",),
+        ("adls.client-secret",),
+    ),
+    "adls.dfs-storage-authority": (
+        ("adls.account-key",),
+        ("adls.sas-token",),
+        ("adls.client-secret",),
+    ),
 }
-"""Servers to which a process would send the token of its own identity, unless one of these credentials is given."""
+"""Servers to which a process would send the token of its own identity, unless one of these
+credentials is given.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +227,9 @@ class Refused:
 def refused(properties: Mapping[str, str]) -> list[Refused]:
     """The properties of a Secret with which a job in the operator does not open a catalog."""
     unknown = (
-        Refused(name, "is not one that jobs in the operator take") for name in properties if not _listed(name, _GIVEN_NAMES)
+        Refused(name, "is not one that jobs in the operator take")
+        for name in properties
+        if not _listed(name, _GIVEN_NAMES)
     )
     return [*unknown, *_wrong_values(properties)]
 
@@ -114,8 +241,12 @@ def sent_by_server(own: Mapping[str, Any], answered: Mapping[str, Any]) -> dict[
         own: what the catalog was configured with.
         answered: that, and what its server puts below and over it.
     """
-    sent = {name: value for name, value in answered.items() if name not in own or own[name] != value}
-    kept = {name: value for name, value in sent.items() if not (name in own and name in _NOT_REPLACED)}
+    sent = {
+        name: value for name, value in answered.items() if name not in own or own[name] != value
+    }
+    kept = {
+        name: value for name, value in sent.items() if not (name in own and name in _NOT_REPLACED)
+    }
     return {**own, **from_server(kept)}
 
 
@@ -129,31 +260,49 @@ def from_server(sent: Mapping[str, Any]) -> dict[str, str]:
 
 
 def store_problems(properties: Mapping[str, Any]) -> list[Refused]:
-    """What about the properties that files are opened with would give away this process's own identity or files."""
-    return list(_store_problems({name: str(value) for name, value in properties.items() if value is not None}))
+    """What about the properties that files are opened with would give away this process's own
+    identity or files.
+    """
+    return list(
+        _store_problems(
+            {name: str(value) for name, value in properties.items() if value is not None}
+        )
+    )
 
 
 def named_servers(properties: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The servers that properties name, each with the property's name; those of databases are not among them."""
+    """The servers that properties name, each with the property's name; those of databases are not
+    among them.
+    """
     for name in _SERVERS:
         text = str(properties.get(name) or "")
         if name == "uri" and not text.lower().startswith(("http", "thrift")):
             continue
         if text.startswith("."):
             text = f"{properties.get('adls.account-name', '')}{text}"
-        yield from ((name, each) for each in (text.split(",") if text.startswith("thrift") else (text,)) if each)
+        yield from (
+            (name, each)
+            for each in (text.split(",") if text.startswith("thrift") else (text,))
+            if each
+        )
 
 
 def _listed(name: str, names: frozenset[str]) -> bool:
-    """Names are taken as PyIceberg takes them, letter by letter; only those of headers have no case."""
-    return (name.lower() if name.startswith("header.") else name) in names or name.startswith(_SAS_TOKEN)
+    """Names are taken as PyIceberg takes them, letter by letter; only those of headers have no
+    case.
+    """
+    return (name.lower() if name.startswith("header.") else name) in names or name.startswith(
+        _SAS_TOKEN
+    )
 
 
 def _wrong_values(properties: Mapping[str, str]) -> Iterator[Refused]:
     kind, uri = properties.get("type", "").lower(), properties.get("uri", "")
     if kind and kind not in _TYPES:
         yield Refused("type", f"must be one of {', '.join(sorted(_TYPES))} in the operator")
-    if (kind == "sql" or (not kind and uri.startswith(_DATABASES))) and (why := _wrong_database(uri)):
+    if (kind == "sql" or (not kind and uri.startswith(_DATABASES))) and (
+        why := _wrong_database(uri)
+    ):
         yield Refused("uri", why)
     yield from _store_problems(properties)
 
@@ -164,27 +313,42 @@ def _store_problems(properties: Mapping[str, str]) -> Iterator[Refused]:
             yield Refused(name, "must be of letters, digits and hyphens")
     for name, allowed in (("py-io-impl", FILE_IOS), ("s3.retry-strategy-impl", RETRY_STRATEGIES)):
         if properties.get(name, next(iter(allowed))) not in allowed:
-            yield Refused(name, f"names code that is not loaded here; it may be {' or '.join(sorted(allowed))}")
+            yield Refused(
+                name,
+                f"names code that is not loaded here; it may be {' or '.join(sorted(allowed))}",
+            )
     token = properties.get("gcs.oauth2.token", "")
     if "/" in token or token in ("google_default", "cloud", "browser", "cache"):
-        yield Refused("gcs.oauth2.token", "must be an access token, not a file or a way to find one")
+        yield Refused(
+            "gcs.oauth2.token", "must be an access token, not a file or a way to find one"
+        )
     for name, credentials in _BEARER_TARGETS.items():
-        if properties.get(name) and not any(all(map(properties.get, needed)) for needed in credentials):
+        if properties.get(name) and not any(
+            all(map(properties.get, needed)) for needed in credentials
+        ):
             needed = " or ".join(" and ".join(names) for names in credentials)
-            yield Refused(name, f"would be sent the token of this process's own identity; it needs {needed} beside it")
+            yield Refused(
+                name,
+                f"would be sent the token of this process's own identity; it needs {needed}"
+                " beside it",
+            )
 
 
 def _wrong_database(uri: str) -> str | None:
-    """Drivers read files and load code that their URIs name: what is known to be harmless is taken."""
+    """Drivers read files and load code that their URIs name: what is known to be harmless is
+    taken.
+    """
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import ArgumentError
 
     try:
-        url = make_url(uri)  # as it is read when it is opened: another reader could be shown something else
+        # as it is read when it is opened: another reader could be shown something else
+        url = make_url(uri)
     except (ArgumentError, ValueError):
         return None  # it opens nothing
     if url.drivername == "sqlite":
-        return "may have no parameters" if url.query else None  # where the file is, is looked at when it is opened
+        # where the file is, is looked at when it is opened
+        return "may have no parameters" if url.query else None
     if not _POSTGRESQL.fullmatch(url.drivername):
         return "must begin with postgresql:// or postgresql+psycopg2://"
     wrong = sorted(set(url.query) - _POSTGRESQL_OPTIONS)
@@ -201,7 +365,12 @@ def _wrong_database(uri: str) -> str | None:
 def hosts_of_database(url: "URL") -> list[str]:
     """The servers that a database's URI names, without ports."""
     texts = (url.host or "", *_parameter(url, "host"))
-    return [each.partition(":")[0] if each.count(":") == 1 else each for text in texts for each in text.split(",") if text]
+    return [
+        each.partition(":")[0] if each.count(":") == 1 else each
+        for text in texts
+        for each in text.split(",")
+        if text
+    ]
 
 
 def _parameter(url: "URL", name: str) -> tuple[str, ...]:

@@ -1,15 +1,21 @@
-"""Which files of its own machine a process may use: one that works for others keeps them away from what is its own."""
+"""Which files of its own machine a process may use: one that works for others keeps them away from
+what is its own.
+"""
 
 import os
 from pathlib import Path
 from typing import Final
 
-_SCHEMES: Final = frozenset({"s3", "s3a", "s3n", "oss", "gs", "gcs", "abfs", "abfss", "wasb", "wasbs", "file"})
+_SCHEMES: Final = frozenset(
+    {"s3", "s3a", "s3n", "oss", "gs", "gcs", "abfs", "abfss", "wasb", "wasbs", "file"}
+)
 """Of locations that are opened for others."""
 
 
 class OutOfReach(ValueError):  # noqa: N818 - what it is for whoever asked
-    """Something that this process does not do for others. ``str()`` says what and why, and repeats nothing of a server."""
+    """Something that this process does not do for others. ``str()`` says what and why, and repeats
+    nothing of a server.
+    """
 
 
 class BadAnswer(Exception):  # noqa: N818 - what came, or did not
@@ -23,7 +29,9 @@ class _Limits:
 
 
 def limit(directories: tuple[Path, ...]) -> None:
-    """From now on, and for good, tables and workspaces on this machine must be below these directories."""
+    """From now on, and for good, tables and workspaces on this machine must be below these
+    directories.
+    """
     _Limits.directories = tuple(directory.resolve() for directory in directories)
 
 
@@ -45,8 +53,9 @@ def require_local(path: str) -> None:
     if not any(place.is_relative_to(directory) for directory in allowed):
         listed = f"below {', '.join(map(str, allowed))} only" if allowed else "nowhere"
         raise OutOfReach(
-            f"{path} is a path on the operator's own disk, which tables and workspaces may use {listed}: use an object store, "
-            "set planning.runIn: Pod, or add its directory to the operator's --local-directories"
+            f"{path} is a path on the operator's own disk, which tables and workspaces may use"
+            f" {listed}: use an object store, set planning.runIn: Pod, or add its directory to the"
+            " operator's --local-directories"
         )
 
 
@@ -59,6 +68,8 @@ def require_location(scheme: str, path: str) -> None:
     if _Limits.directories is None:
         return
     if scheme not in _SCHEMES:
-        raise OutOfReach(f"{scheme}: locations are not opened in the operator; set planning.runIn: Pod")
+        raise OutOfReach(
+            f"{scheme}: locations are not opened in the operator; set planning.runIn: Pod"
+        )
     if scheme == "file":
         require_local(path)

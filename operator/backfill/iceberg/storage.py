@@ -1,4 +1,6 @@
-"""Object stores, opened with the connection properties of a catalog, as PyIceberg opens the files of its tables."""
+"""Object stores, opened with the connection properties of a catalog, as PyIceberg opens the files
+of its tables.
+"""
 
 import os
 import time
@@ -28,8 +30,9 @@ def open_store(scheme: str, bucket: str, catalog: str) -> FileSystem:
 
 
 def store_properties(catalog: str, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """What a catalog says of object stores, by PyIceberg's names; ``s3.endpoint`` and ``s3.region`` else from the AWS
-    variables of the environment. What is left out is found by each library in its own way, as for a pod's identity.
+    """What a catalog says of object stores, by PyIceberg's names; ``s3.endpoint`` and ``s3.region``
+    else from the AWS variables of the environment. What is left out is found by each library in its
+    own way, as for a pod's identity.
     """
     told = {name: str(value) for name, value in catalog_properties(catalog, environment).items()}
     properties = {name: value for name, value in told.items() if name.startswith(_STORES)}

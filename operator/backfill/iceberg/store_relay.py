@@ -1,7 +1,8 @@
 """A proxy inside a job's process, through which PyArrow's client of S3 connects.
 
-That client resolves names, follows redirects and waits by itself. Through a proxy it does not: here each connection is one of
-Python's, which :mod:`backfill.iceberg.connections` looks at when it is made, and a server that only drips is hung up on.
+That client resolves names, follows redirects and waits by itself. Through a proxy it does not: here
+each connection is one of Python's, which :mod:`backfill.iceberg.connections` looks at when it is
+made, and a server that only drips is hung up on.
 """
 
 import logging
@@ -24,7 +25,9 @@ _PIECE: Final = 256 * 1024
 _LONGEST_LINE: Final = 64 * 1024
 _MOST_LINES: Final = 200
 _LEAST_RATE: Final = 1024
-"""Bytes a second: what comes more slowly for as long as a whole answer may take does not come at all."""
+"""Bytes a second: what comes more slowly for as long as a whole answer may take does not come at
+all.
+"""
 
 
 class _Listener:
@@ -34,13 +37,17 @@ class _Listener:
 
 
 def listen_on(listener: socket.socket) -> None:
-    """Has the proxy of this process listen on a socket that was made before the process lost the right to make one."""
+    """Has the proxy of this process listen on a socket that was made before the process lost the
+    right to make one.
+    """
     _Listener.made = listener
 
 
 @cache
 def relay_uri() -> str:
-    """The proxy of this process, as ``s3.proxy-uri`` takes it; it begins when it is first asked for."""
+    """The proxy of this process, as ``s3.proxy-uri`` takes it; it begins when it is first asked
+    for.
+    """
     listener = _Listener.made or socket.create_server(("127.0.0.1", 0))
     threading.Thread(target=_accept, args=(listener,), name="store-relay", daemon=True).start()
     return f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -77,21 +84,29 @@ def _serve(client: socket.socket) -> None:
         tunnel = method == "CONNECT"
         place = urlsplit(f"//{target}" if tunnel else target)
         try:
-            server = socket.create_connection((place.hostname or "", place.port or 80), CONNECT_SECONDS)
+            server = socket.create_connection(
+                (place.hostname or "", place.port or 80), CONNECT_SECONDS
+            )
         except (OSError, OutOfReach) as error:
             if isinstance(error, OutOfReach):
                 _LOG.warning("an object store's client is not connected: %s", error)
             status = "403 Forbidden" if isinstance(error, OutOfReach) else "502 Bad Gateway"
-            client.sendall(f"HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode())
+            client.sendall(
+                f"HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode()
+            )
             return
         with server:
             server.settimeout(SILENT_SECONDS)
             pace = _Pace()
             if tunnel:
                 client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
-            threading.Thread(target=_answers, args=(server, client, pace), name="store-relay", daemon=True).start()
+            threading.Thread(
+                target=_answers, args=(server, client, pace), name="store-relay", daemon=True
+            ).start()
             try:
-                for piece in _tunneled(client) if tunnel else _requests(head, requests, place.netloc):
+                for piece in (
+                    _tunneled(client) if tunnel else _requests(head, requests, place.netloc)
+                ):
                     pace.begin()
                     server.sendall(piece)
             finally:
@@ -104,7 +119,9 @@ def _tunneled(client: socket.socket) -> Iterator[bytes]:
 
 
 def _requests(head: list[bytes], requests: BufferedReader, server: str) -> Iterator[bytes]:
-    """Requests to one server, as it takes them: a proxy gets the whole address, a server only the path."""
+    """Requests to one server, as it takes them: a proxy gets the whole address, a server only the
+    path.
+    """
     while head:
         method, target, version = head[0].split()
         place = urlsplit(target.decode("ascii"))
@@ -113,7 +130,10 @@ def _requests(head: list[bytes], requests: BufferedReader, server: str) -> Itera
         path = f"{place.path or '/'}{'?' + place.query if place.query else ''}".encode("ascii")
         lines = [line for line in head[1:] if not line.lower().startswith(b"proxy-")]
         yield b"\r\n".join((b" ".join((method, path, version)), *lines, b"", b""))
-        fields = {name.strip().lower(): value.strip() for name, _, value in (line.partition(b":") for line in lines)}
+        fields = {
+            name.strip().lower(): value.strip()
+            for name, _, value in (line.partition(b":") for line in lines)
+        }
         if b"chunked" in fields.get(b"transfer-encoding", b"").lower():
             yield from _chunks(requests)
         else:

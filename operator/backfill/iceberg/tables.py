@@ -24,7 +24,8 @@ class Catalogs:
         """The table of a name ``catalog.namespace.table``.
 
         Raises:
-            InvalidPlanInput: catalog unknown or not reachable, table missing, or planned by its server.
+            InvalidPlanInput: catalog unknown or not reachable, table missing, or planned by its
+                server.
         """
         catalog_name, _, identifier = name.partition(".")
         catalog = self._catalog(catalog_name, field)
@@ -45,7 +46,8 @@ class Catalogs:
             raise InvalidPlanInput(
                 Problem(
                     field,
-                    f"catalog {catalog_name} plans scans on its server, which gives no bounds of {name}'s files",
+                    f"catalog {catalog_name} plans scans on its server, which gives no bounds of"
+                    f" {name}'s files",
                     "set scan-planning-mode: client in the catalog's properties",
                 )
             )
@@ -76,4 +78,8 @@ def _missing_table(catalog: Catalog, name: str, identifier: str, field: str) -> 
         known = [".".join((catalog.name, *parts)) for parts in catalog.list_tables(namespace)]
     except Exception:  # only a hint is lost
         known = []
-    return Problem(field, f"table {name} does not exist", near(name, known) or f"namespace {namespace} has no tables")
+    return Problem(
+        field,
+        f"table {name} does not exist",
+        near(name, known) or f"namespace {namespace} has no tables",
+    )

@@ -1,4 +1,6 @@
-"""What the numbers of a timestamp column mean: from its own unit to microseconds and back, without losing a row."""
+"""What the numbers of a timestamp column mean: from its own unit to microseconds and back, without
+losing a row.
+"""
 
 from dataclasses import dataclass
 
@@ -9,7 +11,9 @@ from backfill.api.quantities import format_time, from_us
 
 LEAST_US = -(2**62)
 GREATEST_US = 2**62
-"""Moments beyond these are taken as these: room enough to add and subtract lengths of time without overflow."""
+"""Moments beyond these are taken as these: room enough to add and subtract lengths of time without
+overflow.
+"""
 
 _TICKS_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _US_PER_SECOND = 1_000_000
@@ -22,8 +26,10 @@ class Ticks:
     unit: str
 
     def floor_us(self, value: int) -> int:
-        """The microsecond a value of the column lies in. Planning keeps all its bounds like this: it compares only whole
-        microseconds, and a value lies in a slice [start, end) of them exactly if its microsecond does."""
+        """The microsecond a value of the column lies in. Planning keeps all its bounds like this:
+        it compares only whole microseconds, and a value lies in a slice [start, end) of them
+        exactly if its microsecond does.
+        """
         return bounded_us(value * _US_PER_SECOND // _TICKS_PER_SECOND[self.unit])
 
     def floor_all_us(self, values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -39,7 +45,9 @@ class Ticks:
         return self.unit == "ns"
 
     def first_at(self, moment_us: int) -> int:
-        """The least value of the column that is not before a moment: ``value >= first_at(t)`` is exactly ``t <= time``."""
+        """The least value of the column that is not before a moment: ``value >= first_at(t)`` is
+        exactly ``t <= time``.
+        """
         return -(-moment_us * _TICKS_PER_SECOND[self.unit] // _US_PER_SECOND)
 
 

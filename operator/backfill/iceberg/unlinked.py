@@ -1,7 +1,8 @@
 """Files on a disk or a shared volume, reached without following a symbolic link.
 
-Whoever else can write to a volume could put a link where a directory was, also between a look at it and its use. So every
-directory is opened through the one above it, and what is done is done through the last one.
+Whoever else can write to a volume could put a link where a directory was, also between a look at it
+and its use. So every directory is opened through the one above it, and what is done is done through
+the last one.
 """
 
 import errno
@@ -24,7 +25,9 @@ class UnlinkedPath:
     """A path whose last components are no links."""
 
     base: str
-    """An absolute directory. Links in it are followed: it is what an administrator, or the user of a local run, has named."""
+    """An absolute directory. Links in it are followed: it is what an administrator, or the user of
+    a local run, has named.
+    """
     parts: tuple[str, ...]
     """The components below it."""
 
@@ -37,7 +40,11 @@ class UnlinkedPath:
 
     def names(self) -> list[str]:
         """What is directly below a directory; nothing if it is not there."""
-        with suppress(FileNotFoundError), self._opened(self.parts) as directory, os.scandir(directory) as entries:
+        with (
+            suppress(FileNotFoundError),
+            self._opened(self.parts) as directory,
+            os.scandir(directory) as entries,
+        ):
             return [entry.name for entry in entries]
         return []
 
@@ -66,11 +73,15 @@ class UnlinkedPath:
         return descriptor
 
     def write(self, content: bytes) -> None:
-        """Replaces a file at once, also through a crash of the machine. Directories are made as needed."""
+        """Replaces a file at once, also through a crash of the machine. Directories are made as
+        needed.
+        """
         with self._parent(make=True) as (directory, name):
             temporary = f".{name}.{uuid.uuid4().hex}.tmp"
             try:
-                with os.fdopen(os.open(temporary, _NEW_FILE, 0o666, dir_fd=directory), "wb") as stream:
+                with os.fdopen(
+                    os.open(temporary, _NEW_FILE, 0o666, dir_fd=directory), "wb"
+                ) as stream:
                     stream.write(content)
                     stream.flush()
                     os.fsync(stream.fileno())
@@ -81,7 +92,9 @@ class UnlinkedPath:
                 raise
 
     def remove(self) -> None:
-        """Removes a directory with everything in it. A link in it goes; where it points to stays as it is."""
+        """Removes a directory with everything in it. A link in it goes; where it points to stays as
+        it is.
+        """
         with suppress(FileNotFoundError), self._parent() as (directory, name):
             if stat.S_ISLNK(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
                 raise self._link(name)
@@ -138,7 +151,11 @@ class UnlinkedPath:
         return error
 
     def _link(self, name: str) -> OSError:
-        return OSError(errno.ELOOP, f"{name} is a symbolic link, and links in a workspace are not followed", str(self))
+        return OSError(
+            errno.ELOOP,
+            f"{name} is a symbolic link, and links in a workspace are not followed",
+            str(self),
+        )
 
 
 def _is_regular(name: str, directory: int) -> bool:

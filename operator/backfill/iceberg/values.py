@@ -1,4 +1,6 @@
-"""Values of columns that a data file does not have, as Iceberg keeps them: of its partition, else the column's first default."""
+"""Values of columns that a data file does not have, as Iceberg keeps them: of its partition, else
+the column's first default.
+"""
 
 import json
 from collections.abc import Mapping
@@ -18,16 +20,30 @@ from pyiceberg.types import (
     TimeType,
 )
 
-_COUNTED = (DateType, TimeType, TimestampType, TimestamptzType, TimestampNanoType, TimestamptzNanoType)
-"""Kept as the number they are: the text of a moment ends with the year 9999, and has no nanoseconds."""
+_COUNTED = (
+    DateType,
+    TimeType,
+    TimestampType,
+    TimestamptzType,
+    TimestampNanoType,
+    TimestamptzNanoType,
+)
+"""Kept as the number they are: the text of a moment ends with the year 9999, and has no
+nanoseconds.
+"""
 
 
 def partition_text(schema: Schema, values: Mapping[int, Any]) -> str:
-    """Identity values of a partition, by source field id, as :attr:`backfill.planning.plan.Split.partition` has them.
+    """Identity values of a partition, by source field id, as
+    :attr:`backfill.planning.plan.Split.partition` has them.
 
     Fields that are no longer in the schema are left out: nobody reads them.
     """
-    kinds = {field_id: schema.find_type(field_id) for field_id in values if field_id in schema._lazy_id_to_field}
+    kinds = {
+        field_id: schema.find_type(field_id)
+        for field_id in values
+        if field_id in schema._lazy_id_to_field
+    }
     kept = {str(field_id): _stored(kind, values[field_id]) for field_id, kind in kinds.items()}
     return json.dumps(kept, sort_keys=True)
 
@@ -40,7 +56,11 @@ def partition_values(schema: Schema, text: str) -> dict[int, Any]:
 
 def initial_value(field: NestedField) -> Any:
     """What rows of files older than the column have in it; None if it has no initial default."""
-    return None if field.initial_default is None else literal(field.initial_default).to(field.field_type).value
+    return (
+        None
+        if field.initial_default is None
+        else literal(field.initial_default).to(field.field_type).value
+    )
 
 
 def _stored(kind: Any, value: Any) -> object:

@@ -1,8 +1,11 @@
-"""What a data file has of a table's columns: found by field id, or by the name mapping in files without ids.
+"""What a data file has of a table's columns: found by field id, or by the name mapping in files
+without ids.
 
-Planner and runtime look at files through this module only, so that neither finds a column that the other does not. A timestamp
-in a file counts from 1970 in UTC, whether the file says so (``isAdjustedToUTC``), says nothing (``INT96``), or says otherwise:
-Hive, Impala and Spark write instants in all three ways, and so do Iceberg's own readers understand them.
+Planner and runtime look at files through this module only, so that neither finds a column that the
+other does not. A timestamp in a file counts from 1970 in UTC, whether the file says so
+(``isAdjustedToUTC``), says nothing (``INT96``), or says otherwise:
+Hive, Impala and Spark write instants in all three ways, and so do Iceberg's own readers understand
+them.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -50,9 +53,13 @@ class Written:
     name: str
     kind: pa.DataType
     leaf: int
-    """The number of its first column among those that Parquet stores, in which nothing is nested."""
+    """The number of its first column among those that Parquet stores, in which nothing is
+    nested.
+    """
     parts: Mapping[int, "Written"]
-    """Of a struct its fields by field id; of a list :data:`ELEMENT`; of a map :data:`KEY` and :data:`VALUE`."""
+    """Of a struct its fields by field id; of a list :data:`ELEMENT`; of a map :data:`KEY` and
+    :data:`VALUE`.
+    """
 
 
 Columns = Mapping[int, Written]
@@ -65,12 +72,16 @@ def has_field_ids(schema: pa.Schema) -> bool:
 
 
 def columns_of(schema: pa.Schema, mapping: NameMapping | None) -> Columns:
-    """The columns of a file with this Arrow schema. What has no id, by itself or by the mapping, is not the table's."""
+    """The columns of a file with this Arrow schema. What has no id, by itself or by the mapping, is
+    not the table's.
+    """
     return _fields(schema, 0, None if has_field_ids(schema) else tuple(mapping or ()))
 
 
 def path_to(columns: Columns, field_id: int) -> tuple[Written, ...] | None:
-    """The column and the fields below it that lead to a field, itself last; None if the file does not have it."""
+    """The column and the fields below it that lead to a field, itself last; None if the file does
+    not have it.
+    """
     for found_id, written in columns.items():
         if found_id == field_id:
             return (written,)
@@ -82,11 +93,18 @@ def path_to(columns: Columns, field_id: int) -> tuple[Written, ...] | None:
 
 def names_of(columns: Columns, field_ids: Container[int]) -> list[str]:
     """The columns that are one of some fields, or have it below them."""
-    return [written.name for field_id, written in columns.items() if _holds(field_id, written, field_ids)]
+    return [
+        written.name
+        for field_id, written in columns.items()
+        if _holds(field_id, written, field_ids)
+    ]
 
 
-def misfits(fields: Iterable[NestedField], columns: Columns, given: Container[int] = (), parent: str = "") -> Iterator[str]:
-    """Why a file with these columns cannot be read as the table's fields; a phrase for each, none where it can.
+def misfits(
+    fields: Iterable[NestedField], columns: Columns, given: Container[int] = (), parent: str = ""
+) -> Iterator[str]:
+    """Why a file with these columns cannot be read as the table's fields; a phrase for each, none
+    where it can.
 
     ``given`` are ids of fields that have a value of the file's partition.
     """
@@ -98,7 +116,9 @@ def misfits(fields: Iterable[NestedField], columns: Columns, given: Container[in
             yield f"has no column {name}, which is required and has no default"
 
 
-def misfits_of(wanted: IcebergType, found: Written, name: str, given: Container[int] = ()) -> Iterator[str]:
+def misfits_of(
+    wanted: IcebergType, found: Written, name: str, given: Container[int] = ()
+) -> Iterator[str]:
     """The same of one field, which is called ``name`` in the table."""
     kind, parts = found.kind, found.parts
     match wanted:
@@ -113,11 +133,16 @@ def misfits_of(wanted: IcebergType, found: Written, name: str, given: Container[
             yield from misfits_of(wanted.value_type, parts[VALUE], f"{name}.value", given)
         case _ if not wanted.is_primitive or not _fits(kind, wanted):
             shown = "a struct" if is_a.is_struct(kind) else kind
-            yield f"has {shown} in column {name}, where the table has {'a struct' if wanted.is_struct else wanted}"
+            yield (
+                f"has {shown} in column {name}, where the table has"
+                f" {'a struct' if wanted.is_struct else wanted}"
+            )
 
 
 def _fits(kind: pa.DataType, wanted: IcebergType) -> bool:
-    """Whether values of a primitive type in a file can be taken as those of the table's, by Iceberg's rules of promotion."""
+    """Whether values of a primitive type in a file can be taken as those of the table's, by
+    Iceberg's rules of promotion.
+    """
     fits = _FITS.get(type(wanted))
     return fits is not None and bool(fits(kind, wanted))
 
@@ -128,7 +153,9 @@ def _is_list(kind: pa.DataType) -> bool:
 
 def _is_text_or_bytes(kind: pa.DataType, wanted: object) -> bool:
     text = is_a.is_string(kind) or is_a.is_large_string(kind) or is_a.is_string_view(kind)
-    return bool(text or is_a.is_binary(kind) or is_a.is_large_binary(kind) or is_a.is_binary_view(kind))
+    return bool(
+        text or is_a.is_binary(kind) or is_a.is_large_binary(kind) or is_a.is_binary_view(kind)
+    )
 
 
 def _is_moment(kind: pa.DataType, wanted: object) -> bool:
@@ -145,7 +172,13 @@ _FITS: Mapping[type[IcebergType], Callable[[Any, Any], bool]] = {
     LongType: lambda kind, wanted: is_a.is_integer(kind),
     FloatType: lambda kind, wanted: is_a.is_float16(kind) or is_a.is_float32(kind),
     DoubleType: lambda kind, wanted: is_a.is_floating(kind),
-    DecimalType: lambda kind, wanted: is_a.is_decimal(kind) and kind.scale == wanted.scale and kind.precision <= wanted.precision,
+    DecimalType: (
+        lambda kind, wanted: (
+            is_a.is_decimal(kind)
+            and kind.scale == wanted.scale
+            and kind.precision <= wanted.precision
+        )
+    ),
     DateType: lambda kind, wanted: is_a.is_date32(kind),
     TimeType: lambda kind, wanted: is_a.is_time(kind),
     TimestampType: _is_moment,
@@ -163,7 +196,9 @@ _FITS: Mapping[type[IcebergType], Callable[[Any, Any], bool]] = {
 def _holds(field_id: int, written: Written, field_ids: Container[int]) -> bool:
     if field_id in field_ids:
         return True
-    return is_a.is_struct(written.kind) and any(_holds(each, part, field_ids) for each, part in written.parts.items())
+    return is_a.is_struct(written.kind) and any(
+        _holds(each, part, field_ids) for each, part in written.parts.items()
+    )
 
 
 def _id_of(field: pa.Field) -> int | None:
@@ -171,14 +206,20 @@ def _id_of(field: pa.Field) -> int | None:
     return None if identifier is None else int(identifier)
 
 
-def _fields(fields: Iterable[pa.Field], leaf: int, mapping: Sequence[MappedField] | None) -> dict[int, Written]:
+def _fields(
+    fields: Iterable[pa.Field], leaf: int, mapping: Sequence[MappedField] | None
+) -> dict[int, Written]:
     """Fields from a first leaf on; ``mapping`` is what names mean, None in a file with ids."""
     found: dict[int, Written] = {}
     for field in fields:
         mapped = next((each for each in mapping or () if field.name in each.names), None)
-        field_id = mapped.field_id if mapped is not None else _id_of(field) if mapping is None else None
+        field_id = (
+            mapped.field_id if mapped is not None else _id_of(field) if mapping is None else None
+        )
         if field_id is not None:
-            found.setdefault(field_id, _written(field, leaf, mapped.fields if mapped is not None else None))
+            found.setdefault(
+                field_id, _written(field, leaf, mapped.fields if mapped is not None else None)
+            )
         leaf += _leaves(field.type)
     return found
 
@@ -193,13 +234,20 @@ def _written(field: pa.Field, leaf: int, mapping: Sequence[MappedField] | None) 
     elif is_a.is_map(kind):
         value_leaf = leaf + _leaves(kind.key_type)
         key, value = _part(mapping, "key"), _part(mapping, "value")
-        parts = {KEY: _written(kind.key_field, leaf, key), VALUE: _written(kind.item_field, value_leaf, value)}
+        parts = {
+            KEY: _written(kind.key_field, leaf, key),
+            VALUE: _written(kind.item_field, value_leaf, value),
+        }
     return Written(field.name, kind, leaf, parts)
 
 
 def _part(mapping: Sequence[MappedField] | None, name: str) -> Sequence[MappedField] | None:
     """What the names below an element, key or value mean."""
-    return None if mapping is None else next((each.fields for each in mapping if name in each.names), ())
+    return (
+        None
+        if mapping is None
+        else next((each.fields for each in mapping if name in each.names), ())
+    )
 
 
 def _leaves(kind: pa.DataType) -> int:

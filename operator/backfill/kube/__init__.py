@@ -1,1 +1,3 @@
-"""Talking to an API server: client, transport, throttle, errors, names. Knows nothing of the life of a Backfill."""
+"""Talking to an API server: client, transport, throttle, errors, names. Knows nothing of the life
+of a Backfill.
+"""

@@ -1,7 +1,9 @@
-"""What the API server last told of the objects of one kind, from watches and from the answers to our own writes.
+"""What the API server last told of the objects of one kind, from watches and from the answers to
+our own writes.
 
-The two arrive in any order and from several threads, so a version is only ever replaced by a later one. That versions of
-one kind can be compared as numbers is promised by Kubernetes for what its API server stores (KEP-5504).
+The two arrive in any order and from several threads, so a version is only ever replaced by a later
+one. That versions of one kind can be compared as numbers is promised by Kubernetes for what its API
+server stores (KEP-5504).
 """
 
 import threading
@@ -32,7 +34,9 @@ def own_key(manifest: Manifest) -> Key | None:
 
 
 def labelled_key(manifest: Manifest) -> Key | None:
-    """Whatever else was made for a Backfill: the one that its label names; None where there is no label."""
+    """Whatever else was made for a Backfill: the one that its label names; None where there is no
+    label.
+    """
     name = manifest["metadata"].get("labels", {}).get(BACKFILL_LABEL)
     return None if name is None else (manifest["metadata"]["namespace"], name)
 
@@ -54,15 +58,20 @@ def owner_uid(manifest: Manifest) -> str | None:
 
 
 class Cache:
-    """Objects of one kind by namespace and name. Threads share it; what it gives must not be changed."""
+    """Objects of one kind by namespace and name. Threads share it; what it gives must not be
+    changed.
+    """
 
     def __init__(
-        self, backfill_of: Callable[[Manifest], Key | None], essence: Callable[[Manifest], Manifest] = lambda manifest: manifest
+        self,
+        backfill_of: Callable[[Manifest], Key | None],
+        essence: Callable[[Manifest], Manifest] = lambda manifest: manifest,
     ):
         """What is kept.
 
         Args:
-            backfill_of: says which Backfill an object has to do with; one that has to do with none is not kept.
+            backfill_of: says which Backfill an object has to do with; one that has to do with none
+                is not kept.
             essence: what to keep of an object, with its labels, names and versions.
         """
         self._backfill_of = backfill_of
@@ -85,7 +94,9 @@ class Cache:
         return len(self._in_namespace)
 
     def listen(self, listener: Listener) -> None:
-        """Has a function called with the key of the Backfill whenever an object changed. It must be quick."""
+        """Has a function called with the key of the Backfill whenever an object changed. It must be
+        quick.
+        """
         self._listeners.append(listener)
 
     def put(self, manifest: Manifest) -> None:
@@ -94,7 +105,10 @@ class Cache:
         if backfill is None:
             return
         with self._lock:
-            known = max(self._deleted.get(key, 0), version_of(self._objects[key]) if key in self._objects else 0)
+            known = max(
+                self._deleted.get(key, 0),
+                version_of(self._objects[key]) if key in self._objects else 0,
+            )
             if version_of(manifest) <= known:
                 return
             if key in self._objects:
@@ -106,12 +120,16 @@ class Cache:
         self._tell(backfill)
 
     def forget(self, manifest: Manifest) -> None:
-        """An object is gone, as its last version says. Another one that has its name by now stays."""
+        """An object is gone, as its last version says. Another one that has its name by now
+        stays.
+        """
         key = _key(manifest)
         with self._lock:
             self._note_end(key, version_of(manifest))
             kept = self._objects.get(key)
-            if kept is None or (uid_of(kept) != uid_of(manifest) and version_of(kept) > version_of(manifest)):
+            if kept is None or (
+                uid_of(kept) != uid_of(manifest) and version_of(kept) > version_of(manifest)
+            ):
                 return
             backfill = self._remove(key)
         self._tell(backfill)
@@ -120,7 +138,11 @@ class Cache:
         """Takes a complete list as of a version: what is older and not in it is gone."""
         listed = {_key(manifest): manifest for manifest in manifests}
         with self._lock:
-            gone = [key for key, kept in self._objects.items() if key not in listed and version_of(kept) <= int(resource_version)]
+            gone = [
+                key
+                for key, kept in self._objects.items()
+                if key not in listed and version_of(kept) <= int(resource_version)
+            ]
             for key in gone:
                 self._note_end(key, int(resource_version))
             backfills = [self._remove(key) for key in gone]
@@ -134,7 +156,9 @@ class Cache:
         return self._objects.get((namespace, name))
 
     def of(self, backfill: Key) -> list[Manifest]:
-        """All objects that have to do with a Backfill of that name, those of an earlier one of the name included."""
+        """All objects that have to do with a Backfill of that name, those of an earlier one of the
+        name included.
+        """
         with self._lock:
             return [self._objects[key] for key in self._of_backfill.get(backfill, ())]
 
@@ -177,16 +201,23 @@ def _key(manifest: Manifest) -> Key:
 
 
 def identity(manifest: Manifest) -> Manifest:
-    """The metadata that tells whose an object is and what becomes of it; annotations and foreign labels can be as long as all
-    the rest."""
+    """The metadata that tells whose an object is and what becomes of it; annotations and foreign
+    labels can be as long as all the rest.
+    """
     metadata = manifest["metadata"]
     kept = {name: metadata[name] for name in _IDENTITY if name in metadata}
-    labels = {name: value for name, value in (metadata.get("labels") or {}).items() if name.startswith(_OUR_LABELS)}
+    labels = {
+        name: value
+        for name, value in (metadata.get("labels") or {}).items()
+        if name.startswith(_OUR_LABELS)
+    }
     owners = [owner for owner in metadata.get("ownerReferences") or () if owner.get("controller")]
     return kept | {"labels": labels, "ownerReferences": owners}
 
 
 def _without_managed_fields(manifest: Manifest) -> Manifest:
     """They can be as long as all the rest, and nothing reads them."""
-    metadata = {name: value for name, value in manifest["metadata"].items() if name != "managedFields"}
+    metadata = {
+        name: value for name, value in manifest["metadata"].items() if name != "managedFields"
+    }
     return {**manifest, "metadata": metadata}

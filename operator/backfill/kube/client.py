@@ -1,4 +1,6 @@
-"""The API server as the controller, the commands and the tests use it: plain objects in, plain objects out."""
+"""The API server as the controller, the commands and the tests use it: plain objects in, plain
+objects out.
+"""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,7 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from kubernetes.client import Configuration
-from kubernetes.config import ConfigException, list_kube_config_contexts, load_incluster_config, load_kube_config
+from kubernetes.config import (
+    ConfigException,
+    list_kube_config_contexts,
+    load_incluster_config,
+    load_kube_config,
+)
 
 from backfill.api.errors import BackfillError, ConflictError
 from backfill.kube.errors import Expired, KindMissing, NotFound, error_of
@@ -30,12 +37,16 @@ Labels = Mapping[str, str | Not | None]
 
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _PAGE = 20
-"""Objects of one page of a list: each may have one and a half megabytes, and the whole page is in memory twice."""
+"""Objects of one page of a list: each may have one and a half megabytes, and the whole page is in
+memory twice.
+"""
 _WATCH_SECONDS = 300
 _WATCH_SILENCE_SECONDS = 30.0
 _MOST_LOG_BYTES = 2**20
 _CREATIONS = 4
-"""How often a creation is tried that conflicts, which is not about the object: there is none yet."""
+"""How often a creation is tried that conflicts, which is not about the object: there is none
+yet.
+"""
 _DRY_RUN = ("dryRun", "All")
 _STRICT = ("fieldValidation", "Strict")
 
@@ -49,11 +60,13 @@ class Listing:
 
 
 class Cluster:
-    """An API server. Threads share it; every request is bounded in time and rate, and repeated where that may help.
+    """An API server. Threads share it; every request is bounded in time and rate, and repeated
+    where that may help.
 
-    Every method may raise a :class:`~backfill.kube.errors.ClusterError`; the docstrings name those that
-    callers have to tell apart. A repeated ``create`` whose first answer was lost ends as AlreadyExists, a repeated write
-    with a lock as ConflictError: who gets one looks at what is there.
+    Every method may raise a :class:`~backfill.kube.errors.ClusterError`; the docstrings name those
+    that callers have to tell apart. A repeated ``create`` whose first answer was lost ends as
+    AlreadyExists, a repeated write with a lock as ConflictError: who gets one looks at what is
+    there.
     """
 
     def __init__(
@@ -70,8 +83,11 @@ class Cluster:
         self._transport = Transport(configuration, Throttle(requests_per_second, burst), on_request)
 
     @classmethod
-    def from_kubeconfig(cls, path: Path | str | None = None, context: str | None = None, **options: Any) -> "Cluster":
-        """The cluster that kubectl would talk to: ``path`` defaults to KUBECONFIG, ``context`` to the current one.
+    def from_kubeconfig(
+        cls, path: Path | str | None = None, context: str | None = None, **options: Any
+    ) -> "Cluster":
+        """The cluster that kubectl would talk to: ``path`` defaults to KUBECONFIG, ``context`` to
+        the current one.
 
         Raises:
             BackfillError: there is no such file or context.
@@ -81,9 +97,14 @@ class Cluster:
             load_kube_config(file, context, configuration)  # type: ignore[no-untyped-call]
             contexts, current = list_kube_config_contexts(file)  # type: ignore[no-untyped-call]
         except (ConfigException, OSError) as error:
-            raise BackfillError(f"no cluster to talk to: {error}; set KUBECONFIG, or name a kubeconfig and a context") from error
+            raise BackfillError(
+                f"no cluster to talk to: {error}; set KUBECONFIG, or name a kubeconfig and a"
+                " context"
+            ) from error
         chosen = next((entry for entry in contexts if entry["name"] == context), current)
-        return cls(configuration, namespace=chosen["context"].get("namespace") or "default", **options)
+        return cls(
+            configuration, namespace=chosen["context"].get("namespace") or "default", **options
+        )
 
     @classmethod
     def in_cluster(cls, **options: Any) -> "Cluster":
@@ -105,7 +126,9 @@ class Cluster:
         """The time by the API server's clock: what it has stamped is compared with it."""
         return self._transport.now
 
-    def get(self, resource: Resource, namespace: str | None, name: str, subresource: str = "") -> Manifest | None:
+    def get(
+        self, resource: Resource, namespace: str | None, name: str, subresource: str = ""
+    ) -> Manifest | None:
         """One object; None where there is none."""
         try:
             return self._object(Call("get", resource, namespace, name, subresource))
@@ -122,12 +145,17 @@ class Cluster:
     ) -> Listing:
         """All objects of a namespace, or of all namespaces, with all of the labels.
 
-        ``essence`` is what to keep of each; no more than a page of whole objects is in memory at a time.
+        ``essence`` is what to keep of each; no more than a page of whole objects is in memory at a
+        time.
         """
         items: list[Manifest] = []
         more = ""
         while True:
-            query = (*_selector(labels), ("limit", str(_PAGE)), *((("continue", more),) if more else ()))
+            query = (
+                *_selector(labels),
+                ("limit", str(_PAGE)),
+                *((("continue", more),) if more else ()),
+            )
             try:
                 page = self._object(Call("list", resource, namespace, query=query))
             except Expired:
@@ -141,24 +169,37 @@ class Cluster:
                 return Listing(items, page["metadata"]["resourceVersion"])
 
     def create(
-        self, resource: Resource, manifest: Manifest, *, manager: str = "", dry_run: bool = False, strict: bool = True
+        self,
+        resource: Resource,
+        manifest: Manifest,
+        *,
+        manager: str = "",
+        dry_run: bool = False,
+        strict: bool = True,
     ) -> Manifest:
-        """Makes an object; the namespace is the manifest's. A dry run makes none, and if ``strict`` refuses unknown fields.
+        """Makes an object; the namespace is the manifest's. A dry run makes none, and if ``strict``
+        refuses unknown fields.
 
         Raises:
-            AlreadyExists: one of this name is there; it may be what an earlier request made whose answer was lost.
+            AlreadyExists: one of this name is there; it may be what an earlier request made whose
+                answer was lost.
             Denied: admission does not let it be made.
             NamespaceEnding: nothing can be made there any more.
         """
         trial = ((_DRY_RUN, _STRICT) if strict else (_DRY_RUN,)) if dry_run else ()
         query = (*((("fieldManager", manager),) if manager else ()), *trial)
-        call = Call("create", resource, manifest["metadata"].get("namespace"), query=query, body=manifest)
+        call = Call(
+            "create", resource, manifest["metadata"].get("namespace"), query=query, body=manifest
+        )
         for _ in range(_CREATIONS - 1):
-            with suppress(ConflictError):  # with another request that counts against the same quota; nothing was made
+            # with another request that counts against the same quota; nothing was made
+            with suppress(ConflictError):
                 return self._object(call)
         return self._object(call)
 
-    def apply(self, resource: Resource, manifest: Manifest, *, manager: str, subresource: str = "") -> Manifest:
+    def apply(
+        self, resource: Resource, manifest: Manifest, *, manager: str, subresource: str = ""
+    ) -> Manifest:
         """Server-side apply: the fields of the manifest become the manager's, whoever held them.
 
         With ``metadata.resourceVersion`` (and ``uid``) it is done only on that very version.
@@ -182,7 +223,14 @@ class Cluster:
         )
 
     def merge(
-        self, resource: Resource, namespace: str | None, name: str, change: Manifest, *, manager: str, subresource: str = ""
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        change: Manifest,
+        *,
+        manager: str,
+        subresource: str = "",
     ) -> Manifest:
         """JSON merge patch. With ``metadata.resourceVersion`` it is done only on that very version.
 
@@ -192,10 +240,18 @@ class Cluster:
         """
         query = (("fieldManager", manager),)
         kind = "application/merge-patch+json"
-        return self._object(Call("patch", resource, namespace, name, subresource, query, change, kind))
+        return self._object(
+            Call("patch", resource, namespace, name, subresource, query, change, kind)
+        )
 
     def edit(
-        self, resource: Resource, namespace: str | None, name: str, operations: Sequence[Manifest], *, manager: str
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        operations: Sequence[Manifest],
+        *,
+        manager: str,
     ) -> Manifest:
         """JSON patch.
 
@@ -205,7 +261,9 @@ class Cluster:
         """
         query = (("fieldManager", manager),)
         kind = "application/json-patch+json"
-        return self._object(Call("patch", resource, namespace, name, "", query, list(operations), kind))
+        return self._object(
+            Call("patch", resource, namespace, name, "", query, list(operations), kind)
+        )
 
     def replace(self, resource: Resource, manifest: Manifest, *, manager: str = "") -> Manifest:
         """Replaces an object; with ``metadata.resourceVersion`` only that very version.
@@ -216,10 +274,25 @@ class Cluster:
         """
         metadata = manifest["metadata"]
         query = (("fieldManager", manager),) if manager else ()
-        return self._object(Call("update", resource, metadata.get("namespace"), metadata["name"], query=query, body=manifest))
+        return self._object(
+            Call(
+                "update",
+                resource,
+                metadata.get("namespace"),
+                metadata["name"],
+                query=query,
+                body=manifest,
+            )
+        )
 
     def delete(
-        self, resource: Resource, namespace: str | None, name: str, *, uid: str = "", grace_seconds: int | None = None
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        *,
+        uid: str = "",
+        grace_seconds: int | None = None,
     ) -> bool:
         """Deletes an object and, in the background, what it owns. False: there is none.
 
@@ -228,7 +301,11 @@ class Cluster:
         Raises:
             ConflictError: it is another object.
         """
-        options: Manifest = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
+        options: Manifest = {
+            "kind": "DeleteOptions",
+            "apiVersion": "v1",
+            "propagationPolicy": "Background",
+        }
         options |= {"preconditions": {"uid": uid}} if uid else {}
         options |= {"gracePeriodSeconds": grace_seconds} if grace_seconds is not None else {}
         try:
@@ -246,9 +323,11 @@ class Cluster:
         labels: Labels | None = None,
         seconds: int = _WATCH_SECONDS,
     ) -> Iterator[tuple[str, Manifest]]:
-        """What happens after a version: ``ADDED``, ``MODIFIED``, ``DELETED`` or ``BOOKMARK``, with the object.
+        """What happens after a version: ``ADDED``, ``MODIFIED``, ``DELETED`` or ``BOOKMARK``, with
+        the object.
 
-        It ends after ``seconds``, and when the connection breaks: go on from the version of the last object seen.
+        It ends after ``seconds``, and when the connection breaks: go on from the version of the
+        last object seen.
 
         Raises:
             Expired: that version is too long ago; list again.
@@ -260,19 +339,33 @@ class Cluster:
             ("resourceVersion", resource_version),
             ("timeoutSeconds", str(seconds)),
         )
-        call = Call("watch", resource, namespace, query=query, read_seconds=seconds + _WATCH_SILENCE_SECONDS)
+        call = Call(
+            "watch", resource, namespace, query=query, read_seconds=seconds + _WATCH_SILENCE_SECONDS
+        )
         for line in self._transport.lines(call):
             event = json.loads(line)
             if event["type"] == "ERROR":
                 status = event["object"]
-                raise error_of(status.get("code", 500), json.dumps(status).encode(), "watch", resource, call.where)
+                raise error_of(
+                    status.get("code", 500),
+                    json.dumps(status).encode(),
+                    "watch",
+                    resource,
+                    call.where,
+                )
             yield event["type"], event["object"]
 
     def log(
-        self, namespace: str, pod: str, *, container: str = "", tail_lines: int | None = None, follow: bool = False
+        self,
+        namespace: str,
+        pod: str,
+        *,
+        container: str = "",
+        tail_lines: int | None = None,
+        follow: bool = False,
     ) -> Iterator[str]:
-        """The lines of a pod's log as they come, parts of those that are very long. The last ``tail_lines`` of them are cut where
-        they have more than a megabyte together.
+        """The lines of a pod's log as they come, parts of those that are very long. The last
+        ``tail_lines`` of them are cut where they have more than a megabyte together.
 
         Raises:
             NotFound: there is no such pod.
@@ -280,10 +373,16 @@ class Cluster:
         """
         query = (
             *((("container", container),) if container else ()),
-            *((("tailLines", str(tail_lines)), ("limitBytes", str(_MOST_LOG_BYTES))) if tail_lines is not None else ()),
+            *(
+                (("tailLines", str(tail_lines)), ("limitBytes", str(_MOST_LOG_BYTES)))
+                if tail_lines is not None
+                else ()
+            ),
             *((("follow", "true"),) if follow else ()),
         )
-        for line in self._transport.lines(Call("get", POD, namespace, pod, "log", query, accept="*/*")):
+        for line in self._transport.lines(
+            Call("get", POD, namespace, pod, "log", query, accept="*/*")
+        ):
             yield line.decode(errors="replace")
 
     def serves(self, resource: Resource) -> bool:

@@ -1,20 +1,23 @@
 """What can go wrong at the API server.
 
 BackfillError
-└── ClusterError             the API server did not do what it was asked for; ``status`` is its answer's, 0 without one
+└── ClusterError             the API server did not do what it was asked for; ``status`` is its
+answer's, 0 without one
     ├── AlreadyExists        an object of this name is there
     ├── Expired              a list or watch cannot go on from there (410): list again
     ├── Forbidden            a permission is missing
-    │   └── Denied           admission says no: a quota, a LimitRange, Pod Security, a policy or a webhook
-    ├── KindMissing          the API server does not know the kind of object: its definition is not installed
-    ├── NamespaceEnding      the namespace is being deleted: nothing can be made in it any more
-    ├── NotFound             the object that was to be changed is not there
+    │   └── Denied           admission says no: a quota, a LimitRange, Pod Security, a policy or a
+    webhook ├── KindMissing          the API server does not know the kind of object: its definition
+    is not installed ├── NamespaceEnding      the namespace is being deleted: nothing can be made in
+    it any more ├── NotFound             the object that was to be changed is not there
     ├── Refused              the object is not valid
     ├── Unauthorized         the API server does not know who asks
     └── Unreachable          there was no answer, or one that promises better for later
-        └── Faltering        the API server is there, and something that it asks has failed: as a rule an admission webhook
+        └── Faltering        the API server is there, and something that it asks has failed: as a
+        rule an admission webhook
 
-A write that lost against another one (409) is :class:`backfill.controller.interfaces.ConflictError`.
+A write that lost against another one (409) is
+:class:`backfill.controller.interfaces.ConflictError`.
 """
 
 # ruff: noqa: N818 - as in the project's other errors: the names say what is wrong
@@ -56,7 +59,9 @@ class Forbidden(ClusterError):
 
 
 class Denied(Forbidden):
-    """Admission says no: a quota, a LimitRange, Pod Security, a policy or a webhook. The same request may pass later."""
+    """Admission says no: a quota, a LimitRange, Pod Security, a policy or a webhook. The same
+    request may pass later.
+    """
 
 
 class KindMissing(ClusterError):
@@ -84,10 +89,14 @@ class Unreachable(ClusterError):
 
 
 class Faltering(Unreachable):
-    """Something that the API server asks has failed, such as an admission webhook: it may pass, or need a person."""
+    """Something that the API server asks has failed, such as an admission webhook: it may pass, or
+    need a person.
+    """
 
 
-def error_of(status: int, body: bytes, verb: str, resource: Resource, where: str) -> ClusterError | ConflictError:
+def error_of(
+    status: int, body: bytes, verb: str, resource: Resource, where: str
+) -> ClusterError | ConflictError:
     """The error that an answer of the API server stands for.
 
     Args:
@@ -108,21 +117,31 @@ def error_of(status: int, body: bytes, verb: str, resource: Resource, where: str
             return NotFound(said, status)
         case HTTPStatus.NOT_FOUND:
             return KindMissing(
-                f"the API server serves no {resource.plural} of {resource.root[1:]}: install its definition", status
+                f"the API server serves no {resource.plural} of {resource.root[1:]}: install its"
+                " definition",
+                status,
             )
         case HTTPStatus.GONE:
             return Expired(said, status)
         case HTTPStatus.UNAUTHORIZED:
-            return Unauthorized(f"{said}; check the credentials of the kubeconfig or service account", status)
+            return Unauthorized(
+                f"{said}; check the credentials of the kubeconfig or service account", status
+            )
         case HTTPStatus.FORBIDDEN if "NamespaceTerminating" in told.causes:
             return NamespaceEnding(said, status)
         case _ if status == HTTPStatus.FORBIDDEN or _BY_ADMISSION.search(told.message):
             return _forbidden(said, told.message, verb, resource, where)
         case _ if _UNDECLARED in told.message:  # comes as 500
-            return Refused(f"{said}; the cluster's definitions are older than this program: apply those of its version", status)
+            return Refused(
+                f"{said}; the cluster's definitions are older than this program: apply those of its"
+                " version",
+                status,
+            )
         case HTTPStatus.INTERNAL_SERVER_ERROR:
             return Faltering(said, status)
-        case _ if status > HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS:
+        case _ if (
+            status > HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS
+        ):
             return Unreachable(said, status)
         case _:
             return Refused(said, status)
@@ -131,7 +150,9 @@ def error_of(status: int, body: bytes, verb: str, resource: Resource, where: str
 class _Told:
     """What an answer says."""
 
-    def __init__(self, message: str, reason: str = "", kind: str = "", causes: tuple[str, ...] = ()):
+    def __init__(
+        self, message: str, reason: str = "", kind: str = "", causes: tuple[str, ...] = ()
+    ):
         self.message = message
         self.reason = reason
         self.kind = kind
@@ -143,7 +164,9 @@ def _told(body: bytes) -> _Told:
         answer = json.loads(body)
         details = answer.get("details") or {}
         causes = tuple(cause.get("reason", "") for cause in details.get("causes") or ())
-        return _Told(answer.get("message", ""), answer.get("reason", ""), details.get("kind", ""), causes)
+        return _Told(
+            answer.get("message", ""), answer.get("reason", ""), details.get("kind", ""), causes
+        )
     except (ValueError, AttributeError):
         return _Told(body[:_MOST_TEXT].decode(errors="replace").strip())
 
@@ -153,5 +176,8 @@ def _forbidden(said: str, message: str, verb: str, resource: Resource, where: st
     if not _BY_RBAC.search(message):
         return Denied(said, HTTPStatus.FORBIDDEN)
     kind = where.partition(" ")[0]
-    advice = f'; grant it in a role: apiGroups: ["{resource.group}"], resources: ["{kind}"], verbs: ["{verb}"]'
+    advice = (
+        f'; grant it in a role: apiGroups: ["{resource.group}"], resources: ["{kind}"], verbs:'
+        f' ["{verb}"]'
+    )
     return Forbidden(f"{said}{advice}", HTTPStatus.FORBIDDEN)

@@ -18,7 +18,9 @@ BACKFILL_LABEL: Final = f"{GROUP}/backfill"
 ATTEMPT_LABEL: Final = f"{GROUP}/attempt"
 """On a child SparkApplication and its pods: the attempt's number."""
 UID_LABEL: Final = f"{GROUP}/uid"
-"""On the pods of an attempt: the Backfill's uid, which tells them from those of an earlier Backfill of its name."""
+"""On the pods of an attempt: the Backfill's uid, which tells them from those of an earlier Backfill
+of its name.
+"""
 MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY: Final = "backfill-operator"
 FINALIZER: Final = f"{GROUP}/cleanup"
@@ -33,9 +35,11 @@ _HASH_CHARACTERS = 8
 
 
 def child_name(backfill: str, attempt: int) -> str:
-    """The SparkApplication of an attempt: at most 45 characters, so that what Spark appends still fits a DNS label.
+    """The SparkApplication of an attempt: at most 45 characters, so that what Spark appends still
+    fits a DNS label.
 
-    It begins with a letter, as the Spark operators ask of their resources; a Backfill's may begin with a digit.
+    It begins with a letter, as the Spark operators ask of their resources; a Backfill's may begin
+    with a digit.
     """
     prefix = backfill
     if not prefix[0].isalpha() or len(prefix) > _MOST_CHILD_PREFIX:

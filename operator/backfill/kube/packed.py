@@ -1,6 +1,8 @@
-"""JSON, compressed, in ConfigMaps. Whoever may edit them may put anything there, so it is bounded before it is read.
+"""JSON, compressed, in ConfigMaps. Whoever may edit them may put anything there, so it is bounded
+before it is read.
 
-A kilobyte of compressed text can stand for a megabyte, and three characters of JSON for hundreds of bytes of objects.
+A kilobyte of compressed text can stand for a megabyte, and three characters of JSON for hundreds of
+bytes of objects.
 """
 
 import gzip
@@ -30,7 +32,8 @@ def compressed(text: bytes) -> bytes:
 
 
 def unpacked(content: bytes, most_text: int = MOST_TEXT) -> bytes:
-    """The JSON, which has not been parsed yet. Takes little more memory than ``most_text``, whatever the content is.
+    """The JSON, which has not been parsed yet. Takes little more memory than ``most_text``,
+    whatever the content is.
 
     Raises:
         ValueError: it is not compressed, or too much to be parsed.
@@ -45,7 +48,14 @@ def unpacked(content: bytes, most_text: int = MOST_TEXT) -> bytes:
     if not stream.eof or stream.unused_data:
         raise ValueError("it is cut off, or something follows it")
     collections = text.count(b"[") + text.count(b"{")
-    if text.count(b",") > _MOST_VALUES or collections > _MOST_COLLECTIONS or text.count(b":") > _MOST_NAMES:
-        most = f"{_MOST_VALUES:,} values, {_MOST_COLLECTIONS:,} lists and mappings or {_MOST_NAMES:,} names"
+    if (
+        text.count(b",") > _MOST_VALUES
+        or collections > _MOST_COLLECTIONS
+        or text.count(b":") > _MOST_NAMES
+    ):
+        most = (
+            f"{_MOST_VALUES:,} values, {_MOST_COLLECTIONS:,} lists and mappings or {_MOST_NAMES:,}"
+            " names"
+        )
         raise ValueError(f"it has more than {most}")
     return text

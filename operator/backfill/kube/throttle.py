@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 
 class Throttle:
-    """Threads share it. Whoever comes when it is empty waits for a token of its own, in the order of coming."""
+    """Threads share it. Whoever comes when it is empty waits for a token of its own, in the order
+    of coming.
+    """
 
     def __init__(
         self,
@@ -29,7 +31,9 @@ class Throttle:
         """Returns when a request may go."""
         with self._lock:
             now = self._monotonic()
-            self._tokens = min(self._burst, self._tokens + (now - self._filled_at) * self._per_second) - 1
+            self._tokens = (
+                min(self._burst, self._tokens + (now - self._filled_at) * self._per_second) - 1
+            )
             self._filled_at = now
             owed = -self._tokens / self._per_second
         if owed > 0:

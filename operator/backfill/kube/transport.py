@@ -1,4 +1,6 @@
-"""One request to the API server: at a bounded rate, within a time, and repeated where that may help."""
+"""One request to the API server: at a bounded rate, within a time, and repeated where that may
+help.
+"""
 
 import json
 import logging
@@ -28,7 +30,9 @@ T = TypeVar("T")
 Verb = Literal["get", "list", "watch", "create", "patch", "update", "delete"]
 """What is asked for, as RBAC names it."""
 OnRequest = Callable[[Verb, str, int, float], None]
-"""Told of each answer: verb, plural with subresource, HTTP status (0 without an answer), seconds."""
+"""Told of each answer: verb, plural with subresource, HTTP status (0 without an answer),
+seconds.
+"""
 
 _METHODS: dict[Verb, str] = {
     "get": "GET",
@@ -69,14 +73,22 @@ class Call:
     @property
     def kind(self) -> str:
         """What a role has to name: the plural, and the subresource."""
-        return f"{self.resource.plural}/{self.subresource}" if self.subresource else self.resource.plural
+        return (
+            f"{self.resource.plural}/{self.subresource}"
+            if self.subresource
+            else self.resource.plural
+        )
 
     @property
     def where(self) -> str:
         """The object for people, or the namespace where there are several of them."""
         if not self.name:
             return f"{self.kind} in namespace {self.namespace}" if self.namespace else self.kind
-        return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
+        return (
+            f"{self.kind} {self.namespace}/{self.name}"
+            if self.namespace
+            else f"{self.kind} {self.name}"
+        )
 
     @property
     def path(self) -> str:
@@ -104,11 +116,14 @@ class Transport:
 
     @property
     def now(self) -> datetime:
-        """The time by the API server's clock, as its last answer told it; until then by that of this machine."""
+        """The time by the API server's clock, as its last answer told it; until then by that of
+        this machine.
+        """
         return datetime.now(UTC) - self._ahead
 
     def send(self, call: Call) -> bytes:
-        """The body of the answer. A request whose answer was lost is sent again: it may have been done already.
+        """The body of the answer. A request whose answer was lost is sent again: it may have been
+        done already.
 
         Raises:
             ClusterError: it was not done, or (Unreachable) it is not known to be done.
@@ -153,7 +168,9 @@ class Transport:
             wait = next(waits, None)
             if wait is None:
                 raise failure
-            self._sleep(max(wait * random.uniform(0.5, 1.0), min(asked_wait, _LONGEST_WAIT_SECONDS)))
+            self._sleep(
+                max(wait * random.uniform(0.5, 1.0), min(asked_wait, _LONGEST_WAIT_SECONDS))
+            )
 
     def _once(self, call: Call) -> BaseHTTPResponse:
         """The answer, its body not read yet.
@@ -187,7 +204,11 @@ class Transport:
 
     def _request(self, call: Call) -> BaseHTTPResponse:
         configuration = self._client.configuration
-        headers = {"Accept": call.accept, "Content-Type": call.content_type, "User-Agent": _USER_AGENT}
+        headers = {
+            "Accept": call.accept,
+            "Content-Type": call.content_type,
+            "User-Agent": _USER_AGENT,
+        }
         if token := configuration.get_api_key_with_prefix("BearerToken", alias="authorization"):
             headers["Authorization"] = token  # asked for each time: tokens are rotated
         return self._client.rest_client.pool_manager.request(
@@ -210,7 +231,9 @@ class _Later(Exception):  # noqa: N818
 
 
 def _unreachable(call: Call, error: Exception) -> Unreachable:
-    return Unreachable(f"cannot {call.verb} {call.where}: the API server did not answer: {first_line(error)}")
+    return Unreachable(
+        f"cannot {call.verb} {call.where}: the API server did not answer: {first_line(error)}"
+    )
 
 
 def _retry_after(answer: BaseHTTPResponse) -> float:

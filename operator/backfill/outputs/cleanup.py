@@ -1,7 +1,8 @@
 """Removes what results leave behind, and nothing that the table still refers to.
 
-Before a file is removed, every snapshot in the table's metadata has been read and none refers to it: no branch, no tag,
-nothing that history still reaches, however it came there. Where that cannot be read, nothing is removed.
+Before a file is removed, every snapshot in the table's metadata has been read and none refers to
+it: no branch, no tag, nothing that history still reaches, however it came there. Where that cannot
+be read, nothing is removed.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,13 +17,26 @@ from backfill.api.spec import Output
 from backfill.iceberg.tables import Catalogs
 from backfill.outputs.commits import commit, commit_once
 from backfill.outputs.files import OwnDirectory
-from backfill.outputs.references import Unreferenced, least_sequence_number, live_files, manifests_of
+from backfill.outputs.references import (
+    Unreferenced,
+    least_sequence_number,
+    live_files,
+    manifests_of,
+)
 from backfill.outputs.result import Result, data_directory
-from backfill.outputs.staging import branch_head, drop_snapshot, own_head, remove_unused_metadata, staged_in, summary_of
+from backfill.outputs.staging import (
+    branch_head,
+    drop_snapshot,
+    own_head,
+    remove_unused_metadata,
+    staged_in,
+    summary_of,
+)
 
 
 def remove_orphans(output: Output, result: Result, base_snapshot_id: int | None) -> int:
-    """Removes files of failed tasks and aborted batches, once no driver of the backfill runs any more; says how many.
+    """Removes files of failed tasks and aborted batches, once no driver of the backfill runs any
+    more; says how many.
 
     Raises:
         BadInput: the table cannot be opened, or the branch holds something else.
@@ -32,23 +46,31 @@ def remove_orphans(output: Output, result: Result, base_snapshot_id: int | None)
     head = branch_head(table.metadata, result)
     if head is None:
         return 0
-    places = [OwnDirectory(table.io, data, result.staging_path) for data in _data_directories(table, [result], head)]
+    places = [
+        OwnDirectory(table.io, data, result.staging_path)
+        for data in _data_directories(table, [result], head)
+    ]
     files = {location: place for place in places for location in place.files()}
     unused = Unreferenced(files, least_sequence_number(table.metadata, [base_snapshot_id]))
     try:
         unused.read_until_unchanged(table)
     except UnknownReferences as error:
-        raise BackfillError(f"{error}. No files were removed below {', '.join(map(str, places))}") from error
+        raise BackfillError(
+            f"{error}. No files were removed below {', '.join(map(str, places))}"
+        ) from error
     return sum(files[location].remove(location) for location in unused.locations)
 
 
-def discard(table_name: str, results: Sequence[Result], base_snapshot_ids: Iterable[int | None]) -> None:
-    """Drops the branch that the results of one Backfill for one table share, and removes their files as far as the table
-    does not refer to them.
+def discard(
+    table_name: str, results: Sequence[Result], base_snapshot_ids: Iterable[int | None]
+) -> None:
+    """Drops the branch that the results of one Backfill for one table share, and removes their
+    files as far as the table does not refer to them.
 
-    ``base_snapshot_ids`` are the table's snapshots from before the run. Safe to repeat, and while somebody publishes a
-    result: without its branch nobody can any more, and what the table refers to is only then looked at. It is looked at
-    before as well: where it cannot be read, the branch stays, too.
+    ``base_snapshot_ids`` are the table's snapshots from before the run. Safe to repeat, and while
+    somebody publishes a
+    result: without its branch nobody can any more, and what the table refers to is only then looked
+    at. It is looked at before as well: where it cannot be read, the branch stays, too.
 
     Raises:
         BadInput: the table cannot be opened.
@@ -58,16 +80,23 @@ def discard(table_name: str, results: Sequence[Result], base_snapshot_ids: Itera
     head = own_head(table.metadata, results[0])
     try:
         own = [path for result in results for path in (result.staging_path, result.kept_path)]
-        places = [OwnDirectory(table.io, data, path) for data in _data_directories(table, results, head) for path in own]
+        places = [
+            OwnDirectory(table.io, data, path)
+            for data in _data_directories(table, results, head)
+            for path in own
+        ]
         files = {location: place for place in places for location in place.files()}
         unused = Unreferenced(files, least_sequence_number(table.metadata, base_snapshot_ids))
-        unused.read(table, without=head if drop_snapshot(table.metadata, head, results[0]) else None)
+        unused.read(
+            table, without=head if drop_snapshot(table.metadata, head, results[0]) else None
+        )
         _drop_branch(table, results[0])
         unused.read_until_unchanged(table)
     except UnknownReferences as error:
         where = f"{data_directory(table.metadata)}/{results[0].own_path}"
         raise BackfillError(
-            f"{error}. No files were removed below {where}; repair the table, or remove by hand what nothing refers to"
+            f"{error}. No files were removed below {where}; repair the table, or remove by hand"
+            " what nothing refers to"
         ) from error
     for location in unused.locations:
         files[location].remove(location)
@@ -89,9 +118,22 @@ def discard_earlier(output: Output, result: Result) -> None:
 
 def _data_directories(table: Table, results: Sequence[Result], head: Snapshot | None) -> list[str]:
     """Where the table's data is, and where it was when files in the branch were written."""
-    staged = (location for manifest in manifests_of(table, head) for location in live_files(table, manifest)) if head else ()
+    staged = (
+        (
+            location
+            for manifest in manifests_of(table, head)
+            for location in live_files(table, manifest)
+        )
+        if head
+        else ()
+    )
     then = {result.data_directory_of(location) for location in staged for result in results}
-    return sorted({data_directory(table.metadata), *(directory for directory in then if directory is not None)})
+    return sorted(
+        {
+            data_directory(table.metadata),
+            *(directory for directory in then if directory is not None),
+        }
+    )
 
 
 def _drop_branch(table: Table, result: Result) -> None:
@@ -101,5 +143,8 @@ def _drop_branch(table: Table, result: Result) -> None:
         updates = drop_snapshot(table.metadata, own_head(table.metadata, result), result)
         commit(table, (RemoveSnapshotRefUpdate(ref_name=result.branch), *updates))
 
-    if commit_once(table, drop, lambda metadata: own_head(metadata, result) is None) and head is not None:
+    if (
+        commit_once(table, drop, lambda metadata: own_head(metadata, result) is None)
+        and head is not None
+    ):
         remove_unused_metadata(table, head)

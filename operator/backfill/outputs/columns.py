@@ -1,4 +1,6 @@
-"""Fits the rows an application writes to its output table: columns by name, types widened without loss."""
+"""Fits the rows an application writes to its output table: columns by name, types widened without
+loss.
+"""
 
 from collections.abc import Iterator
 
@@ -11,20 +13,25 @@ from backfill.api.errors import BackfillError, Problem
 
 
 def mismatches(given: pa.Schema, table: Schema, table_name: str) -> list[Problem]:
-    """Why rows of an Arrow schema cannot be written into a table: every column that is missing, unknown or of another type."""
+    """Why rows of an Arrow schema cannot be written into a table: every column that is missing,
+    unknown or of another type.
+    """
     return list(_fields(list(given), list(schema_to_pyarrow(table)), "", table_name))
 
 
 def zone_mismatches(given: pa.Schema, table: Schema, table_name: str, zone: str) -> list[Problem]:
-    """Every column that has a zone on one side only: of a session whose time zone is not UTC, Spark would write other local
-    times than are written here."""
+    """Every column that has a zone on one side only: of a session whose time zone is not UTC, Spark
+    would write other local times than are written here.
+    """
     wanted = pa.struct(list(schema_to_pyarrow(table)))
     return [
         Problem(
             "",
-            f"column {path} of {table_name} is a {_zoned(there)}, and the rows have a {_zoned(here)}: one is made of the other "
-            f"by the session's time zone {zone} in production, and by UTC here",
-            f"cast it in the application to a {_zoned(there)}, or set spark.sql.session.timeZone to UTC",
+            f"column {path} of {table_name} is a {_zoned(there)}, and the rows have a"
+            f" {_zoned(here)}: one is made of the other by the session's time zone {zone} in"
+            " production, and by UTC here",
+            f"cast it in the application to a {_zoned(there)}, or set spark.sql.session.timeZone"
+            " to UTC",
         )
         for path, here, there in _timestamps(pa.struct(list(given)), wanted, "")
         if (here.tz is None) != (there.tz is None)
@@ -32,7 +39,8 @@ def zone_mismatches(given: pa.Schema, table: Schema, table_name: str, zone: str)
 
 
 def fit(rows: pa.RecordBatch, table: Schema) -> pa.RecordBatch:
-    """The rows with the table's columns, in its order and with its types. Columns that are not given are null.
+    """The rows with the table's columns, in its order and with its types. Columns that are not
+    given are null.
 
     Raises:
         BackfillError: a required column has a null, or a value does not fit.
@@ -42,10 +50,16 @@ def fit(rows: pa.RecordBatch, table: Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=target)
 
 
-def _fields(given: list[pa.Field], wanted: list[pa.Field], path: str, table: str) -> Iterator[Problem]:
+def _fields(
+    given: list[pa.Field], wanted: list[pa.Field], path: str, table: str
+) -> Iterator[Problem]:
     names = [field.name.lower() for field in given]
     for name in sorted({name for name in names if names.count(name) > 1}):
-        yield Problem("", f"the rows for {table} have several columns named {path}{name}", "give them different names")
+        yield Problem(
+            "",
+            f"the rows for {table} have several columns named {path}{name}",
+            "give them different names",
+        )
     known = {field.name.lower() for field in wanted}
     for field in given:
         if field.name.lower() not in known:
@@ -57,7 +71,9 @@ def _fields(given: list[pa.Field], wanted: list[pa.Field], path: str, table: str
         if found is not None:
             yield from _types(found.type, field.type, f"{path}{field.name}", table)
         elif not field.nullable:
-            message = f"column {path}{field.name} of {table} is required, and the rows do not have it"
+            message = (
+                f"column {path}{field.name} of {table} is required, and the rows do not have it"
+            )
             yield Problem("", message, "add it with select, or make it optional in the table")
 
 
@@ -75,37 +91,67 @@ def _widens(given: pa.DataType, wanted: pa.DataType) -> bool:
     if given.equals(wanted) or types.is_null(given):
         return True
     if types.is_list(wanted) or types.is_large_list(wanted):
-        return (types.is_list(given) or types.is_large_list(given)) and _widens_inside(given.value_type, wanted.value_type)
+        return (types.is_list(given) or types.is_large_list(given)) and _widens_inside(
+            given.value_type, wanted.value_type
+        )
     if types.is_map(wanted):
-        pairs = [(given.key_type, wanted.key_type), (given.item_type, wanted.item_type)] if types.is_map(given) else []
+        pairs = (
+            [(given.key_type, wanted.key_type), (given.item_type, wanted.item_type)]
+            if types.is_map(given)
+            else []
+        )
         return bool(pairs) and all(_widens_inside(one, other) for one, other in pairs)
     if any(kind(given) and kind(wanted) for kind in (types.is_signed_integer, types.is_floating)):
         return bool(given.bit_width <= wanted.bit_width)
     if types.is_decimal(given) and types.is_decimal(wanted):
         return bool(given.scale == wanted.scale and given.precision <= wanted.precision)
     if types.is_timestamp(given) and types.is_timestamp(wanted):
-        return {"s": 0, "ms": 3, "us": 6, "ns": 9}[given.unit] <= {"s": 0, "ms": 3, "us": 6, "ns": 9}[wanted.unit]
-    text, binary = (types.is_string, types.is_large_string), (types.is_binary, types.is_large_binary)
-    return any(any(kind(given) for kind in kinds) and any(kind(wanted) for kind in kinds) for kinds in (text, binary))
+        return {"s": 0, "ms": 3, "us": 6, "ns": 9}[given.unit] <= {
+            "s": 0,
+            "ms": 3,
+            "us": 6,
+            "ns": 9,
+        }[wanted.unit]
+    text, binary = (
+        (types.is_string, types.is_large_string),
+        (
+            types.is_binary,
+            types.is_large_binary,
+        ),
+    )
+    return any(
+        any(kind(given) for kind in kinds) and any(kind(wanted) for kind in kinds)
+        for kinds in (text, binary)
+    )
 
 
 def _widens_inside(given: pa.DataType, wanted: pa.DataType) -> bool:
-    """Elements of lists and maps are cast by Arrow, which takes fields of structs by their order."""
+    """Elements of lists and maps are cast by Arrow, which takes fields of structs by their
+    order.
+    """
     if not pa.types.is_struct(given) or not pa.types.is_struct(wanted):
         return _widens(given, wanted)
     fields = list(zip(given.fields, wanted.fields, strict=False))
-    same_names = given.num_fields == wanted.num_fields and all(one.name == other.name for one, other in fields)
+    same_names = given.num_fields == wanted.num_fields and all(
+        one.name == other.name for one, other in fields
+    )
     return same_names and all(_widens_inside(one.type, other.type) for one, other in fields)
 
 
-def _timestamps(given: pa.DataType, wanted: pa.DataType, path: str) -> Iterator[tuple[str, pa.DataType, pa.DataType]]:
+def _timestamps(
+    given: pa.DataType, wanted: pa.DataType, path: str
+) -> Iterator[tuple[str, pa.DataType, pa.DataType]]:
     """The timestamps that two types both have in the same place, with their paths."""
     types = pa.types
     if types.is_struct(given) and types.is_struct(wanted):
         by_name = {field.name.lower(): field.type for field in given.fields}
         for field in wanted.fields:
             if field.name.lower() in by_name:
-                yield from _timestamps(by_name[field.name.lower()], field.type, f"{path}.{field.name}" if path else field.name)
+                yield from _timestamps(
+                    by_name[field.name.lower()],
+                    field.type,
+                    f"{path}.{field.name}" if path else field.name,
+                )
     elif types.is_map(given) and types.is_map(wanted):
         yield from _timestamps(given.key_type, wanted.key_type, f"{path}.key")
         yield from _timestamps(given.item_type, wanted.item_type, f"{path}.value")
@@ -122,9 +168,13 @@ def _zoned(kind: pa.TimestampType) -> str:
 
 def _column(rows: pa.RecordBatch, field: pa.Field) -> pa.Array:
     index = _position([name.lower() for name in rows.schema.names], field)
-    array = pa.nulls(rows.num_rows, field.type) if index is None else _cast(rows.column(index), field)
+    array = (
+        pa.nulls(rows.num_rows, field.type) if index is None else _cast(rows.column(index), field)
+    )
     if not field.nullable and array.null_count:
-        raise BackfillError(f"{array.null_count} rows have no {field.name}, which the output table requires")
+        raise BackfillError(
+            f"{array.null_count} rows have no {field.name}, which the output table requires"
+        )
     return array
 
 
@@ -132,16 +182,24 @@ def _cast(array: pa.Array, field: pa.Field) -> pa.Array:
     if pa.types.is_struct(array.type) and pa.types.is_struct(field.type):
         names = [inner.name.lower() for inner in array.type.fields]
         children = [_child(array, names, inner) for inner in field.type.fields]
-        return pa.StructArray.from_arrays(children, fields=list(field.type.fields), mask=array.is_null())
+        return pa.StructArray.from_arrays(
+            children, fields=list(field.type.fields), mask=array.is_null()
+        )
     try:
         return array if array.type.equals(field.type) else array.cast(field.type)
     except pa.ArrowInvalid as error:
-        raise BackfillError(f"a value of column {field.name} does not fit {field.type}: {error}") from error
+        raise BackfillError(
+            f"a value of column {field.name} does not fit {field.type}: {error}"
+        ) from error
 
 
 def _child(array: pa.StructArray, names: list[str], field: pa.Field) -> pa.Array:
     index = _position(names, field)
-    return pa.nulls(len(array), field.type) if index is None else _cast(pc.struct_field(array, [index]), field)
+    return (
+        pa.nulls(len(array), field.type)
+        if index is None
+        else _cast(pc.struct_field(array, [index]), field)
+    )
 
 
 def _position(names: list[str], field: pa.Field) -> int | None:

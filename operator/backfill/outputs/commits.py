@@ -1,7 +1,7 @@
 """Committing to a table that others commit to, without ever doing the same thing twice.
 
-PyIceberg's transactions build a rejected commit anew without asking whether somebody else has done it in the meantime.
-So commits are made here one level lower, and every try begins by looking.
+PyIceberg's transactions build a rejected commit anew without asking whether somebody else has done
+it in the meantime. So commits are made here one level lower, and every try begins by looking.
 """
 
 import random
@@ -24,12 +24,16 @@ _FIRST_WAIT_SECONDS = 0.05
 _LONGEST_WAIT_SECONDS = 2.0
 
 
-def commit_once(table: Table, try_commit: Callable[[], None], done: Callable[[TableMetadata], bool]) -> bool:
-    """Brings a table to a state, whoever else commits to it. True if this call did it, False if it was done already.
+def commit_once(
+    table: Table, try_commit: Callable[[], None], done: Callable[[TableMetadata], bool]
+) -> bool:
+    """Brings a table to a state, whoever else commits to it. True if this call did it, False if it
+    was done already.
 
-    ``try_commit`` commits to the table as it is now; it is called again, on the refreshed table, when another commit
-    came first. ``done`` tells by the table's metadata whether the state is reached. It is asked before every try and
-    after every try that failed, since a commit whose answer was lost may have been made.
+    ``try_commit`` commits to the table as it is now; it is called again, on the refreshed table,
+    when another commit came first. ``done`` tells by the table's metadata whether the state is
+    reached. It is asked before every try and after every try that failed, since a commit whose
+    answer was lost may have been made.
 
     Raises:
         BackfillError: others commit so often that there was no getting through.
@@ -47,46 +51,66 @@ def commit_once(table: Table, try_commit: Callable[[], None], done: Callable[[Ta
             if not changed and not done(table.metadata):
                 raise
             if time.monotonic() > give_up_at and not done(table.metadata):
-                raise BackfillError(f"table {'.'.join(table.name())} changed before every commit: {reason(error)}") from error
+                raise BackfillError(
+                    f"table {'.'.join(table.name())} changed before every commit: {reason(error)}"
+                ) from error
         time.sleep(wait * random.uniform(0.5, 1.0))
         wait = min(wait * 2, _LONGEST_WAIT_SECONDS)
     return False
 
 
 def commit(table: Table, updates: tuple[TableUpdate, ...], *new_branches: str) -> None:
-    """Commits on condition that every branch and tag is where ``table`` has it, and that ``new_branches`` do not exist.
+    """Commits on condition that every branch and tag is where ``table`` has it, and that
+    ``new_branches`` do not exist.
 
-    The condition holds for branches that are not changed, too: sequence numbers are given by the one who commits, and
-    a snapshot made before another one but added after it would carry the same number.
+    The condition holds for branches that are not changed, too: sequence numbers are given by the
+    one who commits, and a snapshot made before another one but added after it would carry the same
+    number.
 
     Raises:
-        CommitFailedException: the condition does not hold, or the table changed while it was committed to.
+        CommitFailedException: the condition does not hold, or the table changed while it was
+            committed to.
     """
     seen = {name: ref.snapshot_id for name, ref in table.metadata.refs.items()}
     expected = {MAIN_BRANCH: None, **dict.fromkeys(new_branches), **seen}
-    conditions = (_AssertRef(ref=name, snapshot_id=snapshot_id) for name, snapshot_id in expected.items())
+    conditions = (
+        _AssertRef(ref=name, snapshot_id=snapshot_id) for name, snapshot_id in expected.items()
+    )
     table._do_commit(updates, (AssertTableUUID(uuid=table.metadata.table_uuid), *conditions))
 
 
 def clean_refused(table: Table, producer: _SnapshotProducer[Any]) -> None:
-    """Removes the metadata files of a snapshot whose commit was refused. Whether it was is looked up first: a request that a
-    proxy repeats is refused because it was served before."""
+    """Removes the metadata files of a snapshot whose commit was refused. Whether it was is looked
+    up first: a request that a proxy repeats is refused because it was served before.
+    """
     if table.refresh().metadata.snapshot_by_id(producer.snapshot_id) is None:
         producer._clean_all_uncommitted()
 
 
 def as_writer(table: Table, spec_id: int, properties: Mapping[str, str] | None = None) -> Table:
-    """The table as the writer of a snapshot is to see it: the partition spec of the files that are added, and properties
-    that hold for this snapshot only. Nothing of it is committed."""
-    changed = {"default_spec_id": spec_id, "properties": {**table.metadata.properties, **(properties or {})}}
+    """The table as the writer of a snapshot is to see it: the partition spec of the files that are
+    added, and properties that hold for this snapshot only. Nothing of it is committed.
+    """
+    changed = {
+        "default_spec_id": spec_id,
+        "properties": {**table.metadata.properties, **(properties or {})},
+    }
     metadata = table.metadata.model_copy(update=changed)
-    return Table(table.name(), metadata, table.metadata_location, table.io, table.catalog, table.config)
+    return Table(
+        table.name(), metadata, table.metadata_location, table.io, table.catalog, table.config
+    )
 
 
 class _AssertRef(AssertRefSnapshotId):
-    """Also lets a table without snapshots get its first one on a branch, as the specification does."""
+    """Also lets a table without snapshots get its first one on a branch, as the specification
+    does.
+    """
 
     def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]
-        if base_metadata is not None and self.snapshot_id is None and self.ref not in base_metadata.refs:
+        if (
+            base_metadata is not None
+            and self.snapshot_id is None
+            and self.ref not in base_metadata.refs
+        ):
             return
         super().validate(base_metadata)

@@ -1,4 +1,6 @@
-"""What has happened to a table's main branch since a backfill began, and whether it touches the window."""
+"""What has happened to a table's main branch since a backfill began, and whether it touches the
+window.
+"""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,8 +25,8 @@ _MOST_NAMED = 20
 def snapshots_since(metadata: TableMetadata, base_snapshot_id: int) -> list[Snapshot] | None:
     """The snapshots of the main branch after a base, newest first.
 
-    None if unknown: the base, or a snapshot between it and now, has expired or was rolled back. A snapshot without a
-    parent proves nothing: expiring the parent may leave it so.
+    None if unknown: the base, or a snapshot between it and now, has expired or was rolled back. A
+    snapshot without a parent proves nothing: expiring the parent may leave it so.
     """
     since: list[Snapshot] = []
     for snapshot in ancestors_of(metadata.current_snapshot(), metadata):
@@ -51,10 +53,12 @@ class ConflictCheck:
         """Snapshots that have the window's rows of before."""
 
     def check(self, table: Table) -> None:
-        """Checks the table's current snapshot by its history, and by its rows where the history leaves a doubt.
+        """Checks the table's current snapshot by its history, and by its rows where the history
+        leaves a doubt.
 
-        Whoever rewrites files (a compaction, a deletion or Replace of other rows) may move the window's rows to other
-        files; that is no change. A snapshot that says it only rewrites is believed.
+        Whoever rewrites files (a compaction, a deletion or Replace of other rows) may move the
+        window's rows to other files; that is no change. A snapshot that says it only rewrites is
+        believed.
 
         Raises:
             PublishConflict: something else has changed the window's rows, or that is unknown.
@@ -68,7 +72,9 @@ class ConflictCheck:
         self._unchanged.add(current)
 
     def _suspects(self, table: Table) -> list[Snapshot] | None:
-        """The snapshots since the base that may have changed the window; None where not all snapshots since are known."""
+        """The snapshots since the base that may have changed the window; None where not all
+        snapshots since are known.
+        """
         base = self._base_snapshot_id
         if base is None:
             return None
@@ -76,12 +82,15 @@ class ConflictCheck:
         if since is None:
             if table.metadata.snapshot_by_id(base) is None:
                 raise PublishConflict(
-                    f"snapshot {base}, which table {'.'.join(table.name())} had when the backfill began, is not in its history "
-                    "any more, so that changes since then cannot be seen; compare the branch with the table and publish it by "
-                    "hand, or start over with a new Backfill"
+                    f"snapshot {base}, which table {'.'.join(table.name())} had when the backfill"
+                    " began, is not in its history any more, so that changes since then cannot be"
+                    " seen; compare the branch with the table and publish it by hand, or start"
+                    " over with a new Backfill"
                 )
             return None
-        self._look_at(table, [snapshot for snapshot in since if snapshot.snapshot_id not in self._known])
+        self._look_at(
+            table, [snapshot for snapshot in since if snapshot.snapshot_id not in self._known]
+        )
         return [snapshot for snapshot in since if self._known[snapshot.snapshot_id]]
 
     def _compare(self, table: Table, current: int | None, suspects: list[Snapshot] | None) -> None:
@@ -91,38 +100,66 @@ class ConflictCheck:
                 return
         except NotComparable as error:
             raise PublishConflict(
-                f"table {name} may have been changed in the window since the backfill began: {self._who(table, suspects)}; its "
-                f"rows of then and now cannot be compared: {error}; compare the branch with the table and publish it by hand, or "
-                "start over with a new Backfill"
+                f"table {name} may have been changed in the window since the backfill began:"
+                f" {self._who(table, suspects)}; its rows of then and now cannot be compared:"
+                f" {error}; compare the branch with the table and publish it by hand, or start over"
+                " with a new Backfill"
             ) from error
         raise PublishConflict(
-            f"table {name} was changed in the window since the backfill began: {self._who(table, suspects)}; check what wrote "
-            "there; to publish over it, start over with a new Backfill"
+            f"table {name} was changed in the window since the backfill began:"
+            f" {self._who(table, suspects)}; check what wrote there; to publish over it, start over"
+            " with a new Backfill"
         )
 
     def _who(self, table: Table, suspects: list[Snapshot] | None) -> str:
-        """The snapshots that may have changed the window; where the history does not say, those that added what is there."""
+        """The snapshots that may have changed the window; where the history does not say, those
+        that added what is there.
+        """
         if suspects is not None:
             found = [_describe(snapshot) for snapshot in suspects]
         else:
-            before = table.metadata.snapshot_by_id(self._base_snapshot_id) if self._base_snapshot_id is not None else None
+            before = (
+                table.metadata.snapshot_by_id(self._base_snapshot_id)
+                if self._base_snapshot_id is not None
+                else None
+            )
             known = {snapshot.snapshot_id for snapshot in ancestors_of(before, table.metadata)}
-            added = {entry.snapshot_id for entry in _live_entries(table) if _may_hold(table, entry.data_file, self._rows)}
-            found = [_describe_id(table.metadata, snapshot_id) for snapshot_id in added - known if snapshot_id is not None]
+            added = {
+                entry.snapshot_id
+                for entry in _live_entries(table)
+                if _may_hold(table, entry.data_file, self._rows)
+            }
+            found = [
+                _describe_id(table.metadata, snapshot_id)
+                for snapshot_id in added - known
+                if snapshot_id is not None
+            ]
         more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
-        return ", ".join(found[:_MOST_NAMED]) + more if found else "a snapshot that is not in its history any more"
+        return (
+            ", ".join(found[:_MOST_NAMED]) + more
+            if found
+            else "a snapshot that is not in its history any more"
+        )
 
     def _look_at(self, table: Table, snapshots: list[Snapshot]) -> None:
-        with ThreadPoolExecutor(_READERS) as readers:  # a busy table has thousands of snapshots, each with a list to fetch
-            touches = readers.map(lambda snapshot: _may_touch(table, snapshot, self._rows), snapshots)
-            self._known.update(zip((snapshot.snapshot_id for snapshot in snapshots), touches, strict=True))
+        # a busy table has thousands of snapshots, each with a list to fetch
+        with ThreadPoolExecutor(_READERS) as readers:
+            touches = readers.map(
+                lambda snapshot: _may_touch(table, snapshot, self._rows), snapshots
+            )
+            self._known.update(
+                zip((snapshot.snapshot_id for snapshot in snapshots), touches, strict=True)
+            )
 
 
 def _describe(snapshot: Snapshot) -> str:
     operation = snapshot.summary.operation.value if snapshot.summary else "unknown operation"
     summary = snapshot.summary.additional_properties if snapshot.summary else {}
     backfill = f", by Backfill {summary.get(NAMESPACE)}/{summary[NAME]}" if NAME in summary else ""
-    return f"snapshot {snapshot.snapshot_id} ({operation} at {format_time(from_us(snapshot.timestamp_ms * 1000))}{backfill})"
+    return (
+        f"snapshot {snapshot.snapshot_id} ({operation} at"
+        f" {format_time(from_us(snapshot.timestamp_ms * 1000))}{backfill})"
+    )
 
 
 def _describe_id(metadata: TableMetadata, snapshot_id: int) -> str:
@@ -148,7 +185,10 @@ def _changed_files(table: Table, snapshot: Snapshot) -> Iterator[DataFile]:
         if manifest.added_snapshot_id != snapshot.snapshot_id:
             continue
         for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=False):
-            if entry.status is not ManifestEntryStatus.EXISTING and entry.snapshot_id == snapshot.snapshot_id:
+            if (
+                entry.status is not ManifestEntryStatus.EXISTING
+                and entry.snapshot_id == snapshot.snapshot_id
+            ):
                 yield entry.data_file
 
 
@@ -156,7 +196,8 @@ def _may_hold(table: Table, file: DataFile, rows: WindowRows) -> bool:
     """Whether a file can hold rows of the window, or delete some."""
     if not _partition_may_hold(table, file, rows):
         return False
-    return file.content != DataFileContent.DATA or rows.share(file) is not Share.NONE  # a plain number in format version 1
+    # a plain number in format version 1
+    return file.content != DataFileContent.DATA or rows.share(file) is not Share.NONE
 
 
 def _partition_may_hold(table: Table, file: DataFile, rows: WindowRows) -> bool:

@@ -1,6 +1,8 @@
-"""Writes rows into Parquet data files of an Iceberg table, partitioned and tuned as the table asks, in bounded memory.
+"""Writes rows into Parquet data files of an Iceberg table, partitioned and tuned as the table asks,
+in bounded memory.
 
-The one place that uses PyIceberg's own writer of data files, which is not part of its public interface.
+The one place that uses PyIceberg's own writer of data files, which is not part of its public
+interface.
 """
 
 import pyarrow as pa
@@ -18,17 +20,37 @@ _FLUSH_BYTES = 128 * 1024 * 1024
 
 
 def layout(metadata: TableMetadata, schema_id: int, spec_id: int, directory: str) -> TableMetadata:
-    """What a writer has to know of a table to write below a directory: small enough to be sent to every task."""
-    without = (TableProperties.OBJECT_STORE_ENABLED, TableProperties.WRITE_PY_LOCATION_PROVIDER_IMPL)
+    """What a writer has to know of a table to write below a directory: small enough to be sent to
+    every task.
+    """
+    without = (
+        TableProperties.OBJECT_STORE_ENABLED,
+        TableProperties.WRITE_PY_LOCATION_PROVIDER_IMPL,
+    )
     properties = {key: value for key, value in metadata.properties.items() if key not in without}
-    properties |= {TableProperties.WRITE_DATA_PATH: directory, TableProperties.WRITE_FILE_FORMAT: "parquet"}
-    written_with = {"current_schema_id": schema_id, "default_spec_id": spec_id, "properties": properties}
-    history: dict[str, object] = {"snapshots": [], "snapshot_log": [], "metadata_log": [], "refs": {}, "statistics": []}
+    properties |= {
+        TableProperties.WRITE_DATA_PATH: directory,
+        TableProperties.WRITE_FILE_FORMAT: "parquet",
+    }
+    written_with = {
+        "current_schema_id": schema_id,
+        "default_spec_id": spec_id,
+        "properties": properties,
+    }
+    history: dict[str, object] = {
+        "snapshots": [],
+        "snapshot_log": [],
+        "metadata_log": [],
+        "refs": {},
+        "statistics": [],
+    }
     return metadata.model_copy(update={**history, "current_snapshot_id": None, **written_with})
 
 
 class DataFileWriter:
-    """Collects rows that have the table's columns and types, and writes them to files with names of their own."""
+    """Collects rows that have the table's columns and types, and writes them to files with names of
+    their own.
+    """
 
     def __init__(self, table: TableMetadata, io: FileIO):
         """``table`` is a :func:`layout`."""

@@ -1,7 +1,9 @@
-"""Appends that would bring rows a second time: what a table's history says of earlier publications of the same rows.
+"""Appends that would bring rows a second time: what a table's history says of earlier publications
+of the same rows.
 
-Staged results and their state go with the Backfill; what it published stays, and so do the snapshots that say so, until they
-expire. A snapshot that was rolled back is not in the history, and its rows are not in the table.
+Staged results and their state go with the Backfill; what it published stays, and so do the
+snapshots that say so, until they expire. A snapshot that was rolled back is not in the history, and
+its rows are not in the table.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,7 +20,9 @@ from backfill.outputs.result import NAME, NAMESPACE, OUTPUT, PLAN_ID, Result
 from backfill.outputs.staging import ROWS, summary_of
 
 PUBLISHED_FROM = "backfill.published-from"
-"""In the summary of the snapshot that published a result: the snapshot of the branch that held it."""
+"""In the summary of the snapshot that published a result: the snapshot of the branch that held
+it.
+"""
 WINDOW_START = "backfill.window-start"
 WINDOW_END = "backfill.window-end"
 
@@ -31,8 +35,8 @@ def window_in_summary(window: Window) -> dict[str, str]:
 def doubled_appends(
     outputs: Sequence[Output], results: Sequence[Result], window: Window
 ) -> tuple[dict[str, Problem], tuple[str, ...]]:
-    """By output, what is wrong with appending where the table has a publication of the same rows; and warnings where its
-    history does not reach far enough back to tell.
+    """By output, what is wrong with appending where the table has a publication of the same rows;
+    and warnings where its history does not reach far enough back to tell.
 
     ``results`` name the plan. Raises BadInput where a table cannot be opened.
     """
@@ -47,13 +51,16 @@ def doubled_appends(
             doubled[output.name] = _problem(index, output, earlier)
         elif history and not _reaches_back(history[-1], window):
             warnings.append(
-                f"spec.outputs[{index}].publish: the history of {output.table} begins at {_time_of(history[-1])}; whether an "
-                "earlier run, of which the snapshot has expired, appended the same rows is unknown"
+                f"spec.outputs[{index}].publish: the history of {output.table} begins at"
+                f" {_time_of(history[-1])}; whether an earlier run, of which the snapshot has"
+                " expired, appended the same rows is unknown"
             )
     return doubled, tuple(warnings)
 
 
-def check_not_doubled(table: Table, result: Result, window: Window, base_snapshot_id: int | None) -> None:
+def check_not_doubled(
+    table: Table, result: Result, window: Window, base_snapshot_id: int | None
+) -> None:
     """Checks that the same rows were not published since a backfill began.
 
     Raises:
@@ -62,8 +69,8 @@ def check_not_doubled(table: Table, result: Result, window: Window, base_snapsho
     earlier = next(_publications(_since(table.metadata, base_snapshot_id), result, window), None)
     if earlier is not None:
         raise PublishConflict(
-            f"table {'.'.join(table.name())} was given the same rows since the backfill began: {_describe(earlier)}; "
-            "to append them once more, start over with a new Backfill"
+            f"table {'.'.join(table.name())} was given the same rows since the backfill began:"
+            f" {_describe(earlier)}; to append them once more, start over with a new Backfill"
         )
 
 
@@ -74,13 +81,24 @@ def _since(metadata: TableMetadata, base_snapshot_id: int | None) -> Iterator[Sn
         yield snapshot
 
 
-def _publications(history: Iterable[Snapshot], result: Result, window: Window) -> Iterator[Snapshot]:
-    """Those that brought the rows of a result: for the same plan, or for a Backfill of its name in the same window."""
+def _publications(
+    history: Iterable[Snapshot], result: Result, window: Window
+) -> Iterator[Snapshot]:
+    """Those that brought the rows of a result: for the same plan, or for a Backfill of its name in
+    the same window.
+    """
     for snapshot in history:
         summary = summary_of(snapshot)
-        if PUBLISHED_FROM not in summary or summary.get(OUTPUT) != result.output or summary.get(ROWS) == "0":
+        if (
+            PUBLISHED_FROM not in summary
+            or summary.get(OUTPUT) != result.output
+            or summary.get(ROWS) == "0"
+        ):
             continue
-        same_name = (summary.get(NAMESPACE), summary.get(NAME)) == (result.namespace, result.backfill)
+        same_name = (summary.get(NAMESPACE), summary.get(NAME)) == (
+            result.namespace,
+            result.backfill,
+        )
         if summary.get(PLAN_ID) == result.plan_id or (same_name and _overlaps(summary, window)):
             yield snapshot
 
@@ -95,21 +113,31 @@ def _overlaps(summary: Mapping[str, str], window: Window) -> bool:
 
 
 def _reaches_back(oldest: Snapshot, window: Window) -> bool:
-    """Whether no publication of the window can be older: the table's first snapshot, or one from before there was anything
-    of the window to read."""
+    """Whether no publication of the window can be older: the table's first snapshot, or one from
+    before there was anything of the window to read.
+    """
     return oldest.sequence_number == 1 or from_us(oldest.timestamp_ms * 1000) <= window.start
 
 
 def _problem(index: int, output: Output, earlier: Snapshot) -> Problem:
-    message = f"{output.table} has these rows already, from {_describe(earlier)}; appending would double them"
-    fix = "publish with Replace, roll that snapshot back, or append again deliberately: approval: Manual and an approval"
+    message = (
+        f"{output.table} has these rows already, from {_describe(earlier)}; appending would double"
+        " them"
+    )
+    fix = (
+        "publish with Replace, roll that snapshot back, or append again deliberately: approval:"
+        " Manual and an approval"
+    )
     return Problem(f"spec.outputs[{index}].publish", message, fix)
 
 
 def _describe(snapshot: Snapshot) -> str:
     summary = summary_of(snapshot)
     whose = f"Backfill {summary.get(NAMESPACE)}/{summary.get(NAME)}, plan {summary.get(PLAN_ID)}"
-    return f"snapshot {snapshot.snapshot_id} ({summary.get(ROWS, 'unknown')} rows at {_time_of(snapshot)}, {whose})"
+    return (
+        f"snapshot {snapshot.snapshot_id} ({summary.get(ROWS, 'unknown')} rows at"
+        f" {_time_of(snapshot)}, {whose})"
+    )
 
 
 def _time_of(snapshot: Snapshot) -> str:

@@ -1,7 +1,8 @@
 """Listing and removing files through a table's own file system and credentials.
 
-Where a table's files are is what its catalog says, and that may be a tenant's. So what is listed must be where a result's
-own files are, however a library reads the location, and on a disk no symbolic link is followed there.
+Where a table's files are is what its catalog says, and that may be a tenant's. So what is listed
+must be where a result's own files are, however a library reads the location, and on a disk no
+symbolic link is followed there.
 """
 
 import posixpath
@@ -32,7 +33,8 @@ class OwnDirectory:
         """The locations of all files below it; none if it is not there.
 
         Raises:
-            BackfillError: the table uses a FileIO that cannot list, or the location leads to another directory.
+            BackfillError: the table uses a FileIO that cannot list, or the location leads to
+                another directory.
         """
         scheme, path = self._parse()
         if scheme == "file":
@@ -40,13 +42,17 @@ class OwnDirectory:
         return _list_files(self.io, str(self))
 
     def remove(self, location: str) -> bool:
-        """Removes one of its files that nothing needs. False if it cannot be removed now; it then stays."""
+        """Removes one of its files that nothing needs. False if it cannot be removed now; it then
+        stays.
+        """
         scheme, path = self._parse()
         if scheme != "file":
             return remove_file(self.io, location)
         place = self._on_disk(path)
         try:
-            UnlinkedPath(place.base, (*place.parts, *location.removeprefix(f"{self}/").split("/"))).remove_file()
+            UnlinkedPath(
+                place.base, (*place.parts, *location.removeprefix(f"{self}/").split("/"))
+            ).remove_file()
         except OSError:
             return False
         return True
@@ -59,7 +65,8 @@ class OwnDirectory:
         scheme, _, path = PyArrowFileIO.parse_location(str(self), self.io.properties)
         if not f"/{path}".endswith(f"/{self.own}") or {"", ".", ".."} & set(self.own.split("/")):
             raise BackfillError(
-                f"files below {self.base} cannot be removed: the location leads to {path}, where other files may be"
+                f"files below {self.base} cannot be removed: the location leads to {path}, where"
+                " other files may be"
             )
         return scheme, path
 
@@ -69,7 +76,9 @@ class OwnDirectory:
 
 def _list_files(io: FileIO, directory: str) -> Iterator[str]:
     filesystem, path = _filesystem(io, directory)
-    for entry in filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True, recursive=True)):
+    for entry in filesystem.get_file_info(
+        fs.FileSelector(path, allow_not_found=True, recursive=True)
+    ):
         if entry.type == fs.FileType.File:
             yield posixpath.join(directory, posixpath.relpath(entry.path, path))
 
@@ -89,4 +98,7 @@ def _filesystem(io: FileIO, location: str) -> tuple[fs.FileSystem, str]:
         return io.fs_by_scheme(scheme, netloc), path
     if isinstance(io, FsspecFileIO):
         return fs.PyFileSystem(fs.FSSpecHandler(io.get_fs(scheme))), path
-    raise BackfillError(f"files cannot be listed through {type(io).__name__}; use PyIceberg's PyArrowFileIO or FsspecFileIO")
+    raise BackfillError(
+        f"files cannot be listed through {type(io).__name__}; use PyIceberg's PyArrowFileIO or"
+        " FsspecFileIO"
+    )

@@ -1,7 +1,7 @@
 """Lists and maps that are null stay null where PyIceberg reads or writes rows.
 
-PyIceberg 0.12 rebuilds lists of structs and maps to structs without looking at which of them are null: they come back empty,
-from files and in files.
+PyIceberg 0.12 rebuilds lists of structs and maps to structs without looking at which of them are
+null: they come back empty, from files and in files.
 """
 
 from functools import cache
@@ -20,11 +20,17 @@ def keep_null_lists() -> None:
 
 
 class _KeepingNulls(ArrowProjectionVisitor):
-    def list(self, list_type: ListType, list_array: pa.Array | None, value_array: pa.Array | None) -> pa.Array | None:
+    def list(
+        self, list_type: ListType, list_array: pa.Array | None, value_array: pa.Array | None
+    ) -> pa.Array | None:
         return _null_as(list_array, super().list(list_type, list_array, value_array))
 
     def map(
-        self, map_type: MapType, map_array: pa.Array | None, key_result: pa.Array | None, value_result: pa.Array | None
+        self,
+        map_type: MapType,
+        map_array: pa.Array | None,
+        key_result: pa.Array | None,
+        value_result: pa.Array | None,
     ) -> pa.Array | None:
         return _null_as(map_array, super().map(map_type, map_array, key_result, value_result))
 

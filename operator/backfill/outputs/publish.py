@@ -1,4 +1,6 @@
-"""Brings a result from its branch into the table: one commit, checked against everything that happened meanwhile."""
+"""Brings a result from its branch into the table: one commit, checked against everything that
+happened meanwhile.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -54,7 +56,8 @@ class OutputState:
 
 
 def output_state(output: Output, result: Result) -> OutputState:
-    """Where a result stands, by its table. What the controller records before a run is its ``snapshot_id``.
+    """Where a result stands, by its table. What the controller records before a run is its
+    ``snapshot_id``.
 
     Raises:
         BadInput: the table cannot be opened, or the branch holds something else.
@@ -71,8 +74,11 @@ def output_state(output: Output, result: Result) -> OutputState:
     )
 
 
-def publish(output: Output, result: Result, window: Window, base_snapshot_id: int | None) -> Published:
-    """Adds a result to its table, or replaces the window's rows by it, as the output says. In one commit, and only once.
+def publish(
+    output: Output, result: Result, window: Window, base_snapshot_id: int | None
+) -> Published:
+    """Adds a result to its table, or replaces the window's rows by it, as the output says. In one
+    commit, and only once.
 
     ``base_snapshot_id`` is the table's snapshot from before the run, None if it had none.
 
@@ -99,10 +105,16 @@ def publish(output: Output, result: Result, window: Window, base_snapshot_id: in
             conflicts.check(current)
 
     publication = _Publication(table, result, files, spec_id, window, checked)
-    did = publication.replace(rows) if output.publish.mode is PublishMode.REPLACE else publication.append()
+    did = (
+        publication.replace(rows)
+        if output.publish.mode is PublishMode.REPLACE
+        else publication.append()
+    )
     published = find_published(table.metadata, result)
     if published is None:
-        raise CanNotPublish(f"{output.table} was rolled back to before the snapshot that published {output.name}")
+        raise CanNotPublish(
+            f"{output.table} was rolled back to before the snapshot that published {output.name}"
+        )
     return Published(published.snapshot_id, _rows(published), already=not did)
 
 
@@ -122,7 +134,13 @@ class _Publication:
     """One result on its way into its table."""
 
     def __init__(  # noqa: PLR0917 - one caller
-        self, table: Table, result: Result, files: list[DataFile], spec_id: int, window: Window, check: Callable[[Table], None]
+        self,
+        table: Table,
+        result: Result,
+        files: list[DataFile],
+        spec_id: int,
+        window: Window,
+        check: Callable[[Table], None],
     ):
         """``check`` raises PublishConflict where something came in between."""
         self._table = table
@@ -140,13 +158,23 @@ class _Publication:
     def replace(self, rows: WindowRows | None) -> bool:
         """Replaces the window's rows by the files."""
         if rows is None:
-            raise CanNotPublish(f"output {self._result.output} has no timestampColumn that tells which rows to replace")
-        replacement = Replacement(self._result, rows, self._spec_id, max(self._table.metadata.next_sequence_number() - 1, 0))
+            raise CanNotPublish(
+                f"output {self._result.output} has no timestampColumn that tells which rows to"
+                " replace"
+            )
+        replacement = Replacement(
+            self._result,
+            rows,
+            self._spec_id,
+            max(self._table.metadata.next_sequence_number() - 1, 0),
+        )
         self._check(self._table)
-        replacement.plan(self._table)  # the long part, before the short one between a look at the table and the commit
+        # the long part, before the short one between a look at the table and the commit
+        replacement.plan(self._table)
         self._table.refresh()
         did = commit_once(self._table, lambda: self._try(replacement.plan(self._table)), self._done)
-        if self._done(self._table.metadata):  # after an error nothing is removed: a commit whose answer was lost may come yet
+        # after an error nothing is removed: a commit whose answer was lost may come yet
+        if self._done(self._table.metadata):
             replacement.remove_unused(self._table)
         return did
 
@@ -158,15 +186,23 @@ class _Publication:
         self._check(self._table)
         if removal.removed and not self._files:
             raise CanNotPublish(
-                f"the result for {'.'.join(self._table.name())} has no rows in the window, so that replacing would only delete; "
-                "delete the window's rows by hand if that is wanted"
+                f"the result for {'.'.join(self._table.name())} has no rows in the window, so that"
+                " replacing would only delete; delete the window's rows by hand if that is wanted"
             )
         if why := irremovable(self._table, removal.removed):
             table = ".".join(self._table.name())
-            raise CanNotPublish(f"{table}: {why}; rewrite them with the table's present partitioning and publish again")
+            raise CanNotPublish(
+                f"{table}: {why}; rewrite them with the table's present partitioning and publish"
+                " again"
+            )
         writer = as_writer(self._table, self._spec_id)
         rows = sum(file.record_count for file in self._files)
-        summary = {**self._result.summary, **window_in_summary(self._window), PUBLISHED_FROM: str(self._source), ROWS: str(rows)}
+        summary = {
+            **self._result.summary,
+            **window_in_summary(self._window),
+            PUBLISHED_FROM: str(self._source),
+            ROWS: str(rows),
+        }
         update = writer.transaction().update_snapshot(summary)
         producer = update.overwrite() if removal.removed else update.fast_append()
         for file in (*self._files, *removal.kept):
@@ -181,16 +217,23 @@ class _Publication:
             raise
 
     def _check_branch(self) -> None:
-        """The branch holds the files: where it was dropped meanwhile, they are being removed or are gone already."""
+        """The branch holds the files: where it was dropped meanwhile, they are being removed or are
+        gone already.
+        """
         table = ".".join(self._table.name())
         head = branch_head(self._table.metadata, self._result)
         if head is None:
             raise lost(table, self._result)
         if head.snapshot_id != self._source:
-            raise BackfillError(f"branch {self._result.branch} of {table} was changed while it was published; publish again")
+            raise BackfillError(
+                f"branch {self._result.branch} of {table} was changed while it was published;"
+                " publish again"
+            )
 
 
-def _checked_files(table: Table, output: Output, result: Result, base_snapshot_id: int | None) -> list[DataFile]:
+def _checked_files(
+    table: Table, output: Output, result: Result, base_snapshot_id: int | None
+) -> list[DataFile]:
     staged = read_staged(table.metadata, result)
     if staged is None:
         raise lost(output.table, result)
@@ -198,30 +241,39 @@ def _checked_files(table: Table, output: Output, result: Result, base_snapshot_i
     rows = sum(file.record_count for file in files)
     if rows != staged.rows or staged.files not in (None, len(files)):
         raise CanNotPublish(
-            f"branch {result.branch} of {output.table} holds {rows:,} rows of output {output.name} (files: {len(files):,}), but "
-            f"{staged.rows:,} rows{'' if staged.files is None else f' (files: {staged.files:,})'} were staged; start over with a "
-            "new Backfill"
+            f"branch {result.branch} of {output.table} holds {rows:,} rows of output {output.name}"
+            f" (files: {len(files):,}), but {staged.rows:,}"
+            f" rows{'' if staged.files is None else f' (files: {staged.files:,})'} were staged;"
+            " start over with a new Backfill"
         )
     _check_not_in_use(table, output, files, base_snapshot_id)
     if len({file.spec_id for file in files}) > 1:
         raise CanNotPublish(
-            f"the partitioning of {output.table} was changed between two attempts, and files of both kinds cannot be "
-            "published in one commit; start over with a new Backfill"
+            f"the partitioning of {output.table} was changed between two attempts, and files of"
+            " both kinds cannot be published in one commit; start over with a new Backfill"
         )
     return files
 
 
-def _check_not_in_use(table: Table, output: Output, files: list[DataFile], base_snapshot_id: int | None) -> None:
-    """Somebody may have published the files by hand, or the snapshot that published them may have expired."""
-    unused = Unreferenced((file.file_path for file in files), least_sequence_number(table.metadata, [base_snapshot_id]))
+def _check_not_in_use(
+    table: Table, output: Output, files: list[DataFile], base_snapshot_id: int | None
+) -> None:
+    """Somebody may have published the files by hand, or the snapshot that published them may have
+    expired.
+    """
+    unused = Unreferenced(
+        (file.file_path for file in files),
+        least_sequence_number(table.metadata, [base_snapshot_id]),
+    )
     current = table.metadata.current_snapshot()
     if current is not None:
         unused.read_snapshot(table, current)
     used = len(files) - len(unused.locations)
     if used:
         raise CanNotPublish(
-            f"{output.table} holds {used:,} of the {len(files):,} files staged for output {output.name} already: the result was "
-            "published by hand, or the snapshot that published it has expired; publishing it again would double its rows"
+            f"{output.table} holds {used:,} of the {len(files):,} files staged for output"
+            f" {output.name} already: the result was published by hand, or the snapshot that"
+            " published it has expired; publishing it again would double its rows"
         )
 
 

@@ -1,4 +1,6 @@
-"""Which of some files a table refers to, proved by reading what every snapshot in its metadata lists."""
+"""Which of some files a table refers to, proved by reading what every snapshot in its metadata
+lists.
+"""
 
 import posixpath
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,13 +23,15 @@ _READERS = 8
 class Unreferenced:
     """Files that no snapshot of a table refers to, as far as the table has been read.
 
-    Files are compared by name, which holds a UUID: a location can be written in several ways (``s3a`` for ``s3``, a doubled
-    slash). Only the names in question are kept in memory, and each manifest is read once.
+    Files are compared by name, which holds a UUID: a location can be written in several ways
+    (``s3a`` for ``s3``, a doubled slash). Only the names in question are kept in memory, and each
+    manifest is read once.
     """
 
     def __init__(self, locations: Iterable[str], since: int):
-        """``since`` is the table's last sequence number from before any of the files was written, 0 if unknown: what was
-        committed until then is not read."""
+        """``since`` is the table's last sequence number from before any of the files was written, 0
+        if unknown: what was committed until then is not read.
+        """
         self._since = since
         self._files: dict[str, list[str]] = {}
         for location in locations:
@@ -41,8 +45,8 @@ class Unreferenced:
         return [location for locations in self._files.values() for location in locations]
 
     def read(self, table: Table, without: Snapshot | None = None) -> bool:
-        """Reads what snapshots refer to that have not been read yet, except for one that is about to be dropped; False if
-        there are none.
+        """Reads what snapshots refer to that have not been read yet, except for one that is about
+        to be dropped; False if there are none.
 
         Raises:
             UnknownReferences: a metadata file cannot be read.
@@ -51,9 +55,11 @@ class Unreferenced:
         snapshots = [
             snapshot
             for snapshot in reversed(table.metadata.snapshots)
-            if snapshot.snapshot_id != dropped and self._is_new(snapshot.manifest_list, snapshot.sequence_number)
+            if snapshot.snapshot_id != dropped
+            and self._is_new(snapshot.manifest_list, snapshot.sequence_number)
         ]
-        self._read_all(table, snapshots[:1])  # most often the newest one refers to all that is in use
+        # most often the newest one refers to all that is in use
+        self._read_all(table, snapshots[:1])
         self._read_all(table, snapshots[1:])
         return bool(snapshots)
 
@@ -77,12 +83,16 @@ class Unreferenced:
         with ThreadPoolExecutor(_READERS) as readers:
             for listed in readers.map(lambda snapshot: self._listed(table, snapshot), snapshots):
                 manifests.update(listed)
-            for _ in readers.map(lambda manifest: self._strike_out(table, manifest), manifests.values()):
+            for _ in readers.map(
+                lambda manifest: self._strike_out(table, manifest), manifests.values()
+            ):
                 pass
         self._read.update(manifests, (snapshot.manifest_list for snapshot in snapshots))
 
     def _is_new(self, metadata_file: str, sequence_number: int | None) -> bool:
-        return metadata_file not in self._read and (self._since == 0 or (sequence_number or 0) > self._since)
+        return metadata_file not in self._read and (
+            self._since == 0 or (sequence_number or 0) > self._since
+        )
 
     def _listed(self, table: Table, snapshot: Snapshot) -> dict[str, ManifestFile]:
         return {
@@ -109,7 +119,9 @@ def manifests_of(table: Table, snapshot: Snapshot) -> list[ManifestFile]:
             raise ValueError("it has no manifest list")
         return snapshot.manifests(table.io)
     except Exception as error:  # a store raises whatever its client library raises
-        raise _unknown(table, f"{snapshot.manifest_list} of snapshot {snapshot.snapshot_id}", error) from error
+        raise _unknown(
+            table, f"{snapshot.manifest_list} of snapshot {snapshot.snapshot_id}", error
+        ) from error
 
 
 def live_files(table: Table, manifest: ManifestFile) -> Iterator[str]:
@@ -125,8 +137,13 @@ def live_files(table: Table, manifest: ManifestFile) -> Iterator[str]:
 
 
 def least_sequence_number(metadata: TableMetadata, snapshot_ids: Iterable[int | None]) -> int:
-    """Of some snapshots; 0 if one of them has expired or has none, as in tables of format version 1."""
-    known = (metadata.snapshot_by_id(snapshot_id) if snapshot_id is not None else None for snapshot_id in snapshot_ids)
+    """Of some snapshots; 0 if one of them has expired or has none, as in tables of format version
+    1.
+    """
+    known = (
+        metadata.snapshot_by_id(snapshot_id) if snapshot_id is not None else None
+        for snapshot_id in snapshot_ids
+    )
     return min((snapshot.sequence_number or 0 if snapshot else 0 for snapshot in known), default=0)
 
 
@@ -140,5 +157,6 @@ def _live_files(io: FileIO, path: str) -> Iterator[str]:
 
 def _unknown(table: Table, what: str, error: Exception) -> UnknownReferences:
     return UnknownReferences(
-        f"the files that table {'.'.join(table.name())} uses are unknown, since {what} cannot be read: {reason(error)}"
+        f"the files that table {'.'.join(table.name())} uses are unknown, since {what} cannot be"
+        f" read: {reason(error)}"
     )

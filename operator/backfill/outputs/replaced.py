@@ -1,4 +1,6 @@
-"""What Replace takes away: files wholly in the window are dropped, files partly in it are written anew without its rows."""
+"""What Replace takes away: files wholly in the window are dropped, files partly in it are written
+anew without its rows.
+"""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -32,8 +34,8 @@ class Removal:
 class Replacement:
     """Works out what to remove, again for each state of the table that is committed to.
 
-    Files once written anew are used again, so that a table which others append to all the time does not have to be
-    read all the time.
+    Files once written anew are used again, so that a table which others append to all the time does
+    not have to be read all the time.
     """
 
     def __init__(self, result: Result, rows: WindowRows, spec_id: int, since: int):
@@ -43,7 +45,9 @@ class Replacement:
         self._spec_id = spec_id
         self._since = since
         self._kept: dict[frozenset[str], tuple[DataFile, ...] | None] = {}
-        """By file and its delete files: what stays of it. None: the file has no row of the window."""
+        """By file and its delete files: what stays of it. None: the file has no row of the
+        window.
+        """
 
     def plan(self, table: Table) -> Removal:
         """What to remove from the main branch as ``table`` has it.
@@ -55,7 +59,13 @@ class Replacement:
         kept: list[DataFile] = []
         for task in self._candidates(table):
             share = self._rows.share(task.file)
-            stays = () if share is Share.ALL else None if share is Share.NONE else self._rest(table, task)
+            stays = (
+                ()
+                if share is Share.ALL
+                else None
+                if share is Share.NONE
+                else self._rest(table, task)
+            )
             if stays is not None:
                 removed.append(task.file)
                 kept.extend(stays)
@@ -76,24 +86,30 @@ class Replacement:
         if table.metadata.current_snapshot_id is None:
             return ()
         try:
-            return table.scan(row_filter=self._rows.expression(), snapshot_id=table.metadata.current_snapshot_id).plan_files()
+            return table.scan(
+                row_filter=self._rows.expression(), snapshot_id=table.metadata.current_snapshot_id
+            ).plan_files()
         except ValueError as error:
             if "equality deletes" not in str(error):
                 raise
             raise BackfillError(
-                f"table {'.'.join(table.name())} has equality deletes in the window, which cannot be applied when files are "
-                "written anew; compact the table and publish again"
+                f"table {'.'.join(table.name())} has equality deletes in the window, which cannot"
+                " be applied when files are written anew; compact the table and publish again"
             ) from error
 
     def _rest(self, table: Table, task: FileScanTask) -> tuple[DataFile, ...] | None:
         key = frozenset({task.file.file_path, *(delete.file_path for delete in task.delete_files)})
         if key not in self._kept:
-            self._kept[key] = self._write_rest(table, task) if any_inside(table, task, self._rows) else None
+            self._kept[key] = (
+                self._write_rest(table, task) if any_inside(table, task, self._rows) else None
+            )
         return self._kept[key]
 
     def _write_rest(self, table: Table, task: FileScanTask) -> tuple[DataFile, ...]:
         schema, directory = table.schema(), self._result.kept_directory(table.metadata)
-        writer = DataFileWriter(layout(table.metadata, schema.schema_id, self._spec_id, directory), table.io)
+        writer = DataFileWriter(
+            layout(table.metadata, schema.schema_id, self._spec_id, directory), table.io
+        )
         try:
             for rows in read_rows(table, task):
                 writer.add(fit(rows.filter(pc.invert(self._rows.mask(rows))), schema))
@@ -104,23 +120,31 @@ class Replacement:
 
 
 def irremovable(table: Table, files: Iterable[DataFile]) -> str | None:
-    """Why some of these files cannot be removed; None if all can. Without its column the type of a partition value is
-    unknown, and PyIceberg can neither look for it nor write it into a manifest."""
+    """Why some of these files cannot be removed; None if all can. Without its column the type of a
+    partition value is unknown, and PyIceberg can neither look for it nor write it into a
+    manifest.
+    """
     columns, specs = table.schema().field_ids, table.specs()
     for spec_id in sorted({file.spec_id for file in files}):
         for field in specs[spec_id].fields:
             if field.source_id not in columns:
-                what = f"files in the window are partitioned by {field.name}, whose column was dropped"
+                what = (
+                    f"files in the window are partitioned by {field.name}, whose column was dropped"
+                )
                 return f"{what}, and PyIceberg cannot replace such files"
     return None
 
 
 def read_rows(table: Table, task: FileScanTask, *columns: str) -> Iterator[pa.RecordBatch]:
-    """The live rows of a file, batch by batch, with the table's present columns or only some of them."""
+    """The live rows of a file, batch by batch, with the table's present columns or only some of
+    them.
+    """
     keep_null_lists()
     schema = table.schema().select(*columns) if columns else table.schema()
     scan = ArrowScan(table.metadata, table.io, schema, AlwaysTrue())
-    return scan._record_batches_from_scan_tasks_and_deletes([task], _read_all_delete_files(table.io, [task]))
+    return scan._record_batches_from_scan_tasks_and_deletes(
+        [task], _read_all_delete_files(table.io, [task])
+    )
 
 
 def any_inside(table: Table, task: FileScanTask, rows: WindowRows) -> bool:

@@ -1,4 +1,6 @@
-"""What a result is called: its branch, the directory of its files, and how its snapshots say whose they are."""
+"""What a result is called: its branch, the directory of its files, and how its snapshots say whose
+they are.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,14 +27,18 @@ class Result:
     backfill: str
     """The Backfill's name."""
     uid: str
-    """The Backfill's uid: one that is made again under the same name, even with the same plan, gives another result."""
+    """The Backfill's uid: one that is made again under the same name, even with the same plan,
+    gives another result.
+    """
     plan_id: str
     output: str
     """The output's name."""
 
     @property
     def branch(self) -> str:
-        """The branch of the output table that holds the result; the outputs of one table share it."""
+        """The branch of the output table that holds the result; the outputs of one table share
+        it.
+        """
         return result_branch(self.namespace, self.backfill)
 
     @property
@@ -47,14 +53,29 @@ class Result:
         }
 
     def earlier(self, summary: Mapping[str, str]) -> "Result | None":
-        """The same output's result by an earlier Backfill of this name, if that is what made a snapshot."""
-        if (summary.get(NAMESPACE), summary.get(NAME)) != (self.namespace, self.backfill) or summary.get(UID) == self.uid:
+        """The same output's result by an earlier Backfill of this name, if that is what made a
+        snapshot.
+        """
+        if (summary.get(NAMESPACE), summary.get(NAME)) != (
+            self.namespace,
+            self.backfill,
+        ) or summary.get(UID) == self.uid:
             return None
-        return Result(self.namespace, self.backfill, summary.get(UID, ""), summary.get(PLAN_ID, ""), self.output)
+        return Result(
+            self.namespace,
+            self.backfill,
+            summary.get(UID, ""),
+            summary.get(PLAN_ID, ""),
+            self.output,
+        )
 
     def owns(self, summary: Mapping[str, str]) -> bool:
-        """Whether a snapshot was made by the same plan of this very Backfill, for whatever output."""
-        return all(summary.get(key) == value for key, value in self.summary.items() if key != OUTPUT)
+        """Whether a snapshot was made by the same plan of this very Backfill, for whatever
+        output.
+        """
+        return all(
+            summary.get(key) == value for key, value in self.summary.items() if key != OUTPUT
+        )
 
     def is_named_by(self, summary: Mapping[str, str]) -> bool:
         """Whether a snapshot says that it is of this very result."""
@@ -79,17 +100,22 @@ class Result:
         return f"{self.own_path}/kept"
 
     def data_directory_of(self, location: str) -> str | None:
-        """The directory of the table's data when a file of this result was written there, which may have changed since;
-        None for other files."""
+        """The directory of the table's data when a file of this result was written there, which may
+        have changed since; None for other files.
+        """
         directory, found, _ = location.rpartition(f"/{self.staging_path}/")
         return directory if found else None
 
     @property
     def own_path(self) -> str:
-        """The directory of all files written for this result, relative to the one of the table's data."""
+        """The directory of all files written for this result, relative to the one of the table's
+        data.
+        """
         return f"backfill/{self.namespace}-{self.backfill}-{self.uid}/{quote(self.output, safe='')}"
 
 
 def data_directory(metadata: TableMetadata) -> str:
     """Where a table's data files are."""
-    return metadata.properties.get(TableProperties.WRITE_DATA_PATH, f"{metadata.location.rstrip('/')}/data").rstrip("/")
+    return metadata.properties.get(
+        TableProperties.WRITE_DATA_PATH, f"{metadata.location.rstrip('/')}/data"
+    ).rstrip("/")

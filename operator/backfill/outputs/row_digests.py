@@ -1,8 +1,8 @@
-"""Digests of rows that do not depend on their order: two sets of rows, each row counted as often as it is there, are the
-same if and only if their digests are, but for a chance of one in 2**128.
+"""Digests of rows that do not depend on their order: two sets of rows, each row counted as often as
+it is there, are the same if and only if their digests are, but for a chance of one in 2**128.
 
-What is equal to a user has the same digest: every NaN, and maps with the same entries in whatever order. Zero and negative
-zero differ, as they do in the file.
+What is equal to a user has the same digest: every NaN, and maps with the same entries in whatever
+order. Zero and negative zero differ, as they do in the file.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,12 @@ _MASK = (1 << 64) - 1
 _SEEDS = np.array([[0x243F6A8885A308D3], [0x13198A2E03707344]], np.uint64)
 _NULL = np.array([[0xA4093822299F31D0], [0x082EFA98EC4E6C89]], np.uint64)
 _STEP = np.uint64(0x9E3779B97F4A7C15)
-_TEXT_OR_BYTES = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+_TEXT_OR_BYTES = (
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+)
 _NAN = np.uint64(0x7FF8000000000000)
 
 
@@ -38,12 +43,15 @@ class RowsDigest:
 
 
 def digest(rows: pa.RecordBatch) -> RowsDigest:
-    """The digest of the rows of a batch, by their values and the order of their columns; names do not count.
+    """The digest of the rows of a batch, by their values and the order of their columns; names do
+    not count.
 
     Raises:
         TypeError: a column has a type that Iceberg does not have.
     """
-    first, second = _combined([_hashes(column) for column in rows.columns], rows.num_rows).sum(axis=1, dtype=np.uint64)
+    first, second = _combined([_hashes(column) for column in rows.columns], rows.num_rows).sum(
+        axis=1, dtype=np.uint64
+    )
     return RowsDigest(rows.num_rows, int(first), int(second))
 
 
@@ -84,9 +92,16 @@ def _integers(array: pa.Array) -> npt.NDArray[np.uint64]:
     kind = array.type
     if pa.types.is_date32(kind) or pa.types.is_time32(kind):
         array = array.cast(pa.int32())
-    elif not (pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_timestamp(kind) or pa.types.is_time64(kind)):
+    elif not (
+        pa.types.is_boolean(kind)
+        or pa.types.is_integer(kind)
+        or pa.types.is_timestamp(kind)
+        or pa.types.is_time64(kind)
+    ):
         raise TypeError(f"values of type {kind} cannot be compared")
-    return np.asarray(array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)).view(np.uint64)
+    return np.asarray(array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)).view(
+        np.uint64
+    )
 
 
 def _float_bits(array: pa.Array) -> npt.NDArray[np.uint64]:
@@ -106,7 +121,8 @@ def _of_bytes(array: pa.Array) -> Hashes:
     """Each value is hashed once in a batch, however often it is there."""
     encoded = array.dictionary_encode()
     values = encoded.dictionary.cast(pa.large_binary()).to_pylist()
-    digests = b"".join(blake2b(value, digest_size=16).digest() for value in values) or bytes(16)  # all null: any
+    # all null: any
+    digests = b"".join(blake2b(value, digest_size=16).digest() for value in values) or bytes(16)
     places = np.asarray(encoded.indices.fill_null(0).to_numpy(zero_copy_only=False))
     return np.frombuffer(digests, np.uint64).reshape(-1, 2).T[:, places]
 
@@ -126,10 +142,16 @@ def _of_elements(elements: Hashes, array: pa.Array, *, ordered: bool) -> Hashes:
     starts, ends = offsets[:-1], offsets[1:]
     if ordered:
         places = np.zeros(elements.shape[1], np.uint64)
-        places[starts[0] : ends[-1]] = np.arange(starts[0], ends[-1]) - np.repeat(starts, ends - starts)
+        places[starts[0] : ends[-1]] = np.arange(starts[0], ends[-1]) - np.repeat(
+            starts, ends - starts
+        )
         elements = _mixed(elements + _mixed(places * _STEP))
-    sums = np.concatenate([np.zeros((2, 1), np.uint64), np.cumsum(elements, axis=1, dtype=np.uint64)], axis=1)
-    return _combined([sums[:, ends] - sums[:, starts], _numbers((ends - starts).view(np.uint64))], len(array))
+    sums = np.concatenate(
+        [np.zeros((2, 1), np.uint64), np.cumsum(elements, axis=1, dtype=np.uint64)], axis=1
+    )
+    return _combined(
+        [sums[:, ends] - sums[:, starts], _numbers((ends - starts).view(np.uint64))], len(array)
+    )
 
 
 def _numbers(values: npt.NDArray[np.uint64]) -> Hashes:

@@ -1,8 +1,10 @@
-"""The result of a backfill before it is published: one branch of the output table, one commit for each micro-batch.
+"""The result of a backfill before it is published: one branch of the output table, one commit for
+each micro-batch.
 
-The branch does not start from the table's rows: its first snapshot has no parent. Only its newest snapshot is kept. It
-refers to all staged files, and its summary says how far each output has come, so that nothing depends on snapshots that
-an expiration may have removed, and the table's metadata does not grow with the number of batches.
+The branch does not start from the table's rows: its first snapshot has no parent. Only its newest
+snapshot is kept. It refers to all staged files, and its summary says how far each output has come,
+so that nothing depends on snapshots that an expiration may have removed, and the table's metadata
+does not grow with the number of batches.
 """
 
 import json
@@ -34,8 +36,9 @@ _MANY_SMALL_COMMITS = {
     TableProperties.MANIFEST_MIN_MERGE_COUNT: "100",
     TableProperties.MANIFEST_TARGET_SIZE_BYTES: str(512 * 1024),
 }
-"""A manifest for each batch, all of them listed by each commit, would make commits slower and slower; a large target would
-make every hundredth one rewrite everything."""
+"""A manifest for each batch, all of them listed by each commit, would make commits slower and
+slower; a large target would make every hundredth one rewrite everything.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +63,14 @@ class Batch:
 
     query: str
     batch_id: int
-    """Counts the query's batches from zero; every one of them is staged, whether it has rows or not."""
+    """Counts the query's batches from zero; every one of them is staged, whether it has rows or
+    not.
+    """
     files: Sequence[DataFile]
     spec_id: int
-    """The partition spec the files were written with; descriptions of files lose it on their way from a task."""
+    """The partition spec the files were written with; descriptions of files lose it on their way
+    from a task.
+    """
     rows_outside_window: int
 
 
@@ -85,9 +92,14 @@ def stage_batch(table: Table, result: Result, batch: Batch) -> bool:
 
 
 def lost(table: str, result: Result) -> ResultLost:
-    """What is wrong when nothing of a result is where batches of it were staged: every batch is, also one without rows."""
+    """What is wrong when nothing of a result is where batches of it were staged: every batch is,
+    also one without rows.
+    """
     where = f"branch {result.branch} of {table}"
-    return ResultLost(f"there is nothing of output {result.output} in {where} any more: it was dropped, or it has expired")
+    return ResultLost(
+        f"there is nothing of output {result.output} in {where} any more: it was dropped, or it has"
+        " expired"
+    )
 
 
 def read_staged(metadata: TableMetadata, result: Result) -> Staged | None:
@@ -102,7 +114,10 @@ def read_staged(metadata: TableMetadata, result: Result) -> Staged | None:
 
 def staged_in(head: Snapshot) -> dict[str, Staged]:
     """How far each output of a branch has come, by the branch's newest snapshot."""
-    return {output: Staged(**found) for output, found in json.loads(summary_of(head).get(STAGED, "{}")).items()}
+    return {
+        output: Staged(**found)
+        for output, found in json.loads(summary_of(head).get(STAGED, "{}")).items()
+    }
 
 
 def branch_head(metadata: TableMetadata, result: Result) -> Snapshot | None:
@@ -118,7 +133,9 @@ def branch_head(metadata: TableMetadata, result: Result) -> Snapshot | None:
 
 
 def own_head(metadata: TableMetadata, result: Result) -> Snapshot | None:
-    """The newest snapshot of the result's branch; None when there is no branch or it holds something else."""
+    """The newest snapshot of the result's branch; None when there is no branch or it holds
+    something else.
+    """
     try:
         return branch_head(metadata, result)
     except BadInput:
@@ -133,8 +150,13 @@ def taken(result: Result, head: Snapshot) -> Problem:
         if NAME in summary
         else "something that no backfill has made"
     )
-    fix = f"remove that Backfill or drop the branch, or give the Backfill another name than {result.backfill}"
-    return Problem("metadata.name", f"branch {result.branch} of the output's table already holds {owner}", fix)
+    fix = (
+        "remove that Backfill or drop the branch, or give the Backfill another name than"
+        f" {result.backfill}"
+    )
+    return Problem(
+        "metadata.name", f"branch {result.branch} of the output's table already holds {owner}", fix
+    )
 
 
 def staged_files(table: Table, result: Result) -> list[DataFile]:
@@ -146,13 +168,21 @@ def staged_files(table: Table, result: Result) -> list[DataFile]:
     head = branch_head(table.metadata, result)
     manifests = head.manifests(table.io) if head else []
     entries = (entry for manifest in manifests for entry in manifest.fetch_manifest_entry(table.io))
-    return [entry.data_file for entry in entries if result.data_directory_of(entry.data_file.file_path) is not None]
+    return [
+        entry.data_file
+        for entry in entries
+        if result.data_directory_of(entry.data_file.file_path) is not None
+    ]
 
 
 def _append(table: Table, result: Result, batch: Batch) -> None:
     before = branch_head(table.metadata, result)
     writer = as_writer(table, batch.spec_id, _MANY_SMALL_COMMITS)
-    updates = writer.transaction().update_snapshot(_new_summary(before, result, batch), result.branch).merge_append()
+    updates = (
+        writer.transaction()
+        .update_snapshot(_new_summary(before, result, batch), result.branch)
+        .merge_append()
+    )
     for file in batch.files:
         updates.append_data_file(file)
     made, _ = updates._commit()
@@ -170,27 +200,45 @@ def _new_summary(before: Snapshot | None, result: Result, batch: Batch) -> dict[
     staged = staged_in(before) if before else {}
     old = staged.get(result.output, Staged(batch.query, batch.batch_id, 0, 0, 0))
     files = None if old.files is None else old.files + len(batch.files)
-    staged[result.output] = Staged(batch.query, batch.batch_id, old.rows + rows, old.rows_outside_window + outside, files)
+    staged[result.output] = Staged(
+        batch.query, batch.batch_id, old.rows + rows, old.rows_outside_window + outside, files
+    )
     return {
         **result.summary,
         QUERY: batch.query,
         BATCH_ID: str(batch.batch_id),
         ROWS: str(rows),
         ROWS_OUTSIDE_WINDOW: str(outside),
-        STAGED: json.dumps({output: asdict(state) for output, state in staged.items()}, sort_keys=True),
+        STAGED: json.dumps(
+            {output: asdict(state) for output, state in staged.items()}, sort_keys=True
+        ),
     }
 
 
-def drop_snapshot(metadata: TableMetadata, snapshot: Snapshot | None, result: Result) -> tuple[TableUpdate, ...]:
-    """Removes a snapshot together with the branch's move away from it, unless another reference or snapshot needs it."""
+def drop_snapshot(
+    metadata: TableMetadata, snapshot: Snapshot | None, result: Result
+) -> tuple[TableUpdate, ...]:
+    """Removes a snapshot together with the branch's move away from it, unless another reference or
+    snapshot needs it.
+    """
     held = {ref.snapshot_id for name, ref in metadata.refs.items() if name != result.branch}
-    held |= {other.parent_snapshot_id for other in metadata.snapshots if other.parent_snapshot_id is not None}
-    return (RemoveSnapshotsUpdate(snapshot_ids=[snapshot.snapshot_id]),) if snapshot and snapshot.snapshot_id not in held else ()
+    held |= {
+        other.parent_snapshot_id
+        for other in metadata.snapshots
+        if other.parent_snapshot_id is not None
+    }
+    return (
+        (RemoveSnapshotsUpdate(snapshot_ids=[snapshot.snapshot_id]),)
+        if snapshot and snapshot.snapshot_id not in held
+        else ()
+    )
 
 
 def remove_unused_metadata(table: Table, dropped: Snapshot, written: Iterable[str] = ()) -> None:
-    """Removes metadata files that only a dropped snapshot needed, and those ``written`` for the branch's new head that it
-    does not list after all. One that stays costs a few kilobytes, not a result; so it stays in case of doubt."""
+    """Removes metadata files that only a dropped snapshot needed, and those ``written`` for the
+    branch's new head that it does not list after all. One that stays costs a few kilobytes, not a
+    result; so it stays in case of doubt.
+    """
     try:
         unused = _unused_metadata(table, dropped, written)
     except UnknownReferences:
@@ -203,23 +251,33 @@ def remove_unused_metadata(table: Table, dropped: Snapshot, written: Iterable[st
 def _is_metadata(table: Table, path: str) -> bool:
     """Whether a file is where the table's metadata is: a forged manifest could name any."""
     properties, location = table.metadata.properties, table.metadata.location.rstrip("/")
-    directory = properties.get(TableProperties.WRITE_METADATA_PATH, f"{location}/metadata").rstrip("/")
+    directory = properties.get(TableProperties.WRITE_METADATA_PATH, f"{location}/metadata").rstrip(
+        "/"
+    )
     return path.startswith(f"{directory}/") and is_unambiguous(path)
 
 
 def _unused_metadata(table: Table, dropped: Snapshot, written: Iterable[str]) -> set[str]:
     manifests = dict.fromkeys(written, dropped.sequence_number or 0)
-    if any(snapshot.manifest_list == dropped.manifest_list for snapshot in table.metadata.snapshots):
+    if any(
+        snapshot.manifest_list == dropped.manifest_list for snapshot in table.metadata.snapshots
+    ):
         return _unlisted(table, manifests)
-    manifests |= {manifest.manifest_path: manifest.sequence_number or 0 for manifest in manifests_of(table, dropped)}
+    manifests |= {
+        manifest.manifest_path: manifest.sequence_number or 0
+        for manifest in manifests_of(table, dropped)
+    }
     return {*_unlisted(table, manifests), dropped.manifest_list}
 
 
 def _unlisted(table: Table, manifests: Mapping[str, int]) -> set[str]:
-    """Those of some manifests that no snapshot lists. They are given with sequence numbers not greater than theirs: a
-    snapshot committed before a manifest was written cannot list it."""
+    """Those of some manifests that no snapshot lists. They are given with sequence numbers not
+    greater than theirs: a snapshot committed before a manifest was written cannot list it.
+    """
     unlisted = dict(manifests)
-    for snapshot in sorted(table.metadata.snapshots, key=lambda snapshot: snapshot.sequence_number or 0, reverse=True):
+    for snapshot in sorted(
+        table.metadata.snapshots, key=lambda snapshot: snapshot.sequence_number or 0, reverse=True
+    ):
         if not unlisted or (snapshot.sequence_number or 0) < min(unlisted.values()):
             break
         for manifest in manifests_of(table, snapshot):

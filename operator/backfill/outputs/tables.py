@@ -22,12 +22,17 @@ from backfill.outputs.window import DAY_US, WindowRows, window_rows
 
 
 def check_outputs(
-    outputs: Sequence[Output], result_of: Sequence[Result], window: Window, sources: Sequence[Source] = ()
+    outputs: Sequence[Output],
+    result_of: Sequence[Result],
+    window: Window,
+    sources: Sequence[Source] = (),
 ) -> list[Problem]:
-    """Everything about the outputs that would keep a new backfill from working; checked before anything runs.
+    """Everything about the outputs that would keep a new backfill from working; checked before
+    anything runs.
 
-    ``result_of`` are the results, in the order of ``outputs``. A branch that exists already is a problem here, unless an
-    earlier Backfill of the same name left it. Tables are distinguished by what they are, whatever they are called.
+    ``result_of`` are the results, in the order of ``outputs``. A branch that exists already is a
+    problem here, unless an earlier Backfill of the same name left it. Tables are distinguished by
+    what they are, whatever they are called.
     """
     catalogs = Catalogs()
     problems = []
@@ -60,26 +65,42 @@ def _is_same(one: Table, other: Table | None) -> bool:
     if other is None:
         return False
     places = one.location(), other.location()
-    return one.metadata.table_uuid == other.metadata.table_uuid or (is_below(*places) and is_below(*reversed(places)))
+    return one.metadata.table_uuid == other.metadata.table_uuid or (
+        is_below(*places) and is_below(*reversed(places))
+    )
 
 
-def _also_written(table: Table, output: Output, others: Iterable[tuple[Output, Table | None]], field: str) -> Iterator[Problem]:
-    """Each would find the rows of the other when it is published, and replace them or be refused because of them."""
+def _also_written(
+    table: Table, output: Output, others: Iterable[tuple[Output, Table | None]], field: str
+) -> Iterator[Problem]:
+    """Each would find the rows of the other when it is published, and replace them or be refused
+    because of them.
+    """
     for other, written in others:
         if _is_same(table, written):
             message = f"{output.table} is the table of the output {other.name}, too ({other.table})"
-            yield Problem(f"{field}.table", message, "publish one output per table; run one Backfill for each of them")
+            yield Problem(
+                f"{field}.table",
+                message,
+                "publish one output per table; run one Backfill for each of them",
+            )
 
 
 def _also_read(
-    table: Table, output: Output, sources: Sequence[Source], read: Sequence[Table | None], field: str
+    table: Table,
+    output: Output,
+    sources: Sequence[Source],
+    read: Sequence[Table | None],
+    field: str,
 ) -> Iterator[Problem]:
     for number, (source, known) in enumerate(zip(sources, read, strict=True)):
         if _is_same(table, known) and not source.snapshot.is_chosen:
             yield output_is_source(f"{field}.table", output.table, number)
 
 
-def _check(table: Table, output: Output, result: Result, window: Window, field: str) -> list[Problem]:
+def _check(
+    table: Table, output: Output, result: Result, window: Window, field: str
+) -> list[Problem]:
     problems = [*_format(table, output, field), *_partitions(table, output, field)]
     try:
         rows = window_rows(table.schema(), output, window, field)
@@ -98,25 +119,34 @@ def _check(table: Table, output: Output, result: Result, window: Window, field: 
     return problems
 
 
-def _cut_days(table: Table, output: Output, rows: WindowRows | None, window: Window) -> Iterator[Problem]:
-    """A date is in the window where its midnight in UTC is. What a day has before the window's start would be left out, and
-    what it has after the end would be deleted and not replaced."""
+def _cut_days(
+    table: Table, output: Output, rows: WindowRows | None, window: Window
+) -> Iterator[Problem]:
+    """A date is in the window where its midnight in UTC is. What a day has before the window's
+    start would be left out, and what it has after the end would be deleted and not replaced.
+    """
     if rows is None or not isinstance(table.schema().find_type(rows.field_id), DateType):
         return
     for name, moment in (("start", window.start), ("end", window.end)):
         if to_us(moment) % DAY_US:
             message = (
-                f"{format_time(moment)} is not midnight in UTC, and the rows of output {output.name} are distinguished by "
-                f"{output.timestamp_column}, which is a date"
+                f"{format_time(moment)} is not midnight in UTC, and the rows of output"
+                f" {output.name} are distinguished by {output.timestamp_column}, which is a date"
             )
-            fix = "let the window begin and end at 00:00:00Z, with warmUp and drain for days of another zone; or name a timestamp"
+            fix = (
+                "let the window begin and end at 00:00:00Z, with warmUp and drain for days of"
+                " another zone; or name a timestamp"
+            )
             yield Problem(f"spec.window.{name}", message, fix)
 
 
 def _format(table: Table, output: Output, field: str) -> list[Problem]:
     problems = []
     if table.format_version > 2:
-        message = f"table {output.table} has format version {table.format_version}, which can be read but not written here"
+        message = (
+            f"table {output.table} has format version {table.format_version}, which can be read but"
+            " not written here"
+        )
         problems.append(Problem(f"{field}.table", message, "use a table of format version 2"))
     file_format = table.properties.get(TableProperties.WRITE_FILE_FORMAT, "parquet").lower()
     if file_format != "parquet":
@@ -133,13 +163,18 @@ def _partitions(table: Table, output: Output, field: str) -> list[Problem]:
             _check_written(part, table.schema())
         except (ValueError, NotInstalledError) as error:
             source = table.schema().find_column_name(part.source_id) or "a dropped column"
-            message = f"table {output.table} is partitioned by {part.transform}({source}), which cannot be written: {error}"
+            message = (
+                f"table {output.table} is partitioned by {part.transform}({source}), which cannot"
+                f" be written: {error}"
+            )
             problems.append(Problem(f"{field}.table", message, _fix(part)))
     return problems
 
 
 def _check_written(part: PartitionField, schema: Schema) -> None:
-    """Raises ValueError or NotInstalledError where PyIceberg cannot write values of a partition field."""
+    """Raises ValueError or NotInstalledError where PyIceberg cannot write values of a partition
+    field.
+    """
     if part.source_id not in schema.field_ids:
         raise ValueError("the type of its values is unknown")
     source = schema.find_field(part.source_id)
@@ -159,7 +194,11 @@ def _fix(part: PartitionField) -> str:
 def _irremovable(table: Table, output: Output, rows: WindowRows, field: str) -> list[Problem]:
     """A run over days is not to end with what can be known before it."""
     current = table.metadata.current_snapshot_id
-    dropped = any(part.source_id not in table.schema().field_ids for spec in table.specs().values() for part in spec.fields)
+    dropped = any(
+        part.source_id not in table.schema().field_ids
+        for spec in table.specs().values()
+        for part in spec.fields
+    )
     if current is None or not dropped:
         return []
     tasks = table.scan(row_filter=rows.expression(), snapshot_id=current).plan_files()

@@ -1,4 +1,6 @@
-"""Which rows of an output belong to the window: by its timestampColumn, row by row or by a file's statistics."""
+"""Which rows of an output belong to the window: by its timestampColumn, row by row or by a file's
+statistics.
+"""
 
 import difflib
 from dataclasses import dataclass
@@ -9,7 +11,15 @@ import pyarrow.compute as pc
 from pyiceberg.expressions import And, BooleanExpression, GreaterThanOrEqual, LessThan
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
-from pyiceberg.types import DateType, IntegerType, LongType, NestedField, StructType, TimestampType, TimestamptzType
+from pyiceberg.types import (
+    DateType,
+    IntegerType,
+    LongType,
+    NestedField,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+)
 
 from backfill.api.errors import BadInput, Problem
 from backfill.api.quantities import to_us
@@ -31,7 +41,9 @@ class Share(Enum):
 
 @dataclass(frozen=True, slots=True)
 class WindowRows:
-    """The rows of the window: those with a value of the column in [first, end). A row without a value is not one."""
+    """The rows of the window: those with a value of the column in [first, end). A row without a
+    value is not one.
+    """
 
     column: str
     """The column's name in expressions, with dots."""
@@ -56,24 +68,35 @@ class WindowRows:
 
     def expression(self) -> BooleanExpression:
         """The same for PyIceberg's scans."""
-        return And(GreaterThanOrEqual(term=self.column, value=self.first), LessThan(term=self.column, value=self.end))
+        return And(
+            GreaterThanOrEqual(term=self.column, value=self.first),
+            LessThan(term=self.column, value=self.end),
+        )
 
     def share(self, file: DataFile) -> Share:
         """How many rows of a data file belong to the window, by the statistics in its manifest."""
         nulls = (file.null_value_counts or {}).get(self.field_id)
         if nulls is not None and nulls == file.record_count:
             return Share.NONE
-        lower, upper = (file.lower_bounds or {}).get(self.field_id), (file.upper_bounds or {}).get(self.field_id)
+        lower, upper = (
+            (file.lower_bounds or {}).get(self.field_id),
+            (file.upper_bounds or {}).get(self.field_id),
+        )
         if lower is None or upper is None:
             return Share.UNKNOWN
         least, greatest = _number(lower), _number(upper)
         if greatest < self.first or least >= self.end:
             return Share.NONE
-        return Share.ALL if self.first <= least and greatest < self.end and nulls == 0 else Share.SOME
+        return (
+            Share.ALL if self.first <= least and greatest < self.end and nulls == 0 else Share.SOME
+        )
 
 
-def window_rows(schema: Schema, output: Output, window: Window, field: str = "spec.outputs") -> WindowRows | None:
-    """The window's rows of an output; None when it names no column, so that every row counts as the window's.
+def window_rows(
+    schema: Schema, output: Output, window: Window, field: str = "spec.outputs"
+) -> WindowRows | None:
+    """The window's rows of an output; None when it names no column, so that every row counts as the
+    window's.
 
     Raises:
         BadInput: the column is not there, is no moment in time, or has no unit.
@@ -84,10 +107,20 @@ def window_rows(schema: Schema, output: Output, window: Window, field: str = "sp
     if isinstance(found.field_type, DateType):
         first, end = (-(-to_us(moment) // DAY_US) for moment in (window.start, window.end))
     else:
-        kind = "long" if isinstance(found.field_type, LongType | IntegerType) else str(found.field_type)
+        kind = (
+            "long"
+            if isinstance(found.field_type, LongType | IntegerType)
+            else str(found.field_type)
+        )
         ticks: Ticks = ticks_of(kind, output.timestamp_unit)
         first, end = ticks.first_at(to_us(window.start)), ticks.first_at(to_us(window.end))
-    return WindowRows(output.timestamp_column, _path(schema.as_struct(), found.field_id), found.field_id, first, end)
+    return WindowRows(
+        output.timestamp_column,
+        _path(schema.as_struct(), found.field_id),
+        found.field_id,
+        first,
+        end,
+    )
 
 
 def _find(schema: Schema, output: Output, field: str) -> NestedField:
@@ -96,8 +129,14 @@ def _find(schema: Schema, output: Output, field: str) -> NestedField:
         found = schema.find_field(column)
     except ValueError:
         near = difflib.get_close_matches(column, schema.column_names, n=3, cutoff=0.5)
-        fix = f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(schema.column_names[:20])}"
-        raise BadInput(Problem(where, f"table {output.table} has no column {column}", fix)) from None
+        fix = (
+            f"did you mean {' or '.join(near)}?"
+            if near
+            else f"there are: {', '.join(schema.column_names[:20])}"
+        )
+        raise BadInput(
+            Problem(where, f"table {output.table} has no column {column}", fix)
+        ) from None
     problem = _unfit(found, schema, output, field)
     if problem is not None:
         raise BadInput(problem)
@@ -111,7 +150,11 @@ def _unfit(found: NestedField, schema: Schema, output: Output, field: str) -> Pr
         return Problem(column, f"{what} in a list or map", "use a column of the row itself")
     if isinstance(found.field_type, LongType | IntegerType):
         fix = "set timestampUnit to s, ms, us or ns"
-        return Problem(unit, f"{what}; its unit is missing", fix) if output.timestamp_unit is None else None
+        return (
+            Problem(unit, f"{what}; its unit is missing", fix)
+            if output.timestamp_unit is None
+            else None
+        )
     if not isinstance(found.field_type, _MOMENTS):
         return Problem(column, what, "use a timestamp or date column, or a long with timestampUnit")
     if output.timestamp_unit is not None:
@@ -124,7 +167,9 @@ def _path(struct: StructType, field_id: int) -> tuple[str, ...]:
     for field in struct.fields:
         if field.field_id == field_id:
             return (field.name,)
-        if isinstance(field.field_type, StructType) and (below := _path(field.field_type, field_id)):
+        if isinstance(field.field_type, StructType) and (
+            below := _path(field.field_type, field_id)
+        ):
             return (field.name, *below)
     return ()
 

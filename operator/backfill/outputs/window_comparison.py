@@ -1,4 +1,6 @@
-"""Compares the window's rows of two snapshots of a table: the files that only one of them has, with their deletes applied."""
+"""Compares the window's rows of two snapshots of a table: the files that only one of them has, with
+their deletes applied.
+"""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -14,8 +16,17 @@ from backfill.outputs.row_digests import RowsDigest, digest
 from backfill.outputs.window import Share, WindowRows
 
 _READERS = 8
-_LASTING = (FileNotFoundError, ValueError, TypeError, NotImplementedError, ResolveError, pa.ArrowException)
-"""What reading raises where another try would raise it again; of a store that is away other errors are heard."""
+_LASTING = (
+    FileNotFoundError,
+    ValueError,
+    TypeError,
+    NotImplementedError,
+    ResolveError,
+    pa.ArrowException,
+)
+"""What reading raises where another try would raise it again; of a store that is away other errors
+are heard.
+"""
 
 _FileKey = tuple[str, frozenset[str]]
 """Where a data file is, and the delete files that apply to it."""
@@ -27,7 +38,9 @@ class NotComparable(Exception):  # noqa: N818 - says what is the case
 
 
 class WindowComparison:
-    """Remembers what it has read, since a publication asks again for each state of the table that it tries to commit to."""
+    """Remembers what it has read, since a publication asks again for each state of the table that
+    it tries to commit to.
+    """
 
     def __init__(self, rows: WindowRows):
         self._rows = rows
@@ -37,10 +50,11 @@ class WindowComparison:
         """By the schema they were read with, and by file."""
 
     def same(self, table: Table, before: int | None, after: int | None) -> bool:
-        """Whether two snapshots have the same rows in the window, each as often. None: a table without rows.
+        """Whether two snapshots have the same rows in the window, each as often. None: a table
+        without rows.
 
-        Columns are the table's present ones. Every file that only one of the snapshots has is read, one after the other, in
-        bounded memory.
+        Columns are the table's present ones. Every file that only one of the snapshots has is read,
+        one after the other, in bounded memory.
 
         Raises:
             NotComparable: a file is gone or unreadable, or has equality deletes.
@@ -58,17 +72,28 @@ class WindowComparison:
         found: _Files = {}
         if snapshot_id is None:
             return found
-        for task in table.scan(row_filter=self._rows.expression(), snapshot_id=snapshot_id).plan_files():
+        for task in table.scan(
+            row_filter=self._rows.expression(), snapshot_id=snapshot_id
+        ).plan_files():
             key = (task.file.file_path, frozenset(delete.file_path for delete in task.delete_files))
             found.setdefault(key, []).append(task)
         return found
 
     def _digest(self, table: Table, files: _Files, common: Counter[_FileKey]) -> RowsDigest:
-        """Of the rows in files other than the common ones. A file that a snapshot has twice counts twice."""
-        times = {key: len(tasks) - common[key] for key, tasks in files.items() if len(tasks) > common[key]}
+        """Of the rows in files other than the common ones. A file that a snapshot has twice counts
+        twice.
+        """
+        times = {
+            key: len(tasks) - common[key]
+            for key, tasks in files.items()
+            if len(tasks) > common[key]
+        }
         self._read(table, [(key, files[key][0]) for key in times])
         schema_id = table.schema().schema_id
-        return sum((self._digests[schema_id, key] for key, count in times.items() for _ in range(count)), RowsDigest())
+        return sum(
+            (self._digests[schema_id, key] for key, count in times.items() for _ in range(count)),
+            RowsDigest(),
+        )
 
     def _read(self, table: Table, files: Iterable[tuple[_FileKey, FileScanTask]]) -> None:
         schema_id = table.schema().schema_id
@@ -76,11 +101,15 @@ class WindowComparison:
         with ThreadPoolExecutor(_READERS) as readers:  # one small column of each
             inside = list(readers.map(lambda file: self._may_be_inside(table, file[1]), unread))
         for (key, task), any_row in zip(unread, inside, strict=True):
-            self._digests[schema_id, key] = self._read_file(table, task) if any_row else RowsDigest()
+            self._digests[schema_id, key] = (
+                self._read_file(table, task) if any_row else RowsDigest()
+            )
 
     def _may_be_inside(self, table: Table, task: FileScanTask) -> bool:
         share = self._rows.share(task.file)
-        return share is not Share.NONE and (share is not Share.UNKNOWN or any_inside(table, task, self._rows))
+        return share is not Share.NONE and (
+            share is not Share.UNKNOWN or any_inside(table, task, self._rows)
+        )
 
     def _read_file(self, table: Table, task: FileScanTask) -> RowsDigest:
         batches = (batch.filter(self._rows.mask(batch)) for batch in read_rows(table, task))

@@ -1,6 +1,7 @@
 """Between which moments the rows of each file lie, where its manifest entry does not say.
 
-The order of evidence: the manifest's bounds, the Parquet footer's row-group statistics, the partition's value.
+The order of evidence: the manifest's bounds, the Parquet footer's row-group statistics, the
+partition's value.
 """
 
 from collections.abc import Sequence
@@ -29,7 +30,8 @@ def fill_bounds(files: SourceFiles, where: str, start_us: int, end_us: int) -> t
         where: the source's path in the resource.
 
     Returns:
-        How many files had no bounds in the manifest, and how many rows of files left out have no timestamp.
+        How many files had no bounds in the manifest, and how many rows of files left out have no
+        timestamp.
 
     Raises:
         InvalidPlanInput: files that cannot be read, or of which nothing tells the timestamps.
@@ -38,7 +40,9 @@ def fill_bounds(files: SourceFiles, where: str, start_us: int, end_us: int) -> t
     keep = np.ones(len(files), np.bool_)
     missing = _Missing()
     without_timestamp = 0
-    for row, footer in zip(unbounded.tolist(), read_footers(files, unbounded.tolist()), strict=True):
+    for row, footer in zip(
+        unbounded.tolist(), read_footers(files, unbounded.tolist()), strict=True
+    ):
         if isinstance(footer, Unreadable):
             missing.unreadable.append(footer)
         elif all(group.empty for group in footer):
@@ -52,14 +56,18 @@ def fill_bounds(files: SourceFiles, where: str, start_us: int, end_us: int) -> t
     return len(unbounded), without_timestamp
 
 
-def unreadable_files(files: SourceFiles, where: str, unreadable: Sequence[Unreadable]) -> InvalidPlanInput:
+def unreadable_files(
+    files: SourceFiles, where: str, unreadable: Sequence[Unreadable]
+) -> InvalidPlanInput:
     """The error for data files that cannot be opened or understood."""
     return InvalidPlanInput(
         Problem(
             f"{where}.table",
-            f"{len(unreadable)} data files of {files.source.table} cannot be read; the first: {unreadable[0].reason}",
+            f"{len(unreadable)} data files of {files.source.table} cannot be read; the first:"
+            f" {unreadable[0].reason}",
             unreadable[0].fix
-            or "check the store's credentials and the file; if it is lost, remove it from the table or choose another snapshot",
+            or "check the store's credentials and the file; if it is lost, remove it from the table"
+            " or choose another snapshot",
         )
     )
 
@@ -69,7 +77,11 @@ def _take(files: SourceFiles, row: int, footer: Sequence[RowGroup]) -> bool:
     groups = [group for group in footer if not group.empty]
     lowers = [group.lower_us for group in groups if group.lower_us is not None]
     uppers = [group.upper_us for group in groups if group.upper_us is not None]
-    files.nulls[row] = UNKNOWN if any(group.nulls == UNKNOWN for group in footer) else sum(group.nulls for group in footer)
+    files.nulls[row] = (
+        UNKNOWN
+        if any(group.nulls == UNKNOWN for group in footer)
+        else sum(group.nulls for group in footer)
+    )
     if len(lowers) == len(uppers) == len(groups):
         files.lower_us[row], files.upper_us[row] = min(lowers), max(uppers)
         return True
@@ -84,12 +96,17 @@ def _refuse(files: SourceFiles, where: str, missing: _Missing) -> None:
     if missing.unreadable:
         raise unreadable_files(files, where, missing.unreadable)
     if missing.without_statistics:
-        count, column, table = len(missing.without_statistics), files.column.name, files.source.table
+        count, column, table = (
+            len(missing.without_statistics),
+            files.column.name,
+            files.source.table,
+        )
         raise InvalidPlanInput(
             Problem(
                 f"{where}.timestampColumn",
-                f"{count} data files of {table} have no statistics of column {column}, neither in the manifest nor in their "
-                f"footer; the first: {missing.without_statistics[0]}",
-                f"set the table property write.metadata.metrics.column.{column}=full and rewrite these files",
+                f"{count} data files of {table} have no statistics of column {column}, neither in"
+                f" the manifest nor in their footer; the first: {missing.without_statistics[0]}",
+                f"set the table property write.metadata.metrics.column.{column}=full and rewrite"
+                " these files",
             )
         )

@@ -28,16 +28,24 @@ class PartitionValues:
     """What the partition of some files tells about their rows."""
 
     identity: str
-    """JSON object of identity values by source field id, as :attr:`backfill.planning.plan.Split.partition` has it."""
+    """JSON object of identity values by source field id, as
+    :attr:`backfill.planning.plan.Split.partition` has it.
+    """
     range_us: tuple[int, int] | None
-    """The least and greatest timestamp (inclusive) the partition allows; None where it tells nothing."""
+    """The least and greatest timestamp (inclusive) the partition allows; None where it tells
+    nothing.
+    """
     numbers: Mapping[int, int | None]
-    """Identity values that are numbers or null, by source field id: what files without the column have in it."""
+    """Identity values that are numbers or null, by source field id: what files without the column
+    have in it.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnRef:
-    """A column by its name in the pinned schema and its field id, which is the same in all files."""
+    """A column by its name in the pinned schema and its field id, which is the same in all
+    files.
+    """
 
     name: str
     field_id: int
@@ -45,7 +53,9 @@ class ColumnRef:
     parents: tuple[int, ...] = ()
     """The structs it is in, by field id, the outermost first."""
     initial: int | None = None
-    """What rows of files written before the column was added have in it, in its own unit; None: nothing."""
+    """What rows of files written before the column was added have in it, in its own unit; None:
+    nothing.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +67,11 @@ class TimestampColumn(ColumnRef):
 
 @dataclass(slots=True)
 class SourceFiles:
-    """Data files of one source that can hold rows of the read range, one element of each column per file.
+    """Data files of one source that can hold rows of the read range, one element of each column per
+    file.
 
-    ``lower_us`` and ``upper_us`` mean something only where ``bounded``; planning fills in the others.
+    ``lower_us`` and ``upper_us`` mean something only where ``bounded``; planning fills in the
+    others.
     """
 
     source: SourceInput
@@ -67,7 +79,9 @@ class SourceFiles:
     kafka_columns: tuple[ColumnRef, ...]
     """Kafka partition and offset, as far as the source names them."""
     mapping: NameMapping | None
-    """What columns are called in files without field ids; None: the table has no name mapping for such files."""
+    """What columns are called in files without field ids; None: the table has no name mapping for
+    such files.
+    """
     open: Callable[[str], BinaryIO]
     path: pa.StringArray
     file_bytes: Int64s
@@ -92,8 +106,12 @@ class SourceFiles:
         return len(self.path)
 
     def value_without(self, row: int, column: ColumnRef) -> int | None:
-        """What a file has in all its rows if it does not have the column: its partition's value, else the first default."""
-        return self.partitions[int(self.partition[row])].numbers.get(column.field_id, column.initial)
+        """What a file has in all its rows if it does not have the column: its partition's value,
+        else the first default.
+        """
+        return self.partitions[int(self.partition[row])].numbers.get(
+            column.field_id, column.initial
+        )
 
     def arrival_without(self, row: int) -> int | None:
         """The same of the arrival column, in microseconds."""
@@ -107,7 +125,11 @@ class SourceFiles:
         mask = pa.array(chosen)
         self.path, self.group_starts = self.path.filter(mask), self.group_starts.filter(mask)
         self.file_bytes, self.rows = self.file_bytes[chosen], self.rows[chosen]
-        self.lower_us, self.upper_us, self.bounded = self.lower_us[chosen], self.upper_us[chosen], self.bounded[chosen]
+        self.lower_us, self.upper_us, self.bounded = (
+            self.lower_us[chosen],
+            self.upper_us[chosen],
+            self.bounded[chosen],
+        )
         self.nulls, self.spec_id = self.nulls[chosen], self.spec_id[chosen]
         self.partition, self.deletes = self.partition[chosen], self.deletes[chosen]
 
@@ -115,7 +137,13 @@ class SourceFiles:
 def column_ref(schema: Schema, name: str) -> ColumnRef:
     """A column of a table by its name."""
     field = schema.find_field(name)
-    return ColumnRef(name, field.field_id, field.field_type, tuple(_parents(schema, field.field_id)), initial_value(field))
+    return ColumnRef(
+        name,
+        field.field_id,
+        field.field_type,
+        tuple(_parents(schema, field.field_id)),
+        initial_value(field),
+    )
 
 
 def timestamp_column(source: SourceInput, schema: Schema) -> TimestampColumn:

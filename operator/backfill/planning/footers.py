@@ -1,4 +1,6 @@
-"""Reads Parquet footers for what manifests do not say: row groups and the timestamps in each of them."""
+"""Reads Parquet footers for what manifests do not say: row groups and the timestamps in each of
+them.
+"""
 
 import json
 import os
@@ -17,7 +19,15 @@ from pyiceberg.table.name_mapping import NameMapping
 from backfill.iceberg.failures import reason
 from backfill.iceberg.timestamps import Ticks
 from backfill.iceberg.values import partition_values
-from backfill.iceberg.written import Columns, Written, columns_of, has_field_ids, misfits, misfits_of, path_to
+from backfill.iceberg.written import (
+    Columns,
+    Written,
+    columns_of,
+    has_field_ids,
+    misfits,
+    misfits_of,
+    path_to,
+)
 from backfill.planning.files import UNKNOWN, ColumnRef, SourceFiles
 from backfill.planning.plan import PlannedFile
 
@@ -58,12 +68,18 @@ class Unreadable:
 
 
 def open_parquet(stream: BinaryIO | InputStream, *, pre_buffer: bool = False) -> pq.ParquetFile:
-    """A data file to read rows of. Its INT96 timestamps are microseconds: as nanoseconds only some three centuries fit."""
+    """A data file to read rows of. Its INT96 timestamps are microseconds: as nanoseconds only some
+    three centuries fit.
+    """
     return pq.ParquetFile(stream, pre_buffer=pre_buffer, coerce_int96_timestamp_unit="us")
 
 
-def read_footers(files: SourceFiles, rows: Iterable[int]) -> Iterator[tuple[RowGroup, ...] | Unreadable]:
-    """The row groups of some files of a source, in their order; in the place of a file that cannot be read, the reason."""
+def read_footers(
+    files: SourceFiles, rows: Iterable[int]
+) -> Iterator[tuple[RowGroup, ...] | Unreadable]:
+    """The row groups of some files of a source, in their order; in the place of a file that cannot
+    be read, the reason.
+    """
 
     def read(row: int) -> tuple[RowGroup, ...] | Unreadable:
         path = files.path[row].as_py()
@@ -78,7 +94,9 @@ def read_footers(files: SourceFiles, rows: Iterable[int]) -> Iterator[tuple[RowG
             if problem:
                 return problem
             if found is None:
-                return tuple(_without_column(metadata, files.column, columns, files.arrival_without(row)))
+                return tuple(
+                    _without_column(metadata, files.column, columns, files.arrival_without(row))
+                )
             return tuple(_with_column(metadata, found[-1].leaf, files.column.ticks))
         except (OSError, pa.ArrowException) as error:
             return Unreadable(f"{path} cannot be read: {reason(error)}")
@@ -90,9 +108,14 @@ def read_footers(files: SourceFiles, rows: Iterable[int]) -> Iterator[tuple[RowG
 
 
 def unreadable_files(
-    open_file: Callable[[str], BinaryIO], files: Iterable[PlannedFile], schema: Schema, mapping: NameMapping | None
+    open_file: Callable[[str], BinaryIO],
+    files: Iterable[PlannedFile],
+    schema: Schema,
+    mapping: NameMapping | None,
 ) -> Iterator[Unreadable]:
-    """Which of these files are gone, cut off, no Parquet, or cannot be read in a schema of their table."""
+    """Which of these files are gone, cut off, no Parquet, or cannot be read in a schema of their
+    table.
+    """
 
     def check(file: PlannedFile) -> Unreadable | None:
         path, length = file.path, file.bytes
@@ -114,17 +137,21 @@ def unreadable_files(
 
 
 def unidentified(path: str, schema: pa.Schema, *, mapped: bool) -> Unreadable | None:
-    """Why nothing tells which columns of the table a file has; None where its field ids do, or the table's name mapping
-    (``mapped``)."""
+    """Why nothing tells which columns of the table a file has; None where its field ids do, or the
+    table's name mapping (``mapped``).
+    """
     if mapped or has_field_ids(schema):
         return None
     return Unreadable(
         f"{path} has no field ids, and the table no name mapping",
-        "set the table property schema.name-mapping.default, which says what the columns of such files are",
+        "set the table property schema.name-mapping.default, which says what the columns of such"
+        " files are",
     )
 
 
-def unfit(path: str, file: pa.Schema, schema: Schema, mapping: NameMapping | None, given: Container[int]) -> Unreadable | None:
+def unfit(
+    path: str, file: pa.Schema, schema: Schema, mapping: NameMapping | None, given: Container[int]
+) -> Unreadable | None:
     """Why a file with this Arrow schema cannot be read in a schema of its table; None where it can.
 
     ``given`` are ids of fields that have a value of the file's partition.
@@ -133,10 +160,20 @@ def unfit(path: str, file: pa.Schema, schema: Schema, mapping: NameMapping | Non
     return problem or _misfit(path, misfits(schema.fields, columns_of(file, mapping), given))
 
 
-def unfit_columns(path: str, columns: Sequence[ColumnRef], found: Sequence[tuple[Written, ...] | None]) -> Unreadable | None:
+def unfit_columns(
+    path: str, columns: Sequence[ColumnRef], found: Sequence[tuple[Written, ...] | None]
+) -> Unreadable | None:
     """Why some columns, found in a file by :func:`path_to`, cannot be read; None where they can."""
     pairs = zip(columns, found, strict=True)
-    return _misfit(path, (misfit for column, to in pairs if to for misfit in misfits_of(column.kind, to[-1], column.name)))
+    return _misfit(
+        path,
+        (
+            misfit
+            for column, to in pairs
+            if to
+            for misfit in misfits_of(column.kind, to[-1], column.name)
+        ),
+    )
 
 
 def _misfit(path: str, misfits: Iterator[str]) -> Unreadable | None:
@@ -145,7 +182,9 @@ def _misfit(path: str, misfits: Iterator[str]) -> Unreadable | None:
 
 
 def miscounted(path: str, found: int, planned: int | None) -> Unreadable | None:
-    """Why the row groups of a plan are not those of the file; None where they are, or where its footer told them."""
+    """Why the row groups of a plan are not those of the file; None where they are, or where its
+    footer told them.
+    """
     if planned is None or planned == found:
         return None
     return Unreadable(
@@ -154,9 +193,12 @@ def miscounted(path: str, found: int, planned: int | None) -> Unreadable | None:
     )
 
 
-def _without_column(metadata: pq.FileMetaData, column: ColumnRef, columns: Columns, moment_us: int | None) -> Iterator[RowGroup]:
-    """The row groups of a file that lacks the arrival column: all rows arrived at ``moment_us`` then, except where the struct
-    that the column is in is null, or not there either."""
+def _without_column(
+    metadata: pq.FileMetaData, column: ColumnRef, columns: Columns, moment_us: int | None
+) -> Iterator[RowGroup]:
+    """The row groups of a file that lacks the arrival column: all rows arrived at ``moment_us``
+    then, except where the struct that the column is in is null, or not there either.
+    """
     if any(path_to(columns, parent) is None for parent in column.parents):
         moment_us = None
     for number in range(metadata.num_row_groups):
@@ -170,7 +212,11 @@ def _with_column(metadata: pq.FileMetaData, leaf: int, declared: Ticks) -> Itera
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
         statistics = group.column(leaf).statistics
-        nulls = statistics.null_count if statistics is not None and statistics.has_null_count else UNKNOWN
+        nulls = (
+            statistics.null_count
+            if statistics is not None and statistics.has_null_count
+            else UNKNOWN
+        )
         lower, upper = None, None
         if statistics is not None and ticks is not None and statistics.has_min_max:
             lower, upper = ticks.floor_us(statistics.min_raw), ticks.floor_us(statistics.max_raw)

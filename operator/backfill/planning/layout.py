@@ -1,4 +1,6 @@
-"""Lays steps over files: pieces, boundaries, splits, totals and proof. Reads footers, but nothing else."""
+"""Lays steps over files: pieces, boundaries, splits, totals and proof. Reads footers, but nothing
+else.
+"""
 
 from collections.abc import Sequence
 
@@ -14,13 +16,28 @@ from backfill.planning.pieces import Pieces, ReadRange, join, row_groups, whole_
 from backfill.planning.plan import PlanHeader, PlanInputs, Proof, SourceTotals
 from backfill.planning.proof import prove
 from backfill.planning.reading import ReadSources
-from backfill.planning.splits import Opener, Parts, Steps, build_splits, place, share_between_tasks, without_empty_steps
-from backfill.planning.steps import ANY_REACH_US, MAX_STEPS, StepLimits, TooManyStepsError, make_steps
+from backfill.planning.splits import (
+    Opener,
+    Parts,
+    Steps,
+    build_splits,
+    place,
+    share_between_tasks,
+    without_empty_steps,
+)
+from backfill.planning.steps import (
+    ANY_REACH_US,
+    MAX_STEPS,
+    StepLimits,
+    TooManyStepsError,
+    make_steps,
+)
 from backfill.planning.strict import check_disorder, place_strictly, with_offsets
 
 
 def lay_out(read: ReadSources, inputs: PlanInputs) -> tuple[PlanHeader, pa.Table]:
-    """The plan over the files read: its header, and its splits as :func:`backfill.planning.plan.splits_schema` has them.
+    """The plan over the files read: its header, and its splits as
+    :func:`backfill.planning.plan.splits_schema` has them.
 
     Raises:
         InvalidPlanInput: a file cannot be read, or the range needs too many steps.
@@ -64,14 +81,19 @@ def lay_out(read: ReadSources, inputs: PlanInputs) -> tuple[PlanHeader, pa.Table
 
 def step_limits(inputs: PlanInputs) -> StepLimits:
     """What bounds the steps of a plan."""
-    finer = any(ticks_of(source.timestamp_type, source.timestamp_unit).finer_than_us for source in inputs.sources)
+    finer = any(
+        ticks_of(source.timestamp_type, source.timestamp_unit).finer_than_us
+        for source in inputs.sources
+    )
     reach = {
         OrderingPolicy.WITHIN_LATENESS: inputs.allowed_lateness_us - finer,
         OrderingPolicy.EXACT: -1,
         OrderingPolicy.STRICT: -1,
         OrderingPolicy.UNORDERED: ANY_REACH_US,
     }[inputs.policy]
-    return StepLimits(max(inputs.max_misalignment_us // 2, 1), inputs.target_step_bytes, reach, inputs.read_end_us)
+    return StepLimits(
+        max(inputs.max_misalignment_us // 2, 1), inputs.target_step_bytes, reach, inputs.read_end_us
+    )
 
 
 def check_promises(proof: Proof, inputs: PlanInputs) -> None:
@@ -84,20 +106,31 @@ def check_promises(proof: Proof, inputs: PlanInputs) -> None:
         return
     lateness = 0 if inputs.policy is OrderingPolicy.EXACT else inputs.allowed_lateness_us
     if proof.greatest_disorder_us > lateness:
-        raise BackfillError(f"the plan is wrong: disorder {proof.greatest_disorder_us} µs, allowed {lateness} µs")
+        raise BackfillError(
+            f"the plan is wrong: disorder {proof.greatest_disorder_us} µs, allowed {lateness} µs"
+        )
     limit = inputs.max_misalignment_us + lateness
     if proof.greatest_misalignment_us > limit:
-        raise BackfillError(f"the plan is wrong: misalignment {proof.greatest_misalignment_us} µs, allowed {limit} µs")
+        raise BackfillError(
+            f"the plan is wrong: misalignment {proof.greatest_misalignment_us} µs, allowed"
+            f" {limit} µs"
+        )
 
 
 def _pieces(opener: Opener, limits: StepLimits) -> Pieces:
-    """Files as pieces; those that are cut wherever steps end, or at the edges of the range, as their row groups."""
+    """Files as pieces; those that are cut wherever steps end, or at the edges of the range, as
+    their row groups.
+    """
     parts = []
     for number, files in enumerate(opener.sources):
         opened = worth_opening(files, opener.span, limits.span_us + limits.reach_us)
         parts.append(whole_files(files, number, opener.span).take(~opened))
         if opened.any():
-            parts.append(row_groups(files, number, opener.span, np.flatnonzero(opened), opener.fields[number]))
+            parts.append(
+                row_groups(
+                    files, number, opener.span, np.flatnonzero(opened), opener.fields[number]
+                )
+            )
     return join(parts)
 
 
@@ -108,8 +141,8 @@ def _steps(pieces: Pieces, limits: StepLimits) -> Steps:
         raise InvalidPlanInput(
             Problem(
                 "spec.maxMisalignment",
-                f"steps of {format_duration(from_us(limits.span_us) - from_us(0))}, half of it, and of "
-                f"{limits.target_bytes} bytes make more than {MAX_STEPS} of them",
+                f"steps of {format_duration(from_us(limits.span_us) - from_us(0))}, half of it, and"
+                f" of {limits.target_bytes} bytes make more than {MAX_STEPS} of them",
                 "give a longer maxMisalignment, more planning.targetStepBytes, or a shorter window",
             )
         ) from None
@@ -119,17 +152,21 @@ def _steps(pieces: Pieces, limits: StepLimits) -> Steps:
 def _nothing_in_row_groups(read: ReadSources, inputs: PlanInputs) -> InvalidPlanInput:
     tables = ", ".join(files.source.table for files in read.files)
     message = (
-        f"no rows of {tables} lie from {describe_us(inputs.read_start_us)} to {describe_us(inputs.read_end_us)}, "
-        "though some of their files have older and newer ones"
+        f"no rows of {tables} lie from {describe_us(inputs.read_start_us)} to"
+        f" {describe_us(inputs.read_end_us)}, though some of their files have older and newer ones"
     )
     return InvalidPlanInput(Problem("spec.window", message, "check window and timestampUnit"))
 
 
 def _totals(parts: Parts, steps: int, read: ReadSources) -> list[SourceTotals]:
-    return [_source_totals(parts, steps, number, files, read) for number, files in enumerate(read.files)]
+    return [
+        _source_totals(parts, steps, number, files, read) for number, files in enumerate(read.files)
+    ]
 
 
-def _source_totals(parts: Parts, steps: int, number: int, files: SourceFiles, read: ReadSources) -> SourceTotals:
+def _source_totals(
+    parts: Parts, steps: int, number: int, files: SourceFiles, read: ReadSources
+) -> SourceTotals:
     mine = parts.pieces.source == number
     pieces, step = parts.pieces.take(mine), parts.step[mine]
     placed = np.unique(np.stack([pieces.file, step]), axis=1)
@@ -154,5 +191,8 @@ def _per_step(step: np.ndarray, amounts: np.ndarray, steps: int) -> tuple[int, .
 
 
 def _with_splits(totals: Sequence[SourceTotals], splits: pa.Table) -> tuple[SourceTotals, ...]:
-    counts = {row["values"]: row["counts"] for row in splits["source"].cast(pa.string()).value_counts().to_pylist()}
+    counts = {
+        row["values"]: row["counts"]
+        for row in splits["source"].cast(pa.string()).value_counts().to_pylist()
+    }
     return tuple(total.model_copy(update={"splits": counts.get(total.name, 0)}) for total in totals)

@@ -1,4 +1,6 @@
-"""Pieces: what a step can take as one, a file or a row group of it, with the timestamps in it. Columns, not objects."""
+"""Pieces: what a step can take as one, a file or a row group of it, with the timestamps in it.
+Columns, not objects.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -35,12 +37,18 @@ class Pieces:
     lower_us: Int64s
     upper_us: Int64s
     rows: Int64s
-    """Exact for what is read whole; else an estimate, as if rows were spread evenly between the bounds."""
+    """Exact for what is read whole; else an estimate, as if rows were spread evenly between the
+    bounds.
+    """
     bytes: Int64s
     careful: Int64s
-    """1 where rows must be looked at one by one: some lie outside of the range, or may have no timestamp."""
+    """1 where rows must be looked at one by one: some lie outside of the range, or may have no
+    timestamp.
+    """
     told: Int64s
-    """How many row groups the manifest says that the file has, where the row group is known from that alone; else 0."""
+    """How many row groups the manifest says that the file has, where the row group is known from
+    that alone; else 0.
+    """
 
     def __len__(self) -> int:
         """How many pieces there are."""
@@ -48,12 +56,19 @@ class Pieces:
 
     def take(self, chosen: Bools | Int64s) -> "Pieces":
         """Some of them."""
-        return Pieces(**{column.name: getattr(self, column.name)[chosen] for column in fields(self)})
+        return Pieces(
+            **{column.name: getattr(self, column.name)[chosen] for column in fields(self)}
+        )
 
 
 def join(parts: Sequence[Pieces]) -> Pieces:
     """All pieces of several parts; at least one part."""
-    return Pieces(**{column.name: np.concatenate([getattr(part, column.name) for part in parts]) for column in fields(Pieces)})
+    return Pieces(
+        **{
+            column.name: np.concatenate([getattr(part, column.name) for part in parts])
+            for column in fields(Pieces)
+        }
+    )
 
 
 def whole_files(files: SourceFiles, source: int, span: ReadRange) -> Pieces:
@@ -73,7 +88,9 @@ def whole_files(files: SourceFiles, source: int, span: ReadRange) -> Pieces:
 
 
 def worth_opening(files: SourceFiles, span: ReadRange, limit_us: int) -> Bools:
-    """Files of several row groups that are longer than a limit or reach out of the range: not all groups are read alike."""
+    """Files of several row groups that are longer than a limit or reach out of the range: not all
+    groups are read alike.
+    """
     outside = (files.lower_us < span.start_us) | (files.upper_us >= span.end_us)
     return several_groups(files) & (outside | (files.upper_us - files.lower_us > limit_us))
 
@@ -84,7 +101,9 @@ def several_groups(files: SourceFiles) -> Bools:
     return np.asarray(lengths.to_numpy(zero_copy_only=False) != 1)
 
 
-def row_groups(files: SourceFiles, source: int, span: ReadRange, chosen: Int64s, where: str) -> Pieces:
+def row_groups(
+    files: SourceFiles, source: int, span: ReadRange, chosen: Int64s, where: str
+) -> Pieces:
     """The row groups of chosen files that can hold rows of the range, from the files' footers.
 
     Raises:
@@ -115,11 +134,18 @@ def _within(files: SourceFiles, row: int, group: RowGroup) -> tuple[int, int] | 
     return max(lower, group.lower_us), min(upper, group.upper_us)
 
 
-def _cut_to_range(files: SourceFiles, source: int, span: ReadRange, found: npt.NDArray[np.int64]) -> Pieces:
-    """Pieces of file, row group, lower, upper, rows, bytes and rows without timestamp, one row of ``found`` each."""
+def _cut_to_range(
+    files: SourceFiles, source: int, span: ReadRange, found: npt.NDArray[np.int64]
+) -> Pieces:
+    """Pieces of file, row group, lower, upper, rows, bytes and rows without timestamp, one row of
+    ``found`` each.
+    """
     file, group, lower, upper, rows, size, nulls = found
     outside = (lower < span.start_us) | (upper >= span.end_us)
-    inside_lower, inside_upper = np.maximum(lower, span.start_us), np.minimum(upper, span.end_us - 1)
+    inside_lower, inside_upper = (
+        np.maximum(lower, span.start_us),
+        np.minimum(upper, span.end_us - 1),
+    )
     share = (inside_upper - inside_lower + 1) / (upper - lower + 1).astype(np.float64)
     return Pieces(
         source=np.full(len(file), source, np.int64),

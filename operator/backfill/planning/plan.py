@@ -1,16 +1,20 @@
-"""The plan: what is read, in which steps. Its format is shared by the planner, the controller and the runtime.
+"""The plan: what is read, in which steps. Its format is shared by the planner, the controller and
+the runtime.
 
 A plan is two files in the workspace, under ``plans/<planId>/``:
 
 ``plan.json``
-    the header (:class:`PlanHeader`): what the plan was made from, its steps, totals and proof. Small: the controller
-    needs nothing else.
+    the header (:class:`PlanHeader`): what the plan was made from, its steps, totals and proof.
+    Small: the controller needs nothing else.
 ``splits.parquet``
-    one row per split (:func:`splits_schema`), sorted by step, then source, then path: only the driver reads it.
+    one row per split (:func:`splits_schema`), sorted by step, then source, then path: only the
+    driver reads it.
 
-Both are written once. ``planId`` is a hash of ``inputs``, so the same tables and the same wishes give the same plan.
+Both are written once. ``planId`` is a hash of ``inputs``, so the same tables and the same wishes
+give the same plan.
 
-The operator holds the headers of all its Backfills and never opens a split: PyArrow is imported where splits are.
+The operator holds the headers of all its Backfills and never opens a split: PyArrow is imported
+where splits are.
 """
 
 import hashlib
@@ -30,7 +34,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 TASK_BYTES_PER_SECOND = 8 * 2**20
-"""What a task is assumed to read and process of compressed Parquet, until there is a rate observed."""
+"""What a task is assumed to read and process of compressed Parquet, until there is a rate
+observed.
+"""
 FORMAT_VERSION = 2
 HEADER_FILE = "plan.json"
 SPLITS_FILE = "splits.parquet"
@@ -57,7 +63,9 @@ class SourceInput(Model):
     timestamp_field_id: int
     """Its Iceberg field id."""
     timestamp_type: str
-    """Its Iceberg type: ``timestamp``, ``timestamptz``, ``timestamp_ns``, ``timestamptz_ns`` or ``long``."""
+    """Its Iceberg type: ``timestamp``, ``timestamptz``, ``timestamp_ns``, ``timestamptz_ns`` or
+    ``long``.
+    """
     timestamp_unit: str | None = None
     """``s``, ``ms``, ``us`` or ``ns`` of a ``long``."""
     row_filter: str | None = None
@@ -73,7 +81,9 @@ class SourceInput(Model):
 
 
 class PlanInputs(Model):
-    """Everything that decides what a plan looks like; its hash is the plan's id. All times are microseconds UTC."""
+    """Everything that decides what a plan looks like; its hash is the plan's id. All times are
+    microseconds UTC.
+    """
 
     format_version: int = FORMAT_VERSION
     """Of the plan files and of the algorithm that fills them."""
@@ -124,7 +134,9 @@ class SourceTotals(Model):
     splits: int
     """Splits."""
     rows: int
-    """Rows, by the files' metadata: exact for files read whole, an estimate where rows are filtered or deleted."""
+    """Rows, by the files' metadata: exact for files read whole, an estimate where rows are filtered
+    or deleted.
+    """
     bytes: int
     """Compressed bytes of the splits."""
     wide_files: int
@@ -145,10 +157,13 @@ class Proof(Model):
     """What was verified on the finished splits, independently of how they were made."""
 
     greatest_disorder_us: int
-    """The most by which a row can have arrived before one of an earlier step: at most ``allowedLateness``
-    (zero for Exact; for Unordered it is only reported)."""
+    """The most by which a row can have arrived before one of an earlier step: at most
+    ``allowedLateness`` (zero for Exact; for Unordered it is only reported).
+    """
     greatest_misalignment_us: int
-    """The most by which a row of a step that may be released can be ahead of the global watermark."""
+    """The most by which a row of a step that may be released can be ahead of the global
+    watermark.
+    """
 
 
 class PlanHeader(Model):
@@ -159,22 +174,30 @@ class PlanHeader(Model):
     inputs: PlanInputs
     """What the plan was made from."""
     step_starts_us: Checked[int]
-    """Start of each step: no row of the step, of whatever source, is older. Strictly increasing. Under ``Strict`` a row that
-    arrived after one of a greater timestamp and a smaller offset is read with that one, and may be older by any length of time,
-    but not by more than ``allowedLateness`` than a row of an earlier step."""
+    """Start of each step: no row of the step, of whatever source, is older. Strictly increasing.
+    Under ``Strict`` a row that arrived after one of a greater timestamp and a smaller offset is
+    read with that one, and may be older by any length of time, but not by more than
+    ``allowedLateness`` than a row of an earlier step.
+    """
     step_ends_us: Checked[int]
-    """End of each step (exclusive): at most half of ``maxMisalignment`` after its start, and not after the next start.
-    A row of a file that was not cut may be up to ``allowedLateness`` past it."""
+    """End of each step (exclusive): at most half of ``maxMisalignment`` after its start, and not
+    after the next start. A row of a file that was not cut may be up to ``allowedLateness`` past
+    it.
+    """
     sources: Checked[SourceTotals]
     """Totals, in the order of ``inputs.sources``."""
     proof: Proof
     """What was verified."""
     warnings: Checked[str] = ()
-    """Things a person should know: empty sources, rows without a timestamp, files without bounds."""
+    """Things a person should know: empty sources, rows without a timestamp, files without
+    bounds.
+    """
 
     @property
     def steps(self) -> int:
-        """Number of steps that read rows. A source's offset runs from 0 to ``steps``, and to ``steps + 1`` by the flush."""
+        """Number of steps that read rows. A source's offset runs from 0 to ``steps``, and to
+        ``steps + 1`` by the flush.
+        """
         return len(self.step_starts_us)
 
     def to_json(self) -> bytes:
@@ -235,7 +258,9 @@ class Split:
     row_groups: tuple[int, ...] | None
     """The row groups to read; None means all of them."""
     slice_start_us: int | None
-    """Rows with a timestamp before it are left out, and rows without one; None means no row has to be looked at."""
+    """Rows with a timestamp before it are left out, and rows without one; None means no row has to
+    be looked at.
+    """
     slice_end_us: int | None
     """Rows from this timestamp on are left out. Set together with ``slice_start_us``."""
     lower_us: int
@@ -249,13 +274,16 @@ class Split:
     spec_id: int = 0
     """The partition spec the file was written with."""
     partition: str = "{}"
-    """JSON object: identity-partition values by source field id, for columns that are not in the file
-    (:mod:`backfill.iceberg.values`)."""
+    """JSON object: identity-partition values by source field id, for columns that are not in the
+    file (:mod:`backfill.iceberg.values`).
+    """
     deletes: tuple[DeleteFile, ...] = ()
     offsets: tuple[OffsetRange, ...] = ()
     """For ``Strict`` order only: rows outside of these ranges are left out."""
     file_row_groups: int | None = None
-    """How many row groups the file has to have: ``row_groups`` were told by its manifest, without opening it."""
+    """How many row groups the file has to have: ``row_groups`` were told by its manifest, without
+    opening it.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,15 +319,28 @@ def splits_schema() -> "pa.Schema":
             pa.field("bytes", pa.int64(), nullable=False),
             pa.field("spec_id", pa.int32(), nullable=False),
             pa.field("partition", pa.dictionary(pa.int32(), pa.string()), nullable=False),
-            pa.field("deletes", pa.list_(pa.struct([("path", pa.string()), ("format", pa.string())]))),
-            pa.field("offsets", pa.list_(pa.struct([("partition", pa.int32()), ("start", pa.int64()), ("end", pa.int64())]))),
+            pa.field(
+                "deletes", pa.list_(pa.struct([("path", pa.string()), ("format", pa.string())]))
+            ),
+            pa.field(
+                "offsets",
+                pa.list_(
+                    pa.struct(
+                        [("partition", pa.int32()), ("start", pa.int64()), ("end", pa.int64())]
+                    )
+                ),
+            ),
             pa.field("file_row_groups", pa.int32()),
         ]
     )
 
 
-def write_plan(workspace: Workspace, header: PlanHeader, splits: "Iterable[pa.RecordBatch | pa.Table]") -> Workspace:
-    """Writes a plan below ``workspace`` and returns its directory. The header comes last: where it is, all is there."""
+def write_plan(
+    workspace: Workspace, header: PlanHeader, splits: "Iterable[pa.RecordBatch | pa.Table]"
+) -> Workspace:
+    """Writes a plan below ``workspace`` and returns its directory. The header comes last: where it
+    is, all is there.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -330,17 +371,22 @@ def read_header(directory: Workspace) -> PlanHeader:
     header = PlanHeader.model_validate_json(directory.read(HEADER_FILE, MOST_HEADER_BYTES))
     if header.plan_id != header.inputs.plan_id():
         raise PlanCorrupt(
-            f"{directory.child(HEADER_FILE).uri} says plan {header.plan_id}, its inputs give {header.inputs.plan_id()}"
+            f"{directory.child(HEADER_FILE).uri} says plan {header.plan_id}, its inputs give"
+            f" {header.inputs.plan_id()}"
         )
     return header
 
 
 def read_splits(directory: Workspace, step: int, source: str) -> list[Split]:
-    """The splits of one source in one step, in the plan's order. Reads only the row groups that can hold the step."""
+    """The splits of one source in one step, in the plan's order. Reads only the row groups that can
+    hold the step.
+    """
     import pyarrow.parquet as pq
 
     with directory.open_input(SPLITS_FILE) as file:
-        table = pq.read_table(file, schema=splits_schema(), filters=[("step", "=", step), ("source", "=", source)])
+        table = pq.read_table(
+            file, schema=splits_schema(), filters=[("step", "=", step), ("source", "=", source)]
+        )
     return [_split(row) for row in table.to_pylist()]
 
 
@@ -350,8 +396,13 @@ def read_files(directory: Workspace, source: str) -> list[PlannedFile]:
 
     with directory.open_input(SPLITS_FILE) as file:
         columns = ["path", "file_bytes", "file_row_groups", "partition"]
-        table = pq.read_table(file, schema=splits_schema(), columns=columns, filters=[("source", "=", source)])
-    files = {PlannedFile(row["path"], row["file_bytes"], row["file_row_groups"], row["partition"]) for row in table.to_pylist()}
+        table = pq.read_table(
+            file, schema=splits_schema(), columns=columns, filters=[("source", "=", source)]
+        )
+    files = {
+        PlannedFile(row["path"], row["file_bytes"], row["file_row_groups"], row["partition"])
+        for row in table.to_pylist()
+    }
     return sorted(files, key=lambda file: file.path)
 
 

@@ -1,4 +1,6 @@
-"""Makes a plan: pins the tables, reads their metadata, lays steps over their files and writes the result."""
+"""Makes a plan: pins the tables, reads their metadata, lays steps over their files and writes the
+result.
+"""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -29,8 +31,9 @@ from backfill.planning.strict import missing_columns
 from backfill.planning.workspace import Workspace
 
 STEP_SECONDS = 10
-"""How long a step should take where data is dense: long against the tenths of a second a micro-batch costs by itself,
-short enough that a step lost to a failure is soon read again."""
+"""How long a step should take where data is dense: long against the tenths of a second a
+micro-batch costs by itself, short enough that a step lost to a failure is soon read again.
+"""
 
 MOST_FILES_OPENED = 2_000
 """A few seconds of small requests to an object store."""
@@ -47,7 +50,8 @@ def make_plan(
 ) -> PlanHeader:
     """Plans a Backfill, writes the plan's files below ``workspace`` and returns the header.
 
-    The same tables and wishes give the same plan, byte for byte; if it is there already, it is returned as it is.
+    The same tables and wishes give the same plan, byte for byte; if it is there already, it is
+    returned as it is.
 
     Args:
         parallelism: tasks that a step should have work for.
@@ -56,7 +60,10 @@ def make_plan(
     Raises:
         InvalidPlanInput: with the mistakes of all sources and of the workspace together.
     """
-    pinned, problems = _each(lambda catalogs, number: pin(catalogs, spec.sources[number], _field(number)), len(spec.sources))
+    pinned, problems = _each(
+        lambda catalogs, number: pin(catalogs, spec.sources[number], _field(number)),
+        len(spec.sources),
+    )
     problems += workspace.problems()
     inputs = plan_inputs(spec, pinned, parallelism)
     report = on_progress or (lambda progress: None)
@@ -73,21 +80,27 @@ def make_plan(
 
 
 def verify_snapshots(header: PlanHeader) -> None:
-    """Checks that every table and snapshot of a plan still exists, as each attempt must before it starts.
+    """Checks that every table and snapshot of a plan still exists, as each attempt must before it
+    starts.
 
     Raises:
         InvalidPlanInput: naming each table or snapshot that is gone and what to do.
     """
     sources = header.inputs.sources
-    _, problems = _each(lambda catalogs, number: check_pinned(catalogs, sources[number], _field(number)), len(sources))
+    _, problems = _each(
+        lambda catalogs, number: check_pinned(catalogs, sources[number], _field(number)),
+        len(sources),
+    )
     if problems:
         raise InvalidPlanInput(problems)
 
 
 def verify_files(header: PlanHeader, workspace: Workspace) -> None:
-    """Opens the data files of a plan, so that one that is gone or damaged is known before anything runs.
+    """Opens the data files of a plan, so that one that is gone or damaged is known before anything
+    runs.
 
-    Plans of more than :data:`MOST_FILES_OPENED` files are left to be noticed when their steps are read.
+    Plans of more than :data:`MOST_FILES_OPENED` files are left to be noticed when their steps are
+    read.
 
     Raises:
         InvalidPlanInput: naming each file.
@@ -103,13 +116,17 @@ def verify_files(header: PlanHeader, workspace: Workspace) -> None:
         files, schema = read_files(directory, source.name), table.schemas()[source.schema_id]
         found = unreadable_files(partial(open_file, table.io), files, schema, table.name_mapping())
         fix = "restore the file, or read a snapshot without it"
-        problems += [Problem(field, f"a data file of {source.table}, {file.reason}", file.fix or fix) for file in found]
+        problems += [
+            Problem(field, f"a data file of {source.table}, {file.reason}", file.fix or fix)
+            for file in found
+        ]
     if problems:
         raise InvalidPlanInput(problems)
 
 
 def protect_snapshots(spec: BackfillSpec, header: PlanHeader, owner: str) -> None:
-    """Holds the snapshots of the sources that ask for it with tags, until :func:`release_snapshots`.
+    """Holds the snapshots of the sources that ask for it with tags, until
+    :func:`release_snapshots`.
 
     ``owner`` names the Backfill, with its namespace.
 
@@ -140,7 +157,8 @@ def plan_inputs(spec: BackfillSpec, pinned: Sequence[PinnedTable], parallelism: 
         policy=spec.ordering.policy,
         allowed_lateness_us=to_us(spec.ordering.allowed_lateness),
         max_misalignment_us=to_us(spec.max_misalignment),
-        target_step_bytes=spec.planning.target_step_bytes or STEP_SECONDS * TASK_BYTES_PER_SECOND * parallelism,
+        target_step_bytes=spec.planning.target_step_bytes
+        or STEP_SECONDS * TASK_BYTES_PER_SECOND * parallelism,
         parallelism=parallelism,
         sources=tuple(table.source for table in pinned),
     )
@@ -150,7 +168,9 @@ def _field(number: int) -> str:
     return f"spec.sources[{number}]"
 
 
-def _each(work: Callable[[Catalogs, int], Result], count: int) -> tuple[list[Result], list[Problem]]:
+def _each(
+    work: Callable[[Catalogs, int], Result], count: int
+) -> tuple[list[Result], list[Problem]]:
     """Does the same for each source: the results, and the problems of all of them together."""
     catalogs = Catalogs()
     results: list[Result] = []

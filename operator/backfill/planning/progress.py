@@ -1,4 +1,6 @@
-"""What a planner tells of its work: it crosses from the planner's process to whoever waits for the plan."""
+"""What a planner tells of its work: it crosses from the planner's process to whoever waits for the
+plan.
+"""
 
 from dataclasses import dataclass
 

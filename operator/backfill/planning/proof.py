@@ -1,4 +1,6 @@
-"""Recomputes a plan's promises from its finished splits alone, knowing nothing of how they were made."""
+"""Recomputes a plan's promises from its finished splits alone, knowing nothing of how they were
+made.
+"""
 
 from collections.abc import Sequence
 
@@ -8,11 +10,13 @@ import pyarrow as pa
 from backfill.planning.plan import Proof
 
 
-def prove(splits: pa.Table, starts_us: Sequence[int], ends_us: Sequence[int], max_misalignment_us: int) -> Proof:
+def prove(
+    splits: pa.Table, starts_us: Sequence[int], ends_us: Sequence[int], max_misalignment_us: int
+) -> Proof:
     """The greatest disorder and misalignment that reading these splits step by step can show.
 
-    A step may be read once it ends at most ``max_misalignment_us`` after the global watermark, which is the start of the
-    first step not yet committed; that step itself may always be read.
+    A step may be read once it ends at most ``max_misalignment_us`` after the global watermark,
+    which is the start of the first step not yet committed; that step itself may always be read.
     """
     step = splits["step"].to_numpy()
     oldest = np.full(len(starts_us), np.iinfo(np.int64).max)
@@ -22,7 +26,9 @@ def prove(splits: pa.Table, starts_us: Sequence[int], ends_us: Sequence[int], ma
     newest_so_far = np.maximum.accumulate(newest)
     return Proof(
         greatest_disorder_us=_greatest_disorder(oldest, newest_so_far),
-        greatest_misalignment_us=_greatest_misalignment(newest_so_far, starts_us, ends_us, max_misalignment_us),
+        greatest_misalignment_us=_greatest_misalignment(
+            newest_so_far, starts_us, ends_us, max_misalignment_us
+        ),
     )
 
 
@@ -33,7 +39,9 @@ def _greatest_disorder(oldest: np.ndarray, newest_so_far: np.ndarray) -> int:
     return max(int(ahead.max(initial=0)), 0)
 
 
-def _greatest_misalignment(newest_so_far: np.ndarray, starts: Sequence[int], ends: Sequence[int], limit_us: int) -> int:
+def _greatest_misalignment(
+    newest_so_far: np.ndarray, starts: Sequence[int], ends: Sequence[int], limit_us: int
+) -> int:
     watermark = np.asarray(starts, np.int64)
     released = np.searchsorted(np.asarray(ends, np.int64), watermark + limit_us, "right") - 1
     furthest = np.maximum(released, np.arange(len(watermark)))

@@ -1,4 +1,6 @@
-"""Reads the metadata of all sources: which files can hold rows of the range, and between which moments their rows lie."""
+"""Reads the metadata of all sources: which files can hold rows of the range, and between which
+moments their rows lie.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,7 +20,9 @@ _CALENDAR_US = 9_200_000_000_000_000
 
 @dataclass
 class ReadSources:
-    """Files of all sources, in the order of the resource, with what a person should know about them."""
+    """Files of all sources, in the order of the resource, with what a person should know about
+    them.
+    """
 
     files: list[SourceFiles]
     fields: list[str]
@@ -28,12 +32,15 @@ class ReadSources:
 
 
 def read_sources(
-    inputs: PlanInputs, pinned: Sequence[PinnedTable], on_progress: Callable[[PlanningProgress], None]
+    inputs: PlanInputs,
+    pinned: Sequence[PinnedTable],
+    on_progress: Callable[[PlanningProgress], None],
 ) -> ReadSources:
     """Reads the metadata of all sources.
 
     Raises:
-        InvalidPlanInput: with the problems of all sources, or if none of them has rows in the range.
+        InvalidPlanInput: with the problems of all sources, or if none of them has rows in the
+            range.
     """
     read, problems = _read_each(inputs, pinned, on_progress)
     if not problems and not any(len(files) for files in read.files):
@@ -44,14 +51,20 @@ def read_sources(
 
 
 def problems_of_files(
-    inputs: PlanInputs, pinned: Sequence[PinnedTable], on_progress: Callable[[PlanningProgress], None]
+    inputs: PlanInputs,
+    pinned: Sequence[PinnedTable],
+    on_progress: Callable[[PlanningProgress], None],
 ) -> list[Problem]:
-    """What is wrong with the files of these sources, for a plan that cannot be made because of others."""
+    """What is wrong with the files of these sources, for a plan that cannot be made because of
+    others.
+    """
     return _read_each(inputs, pinned, on_progress)[1]
 
 
 def _read_each(
-    inputs: PlanInputs, pinned: Sequence[PinnedTable], on_progress: Callable[[PlanningProgress], None]
+    inputs: PlanInputs,
+    pinned: Sequence[PinnedTable],
+    on_progress: Callable[[PlanningProgress], None],
 ) -> tuple[ReadSources, list[Problem]]:
     read = ReadSources([], [], [], [])
     problems: list[Problem] = []
@@ -64,10 +77,18 @@ def _read_each(
 
 
 def _read_source(
-    inputs: PlanInputs, table: PinnedTable, read: ReadSources, on_progress: Callable[[PlanningProgress], None]
+    inputs: PlanInputs,
+    table: PinnedTable,
+    read: ReadSources,
+    on_progress: Callable[[PlanningProgress], None],
 ) -> None:
     name, start, end = table.source.name, inputs.read_start_us, inputs.read_end_us
-    scan = ManifestScan(table, start, end, lambda done, all_, files: on_progress(PlanningProgress(name, done, all_, files)))
+    scan = ManifestScan(
+        table,
+        start,
+        end,
+        lambda done, all_, files: on_progress(PlanningProgress(name, done, all_, files)),
+    )
     files = scan.read()
     unbounded, without_timestamp = fill_bounds(files, table.field, start, end)
     read.files.append(files)
@@ -77,19 +98,26 @@ def _read_source(
     read.warnings += _warnings(files, inputs, unbounded, without_timestamp)
 
 
-def _warnings(files: SourceFiles, inputs: PlanInputs, unbounded: int, without_timestamp: int) -> list[str]:
+def _warnings(
+    files: SourceFiles, inputs: PlanInputs, unbounded: int, without_timestamp: int
+) -> list[str]:
     name, table, column = files.source.name, files.source.table, files.column.name
     warnings = []
     if not len(files):
         warnings.append(
-            f"source {name}: {table} has no rows from {describe_us(inputs.read_start_us)} to {describe_us(inputs.read_end_us)}"
+            f"source {name}: {table} has no rows from {describe_us(inputs.read_start_us)} to"
+            f" {describe_us(inputs.read_end_us)}"
         )
     if without_timestamp:
-        warnings.append(f"source {name}: {without_timestamp} rows in the files met have no {column} and are not read")
+        warnings.append(
+            f"source {name}: {without_timestamp} rows in the files met have no {column} and are not"
+            " read"
+        )
     if unbounded:
         warnings.append(
-            f"source {name}: {unbounded} files have no bounds of {column} in their manifests, so their footers were read; "
-            f"planning is faster with the table property write.metadata.metrics.column.{column}=full"
+            f"source {name}: {unbounded} files have no bounds of {column} in their manifests, so"
+            " their footers were read; planning is faster with the table property"
+            f" write.metadata.metrics.column.{column}=full"
         )
     return warnings
 
@@ -98,8 +126,8 @@ def _nothing_to_read(table: PinnedTable, inputs: PlanInputs) -> Problem:
     everything = ManifestScan(table, -_CALENDAR_US, _CALENDAR_US).read()
     source = table.source
     message = (
-        f"{source.table} has no rows with {source.timestamp_column} from {describe_us(inputs.read_start_us)} "
-        f"to {describe_us(inputs.read_end_us)}"
+        f"{source.table} has no rows with {source.timestamp_column} from"
+        f" {describe_us(inputs.read_start_us)} to {describe_us(inputs.read_end_us)}"
         + (f" and {source.row_filter}" if source.row_filter else "")
         + (f" and {source.region_column} in {', '.join(source.regions)}" if source.regions else "")
     )

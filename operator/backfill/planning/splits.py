@@ -1,7 +1,9 @@
-"""From pieces and steps to splits: what is read whole, what is cut into time slices, what is read by several tasks.
+"""From pieces and steps to splits: what is read whole, what is cut into time slices, what is read
+by several tasks.
 
-A piece goes whole into the step of its lower bound if it ends within that step's reach; otherwise each step it overlaps gets
-a slice of it. Files bigger than a task's share of their step are cut between row groups.
+A piece goes whole into the step of its lower bound if it ends within that step's reach; otherwise
+each step it overlaps gets a slice of it. Files bigger than a task's share of their step are cut
+between row groups.
 """
 
 from collections.abc import Sequence
@@ -57,7 +59,9 @@ class Opener:
     span: ReadRange
 
     def open_astride(self, pieces: Pieces, steps: Steps) -> Pieces:
-        """Opens files that have to be cut, so that each slice reads only the row groups it overlaps."""
+        """Opens files that have to be cut, so that each slice reads only the row groups it
+        overlaps.
+        """
         chosen = steps.astride(pieces) & (pieces.group == WHOLE)
         for number, files in enumerate(self.sources):
             mine = chosen & (pieces.source == number)
@@ -89,19 +93,32 @@ def place(pieces: Pieces, steps: Steps) -> Parts:
     step = np.arange(len(origin)) - np.repeat(np.cumsum(counts) - counts, counts) + first[origin]
     cut = sliced[origin]
     placed = pieces.take(origin)
-    return Parts(replace(placed, rows=np.where(cut, _rows_of_slices(placed, steps, step), placed.rows)), step, cut)
+    return Parts(
+        replace(placed, rows=np.where(cut, _rows_of_slices(placed, steps, step), placed.rows)),
+        step,
+        cut,
+    )
 
 
 def _rows_of_slices(pieces: Pieces, steps: Steps, step: Int64s) -> Int64s:
-    """An estimate: rows spread evenly between a piece's bounds, and at least one, because zero would mean that there is none."""
+    """An estimate: rows spread evenly between a piece's bounds, and at least one, because zero
+    would mean that there is none.
+    """
     length = (pieces.upper_us - pieces.lower_us + 1).astype(np.float64)
-    begin, end = np.maximum(steps.starts[step], pieces.lower_us), np.minimum(steps.ends[step], pieces.upper_us + 1)
+    begin, end = (
+        np.maximum(steps.starts[step], pieces.lower_us),
+        np.minimum(steps.ends[step], pieces.upper_us + 1),
+    )
     until = np.floor(pieces.rows * ((end - pieces.lower_us) / length))
-    return np.asarray(np.maximum(until - np.floor(pieces.rows * ((begin - pieces.lower_us) / length)), 1), np.int64)
+    return np.asarray(
+        np.maximum(until - np.floor(pieces.rows * ((begin - pieces.lower_us) / length)), 1),
+        np.int64,
+    )
 
 
 def without_empty_steps(parts: Parts, steps: Steps) -> tuple[Parts, Steps, Int64s]:
-    """Leaves out steps in which nothing is read, and begins the others at the first row they can hold.
+    """Leaves out steps in which nothing is read, and begins the others at the first row they can
+    hold.
 
     Returns:
         The parts, the steps, and the numbers the steps had before.
@@ -110,7 +127,11 @@ def without_empty_steps(parts: Parts, steps: Steps) -> tuple[Parts, Steps, Int64
     starts, ends = steps.starts[used], steps.ends[used]
     first = np.full(len(used), np.iinfo(np.int64).max)
     np.minimum.at(first, step, np.maximum(parts.pieces.lower_us, starts[step]))
-    return Parts(parts.pieces, step.astype(np.int64), parts.sliced), Steps(first, ends, steps.reach_us), used
+    return (
+        Parts(parts.pieces, step.astype(np.int64), parts.sliced),
+        Steps(first, ends, steps.reach_us),
+        used,
+    )
 
 
 def share_between_tasks(parts: Parts, opener: Opener, parallelism: int) -> tuple[Parts, Int64s]:
@@ -145,20 +166,28 @@ def _by_footers(parts: Parts, chosen: Bools, opener: Opener) -> list[Parts]:
         one = np.zeros(len(chosen), np.bool_)
         one[row] = True
         opened = opener.open(parts.pieces.take(one), np.ones(1, np.bool_))
-        cut.append(Parts(opened, np.full(len(opened), parts.step[row]), np.zeros(len(opened), np.bool_)))
+        cut.append(
+            Parts(opened, np.full(len(opened), parts.step[row]), np.zeros(len(opened), np.bool_))
+        )
     return cut
 
 
 def _by_starts(parts: Parts, row: int, starts: Int64s) -> Parts:
-    """One part per row group of a whole file; rows in proportion to bytes, adding up to the file's."""
+    """One part per row group of a whole file; rows in proportion to bytes, adding up to the
+    file's.
+    """
     piece = parts.pieces.take(np.full(len(starts), row))
     size = int(piece.bytes[0])
     ends = np.append(starts[1:], size)
     begun = np.append(0, ends * int(piece.rows[0]) // size)
     sizes = ends - np.append(0, starts[1:])
     told = np.full(len(starts), len(starts))
-    divided = replace(piece, group=np.arange(len(starts)), rows=np.diff(begun), bytes=sizes, told=told)
-    return Parts(divided, np.full(len(starts), parts.step[row]), np.full(len(starts), parts.sliced[row]))
+    divided = replace(
+        piece, group=np.arange(len(starts)), rows=np.diff(begun), bytes=sizes, told=told
+    )
+    return Parts(
+        divided, np.full(len(starts), parts.step[row]), np.full(len(starts), parts.sliced[row])
+    )
 
 
 def _join_parts(parts: Sequence[Parts]) -> Parts:
@@ -171,7 +200,9 @@ def _join_parts(parts: Sequence[Parts]) -> Parts:
     )
 
 
-def build_splits(parts: Parts, share: Int64s, steps: Steps, span: ReadRange, sources: Sequence[SourceFiles]) -> pa.Table:
+def build_splits(
+    parts: Parts, share: Int64s, steps: Steps, span: ReadRange, sources: Sequence[SourceFiles]
+) -> pa.Table:
     """The plan's splits, sorted by step, source (in the resource's order), path, row group."""
     ranks = [_ranks(files.path) for files in sources]
     pieces = parts.pieces
@@ -194,11 +225,15 @@ def _ranks(paths: pa.StringArray) -> Int64s:
 
 
 def _split_begins(parts: Parts, share: Int64s) -> Int64s:
-    """Where splits begin among sorted parts: row groups of one file that are read alike share a split up to its bytes."""
+    """Where splits begin among sorted parts: row groups of one file that are read alike share a
+    split up to its bytes.
+    """
     pieces = parts.pieces
     careful = pieces.careful.astype(np.bool_) | parts.sliced
     kind = np.stack([parts.step, pieces.source, pieces.file, parts.sliced, careful])
-    fresh = np.append(True, (np.diff(kind) != 0).any(axis=0)) if len(pieces) else np.empty(0, np.bool_)
+    fresh = (
+        np.append(True, (np.diff(kind) != 0).any(axis=0)) if len(pieces) else np.empty(0, np.bool_)
+    )
     run = np.cumsum(fresh) - 1
     before = np.cumsum(pieces.bytes) - pieces.bytes
     middle = before - before[np.flatnonzero(fresh)][run] + pieces.bytes // 2
@@ -207,7 +242,9 @@ def _split_begins(parts: Parts, share: Int64s) -> Int64s:
     return np.asarray(np.flatnonzero(fresh), np.int64)
 
 
-def _table(parts: Parts, begins: Int64s, steps: Steps, span: ReadRange, sources: Sequence[SourceFiles]) -> pa.Table:
+def _table(
+    parts: Parts, begins: Int64s, steps: Steps, span: ReadRange, sources: Sequence[SourceFiles]
+) -> pa.Table:
     pieces = parts.pieces
     head = pieces.take(begins)
     step, sliced = parts.step[begins], parts.sliced[begins]
@@ -271,7 +308,12 @@ def _dictionary(indices: Int64s, values: list[str], kind: pa.DataType) -> pa.Dic
 def _partitions(head: Pieces, sources: Sequence[SourceFiles]) -> pa.DictionaryArray:
     texts = sorted({values.identity for files in sources for values in files.partitions})
     place_of = {text: number for number, text in enumerate(texts)}
-    codes = [np.array([place_of[values.identity] for values in files.partitions], np.int64)[files.partition] for files in sources]
+    codes = [
+        np.array([place_of[values.identity] for values in files.partitions], np.int64)[
+            files.partition
+        ]
+        for files in sources
+    ]
     return _dictionary(_numbers(head, codes), texts, pa.int32())
 
 
@@ -281,6 +323,10 @@ def _deletes(head: Pieces, sources: Sequence[SourceFiles]) -> pa.Array:
         return pa.nulls(len(head), kind)
     sets = [deletes for files in sources for deletes in files.delete_sets]
     first = np.cumsum([0, *(len(files.delete_sets) for files in sources)])
-    numbers = _numbers(head, [files.deletes + first[number] for number, files in enumerate(sources)])
-    as_lists = [[{"path": file.path, "format": file.format} for file in deletes] or None for deletes in sets]
+    numbers = _numbers(
+        head, [files.deletes + first[number] for number, files in enumerate(sources)]
+    )
+    as_lists = [
+        [{"path": file.path, "format": file.format} for file in deletes] or None for deletes in sets
+    ]
     return pa.array(as_lists, kind).take(pa.array(numbers))

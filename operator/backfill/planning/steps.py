@@ -1,8 +1,9 @@
 """Where steps begin and end: as long as the bounds allow, and no longer.
 
-A greedy walk over the pieces in the order of their least timestamp. Each step starts at the first row not yet taken and
-ends at the latest moment that keeps it within its span and its bytes; within the last eighth of that stretch it rather ends
-where the fewest bytes lie astride, because a piece astride is read by two steps.
+A greedy walk over the pieces in the order of their least timestamp. Each step starts at the first
+row not yet taken and ends at the latest moment that keeps it within its span and its bytes; within
+the last eighth of that stretch it rather ends where the fewest bytes lie astride, because a piece
+astride is read by two steps.
 """
 
 from dataclasses import dataclass
@@ -58,7 +59,11 @@ def make_steps(pieces: Pieces, limits: StepLimits) -> tuple[Int64s, Int64s]:
     ends: list[int] = []
     taken, open_until, start = 0, LEAST_US, int(lower[0]) if lower.size else 0
     while taken < lower.size or open_until >= start:
-        latest = min(start + limits.span_us, limits.end_us, max(density.moment_after(start, limits.target_bytes), start + 1))
+        latest = min(
+            start + limits.span_us,
+            limits.end_us,
+            max(density.moment_after(start, limits.target_bytes), start + 1),
+        )
         end = cuts.cheapest(latest - (latest - start) // _SNAP, latest)
         starts.append(start)
         ends.append(end)
@@ -74,7 +79,9 @@ def make_steps(pieces: Pieces, limits: StepLimits) -> tuple[Int64s, Int64s]:
 
 
 class _Density:
-    """Bytes over time: those of a piece no longer than the reach at its lower bound, of others spread evenly over it."""
+    """Bytes over time: those of a piece no longer than the reach at its lower bound, of others
+    spread evenly over it.
+    """
 
     def __init__(self, lower: Int64s, upper: Int64s, size: Int64s, reach_us: int):
         end = np.where(upper - lower <= max(reach_us, 0), lower + 1, upper + 1)
@@ -87,7 +94,9 @@ class _Density:
         self._bytes: _Floats = np.maximum.accumulate(np.concatenate([[0.0], grown]))
 
     def moment_after(self, start_us: int, size: int) -> int:
-        """The latest moment before which, from ``start_us`` on, there are at most ``size`` bytes."""
+        """The latest moment before which, from ``start_us`` on, there are at most ``size``
+        bytes.
+        """
         at = int(np.searchsorted(self._moments, start_us, "right")) - 1
         before = self._bytes[at] + self._slopes[at] * (start_us - self._moments[at])
         at = int(np.searchsorted(self._bytes, before + size, "right")) - 1
@@ -111,8 +120,11 @@ class _Cuts:
 
     def cheapest(self, first_us: int, last_us: int) -> int:
         """The latest moment in [first, last] with the fewest bytes astride."""
-        between = self._from[np.searchsorted(self._from, first_us) : np.searchsorted(self._from, last_us)]
-        candidates = np.append(between, last_us)  # bytes astride grow right after a piece begins, so just there they are least
+        between = self._from[
+            np.searchsorted(self._from, first_us) : np.searchsorted(self._from, last_us)
+        ]
+        # bytes astride grow right after a piece begins, so just there they are least
+        candidates = np.append(between, last_us)
         opened = self._opened[np.searchsorted(self._from, candidates, "left")]
         closed = self._closed[np.searchsorted(self._until, candidates, "right")]
         astride = opened - closed

@@ -1,9 +1,10 @@
 """``Strict`` order: the rows of one Kafka partition are read in offset order, across steps.
 
-The effective time of a row is the running maximum of the timestamp by offset within its Kafka partition, and a row belongs to
-the step of its effective time. So a step reads one range of offsets of each partition: it begins at the least offset of any
-row whose timestamp lies in this step or a later one. Finding these offsets takes one pass over three columns of the files,
-and no memory; a second pass tells what each row group gives to each step, exactly.
+The effective time of a row is the running maximum of the timestamp by offset within its Kafka
+partition, and a row belongs to the step of its effective time. So a step reads one range of offsets
+of each partition: it begins at the least offset of any row whose timestamp lies in this step or a
+later one. Finding these offsets takes one pass over three columns of the files, and no memory; a
+second pass tells what each row group gives to each step, exactly.
 """
 
 from collections import defaultdict
@@ -66,8 +67,8 @@ def missing_columns(sources: Sequence[SourceInput]) -> list[Problem]:
     return [
         Problem(
             f"spec.sources[{number}].kafka.{key}",
-            f"ordering Strict reads {source.table} in offset order, and the column of the Kafka {key.removesuffix('Column')} "
-            "is not given",
+            f"ordering Strict reads {source.table} in offset order, and the column of the Kafka"
+            f" {key.removesuffix('Column')} is not given",
             "name the column, or choose ordering.policy Exact",
         )
         for number, source in enumerate(sources)
@@ -76,11 +77,14 @@ def missing_columns(sources: Sequence[SourceInput]) -> list[Problem]:
     ]
 
 
-def place_strictly(sources: Sequence[SourceFiles], fields: Sequence[str], steps: Steps, span: ReadRange) -> StrictParts:
+def place_strictly(
+    sources: Sequence[SourceFiles], fields: Sequence[str], steps: Steps, span: ReadRange
+) -> StrictParts:
     """Puts the rows of all files into steps by effective time.
 
     Raises:
-        InvalidPlanInput: a file lacks one of the columns, cannot be read, or has rows without partition or offset.
+        InvalidPlanInput: a file lacks one of the columns, cannot be read, or has rows without
+            partition or offset.
     """
     boundaries: list[Boundaries] = []
     parts: list[Parts] = []
@@ -94,19 +98,32 @@ def place_strictly(sources: Sequence[SourceFiles], fields: Sequence[str], steps:
     return StrictParts(Parts(pieces, step, np.zeros(len(step), np.bool_)), boundaries, partitions)
 
 
-def with_offsets(splits: pa.Table, strict: StrictParts, sources: Sequence[SourceFiles], used_steps: Int64s) -> pa.Table:
-    """The splits with the ranges of offsets they read; ``used_steps`` are the numbers steps had before empty ones went."""
+def with_offsets(
+    splits: pa.Table, strict: StrictParts, sources: Sequence[SourceFiles], used_steps: Int64s
+) -> pa.Table:
+    """The splits with the ranges of offsets they read; ``used_steps`` are the numbers steps had
+    before empty ones went.
+    """
     source_of = {files.source.name: number for number, files in enumerate(sources)}
     file_of = [{path: row for row, path in enumerate(files.path.to_pylist())} for files in sources]
     ranges = []
     for split in splits.select(["step", "source", "path", "row_groups"]).to_pylist():
         source, step = source_of[split["source"]], int(used_steps[split["step"]])
         file = file_of[source][split["path"]]
-        present = {p for group in split["row_groups"] for p in strict.partitions[source, file, group, step]}
+        present = {
+            p for group in split["row_groups"] for p in strict.partitions[source, file, group, step]
+        }
         begins = strict.boundaries[source]
-        ranges.append([{"partition": p, "start": int(begins[p][step]), "end": int(begins[p][step + 1])} for p in sorted(present)])
+        ranges.append(
+            [
+                {"partition": p, "start": int(begins[p][step]), "end": int(begins[p][step + 1])}
+                for p in sorted(present)
+            ]
+        )
     column = splits_schema().get_field_index("offsets")
-    return splits.set_column(column, splits_schema().field(column), pa.array(ranges, splits_schema().field(column).type))
+    return splits.set_column(
+        column, splits_schema().field(column), pa.array(ranges, splits_schema().field(column).type)
+    )
 
 
 def check_disorder(proof: Proof, inputs: PlanInputs) -> None:
@@ -119,8 +136,9 @@ def check_disorder(proof: Proof, inputs: PlanInputs) -> None:
         raise InvalidPlanInput(
             Problem(
                 "spec.ordering.allowedLateness",
-                f"reading each Kafka partition in offset order reads rows {proof.greatest_disorder_us / 1e6:g} seconds "
-                f"after rows that arrived later; allowed are {inputs.allowed_lateness_us / 1e6:g}",
+                "reading each Kafka partition in offset order reads rows"
+                f" {proof.greatest_disorder_us / 1e6:g} seconds after rows that arrived later;"
+                f" allowed are {inputs.allowed_lateness_us / 1e6:g}",
                 "give a longer allowedLateness, or choose ordering.policy WithinLateness",
             )
         )
@@ -150,27 +168,44 @@ class _Reader:
         files, schema = self._files, file.schema_arrow
         columns = columns_of(schema, files.mapping)
         found = [path_to(columns, column.field_id) for column in self._columns]
-        problem = unidentified(path, schema, mapped=files.mapping is not None) or unfit_columns(path, self._columns, found)
+        problem = unidentified(path, schema, mapped=files.mapping is not None) or unfit_columns(
+            path, self._columns, found
+        )
         if problem:
             raise unreadable_files(files, self._field, [problem])
-        held = [to or _struct_of(columns, column) for to, column in zip(found, self._columns, strict=True)]
+        held = [
+            to or _struct_of(columns, column)
+            for to, column in zip(found, self._columns, strict=True)
+        ]
         without = [
-            files.value_without(number, column) if to is None else None for to, column in zip(found, self._columns, strict=True)
+            files.value_without(number, column) if to is None else None
+            for to, column in zip(found, self._columns, strict=True)
         ]
         names = [".".join(part.name for part in each) for each in held if each] or schema.names[:1]
         for group in range(file.num_row_groups):
             metadata = file.metadata.row_group(group)
             table = file.read_row_group(group, columns=names)
-            moments, partitions, offsets = (_values(table, *each) for each in zip(found, held, without, strict=True))
-            ticks = Ticks(moments.type.unit) if pa.types.is_timestamp(moments.type) else self._files.column.ticks
+            moments, partitions, offsets = (
+                _values(table, *each) for each in zip(found, held, without, strict=True)
+            )
+            ticks = (
+                Ticks(moments.type.unit)
+                if pa.types.is_timestamp(moments.type)
+                else self._files.column.ticks
+            )
             inside, values = self._inside(moments, ticks)
-            partitions, offsets = partitions.filter(pa.array(inside)), offsets.filter(pa.array(inside))
+            partitions, offsets = (
+                partitions.filter(pa.array(inside)),
+                offsets.filter(pa.array(inside)),
+            )
             if partitions.null_count or offsets.null_count:
                 raise self._without_order(path)
             yield _Rows(
                 file=number,
                 group=group,
-                bytes=sum(metadata.column(i).total_compressed_size for i in range(metadata.num_columns)),
+                bytes=sum(
+                    metadata.column(i).total_compressed_size for i in range(metadata.num_columns)
+                ),
                 others=not bool(inside.all()),
                 partition=partitions.cast(pa.int64()).to_numpy(),
                 offset=offsets.cast(pa.int64()).to_numpy(),
@@ -181,14 +216,17 @@ class _Reader:
         """Which rows lie in the range, and their values."""
         values = moments.cast(pa.int64()).fill_null(0).to_numpy()
         low, high = ticks.first_at(self._span.start_us), ticks.first_at(self._span.end_us)
-        inside = (values >= low) & (values < high) & moments.is_valid().to_numpy(zero_copy_only=False)
+        inside = (
+            (values >= low) & (values < high) & moments.is_valid().to_numpy(zero_copy_only=False)
+        )
         return inside, values[inside]
 
     def _without_order(self, path: str) -> InvalidPlanInput:
         return InvalidPlanInput(
             Problem(
                 f"{self._field}.kafka",
-                f"{path} of {self._files.source.table} has rows in the range without a Kafka partition or offset",
+                f"{path} of {self._files.source.table} has rows in the range without a Kafka"
+                " partition or offset",
                 "choose ordering.policy Exact, or fill these columns",
             )
         )
@@ -210,7 +248,9 @@ def _boundaries(reader: _Reader, steps: Steps) -> Boundaries:
     return dict(least)
 
 
-def _place(reader: _Reader, source: int, boundaries: Boundaries, partitions: PartitionsFound) -> Parts:
+def _place(
+    reader: _Reader, source: int, boundaries: Boundaries, partitions: PartitionsFound
+) -> Parts:
     found: list[tuple[int, ...]] = []
     for rows in reader.rows():
         step = _steps_of(rows, boundaries)
@@ -218,8 +258,21 @@ def _place(reader: _Reader, source: int, boundaries: Boundaries, partitions: Par
             chosen = step == number
             moments = rows.moment_us[chosen]
             bounds = (int(moments.min()), int(moments.max()))
-            found.append((rows.file, rows.group, *bounds, int(chosen.sum()), rows.bytes, int(rows.others), 0, number))
-            partitions[source, rows.file, rows.group, number] = tuple(np.unique(rows.partition[chosen]).tolist())
+            found.append(
+                (
+                    rows.file,
+                    rows.group,
+                    *bounds,
+                    int(chosen.sum()),
+                    rows.bytes,
+                    int(rows.others),
+                    0,
+                    number,
+                )
+            )
+            partitions[source, rows.file, rows.group, number] = tuple(
+                np.unique(rows.partition[chosen]).tolist()
+            )
     columns = np.array(found, np.int64).reshape(-1, 9).T
     pieces = Pieces(np.full(columns.shape[1], source, np.int64), *columns[:8])
     return Parts(pieces, columns[8], np.zeros(columns.shape[1], np.bool_))
@@ -235,15 +288,21 @@ def _steps_of(rows: _Rows, boundaries: Boundaries) -> Int64s:
 
 
 def _struct_of(columns: Columns, column: ColumnRef) -> tuple[Written, ...] | None:
-    """The struct in which a file that lacks a column has a value for it; an empty path for a column that is in none, None
-    where the struct is not there either."""
+    """The struct in which a file that lacks a column has a value for it; an empty path for a column
+    that is in none, None where the struct is not there either.
+    """
     return path_to(columns, column.parents[-1]) if column.parents else ()
 
 
 def _values(
-    table: pa.Table, found: tuple[Written, ...] | None, held: tuple[Written, ...] | None, without: int | None
+    table: pa.Table,
+    found: tuple[Written, ...] | None,
+    held: tuple[Written, ...] | None,
+    without: int | None,
 ) -> pa.Array:
-    """A column of a row group; in a file that lacks it what all its rows have, where the struct that holds it is not null."""
+    """A column of a row group; in a file that lacks it what all its rows have, where the struct
+    that holds it is not null.
+    """
     if found is not None:
         return _column(table, found)
     if held is None:

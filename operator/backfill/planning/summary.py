@@ -63,7 +63,9 @@ class PlanSummary(Model):
     sources: tuple[SourceSummary, ...]
     """The sources, in the order of the resource."""
     rows_skew: float
-    """Rows of the source with the most, to rows of the one with the fewest, of those that have any."""
+    """Rows of the source with the most, to rows of the one with the fewest, of those that have
+    any.
+    """
     bytes_skew: float
     """The same of bytes."""
     steps: StepsSummary
@@ -78,18 +80,24 @@ class PlanSummary(Model):
     """What a person should know."""
 
 
-def summarize(header: PlanHeader, *, bytes_per_second_per_task: float = TASK_BYTES_PER_SECOND) -> PlanSummary:
+def summarize(
+    header: PlanHeader, *, bytes_per_second_per_task: float = TASK_BYTES_PER_SECOND
+) -> PlanSummary:
     """The summary of a plan, for a run with as many tasks as it was planned for."""
     rate = bytes_per_second_per_task * header.inputs.parallelism
     step_bytes = _per_step([source.step_bytes for source in header.sources])
-    spans = [end - start for start, end in zip(header.step_starts_us, header.step_ends_us, strict=True)]
+    spans = [
+        end - start for start, end in zip(header.step_starts_us, header.step_ends_us, strict=True)
+    ]
     return PlanSummary(
         plan_id=printable(header.plan_id),
         read_from=from_us(header.inputs.read_start_us),
         read_to=from_us(header.inputs.read_end_us),
         rows=header.rows,
         bytes=header.bytes,
-        sources=tuple(_source(header, number, totals) for number, totals in enumerate(header.sources)),
+        sources=tuple(
+            _source(header, number, totals) for number, totals in enumerate(header.sources)
+        ),
         rows_skew=_skew([source.rows for source in header.sources]),
         bytes_skew=_skew([source.bytes for source in header.sources]),
         steps=StepsSummary(

@@ -27,17 +27,21 @@ _PROBE = ".probe"
 class Workspace:
     """One Backfill's part of the workspace.
 
-    Files are immutable once written: :meth:`write` replaces a whole file at once, so a reader sees the old or the new one
-    and never half of it.
+    Files are immutable once written: :meth:`write` replaces a whole file at once, so a reader sees
+    the old or the new one and never half of it.
     """
 
     uri: str
     """A plain path or ``scheme://…``."""
     catalog: str = ""
-    """The catalog whose connection properties open an object store; where it says nothing, the environment does."""
+    """The catalog whose connection properties open an object store; where it says nothing, the
+    environment does.
+    """
     own: str = ""
-    """The end of the path that only one Backfill has. Nothing is opened that does not end so, and on a disk no symbolic link
-    in it is followed. Empty where it is not known; then nothing can be removed."""
+    """The end of the path that only one Backfill has. Nothing is opened that does not end so, and
+    on a disk no symbolic link in it is followed. Empty where it is not known; then nothing can be
+    removed.
+    """
 
     @classmethod
     def of(cls, backfill: Backfill, uri: str) -> Self:
@@ -58,7 +62,9 @@ class Workspace:
     @property
     def for_spark(self) -> str:
         """The URI as Spark takes it: Hadoop calls ``s3a`` what everybody else calls ``s3``."""
-        return f"s3a://{self.uri.removeprefix('s3://')}" if self.uri.startswith("s3://") else self.uri
+        return (
+            f"s3a://{self.uri.removeprefix('s3://')}" if self.uri.startswith("s3://") else self.uri
+        )
 
     def exists(self, name: str) -> bool:
         """Whether a file or directory is there."""
@@ -73,7 +79,10 @@ class Workspace:
         if is_local(self.uri):
             return self._local(directory).names()
         filesystem, path = self._open(directory)
-        return [entry.base_name for entry in filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))]
+        return [
+            entry.base_name
+            for entry in filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
+        ]
 
     def read(self, name: str, most_bytes: int | None = None) -> bytes:
         """A file's content.
@@ -93,7 +102,8 @@ class Workspace:
             self._local(name).write(content)
             return
         filesystem, path = self._open(name)
-        with filesystem.open_output_stream(path) as stream:  # object stores show a file only when it is complete
+        # object stores show a file only when it is complete
+        with filesystem.open_output_stream(path) as stream:
             stream.write(content)
 
     def problems(self) -> list[Problem]:
@@ -106,9 +116,20 @@ class Workspace:
                 filesystem, path = self._open(_PROBE)
                 filesystem.delete_file(path)
         except (OSError, ValueError) as error:
-            fix = "name a directory or an object store prefix that can be written to, and check its credentials"
-            away = isinstance(error, OSError)  # a store that does not answer may be back in a moment
-            return [Problem("spec.workspace", f"{self.uri} cannot be written to: {reason(error)}", fix, may_pass=away)]
+            fix = (
+                "name a directory or an object store prefix that can be written to, and check its"
+                " credentials"
+            )
+            # a store that does not answer may be back in a moment
+            away = isinstance(error, OSError)
+            return [
+                Problem(
+                    "spec.workspace",
+                    f"{self.uri} cannot be written to: {reason(error)}",
+                    fix,
+                    may_pass=away,
+                )
+            ]
         return []
 
     def remove(self) -> None:
@@ -128,7 +149,8 @@ class Workspace:
         try:
             filesystem.delete_dir(path)
         except OSError:
-            # A store that keeps directories refuses those that are not empty yet, and drops them with their last file.
+            # A store that keeps directories refuses those that are not empty yet, and drops them
+            # with their last file.
             if _is_there(filesystem, path):
                 raise
 
@@ -137,7 +159,8 @@ class Workspace:
         from pyarrow import fs
 
         if is_local(self.uri):
-            self._local().remove_if_empty()  # somebody else's files may be in it, or its parent belong to somebody else
+            # somebody else's files may be in it, or its parent belong to somebody else
+            self._local().remove_if_empty()
             return
         filesystem, path = self._open()
         if not filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True)):
@@ -153,7 +176,9 @@ class Workspace:
         return filesystem.open_input_file(path)
 
     def _local(self, *parts: str) -> UnlinkedPath:
-        """Something below on a disk. Links are followed in what a person has named, and in nothing below that."""
+        """Something below on a disk. Links are followed in what a person has named, and in nothing
+        below that.
+        """
         self._check()
         directory = str(Path(self.uri.removeprefix("file:")).absolute())
         require_local(directory)
@@ -173,8 +198,11 @@ class Workspace:
         return open_store(place.scheme, place.netloc, self.catalog), path
 
     def _check(self) -> None:
-        """A location is used only if every library reads it in the same way, and if it ends as this Backfill's does."""
-        named = self.uri if self.own else self.uri.replace("%", "-")  # a driver escapes the names of its queries
+        """A location is used only if every library reads it in the same way, and if it ends as this
+        Backfill's does.
+        """
+        # a driver escapes the names of its queries
+        named = self.uri if self.own else self.uri.replace("%", "-")
         if not is_plain(named):
             raise ValueError(f"{self.uri!r} could mean another place to the store; {LOCATION_FORM}")
         if self.own and not self.uri.endswith(f"/{self.own}"):

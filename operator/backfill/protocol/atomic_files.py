@@ -1,4 +1,6 @@
-"""Atomic replacement of local files that another process may be reading or that must survive a crash."""
+"""Atomic replacement of local files that another process may be reading or that must survive a
+crash.
+"""
 
 import os
 import uuid

@@ -1,7 +1,8 @@
-"""The SplitAssignment: what the controller has released to a driver, and what the driver has committed.
+"""The SplitAssignment: what the controller has released to a driver, and what the driver has
+committed.
 
-The controller writes ``spec`` and the driver writes ``status``. Neither waits for the other, and either may be read
-late, twice or not at all, so within an attempt both only ever advance.
+The controller writes ``spec`` and the driver writes ``status``. Neither waits for the other, and
+either may be read late, twice or not at all, so within an attempt both only ever advance.
 """
 
 from typing import Annotated, Literal
@@ -21,7 +22,9 @@ DRIVER_MANAGER = "backfill-driver"
 STATUS_FILE = "status.json"
 """File with the status, in the channel's directory of a run on one machine."""
 LOCK_FILE = "controller.lock"
-"""File in the channel's directory that a running controller holds a lock (``flock``) on, on one machine."""
+"""File in the channel's directory that a running controller holds a lock (``flock``) on, on one
+machine.
+"""
 
 Count = Annotated[int, Field(ge=0, le=10**15)]
 """Bounded, because the reports of a tenant's driver are added up and calculated with."""
@@ -38,11 +41,13 @@ class SplitAssignmentSpec(Model):
     attempt: Annotated[int, Field(ge=1)]
     """Number of the attempt that this is for. The driver of another attempt must stop."""
     steps: Annotated[int, Field(ge=0)]
-    """Number of steps in the plan. Offset ``steps + 1`` is the flush: without rows, it lets the final watermark take
-    effect."""
+    """Number of steps in the plan. Offset ``steps + 1`` is the flush: without rows, it lets the
+    final watermark take effect.
+    """
     released: Annotated[int, Field(ge=0)] = 0
-    """Number of steps that may be read. It never decreases within an attempt; a new attempt starts from the steps
-    committed."""
+    """Number of steps that may be read. It never decreases within an attempt; a new attempt starts
+    from the steps committed.
+    """
     watermark: Time
     """Global watermark that ``released`` was computed from."""
     executor_target: int | None = None
@@ -78,7 +83,9 @@ class QueryProgress(Model):
     open_from: Time | None = None
     """Time of the earliest result that was still open."""
     needed_drain_seconds: Annotated[float, Field(ge=0, le=10**12)] | None = None
-    """A ``window.drain`` longer than this, in seconds, would have closed the open results; null if unknown."""
+    """A ``window.drain`` longer than this, in seconds, would have closed the open results; null if
+    unknown.
+    """
     open_unknown: Annotated[str, Field(max_length=512)] = ""
     """Why the number of open results is unknown."""
     by_clock: Annotated[str, Field(max_length=128)] = ""
@@ -91,8 +98,10 @@ class SplitAssignmentStatus(Model):
     attempt: int
     """Number of the attempt that reports."""
     phase: Literal["Starting", "Running", "Finished", "Stopped", "Failed"] = "Starting"
-    """``Starting``: not all queries are known yet. ``Running``: queries are running. ``Finished``: every query has
-    committed the flush. ``Stopped``: ended on request. ``Failed``: ended by an error."""
+    """``Starting``: not all queries are known yet. ``Running``: queries are running. ``Finished``:
+    every query has committed the flush. ``Stopped``: ended on request. ``Failed``: ended by an
+    error.
+    """
     queries: Annotated[tuple[QueryProgress, ...], Field(max_length=64)] = ()
     """Progress of each query. Complete once ``phase`` is no longer ``Starting``."""
     executors: Annotated[int, Field(ge=0, le=10**6)] = 0
@@ -101,10 +110,16 @@ class SplitAssignmentStatus(Model):
     """When the driver last reported."""
     processing_seconds: Annotated[float, Field(ge=0, le=10**12)] = 0.0
     """Time that this attempt has spent in micro-batches, in seconds."""
-    max_observed_misalignment_seconds: Annotated[float, Field(ge=-(10**12), le=10**12)] | None = None
-    """Greatest observed misalignment, in seconds: how far ahead of the global watermark a row was read."""
+    max_observed_misalignment_seconds: Annotated[float, Field(ge=-(10**12), le=10**12)] | None = (
+        None
+    )
+    """Greatest observed misalignment, in seconds: how far ahead of the global watermark a row was
+    read.
+    """
     reason: Annotated[str, Field(max_length=64)] = ""
-    """Reason of a failure, in one CamelCase word. ``UnsupportedProgram`` and ``InvalidInput`` are not retried."""
+    """Reason of a failure, in one CamelCase word. ``UnsupportedProgram`` and ``InvalidInput`` are
+    not retried.
+    """
     message: Message = ""
     """Why the driver failed or, while ``Starting``, what it waits for."""
 
@@ -117,7 +132,9 @@ class SplitAssignment(Model):
     kind: Literal["SplitAssignment"] = "SplitAssignment"
     """Kind of the resource."""
     metadata: ObjectMeta
-    """Standard object metadata. Name and namespace are the Backfill's; the Backfill is the owner."""
+    """Standard object metadata. Name and namespace are the Backfill's; the Backfill is the
+    owner.
+    """
     spec: SplitAssignmentSpec
     """How far the driver may read. Written by the controller."""
     status: SplitAssignmentStatus | None = None

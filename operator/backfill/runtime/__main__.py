@@ -1,4 +1,6 @@
-"""``python -m backfill.runtime``: the launcher is a module of its own, so that nothing is imported, and replaced, twice."""
+"""``python -m backfill.runtime``: the launcher is a module of its own, so that nothing is imported,
+and replaced, twice.
+"""
 
 import sys
 
@@ -7,7 +9,8 @@ from backfill.runtime.catalogs import publish_catalogs
 
 def _main() -> int:
     publish_catalogs()
-    from backfill.runtime.launch import main  # imports PyIceberg, which reads the environment only then
+    # imports PyIceberg, which reads the environment only then
+    from backfill.runtime.launch import main
 
     return main()
 

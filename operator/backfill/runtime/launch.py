@@ -1,4 +1,6 @@
-"""Runs the application's unmodified main program as a backfill: what ``python -m backfill.runtime`` does."""
+"""Runs the application's unmodified main program as a backfill: what ``python -m backfill.runtime``
+does.
+"""
 
 import logging
 import os
@@ -33,24 +35,31 @@ _log = logging.getLogger(__name__)
 
 
 def main() -> int:
-    """The driver's program. Returns its exit status: 0 finished or stopped, 1 failed, 2 the program is not supported."""
+    """The driver's program. Returns its exit status: 0 finished or stopped, 1 failed, 2 the program
+    is not supported.
+    """
     _log_to_stderr()
     try:
         run, agent = prepare(settings_from_environment())
     except (BackfillError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201
         return 1
-    threading.Thread(target=_end_process, args=(agent, run), name="backfill-end", daemon=True).start()
+    threading.Thread(
+        target=_end_process, args=(agent, run), name="backfill-end", daemon=True
+    ).start()
     outcome = drive(run, agent)
     if outcome.exit_status == 0 and SparkContext._active_spark_context is not None:
-        SparkContext._active_spark_context.stop()  # else its listeners call into a process that is gone
+        # else its listeners call into a process that is gone
+        SparkContext._active_spark_context.stop()
     if outcome.exit_status:
         print(f"error: {outcome.message}", file=sys.stderr)  # noqa: T201
     return outcome.exit_status
 
 
 def drive(run: Run, agent: Agent) -> Outcome:
-    """Runs the application to the end of its history, or until it is stopped or fails, and tells how it ended."""
+    """Runs the application to the end of its history, or until it is stopped or fails, and tells
+    how it ended.
+    """
     signals = GracefulSignals(run.stopping)
     signals.install()
     install(run, signals.install)
@@ -103,7 +112,9 @@ def _open_channel(settings: RuntimeSettings) -> Channel:
 
 
 def _run_application(run: Run) -> None:
-    """Runs the main program to its end, as ``spark-submit`` would. Its queries may go on after that."""
+    """Runs the main program to its end, as ``spark-submit`` would. Its queries may go on after
+    that.
+    """
     settings = run.settings
     sys.argv = [settings.main_file, *settings.arguments]
     sys.path[0] = str(Path(settings.main_file).resolve().parent)
@@ -112,7 +123,13 @@ def _run_application(run: Run) -> None:
     except BadInput as error:
         run.end(unsupported(error))
     except SyntaxError as error:
-        run.end(unsupported(UnsupportedProgram(Problem("", f"{type(error).__name__}: {error}", "correct the program"))))
+        run.end(
+            unsupported(
+                UnsupportedProgram(
+                    Problem("", f"{type(error).__name__}: {error}", "correct the program")
+                )
+            )
+        )
     except SystemExit as end:
         if end.code not in (None, 0):
             run.end(failed(f"the application ended with status {end.code}"))
@@ -125,5 +142,7 @@ def _end_process(agent: Agent, run: Run) -> None:
     """Some main programs never end by themselves, for in production nothing ends them."""
     agent.reported.wait()
     time.sleep(_END_GRACE_SECONDS)
-    _log.warning("the main program goes on %s s after its queries ended; it is ended", _END_GRACE_SECONDS)
+    _log.warning(
+        "the main program goes on %s s after its queries ended; it is ended", _END_GRACE_SECONDS
+    )
     os._exit(run.outcome.exit_status if run.outcome else 1)

@@ -1,17 +1,22 @@
-"""Sources and outputs by name: one line each in the application, and where they lead is configuration.
+"""Sources and outputs by name: one line each in the application, and where they lead is
+configuration.
 
 .. code-block:: yaml
 
     sources:
-      impressions: {type: dynamic, selected: live-impressions, candidates: [live-impressions, backfill-impressions]}
-      live-impressions:
-        {type: kafka, topic: impressions, options: {kafka.bootstrap.servers: "kafka:9092"}, schema: "id long, at timestamp"}
-      backfill-impressions: {type: iceberg, table: lake.default.impressions, max_misalignment_threshold: 15min}
+      impressions: {type: dynamic, selected: live-impressions, candidates: [live-impressions,
+      backfill-impressions]} live-impressions:
+        {type: kafka, topic: impressions, options: {kafka.bootstrap.servers: "kafka:9092"}, schema:
+        "id long, at timestamp"}
+      backfill-impressions: {type: iceberg, table: lake.default.impressions,
+      max_misalignment_threshold: 15min}
     outputs:
-      summary: {type: iceberg, table: lake.default.summary, options: {checkpointLocation: "s3://lake/checkpoints/summary"}}
+      summary: {type: iceberg, table: lake.default.summary, options: {checkpointLocation:
+      "s3://lake/checkpoints/summary"}}
 
-In production a ``dynamic`` source is the candidate that is selected. In a backfill every source is history and every
-output a branch, whatever the configuration selects; then it only says which columns an application expects.
+In production a ``dynamic`` source is the candidate that is selected. In a backfill every source is
+history and every output a branch, whatever the configuration selects; then it only says which
+columns an application expects.
 """
 
 from __future__ import annotations
@@ -27,8 +32,9 @@ if TYPE_CHECKING:  # the library is imported by applications: it costs them noth
     from pyspark.sql.streaming.query import StreamingQuery
 
 NAMED_FORMAT = "backfill_named"
-"""What is read and written in a backfill. Of what is read option ``source`` is the name, option ``shape`` is ``rows`` or
-``kafka``; what is written is the output of the query's name."""
+"""What is read and written in a backfill. Of what is read option ``source`` is the name, option
+``shape`` is ``rows`` or ``kafka``; what is written is the output of the query's name.
+"""
 CONFIGURATION_VARIABLE = "BACKFILL_SOURCES"
 """The environment variable that names the configuration file (YAML or JSON)."""
 CONFIGURATION_PROPERTY = "spark.backfill.sources"
@@ -38,23 +44,36 @@ _Entry = Mapping[str, Any]
 
 
 def read_source(spark: SparkSession, name: str) -> DataFrame:
-    """A streaming DataFrame of the source: live in production, history in a backfill, with the same columns and types.
+    """A streaming DataFrame of the source: live in production, history in a backfill, with the same
+    columns and types.
 
     Raises:
-        BadInput: the configuration does not have it, or history lacks a column that the live source declares.
+        BadInput: the configuration does not have it, or history lacks a column that the live source
+            declares.
     """
     sources = _section(spark, "sources")
     if in_backfill():
         return _history(spark, name, _live_candidate(sources, name))
     entry = _selected(sources, name)
     if entry.get("type") != "kafka":
-        fix = "select the candidate of type kafka; history is read by running the application through a Backfill"
-        raise _bad(f"sources.{name}", f"a source of type {entry.get('type')} cannot be read live", fix)
+        fix = (
+            "select the candidate of type kafka; history is read by running the application through"
+            " a Backfill"
+        )
+        raise _bad(
+            f"sources.{name}", f"a source of type {entry.get('type')} cannot be read live", fix
+        )
     return _live_kafka(spark, name, entry)
 
 
-def write_output(df: DataFrame, name: str, outputMode: str = "append", **options: Any) -> StreamingQuery:  # noqa: N803
-    """Starts the query that writes an output, with the output's name. ``options`` add to the configured ones.
+def write_output(
+    df: DataFrame,
+    name: str,
+    outputMode: str = "append",  # noqa: N803
+    **options: Any,
+) -> StreamingQuery:
+    """Starts the query that writes an output, with the output's name. ``options`` add to the
+    configured ones.
 
     Raises:
         BadInput: the configuration does not have it, or a backfill cannot write in this mode.
@@ -90,13 +109,26 @@ def _as_declared(frame: DataFrame, schema: str, name: str) -> DataFrame:
 
     declared = StructType.fromDDL(schema)
     if not isinstance(declared, StructType):
-        raise _bad(f"sources.{name}.schema", f"{schema} is not a list of columns", "write it as: id long, at timestamp")
+        raise _bad(
+            f"sources.{name}.schema",
+            f"{schema} is not a list of columns",
+            "write it as: id long, at timestamp",
+        )
     there = {column.lower() for column in frame.columns}
     missing = [field.name for field in declared if field.name.lower() not in there]
     if missing:
-        message = f"the table lacks {', '.join(missing)}, which the live source declares; it has {', '.join(frame.columns)}"
-        raise _bad(f"sources.{name}", message, "correct the schema of the live candidate, or add the columns to the table")
-    return frame.select([F.col(f"`{field.name}`").cast(field.dataType).alias(field.name) for field in declared])
+        message = (
+            f"the table lacks {', '.join(missing)}, which the live source declares; it has"
+            f" {', '.join(frame.columns)}"
+        )
+        raise _bad(
+            f"sources.{name}",
+            message,
+            "correct the schema of the live candidate, or add the columns to the table",
+        )
+    return frame.select(
+        [F.col(f"`{field.name}`").cast(field.dataType).alias(field.name) for field in declared]
+    )
 
 
 def _live_kafka(spark: SparkSession, name: str, entry: _Entry) -> DataFrame:
@@ -109,8 +141,12 @@ def _live_kafka(spark: SparkSession, name: str, entry: _Entry) -> DataFrame:
     form = entry.get("value", {}).get("format", "json")
     if form != "json":
         fix = "leave out schema to get Kafka's own columns and decode value in the application"
-        raise _bad(f"sources.{name}.value.format", f"values of format {form} are not decoded here", fix)
-    return records.select(F.from_json(F.col("value").cast("string"), str(entry["schema"])).alias("value")).select("value.*")
+        raise _bad(
+            f"sources.{name}.value.format", f"values of format {form} are not decoded here", fix
+        )
+    return records.select(
+        F.from_json(F.col("value").cast("string"), str(entry["schema"])).alias("value")
+    ).select("value.*")
 
 
 def _selected(sources: Mapping[str, _Entry], name: str) -> _Entry:
@@ -119,21 +155,31 @@ def _selected(sources: Mapping[str, _Entry], name: str) -> _Entry:
         return entry
     selected = str(entry.get("selected", ""))
     if selected not in entry.get("candidates", []):
-        raise _bad(f"sources.{name}.selected", f"{selected or 'nothing'} is not one of the candidates", "select a candidate")
+        raise _bad(
+            f"sources.{name}.selected",
+            f"{selected or 'nothing'} is not one of the candidates",
+            "select a candidate",
+        )
     return _entry(sources, "sources", selected)
 
 
 def _live_candidate(sources: Mapping[str, _Entry], name: str) -> _Entry | None:
-    """What tells the columns in a backfill; None where nothing is configured, or no live candidate is."""
+    """What tells the columns in a backfill; None where nothing is configured, or no live candidate
+    is.
+    """
     entry = sources.get(name, {})
-    candidates = [_entry(sources, "sources", other) for other in entry.get("candidates", [])] or [entry]
+    candidates = [_entry(sources, "sources", other) for other in entry.get("candidates", [])] or [
+        entry
+    ]
     return next((candidate for candidate in candidates if candidate.get("type") == "kafka"), None)
 
 
 def _entry(section: Mapping[str, _Entry], kind: str, name: str) -> _Entry:
     if name not in section:
         raise _bad(
-            f"{kind}.{name}", "is not in the configuration", f"add it under {kind}; there are {', '.join(section) or 'none'}"
+            f"{kind}.{name}",
+            "is not in the configuration",
+            f"add it under {kind}; there are {', '.join(section) or 'none'}",
         )
     return section[name]
 
@@ -144,7 +190,10 @@ def _section(spark: SparkSession, kind: str) -> Mapping[str, _Entry]:
     if not path:
         if in_backfill():
             return {}
-        fix = f"name its file in {CONFIGURATION_VARIABLE} or in the Spark property {CONFIGURATION_PROPERTY}"
+        fix = (
+            f"name its file in {CONFIGURATION_VARIABLE} or in the Spark property"
+            f" {CONFIGURATION_PROPERTY}"
+        )
         raise _bad("", "there is no configuration of sources and outputs", fix)
     import yaml
 
@@ -152,9 +201,15 @@ def _section(spark: SparkSession, kind: str) -> Mapping[str, _Entry]:
         with open(path, "rb") as file:  # noqa: PTH123
             content = yaml.safe_load(file)
     except (OSError, yaml.YAMLError) as error:
-        raise _bad("", f"the configuration {path} cannot be read: {error}", "give the path of a YAML or JSON file") from None
+        raise _bad(
+            "",
+            f"the configuration {path} cannot be read: {error}",
+            "give the path of a YAML or JSON file",
+        ) from None
     if not isinstance(content, Mapping):
-        raise _bad("", f"the configuration {path} is not a mapping", "give it the keys sources and outputs")
+        raise _bad(
+            "", f"the configuration {path} is not a mapping", "give it the keys sources and outputs"
+        )
     section = content.get(kind) or {}
     return {str(name): entry for name, entry in section.items()}
 

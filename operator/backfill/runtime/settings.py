@@ -10,7 +10,9 @@ from backfill.protocol.driver_settings import SETTINGS_VARIABLE, DriverSettings
 
 
 class RuntimeSettings(DriverSettings):
-    """One attempt's settings, handed over as JSON in the environment variable ``BACKFILL_SETTINGS``."""
+    """One attempt's settings, handed over as JSON in the environment variable
+    ``BACKFILL_SETTINGS``.
+    """
 
     @property
     def plan_workspace(self) -> Workspace:
@@ -27,12 +29,17 @@ def settings_from_environment() -> RuntimeSettings:
     """The settings of this driver.
 
     Raises:
-        BackfillError: they are missing or not well formed; only the launcher of a backfill sets them.
+        BackfillError: they are missing or not well formed; only the launcher of a backfill sets
+            them.
     """
     text = os.environ.get(SETTINGS_VARIABLE)
     if text is None:
-        raise BackfillError(f"{SETTINGS_VARIABLE} is not set: this program is started by the backfill controller")
+        raise BackfillError(
+            f"{SETTINGS_VARIABLE} is not set: this program is started by the backfill controller"
+        )
     try:
         return RuntimeSettings.model_validate_json(text)
     except ValidationError as error:
-        raise BackfillError(f"{SETTINGS_VARIABLE} does not fit this version of the runtime: {error}") from error
+        raise BackfillError(
+            f"{SETTINGS_VARIABLE} does not fit this version of the runtime: {error}"
+        ) from error

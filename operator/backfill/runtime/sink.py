@@ -1,8 +1,10 @@
-"""The streaming sink ``backfill_iceberg``: rows of the window into the result's branch, each micro-batch exactly once.
+"""The streaming sink ``backfill_iceberg``: rows of the window into the result's branch, each
+micro-batch exactly once.
 
-Tasks write data files and hand their descriptions to the driver, which commits those of one batch together. Spark calls
-the commit again with the same batch id when it does not know whether it happened; a batch that is there is left alone.
-Files of failed tasks and aborted batches are not removed at once, since a commit whose answer was lost may refer to
+Tasks write data files and hand their descriptions to the driver, which commits those of one batch
+together. Spark calls the commit again with the same batch id when it does not know whether it
+happened; a batch that is there is left alone. Files of failed tasks and aborted batches are not
+removed at once, since a commit whose answer was lost may refer to
 them: what nothing refers to is removed when the run is over.
 """
 
@@ -44,7 +46,9 @@ _REOPEN_SECONDS = 600.0
 
 
 class SinkSettings(Model):
-    """All that a sink has to know, without credentials; those come from PyIceberg's own configuration."""
+    """All that a sink has to know, without credentials; those come from PyIceberg's own
+    configuration.
+    """
 
     backfill: str
     """The Backfill's name."""
@@ -71,7 +75,9 @@ class SinkSettings(Model):
         return Result(self.namespace, self.backfill, self.uid, self.plan_id, self.output.name)
 
 
-def redirect(writer: DataStreamWriter, settings: RuntimeSettings, output: Output, query_name: str) -> DataStreamWriter:
+def redirect(
+    writer: DataStreamWriter, settings: RuntimeSettings, output: Output, query_name: str
+) -> DataStreamWriter:
     """Makes a stream writer write to an output's branch.
 
     Raises:
@@ -96,7 +102,8 @@ def redirect(writer: DataStreamWriter, settings: RuntimeSettings, output: Output
 
 
 def check_schema(rows: StructType, table: Table, table_name: str, zone: str | None) -> None:
-    """Checks that rows of a DataFrame can be written into a table. ``zone`` is their session's, None if that is UTC.
+    """Checks that rows of a DataFrame can be written into a table. ``zone`` is their session's,
+    None if that is UTC.
 
     Raises:
         UnsupportedProgram: with every column that is missing, unknown or of another type.
@@ -110,7 +117,9 @@ def check_schema(rows: StructType, table: Table, table_name: str, zone: str | No
 
 
 class BackfillIceberg(DataSource):
-    """The data source behind the format ``backfill_iceberg``; it can only be written to, and only by a stream."""
+    """The data source behind the format ``backfill_iceberg``; it can only be written to, and only
+    by a stream.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -131,7 +140,9 @@ class Written(WriterCommitMessage):
 
 
 class SinkWriter(DataSourceStreamArrowWriter):
-    """Writes one micro-batch: made in the driver, sent to its tasks, and asked in the driver to commit."""
+    """Writes one micro-batch: made in the driver, sent to its tasks, and asked in the driver to
+    commit.
+    """
 
     def __init__(self, settings: SinkSettings):
         self._settings = settings
@@ -139,9 +150,13 @@ class SinkWriter(DataSourceStreamArrowWriter):
         if settings.schema_id not in table.schemas() or settings.spec_id not in table.specs():
             table.refresh()
         directory = settings.result.staging_directory(table.metadata)
-        self._layout: TableMetadata = layout(table.metadata, settings.schema_id, settings.spec_id, directory)
+        self._layout: TableMetadata = layout(
+            table.metadata, settings.schema_id, settings.spec_id, directory
+        )
         self._schema: Schema = self._layout.schema()
-        self._window: WindowRows | None = window_rows(self._schema, settings.output, settings.window)
+        self._window: WindowRows | None = window_rows(
+            self._schema, settings.output, settings.window
+        )
 
     def write(self, iterator: Iterator[Any]) -> Written:
         """Writes the rows of one task."""
@@ -178,7 +193,9 @@ class SinkWriter(DataSourceStreamArrowWriter):
 
 
 def _open(name: str) -> Table:
-    """A table, for some minutes the same one: Spark's Python workers live on from one task and batch to the next."""
+    """A table, for some minutes the same one: Spark's Python workers live on from one task and
+    batch to the next.
+    """
     return _opened(name, int(time.monotonic() // _REOPEN_SECONDS))
 
 

@@ -1,4 +1,6 @@
-"""A driver and its controller on the API server; the driver has the permissions that are shipped for it."""
+"""A driver and its controller on the API server; the driver has the permissions that are shipped
+for it.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,7 +29,9 @@ def connection(service_account: ServiceAccountMaker, tmp_path: Path) -> Connecti
 
 
 @pytest.fixture
-def make_channel(controller: PlayedController, connection: Connection, proxy: UnreliableProxy) -> Iterator[ChannelMaker]:
+def make_channel(
+    controller: PlayedController, connection: Connection, proxy: UnreliableProxy
+) -> Iterator[ChannelMaker]:
     """Makes channels of drivers that reach the server through the proxy."""
     made: list[KubernetesChannel] = []
 

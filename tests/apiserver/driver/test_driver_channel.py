@@ -1,4 +1,6 @@
-"""The driver's end of a SplitAssignment on a real API server, with the permissions that a driver has."""
+"""The driver's end of a SplitAssignment on a real API server, with the permissions that a driver
+has.
+"""
 
 import threading
 import time
@@ -27,7 +29,9 @@ from backfill.runtime.agent.api_server import Connection
 from waiting import eventually
 
 
-def test_over_tls_and_without_a_proxy_both_ends_hear_of_each_other(controller: PlayedController, connection: Connection) -> None:
+def test_over_tls_and_without_a_proxy_both_ends_hear_of_each_other(
+    controller: PlayedController, connection: Connection
+) -> None:
     controller.create(released=2)
     channel = driver_channel(connection, controller)
     channel.open()
@@ -40,7 +44,9 @@ def test_over_tls_and_without_a_proxy_both_ends_hear_of_each_other(controller: P
     assert controller.managers["backfill-driver"] == "status"
 
 
-def test_a_later_attempt_is_told_what_the_one_before_reported(controller: PlayedController, make_channel: ChannelMaker) -> None:
+def test_a_later_attempt_is_told_what_the_one_before_reported(
+    controller: PlayedController, make_channel: ChannelMaker
+) -> None:
     controller.create()
     first = make_channel()
     assert first.last_status() is None
@@ -55,7 +61,9 @@ def test_a_later_attempt_is_told_what_the_one_before_reported(controller: Played
     await_committed(controller, 8)
 
 
-def test_close_returns_when_the_last_report_is_delivered(controller: PlayedController, make_channel: ChannelMaker) -> None:
+def test_close_returns_when_the_last_report_is_delivered(
+    controller: PlayedController, make_channel: ChannelMaker
+) -> None:
     controller.create()
     channel = make_channel()
     for committed in range(50):
@@ -111,7 +119,9 @@ def test_an_assignment_deleted_unseen_is_noticed_by_the_next_report(
 ) -> None:
     controller.create()
     channel = make_channel()
-    proxy.before = lambda request: refusal(503, "ServiceUnavailable") if request.verb in ("watch", "get") else None
+    proxy.before = lambda request: (
+        refusal(503, "ServiceUnavailable") if request.verb in ("watch", "get") else None
+    )
     proxy.kill_watches()
     controller.delete()
     channel.report(progress(1))
@@ -126,7 +136,9 @@ def test_a_driver_of_an_older_attempt_never_writes_over_a_newer_one(
     old.report(progress(1))
     await_committed(controller, 1)
     # It hears of nothing, so it does not know that it is old.
-    proxy.before = lambda request: refusal(503, "ServiceUnavailable") if request.verb in ("watch", "get") else None
+    proxy.before = lambda request: (
+        refusal(503, "ServiceUnavailable") if request.verb in ("watch", "get") else None
+    )
     proxy.kill_watches()
     controller.write(attempt=2)
     patches = proxy.count("patch")
@@ -156,7 +168,9 @@ def test_a_driver_of_a_backfill_made_again_under_its_name_does_not_touch_the_new
 ) -> None:
     controller.create()
     channel = make_channel()
-    proxy.before = lambda request: refusal(503, "ServiceUnavailable") if request.verb in ("watch", "get") else None
+    proxy.before = lambda request: (
+        refusal(503, "ServiceUnavailable") if request.verb in ("watch", "get") else None
+    )
     proxy.kill_watches()
     controller.delete()
     again = PlayedController(admin, controller.namespace)
@@ -202,7 +216,10 @@ def test_a_newer_controllers_fields_are_no_reason_to_ignore_what_it_releases(
 
 
 def test_a_replaced_token_is_used_at_once(
-    controller: PlayedController, connection: Connection, make_channel: ChannelMaker, proxy: UnreliableProxy
+    controller: PlayedController,
+    connection: Connection,
+    make_channel: ChannelMaker,
+    proxy: UnreliableProxy,
 ) -> None:
     controller.create()
     token = connection.token_file.read_text()
@@ -215,7 +232,12 @@ def test_a_replaced_token_is_used_at_once(
     proxy.kill_watches()
     channel.report(progress(1))
     controller.write(released=5)
-    eventually(lambda: any("expired" in request.headers["Authorization"] for request in proxy.requests[-3:]), "it is refused")
+    eventually(
+        lambda: any(
+            "expired" in request.headers["Authorization"] for request in proxy.requests[-3:]
+        ),
+        "it is refused",
+    )
     connection.token_file.write_text(token)
     await_committed(controller, 1)
     await_released(channel, 5)
@@ -225,8 +247,12 @@ def test_a_driver_without_permission_says_which_role_it_needs(
     controller: PlayedController, service_account: ServiceAccountMaker, tmp_path: Path
 ) -> None:
     controller.create()
-    channel = driver_channel(driver_connection(service_account("nobody"), tmp_path / "nobody"), controller, timing=QUICK)
-    with pytest.raises(BackfillError, match=r"403.*the driver's service account needs the Role backfill-driver"):
+    channel = driver_channel(
+        driver_connection(service_account("nobody"), tmp_path / "nobody"), controller, timing=QUICK
+    )
+    with pytest.raises(
+        BackfillError, match=r"403.*the driver's service account needs the Role backfill-driver"
+    ):
         channel.open()
 
 

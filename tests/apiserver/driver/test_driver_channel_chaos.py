@@ -1,4 +1,6 @@
-"""A driver and its controller over an API server that refuses, forgets, answers late, or is not there."""
+"""A driver and its controller over an API server that refuses, forgets, answers late, or is not
+there.
+"""
 
 import os
 import random
@@ -52,7 +54,9 @@ def first(count: int, answer: Response | Cut, *verbs: str) -> Hook:
         pytest.param(refusal(429, "TooManyRequests"), id="too many requests"),
         pytest.param(refusal(500, "InternalError"), id="internal error"),
         pytest.param(refusal(503, "ServiceUnavailable"), id="unavailable"),
-        pytest.param(refusal(404, "NotFound"), id="a resource that a starting server does not know yet"),
+        pytest.param(
+            refusal(404, "NotFound"), id="a resource that a starting server does not know yet"
+        ),
         pytest.param(refusal(403, "Forbidden"), id="forbidden for a moment"),
         pytest.param(Response(200, b"<html>sign in</html>"), id="the page of something in between"),
         pytest.param(Response(200, b'{"kind": "SplitAssignm'), id="half an answer"),
@@ -60,7 +64,10 @@ def first(count: int, answer: Response | Cut, *verbs: str) -> Hook:
     ],
 )
 def test_what_is_refused_or_not_answered_is_tried_until_it_is_done(
-    controller: PlayedController, make_channel: ChannelMaker, proxy: UnreliableProxy, answer: Response | Cut
+    controller: PlayedController,
+    make_channel: ChannelMaker,
+    proxy: UnreliableProxy,
+    answer: Response | Cut,
 ) -> None:
     controller.create()
     proxy.before = first(3, answer, "get")
@@ -92,7 +99,8 @@ def test_a_report_whose_answer_was_lost_is_there_and_the_next_one_follows(
 ) -> None:
     controller.create()
     channel = make_channel()
-    proxy.on_event = lambda request, event: DROP  # so that it does not learn from the watch what it has written
+    # so that it does not learn from the watch what it has written
+    proxy.on_event = lambda request, event: DROP
     proxy.after = lambda request, response: CUT if request.verb == "patch" else None
     channel.report(progress(1))
     await_committed(controller, 1)
@@ -121,7 +129,9 @@ def test_a_report_that_arrives_after_a_newer_one_changes_nothing(
     channel.close()
     late = held[0]
     query = "&".join(f"{name}={value}" for name, value in late.query.items())
-    answer = urllib3.request("PATCH", f"{proxy.url}{late.path}?{query}", body=late.body, headers=_own(late))
+    answer = urllib3.request(
+        "PATCH", f"{proxy.url}{late.path}?{query}", body=late.body, headers=_own(late)
+    )
     assert answer.status == 422
     assert (committed_in(controller.status), controller.status["phase"]) == (2, "Finished")
 
@@ -159,7 +169,9 @@ def test_a_version_that_the_server_has_forgotten_is_read_anew(
         proxy.before = first(1, refusal(410, "Expired"), "watch")
         proxy.kill_watches()
     else:
-        proxy.on_event = lambda request, event: expired_event() if proxy.count("watch") < 2 else None
+        proxy.on_event = lambda request, event: (
+            expired_event() if proxy.count("watch") < 2 else None
+        )
     controller.write(released=2)
     await_released(channel, 2)
     assert proxy.count("get") == 2
@@ -258,9 +270,16 @@ def test_a_driver_that_starts_while_the_server_is_away_waits_for_it(
 def test_with_all_of_it_at_once_nothing_is_lost_and_nothing_goes_back(
     controller: PlayedController, make_channel: ChannelMaker, proxy: UnreliableProxy, seed: int
 ) -> None:
-    """The driver commits what is released; the controller releases two steps beyond what it hears of."""
+    """The driver commits what is released; the controller releases two steps beyond what it hears
+    of.
+    """
     steps, chance = 40, random.Random(seed)
-    refusals = [refusal(409, "Conflict"), refusal(429, "TooManyRequests"), refusal(500, "InternalError"), refusal(410, "Expired")]
+    refusals = [
+        refusal(409, "Conflict"),
+        refusal(429, "TooManyRequests"),
+        refusal(500, "InternalError"),
+        refusal(410, "Expired"),
+    ]
     controller.create(released=2)
     channel = make_channel(timing=replace(PATIENT, between_reports=0.005))
 
@@ -277,7 +296,9 @@ def test_with_all_of_it_at_once_nothing_is_lost_and_nothing_goes_back(
     proxy.before, proxy.after, proxy.on_event = before, after, on_event
     heard, committed, deadline = [0], 0, time.monotonic() + 60
     while committed < steps:
-        assert time.monotonic() < deadline, f"{committed} steps committed, {heard[-1]} heard of, {channel.assignment()}"
+        assert time.monotonic() < deadline, (
+            f"{committed} steps committed, {heard[-1]} heard of, {channel.assignment()}"
+        )
         spec = channel.assignment()
         assert spec is not None
         if committed < spec.released:
@@ -296,7 +317,9 @@ def test_with_all_of_it_at_once_nothing_is_lost_and_nothing_goes_back(
 
 
 def test_a_restarted_api_server_is_nothing_but_a_pause(crds: None, tmp_path: Path) -> None:
-    """Servers of its own, so that no other test is disturbed; the driver has all permissions here."""
+    """Servers of its own, so that no other test is disturbed; the driver has all permissions
+    here.
+    """
     if not (assets := os.environ.get("KUBEBUILDER_ASSETS")):
         pytest.skip("a given cluster is not restarted")
     with running_servers(Path(assets), tmp_path) as servers:
@@ -304,10 +327,15 @@ def test_a_restarted_api_server_is_nothing_but_a_pause(crds: None, tmp_path: Pat
         for manifest in definitions():
             if manifest["spec"]["group"] == "backfill.dev":
                 admin.apply(f"{DEFINITIONS}/{manifest['metadata']['name']}", manifest).expect()
-        eventually(lambda: admin.get("apis/backfill.dev/v1alpha1/splitassignments").ok, "assignments are served")
+        eventually(
+            lambda: admin.get("apis/backfill.dev/v1alpha1/splitassignments").ok,
+            "assignments are served",
+        )
         controller = PlayedController(admin, "default")
         controller.create()
-        channel = driver_channel(driver_connection(servers.admin_kubeconfig, tmp_path / "account"), controller)
+        channel = driver_channel(
+            driver_connection(servers.admin_kubeconfig, tmp_path / "account"), controller
+        )
         channel.open()
         channel.report(progress(1))
         await_committed(controller, 1)
@@ -322,4 +350,8 @@ def test_a_restarted_api_server_is_nothing_but_a_pause(crds: None, tmp_path: Pat
 
 
 def _own(request: Request) -> dict[str, str]:
-    return {name: value for name, value in request.headers.items() if name in ("Authorization", "Content-Type")}
+    return {
+        name: value
+        for name, value in request.headers.items()
+        if name in ("Authorization", "Content-Type")
+    }

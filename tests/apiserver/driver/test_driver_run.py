@@ -1,4 +1,6 @@
-"""A driver's agent on a real API server: how it begins in a pod, and how it ends. Its queries are played by the test."""
+"""A driver's agent on a real API server: how it begins in a pod, and how it ends. Its queries are
+played by the test.
+"""
 
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -27,7 +29,8 @@ def header(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlanHeader:
     clicks = Clicks(tmp_path / "lake")
     for name, value in clicks.variables.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # read once, when PyIceberg was imported
+    # read once, when PyIceberg was imported
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
     return clicks.plan_here()
 
 
@@ -56,14 +59,19 @@ def test_a_driver_in_a_pod_talks_through_the_assignment_that_its_settings_name(
     agent.start()
     eventually(lambda: controller.status.get("phase") == "Starting", "it says that it starts")
     controller.write(released=2)
-    eventually(lambda: read_release(release_path(settings.scratch)).released == 2, "its sources are told")
+    eventually(
+        lambda: read_release(release_path(settings.scratch)).released == 2, "its sources are told"
+    )
     run.end(FINISHED)
     assert agent.reported.wait(20)
     assert controller.status["phase"] == "Finished"
 
 
 def test_a_run_whose_assignment_is_deleted_stops_by_itself(
-    controller: PlayedController, settings: RuntimeSettings, header: PlanHeader, connection: Connection
+    controller: PlayedController,
+    settings: RuntimeSettings,
+    header: PlanHeader,
+    connection: Connection,
 ) -> None:
     controller.create()
     channel = driver_channel(connection, controller)

@@ -44,4 +44,9 @@ def changed(document: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]
 
 def spec_with(**changes: Any) -> str:
     """The Backfill as text; ``sources_0_table`` stands for ``spec.sources.0.table``."""
-    return yaml.safe_dump(changed(BACKFILL, {"spec." + place.replace("__", "."): value for place, value in changes.items()}))
+    return yaml.safe_dump(
+        changed(
+            BACKFILL,
+            {"spec." + place.replace("__", "."): value for place, value in changes.items()},
+        )
+    )

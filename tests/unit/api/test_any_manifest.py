@@ -24,17 +24,45 @@ RICH = changed(
         "spec.scaling": {"minExecutors": 1, "maxExecutors": 4, "completeWithin": "5h"},
     },
 )
-WORDS = st.sampled_from(["None", "Strict", "lake.raw.a", "5m", "2021-07-11T00:00:00Z", "impressions", "name", "spec", ""])
+WORDS = st.sampled_from(
+    [
+        "None",
+        "Strict",
+        "lake.raw.a",
+        "5m",
+        "2021-07-11T00:00:00Z",
+        "impressions",
+        "name",
+        "spec",
+        "",
+    ]
+)
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5) | WORDS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS | st.text(max_size=5), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5)
+    | WORDS,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(WORDS | st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=5,
 )
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [path, *(place for key, part in inner for place in places(part, (*path, key)))][bool(not path) :]
+    inner = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
+    return [path, *(place for key, part in inner for place in places(part, (*path, key)))][
+        bool(not path) :
+    ]
 
 
 @st.composite

@@ -7,7 +7,12 @@ from pyiceberg.utils.config import Config
 
 from backfill.api.catalogs import GivenCatalog, catalog_variables, mounted_catalogs
 
-PROPERTIES = {"uri": "https://catalog:8181/v1?a=b", "s3.access-key-id": "AKIA", "rest.sigv4-enabled": "true", "py-io-impl": "x.Y"}
+PROPERTIES = {
+    "uri": "https://catalog:8181/v1?a=b",
+    "s3.access-key-id": "AKIA",
+    "rest.sigv4-enabled": "true",
+    "py-io-impl": "x.Y",
+}
 
 
 def test_pyiceberg_reads_the_properties_that_were_given(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill.api.quantities import format_duration, format_time, from_us, parse_bytes, parse_duration, parse_time, to_us
+from backfill.api.quantities import (
+    format_duration,
+    format_time,
+    from_us,
+    parse_bytes,
+    parse_duration,
+    parse_time,
+    to_us,
+)
 
 MOMENTS = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30))
 
@@ -20,7 +28,9 @@ def test_a_time_is_read_as_it_is_written(moment: datetime) -> None:
 
 
 @given(MOMENTS, st.integers(-14 * 60, 14 * 60))
-def test_a_time_with_an_offset_is_the_same_moment_in_utc(moment: datetime, offset_minutes: int) -> None:
+def test_a_time_with_an_offset_is_the_same_moment_in_utc(
+    moment: datetime, offset_minutes: int
+) -> None:
     elsewhere = moment.replace(tzinfo=UTC).astimezone(timezone(timedelta(minutes=offset_minutes)))
     assert parse_time(elsewhere.isoformat()) == elsewhere
     assert parse_time(elsewhere.isoformat()).tzinfo is UTC
@@ -36,7 +46,10 @@ def test_a_number_of_microseconds_is_a_length_of_time_exactly(count: int) -> Non
     assert to_us(timedelta(microseconds=count)) == count
 
 
-@given(st.integers(1, 10**6), st.sampled_from([("", 1), ("k", 10**3), ("Ki", 2**10), ("Gi", 2**30), ("T", 10**12)]))
+@given(
+    st.integers(1, 10**6),
+    st.sampled_from([("", 1), ("k", 10**3), ("Ki", 2**10), ("Gi", 2**30), ("T", 10**12)]),
+)
 def test_a_size_is_its_number_times_its_unit(count: int, unit: tuple[str, int]) -> None:
     assert parse_bytes(f"{count}{unit[0]}") == count * unit[1]
 
@@ -56,7 +69,25 @@ def test_a_duration(text: str, expected: timedelta) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["", "15", "m", "15 m", "-1h", "1.5h", "5m1h", "1H", "PT1H", "1m\n", "1w", "\uff19s", 15, None, True, "9999999999d"]
+    "value",
+    [
+        "",
+        "15",
+        "m",
+        "15 m",
+        "-1h",
+        "1.5h",
+        "5m1h",
+        "1H",
+        "PT1H",
+        "1m\n",
+        "1w",
+        "\uff19s",
+        15,
+        None,
+        True,
+        "9999999999d",
+    ],
 )
 def test_is_no_duration(value: object) -> None:
     with pytest.raises(ValueError, match=r"^is .*; "):
@@ -85,7 +116,9 @@ def test_is_no_time(value: object) -> None:
         parse_time(value)
 
 
-@pytest.mark.parametrize("value", ["", "0", "0Gi", "-1", "1.5Gi", "1 Gi", "1GB", "Gi", 0, -5, True, None, 1.5])
+@pytest.mark.parametrize(
+    "value", ["", "0", "0Gi", "-1", "1.5Gi", "1 Gi", "1GB", "Gi", 0, -5, True, None, 1.5]
+)
 def test_is_no_size(value: object) -> None:
     with pytest.raises(ValueError, match=r"^is not a size; "):
         parse_bytes(value)

@@ -19,14 +19,22 @@ from backfill.protocol.split_assignment import SplitAssignment
 
 VALUE = {"format": "avro", "schema": "{}", "framing": "Confluent", "schemaId": 7}
 EVERYTHING = {
-    "spec.window": {"start": "2021-07-11T00:00:00Z", "end": "2021-07-12T00:00:00Z", "warmUp": "2h", "drain": "30m"},
+    "spec.window": {
+        "start": "2021-07-11T00:00:00Z",
+        "end": "2021-07-12T00:00:00Z",
+        "warmUp": "2h",
+        "drain": "30m",
+    },
     "spec.sources.0.regions": {"column": "region", "in": ["us-east-1"]},
     "spec.sources.0.snapshot": {"asOf": "2021-07-13T00:00:00Z", "protect": True},
     "spec.sources.0.live": {"kafka": {"topic": "i", "value": VALUE}},
     "spec.outputs.0.validate": {"keys": ["show"], "minMatch": "99.9"},
     "spec.outputs.0.publish": {"mode": "None", "approval": "Manual"},
     "spec.scaling": {"minExecutors": 2, "maxExecutors": 40, "completeWithin": "5h"},
-    "spec.overrides": {"driver": {"memory": "4g", "labels": {"team": "a"}}, "sparkConf": {"spark.x": "1"}},
+    "spec.overrides": {
+        "driver": {"memory": "4g", "labels": {"team": "a"}},
+        "sparkConf": {"spark.x": "1"},
+    },
     "spec.planning": {"runIn": "Operator", "targetStepBytes": "64Mi"},
     "spec.ttlAfterFinished": "7d",
     "metadata.labels": {"team": "a"},
@@ -46,7 +54,11 @@ def models(*roots: type[BaseModel]) -> Iterator[tuple[str, str | None, str]]:
 def test_every_field_says_what_it_means() -> None:
     fields = list(models(Backfill, SplitAssignment, Application))
     assert len(fields) > 100
-    assert [f"{owner}.{field}" for owner, description, field in fields if not (description or "").endswith((".", ")"))] == []
+    assert [
+        f"{owner}.{field}"
+        for owner, description, field in fields
+        if not (description or "").endswith((".", ")"))
+    ] == []
 
 
 def test_a_resource_is_written_as_it_was_read() -> None:
@@ -74,7 +86,9 @@ def test_the_models_are_defined_without_a_warning() -> None:
 
 
 def test_a_status_is_stored_without_what_is_empty() -> None:
-    status = BackfillStatus(attempts=(Attempt(number=1, started_at=parse_time("2021-07-11T00:00:00Z")),))
+    status = BackfillStatus(
+        attempts=(Attempt(number=1, started_at=parse_time("2021-07-11T00:00:00Z")),)
+    )
     stored = status.to_manifest()
     assert read_json(BackfillStatus, stored) == status  # type: ignore[arg-type]
     assert set(stored) == {"observedGeneration", "progress", "attempts"}
@@ -92,15 +106,27 @@ def test_a_status_of_an_earlier_version_is_read() -> None:
 def test_a_conditions_transition_time_moves_only_with_its_status() -> None:
     first, later = parse_time("2021-07-11T00:00:00Z"), parse_time("2021-07-12T00:00:00Z")
     conditions = set_condition((), ConditionType.PLANNED, "Unknown", Reason.PLANNING, "", first, 1)
-    conditions = set_condition(conditions, ConditionType.RUNNING, "True", Reason.REPLAYING, "", first, 1)
-    conditions = set_condition(conditions, ConditionType.PLANNED, "True", Reason.PLAN_READY, "", later, 1)
-    conditions = set_condition(conditions, ConditionType.RUNNING, "True", Reason.REPLAYING, "step 2", later, 2)
-    planned, running = (find_condition(conditions, kind) for kind in (ConditionType.PLANNED, ConditionType.RUNNING))
+    conditions = set_condition(
+        conditions, ConditionType.RUNNING, "True", Reason.REPLAYING, "", first, 1
+    )
+    conditions = set_condition(
+        conditions, ConditionType.PLANNED, "True", Reason.PLAN_READY, "", later, 1
+    )
+    conditions = set_condition(
+        conditions, ConditionType.RUNNING, "True", Reason.REPLAYING, "step 2", later, 2
+    )
+    planned, running = (
+        find_condition(conditions, kind) for kind in (ConditionType.PLANNED, ConditionType.RUNNING)
+    )
     assert planned is not None
     assert running is not None
     assert [condition.type for condition in conditions] == ["Planned", "Running"]
     assert planned.last_transition_time == later
-    assert (running.last_transition_time, running.message, running.observed_generation) == (first, "step 2", 2)
+    assert (running.last_transition_time, running.message, running.observed_generation) == (
+        first,
+        "step 2",
+        2,
+    )
 
 
 @pytest.mark.parametrize("kind", [InvalidManifest, InvalidPlanInput])
@@ -121,9 +147,20 @@ def test_what_a_newer_operator_has_recorded_is_ignored() -> None:
         "validation": {"matched": 1},
         "attempts": [{"number": 1, "startedAt": at, "queue": "fast"}],
         "progress": {"steps": 3, "bytesPerSecond": 7},
-        "retry": {"job": "plan", "failures": 1, "since": at, "nextAt": at, "message": "m", "more": 1},
+        "retry": {
+            "job": "plan",
+            "failures": 1,
+            "since": at,
+            "nextAt": at,
+            "message": "m",
+            "more": 1,
+        },
         "outputs": [{"name": "o", "table": "lake.ops.o", "samples": []}],
-        "conditions": [known, known | {"type": "Compared"}, known | {"type": "Running", "reason": "Paused"}],
+        "conditions": [
+            known,
+            known | {"type": "Compared"},
+            known | {"type": "Running", "reason": "Paused"},
+        ],
     }
     read = read_json(BackfillStatus, status)
     assert (read.plan_id, read.attempts[0].number, read.progress.steps) == ("3fa2", 1, 3)

@@ -1,4 +1,6 @@
-"""A model that would make a bad definition is refused when the definition is made, not by a user's API server."""
+"""A model that would make a bad definition is refused when the definition is made, not by a user's
+API server.
+"""
 
 from typing import Annotated
 
@@ -20,10 +22,14 @@ class Named(Model):
 def resource(kind: object, described: bool = True) -> type[Model]:
     """A resource whose specification has one field of a kind."""
     field = Field(description="A field.") if described else Field()
-    spec = type("Spec", (Model,), {"__annotations__": {"value": kind}, "value": field, "__doc__": "A spec."})
+    spec = type(
+        "Spec", (Model,), {"__annotations__": {"value": kind}, "value": field, "__doc__": "A spec."}
+    )
     annotations = {"api_version": str, "kind": str, "spec": spec, "status": Named}
     words = {name: Field(description=f"The {name}.") for name in annotations}
-    return type("Resource", (Model,), {"__annotations__": annotations, **words, "__doc__": "A resource."})
+    return type(
+        "Resource", (Model,), {"__annotations__": annotations, **words, "__doc__": "A resource."}
+    )
 
 
 @pytest.mark.parametrize(
@@ -49,12 +55,22 @@ def test_a_field_without_a_description_is_named() -> None:
 def test_a_list_of_named_parts_is_merged_by_their_names() -> None:
     schema = schema_of(resource(Annotated[tuple[Named, ...], Field(max_length=2)]))
     value = schema["properties"]["spec"]["properties"]["value"]
-    assert (value["x-kubernetes-list-type"], value["x-kubernetes-list-map-keys"]) == ("map", ["name"])
+    assert (value["x-kubernetes-list-type"], value["x-kubernetes-list-map-keys"]) == (
+        "map",
+        ["name"],
+    )
 
 
 def test_every_field_of_a_specification_says_whether_it_may_change() -> None:
     schema = backfill_definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     for name, field in schema["properties"]["spec"]["properties"].items():
-        may = name in {"suspend", "scaling", "overrides", "failurePolicy", "retryNonce", "ttlAfterFinished"}
+        may = name in {
+            "suspend",
+            "scaling",
+            "overrides",
+            "failurePolicy",
+            "retryNonce",
+            "ttlAfterFinished",
+        }
         assert ("May change at any time." in field["description"]) is may, name
         assert ("Cannot change once the plan is made." in field["description"]) is not may, name

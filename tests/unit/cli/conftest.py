@@ -11,7 +11,9 @@ from local_runs import Command, Ended, LocalRuns
 
 
 @pytest.fixture
-def backfill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Command:
+def backfill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Command:
     """Runs the program in this process, in a directory of its own."""
     monkeypatch.chdir(tmp_path)
 

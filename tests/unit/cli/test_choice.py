@@ -10,7 +10,9 @@ from backfill.cli.main import main
 from local_runs import Command
 
 
-@pytest.mark.parametrize("program", ["/home/me/.krew/bin/kubectl-backfill", "kubectl_backfill", r"kubectl-backfill.exe"])
+@pytest.mark.parametrize(
+    "program", ["/home/me/.krew/bin/kubectl-backfill", "kubectl_backfill", r"kubectl-backfill.exe"]
+)
 def test_kubectl_speaks_to_a_cluster_always(program: str) -> None:
     assert on_cluster(program, ["status", "july"])
 
@@ -20,28 +22,41 @@ def test_a_context_or_a_kubeconfig_names_a_cluster(option: str) -> None:
     assert on_cluster("backfill", ["status", "july", option])
 
 
-@pytest.mark.parametrize("arguments", [["status", "july"], ["status", "july", "-n", "streaming"], ["status", "--", "--context"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["status", "july"], ["status", "july", "-n", "streaming"], ["status", "--", "--context"]],
+)
 def test_anything_else_is_of_this_machine(arguments: list[str]) -> None:
     assert not on_cluster("/usr/bin/backfill", arguments)
 
 
 @pytest.mark.parametrize(
     ("program", "option", "speaks"),
-    [("kubectl-backfill", "--state-dir=x", "kubectl backfill"), ("backfill", "--context=prod", "backfill --context")],
+    [
+        ("kubectl-backfill", "--state-dir=x", "kubectl backfill"),
+        ("backfill", "--context=prod", "backfill --context"),
+    ],
 )
 def test_both_at_once_are_refused(program: str, option: str, speaks: str) -> None:
-    with pytest.raises(BadInput, match=f"^--state-dir: is for backfills of this machine, and {speaks} speaks to a cluster"):
+    with pytest.raises(
+        BadInput,
+        match=f"^--state-dir: is for backfills of this machine, and {speaks} speaks to a cluster",
+    ):
         on_cluster(program, ["status", "july", option, "--state-dir", "x"])
 
 
 @pytest.mark.parametrize("command", ["logs", "render", "retry"])
-def test_commands_of_a_cluster_say_where_they_are_to_be_had(backfill: Command, command: str) -> None:
+def test_commands_of_a_cluster_say_where_they_are_to_be_had(
+    backfill: Command, command: str
+) -> None:
     ended = backfill(command, "july")
     assert ended.status == 2
     assert f'"kubectl backfill {command}"' in ended.err
 
 
-def test_run_on_a_cluster_is_kubectl_apply(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_on_a_cluster_is_kubectl_apply(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(sys, "argv", ["kubectl-backfill", "run", "july.yaml"])
     with pytest.raises(SystemExit, match="2"):
         main()

@@ -27,13 +27,19 @@ def test_text_that_is_not_yaml_is_told_with_its_line(backfill: Command, tmp_path
     assert "line" in ended.err
 
 
-def test_all_mistakes_are_told_together_and_nothing_is_kept(backfill: Command, runs: LocalRuns, tmp_path: Path) -> None:
+def test_all_mistakes_are_told_together_and_nothing_is_kept(
+    backfill: Command, runs: LocalRuns, tmp_path: Path
+) -> None:
     runs.write(maxMisalignment="15 minutes", windoww={}, ordering={"policy": "Sorted"})
     ended = backfill("run", str(runs.file))
     assert ended.status == 2
     lines = ended.err.splitlines()
     assert all(line.startswith("error: spec.") for line in lines)
-    assert {line.split(":")[1].strip() for line in lines} >= {"spec.maxMisalignment", "spec.windoww", "spec.ordering.policy"}
+    assert {line.split(":")[1].strip() for line in lines} >= {
+        "spec.maxMisalignment",
+        "spec.windoww",
+        "spec.ordering.policy",
+    }
     assert not (tmp_path / ".backfill").exists()
 
 
@@ -41,11 +47,15 @@ def test_a_state_directory_that_can_not_be_made(backfill: Command, runs: LocalRu
     ended = backfill("run", str(runs.file), "--state-dir", "/dev/null/state")
     assert ended.status == 2
     fix = "name a directory that can be written to"
-    assert ended.err == f"error: --state-dir: /dev/null/state cannot be used: Not a directory; {fix}\n"
+    assert (
+        ended.err == f"error: --state-dir: /dev/null/state cannot be used: Not a directory; {fix}\n"
+    )
 
 
 @pytest.mark.parametrize("command", ["run", "plan"])
-def test_what_the_tables_do_not_allow_is_told_together(backfill: Command, runs: LocalRuns, command: str) -> None:
+def test_what_the_tables_do_not_allow_is_told_together(
+    backfill: Command, runs: LocalRuns, command: str
+) -> None:
     sources = [
         {"name": "clicks", "table": "lake.raw.click", "timestampColumn": "at"},
         {"name": "views", "table": "lake.raw.views", "timestampColumn": "time"},
@@ -61,14 +71,18 @@ def test_what_the_tables_do_not_allow_is_told_together(backfill: Command, runs: 
     ]
 
 
-def test_an_input_that_was_refused_can_be_corrected_in_place(backfill: Command, runs: LocalRuns) -> None:
+def test_an_input_that_was_refused_can_be_corrected_in_place(
+    backfill: Command, runs: LocalRuns
+) -> None:
     runs.write(sources=[{"name": "clicks", "table": "lake.raw.click", "timestampColumn": "at"}])
     assert backfill("run", str(runs.file), "--state-dir", str(runs.state)).status == 2
     runs.write()
     assert runs.run().status == 0
 
 
-def test_without_java_nothing_is_planned(backfill: Command, runs: LocalRuns, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_java_nothing_is_planned(
+    backfill: Command, runs: LocalRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
     started: list[Job] = []
     monkeypatch.setattr(Worker, "start", lambda _self, job: started.append(job))
     nothing = Problem("", "Spark needs Java 17 or newer, and none was found", "install one")
@@ -80,7 +94,9 @@ def test_without_java_nothing_is_planned(backfill: Command, runs: LocalRuns, mon
 
 
 @pytest.mark.parametrize("command", ["status", "suspend", "resume", "approve", "cancel"])
-def test_a_name_that_is_not_known_is_told_with_those_that_are(backfill: Command, runs: LocalRuns, command: str) -> None:
+def test_a_name_that_is_not_known_is_told_with_those_that_are(
+    backfill: Command, runs: LocalRuns, command: str
+) -> None:
     manifests_state = ("--state-dir", str(runs.state))
     backfill("run", str(_suspended(runs)), *manifests_state)
     ended = backfill(command, "januray", *manifests_state)
@@ -93,12 +109,15 @@ def test_an_option_that_is_not_known_is_bad_input(backfill: Command) -> None:
     assert backfill("run", "--fast").status == 2
 
 
-def test_a_backfill_that_begins_suspended_waits_for_a_person(backfill: Command, runs: LocalRuns) -> None:
+def test_a_backfill_that_begins_suspended_waits_for_a_person(
+    backfill: Command, runs: LocalRuns
+) -> None:
     ended = backfill("run", str(_suspended(runs)), "--state-dir", str(runs.state))
     assert ended.status == 3
     assert (
         ended.out.splitlines()[-1]
-        == f"january: suspended after 0 of 12 steps; go on with: backfill resume january --state-dir {runs.state}"
+        == "january: suspended after 0 of 12 steps; go on with: backfill resume january"
+        f" --state-dir {runs.state}"
     )
 
 
@@ -110,7 +129,9 @@ def test_status_takes_a_name_or_the_file(backfill: Command, runs: LocalRuns) -> 
     assert backfill("status", str(runs.file), "--state-dir", str(runs.state)).status == 0
     listed = backfill("status", "--state-dir", str(runs.state))
     assert "Suspended" in listed.out
-    document = backfill("status", "january", "--output", "json", "--state-dir", str(runs.state)).document
+    document = backfill(
+        "status", "january", "--output", "json", "--state-dir", str(runs.state)
+    ).document
     assert (document["name"], document["steps"], document["rowsRead"]) == ("january", 12, 0)
 
 
@@ -123,7 +144,9 @@ def test_namespaces_are_kept_apart(backfill: Command, runs: LocalRuns) -> None:
     assert "january" not in backfill("list", "-n", "default", *state).out
 
 
-def test_a_plan_is_shown_and_nothing_is_kept(backfill: Command, runs: LocalRuns, tmp_path: Path) -> None:
+def test_a_plan_is_shown_and_nothing_is_kept(
+    backfill: Command, runs: LocalRuns, tmp_path: Path
+) -> None:
     before = set(tmp_path.iterdir())
     shown = backfill("plan", str(runs.file))
     assert shown.status == 0
@@ -134,23 +157,33 @@ def test_a_plan_is_shown_and_nothing_is_kept(backfill: Command, runs: LocalRuns,
     assert set(tmp_path.iterdir()) == before
 
 
-def test_a_cancelled_backfill_that_was_never_planned_is_gone(backfill: Command, runs: LocalRuns) -> None:
+def test_a_cancelled_backfill_that_was_never_planned_is_gone(
+    backfill: Command, runs: LocalRuns
+) -> None:
     backfill("run", str(_suspended(runs)), "--state-dir", str(runs.state))
     assert backfill("cancel", "january", "--state-dir", str(runs.state)).status == 0
     assert not runs.store.directory.exists()
 
 
-def test_a_relative_workspace_is_beside_the_file(backfill: Command, runs: LocalRuns, tmp_path: Path) -> None:
+def test_a_relative_workspace_is_beside_the_file(
+    backfill: Command, runs: LocalRuns, tmp_path: Path
+) -> None:
     runs.write(workspace="shared/work")
     assert runs.run().status == 0
-    assert runs.backfill.status.workspace == str(tmp_path / "shared" / "work" / "default" / "january")
+    assert runs.backfill.status.workspace == str(
+        tmp_path / "shared" / "work" / "default" / "january"
+    )
     assert runs.command("cancel", "january").status == 0
     assert list((tmp_path / "shared" / "work").rglob("*.parquet")) == []
 
 
 def test_a_result_is_published_when_a_person_approves_it(runs: LocalRuns, lake: Catalog) -> None:
     lake.create_table("raw.counts", schema=EVENTS)
-    output = {"name": "counts", "table": "lake.raw.counts", "publish": {"mode": "Append", "approval": "Manual"}}
+    output = {
+        "name": "counts",
+        "table": "lake.raw.counts",
+        "publish": {"mode": "Append", "approval": "Manual"},
+    }
     runs.write(outputs=[output])
     ended = runs.run("--output", "json")
     assert ended.status == 3, ended.err
@@ -167,7 +200,9 @@ def _suspended(runs: LocalRuns) -> Path:
     return runs.file
 
 
-def test_a_status_that_was_never_written_is_shown_as_it_is(backfill: Command, runs: LocalRuns) -> None:
+def test_a_status_that_was_never_written_is_shown_as_it_is(
+    backfill: Command, runs: LocalRuns
+) -> None:
     backfill("run", str(_suspended(runs)), "--state-dir", str(runs.state))
     runs.store.write_status(BackfillStatus())
     assert backfill("status", "january", "--state-dir", str(runs.state)).status == 0

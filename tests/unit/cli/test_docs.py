@@ -9,7 +9,11 @@ from typer.main import get_command
 from backfill.cli.cluster.app import app
 
 ROOT = Path(__file__).parents[3]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").glob("*.yaml"))]
+DOCUMENTS = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "examples").glob("*.yaml")),
+]
 _COMMAND = re.compile(r"kubectl backfill ([a-z]+)\b")
 
 
@@ -20,5 +24,7 @@ def test_every_command_on_a_cluster_is_one(document: Path) -> None:
 
 
 def test_the_quick_start_on_a_cluster_shows_all_of_them() -> None:
-    shown = set(_COMMAND.findall((ROOT / "docs" / "quick-start-cluster.md").read_text())) | {"resume"}
+    shown = set(_COMMAND.findall((ROOT / "docs" / "quick-start-cluster.md").read_text())) | {
+        "resume"
+    }
     assert shown >= set(get_command(app).commands) - {"version"}  # type: ignore[attr-defined]

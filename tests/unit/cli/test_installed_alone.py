@@ -1,4 +1,6 @@
-"""What the command line imports: a help text comes at once, and says what is missing where something is."""
+"""What the command line imports: a help text comes at once, and says what is missing where
+something is.
+"""
 
 import subprocess
 import sys
@@ -9,25 +11,30 @@ SLOW = {"kubernetes", "numpy", "pandas", "pyarrow", "pydantic", "pyiceberg", "py
 
 
 def python(program: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60
+    )
 
 
 @pytest.mark.parametrize("program", ["backfill", "kubectl-backfill"])
 def test_a_help_text_waits_for_nothing_that_takes_long_to_import(program: str) -> None:
     ended = python(
-        f"import atexit, sys; sys.argv = ['{program}', '--help']\n"
-        "atexit.register(lambda: print(*sorted(name for name in sys.modules if '.' not in name), file=sys.stderr))\n"
-        "from backfill.__main__ import main; main()"
+        f"import atexit, sys; sys.argv = ['{program}', '--help']\natexit.register(lambda:"
+        " print(*sorted(name for name in sys.modules if '.' not in name), file=sys.stderr))\nfrom"
+        " backfill.__main__ import main; main()"
     )
     assert "Usage" in ended.stdout
     assert SLOW.isdisjoint(ended.stderr.split())
 
 
-@pytest.mark.parametrize(("missing", "extra"), [("typer", "backfill-operator[cli]"), ("pyarrow", "backfill-operator[local]")])
+@pytest.mark.parametrize(
+    ("missing", "extra"),
+    [("typer", "backfill-operator[cli]"), ("pyarrow", "backfill-operator[local]")],
+)
 def test_what_is_not_installed_is_named_with_what_to_install(missing: str, extra: str) -> None:
     ended = python(
-        f"import sys; sys.modules['{missing}'] = None; sys.argv = ['backfill', 'plan', 'any.yaml']\n"
-        "from backfill.__main__ import main; main()"
+        f"import sys; sys.modules['{missing}'] = None; sys.argv = ['backfill', 'plan',"
+        " 'any.yaml']\nfrom backfill.__main__ import main; main()"
     )
     assert ended.returncode == 1
     assert ended.stderr.startswith(f"error: {missing} is not installed")

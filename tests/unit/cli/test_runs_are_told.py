@@ -1,4 +1,6 @@
-"""What a run without a cluster tells of a catalog that cannot be opened, and of others who write the same rows."""
+"""What a run without a cluster tells of a catalog that cannot be opened, and of others who write
+the same rows.
+"""
 
 import pyarrow as pa
 import pytest
@@ -14,12 +16,16 @@ OUTPUT = {
 }
 
 
-def test_a_wrong_catalog_property_is_one_mistake(runs: LocalRuns, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_catalog_property_is_one_mistake(
+    runs: LocalRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__TYPE", "resst")
     ended = runs.run()
     assert ended.status == 2
     (told,) = [line for line in ended.err.splitlines() if line.startswith("error: ")]
-    assert told.startswith('error: catalog lake cannot be opened: its property type is "resst"; did you mean rest?')
+    assert told.startswith(
+        'error: catalog lake cannot be opened: its property type is "resst"; did you mean rest?'
+    )
     assert "PYICEBERG_CATALOG__LAKE__TYPE in the environment" in told
 
 
@@ -33,13 +39,18 @@ def test_namesakes_in_two_namespaces_have_branches_of_their_own_and_the_second_o
     assert "warning" not in first.err
     second = runs.run("--output", "json")
     assert second.status == 3, second.err
-    assert "january: warning: lake.raw.counts is also written by Backfill other/january, which has not ended" in second.err
+    assert (
+        "january: warning: lake.raw.counts is also written by Backfill other/january, which has not"
+        " ended" in second.err
+    )
     branches = [ended.document["outputs"][0]["branch"] for ended in (first, second)]
     assert branches == ["backfill/other/january", "backfill/january"]
     assert set(branches) <= set(lake.load_table("raw.counts").refs())
 
 
-def test_a_result_whose_window_was_changed_meanwhile_asks_for_a_new_start(runs: LocalRuns, lake: Catalog) -> None:
+def test_a_result_whose_window_was_changed_meanwhile_asks_for_a_new_start(
+    runs: LocalRuns, lake: Catalog
+) -> None:
     table = lake.create_table("raw.counts", schema=EVENTS)
     runs.write(outputs=[OUTPUT])
     assert runs.run().status == 3
@@ -47,10 +58,15 @@ def test_a_result_whose_window_was_changed_meanwhile_asks_for_a_new_start(runs: 
     ended = runs.command("approve", "january")
     assert ended.status == 1
     assert "was changed in the window since the backfill began" in ended.err
-    assert ended.err.splitlines()[-1] == f"start over with: backfill cancel january --state-dir {runs.state}"
+    assert (
+        ended.err.splitlines()[-1]
+        == f"start over with: backfill cancel january --state-dir {runs.state}"
+    )
 
 
-def test_rows_whose_replacement_is_still_open_are_deleted_only_when_a_person_says_so(runs: LocalRuns, lake: Catalog) -> None:
+def test_rows_whose_replacement_is_still_open_are_deleted_only_when_a_person_says_so(
+    runs: LocalRuns, lake: Catalog
+) -> None:
     lake.create_table("raw.counts", schema=EVENTS)
     runs.write(outputs=[OUTPUT | {"publish": {"mode": "Replace"}}])
     first = runs.run("--output", "json", open_at_end=3)

@@ -19,9 +19,18 @@ START = datetime(2024, 1, 1, tzinfo=UTC)
 NOW = datetime(2024, 3, 1, 12, tzinfo=UTC)
 
 
-def view(committed: int, *, reason: Reason = Reason.REPLAYING, message: str = "attempt 1 is reading", **progress: Any) -> View:
+def view(
+    committed: int,
+    *,
+    reason: Reason = Reason.REPLAYING,
+    message: str = "attempt 1 is reading",
+    **progress: Any,
+) -> View:
     conditions = set_condition((), ConditionType.RUNNING, "True", reason, message, NOW, 1)
-    marks = {"clicks": START + timedelta(hours=committed), "views": START + timedelta(hours=committed + 2)}
+    marks = {
+        "clicks": START + timedelta(hours=committed),
+        "views": START + timedelta(hours=committed + 2),
+    }
     status = BackfillStatus(
         plan_id="3fa2",
         started_at=NOW - timedelta(seconds=75),
@@ -40,7 +49,9 @@ def _backfill(status: BackfillStatus) -> Backfill:
         "window": {"start": "2024-01-01T00:00:00Z", "end": "2024-01-02T00:00:00Z"},
         "sources": [{"name": "clicks", "table": "lake.raw.clicks", "timestampColumn": "at"}],
     }
-    return Backfill.model_validate({"metadata": {"name": "january"}, "spec": spec, "status": status})
+    return Backfill.model_validate(
+        {"metadata": {"name": "january"}, "spec": spec, "status": status}
+    )
 
 
 def shown(what: Any, width: int = 80) -> list[str]:
@@ -51,7 +62,13 @@ def shown(what: Any, width: int = 80) -> list[str]:
 
 
 def test_the_screen_of_a_run() -> None:
-    running = view(12, rows_per_second=310_000.0, executors=1, rows_dropped_late=3, eta=NOW + timedelta(seconds=95))
+    running = view(
+        12,
+        rows_per_second=310_000.0,
+        executors=1,
+        rows_dropped_late=3,
+        eta=NOW + timedelta(seconds=95),
+    )
     assert shown(render(running)) == [
         "january  plan 3fa2  attempt 1                                         1 min 15 s",
         "  steps   ━━━━━━━━━━━━━━━━━━━━━━━━╸                          12 of 24  50 %",
@@ -69,13 +86,22 @@ def test_the_screen_tells_what_was_still_open_in_the_end() -> None:
 
 def test_how_many_executors_are_wanted_is_told_only_while_there_may_be_some() -> None:
     now = view(12, executors=1, executor_target=2, executor_reason="to be done in time")
-    attempts = tuple(attempt.model_copy(update={"outcome": "Stopped"}) for attempt in now.status.attempts)
+    attempts = tuple(
+        attempt.model_copy(update={"outcome": "Stopped"}) for attempt in now.status.attempts
+    )
     stopped = View(_backfill(now.status.model_copy(update={"attempts": attempts})), NOW)
-    assert [any("to be done in time" in line for line in shown(details(each))) for each in (now, stopped)] == [True, False]
+    assert [
+        any("to be done in time" in line for line in shown(details(each)))
+        for each in (now, stopped)
+    ] == [True, False]
 
 
 def test_the_screen_fits_a_narrow_terminal() -> None:
-    long = view(3, reason=Reason.BACKING_OFF, message="attempt 1 failed: its driver exited with status 17 before the end")
+    long = view(
+        3,
+        reason=Reason.BACKING_OFF,
+        message="attempt 1 failed: its driver exited with status 17 before the end",
+    )
     assert max(len(line) for line in shown(render(long), width=50)) <= 50
 
 
@@ -93,7 +119,11 @@ def test_lines_tell_what_happened_and_progress_now_and_then() -> None:
     lines = Lines(console)
     lines.show(view(1))
     lines.show(view(2))
-    lines.show(view(2, reason=Reason.BACKING_OFF, message="attempt 1 failed: killed by signal 9\nlast line"))
+    lines.show(
+        view(
+            2, reason=Reason.BACKING_OFF, message="attempt 1 failed: killed by signal 9\nlast line"
+        )
+    )
     assert isinstance(console.file, io.StringIO)
     assert console.file.getvalue().splitlines() == [
         "january: Replaying: attempt 1 is reading",
@@ -102,23 +132,40 @@ def test_lines_tell_what_happened_and_progress_now_and_then() -> None:
 
 
 def test_the_last_state_stays_on_the_screen_however_fast_it_came() -> None:
-    console = Console(width=80, height=20, file=io.StringIO(), force_terminal=True, color_system=None)
+    console = Console(
+        width=80, height=20, file=io.StringIO(), force_terminal=True, color_system=None
+    )
     with display(console) as screen:
         screen.show(view(23))
-        screen.show(view(24, reason=Reason.WAITING_FOR_APPROVAL, message="waits for approval to publish counts"))
+        screen.show(
+            view(
+                24,
+                reason=Reason.WAITING_FOR_APPROVAL,
+                message="waits for approval to publish counts",
+            )
+        )
     assert isinstance(console.file, io.StringIO)
     assert "WaitingForApproval" in console.file.getvalue()
 
 
 def test_a_removal_is_told_whatever_went_before() -> None:
     before = view(12, reason=Reason.ATTEMPTS_EXHAUSTED)
-    conditions = set_condition(before.status.conditions, ConditionType.SUCCEEDED, "Unknown", Reason.REMOVING, "", NOW, 1)
+    conditions = set_condition(
+        before.status.conditions, ConditionType.SUCCEEDED, "Unknown", Reason.REMOVING, "", NOW, 1
+    )
     after = View(_backfill(before.status.model_copy(update={"conditions": conditions})), NOW)
     assert shown(render(after))[-1] == "  Removing"
 
 
 def test_the_list_of_backfills() -> None:
-    assert shown(listing([view(12).backfill]))[1].split() == ["default", "january", "12/24", "2024-01-01", "12:00", "Replaying"]
+    assert shown(listing([view(12).backfill]))[1].split() == [
+        "default",
+        "january",
+        "12/24",
+        "2024-01-01",
+        "12:00",
+        "Replaying",
+    ]
 
 
 def test_a_share_is_whole_only_when_all_is_done() -> None:
@@ -138,5 +185,11 @@ def test_lengths_of_time_are_coarser_the_longer_they_are() -> None:
 
 
 def test_sizes_and_counts() -> None:
-    assert [size(value) for value in (0, 900, 2048, 300 * 1024, 5 * 2**30)] == ["0 B", "900 B", "2.0 KiB", "300 KiB", "5.0 GiB"]
+    assert [size(value) for value in (0, 900, 2048, 300 * 1024, 5 * 2**30)] == [
+        "0 B",
+        "900 B",
+        "2.0 KiB",
+        "300 KiB",
+        "5.0 GiB",
+    ]
     assert [count(number, "row") for number in (0, 1, 2_000)] == ["0 rows", "1 row", "2,000 rows"]

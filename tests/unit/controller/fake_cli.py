@@ -1,4 +1,6 @@
-"""The command line with the fake driver in the place of Spark: everything else is the real thing."""
+"""The command line with the fake driver in the place of Spark: everything else is the real
+thing.
+"""
 
 import functools
 import sys

@@ -1,13 +1,15 @@
-"""Plays a driver through the channel, without Spark: reads steps as they are released, and fails as the test wants it.
+"""Plays a driver through the channel, without Spark: reads steps as they are released, and fails as
+the test wants it.
 
-What it "commits" goes to a file under the checkpoints, so that a later attempt goes on from there, and every step it
-reads is written to a log next to it: that is what tests look at. Two drivers at once, or a step that was not released,
-are written there too.
+What it "commits" goes to a file under the checkpoints, so that a later attempt goes on from there,
+and every step it reads is written to a log next to it: that is what tests look at. Two drivers at
+once, or a step that was not released, are written there too.
 
 ``FAKE_DRIVER`` in the environment is a JSON object:
-``step_seconds`` how long a step takes; ``crash_at`` and ``hang_at``: before that step, the first time it is reached;
-``crash_always_at``: every time; ``unsupported``: the program cannot be redirected; ``start_seconds``: how long it takes
-before anything is reported; ``grace_seconds``: how long it goes on without a controller.
+``step_seconds`` how long a step takes; ``crash_at`` and ``hang_at``: before that step, the first
+time it is reached; ``crash_always_at``: every time; ``unsupported``: the program cannot be
+redirected; ``start_seconds``: how long it takes before anything is reported; ``grace_seconds``: how
+long it goes on without a controller.
 """
 
 import fcntl
@@ -49,14 +51,18 @@ class FakeDriver:
 
     def log(self, event: str, **details: object) -> None:
         with (self.checkpoints / "events.jsonl").open("a") as log:
-            log.write(json.dumps({"event": event, "attempt": self.settings.attempt, **details}) + "\n")
+            log.write(
+                json.dumps({"event": event, "attempt": self.settings.attempt, **details}) + "\n"
+            )
 
     @property
     def committed(self) -> int:
         return int(self.committed_file.read_text()) if self.committed_file.exists() else 0
 
     def assignment(self) -> SplitAssignmentSpec:
-        spec = SplitAssignmentSpec.model_validate_json((self.channel / ASSIGNMENT_FILE).read_bytes())
+        spec = SplitAssignmentSpec.model_validate_json(
+            (self.channel / ASSIGNMENT_FILE).read_bytes()
+        )
         if spec.attempt > self.settings.attempt:
             self.log("fenced")
             sys.exit(1)
@@ -65,7 +71,10 @@ class FakeDriver:
     def report(self, phase: str, **fields: object) -> None:
         starting = phase == "Starting"
         rows = {total.name: sum(total.step_rows[: self.committed]) for total in self.header.sources}
-        sources = tuple(SourceProgress(name=name, committed=self.committed, rows=count) for name, count in rows.items())
+        sources = tuple(
+            SourceProgress(name=name, committed=self.committed, rows=count)
+            for name, count in rows.items()
+        )
         output = next((output.name for output in self.settings.outputs), None)
         open_at_end = int(self.wishes.get("open_at_end", 0))
         query = QueryProgress(name="query", output=output, sources=sources, open_at_end=open_at_end)
@@ -80,7 +89,11 @@ class FakeDriver:
                 **fields,
             }
         )
-        replace_file(self.channel / STATUS_FILE, status.model_dump_json(by_alias=True).encode(), durable=False)
+        replace_file(
+            self.channel / STATUS_FILE,
+            status.model_dump_json(by_alias=True).encode(),
+            durable=False,
+        )
 
     def first_time(self, wish: str) -> bool:
         """Whether a wish is for this step and was not granted before."""
@@ -120,7 +133,11 @@ class FakeDriver:
             self.log("started", committed=self.committed)
             time.sleep(self.wishes.get("start_seconds", 0.0))
             if self.wishes.get("unsupported"):
-                self.report("Failed", reason="UnsupportedProgram", message="foreachBatch cannot be redirected")
+                self.report(
+                    "Failed",
+                    reason="UnsupportedProgram",
+                    message="foreachBatch cannot be redirected",
+                )
                 return 2
             return self.run_steps()
 
@@ -153,8 +170,12 @@ class FakeDriver:
         settings = self.settings
         for output in settings.outputs:
             table = Catalogs().load_table(output.table, "spec.outputs")
-            result = Result(settings.namespace, settings.backfill, settings.uid, settings.plan_id, output.name)
-            stage_batch(table, result, Batch("query", 0, (), table.spec().spec_id, rows_outside_window=0))
+            result = Result(
+                settings.namespace, settings.backfill, settings.uid, settings.plan_id, output.name
+            )
+            stage_batch(
+                table, result, Batch("query", 0, (), table.spec().spec_id, rows_outside_window=0)
+            )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""Observations to decide on: a Backfill of ten steps, an hour each, in whatever situation a test describes."""
+"""Observations to decide on: a Backfill of ten steps, an hour each, in whatever situation a test
+describes.
+"""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -15,7 +17,12 @@ from backfill.controller.driver import DriverState
 from backfill.controller.jobs.kinds import Job, JobState, PlanJob, VerifyJob
 from backfill.planning.plan import PlanHeader, PlanInputs, Proof, SourceTotals
 from backfill.planning.workspace import Workspace
-from backfill.protocol.split_assignment import QueryProgress, SourceProgress, SplitAssignmentSpec, SplitAssignmentStatus
+from backfill.protocol.split_assignment import (
+    QueryProgress,
+    SourceProgress,
+    SplitAssignmentSpec,
+    SplitAssignmentStatus,
+)
 
 NOW = datetime(2024, 3, 1, 12, tzinfo=UTC)
 START = datetime(2024, 1, 1, tzinfo=UTC)
@@ -24,7 +31,9 @@ STEPS = 10
 RUNNING = DriverState("Running")
 
 
-def backfill(status: BackfillStatus | None = None, *, generation: int = 1, deleted: bool = False, **spec: Any) -> Backfill:
+def backfill(
+    status: BackfillStatus | None = None, *, generation: int = 1, deleted: bool = False, **spec: Any
+) -> Backfill:
     return Backfill.model_validate(
         {
             "metadata": {
@@ -36,8 +45,12 @@ def backfill(status: BackfillStatus | None = None, *, generation: int = 1, delet
                 "applicationRef": {"name": "app"},
                 "window": {"start": "2024-01-01T00:00:00Z", "end": "2024-01-01T10:00:00Z"},
                 "maxMisalignment": "2h",
-                "sources": [{"name": "clicks", "table": "lake.raw.clicks", "timestampColumn": "at"}],
-                "outputs": [{"name": "counts", "table": "lake.ops.counts", "publish": {"mode": "Append"}}],
+                "sources": [
+                    {"name": "clicks", "table": "lake.raw.clicks", "timestampColumn": "at"}
+                ],
+                "outputs": [
+                    {"name": "counts", "table": "lake.ops.counts", "publish": {"mode": "Append"}}
+                ],
                 **spec,
             },
             "status": status or BackfillStatus(),
@@ -57,7 +70,15 @@ def header() -> PlanHeader:
         parallelism=1,
         sources=(),
     )
-    totals = SourceTotals(name="clicks", files=STEPS, splits=STEPS, rows=1000, bytes=5000, wide_files=0, step_rows=(100,) * STEPS)
+    totals = SourceTotals(
+        name="clicks",
+        files=STEPS,
+        splits=STEPS,
+        rows=1000,
+        bytes=5000,
+        wide_files=0,
+        step_rows=(100,) * STEPS,
+    )
     return PlanHeader(
         plan_id=inputs.plan_id(),
         inputs=inputs,
@@ -77,7 +98,14 @@ def planned(**fields: Any) -> BackfillStatus:
         workspace="/work",
         progress=Progress(steps=STEPS, committed=fields.pop("committed", 0)),
         sources=(SourceStatus(name="clicks", files=STEPS, rows=1000, bytes=5000),),
-        outputs=(OutputStatus(name="counts", table="lake.ops.counts", base_snapshot_id=7, **fields.pop("output", {})),),
+        outputs=(
+            OutputStatus(
+                name="counts",
+                table="lake.ops.counts",
+                base_snapshot_id=7,
+                **fields.pop("output", {}),
+            ),
+        ),
         **fields,
     )
 
@@ -96,7 +124,9 @@ def attempt(number: int = 1, outcome: str = "Running", **fields: Any) -> Attempt
     return Attempt(number=number, outcome=outcome, **{**times, **fields})  # type: ignore[arg-type]
 
 
-def assigned(number: int = 1, released: int = 2, *, stop: bool = False, watermark: datetime = START) -> SplitAssignmentSpec:
+def assigned(
+    number: int = 1, released: int = 2, *, stop: bool = False, watermark: datetime = START
+) -> SplitAssignmentSpec:
     return SplitAssignmentSpec(
         backfill="january",
         plan_id=HEADER.plan_id,
@@ -108,9 +138,17 @@ def assigned(number: int = 1, released: int = 2, *, stop: bool = False, watermar
     )
 
 
-def reported(phase: str, committed: int = 0, number: int = 1, **fields: Any) -> SplitAssignmentStatus:
-    sources = (SourceProgress(name="clicks", committed=committed, rows=100 * min(committed, STEPS)),)
-    queries = () if phase == "Starting" else (QueryProgress(name="query", output="counts", sources=sources, open_at_end=0),)
+def reported(
+    phase: str, committed: int = 0, number: int = 1, **fields: Any
+) -> SplitAssignmentStatus:
+    sources = (
+        SourceProgress(name="clicks", committed=committed, rows=100 * min(committed, STEPS)),
+    )
+    queries = (
+        ()
+        if phase == "Starting"
+        else (QueryProgress(name="query", output="counts", sources=sources, open_at_end=0),)
+    )
     return SplitAssignmentStatus(
         attempt=number,
         phase=phase,  # type: ignore[arg-type]
@@ -121,12 +159,19 @@ def reported(phase: str, committed: int = 0, number: int = 1, **fields: Any) -> 
 
 
 def observed(resource: Backfill, **fields: Any) -> Observed:
-    """What is observed of a resource on this machine; the plan is there once its status names one."""
+    """What is observed of a resource on this machine; the plan is there once its status names
+    one.
+    """
     known = HEADER if resource.status.plan_id else None
     return replace(Observed(resource, NOW, workspace="/work", policy=LOCAL, header=known), **fields)
 
 
-def running(attempts: tuple[Attempt, ...] | None = None, *, resource: dict[str, Any] | None = None, **fields: Any) -> Observed:
+def running(
+    attempts: tuple[Attempt, ...] | None = None,
+    *,
+    resource: dict[str, Any] | None = None,
+    **fields: Any,
+) -> Observed:
     """A Backfill with an attempt under way."""
     committed = fields.pop("committed", 0)
     status = planned(attempts=attempts or (attempt(),), committed=committed)

@@ -1,4 +1,6 @@
-"""A world around one Backfill in which anything may happen at any time, and which does what is decided."""
+"""A world around one Backfill in which anything may happen at any time, and which does what is
+decided.
+"""
 
 from collections import Counter
 from dataclasses import replace
@@ -38,7 +40,9 @@ ABSENT = DriverState("Absent")
 
 
 class SmallWorld:
-    """What is true, apart from what a controller believes. Its controller can be killed between any two acts."""
+    """What is true, apart from what a controller believes. Its controller can be killed between any
+    two acts.
+    """
 
     def __init__(self) -> None:
         self.now = NOW
@@ -66,21 +70,40 @@ class SmallWorld:
     def observe(self) -> Observed:
         resource = backfill(self.status, generation=self.generation, **self.spec)
         resource = resource.model_copy(
-            update={"metadata": resource.metadata.model_copy(update={"deletion_timestamp": self.deleted_at})}
+            update={
+                "metadata": resource.metadata.model_copy(
+                    update={"deletion_timestamp": self.deleted_at}
+                )
+            }
         )
         header = HEADER if self.status.plan_id else None
         child = f"january-a{next_attempt_number(self.status.attempts)}"
-        seen = Observed(resource, self.now, "/work", header=header, job=self.job, assignment=self.assignment, next_child=child)
+        seen = Observed(
+            resource,
+            self.now,
+            "/work",
+            header=header,
+            job=self.job,
+            assignment=self.assignment,
+            next_child=child,
+        )
         attempt = seen.attempt
         if attempt is None:
             return seen
         own = self.report if self.report and self.report.attempt == attempt.number else None
         heard_at = max(self.heard_at, attempt.started_at)
         age = (self.now - heard_at).total_seconds()
-        return replace(seen, driver=self.drivers.get(attempt.number, ABSENT), report=own, report_age_seconds=age)
+        return replace(
+            seen,
+            driver=self.drivers.get(attempt.number, ABSENT),
+            report=own,
+            report_age_seconds=age,
+        )
 
     def turn(self, survives: int = 99) -> bool:
-        """One turn; whether anything was written or done. The controller is killed after ``survives`` acts."""
+        """One turn; whether anything was written or done. The controller is killed after
+        ``survives`` acts.
+        """
         decision = decide(self.observe())
         busy = decision.status != self.status or bool(decision.next.actions)
         if decision.status != self.status:
@@ -97,8 +120,13 @@ class SmallWorld:
         for _ in range(12):
             if self.removed or not self.turn():
                 return
-        assert all(isinstance(action, KillDriver | StartDriver | WriteAssignment) for action in self._wanted()), self._wanted()
-        assert decide(self.observe()).status == self.status, "it goes on writing though nothing happens"
+        assert all(
+            isinstance(action, KillDriver | StartDriver | WriteAssignment)
+            for action in self._wanted()
+        ), self._wanted()
+        assert decide(self.observe()).status == self.status, (
+            "it goes on writing though nothing happens"
+        )
 
     def _wanted(self) -> tuple[Action, ...]:
         return decide(self.observe()).next.actions
@@ -111,7 +139,9 @@ class SmallWorld:
                 self.job = None
             case WriteAssignment(assignment):
                 old = self.assignment
-                assert old is None or assignment.attempt >= old.attempt, "an older attempt was told something"
+                assert old is None or assignment.attempt >= old.attempt, (
+                    "an older attempt was told something"
+                )
                 if old is not None and assignment.attempt == old.attempt:
                     assert assignment.released >= old.released, "a release was taken back"
                     assert assignment.stop or not old.stop, "a stop was taken back"
@@ -120,7 +150,9 @@ class SmallWorld:
                 assert self.alive in (None, attempt), "a driver beside another"
                 assert self.status.attempts[-1].number == attempt, "started before it was recorded"
                 if attempt not in self.drivers:
-                    self.drivers[attempt] = DriverState("Pending", reason="Submitted", since=self.now)
+                    self.drivers[attempt] = DriverState(
+                        "Pending", reason="Submitted", since=self.now
+                    )
                     self.made[attempt] += 1
             case KillDriver(attempt):
                 if self.drivers.get(attempt, ABSENT).alive:
@@ -134,17 +166,26 @@ class SmallWorld:
     def say(self, phase: str, committed: int) -> None:
         """The living driver reports."""
         if self.alive is not None:
-            self.report = reported(phase, committed=committed, number=self.alive, heartbeat=self.now)
+            self.report = reported(
+                phase, committed=committed, number=self.alive, heartbeat=self.now
+            )
             self.heard_at = self.now
 
     def commit_what_is_released(self) -> None:
         """The living driver does what it may, and ends when it is told to or all is done."""
-        if self.alive is None or self.drivers[self.alive].phase != "Running" or self.assignment is None:
+        if (
+            self.alive is None
+            or self.drivers[self.alive].phase != "Running"
+            or self.assignment is None
+        ):
             return
         self.committed = max(self.committed, self.assignment.released)
         if self.assignment.stop or self.committed == STEPS:
             number = self.alive
-            self.say("Stopped" if self.assignment.stop else "Finished", self.committed + (not self.assignment.stop))
+            self.say(
+                "Stopped" if self.assignment.stop else "Finished",
+                self.committed + (not self.assignment.stop),
+            )
             self.drivers[number] = DriverState("Exited", 0)
         else:
             self.say("Running", self.committed)
@@ -157,7 +198,11 @@ class SmallWorld:
 
     def end_job(self, error: Exception | None) -> None:
         if self.job is not None and self.job.phase == "Running":
-            ended = replace(self.job, phase="Failed", error=error) if error else replace(self.job, phase="Done")
+            ended = (
+                replace(self.job, phase="Failed", error=error)
+                if error
+                else replace(self.job, phase="Done")
+            )
             self.job = ended if error else replace(ended, result=_result(self.job.job))
 
     @property
@@ -169,9 +214,13 @@ class SmallWorld:
 def _result(job: Job) -> object:
     match job:
         case PlanJob():
-            return PlanResult(HEADER, (OutputStatus(name="counts", table="lake.ops.counts", base_snapshot_id=7),))
+            return PlanResult(
+                HEADER, (OutputStatus(name="counts", table="lake.ops.counts", base_snapshot_id=7),)
+            )
         case SettleJob():
-            return SettleResult({"counts": Totals("backfill/january", rows=40, rows_outside_window=0)})
+            return SettleResult(
+                {"counts": Totals("backfill/january", rows=40, rows_outside_window=0)}
+            )
         case PublishJob():
             return PublishResult("counts", 99)
         case _:

@@ -34,7 +34,11 @@ def runners() -> tuple[FakeRunner, FakeRunner]:
     return FakeRunner(), FakeRunner()
 
 
-@pytest.mark.parametrize(("resource", "chosen"), [(backfill(), 0), (IN_POD, 1), (None, 0)], ids=["operator", "pod", "gone"])
+@pytest.mark.parametrize(
+    ("resource", "chosen"),
+    [(backfill(), 0), (IN_POD, 1), (None, 0)],
+    ids=["operator", "pod", "gone"],
+)
 def test_a_job_is_done_where_the_spec_says(
     runners: tuple[FakeRunner, FakeRunner], resource: Backfill | None, chosen: int
 ) -> None:
@@ -59,7 +63,9 @@ def test_a_job_that_moves_is_not_done_in_two_places(runners: tuple[FakeRunner, F
 
 
 @pytest.mark.hostile
-def test_a_namespace_that_is_not_trusted_has_no_job_in_the_operator(runners: tuple[FakeRunner, FakeRunner]) -> None:
+def test_a_namespace_that_is_not_trusted_has_no_job_in_the_operator(
+    runners: tuple[FakeRunner, FakeRunner],
+) -> None:
     resources = [backfill(), IN_POD]
     jobs = ChosenJobs(lambda: resources.pop(0), *runners, lambda namespace: namespace == "trusted")
     jobs.start(JOB)

@@ -25,7 +25,13 @@ from situations import (
 
 from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType, Reason, find_condition
-from backfill.api.errors import BackfillError, InvalidPlanInput, Problem, PublishConflict, ResultLost
+from backfill.api.errors import (
+    BackfillError,
+    InvalidPlanInput,
+    Problem,
+    PublishConflict,
+    ResultLost,
+)
 from backfill.api.quantities import from_us
 from backfill.api.status import Attempt, BackfillStatus, OutputStatus
 from backfill.controller.decisions.actions import (
@@ -86,10 +92,16 @@ def test_planning_under_way_is_left_alone() -> None:
     assert not decision.next.at_rest
 
 
-def test_a_finished_plan_is_recorded_with_the_snapshots_of_the_outputs_before_anything_runs() -> None:
+def test_a_finished_plan_is_recorded_with_the_snapshots_of_the_outputs_before_anything_runs() -> (
+    None
+):
     resource = backfill()
     outputs = (OutputStatus(name="counts", table="lake.ops.counts", base_snapshot_id=7),)
-    decision = decide(observed(resource, job=job_state(plan_job(resource), "Done", result=PlanResult(HEADER, outputs))))
+    decision = decide(
+        observed(
+            resource, job=job_state(plan_job(resource), "Done", result=PlanResult(HEADER, outputs))
+        )
+    )
     assert decision.status.plan_id == HEADER.plan_id
     assert decision.status.outputs == outputs
     assert decision.status.sources[0].rows == 1000
@@ -99,7 +111,12 @@ def test_a_finished_plan_is_recorded_with_the_snapshots_of_the_outputs_before_an
 
 def test_bad_input_found_by_planning_ends_it_with_every_problem_on_a_line() -> None:
     resource = backfill()
-    error = InvalidPlanInput([Problem("spec.sources[0].table", "is missing"), Problem("spec.outputs[0].table", "is missing too")])
+    error = InvalidPlanInput(
+        [
+            Problem("spec.sources[0].table", "is missing"),
+            Problem("spec.outputs[0].table", "is missing too"),
+        ]
+    )
     decision = decide(observed(resource, job=job_state(plan_job(resource), "Failed", error=error)))
     assert stage(decision, ConditionType.SUCCEEDED) == ("False", Reason.INVALID_INPUT)
     assert message(decision, ConditionType.PLANNED).splitlines() == [
@@ -111,7 +128,12 @@ def test_bad_input_found_by_planning_ends_it_with_every_problem_on_a_line() -> N
 
 def test_a_planner_that_breaks_is_not_taken_for_bad_input() -> None:
     resource = backfill()
-    decision = decide(observed(resource, job=job_state(plan_job(resource), "Failed", error=BackfillError("out of memory"))))
+    decision = decide(
+        observed(
+            resource,
+            job=job_state(plan_job(resource), "Failed", error=BackfillError("out of memory")),
+        )
+    )
     assert stage(decision, ConditionType.SUCCEEDED) == ("False", Reason.PLANNING_FAILED)
 
 
@@ -122,25 +144,36 @@ def test_without_java_nothing_is_planned() -> None:
 
 
 def test_a_plan_that_was_lost_ends_the_backfill() -> None:
-    decision = decide(observed(backfill(planned()), header=None, plan_error="plan 12 cannot be read"))
+    decision = decide(
+        observed(backfill(planned()), header=None, plan_error="plan 12 cannot be read")
+    )
     assert stage(decision, ConditionType.SUCCEEDED) == ("False", Reason.PLANNING_FAILED)
 
 
 def test_the_first_attempt_follows_planning_at_once_and_is_recorded_before_it_is_started() -> None:
     resource = backfill(planned())
     decision = decide(observed(resource, job=job_state(plan_job(resource), "Done")))
-    assert kinds(decision) == ["CancelJob", "WriteAssignment", "StartDriver"], "the plan's header is not needed twice"
+    assert kinds(decision) == [
+        "CancelJob",
+        "WriteAssignment",
+        "StartDriver",
+    ], "the plan's header is not needed twice"
     assert [(a.number, a.outcome) for a in decision.status.attempts] == [(1, "Running")]
     assert stage(decision, ConditionType.RUNNING) == ("Unknown", Reason.STARTING)
 
 
 def test_the_first_release_is_what_may_be_read_from_the_beginning() -> None:
     decision = decide(observed(backfill(planned()), job=verified(1)))
-    assert decision.next.actions[1:] == (WriteAssignment(assigned(released=2, watermark=START)), StartDriver(1))
+    assert decision.next.actions[1:] == (
+        WriteAssignment(assigned(released=2, watermark=START)),
+        StartDriver(1),
+    )
 
 
 @pytest.mark.parametrize("number", [1, 2])
-def test_an_attempt_that_does_not_follow_planning_has_the_snapshots_verified_first(number: int) -> None:
+def test_an_attempt_that_does_not_follow_planning_has_the_snapshots_verified_first(
+    number: int,
+) -> None:
     attempts = (attempt(outcome="Stopped"),) if number == 2 else ()
     decision = decide(observed(backfill(planned(attempts=attempts))))
     assert decision.next.actions == (StartJob(VerifyJob(HEADER, number)),)
@@ -153,19 +186,25 @@ def test_planning_does_not_stand_for_the_verification_of_a_later_attempt() -> No
 
 
 def test_a_verification_for_an_earlier_attempt_does_not_count() -> None:
-    decision = decide(observed(backfill(planned(attempts=(attempt(outcome="Stopped"),))), job=verified(1)))
+    decision = decide(
+        observed(backfill(planned(attempts=(attempt(outcome="Stopped"),))), job=verified(1))
+    )
     assert decision.next.actions == (StartJob(VerifyJob(HEADER, 2)),)
 
 
 def test_a_snapshot_that_expired_before_an_attempt_ends_the_backfill() -> None:
-    decision = decide(observed(backfill(planned()), job=job_state(VerifyJob(HEADER, 1), "Failed", error=LOST)))
+    decision = decide(
+        observed(backfill(planned()), job=job_state(VerifyJob(HEADER, 1), "Failed", error=LOST))
+    )
     assert stage(decision, ConditionType.SUCCEEDED) == ("False", Reason.INVALID_INPUT)
     assert decision.next.actions == (CancelJob(),)
 
 
 def test_steps_are_released_as_they_are_committed() -> None:
     decision = decide(running(report=reported("Running", committed=3)))
-    assert decision.next.actions == (WriteAssignment(assigned(released=5, watermark=from_us(HEADER.step_starts_us[3]))),)
+    assert decision.next.actions == (
+        WriteAssignment(assigned(released=5, watermark=from_us(HEADER.step_starts_us[3]))),
+    )
     assert decision.status.progress.committed == 3
     assert decision.status.progress.rows_read == 300
     assert decision.status.watermark == from_us(HEADER.step_starts_us[3])
@@ -179,11 +218,20 @@ def test_a_driver_that_does_not_read_is_not_said_to(phase: str) -> None:
 
 
 def test_a_driver_that_waits_for_its_application_says_for_what_while_it_starts() -> None:
-    decision = decide(running(report=reported("Starting", message="no query of the application writes the output counts")))
+    decision = decide(
+        running(
+            report=reported(
+                "Starting", message="no query of the application writes the output counts"
+            )
+        )
+    )
     said = find_condition(decision.status.conditions, ConditionType.RUNNING)
     assert said is not None
     assert (said.status, said.reason) == ("Unknown", Reason.STARTING)
-    assert said.message == "attempt 1 is starting: no query of the application writes the output counts"
+    assert (
+        said.message
+        == "attempt 1 is starting: no query of the application writes the output counts"
+    )
 
 
 def test_what_a_start_waited_for_is_not_taken_for_why_its_driver_ended() -> None:
@@ -198,37 +246,56 @@ def test_an_assignment_that_has_not_changed_is_not_written_again() -> None:
 
 
 def test_a_report_that_came_late_takes_no_release_back() -> None:
-    decision = decide(running(report=reported("Running", committed=1), assignment=assigned(released=6)))
-    assert decision.next.actions == (WriteAssignment(assigned(released=6, watermark=from_us(HEADER.step_starts_us[1]))),)
+    decision = decide(
+        running(report=reported("Running", committed=1), assignment=assigned(released=6))
+    )
+    assert decision.next.actions == (
+        WriteAssignment(assigned(released=6, watermark=from_us(HEADER.step_starts_us[1]))),
+    )
 
 
 def test_a_driver_that_is_starting_does_not_set_progress_back() -> None:
     status = planned(attempts=(attempt(1, "Stopped"), attempt(2)), committed=4)
-    known_from_before = reported("Starting", number=2, queries=reported("Running", committed=4).queries)
-    seen = observed(backfill(status), driver=DriverState("Running"), assignment=assigned(2), report=known_from_before)
+    known_from_before = reported(
+        "Starting", number=2, queries=reported("Running", committed=4).queries
+    )
+    seen = observed(
+        backfill(status),
+        driver=DriverState("Running"),
+        assignment=assigned(2),
+        report=known_from_before,
+    )
     assert decide(seen).status.progress.committed == 4
 
 
 def test_an_assignment_of_an_earlier_attempt_is_replaced_for_an_adopted_driver() -> None:
-    decision = decide(running((attempt(1, "Failed"), attempt(2)), assignment=assigned(1, released=9)))
+    decision = decide(
+        running((attempt(1, "Failed"), attempt(2)), assignment=assigned(1, released=9))
+    )
     assert decision.next.actions == (WriteAssignment(assigned(2, released=2)),)
 
 
 def test_a_finished_driver_is_waited_for() -> None:
-    decision = decide(running(report=reported("Finished", committed=STEPS + 1), assignment=_all_released()))
+    decision = decide(
+        running(report=reported("Finished", committed=STEPS + 1), assignment=_all_released())
+    )
     assert decision.next.actions == ()
     assert decision.status.attempts[0].outcome == "Running"
 
 
 def test_a_driver_that_finished_and_ended_makes_its_attempt_succeed() -> None:
-    decision = decide(running(driver=DriverState("Exited", 0), report=reported("Finished", committed=STEPS + 1)))
+    decision = decide(
+        running(driver=DriverState("Exited", 0), report=reported("Finished", committed=STEPS + 1))
+    )
     assert decision.status.attempts[0].outcome == "Succeeded"
     assert decision.status.progress.committed == STEPS
     assert decision.status.progress.open_at_end == 0
 
 
 def test_a_driver_that_says_it_finished_and_has_not_committed_every_step_has_failed() -> None:
-    decision = decide(running(driver=DriverState("Exited", 0), report=reported("Finished", committed=9)))
+    decision = decide(
+        running(driver=DriverState("Exited", 0), report=reported("Finished", committed=9))
+    )
     assert decision.status.attempts[0].outcome == "Failed"
     assert "1 of 10 steps are not committed" in decision.status.attempts[0].message
 
@@ -242,24 +309,36 @@ def test_a_driver_that_failed_is_tried_again_after_the_backoff() -> None:
 
 
 def test_why_a_driver_could_not_even_report_is_the_message_of_its_attempt() -> None:
-    log = ("+ exec tini", "error: the SplitAssignment january cannot be read: 403", "INFO ShutdownHookManager")
+    log = (
+        "+ exec tini",
+        "error: the SplitAssignment january cannot be read: 403",
+        "INFO ShutdownHookManager",
+    )
     decision = decide(running(driver=DriverState("Exited", 1, log_tail=log)))
-    assert decision.status.attempts[0].message.endswith("committed: the SplitAssignment january cannot be read: 403")
+    assert decision.status.attempts[0].message.endswith(
+        "committed: the SplitAssignment january cannot be read: 403"
+    )
 
 
 def test_success_is_what_the_driver_reported_and_not_its_exit_status() -> None:
-    decision = decide(running(driver=DriverState("Exited", 0), report=reported("Running", committed=9)))
+    decision = decide(
+        running(driver=DriverState("Exited", 0), report=reported("Running", committed=9))
+    )
     assert decision.status.attempts[0].outcome == "Failed"
 
 
 def test_a_driver_that_stopped_by_itself_costs_no_attempt_and_no_wait() -> None:
-    decision = decide(running(driver=DriverState("Exited", None), report=reported("Stopped", committed=3)))
+    decision = decide(
+        running(driver=DriverState("Exited", None), report=reported("Stopped", committed=3))
+    )
     assert decision.status.attempts[0].outcome == "Stopped"
     assert decision.status.next_attempt_at is None
 
 
 def test_nothing_is_started_before_the_backoff_is_over() -> None:
-    status = planned(attempts=(attempt(outcome="Failed"),), next_attempt_at=NOW + timedelta(seconds=20))
+    status = planned(
+        attempts=(attempt(outcome="Failed"),), next_attempt_at=NOW + timedelta(seconds=20)
+    )
     decision = decide(observed(backfill(status)))
     assert decision.next.actions == ()
     assert decision.next.requeue_seconds == 20
@@ -274,18 +353,26 @@ def test_nothing_is_started_before_the_backoff_is_over() -> None:
         pytest.param(3, 1, 30, id="progress makes it begin anew"),
     ],
 )
-def test_waits_double_while_there_is_no_progress(failed_before: int, committed: int, wait: int) -> None:
+def test_waits_double_while_there_is_no_progress(
+    failed_before: int, committed: int, wait: int
+) -> None:
     earlier = tuple(attempt(number, "Failed") for number in range(1, failed_before + 1))
     resource = {"failurePolicy": {"maxAttempts": 9}}
     last = attempt(failed_before + 1, steps_at_start=0)
     report = reported("Running", committed=committed, number=last.number)
-    decision = decide(running((*earlier, last), resource=resource, driver=DriverState("Exited", 1), report=report))
+    decision = decide(
+        running((*earlier, last), resource=resource, driver=DriverState("Exited", 1), report=report)
+    )
     assert decision.status.next_attempt_at == NOW + timedelta(seconds=wait)
 
 
 def test_a_wait_is_never_longer_than_ten_minutes() -> None:
     earlier = tuple(attempt(number, "Failed") for number in range(1, 15))
-    seen = running((*earlier, attempt(15)), resource={"failurePolicy": {"maxAttempts": 50}}, driver=DriverState("Exited", 1))
+    seen = running(
+        (*earlier, attempt(15)),
+        resource={"failurePolicy": {"maxAttempts": 50}},
+        driver=DriverState("Exited", 1),
+    )
     assert decide(seen).status.next_attempt_at == NOW + timedelta(minutes=10)
 
 
@@ -323,7 +410,10 @@ def test_a_driver_that_hangs_is_killed_and_the_reason_is_kept() -> None:
 
 
 def test_a_driver_is_looked_at_again_when_it_would_hang() -> None:
-    assert decide(running(report=reported("Running"), report_age_seconds=50)).next.requeue_seconds == 10
+    assert (
+        decide(running(report=reported("Running"), report_age_seconds=50)).next.requeue_seconds
+        == 10
+    )
 
 
 def test_an_attempt_without_a_trace_of_its_driver_failed_when_it_was_begun() -> None:
@@ -350,7 +440,11 @@ def test_suspending_tells_the_driver_to_stop_once() -> None:
 
 def test_a_stopped_driver_of_a_suspended_backfill_is_at_rest() -> None:
     decision = decide(
-        running(resource={"suspend": True}, driver=DriverState("Exited", 0), report=reported("Stopped", committed=2))
+        running(
+            resource={"suspend": True},
+            driver=DriverState("Exited", 0),
+            report=reported("Stopped", committed=2),
+        )
     )
     assert decision.status.attempts[0].outcome == "Stopped"
     assert stage(decision, ConditionType.RUNNING) == ("False", Reason.SUSPENDED)
@@ -358,19 +452,25 @@ def test_a_stopped_driver_of_a_suspended_backfill_is_at_rest() -> None:
 
 
 def test_a_driver_that_hangs_while_it_should_stop_is_killed() -> None:
-    decision = decide(running(resource={"suspend": True}, assignment=assigned(stop=True), report_age_seconds=61))
+    decision = decide(
+        running(resource={"suspend": True}, assignment=assigned(stop=True), report_age_seconds=61)
+    )
     assert decision.next.actions == (KillDriver(1),)
 
 
 def test_resuming_does_not_take_back_a_stop_that_the_driver_may_have_seen() -> None:
-    decision = decide(running(assignment=assigned(stop=True), report=reported("Running", committed=2)))
+    decision = decide(
+        running(assignment=assigned(stop=True), report=reported("Running", committed=2))
+    )
     assert decision.next.actions == ()
 
 
 def test_a_suspended_backfill_is_planned_and_not_started() -> None:
     resource = backfill(suspend=True)
     assert decide(observed(resource)).next.actions == (StartJob(plan_job(resource)),)
-    planned = decide(observed(resource, job=job_state(plan_job(resource), "Done", result=PlanResult(HEADER, ()))))
+    planned = decide(
+        observed(resource, job=job_state(plan_job(resource), "Done", result=PlanResult(HEADER, ())))
+    )
     assert stage(planned, ConditionType.PLANNED) == ("True", Reason.PLAN_READY)
     after = decide(observed(resource.model_copy(update={"status": planned.status}), header=HEADER))
     assert (stage(after, ConditionType.RUNNING), after.next.actions, after.next.at_rest) == (
@@ -380,7 +480,9 @@ def test_a_suspended_backfill_is_planned_and_not_started() -> None:
     )
 
 
-def test_what_was_planned_or_verified_before_a_suspension_does_not_stand_for_a_verification_after_it() -> None:
+def test_what_was_planned_or_verified_before_a_suspension_does_not_stand_for_a_verification_after_it() -> (
+    None
+):
     resource = backfill(planned(), suspend=True)
     for before in (job_state(plan_job(resource), "Done"), verified(1)):
         suspended = decide(observed(resource, job=before))
@@ -391,7 +493,9 @@ def test_what_was_planned_or_verified_before_a_suspension_does_not_stand_for_a_v
 
 def test_a_controller_that_is_to_end_abandons_planning() -> None:
     resource = backfill()
-    decision = decide(observed(resource, job=job_state(plan_job(resource), "Running"), shutting_down=True))
+    decision = decide(
+        observed(resource, job=job_state(plan_job(resource), "Running"), shutting_down=True)
+    )
     assert decision.next.actions == (CancelJob(),)
 
 
@@ -426,31 +530,52 @@ def _publish_job(resource: Backfill) -> PublishJob:
 
 def test_after_the_last_step_the_result_is_counted() -> None:
     resource = backfill(_succeeded_attempt())
-    assert decide(observed(resource)).next.actions == (StartJob(SettleJob(staged_outputs(resource))),)
+    assert decide(observed(resource)).next.actions == (
+        StartJob(SettleJob(staged_outputs(resource))),
+    )
 
 
 def test_what_was_counted_is_recorded() -> None:
     resource = backfill(_succeeded_attempt())
     result = SettleResult({"counts": Totals("backfill/january", rows=40, rows_outside_window=2)})
-    decision = decide(observed(resource, job=job_state(SettleJob(staged_outputs(resource)), "Done", result=result)))
-    assert (decision.status.outputs[0].rows, decision.status.outputs[0].rows_outside_window) == (40, 2)
+    decision = decide(
+        observed(
+            resource, job=job_state(SettleJob(staged_outputs(resource)), "Done", result=result)
+        )
+    )
+    assert (decision.status.outputs[0].rows, decision.status.outputs[0].rows_outside_window) == (
+        40,
+        2,
+    )
     assert stage(decision, ConditionType.RUNNING) == ("False", Reason.ALL_STEPS_COMMITTED)
 
 
 def test_files_of_failed_tasks_that_were_left_are_named() -> None:
     resource = backfill(_succeeded_attempt())
     totals = {"counts": Totals("backfill/january", rows=40, rows_outside_window=2)}
-    state = job_state(SettleJob(staged_outputs(resource)), "Done", result=SettleResult(totals, "m0.avro cannot be read"))
+    state = job_state(
+        SettleJob(staged_outputs(resource)),
+        "Done",
+        result=SettleResult(totals, "m0.avro cannot be read"),
+    )
     decision = decide(observed(resource, job=state))
-    message = next(each.message for each in decision.status.conditions if each.type == ConditionType.RUNNING)
+    message = next(
+        each.message for each in decision.status.conditions if each.type == ConditionType.RUNNING
+    )
     assert "files of failed tasks were left: m0.avro cannot be read" in message
 
 
 def test_a_result_that_can_not_be_read_fails() -> None:
     resource = backfill(_succeeded_attempt())
-    for error, reason in ((BackfillError("no catalog"), Reason.PUBLISH_FAILED), (ResultLost("dropped"), Reason.RESULT_LOST)):
+    for error, reason in (
+        (BackfillError("no catalog"), Reason.PUBLISH_FAILED),
+        (ResultLost("dropped"), Reason.RESULT_LOST),
+    ):
         state = job_state(SettleJob(staged_outputs(resource)), "Failed", error=error)
-        assert stage(decide(observed(resource, job=state)), ConditionType.SUCCEEDED) == ("False", reason)
+        assert stage(decide(observed(resource, job=state)), ConditionType.SUCCEEDED) == (
+            "False",
+            reason,
+        )
 
 
 def test_a_counted_result_is_published() -> None:
@@ -471,11 +596,19 @@ def test_publishing_succeeds_when_every_output_is_published() -> None:
 
 
 def test_outputs_are_published_one_after_the_other() -> None:
-    outputs = [{"name": name, "table": f"lake.ops.{name}", "publish": {"mode": "Append"}} for name in ("a", "b")]
-    statuses = (OutputStatus(name="a", table="lake.ops.a", snapshot_id=98), OutputStatus(name="b", table="lake.ops.b"))
+    outputs = [
+        {"name": name, "table": f"lake.ops.{name}", "publish": {"mode": "Append"}}
+        for name in ("a", "b")
+    ]
+    statuses = (
+        OutputStatus(name="a", table="lake.ops.a", snapshot_id=98),
+        OutputStatus(name="b", table="lake.ops.b"),
+    )
     resource = backfill(_settled().model_copy(update={"outputs": statuses}), outputs=outputs)
     decision = decide(observed(resource))
-    assert decision.next.actions == (StartJob(PublishJob(staged_outputs(resource)[1], resource.spec.window)),)
+    assert decision.next.actions == (
+        StartJob(PublishJob(staged_outputs(resource)[1], resource.spec.window)),
+    )
 
 
 @pytest.mark.parametrize(
@@ -487,9 +620,13 @@ def test_outputs_are_published_one_after_the_other() -> None:
     ],
     ids=["production changed the window", "the branch was dropped", "anything else"],
 )
-def test_publishing_that_fails_ends_the_backfill_with_its_reason(error: Exception, reason: Reason) -> None:
+def test_publishing_that_fails_ends_the_backfill_with_its_reason(
+    error: Exception, reason: Reason
+) -> None:
     resource = backfill(_settled())
-    decision = decide(observed(resource, job=job_state(_publish_job(resource), "Failed", error=error)))
+    decision = decide(
+        observed(resource, job=job_state(_publish_job(resource), "Failed", error=error))
+    )
     assert stage(decision, ConditionType.SUCCEEDED) == ("False", reason)
     assert decision.next.actions == (CancelJob(),)
 
@@ -497,22 +634,43 @@ def test_publishing_that_fails_ends_the_backfill_with_its_reason(error: Exceptio
 def test_a_new_start_is_told_what_it_must_not_append_once_more() -> None:
     modes = {"added": "Append", "replaced": "Replace", "refused": "Append"}
     outputs = [
-        {"name": name, "table": f"lake.ops.{name}", "timestampColumn": "at", "publish": {"mode": mode}}
+        {
+            "name": name,
+            "table": f"lake.ops.{name}",
+            "timestampColumn": "at",
+            "publish": {"mode": mode},
+        }
         for name, mode in modes.items()
     ]
-    statuses = [OutputStatus(name=name, table=f"lake.ops.{name}", snapshot_id=7) for name in ("added", "replaced")]
+    statuses = [
+        OutputStatus(name=name, table=f"lake.ops.{name}", snapshot_id=7)
+        for name in ("added", "replaced")
+    ]
     statuses.append(OutputStatus(name="refused", table="lake.ops.refused"))
     resource = backfill(_settled().model_copy(update={"outputs": tuple(statuses)}), outputs=outputs)
     job = PublishJob(staged_outputs(resource)[2], resource.spec.window)
-    decision = decide(observed(resource, job=job_state(job, "Failed", error=PublishConflict("snapshot 8 changed the window"))))
-    published = next(each for each in decision.status.conditions if each.type == ConditionType.PUBLISHED)
+    decision = decide(
+        observed(
+            resource,
+            job=job_state(job, "Failed", error=PublishConflict("snapshot 8 changed the window")),
+        )
+    )
+    published = next(
+        each for each in decision.status.conditions if each.type == ConditionType.PUBLISHED
+    )
     assert published.message.splitlines() == [
         "refused: snapshot 8 changed the window",
         "already appended; omit it from a new Backfill to avoid duplicates: added",
     ]
 
 
-MANUAL = [{"name": "counts", "table": "lake.ops.counts", "publish": {"mode": "Append", "approval": "Manual"}}]
+MANUAL = [
+    {
+        "name": "counts",
+        "table": "lake.ops.counts",
+        "publish": {"mode": "Append", "approval": "Manual"},
+    }
+]
 UNPUBLISHED = [{"name": "counts", "table": "lake.ops.counts"}]
 
 
@@ -531,13 +689,17 @@ def test_a_result_that_is_not_to_be_published_stays_in_its_branch() -> None:
 
 def test_without_outputs_it_is_said_that_there_is_nothing_to_publish() -> None:
     status = _settled().model_copy(update={"outputs": ()})
-    published = find_condition(decide(observed(backfill(status, outputs=[]))).status.conditions, ConditionType.PUBLISHED)
+    published = find_condition(
+        decide(observed(backfill(status, outputs=[]))).status.conditions, ConditionType.PUBLISHED
+    )
     assert published is not None
     assert published.message == "spec.outputs names no table: there is nothing to publish"
 
 
 def _failed(reason: Reason) -> BackfillStatus:
-    return with_condition(planned(attempts=(attempt(outcome="Failed"),)), ConditionType.SUCCEEDED, "False", reason)
+    return with_condition(
+        planned(attempts=(attempt(outcome="Failed"),)), ConditionType.SUCCEEDED, "False", reason
+    )
 
 
 def test_a_failed_backfill_is_left_alone() -> None:
@@ -558,8 +720,12 @@ def test_a_backfill_that_succeeded_stays_so_whatever_is_wanted_later() -> None:
 
 
 def test_a_driver_left_at_work_by_a_failed_backfill_is_killed() -> None:
-    status = with_condition(planned(attempts=(attempt(),)), ConditionType.SUCCEEDED, "False", Reason.PLANNING_FAILED)
-    assert decide(observed(backfill(status), driver=DriverState("Running"))).next.actions == (KillDriver(1),)
+    status = with_condition(
+        planned(attempts=(attempt(),)), ConditionType.SUCCEEDED, "False", Reason.PLANNING_FAILED
+    )
+    assert decide(observed(backfill(status), driver=DriverState("Running"))).next.actions == (
+        KillDriver(1),
+    )
 
 
 def test_deletion_kills_the_driver_first() -> None:
@@ -573,7 +739,10 @@ def test_deletion_then_discards_what_was_made() -> None:
 
 def test_deletion_waits_for_a_commit_under_way() -> None:
     resource = backfill(_settled(), deleted=True)
-    assert decide(observed(resource, job=job_state(_publish_job(resource), "Running"))).next.actions == ()
+    assert (
+        decide(observed(resource, job=job_state(_publish_job(resource), "Running"))).next.actions
+        == ()
+    )
 
 
 def test_deletion_forgets_the_resource_last() -> None:
@@ -584,7 +753,12 @@ def test_deletion_forgets_the_resource_last() -> None:
 
 def test_what_can_not_be_removed_keeps_the_resource() -> None:
     resource = backfill(planned(), deleted=True)
-    decision = decide(observed(resource, job=job_state(DiscardJob.of(resource), "Failed", error=BackfillError("no catalog"))))
+    decision = decide(
+        observed(
+            resource,
+            job=job_state(DiscardJob.of(resource), "Failed", error=BackfillError("no catalog")),
+        )
+    )
     assert stage(decision, ConditionType.SUCCEEDED) == ("False", Reason.REMOVAL_FAILED)
     assert decision.next.at_rest
 

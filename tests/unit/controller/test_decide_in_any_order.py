@@ -16,12 +16,27 @@ ERRORS = (
     InvalidPlanInput(Problem("spec", "away", may_pass=True)),
     InvalidPlanInput(Problem("spec", "wrong")),
 )
-REASONS = ("Submitted", "NotSubmitted", "Unschedulable", "ImagePullBackOff", "CreateContainerConfigError", "Suspended", "Odd")
-ENDS = (DriverState("Exited", 0), DriverState("Exited", 1), DriverState("Exited", reason="Evicted"), DriverState("Absent"))
+REASONS = (
+    "Submitted",
+    "NotSubmitted",
+    "Unschedulable",
+    "ImagePullBackOff",
+    "CreateContainerConfigError",
+    "Suspended",
+    "Odd",
+)
+ENDS = (
+    DriverState("Exited", 0),
+    DriverState("Exited", 1),
+    DriverState("Exited", reason="Evicted"),
+    DriverState("Absent"),
+)
 
 
 class AnyOrder(RuleBasedStateMachine):
-    """One Backfill in a world that does what it likes; after each event the controller does what it can."""
+    """One Backfill in a world that does what it likes; after each event the controller does what it
+    can.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,7 +89,10 @@ class AnyOrder(RuleBasedStateMachine):
         self._after()
 
     @precondition(lambda self: self.world.alive)
-    @rule(phase=st.sampled_from(("Starting", "Running", "Running", "Stopped", "Failed")), steps=st.integers(0, 3))
+    @rule(
+        phase=st.sampled_from(("Starting", "Running", "Running", "Stopped", "Failed")),
+        steps=st.integers(0, 3),
+    )
     def the_driver_reports(self, phase: str, steps: int) -> None:
         world = self.world
         if world.drivers[world.alive].phase == "Running":
@@ -134,7 +152,9 @@ class AnyOrder(RuleBasedStateMachine):
                 assert attempt.number == len(self.numbers) + 1
                 self.numbers.append(attempt.number)
         assert all(count == 1 for count in self.world.made.values())
-        assert [attempt.number for attempt in self.world.status.attempts if attempt.outcome == "Running"] in (
+        assert [
+            attempt.number for attempt in self.world.status.attempts if attempt.outcome == "Running"
+        ] in (
             [],
             self.numbers[-1:],
         )
@@ -142,14 +162,17 @@ class AnyOrder(RuleBasedStateMachine):
     @invariant()
     def a_deleted_backfill_is_let_go_of_in_time(self) -> None:
         world = self.world
-        asked_long_ago = world.deleted_at is not None and world.deleted_at + REMOVAL_LIMIT <= world.now
+        asked_long_ago = (
+            world.deleted_at is not None and world.deleted_at + REMOVAL_LIMIT <= world.now
+        )
         assert world.removed or not asked_long_ago
 
     @invariant()
     def tools_are_told_one_thing(self) -> None:
         conditions = self.world.status.conditions
         ready, busy, stalled = (
-            find_condition(conditions, kind) for kind in (ConditionType.READY, ConditionType.RECONCILING, ConditionType.STALLED)
+            find_condition(conditions, kind)
+            for kind in (ConditionType.READY, ConditionType.RECONCILING, ConditionType.STALLED)
         )
         assert not (busy and stalled)
         assert all(found is None or found.status == "True" for found in (busy, stalled))

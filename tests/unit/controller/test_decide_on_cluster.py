@@ -1,4 +1,6 @@
-"""What is decided where drivers are pods, nobody waits at a terminal, and anything may be missing for a while."""
+"""What is decided where drivers are pods, nobody waits at a terminal, and anything may be missing
+for a while.
+"""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -24,7 +26,13 @@ from situations import (
 
 from backfill.api.backfill import Backfill
 from backfill.api.conditions import Condition, ConditionType, Reason, find_condition
-from backfill.api.errors import BackfillError, InvalidPlanInput, Problem, PublishConflict, ResultLost
+from backfill.api.errors import (
+    BackfillError,
+    InvalidPlanInput,
+    Problem,
+    PublishConflict,
+    ResultLost,
+)
 from backfill.api.status import Attempt, BackfillStatus
 from backfill.controller.decisions.actions import (
     CancelJob,
@@ -53,11 +61,21 @@ from backfill.controller.decisions.policy import CLUSTER
 from backfill.controller.decisions.silent_driver import CONFIRMATION, FIRST_REPORT_LIMIT_SECONDS
 from backfill.controller.decisions.suspending import STOP_LIMIT
 from backfill.controller.driver import DriverState
-from backfill.controller.jobs.kinds import DiscardJob, JobState, PlanResult, PublishJob, SettleJob, VerifyJob, staged_outputs
+from backfill.controller.jobs.kinds import (
+    DiscardJob,
+    JobState,
+    PlanResult,
+    PublishJob,
+    SettleJob,
+    VerifyJob,
+    staged_outputs,
+)
 from backfill.coordination.rate import Rate
 from backfill.planning.progress import PlanningProgress
 
-UNREACHABLE = InvalidPlanInput(Problem("spec.sources[0].table", "catalog lake cannot be opened: timed out", may_pass=True))
+UNREACHABLE = InvalidPlanInput(
+    Problem("spec.sources[0].table", "catalog lake cannot be opened: timed out", may_pass=True)
+)
 MISSING = InvalidPlanInput(Problem("spec.sources[0].table", "table lake.raw.clicks does not exist"))
 SCALING = {"minExecutors": 2, "maxExecutors": 40, "completeWithin": "1h"}
 
@@ -67,16 +85,35 @@ def on_cluster(resource: Backfill, **fields: Any) -> Observed:
 
 
 def at_work(
-    driver: DriverState = RUNNING, *, now: datetime = NOW, of: Attempt | None = None, resource: Any = None, **fields: Any
+    driver: DriverState = RUNNING,
+    *,
+    now: datetime = NOW,
+    of: Attempt | None = None,
+    resource: Any = None,
+    **fields: Any,
 ) -> Observed:
     """A Backfill with an attempt under way since five minutes."""
-    status = planned(attempts=(of or attempt(child="january-a1"),), committed=fields.pop("committed", 0))
-    status = status.model_copy(update={"conditions": fields.pop("conditions", ()), "started_at": NOW - timedelta(minutes=6)})
-    return on_cluster(backfill(status, **(resource or {})), driver=driver, now=now, **{"assignment": _assigned(), **fields})
+    status = planned(
+        attempts=(of or attempt(child="january-a1"),), committed=fields.pop("committed", 0)
+    )
+    status = status.model_copy(
+        update={
+            "conditions": fields.pop("conditions", ()),
+            "started_at": NOW - timedelta(minutes=6),
+        }
+    )
+    return on_cluster(
+        backfill(status, **(resource or {})),
+        driver=driver,
+        now=now,
+        **{"assignment": _assigned(), **fields},
+    )
 
 
 def pending(reason: str, minutes: float = 0.0, message: str = "") -> DriverState:
-    return DriverState("Pending", reason=reason, message=message, since=NOW - timedelta(minutes=minutes))
+    return DriverState(
+        "Pending", reason=reason, message=message, since=NOW - timedelta(minutes=minutes)
+    )
 
 
 def condition(decision: Decision, kind: ConditionType) -> Condition:
@@ -94,7 +131,9 @@ def types(decision: Decision) -> set[str]:
     return {str(found.type) for found in decision.status.conditions}
 
 
-def later(seen: Observed, decision: Decision, passed: timedelta = timedelta(), **fields: Any) -> Observed:
+def later(
+    seen: Observed, decision: Decision, passed: timedelta = timedelta(), **fields: Any
+) -> Observed:
     """The same world after what was decided is recorded, and some time has passed."""
     resource = seen.backfill.model_copy(update={"status": decision.status})
     return replace(seen, backfill=resource, now=seen.now + passed, **fields)
@@ -109,12 +148,18 @@ def _assigned(**fields: Any) -> Any:
 
 def test_an_attempt_is_recorded_with_the_name_of_its_child_before_that_is_made() -> None:
     decision = decide(on_cluster(backfill(planned()), job=verified(1)))
-    assert [(made.number, made.child, made.outcome) for made in decision.status.attempts] == [(1, "january-a1", "Running")]
+    assert [(made.number, made.child, made.outcome) for made in decision.status.attempts] == [
+        (1, "january-a1", "Running")
+    ]
     assert decision.next.actions[2:] == (StartDriver(1),)
 
 
 def test_an_attempt_that_was_recorded_and_never_made_is_made_under_the_same_number() -> None:
-    seen = at_work(DriverState("Absent"), of=attempt(child="january-a1", started_at=NOW - timedelta(seconds=3)), assignment=None)
+    seen = at_work(
+        DriverState("Absent"),
+        of=attempt(child="january-a1", started_at=NOW - timedelta(seconds=3)),
+        assignment=None,
+    )
     decision = decide(seen)
     assert decision.next.actions == (WriteAssignment(_assigned()), StartDriver(1))
     assert decision.status.attempts == seen.backfill.status.attempts
@@ -123,17 +168,28 @@ def test_an_attempt_that_was_recorded_and_never_made_is_made_under_the_same_numb
 @pytest.mark.parametrize(
     "fields",
     [
-        pytest.param({"of": attempt(child="january-a1", started_at=NOW - CREATION_LIMIT)}, id="it was recorded long ago"),
+        pytest.param(
+            {"of": attempt(child="january-a1", started_at=NOW - CREATION_LIMIT)},
+            id="it was recorded long ago",
+        ),
         pytest.param({"report": reported("Running", committed=1)}, id="it has read something"),
-        pytest.param({"of": attempt(child="january-a1", started_at=NOW, message="killed")}, id="it was killed"),
-        pytest.param({"of": attempt(started_at=NOW)}, id="its child has no name that would show it is there already"),
+        pytest.param(
+            {"of": attempt(child="january-a1", started_at=NOW, message="killed")},
+            id="it was killed",
+        ),
+        pytest.param(
+            {"of": attempt(started_at=NOW)},
+            id="its child has no name that would show it is there already",
+        ),
     ],
 )
 def test_an_attempt_without_a_trace_has_failed_where(fields: dict[str, Any]) -> None:
     assert decide(at_work(DriverState("Absent"), **fields)).status.attempts[-1].outcome == "Failed"
 
 
-def test_an_attempt_that_has_read_is_not_made_again_though_its_reports_and_its_child_are_gone() -> None:
+def test_an_attempt_that_has_read_is_not_made_again_though_its_reports_and_its_child_are_gone() -> (
+    None
+):
     of = attempt(child="january-a1", started_at=NOW - timedelta(minutes=1))
     seen = at_work(DriverState("Absent"), of=of, assignment=None)
     status = with_condition(seen.backfill.status, ConditionType.RUNNING, "True", Reason.REPLAYING)
@@ -166,7 +222,9 @@ def test_what_passes_by_itself_in_a_moment_is_not_spoken_of() -> None:
         ("CreateContainerConfigError", "a Secret or ConfigMap that its pod refers to is missing"),
     ],
 )
-def test_a_driver_that_can_not_start_without_a_person_is_told_of_at_once(reason: str, told: str) -> None:
+def test_a_driver_that_can_not_start_without_a_person_is_told_of_at_once(
+    reason: str, told: str
+) -> None:
     decision = decide(at_work(pending(reason, message="the details.")))
     assert stage(decision, ConditionType.RUNNING) == ("Unknown", Reason.DRIVER_START_BLOCKED)
     assert told in condition(decision, ConditionType.RUNNING).message
@@ -179,7 +237,14 @@ def test_a_driver_that_can_not_start_without_a_person_is_told_of_at_once(reason:
 def test_an_image_that_is_pulled_in_vain_again_and_again_is_told_of_once() -> None:
     seen = at_work(pending("ErrImagePull", message="no such host"))
     first = decide(seen)
-    again = decide(later(seen, first, timedelta(seconds=30), driver=pending("ImagePullBackOff", message="back-off 40s")))
+    again = decide(
+        later(
+            seen,
+            first,
+            timedelta(seconds=30),
+            driver=pending("ImagePullBackOff", message="back-off 40s"),
+        )
+    )
     assert again.status == first.status
 
 
@@ -191,7 +256,9 @@ def test_an_image_that_is_pulled_in_vain_again_and_again_is_told_of_once() -> No
         pytest.param("Unschedulable", UNSCHEDULED_LIMIT, id="no node has room for it"),
     ],
 )
-def test_a_pending_driver_is_given_up_after_its_limit_and_the_reason_is_kept(reason: str, limit: timedelta) -> None:
+def test_a_pending_driver_is_given_up_after_its_limit_and_the_reason_is_kept(
+    reason: str, limit: timedelta
+) -> None:
     minutes = limit.total_seconds() / 60
     assert decide(at_work(pending(reason, minutes=minutes - 0.1))).next.actions == ()
     seen = at_work(pending(reason, minutes=minutes))
@@ -217,7 +284,9 @@ def test_a_driver_that_starts_after_all_is_not_stalled_any_more() -> None:
 
 
 def test_a_child_that_was_refused_fails_the_attempt_with_what_the_server_said() -> None:
-    decision = decide(at_work(DriverState("Exited", reason="Refused", message="exceeded quota: team")))
+    decision = decide(
+        at_work(DriverState("Exited", reason="Refused", message="exceeded quota: team"))
+    )
     assert decision.status.attempts[0].message == "Refused: exceeded quota: team"
     assert decision.status.next_attempt_at is not None
 
@@ -257,7 +326,9 @@ def test_killing_again_and_again_writes_nothing_until_a_person_is_needed() -> No
     first = decide(seen)
     second = decide(later(seen, first, timedelta(seconds=20), report_age_seconds=115))
     assert (second.next.actions, second.status) == ((KillDriver(1),), first.status)
-    lost = DriverState("Running", reason="NodeLost", message="the node of its driver pod does not answer")
+    lost = DriverState(
+        "Running", reason="NodeLost", message="the node of its driver pod does not answer"
+    )
     stuck = decide(later(seen, second, END_LIMIT, report_age_seconds=300, driver=lost))
     assert stage(stuck, ConditionType.STALLED) == ("True", Reason.DRIVER_TERMINATION_STUCK)
     assert "delete its pod by force" in condition(stuck, ConditionType.STALLED).message
@@ -271,7 +342,10 @@ def test_an_attempt_ended_when_its_container_did() -> None:
 
 
 def test_a_spec_that_is_edited_does_not_disturb_an_attempt() -> None:
-    seen = at_work(report=reported("Running"), resource={"generation": 2, "overrides": {"driver": {"memory": "4g"}}})
+    seen = at_work(
+        report=reported("Running"),
+        resource={"generation": 2, "overrides": {"driver": {"memory": "4g"}}},
+    )
     decision = decide(seen)
     assert decision.next.actions == ()
     assert decision.status.observed_generation == 2
@@ -283,9 +357,13 @@ def test_more_failures_than_attempts_are_kept_are_counted_all_the_same() -> None
     for number in range(1, 31):
         decision = decide(seen)
         running = attempt(number + 1, child=f"january-a{number + 1}")
-        status = decision.status.model_copy(update={"attempts": (*decision.status.attempts, running)[-20:]})
+        status = decision.status.model_copy(
+            update={"attempts": (*decision.status.attempts, running)[-20:]}
+        )
         seen = replace(seen, backfill=seen.backfill.model_copy(update={"status": status}))
-        assert stage(decision, ConditionType.SUCCEEDED)[0] == ("False" if number == 30 else "Unknown")
+        assert stage(decision, ConditionType.SUCCEEDED)[0] == (
+            "False" if number == 30 else "Unknown"
+        )
 
 
 # Executors
@@ -299,7 +377,11 @@ def test_the_first_assignment_asks_for_the_least_executors_until_one_is_measured
 
 
 def test_the_target_follows_the_rate_of_one_executor_and_explains_itself() -> None:
-    seen = at_work(report=reported("Running", committed=2), resource={"scaling": SCALING}, executor_rate=Rate(1.0, 40.0))
+    seen = at_work(
+        report=reported("Running", committed=2),
+        resource={"scaling": SCALING},
+        executor_rate=Rate(1.0, 40.0),
+    )
     decision = decide(seen)
     progress = decision.status.progress
     assert progress.executor_target == 11, "800 rows at 0.025 rows/s in 54 minutes and 90 %"
@@ -309,7 +391,11 @@ def test_the_target_follows_the_rate_of_one_executor_and_explains_itself() -> No
 
 
 def test_a_new_sentence_about_the_same_target_writes_nothing() -> None:
-    seen = at_work(report=reported("Running", committed=2), resource={"scaling": SCALING}, executor_rate=Rate(1.0, 40.0))
+    seen = at_work(
+        report=reported("Running", committed=2),
+        resource={"scaling": SCALING},
+        executor_rate=Rate(1.0, 40.0),
+    )
     first = decide(seen)
     action = first.next.actions[0]
     assert isinstance(action, WriteAssignment)
@@ -318,14 +404,29 @@ def test_a_new_sentence_about_the_same_target_writes_nothing() -> None:
 
 
 def test_a_controller_that_has_measured_nothing_yet_takes_no_executors_away() -> None:
-    seen = at_work(report=reported("Running", committed=2), resource={"scaling": SCALING}, executor_rate=Rate(1.0, 40.0))
-    restarted = later(seen, decide(seen), timedelta(minutes=5), executor_rate=Rate(), report=reported("Running", committed=3))
+    seen = at_work(
+        report=reported("Running", committed=2),
+        resource={"scaling": SCALING},
+        executor_rate=Rate(1.0, 40.0),
+    )
+    restarted = later(
+        seen,
+        decide(seen),
+        timedelta(minutes=5),
+        executor_rate=Rate(),
+        report=reported("Running", committed=3),
+    )
     assert decide(restarted).status.progress.executor_target == 11
 
 
 def test_progress_is_told_for_people_as_well() -> None:
-    decision = decide(at_work(report=reported("Running", committed=3), rate=Rate(1_234_500.0, 100.0)))
-    assert (decision.status.progress.summary, decision.status.progress.rate) == ("3/10 (30%)", "12.3k/s")
+    decision = decide(
+        at_work(report=reported("Running", committed=3), rate=Rate(1_234_500.0, 100.0))
+    )
+    assert (decision.status.progress.summary, decision.status.progress.rate) == (
+        "3/10 (30%)",
+        "12.3k/s",
+    )
 
 
 # Stopping
@@ -342,7 +443,9 @@ def test_a_driver_that_has_not_started_is_taken_back_when_suspended_and_costs_no
 
 
 def test_a_driver_that_reports_and_does_not_stop_is_killed_after_a_while() -> None:
-    told = at_work(assignment=_assigned(stop=True), report=reported("Running"), resource={"suspend": True})
+    told = at_work(
+        assignment=_assigned(stop=True), report=reported("Running"), resource={"suspend": True}
+    )
     noted, moment = decide(told), timedelta(seconds=1)
     assert decide(later(told, noted, STOP_LIMIT - moment)).next.actions == ()
     killed = decide(later(told, noted, STOP_LIMIT))
@@ -372,9 +475,15 @@ def test_a_publication_that_is_suspended_says_so() -> None:
 
 
 def test_a_missing_application_is_waited_for_and_planning_begins_when_it_is_there() -> None:
-    applied = on_cluster(backfill(), obstacles=(Problem("spec.applicationRef.name", 'there is no SparkApplication "app"'),))
+    applied = on_cluster(
+        backfill(),
+        obstacles=(Problem("spec.applicationRef.name", 'there is no SparkApplication "app"'),),
+    )
     decision = decide(applied)
-    assert stage(decision, ConditionType.PLANNED) == ("Unknown", Reason.PLANNING), "the same file may hold it"
+    assert stage(decision, ConditionType.PLANNED) == (
+        "Unknown",
+        Reason.PLANNING,
+    ), "the same file may hold it"
     assert decision.next.requeue_seconds == 1
     seen = later(applied, decision, APPLIED_WITHIN)
     decision = decide(seen)
@@ -403,14 +512,23 @@ def _publication(resource: Backfill) -> PublishJob:
 
 WORK = [
     pytest.param(backfill(), plan_job, ConditionType.PLANNED, id="planning"),
-    pytest.param(backfill(planned()), lambda _: VerifyJob(HEADER, 1), ConditionType.RUNNING, id="verifying"),
-    pytest.param(backfill(_all_committed()), lambda it: SettleJob(staged_outputs(it)), ConditionType.RUNNING, id="counting"),
+    pytest.param(
+        backfill(planned()), lambda _: VerifyJob(HEADER, 1), ConditionType.RUNNING, id="verifying"
+    ),
+    pytest.param(
+        backfill(_all_committed()),
+        lambda it: SettleJob(staged_outputs(it)),
+        ConditionType.RUNNING,
+        id="counting",
+    ),
     pytest.param(backfill(_counted()), _publication, ConditionType.PUBLISHED, id="publishing"),
 ]
 
 
 @pytest.mark.parametrize(("resource", "job", "kind"), WORK)
-def test_work_that_fails_while_the_catalog_is_away_is_tried_again_after_a_wait(resource: Backfill, job: Any, kind: Any) -> None:
+def test_work_that_fails_while_the_catalog_is_away_is_tried_again_after_a_wait(
+    resource: Backfill, job: Any, kind: Any
+) -> None:
     seen = on_cluster(resource, job=job_state(job(resource), "Failed", error=UNREACHABLE))
     failed = decide(seen)
     assert failed.next.actions == (CancelJob(),)
@@ -418,7 +536,11 @@ def test_work_that_fails_while_the_catalog_is_away_is_tried_again_after_a_wait(r
     assert "timed out" in condition(failed, kind).message
     assert stage(failed, ConditionType.RECONCILING) == ("True", Reason.TRYING_AGAIN)
     waiting = decide(later(seen, failed, job=None))
-    assert (waiting.next.actions, waiting.next.requeue_seconds, waiting.status) == ((), 10, failed.status)
+    assert (waiting.next.actions, waiting.next.requeue_seconds, waiting.status) == (
+        (),
+        10,
+        failed.status,
+    )
     due = decide(later(seen, failed, timedelta(seconds=10), job=None))
     assert due.next.actions == (StartJob(job(resource)),)
     at_it = decide(later(seen, due, timedelta(seconds=11), job=job_state(job(resource), "Running")))
@@ -426,12 +548,17 @@ def test_work_that_fails_while_the_catalog_is_away_is_tried_again_after_a_wait(r
 
 
 @pytest.mark.parametrize(("resource", "job", "kind"), WORK)
-def test_what_work_waits_for_is_told_once_and_only_as_long_as_it_waits(resource: Backfill, job: Any, kind: Any) -> None:
+def test_what_work_waits_for_is_told_once_and_only_as_long_as_it_waits(
+    resource: Backfill, job: Any, kind: Any
+) -> None:
     seen = on_cluster(resource, job=job_state(job(resource), "Running"))
     at_work = decide(seen)
     held_up = job_state(job(resource), "Running", waits_for="pod x (Unschedulable: no node)")
     waiting = decide(later(seen, at_work, job=held_up))
-    assert condition(waiting, kind).message == f"{condition(at_work, kind).message}; waits for pod x (Unschedulable: no node)"
+    assert (
+        condition(waiting, kind).message
+        == f"{condition(at_work, kind).message}; waits for pod x (Unschedulable: no node)"
+    )
     assert stage(waiting, kind) == stage(at_work, kind)
     assert decide(later(seen, waiting, job=held_up)).status == waiting.status
     assert decide(later(seen, waiting)).status == at_work.status
@@ -443,11 +570,15 @@ def test_a_try_that_waits_tells_the_last_failure_as_well() -> None:
     held_up = job_state(plan_job(resource), "Running", waits_for="the end of pod x")
     waiting = decide(later(seen, decide(seen), timedelta(seconds=11), job=held_up))
     assert "timed out" in condition(waiting, ConditionType.PLANNED).message
-    assert condition(waiting, ConditionType.PLANNED).message.endswith("; waits for the end of pod x")
+    assert condition(waiting, ConditionType.PLANNED).message.endswith(
+        "; waits for the end of pod x"
+    )
 
 
 @pytest.mark.parametrize(("resource", "job", "kind"), WORK)
-def test_work_that_goes_on_failing_has_failed_for_good_in_the_end(resource: Backfill, job: Any, kind: ConditionType) -> None:
+def test_work_that_goes_on_failing_has_failed_for_good_in_the_end(
+    resource: Backfill, job: Any, kind: ConditionType
+) -> None:
     seen = on_cluster(resource, job=job_state(job(resource), "Failed", error=UNREACHABLE))
     decision, waits, passed = decide(seen), [], timedelta()
     while stage(decision, ConditionType.SUCCEEDED)[0] == "Unknown":
@@ -464,11 +595,18 @@ def test_work_that_goes_on_failing_has_failed_for_good_in_the_end(resource: Back
 
 def test_what_can_not_pass_by_itself_fails_at_once() -> None:
     resource = backfill()
-    decision = decide(on_cluster(resource, job=job_state(plan_job(resource), "Failed", error=MISSING)))
+    decision = decide(
+        on_cluster(resource, job=job_state(plan_job(resource), "Failed", error=MISSING))
+    )
     assert stage(decision, ConditionType.SUCCEEDED) == ("False", Reason.INVALID_INPUT)
     resource = backfill(_counted())
-    for error in (PublishConflict("snapshot 8 changed the window"), ResultLost("the branch was dropped")):
-        decision = decide(on_cluster(resource, job=job_state(_publication(resource), "Failed", error=error)))
+    for error in (
+        PublishConflict("snapshot 8 changed the window"),
+        ResultLost("the branch was dropped"),
+    ):
+        decision = decide(
+            on_cluster(resource, job=job_state(_publication(resource), "Failed", error=error))
+        )
         assert stage(decision, ConditionType.STALLED) == ("True", Reason(type(error).__name__))
 
 
@@ -477,7 +615,14 @@ def test_a_success_after_failures_forgets_them() -> None:
     seen = on_cluster(resource, job=job_state(plan_job(resource), "Failed", error=UNREACHABLE))
     failed = decide(seen)
     result = PlanResult(HEADER, ())
-    done = decide(later(seen, failed, timedelta(minutes=1), job=job_state(plan_job(resource), "Done", result=result)))
+    done = decide(
+        later(
+            seen,
+            failed,
+            timedelta(minutes=1),
+            job=job_state(plan_job(resource), "Done", result=result),
+        )
+    )
     assert done.status.retry is None
     assert stage(done, ConditionType.PLANNED) == ("True", Reason.PLAN_READY)
 
@@ -519,7 +664,9 @@ def test_a_failed_backfill_is_tried_again_for_a_new_nonce() -> None:
     assert decide(on_cluster(wanted)).next.actions == (StartJob(plan_job(wanted)),)
 
 
-def test_a_failed_backfill_is_not_tried_again_because_it_is_to_be_kept_longer_but_the_change_is_seen() -> None:
+def test_a_failed_backfill_is_not_tried_again_because_it_is_to_be_kept_longer_but_the_change_is_seen() -> (
+    None
+):
     decision = decide(on_cluster(backfill(_failed(), generation=2, ttlAfterFinished="7d")))
     assert decision.next.at_rest
     assert decision.status.observed_generation == 2
@@ -533,7 +680,11 @@ def _succeeded() -> BackfillStatus:
 
 def test_what_a_finished_backfill_made_is_kept_until_its_time_is_over() -> None:
     decision = decide(on_cluster(backfill(_succeeded(), ttlAfterFinished="90m")))
-    assert (decision.next.actions, decision.next.requeue_seconds, decision.next.at_rest) == ((), 1800, True)
+    assert (decision.next.actions, decision.next.requeue_seconds, decision.next.at_rest) == (
+        (),
+        1800,
+        True,
+    )
 
 
 def test_what_a_finished_backfill_made_is_then_removed_once_and_the_resource_stays() -> None:
@@ -553,17 +704,33 @@ def test_a_failed_backfill_whose_remains_are_gone_is_not_tried_again() -> None:
 
 def test_remains_that_can_not_be_removed_are_tried_again() -> None:
     resource = backfill(_succeeded(), ttlAfterFinished="1h")
-    failed = decide(on_cluster(resource, job=job_state(DiscardJob.of(resource), "Failed", error=BackfillError("no catalog"))))
-    assert (failed.next.actions, failed.next.requeue_seconds, failed.next.at_rest) == ((CancelJob(),), 10, False)
+    failed = decide(
+        on_cluster(
+            resource,
+            job=job_state(DiscardJob.of(resource), "Failed", error=BackfillError("no catalog")),
+        )
+    )
+    assert (failed.next.actions, failed.next.requeue_seconds, failed.next.at_rest) == (
+        (CancelJob(),),
+        10,
+        False,
+    )
     assert stage(failed, ConditionType.SUCCEEDED) == ("True", Reason.FINISHED)
 
 
 def test_remains_that_can_never_be_removed_are_left_after_a_day() -> None:
     resource = backfill(_succeeded(), ttlAfterFinished="1h")
-    seen = on_cluster(resource, job=job_state(DiscardJob.of(resource), "Failed", error=BackfillError("no catalog")))
+    seen = on_cluster(
+        resource,
+        job=job_state(DiscardJob.of(resource), "Failed", error=BackfillError("no catalog")),
+    )
     failed = decide(seen)
     given_up = decide(later(seen, failed, REMOVAL_PATIENCE))
-    assert (given_up.next.actions, given_up.next.at_rest, given_up.status) == ((), True, failed.status)
+    assert (given_up.next.actions, given_up.next.at_rest, given_up.status) == (
+        (),
+        True,
+        failed.status,
+    )
 
 
 def test_a_result_that_is_counted_anew_is_not_called_a_failure_any_more() -> None:
@@ -583,7 +750,13 @@ def test_ready_is_what_has_succeeded() -> None:
 
 
 def test_waiting_for_approval_is_nothing_wrong_and_nothing_under_way() -> None:
-    manual = [{"name": "counts", "table": "lake.ops.counts", "publish": {"mode": "Append", "approval": "Manual"}}]
+    manual = [
+        {
+            "name": "counts",
+            "table": "lake.ops.counts",
+            "publish": {"mode": "Append", "approval": "Manual"},
+        }
+    ]
     decision = decide(on_cluster(backfill(_counted(), outputs=manual)))
     assert stage(decision, ConditionType.READY) == ("False", Reason.WAITING_FOR_APPROVAL)
     assert types(decision).isdisjoint({"Stalled", "Reconciling"})
@@ -598,7 +771,9 @@ def _deleted(status: BackfillStatus, passed: timedelta = timedelta(), **fields: 
 
 
 def test_a_pending_driver_is_killed_before_what_it_would_read_is_removed() -> None:
-    seen = _deleted(planned(attempts=(attempt(child="january-a1"),)), driver=pending("Unschedulable"))
+    seen = _deleted(
+        planned(attempts=(attempt(child="january-a1"),)), driver=pending("Unschedulable")
+    )
     assert decide(seen).next.actions == (KillDriver(1),)
 
 
@@ -609,7 +784,11 @@ def test_a_removal_that_fails_is_tried_again_until_the_limit_and_looked_at_then(
     assert (failed.next.actions, failed.next.requeue_seconds) == ((CancelJob(),), 10)
     assert stage(failed, ConditionType.SUCCEEDED) == ("False", Reason.REMOVAL_FAILED)
     waiting = decide(later(seen, failed, timedelta(seconds=4)))
-    assert (waiting.next.actions, waiting.next.requeue_seconds, waiting.status) == ((), 6, failed.status)
+    assert (waiting.next.actions, waiting.next.requeue_seconds, waiting.status) == (
+        (),
+        6,
+        failed.status,
+    )
     assert decide(later(seen, failed, timedelta(seconds=10))).next.actions == (StartJob(job),)
 
 
@@ -618,11 +797,17 @@ def test_a_removal_that_fails_is_tried_again_until_the_limit_and_looked_at_then(
     [
         pytest.param({}, id="nothing is under way"),
         pytest.param({"driver": RUNNING}, id="the driver does not end"),
-        pytest.param({"driver": RUNNING, "header": None, "plan_error": "lost"}, id="the plan is lost"),
+        pytest.param(
+            {"driver": RUNNING, "header": None, "plan_error": "lost"}, id="the plan is lost"
+        ),
     ],
 )
-def test_after_the_limit_a_deleted_backfill_is_let_go_of_and_what_is_left_is_named(fields: dict[str, Any]) -> None:
-    decision = decide(_deleted(planned(attempts=(attempt(child="january-a1"),)), REMOVAL_LIMIT, **fields))
+def test_after_the_limit_a_deleted_backfill_is_let_go_of_and_what_is_left_is_named(
+    fields: dict[str, Any],
+) -> None:
+    decision = decide(
+        _deleted(planned(attempts=(attempt(child="january-a1"),)), REMOVAL_LIMIT, **fields)
+    )
     assert decision.next.actions == (RemoveResource(),)
     assert stage(decision, ConditionType.SUCCEEDED) == ("False", Reason.CLEANUP_INCOMPLETE)
     told = condition(decision, ConditionType.SUCCEEDED).message
@@ -640,7 +825,10 @@ def test_a_deletion_tells_what_keeps_it_waiting() -> None:
     seen = _deleted(planned(), timedelta(minutes=1))
     held_up = job_state(DiscardJob.of(seen.backfill), "Running", waits_for="the end of pod x")
     waiting = decide(replace(seen, job=held_up))
-    assert condition(waiting, ConditionType.SUCCEEDED).message == "removes what it made; waits for the end of pod x"
+    assert (
+        condition(waiting, ConditionType.SUCCEEDED).message
+        == "removes what it made; waits for the end of pod x"
+    )
 
 
 def test_a_transition_is_counted_from_what_is_recorded() -> None:

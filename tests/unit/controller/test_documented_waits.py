@@ -19,9 +19,14 @@ from backfill.controller.decisions import suspending as stopping
 from backfill.controller.jobs.pool import PLACE_SECONDS, JobPool
 
 PAGE = (Path(__file__).parents[3] / "docs" / "failure-modes.md").read_text()
-ROWS = re.findall(r"^\| ([^|]+) \| ([^|]+) \|", PAGE.partition("## How long the operator waits")[2], re.MULTILINE)
+ROWS = re.findall(
+    r"^\| ([^|]+) \| ([^|]+) \|", PAGE.partition("## How long the operator waits")[2], re.MULTILINE
+)
 UNITS = {"s": "seconds", "second": "seconds", "minute": "minutes", "hour": "hours", "day": "days"}
-IN_THE_OPERATOR, IDLE = (inspect.signature(JobPool).parameters[name].default for name in ("longest_seconds", "idle_seconds"))
+IN_THE_OPERATOR, IDLE = (
+    inspect.signature(JobPool).parameters[name].default
+    for name in ("longest_seconds", "idle_seconds")
+)
 WAITS = {
     "a Spark operator that takes up the child": [pending.UNTAKEN_LIMIT],
     "a driver pod of a child that was submitted": [pending.SUBMITTED_LIMIT],
@@ -31,7 +36,11 @@ WAITS = {
     "the first report": [timedelta(seconds=silence.FIRST_REPORT_LIMIT_SECONDS)],
     "a driver that was asked to stop": [stopping.STOP_LIMIT],
     "a driver that was killed": [attempts.END_LIMIT],
-    "a catalog or store that does not answer": [work.PATIENCE, work.FIRST_RETRY, work.LONGEST_RETRY],
+    "a catalog or store that does not answer": [
+        work.PATIENCE,
+        work.FIRST_RETRY,
+        work.LONGEST_RETRY,
+    ],
     "a job (": [timedelta(seconds=IN_THE_OPERATOR), timedelta(seconds=IDLE)],
     "the operator's container for jobs": [timedelta(seconds=PLACE_SECONDS)],
     "a job's pod": [timedelta(seconds=START_SECONDS), timedelta(seconds=LONGEST_SECONDS)],
@@ -44,7 +53,9 @@ WAITS = {
 def lengths(text: str) -> list[timedelta]:
     """The lengths of time that a text names."""
     found = re.findall(rf"\b(\d+|a) ({'|'.join(UNITS)})", text)
-    return [timedelta(**{UNITS[unit]: 1 if number == "a" else int(number)}) for number, unit in found]
+    return [
+        timedelta(**{UNITS[unit]: 1 if number == "a" else int(number)}) for number, unit in found
+    ]
 
 
 @pytest.mark.parametrize("what", WAITS)

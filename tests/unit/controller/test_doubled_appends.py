@@ -1,6 +1,19 @@
-"""An Append of rows that the table was given before: refused before anything runs, unless a person is to approve it."""
+"""An Append of rows that the table was given before: refused before anything runs, unless a person
+is to approve it.
+"""
 
-from situations import HEADER, NOW, STEPS, attempt, backfill, job_state, observed, plan_job, planned, with_condition
+from situations import (
+    HEADER,
+    NOW,
+    STEPS,
+    attempt,
+    backfill,
+    job_state,
+    observed,
+    plan_job,
+    planned,
+    with_condition,
+)
 
 from backfill.api.conditions import ConditionType, Reason, find_condition, set_condition
 from backfill.api.errors import Problem
@@ -9,12 +22,20 @@ from backfill.controller.decisions.actions import Decision
 from backfill.controller.decisions.decide import decide
 from backfill.controller.jobs.kinds import PlanResult
 
-DOUBLED = Problem("spec.outputs[0].publish", "lake.ops.counts has these rows already", "set approval: Manual")
+DOUBLED = Problem(
+    "spec.outputs[0].publish", "lake.ops.counts has these rows already", "set approval: Manual"
+)
 UNKNOWN = "spec.outputs[0].publish: the history of lake.ops.counts begins at noon"
 
 
 def _outputs(approval: str) -> list[dict[str, object]]:
-    return [{"name": "counts", "table": "lake.ops.counts", "publish": {"mode": "Append", "approval": approval}}]
+    return [
+        {
+            "name": "counts",
+            "table": "lake.ops.counts",
+            "publish": {"mode": "Append", "approval": approval},
+        }
+    ]
 
 
 def _said(decision: Decision, kind: ConditionType) -> tuple[str, Reason, list[str]]:
@@ -40,13 +61,17 @@ def test_rows_that_are_there_are_not_appended_again_by_itself() -> None:
 
 
 def test_with_an_approval_to_come_it_is_planned_and_said() -> None:
-    status, reason, lines = _said(_decided("Manual", _planned(doubled={"counts": DOUBLED})), ConditionType.PLANNED)
+    status, reason, lines = _said(
+        _decided("Manual", _planned(doubled={"counts": DOUBLED})), ConditionType.PLANNED
+    )
     assert (status, reason) == ("True", Reason.PLAN_READY)
     assert str(DOUBLED) in lines
 
 
 def test_a_history_that_can_not_tell_is_a_warning() -> None:
-    status, reason, lines = _said(_decided("Automatic", _planned(warnings=(UNKNOWN,))), ConditionType.PLANNED)
+    status, reason, lines = _said(
+        _decided("Automatic", _planned(warnings=(UNKNOWN,))), ConditionType.PLANNED
+    )
     assert (status, reason) == ("True", Reason.PLAN_READY)
     assert UNKNOWN in lines
 
@@ -55,8 +80,16 @@ def test_whoever_is_to_approve_it_reads_that_it_is_the_second_time() -> None:
     settled = planned(attempts=(attempt(outcome="Succeeded"),), committed=STEPS)
     settled = with_condition(settled, ConditionType.RUNNING, "False", Reason.ALL_STEPS_COMMITTED)
     warned = f"4 steps\n{DOUBLED}\nspec.outputs[9].publish: of another output"
-    conditions = set_condition(settled.conditions, ConditionType.PLANNED, "True", Reason.PLAN_READY, warned, NOW, 1)
-    waiting = decide(observed(backfill(settled.model_copy(update={"conditions": conditions}), outputs=_outputs("Manual"))))
+    conditions = set_condition(
+        settled.conditions, ConditionType.PLANNED, "True", Reason.PLAN_READY, warned, NOW, 1
+    )
+    waiting = decide(
+        observed(
+            backfill(
+                settled.model_copy(update={"conditions": conditions}), outputs=_outputs("Manual")
+            )
+        )
+    )
     status, reason, lines = _said(waiting, ConditionType.PUBLISHED)
     assert (status, reason) == ("Unknown", Reason.WAITING_FOR_APPROVAL)
     assert str(DOUBLED) in lines

@@ -1,4 +1,6 @@
-"""A team that points the operator at what only the operator is near to: loopback, metadata services, the API server."""
+"""A team that points the operator at what only the operator is near to: loopback, metadata
+services, the API server.
+"""
 
 import json
 import socket
@@ -26,8 +28,14 @@ pytestmark = pytest.mark.hostile
 
 KEY = ("default", "january")
 HERE = (ip_network("127.0.0.1/32"),)
-"""Where these tests have what the team may use; what it may not is at other addresses of loopback."""
-KEYS = {"s3.access-key-id": "AKIATEAM", "s3.secret-access-key": "of-the-team", "s3.region": "us-east-1"}
+"""Where these tests have what the team may use; what it may not is at other addresses of
+loopback.
+"""
+KEYS = {
+    "s3.access-key-id": "AKIATEAM",
+    "s3.secret-access-key": "of-the-team",
+    "s3.region": "us-east-1",
+}
 
 
 @pytest.fixture(scope="module")
@@ -41,11 +49,14 @@ def table(clicks: Clicks) -> Table:
 
 
 def said(clicks: Clicks, catalogs: Mapping[str, Mapping[str, str]], *own: str) -> dict[str, str]:
-    """What a plan job in the operator says of each of these catalogs, of which ``own`` are the operator's."""
+    """What a plan job in the operator says of each of these catalogs, of which ``own`` are the
+    operator's.
+    """
     given = {name: GivenCatalog(properties, name in own) for name, properties in catalogs.items()}
     pool = JobPool(lambda _key: given, directories=(clicks.directory,), addresses=HERE)
     sources = [
-        {"name": f"s-{number}", "table": f"{name}.raw.clicks", "timestampColumn": "at"} for number, name in enumerate(catalogs)
+        {"name": f"s-{number}", "table": f"{name}.raw.clicks", "timestampColumn": "at"}
+        for number, name in enumerate(catalogs)
     ]
     try:
         runner = pool.runner(KEY, lambda: None)
@@ -58,16 +69,39 @@ def said(clicks: Clicks, catalogs: Mapping[str, Mapping[str, str]], *own: str) -
         return {}
     assert isinstance(state.error, BadInput), state
     texts = [str(problem) for problem in state.error.problems]
-    named = {name: [t for t in texts if f"{name}.raw.clicks" in t or f"catalog {name} " in t] for name in catalogs}
+    named = {
+        name: [t for t in texts if f"{name}.raw.clicks" in t or f"catalog {name} " in t]
+        for name in catalogs
+    }
     assert sum(map(len, named.values())) == len(texts), texts
     return {name: " ".join(found) for name, found in named.items() if found}
 
 
 REFUSED = {
     "a loopback address": ["127.0.0.1", "127.255.255.254", "::1"],
-    "a link-local address": ["169.254.169.254", "169.254.170.2", "169.254.20.10", "fe80::1", "fe80::a9fe:a9fe%eth0"],
-    "metadata service": ["100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254"],
-    "no address of a server": ["0.0.0.0", "0.1.2.3", "::", "224.0.0.1", "255.255.255.255", "ff02::1"],
+    "a link-local address": [
+        "169.254.169.254",
+        "169.254.170.2",
+        "169.254.20.10",
+        "fe80::1",
+        "fe80::a9fe:a9fe%eth0",
+    ],
+    "metadata service": [
+        "100.100.100.200",
+        "168.63.129.16",
+        "192.0.0.192",
+        "fd00:ec2::254",
+        "fd00:ec2::23",
+        "fd20:ce::254",
+    ],
+    "no address of a server": [
+        "0.0.0.0",
+        "0.1.2.3",
+        "::",
+        "224.0.0.1",
+        "255.255.255.255",
+        "ff02::1",
+    ],
     "of the API server": ["10.96.0.1", "::ffff:10.96.0.1", "64:ff9b::a60:1"],
 }
 MEANT = [
@@ -83,7 +117,10 @@ MEANT = [
 ]
 
 
-@pytest.mark.parametrize(("address", "why"), [(address, why) for why, addresses in REFUSED.items() for address in addresses])
+@pytest.mark.parametrize(
+    ("address", "why"),
+    [(address, why) for why, addresses in REFUSED.items() for address in addresses],
+)
 def test_addresses_near_the_operator_are_refused(address: str, why: str) -> None:
     rules = AddressRules(refused=frozenset({ip_address("10.96.0.1")}))
     assert why in str(rules.refusal(address, 443))
@@ -100,24 +137,50 @@ def test_a_name_in_place_of_an_address_is_refused(host: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["10.0.0.7", "192.168.1.1", "52.216.0.1", "2600:9000::1", "fd12:3456::1", "64:ff9b::a00:7", "64:ff9b:1::a00:7"]
+    "address",
+    [
+        "10.0.0.7",
+        "192.168.1.1",
+        "52.216.0.1",
+        "2600:9000::1",
+        "fd12:3456::1",
+        "64:ff9b::a00:7",
+        "64:ff9b:1::a00:7",
+    ],
 )
 def test_other_servers_are_not(address: str) -> None:
     assert AddressRules().refusal(address, 443) is None
 
 
 def test_the_administrator_may_open_some() -> None:
-    rules = AddressRules((ip_network("127.0.0.0/8"), ip_network("::1/128")), frozenset({(ip_address("169.254.170.2"), 80)}))
-    for address, port in (("127.0.0.1", 1), ("::ffff:127.0.0.1", 1), ("::1", 1), ("169.254.170.2", 80)):
+    rules = AddressRules(
+        (ip_network("127.0.0.0/8"), ip_network("::1/128")),
+        frozenset({(ip_address("169.254.170.2"), 80)}),
+    )
+    for address, port in (
+        ("127.0.0.1", 1),
+        ("::ffff:127.0.0.1", 1),
+        ("::1", 1),
+        ("169.254.170.2", 80),
+    ):
         assert rules.refusal(address, port) is None
     assert rules.refusal("169.254.170.2", 81)
     assert rules.refusal("169.254.169.254", 80)
 
 
 @pytest.mark.parametrize(
-    "name", ["localhost", "LOCALHOST.", "x.localhost", "metadata.google.internal", "Metadata.Google.Internal."]
+    "name",
+    [
+        "localhost",
+        "LOCALHOST.",
+        "x.localhost",
+        "metadata.google.internal",
+        "Metadata.Google.Internal.",
+    ],
 )
-def test_names_of_metadata_services_are_refused_though_a_proxy_would_resolve_them(name: str) -> None:
+def test_names_of_metadata_services_are_refused_though_a_proxy_would_resolve_them(
+    name: str,
+) -> None:
     assert refused_name(name)
 
 
@@ -151,15 +214,28 @@ def test_what_libraries_could_read_as_different_servers_names_none(text: str) ->
 
 @pytest.mark.parametrize(
     "text",
-    ["https://catalog", "http://c.lake.svc:8181/api/catalog", "minio:9000", "https://[fd12::1]:443/v1", "thrift://h_1:9083"],
+    [
+        "https://catalog",
+        "http://c.lake.svc:8181/api/catalog",
+        "minio:9000",
+        "https://[fd12::1]:443/v1",
+        "thrift://h_1:9083",
+    ],
 )
 def test_servers_that_people_have_are_named_alike(text: str) -> None:
     assert server_problem(text) is None
 
 
-def test_no_catalog_or_store_of_a_secret_is_at_an_address_near_the_operator(clicks: Clicks, table: Table) -> None:
-    """In each form that a resolver takes; also one that only redirects, hands out tokens or vends credentials."""
-    with hostile_server(answering("200 OK", "{}"), "127.0.0.2") as thief, hostile_catalog(table) as catalog:
+def test_no_catalog_or_store_of_a_secret_is_at_an_address_near_the_operator(
+    clicks: Clicks, table: Table
+) -> None:
+    """In each form that a resolver takes; also one that only redirects, hands out tokens or vends
+    credentials.
+    """
+    with (
+        hostile_server(answering("200 OK", "{}"), "127.0.0.2") as thief,
+        hostile_catalog(table) as catalog,
+    ):
         forms = (
             "127.0.0.2",
             "0x7f.2",
@@ -171,12 +247,23 @@ def test_no_catalog_or_store_of_a_secret_is_at_an_address_near_the_operator(clic
             "[::ffff:7f00:2]",
         )
         catalogs: dict[str, Mapping[str, str]] = {
-            f"uri-{number}": {"type": "rest", "uri": f"http://{host}:{thief.port}"} for number, host in enumerate(forms)
+            f"uri-{number}": {"type": "rest", "uri": f"http://{host}:{thief.port}"}
+            for number, host in enumerate(forms)
         }
         elsewhere = f"http://127.0.0.2:{thief.port}"
-        catalogs["token"] = {**catalog.properties, "credential": "a:b", "oauth2-server-uri": f"{elsewhere}/token"}
-        catalogs["database"] = {"type": "sql", "uri": f"postgresql://a:b@127.0.0.2:{thief.port}/lake"}
-        catalogs["second"] = {"type": "sql", "uri": f"postgresql://a:b@192.0.2.1/lake?host=127.0.0.2&port={thief.port}"}
+        catalogs["token"] = {
+            **catalog.properties,
+            "credential": "a:b",
+            "oauth2-server-uri": f"{elsewhere}/token",
+        }
+        catalogs["database"] = {
+            "type": "sql",
+            "uri": f"postgresql://a:b@127.0.0.2:{thief.port}/lake",
+        }
+        catalogs["second"] = {
+            "type": "sql",
+            "uri": f"postgresql://a:b@192.0.2.1/lake?host=127.0.0.2&port={thief.port}",
+        }
         found = said(clicks, catalogs)
     assert thief.requests == []
     assert set(found) == set(catalogs)
@@ -192,19 +279,39 @@ def test_no_catalog_or_store_of_a_secret_is_at_an_address_near_the_operator(clic
         {"s3.endpoint": "127.0.0.2:{port}", **KEYS},
         {"s3.endpoint": "http://192.0.2.1@127.0.0.2:{port}", **KEYS},
         {"s3.endpoint": "http://192.0.2.1", **KEYS, "s3.region": "x@127.0.0.2:{port}/"},
-        {"gcs.service.host": "http://127.0.0.2:{port}", "gcs.oauth2.token": "t", "gcs.oauth2.token-expires-at": "9999999999999"},
-        {"adls.account-name": "127.0.0.2:{port}/", "adls.account-key": "a2V5", "adls.blob-storage-scheme": "http"},
         {
-            **{"adls.account-name": "acct", "adls.account-key": "a2V5", "adls.blob-storage-scheme": "http"},
-            **{"adls.dfs-storage-scheme": "http", "adls.blob-storage-authority": "127.0.0.2:{port}"},
+            "gcs.service.host": "http://127.0.0.2:{port}",
+            "gcs.oauth2.token": "t",
+            "gcs.oauth2.token-expires-at": "9999999999999",
+        },
+        {
+            "adls.account-name": "127.0.0.2:{port}/",
+            "adls.account-key": "a2V5",
+            "adls.blob-storage-scheme": "http",
+        },
+        {
+            **{
+                "adls.account-name": "acct",
+                "adls.account-key": "a2V5",
+                "adls.blob-storage-scheme": "http",
+            },
+            **{
+                "adls.dfs-storage-scheme": "http",
+                "adls.blob-storage-authority": "127.0.0.2:{port}",
+            },
             **{"adls.dfs-storage-authority": "127.0.0.2:{port}"},
         },
     ],
     ids=lambda where: "+".join(sorted(where))[:60],
 )
-def test_no_object_store_is_at_an_address_near_the_operator(clicks: Clicks, table: Table, where: dict[str, str], by: str) -> None:
+def test_no_object_store_is_at_an_address_near_the_operator(
+    clicks: Clicks, table: Table, where: dict[str, str], by: str
+) -> None:
     scheme = {"s": "s3", "g": "gs", "a": "abfss"}[next(iter(where))[0]]
-    with hostile_server(answering("403 Forbidden"), "127.0.0.2") as thief, hostile_catalog(table) as catalog:
+    with (
+        hostile_server(answering("403 Forbidden"), "127.0.0.2") as thief,
+        hostile_catalog(table) as catalog,
+    ):
         properties = {name: value.format(port=thief.port) for name, value in where.items()}
         for snapshot in catalog.metadata["snapshots"]:
             snapshot["manifest-list"] = f"{scheme}://lake/list.avro"
@@ -215,10 +322,15 @@ def test_no_object_store_is_at_an_address_near_the_operator(clicks: Clicks, tabl
         given = properties if by == "Secret" else {}
         found = said(clicks, {"lake": {**catalog.properties, **given}})
     assert thief.requests == []
-    assert any(text in found["lake"] for text in ("do not connect", "must be the address of a server", "must be of letters"))
+    assert any(
+        text in found["lake"]
+        for text in ("do not connect", "must be the address of a server", "must be of letters")
+    )
 
 
-@pytest.mark.parametrize("status", ["301 Moved", "302 Found", "307 Temporary Redirect", "308 Permanent Redirect"])
+@pytest.mark.parametrize(
+    "status", ["301 Moved", "302 Found", "307 Temporary Redirect", "308 Permanent Redirect"]
+)
 def test_no_redirect_is_followed(clicks: Clicks, status: str) -> None:
     with hostile_server(answering("200 OK", "{}"), "127.0.0.2") as thief:
         location = f"Location: http://127.0.0.2:{thief.port}/latest/meta-data"
@@ -229,10 +341,19 @@ def test_no_redirect_is_followed(clicks: Clicks, status: str) -> None:
     assert "latest" not in found["lake"]
 
 
-@pytest.mark.parametrize("status", ["301 Moved", "307 Temporary Redirect", "308 Permanent Redirect"])
-def test_no_redirect_of_an_object_store_leads_near_the_operator(clicks: Clicks, table: Table, status: str) -> None:
-    """PyArrow's client of S3 follows redirects, to any server, and reads what that answers as the file."""
-    with hostile_server(answering("200 OK", "{}"), "127.0.0.2") as thief, hostile_catalog(table) as catalog:
+@pytest.mark.parametrize(
+    "status", ["301 Moved", "307 Temporary Redirect", "308 Permanent Redirect"]
+)
+def test_no_redirect_of_an_object_store_leads_near_the_operator(
+    clicks: Clicks, table: Table, status: str
+) -> None:
+    """PyArrow's client of S3 follows redirects, to any server, and reads what that answers as the
+    file.
+    """
+    with (
+        hostile_server(answering("200 OK", "{}"), "127.0.0.2") as thief,
+        hostile_catalog(table) as catalog,
+    ):
         location = f"Location: http://127.0.0.2:{thief.port}/latest/meta-data"
         for snapshot in catalog.metadata["snapshots"]:
             snapshot["manifest-list"] = "s3://lake/list.avro"
@@ -243,7 +364,9 @@ def test_no_redirect_of_an_object_store_leads_near_the_operator(clicks: Clicks, 
     assert "latest" not in found["lake"]
 
 
-def test_a_catalog_of_the_operators_own_may_be_on_its_loopback(clicks: Clicks, table: Table) -> None:
+def test_a_catalog_of_the_operators_own_may_be_on_its_loopback(
+    clicks: Clicks, table: Table
+) -> None:
     """And stays closed to Backfills that do not use it."""
     with hostile_catalog(table) as catalog:
         uri = catalog.uri
@@ -273,7 +396,9 @@ for name in given:
         said[name] = f"{type(error).__name__} {error}"
 print(json.dumps(said))
 """
-"""A resolver that gives a harmless address when it is asked first; libpq has a resolver of its own."""
+"""A resolver that gives a harmless address when it is asked first; libpq has a resolver of its
+own.
+"""
 
 
 def test_a_name_that_has_another_address_when_it_is_connected_to(clicks: Clicks) -> None:
@@ -285,7 +410,12 @@ def test_a_name_that_has_another_address_when_it_is_connected_to(clicks: Clicks)
         }
         order = json.dumps({"catalogs": catalogs})
         ended = subprocess.run(
-            [sys.executable, "-c", _REBINDING], input=order, capture_output=True, text=True, check=False, timeout=60
+            [sys.executable, "-c", _REBINDING],
+            input=order,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
         )
         found: dict[str, str] = json.loads(ended.stdout)
     assert not any(thief.requests), "libpq may connect, but sends nothing"
@@ -306,7 +436,9 @@ def test_the_operators_own_address_is_near_it(clicks: Clicks) -> None:
     assert "of the API server or of the operator" in found["lake"]
 
 
-def test_the_api_server_is_refused_by_its_address(clicks: Clicks, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_api_server_is_refused_by_its_address(
+    clicks: Clicks, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
     found = said(clicks, {"lake": {"type": "rest", "uri": "https://10.96.0.1"}})
     assert "leads to 10.96.0.1, an address of the API server or of the operator" in found["lake"]
@@ -320,7 +452,10 @@ def test_the_api_server_is_refused_by_its_address(clicks: Clicks, monkeypatch: p
         ({"adls.account-name": "169.254.169.254/"}, "adls.account-name"),
         ({"s3.proxy-uri": "http://169.254.169.254"}, "s3.proxy-uri"),
         ({"type": "sql", "uri": "postgresql://db\\evil/lake"}, "must name a host"),
-        ({"type": "sql", "uri": "postgresql://db/lake?hostaddr=169.254.169.254"}, "parameter hostaddr"),
+        (
+            {"type": "sql", "uri": "postgresql://db/lake?hostaddr=169.254.169.254"},
+            "parameter hostaddr",
+        ),
     ],
     ids=str,
 )

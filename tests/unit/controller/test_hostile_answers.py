@@ -1,7 +1,7 @@
 """Servers that never come to an end, and servers whose answers should be seen by nobody.
 
-A catalog that a team names may be a server that the operator can ask and the team cannot: what it answers is not repeated. And
-it may be one that keeps a job waiting.
+A catalog that a team names may be a server that the operator can ask and the team cannot: what it
+answers is not repeated. And it may be one that keeps a job waiting.
 """
 
 import json
@@ -26,7 +26,11 @@ from table_jobs import LOOPBACK, Clicks, ended
 
 pytestmark = pytest.mark.hostile
 
-KEYS = {"s3.access-key-id": "AKIATEAM", "s3.secret-access-key": "of-the-team", "s3.region": "us-east-1"}
+KEYS = {
+    "s3.access-key-id": "AKIATEAM",
+    "s3.secret-access-key": "of-the-team",
+    "s3.region": "us-east-1",
+}
 BODY = "internal-answer-7351"
 """Of an answer that nobody should see."""
 
@@ -45,7 +49,8 @@ def said(clicks: Clicks, catalogs: Mapping[str, Mapping[str, str]]) -> str:
     given = {name: GivenCatalog(properties) for name, properties in catalogs.items()}
     pool = JobPool(lambda _key: given, directories=(clicks.directory,), addresses=LOOPBACK)
     sources = [
-        {"name": f"s-{number}", "table": f"{name}.raw.clicks", "timestampColumn": "at"} for number, name in enumerate(catalogs)
+        {"name": f"s-{number}", "table": f"{name}.raw.clicks", "timestampColumn": "at"}
+        for number, name in enumerate(catalogs)
     ]
     try:
         runner = pool.runner(("default", "january"), lambda: None)
@@ -73,26 +78,44 @@ ANSWERS: dict[str, Behaviour] = {
     "status": answering(f"abc {BODY}"),
     "redirect": answering("302 Found", BODY, f"Location: http://127.0.0.1:9/{BODY}"),
     "redirect-scheme": answering("302 Found", BODY, f"Location: {BODY}://x"),
-    "header": lambda connection, _: connection.sendall(f"HTTP/1.1 200 OK\r\n{BODY}\r\n\r\n{BODY}".encode()),
+    "header": lambda connection, _: connection.sendall(
+        f"HTTP/1.1 200 OK\r\n{BODY}\r\n\r\n{BODY}".encode()
+    ),
     "no-http": lambda connection, _: connection.sendall(f"SSH-2.0 {BODY}\r\n".encode()),
     "encoding": answering("200 OK", BODY, "Content-Encoding: gzip"),
     "chunks": answering("200 OK", f"{BODY}\r\n", "Transfer-Encoding: chunked"),
 }
 
 
-def test_no_answer_of_a_catalog_is_in_an_error_or_a_log(clicks: Clicks, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_answer_of_a_catalog_is_in_an_error_or_a_log(
+    clicks: Clicks, caplog: pytest.LogCaptureFixture
+) -> None:
     with ExitStack() as servers:
-        made = {name: servers.enter_context(hostile_server(behaviour)) for name, behaviour in ANSWERS.items()}
-        catalogs = {name: {"type": "rest", "uri": f"{server.uri}/{name}"} for name, server in made.items()}
+        made = {
+            name: servers.enter_context(hostile_server(behaviour))
+            for name, behaviour in ANSWERS.items()
+        }
+        catalogs = {
+            name: {"type": "rest", "uri": f"{server.uri}/{name}"} for name, server in made.items()
+        }
         catalogs["oauth"]["credential"] = "team:hunter22"
         found = said(clicks, catalogs)
     for name, server in made.items():
         assert server.requests, name
-        where = f"table {name}.raw.clicks cannot be loaded" if name == "keys" else f"catalog {name} cannot be opened at 127.0.0.1"
+        where = (
+            f"table {name}.raw.clicks cannot be loaded"
+            if name == "keys"
+            else f"catalog {name} cannot be opened at 127.0.0.1"
+        )
         assert where in found, name
     assert BODY not in found
     assert BODY not in caplog.text
-    for text in ("HTTP status 403", "HTTP status 500", "the server redirects", "the answer is not what was asked for"):
+    for text in (
+        "HTTP status 403",
+        "HTTP status 500",
+        "the server redirects",
+        "the answer is not what was asked for",
+    ):
         assert text in found
 
 
@@ -103,7 +126,11 @@ def test_no_answer_of_an_object_store_is_in_an_error_or_a_log(
     with ExitStack() as servers:
         xml = f"<Error><Code>{BODY}</Code><Message>{BODY}</Message></Error>"
         catalogs = {}
-        for name, status, body in (("denied", "403 Forbidden", xml), ("odd", "418 Teapot", xml), ("file", "200 OK", BODY)):
+        for name, status, body in (
+            ("denied", "403 Forbidden", xml),
+            ("odd", "418 Teapot", xml),
+            ("file", "200 OK", BODY),
+        ):
             catalog = servers.enter_context(hostile_catalog(table))
             for snapshot in catalog.metadata["snapshots"]:
                 snapshot["manifest-list"] = "s3://lake/list.avro"
@@ -115,7 +142,9 @@ def test_no_answer_of_an_object_store_is_in_an_error_or_a_log(
     assert "AWS error ACCESS_DENIED" in found
 
 
-def test_no_answer_of_a_database_is_in_an_error_or_a_log(clicks: Clicks, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_answer_of_a_database_is_in_an_error_or_a_log(
+    clicks: Clicks, caplog: pytest.LogCaptureFixture
+) -> None:
     def refuse(connection: socket.socket, request: bytes) -> None:
         if len(request) == 8:
             connection.sendall(b"N")  # no TLS
@@ -152,9 +181,20 @@ def lines_without_end(connection: socket.socket, _request: bytes) -> None:
 
 WAITING: dict[str, tuple[Behaviour, str]] = {
     "silent": (lambda _connection, _: time.sleep(30), "has sent nothing for 1 s"),
-    "half": (lambda c, _: (c.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{"), time.sleep(30))[0], "nothing for 1 s"),
-    "drip-head": (lambda c, _: drip(c, b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 999), "has not answered completely in 2 s"),
-    "drip-body": (lambda c, _: drip(c, b"HTTP/1.1 200 OK\r\n\r\n" + b" " * 9999), "has not answered completely in 2 s"),
+    "half": (
+        lambda c, _: (c.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{"), time.sleep(30))[
+            0
+        ],
+        "nothing for 1 s",
+    ),
+    "drip-head": (
+        lambda c, _: drip(c, b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 999),
+        "has not answered completely in 2 s",
+    ),
+    "drip-body": (
+        lambda c, _: drip(c, b"HTTP/1.1 200 OK\r\n\r\n" + b" " * 9999),
+        "has not answered completely in 2 s",
+    ),
     "endless": (endless, "answers with more than 16 MiB"),
     "continue": (lines_without_end, ""),
 }
@@ -185,7 +225,12 @@ def impatient(catalogs: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
     """What opening these catalogs comes to, with times that a test has."""
     order = json.dumps(catalogs)
     ended = subprocess.run(
-        [sys.executable, "-c", _IMPATIENT], input=order, capture_output=True, text=True, check=False, timeout=100
+        [sys.executable, "-c", _IMPATIENT],
+        input=order,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
     )
     assert ended.returncode == 0, ended.stderr
     found: dict[str, Any] = json.loads(ended.stdout)
@@ -193,13 +238,22 @@ def impatient(catalogs: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("where", ["uri", "oauth2-server-uri"])
-def test_a_server_that_never_comes_to_an_end_is_left_in_time_and_with_little_memory(where: str) -> None:
+def test_a_server_that_never_comes_to_an_end_is_left_in_time_and_with_little_memory(
+    where: str,
+) -> None:
     with ExitStack() as servers:
-        made = {name: servers.enter_context(hostile_server(behaviour)) for name, (behaviour, _) in WAITING.items()}
+        made = {
+            name: servers.enter_context(hostile_server(behaviour))
+            for name, (behaviour, _) in WAITING.items()
+        }
         own = {name: {"type": "rest", "uri": server.uri} for name, server in made.items()}
         if where != "uri":
             for properties in own.values():
-                properties |= {"oauth2-server-uri": properties["uri"], "uri": "http://192.0.2.1", "credential": "a:b"}
+                properties |= {
+                    "oauth2-server-uri": properties["uri"],
+                    "uri": "http://192.0.2.1",
+                    "credential": "a:b",
+                }
         found = impatient(own)
     assert found.pop("peak") < 600
     for name, (text, seconds) in found.items():
@@ -214,7 +268,11 @@ def postgres(then: Callable[[socket.socket], None]) -> Behaviour:
         if len(request) == 8:
             connection.sendall(b"N")
             connection.recv(1000)
-        settings = (b"client_encoding\0UTF8\0", b"DateStyle\0ISO\0", b"server_version\0" + b"15.0\0")
+        settings = (
+            b"client_encoding\0UTF8\0",
+            b"DateStyle\0ISO\0",
+            b"server_version\0" + b"15.0\0",
+        )
         said = b"".join(b"S" + (len(each) + 4).to_bytes(4, "big") + each for each in settings)
         connection.sendall(b"R\0\0\0\x08\0\0\0\0" + said + b"Z\0\0\0\x05I")
         connection.recv(1000)
@@ -230,9 +288,14 @@ def test_a_database_that_never_answers_is_left_in_time() -> None:
             "statement": postgres(lambda _connection: time.sleep(30)),
             "drip": postgres(lambda connection: drip(connection, b"D\x0f\0\0\0" + b"x" * 9999)),
         }
-        made = {name: servers.enter_context(hostile_server(behaviour)) for name, behaviour in behaviours.items()}
+        made = {
+            name: servers.enter_context(hostile_server(behaviour))
+            for name, behaviour in behaviours.items()
+        }
         uri = "postgresql://a:b@127.0.0.1:{}/lake?sslmode=disable"
-        found = impatient({name: {"type": "sql", "uri": uri.format(server.port)} for name, server in made.items()})
+        found = impatient(
+            {name: {"type": "sql", "uri": uri.format(server.port)} for name, server in made.items()}
+        )
     del found["peak"]
     for name, (text, seconds) in found.items():
         assert "the database has not answered in" in text, (name, text)

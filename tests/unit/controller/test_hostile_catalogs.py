@@ -1,4 +1,6 @@
-"""Catalogs, tables and Secrets of a team that wants to run its code in the operator, or to read what is the operator's."""
+"""Catalogs, tables and Secrets of a team that wants to run its code in the operator, or to read
+what is the operator's.
+"""
 
 import json
 import os
@@ -53,8 +55,12 @@ def hostile(table: Table) -> Iterator[Callable[..., HostileCatalog]]:
         yield lambda **answers: servers.enter_context(hostile_catalog(table, **answers))
 
 
-def problems(clicks: Clicks, shared: Path, catalogs: Mapping[str, Mapping[str, str]], **spec: Any) -> dict[str, str]:
-    """What a plan job in the operator says of each of these catalogs, whose properties are in Secrets of the team's."""
+def problems(
+    clicks: Clicks, shared: Path, catalogs: Mapping[str, Mapping[str, str]], **spec: Any
+) -> dict[str, str]:
+    """What a plan job in the operator says of each of these catalogs, whose properties are in
+    Secrets of the team's.
+    """
     given = {name: GivenCatalog(properties) for name, properties in catalogs.items()}
     pool = JobPool(lambda _key: given, directories=(shared,), addresses=LOOPBACK)
     sources = [
@@ -72,7 +78,10 @@ def problems(clicks: Clicks, shared: Path, catalogs: Mapping[str, Mapping[str, s
         return {}
     assert isinstance(state.error, BadInput), state.error
     texts = [str(problem) for problem in state.error.problems]
-    named = {name: [t for t in texts if f"{name}.raw.clicks" in t or f"catalog {name} " in t] for name in catalogs}
+    named = {
+        name: [t for t in texts if f"{name}.raw.clicks" in t or f"catalog {name} " in t]
+        for name in catalogs
+    }
     assert sum(map(len, named.values())) == len(texts), texts
     return {name: " ".join(found) for name, found in named.items() if found}
 
@@ -80,8 +89,13 @@ def problems(clicks: Clicks, shared: Path, catalogs: Mapping[str, Mapping[str, s
 def test_no_server_or_table_has_the_operator_call_what_it_names(
     clicks: Clicks, shared: Path, hostile: Callable[..., HostileCatalog], tmp_path: Path
 ) -> None:
-    """``Popen`` takes the names of the properties for its arguments, and the server's come first."""
-    marks = {name: tmp_path / name for name in ("honest", "over", "below", "table", "vended", "property", "retry")}
+    """``Popen`` takes the names of the properties for its arguments, and the server's come
+    first.
+    """
+    marks = {
+        name: tmp_path / name
+        for name in ("honest", "over", "below", "table", "vended", "property", "retry")
+    }
     begin = {name: {"/usr/bin/touch": "", str(mark): ""} for name, mark in marks.items()}
     code = {"py-io-impl": "subprocess.Popen"}
     made = {name: hostile(defaults=begin[name]) for name in marks}
@@ -93,7 +107,13 @@ def test_no_server_or_table_has_the_operator_call_what_it_names(
     made["retry"].overrides = {"s3.retry-strategy-impl": "builtins.breakpoint"}
     found = problems(clicks, shared, {name: catalog.properties for name, catalog in made.items()})
     assert not [name for name, mark in marks.items() if mark.exists()]
-    assert set(found) == {"over", "below", "table", "vended", "retry"}, "a table's own properties do not say how it is opened"
+    assert set(found) == {
+        "over",
+        "below",
+        "table",
+        "vended",
+        "retry",
+    }, "a table's own properties do not say how it is opened"
     assert all("is not loaded here" in text for text in found.values()), found
 
 
@@ -110,18 +130,23 @@ def test_no_server_chooses_how_the_operator_logs_in_or_where(
         "elsewhere": {"oauth2-server-uri": f"{thief.uri}/tokens", "token": "another"},
     }
     mine = {"token": "mine", "oauth2-server-uri": "http://127.0.0.1:9/token"}
-    catalogs = {name: hostile(overrides=overrides).properties | mine for name, overrides in made.items()}
+    catalogs = {
+        name: hostile(overrides=overrides).properties | mine for name, overrides in made.items()
+    }
     assert problems(clicks, shared, catalogs) == {}
     assert not mark.exists()
     assert thief.asked == []
 
 
-def test_a_table_whose_property_names_code_is_not_written_to(clicks: Clicks, shared: Path, table: Table) -> None:
+def test_a_table_whose_property_names_code_is_not_written_to(
+    clicks: Clicks, shared: Path, table: Table
+) -> None:
     """``rmtree`` takes the table's location, and its properties for "ignore errors"."""
     metadata = Path(table.metadata_location)
     kept = json.loads(metadata.read_text())
     properties = kept["properties"] | {"write.py-location-provider.impl": "shutil.rmtree"}
-    metadata.write_text(json.dumps(kept | {"properties": properties}))  # PyIceberg itself would call it here
+    # PyIceberg itself would call it here
+    metadata.write_text(json.dumps(kept | {"properties": properties}))
     try:
         found = problems(clicks, shared, {"lake": clicks.properties}, snapshot={"protect": True})
         assert metadata.exists()
@@ -147,12 +172,18 @@ def test_a_table_whose_property_names_code_is_not_written_to(clicks: Clicks, sha
         ({"adls.blob-storage-authority": "collector"}, "adls.blob-storage-authority"),
         ({"DEFAULT_SCHEME": "hdfs"}, "DEFAULT_SCHEME"),
         ({"type": "in-memory"}, "type"),
-        ({"type": "sql", "uri": "postgresql://db/lake?sslkey=/var/run/secrets/key"}, "parameter sslkey"),
+        (
+            {"type": "sql", "uri": "postgresql://db/lake?sslkey=/var/run/secrets/key"},
+            "parameter sslkey",
+        ),
         ({"type": "sql", "uri": "postgresql://db/lake?sslrootcert=/etc/passwd"}, "sslrootcert"),
         ({"type": "sql", "uri": "postgresql://db/lake?plugin=evil"}, "parameter plugin"),
         ({"type": "sql", "uri": "postgresql:///lake?host=/var/run"}, "must name a host"),
         ({"type": "sql", "uri": "postgresql+asyncpg://db/lake"}, "must begin with postgresql"),
-        ({"type": "sql", "uri": "mysql+pymysql://db/lake?local_infile=1"}, "must begin with postgresql"),
+        (
+            {"type": "sql", "uri": "mysql+pymysql://db/lake?local_infile=1"},
+            "must begin with postgresql",
+        ),
         ({"type": "sql", "uri": "sqlite:////tmp/any.db?mode=rwc"}, "may have no parameters"),
     ],
     ids=lambda value: ",".join(value) if isinstance(value, dict) else str(value),
@@ -192,7 +223,14 @@ def test_a_secret_is_taken_only_with_properties_that_reach_nothing_of_the_operat
             ".s3.endpoint",
             "URI",
         ),
-        *("auth", "auth.type", "auth.impl", "auth.custom.impl", "auth.google.credentials_path", "auth.entra.token_file_path"),
+        *(
+            "auth",
+            "auth.type",
+            "auth.impl",
+            "auth.custom.impl",
+            "auth.google.credentials_path",
+            "auth.entra.token_file_path",
+        ),
         *(
             "rest.auth.type",
             "rest.auth.oauth2.impl",
@@ -201,8 +239,22 @@ def test_a_secret_is_taken_only_with_properties_that_reach_nothing_of_the_operat
             "botocore_session",
             "botocore-session",
         ),
-        *("s3.signer.impl", "s3.signer.", "s3.signer.properties", "s3.proxy-uri", "s3.profile-name", "glue.profile-name", "echo"),
-        *("header.authorization", "header.X-Forwarded-For", "header.host", "header.", "header.x-iceberg-access-delegation.impl"),
+        *(
+            "s3.signer.impl",
+            "s3.signer.",
+            "s3.signer.properties",
+            "s3.proxy-uri",
+            "s3.profile-name",
+            "glue.profile-name",
+            "echo",
+        ),
+        *(
+            "header.authorization",
+            "header.X-Forwarded-For",
+            "header.host",
+            "header.",
+            "header.x-iceberg-access-delegation.impl",
+        ),
         *(
             "http_proxy",
             "HTTPS_PROXY",
@@ -228,23 +280,57 @@ def test_a_name_that_is_nearly_on_the_list_is_not_taken(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", ["REST ", "bigquery", "in_memory", "noop", "custom", "rest\n", "\N{LATIN SMALL LETTER LONG S}ql"]
+    "kind",
+    [
+        "REST ",
+        "bigquery",
+        "in_memory",
+        "noop",
+        "custom",
+        "rest\n",
+        "\N{LATIN SMALL LETTER LONG S}ql",
+    ],
 )
 def test_no_other_type_of_catalog_is_opened(kind: str) -> None:
     assert [wrong.name for wrong in refused({"type": kind, "uri": "https://catalog"})] == ["type"]
 
 
 def test_secrets_that_people_have_are_taken() -> None:
-    s3 = {"s3.endpoint": "https://store", "s3.access-key-id": "a", "s3.secret-access-key": "b", "warehouse": "s3://lake"}
+    s3 = {
+        "s3.endpoint": "https://store",
+        "s3.access-key-id": "a",
+        "s3.secret-access-key": "b",
+        "warehouse": "s3://lake",
+    }
     database = "postgresql+psycopg2://iceberg:p%40ss@db-1,db-2:5432/iceberg?sslmode=verify-full&sslrootcert=system"
     for properties in (
-        {"type": "rest", "uri": "https://catalog", "credential": "id:secret", "scope": "all", "warehouse": "lake"},
+        {
+            "type": "rest",
+            "uri": "https://catalog",
+            "credential": "id:secret",
+            "scope": "all",
+            "warehouse": "lake",
+        },
         {"uri": "https://catalog", "rest.sigv4-enabled": "true", "rest.signing-name": "glue", **s3},
         {"type": "sql", "uri": database, **s3},
         {"uri": "thrift://metastore:9083", **s3},
-        {"type": "glue", "glue.region": "eu-central-1", "py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"},
-        {"type": "rest", "uri": "https://c", "gcs.oauth2.token": "ya29.x", "gcs.service.host": "https://store"},
-        {"type": "rest", "uri": "https://c", "adls.account-name": "lake", "adls.sas-token.lake.dfs.core.windows.net": "sv=1"},
+        {
+            "type": "glue",
+            "glue.region": "eu-central-1",
+            "py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO",
+        },
+        {
+            "type": "rest",
+            "uri": "https://c",
+            "gcs.oauth2.token": "ya29.x",
+            "gcs.service.host": "https://store",
+        },
+        {
+            "type": "rest",
+            "uri": "https://c",
+            "adls.account-name": "lake",
+            "adls.sas-token.lake.dfs.core.windows.net": "sv=1",
+        },
     ):
         assert refused(properties) == []
 
@@ -285,25 +371,41 @@ def test_neither_secret_nor_catalog_has_files_of_the_operator_read(
         "git://",
         "data:,",
     )
-    places |= {f"scheme-{number}": f"{begin}{secret}" for number, begin in enumerate((*chains, *others))}
-    places |= {f"fsspec-{name}": place for name, place in places.items() if name.startswith("scheme")}
+    places |= {
+        f"scheme-{number}": f"{begin}{secret}" for number, begin in enumerate((*chains, *others))
+    }
+    places |= {
+        f"fsspec-{name}": place for name, place in places.items() if name.startswith("scheme")
+    }
     catalogs: dict[str, Mapping[str, str]] = {
         "database": {"type": "sql", "uri": f"sqlite:///{tmp_path}/any.db"},
         "relative": {"type": "sql", "uri": "sqlite:///any.db"},
     }
     for name, place in places.items():
-        catalog = hostile(config={"py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO"} if "fsspec" in name else {})
+        catalog = hostile(
+            config={"py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO"} if "fsspec" in name else {}
+        )
         for snapshot in catalog.metadata["snapshots"]:
             snapshot["manifest-list"] = place
         catalogs[name] = catalog.properties
     order = json.dumps({"catalogs": catalogs, "directory": str(shared)})
-    ended = subprocess.run([sys.executable, "-c", _READ], input=order, capture_output=True, text=True, check=False, timeout=120)
+    ended = subprocess.run(
+        [sys.executable, "-c", _READ],
+        input=order,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
     link.unlink()
     found: dict[str, str] = json.loads(ended.stdout)
     assert set(found) == set(catalogs), ended.stderr
     for name, said in found.items():
         other = name == "hdfs" or "scheme" in name
-        assert ("locations are not opened" if other else "on the operator's own disk") in said, (name, said)
+        assert ("locations are not opened" if other else "on the operator's own disk") in said, (
+            name,
+            said,
+        )
     assert not (tmp_path / "any.db").exists()
 
 
@@ -331,7 +433,10 @@ def test_every_place_where_pyiceberg_imports_what_it_is_told_is_known() -> None:
     """A new one has to be closed in ``iceberg/import_points.py``."""
     found = {}
     for file in LIBRARY.rglob("*.py"):
-        calls = re.findall(r"import_module\(|__import__\(|(?<!def )(?<![.\w])(?:eval|exec)\(|entry_points", file.read_text())
+        calls = re.findall(
+            r"import_module\(|__import__\(|(?<!def )(?<![.\w])(?:eval|exec)\(|entry_points",
+            file.read_text(),
+        )
         if file.parent.name != "cli" and calls:
             found[file.relative_to(LIBRARY).as_posix()] = calls
     assert found.pop("transforms.py") == ["import_module("], "of names that stand in it"
@@ -348,9 +453,17 @@ def test_every_place_where_pyiceberg_imports_what_it_is_told_is_known() -> None:
 
 def test_nothing_of_the_operators_reads_pickles_or_opens_a_catalog_elsewhere() -> None:
     package = Path(backfill.__file__).parent
-    sources = {file.relative_to(package).as_posix(): file.read_text() for file in package.rglob("*.py")}
-    pickles = re.compile(r"^\s*(?:import|from) (?:pickle|cloudpickle|multiprocessing|shelve|marshal)\b", re.MULTILINE)
-    assert [name for name, text in sources.items() if pickles.search(text) and not name.startswith("runtime/")] == []
+    sources = {
+        file.relative_to(package).as_posix(): file.read_text() for file in package.rglob("*.py")
+    }
+    pickles = re.compile(
+        r"^\s*(?:import|from) (?:pickle|cloudpickle|multiprocessing|shelve|marshal)\b", re.MULTILINE
+    )
+    assert [
+        name
+        for name, text in sources.items()
+        if pickles.search(text) and not name.startswith("runtime/")
+    ] == []
     assert [name for name, text in sources.items() if "load_catalog" in text] == []
 
 

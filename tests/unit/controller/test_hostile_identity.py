@@ -1,4 +1,6 @@
-"""A team that leaves credentials out of its Secret, so that the operator's own identity would open what the team names."""
+"""A team that leaves credentials out of its Secret, so that the operator's own identity would open
+what the team names.
+"""
 
 from collections.abc import Mapping
 from itertools import product
@@ -56,7 +58,11 @@ def operators(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def said(clicks: Clicks, properties: Mapping[str, str], workspace: str = "") -> str:
     """What a plan job in the operator says of a catalog of a Secret."""
-    pool = JobPool(lambda _key: {"lake": GivenCatalog(properties)}, directories=(clicks.directory,), addresses=LOOPBACK)
+    pool = JobPool(
+        lambda _key: {"lake": GivenCatalog(properties)},
+        directories=(clicks.directory,),
+        addresses=LOOPBACK,
+    )
     try:
         runner = pool.runner(KEY, lambda: None)
         job = clicks.plan_job(workspace or "workspace")
@@ -105,9 +111,14 @@ def whereabouts(store: HostileServer) -> dict[str, str]:
 @pytest.mark.usefixtures("operators")
 def test_a_workspace_is_not_opened_with_the_operators_keys(clicks: Clicks, table: Table) -> None:
     with hostile_server(answering("403 Forbidden")) as store, hostile_catalog(table) as catalog:
-        found = said(clicks, {**catalog.properties, **whereabouts(store)}, "s3://lake/default/january")
+        found = said(
+            clicks, {**catalog.properties, **whereabouts(store)}, "s3://lake/default/january"
+        )
     assert store.requests == []
-    assert "add s3.access-key-id and s3.secret-access-key, or s3.anonymous: true to its Secret" in found
+    assert (
+        "add s3.access-key-id and s3.secret-access-key, or s3.anonymous: true to its Secret"
+        in found
+    )
 
 
 @pytest.mark.usefixtures("operators")
@@ -125,21 +136,44 @@ def test_no_server_has_the_operator_sign_with_its_own_keys(clicks: Clicks, table
     assert "add client.access-key-id and client.secret-access-key to its Secret" in found
 
 
-def test_a_job_that_opens_nothing_of_the_operators_has_nothing_of_its_identity(tmp_path: Path) -> None:
+def test_a_job_that_opens_nothing_of_the_operators_has_nothing_of_its_identity(
+    tmp_path: Path,
+) -> None:
     own = {
-        **dict.fromkeys(("AWS_PROFILE", "AWS_SECRET_ACCESS_KEY", "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONFIG_FILE"), "x"),
-        **dict.fromkeys(("GOOGLE_APPLICATION_CREDENTIALS", "AZURE_CLIENT_SECRET", "PYICEBERG_CATALOG__LAKE__TOKEN"), "x"),
+        **dict.fromkeys(
+            (
+                "AWS_PROFILE",
+                "AWS_SECRET_ACCESS_KEY",
+                "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+                "AWS_CONFIG_FILE",
+            ),
+            "x",
+        ),
+        **dict.fromkeys(
+            (
+                "GOOGLE_APPLICATION_CREDENTIALS",
+                "AZURE_CLIENT_SECRET",
+                "PYICEBERG_CATALOG__LAKE__TOKEN",
+            ),
+            "x",
+        ),
         "AWS_REGION": "eu-central-1",
         "PATH": "/usr/bin",
     }
     theirs = GivenCatalog({"uri": "https://catalog"})
     alone = _environment(own, tmp_path, own_identity=Confinement({"lake": theirs}, ()).own_identity)
-    assert {name for name in alone if name.startswith(("AWS_", "GOOGLE_", "AZURE_", "PYICEBERG_"))} == {
+    assert {
+        name for name in alone if name.startswith(("AWS_", "GOOGLE_", "AZURE_", "PYICEBERG_"))
+    } == {
         "AWS_REGION",
         "AWS_EC2_METADATA_DISABLED",
     }
     both = _environment(
-        own, tmp_path, own_identity=Confinement({"lake": theirs, "sea": GivenCatalog({}, own=True)}, ()).own_identity
+        own,
+        tmp_path,
+        own_identity=Confinement(
+            {"lake": theirs, "sea": GivenCatalog({}, own=True)}, ()
+        ).own_identity,
     )
     assert own.items() <= both.items()
 
@@ -198,14 +232,19 @@ def test_credentials_that_a_client_would_complete_by_itself_are_not_enough(
         ("file", True, {}),
     ],
 )
-def test_complete_credentials_are_enough(scheme: str, arrow: bool, properties: dict[str, Any]) -> None:
+def test_complete_credentials_are_enough(
+    scheme: str, arrow: bool, properties: dict[str, Any]
+) -> None:
     assert needed_for_files(scheme, properties, arrow=arrow) is None
 
 
 @pytest.mark.parametrize("kind", ["glue", "dynamodb"])
 def test_catalogs_of_aws_need_keys_of_their_own(kind: str) -> None:
     assert needed_for_catalog(kind, {}) == f"{kind}.access-key-id and {kind}.secret-access-key"
-    assert needed_for_catalog(kind, {"client.access-key-id": "a", "client.secret-access-key": "b"}) is None
+    assert (
+        needed_for_catalog(kind, {"client.access-key-id": "a", "client.secret-access-key": "b"})
+        is None
+    )
 
 
 def test_no_secret_says_that_it_is_the_operators_own() -> None:

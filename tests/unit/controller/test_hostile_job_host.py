@@ -1,4 +1,6 @@
-"""A job in the operator's container for jobs has fallen into somebody else's hands, or somebody pretends to be the container."""
+"""A job in the operator's container for jobs has fallen into somebody else's hands, or somebody
+pretends to be the container.
+"""
 
 import json
 import os
@@ -54,7 +56,9 @@ _JOB = """
 
 
 @pytest.fixture
-def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], HostedPlace]]:
+def hostile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[str], HostedPlace]]:
     """Gives a container whose jobs do something else."""
     made: list[HostedPlace] = []
 
@@ -91,9 +95,17 @@ FORGED = {
 }
 
 
-def test_forged_and_oversized_messages_end_the_job_and_no_other(hostile: Callable[[str], HostedPlace]) -> None:
-    bodies = "\n".join(f"    if number == {number}: connection.sendall({each})" for number, each in enumerate(FORGED.values()))
-    place = hostile(f"number = int(next(iter(order['confinement']['catalogs'])))\nif True:\n{bodies}\ntime.sleep(60)")
+def test_forged_and_oversized_messages_end_the_job_and_no_other(
+    hostile: Callable[[str], HostedPlace],
+) -> None:
+    bodies = "\n".join(
+        f"    if number == {number}: connection.sendall({each})"
+        for number, each in enumerate(FORGED.values())
+    )
+    place = hostile(
+        "number = int(next(iter(order['confinement']['catalogs'])))\nif"
+        f" True:\n{bodies}\ntime.sleep(60)"
+    )
     for number in range(len(FORGED)):
         process = begun(place, **{str(number): GivenCatalog({})})
         with pytest.raises(ProcessDied):
@@ -123,7 +135,9 @@ def test_what_a_job_leaves_running_is_ended_with_it(hostile: Callable[[str], Hos
     again.close()
 
 
-def test_a_job_whose_socket_somebody_else_holds_is_over_when_its_process_is(hostile: Callable[[str], HostedPlace]) -> None:
+def test_a_job_whose_socket_somebody_else_holds_is_over_when_its_process_is(
+    hostile: Callable[[str], HostedPlace],
+) -> None:
     place = hostile("""
         if os.fork() == 0:
             time.sleep(60)
@@ -135,7 +149,9 @@ def test_a_job_whose_socket_somebody_else_holds_is_over_when_its_process_is(host
     process.close()
 
 
-def test_a_job_that_fills_its_memory_is_ended_and_the_container_goes_on(hostile: Callable[[str], HostedPlace]) -> None:
+def test_a_job_that_fills_its_memory_is_ended_and_the_container_goes_on(
+    hostile: Callable[[str], HostedPlace],
+) -> None:
     place = hostile(f"""
         taken = []
         while sum(map(len, taken)) < {600 * MIB}:
@@ -151,7 +167,9 @@ def test_a_job_that_fills_its_memory_is_ended_and_the_container_goes_on(hostile:
     pool.close()
 
 
-def test_a_job_that_prints_without_end_is_told_of_in_its_last_lines_only(hostile: Callable[[str], HostedPlace]) -> None:
+def test_a_job_that_prints_without_end_is_told_of_in_its_last_lines_only(
+    hostile: Callable[[str], HostedPlace],
+) -> None:
     process = begun(place := hostile("print('\\x01' * 5_000_000, flush=True); sys.exit(3)"))
     with pytest.raises(ProcessDied, match="exit status 3"):
         process.receive(30)
@@ -195,12 +213,17 @@ def test_code_in_a_job_reaches_neither_the_container_nor_the_operator(
     process = begun(place, **{str(place.directory): GivenCatalog({})})
     outcomes = said(process)
     process.close()
-    assert {name for name, outcome in outcomes.items() if outcome in ("done", True)} == {"its own file"}
+    assert {name for name, outcome in outcomes.items() if outcome in ("done", True)} == {
+        "its own file"
+    }
 
 
-def test_what_a_job_does_to_end_the_container_ends_nothing_but_itself(hostile: Callable[[str], HostedPlace]) -> None:
-    """Without Landlock, whose later versions keep it from sending signals at all. SIGKILL and SIGSTOP do not reach the first
-    process of a container from within."""
+def test_what_a_job_does_to_end_the_container_ends_nothing_but_itself(
+    hostile: Callable[[str], HostedPlace],
+) -> None:
+    """Without Landlock, whose later versions keep it from sending signals at all. SIGKILL and
+    SIGSTOP do not reach the first process of a container from within.
+    """
     place = hostile("""
         for number in (signal.SIGTERM, signal.SIGINT):
             os.kill(os.getppid(), number)
@@ -215,7 +238,9 @@ def test_what_a_job_does_to_end_the_container_ends_nothing_but_itself(hostile: C
     again.close()
 
 
-def test_nobody_can_connect_while_there_is_a_container_nor_at_once_after_it(hostile: Callable[[str], HostedPlace]) -> None:
+def test_nobody_can_connect_while_there_is_a_container_nor_at_once_after_it(
+    hostile: Callable[[str], HostedPlace],
+) -> None:
     place = hostile("time.sleep(60)")
     process = begun(place)
     assert not place.path.exists()
@@ -225,12 +250,15 @@ def test_nobody_can_connect_while_there_is_a_container_nor_at_once_after_it(host
     place.hosts[0].kill()
     eventually(lambda: not place.ready(0), "it is lost")
     eventually(place.path.exists, "the operator listens again")
-    assert time.monotonic() - lost_at > 1.5, "the kernel has ended all processes of the container by then"
+    assert time.monotonic() - lost_at > 1.5, (
+        "the kernel has ended all processes of the container by then"
+    )
     process.close()
 
 
 def test_another_user_who_connects_is_handed_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    place = HostedPlace(start=False, user=os.getuid() + 1)  # so this test's own user is the stranger
+    # so this test's own user is the stranger
+    place = HostedPlace(start=False, user=os.getuid() + 1)
     with connected(place.path) as stranger:
         assert stranger.recv(1) == b"", "the operator hangs up"
     assert not place.ready(0.2)

@@ -1,4 +1,6 @@
-"""A job process that has fallen into somebody else's hands: what it can say to the operator, and what it can reach."""
+"""A job process that has fallen into somebody else's hands: what it can say to the operator, and
+what it can reach.
+"""
 
 import json
 import os
@@ -22,7 +24,13 @@ from backfill.controller.jobs.frames import Frames
 from backfill.controller.jobs.isolation import landlock_version
 from backfill.controller.jobs.kinds import VerifyJob
 from backfill.controller.jobs.pool import JobPool
-from backfill.controller.jobs.process import ChildProcess, ConfinedChild, Confinement, JobProcess, ProcessDied
+from backfill.controller.jobs.process import (
+    ChildProcess,
+    ConfinedChild,
+    Confinement,
+    JobProcess,
+    ProcessDied,
+)
 from table_jobs import ended
 from waiting import eventually
 
@@ -38,7 +46,9 @@ SAYS = {
     "no object": "struct.pack('!I', 2) + b'[]'",
     "another kind": "frame({'kind': 'Promoted', 'result': None, 'cause': ''})",
     "another result": "frame({'kind': 'Done', 'result': {'header': {}}, 'cause': ''})",
-    "an error of no kind": "frame({'kind': 'Failed', 'error': 'dataclass', 'problems': [], 'cause': 'x'})",
+    "an error of no kind": (
+        "frame({'kind': 'Failed', 'error': 'dataclass', 'problems': [], 'cause': 'x'})"
+    ),
     "more than fits": "struct.pack('!I', 2**31)",
 }
 
@@ -77,7 +87,9 @@ def lying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 
 
 @pytest.mark.parametrize("said", SAYS)
-def test_what_is_no_message_of_a_job_is_its_end_and_no_more(said: str, lying: Callable[[str], Path], tmp_path: Path) -> None:
+def test_what_is_no_message_of_a_job_is_its_end_and_no_more(
+    said: str, lying: Callable[[str], Path], tmp_path: Path
+) -> None:
     mark = lying(SAYS[said])
     process = JobProcess(partial(ChildProcess, log=tmp_path / "log"))
     try:
@@ -95,7 +107,9 @@ def test_what_is_no_message_of_a_job_is_its_end_and_no_more(said: str, lying: Ca
     assert not mark.exists()
 
 
-def test_half_a_message_holds_a_place_no_longer_than_a_job_may_take(lying: Callable[[str], Path]) -> None:
+def test_half_a_message_holds_a_place_no_longer_than_a_job_may_take(
+    lying: Callable[[str], Path],
+) -> None:
     lying("struct.pack('!I', 1000) + b'{'")
     pool = JobPool(lambda _key: {}, longest_seconds=1.0)
     try:
@@ -121,7 +135,9 @@ def test_a_message_may_come_in_pieces_and_two_at_once() -> None:
     frames.close()
 
 
-def test_the_environment_of_a_job_holds_nothing_of_the_operators(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_of_a_job_holds_nothing_of_the_operators(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("BACKFILL_OPERATOR_NAMESPACES", "all")
     monkeypatch.setenv("SOME_PASSWORD", "hunter2")
@@ -130,10 +146,21 @@ def test_the_environment_of_a_job_holds_nothing_of_the_operators(tmp_path: Path,
     process = JobProcess(partial(ConfinedChild, own_identity=False), Confinement(catalogs, ()))
     try:
         process.send(JOB)
-        environment = Path(f"/proc/{process._process.pid}/environ")  # this test may be root, from whom nothing is kept
-        names = {each.partition("=")[0] for each in environment.read_text().split("\0")} if os.getuid() == 0 else set()
-        assert not names & {"KUBERNETES_SERVICE_HOST", "BACKFILL_OPERATOR_NAMESPACES", "SOME_PASSWORD"}
-        assert "in no environment" not in str(job_process._environment(os.environ, tmp_path, own_identity=True))
+        # this test may be root, from whom nothing is kept
+        environment = Path(f"/proc/{process._process.pid}/environ")
+        names = (
+            {each.partition("=")[0] for each in environment.read_text().split("\0")}
+            if os.getuid() == 0
+            else set()
+        )
+        assert not names & {
+            "KUBERNETES_SERVICE_HOST",
+            "BACKFILL_OPERATOR_NAMESPACES",
+            "SOME_PASSWORD",
+        }
+        assert "in no environment" not in str(
+            job_process._environment(os.environ, tmp_path, own_identity=True)
+        )
         message = process.receive(60)
         assert message is not None
         assert message.kind == "Done"
@@ -207,7 +234,12 @@ def test_a_job_that_prints_without_end_does_not_fill_the_operators_memory_or_log
         runner = pool.runner(("default", "january"), lambda: None)
         runner.start(JOB)
         assert "exit status 3" in str(ended(runner, JOB).error)
-        record = eventually(lambda: next((each for each in caplog.records if "job failed" in each.getMessage()), None), "the log")
+        record = eventually(
+            lambda: next(
+                (each for each in caplog.records if "job failed" in each.getMessage()), None
+            ),
+            "the log",
+        )
         assert len(record.getMessage()) < 100_000
     finally:
         pool.close()

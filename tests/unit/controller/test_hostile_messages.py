@@ -24,7 +24,9 @@ PROPERTIES = {
     "type": "sql",
     "uri": f"postgresql://me:{quote(SECRET, safe='')}@db/lake?sslpassword=swordfish",
     "credential": f"client-id:{SECRET}",
-    "adls.connection-string": "AccountName=lake;AccountKey=c2VjcmV0LWtleQ==;EndpointSuffix=core.windows.net",
+    "adls.connection-string": (
+        "AccountName=lake;AccountKey=c2VjcmV0LWtleQ==;EndpointSuffix=core.windows.net"
+    ),
     "s3.anonymous": "false",
 }
 ENVIRONMENT = {
@@ -78,7 +80,9 @@ def test_a_secret_is_hidden_in_each_form(text: str) -> None:
         ("no server at op:of-the-operator@db", "of-the-operator"),
     ],
 )
-def test_parts_of_properties_and_the_operators_own_environment_are_hidden(text: str, secret: str) -> None:
+def test_parts_of_properties_and_the_operators_own_environment_are_hidden(
+    text: str, secret: str
+) -> None:
     assert secret in text
     assert secret not in HIDDEN.text(text)
 
@@ -101,7 +105,10 @@ def test_what_looks_like_a_login_is_hidden_wherever_it_comes_from(text: str, lef
 @pytest.mark.parametrize(
     "text",
     [
-        "spec.catalogs[0].secretRef: there is no Secret lake-catalog in namespace team-a; create it",
+        (
+            "spec.catalogs[0].secretRef: there is no Secret lake-catalog in namespace team-a;"
+            " create it"
+        ),
         "its property s3.secret-access-key is missing; correct it in eu-central-1",
         "s3.anonymous is false, and the token file is /var/run/secrets/token",
         "catalog lake cannot be opened: its property credential needs a value",
@@ -139,8 +146,13 @@ def test_a_secret_of_many_lines_does_not_keep_the_search_busy() -> None:
 
 
 def test_secrets_that_overlap_are_hidden_whole() -> None:
-    hidden = redactor({"lake": GivenCatalog({"a": "first-secret", "b": "secret-second", "c": "İstanbul-key"})}, {})
-    assert hidden.text("x first-secret-second y secret-secondfirst-secret İİSTANBUL-KEY") == "x *** y ****** İ***"
+    hidden = redactor(
+        {"lake": GivenCatalog({"a": "first-secret", "b": "secret-second", "c": "İstanbul-key"})}, {}
+    )
+    assert (
+        hidden.text("x first-secret-second y secret-secondfirst-secret İİSTANBUL-KEY")
+        == "x *** y ****** İ***"
+    )
 
 
 def test_what_would_steer_a_terminal_is_shown_as_an_escape() -> None:
@@ -156,7 +168,11 @@ def test_what_would_steer_a_terminal_is_shown_as_an_escape() -> None:
     assert forged.startswith("    2026"), "a line of the log begins with its own time"
     assert json.loads(line)["message"] == printable(said)
     condition = TypeAdapter(Message).validate_python(said)
-    assert condition == "no column \\x1b[2Jx\\x9b\\u202e\\r\n2026-01-01T00:00:00.000Z INFO team-b/july: Published"
+    assert (
+        condition
+        == "no column \\x1b[2Jx\\x9b\\u202e\\r\n2026-01-01T00:00:00.000Z INFO team-b/july:"
+        " Published"
+    )
     with pytest.raises(ValidationError):
         TypeAdapter(TableName).validate_python("lake.raw.\x1b[2J")
 
@@ -172,9 +188,15 @@ def test_a_record_of_the_log_has_an_end(form: logging.Formatter) -> None:
 
 
 def test_errors_and_what_is_printed_are_without_them() -> None:
-    error = HIDDEN.error(InvalidPlanInput([Problem("spec.x", f"said {SECRET}", f"not {SECRET}", may_pass=True)]))
+    error = HIDDEN.error(
+        InvalidPlanInput([Problem("spec.x", f"said {SECRET}", f"not {SECRET}", may_pass=True)])
+    )
     assert isinstance(error, InvalidPlanInput)
-    assert (error.problems[0].message, error.problems[0].fix, error.may_pass) == ("said ***", "not ***", True)
+    assert (error.problems[0].message, error.problems[0].fix, error.may_pass) == (
+        "said ***",
+        "not ***",
+        True,
+    )
     assert str(HIDDEN.error(BackfillError(f"x {SECRET}"))) == "x ***"
     printed = io.StringIO()
     RedactedText(printed, HIDDEN).write(f"Traceback {SECRET}\n")

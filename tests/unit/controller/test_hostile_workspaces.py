@@ -1,4 +1,6 @@
-"""A tenant who aims a workspace at somebody else's files reaches nothing outside of the Backfill's own part."""
+"""A tenant who aims a workspace at somebody else's files reaches nothing outside of the Backfill's
+own part.
+"""
 
 import os
 from pathlib import Path
@@ -65,7 +67,11 @@ def test_a_workspace_that_could_mean_another_teams_prefix_is_refused_where_it_is
     with pytest.raises(ValidationError):
         TypeAdapter(WorkspaceBase).validate_python(location)
     place = Workspace.below(location, "lake", "team-a", "july")
-    for attempt in (place.child("plans").remove, lambda: place.read("plan.json"), lambda: place.write("plan.json", b"")):
+    for attempt in (
+        place.child("plans").remove,
+        lambda: place.read("plan.json"),
+        lambda: place.write("plan.json", b""),
+    ):
         with pytest.raises(ValueError, match="could mean another place"):
             attempt()
 
@@ -75,11 +81,14 @@ def test_ordinary_workspaces_are_taken(location: str) -> None:
     assert TypeAdapter(WorkspaceBase).validate_python(location) == location
 
 
-def test_what_is_removed_must_end_as_the_backfills_own_path_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_is_removed_must_end_as_the_backfills_own_path_does(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Whatever a library makes of a URI, and whatever somebody wrote into a status."""
     (tmp_path / "lake" / "prod" / "team-b" / "plans").mkdir(parents=True)
     monkeypatch.setattr(
-        "backfill.iceberg.storage.open_store", lambda *_: fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())
+        "backfill.iceberg.storage.open_store",
+        lambda *_: fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()),
     )
     elsewhere = DiscardJob.of(backfill(BackfillStatus(workspace="s3://lake/prod/team-b"))).workspace
     assert elsewhere is not None
@@ -96,7 +105,9 @@ def test_what_is_removed_must_end_as_the_backfills_own_path_does(monkeypatch: py
     assert not own_directory.exists()
 
 
-@pytest.mark.parametrize("linked", ["team-a", "team-a/july", "team-a/july/plans", "team-a/july/plans/1"])
+@pytest.mark.parametrize(
+    "linked", ["team-a", "team-a/july", "team-a/july/plans", "team-a/july/plans/1"]
+)
 def test_a_link_in_a_shared_volume_leads_nowhere(tmp_path: Path, linked: str) -> None:
     shared, theirs = tmp_path / "shared", tmp_path / "team-b"
     for path in ("july/plans/1", "plans/1", "1"):

@@ -1,4 +1,6 @@
-"""Planning under way goes on whatever is edited, unless that makes another plan, or makes it in another way."""
+"""Planning under way goes on whatever is edited, unless that makes another plan, or makes it in
+another way.
+"""
 
 from typing import Any
 
@@ -41,7 +43,9 @@ def name_of(edit: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("edit", NO_MATTER, ids=name_of)
-def test_an_edit_that_has_nothing_to_do_with_the_plan_does_not_begin_anew(edit: dict[str, Any]) -> None:
+def test_an_edit_that_has_nothing_to_do_with_the_plan_does_not_begin_anew(
+    edit: dict[str, Any],
+) -> None:
     under_way = job_state(plan_job(backfill()), "Running")
     edited = observed(backfill(generation=2, **edit), job=under_way, parallelism=320)
     assert decide(edited).next.actions == ()

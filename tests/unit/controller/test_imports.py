@@ -8,8 +8,14 @@ import pytest
 HEAVY = {"numpy", "pandas", "pyarrow", "pyiceberg", "pyspark", "sqlalchemy"}
 
 
-@pytest.mark.parametrize("module", ["backfill.controller.local.loop", "backfill.controller.manager.operator"])
+@pytest.mark.parametrize(
+    "module", ["backfill.controller.local.loop", "backfill.controller.manager.operator"]
+)
 def test_a_controller_imports_nothing_that_opens_tables(module: str) -> None:
-    program = f"import sys, {module}; print(*sorted(name for name in sys.modules if '.' not in name))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    program = (
+        f"import sys, {module}; print(*sorted(name for name in sys.modules if '.' not in name))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
     assert HEAVY.isdisjoint(done.stdout.split())

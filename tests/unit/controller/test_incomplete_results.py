@@ -1,4 +1,6 @@
-"""Results that were still open when the input ended: said before anything is published, and not replaced by nothing."""
+"""Results that were still open when the input ended: said before anything is published, and not
+replaced by nothing.
+"""
 
 from datetime import timedelta
 from typing import Any
@@ -26,7 +28,13 @@ from backfill.controller.decisions.actions import Decision, StartJob
 from backfill.controller.decisions.decide import decide
 from backfill.controller.decisions.open_results import left_out
 from backfill.controller.driver import DriverState
-from backfill.controller.jobs.kinds import PublishJob, SettleJob, SettleResult, Totals, staged_outputs
+from backfill.controller.jobs.kinds import (
+    PublishJob,
+    SettleJob,
+    SettleResult,
+    Totals,
+    staged_outputs,
+)
 from backfill.protocol.split_assignment import QueryProgress, SourceProgress
 
 OPEN = {"open_at_end": 7, "open_from": START + timedelta(hours=9), "needed_drain_seconds": 1800.0}
@@ -35,7 +43,12 @@ UNKNOWN = {"open_unknown": "the query keeps state of its own"}
 
 
 def output(mode: str = "Replace", *, name: str = "counts", **publish: str) -> dict[str, Any]:
-    return {"name": name, "table": f"lake.ops.{name}", "timestampColumn": "at", "publish": {"mode": mode, **publish}}
+    return {
+        "name": name,
+        "table": f"lake.ops.{name}",
+        "timestampColumn": "at",
+        "publish": {"mode": mode, **publish},
+    }
 
 
 def settled(**found: Any) -> BackfillStatus:
@@ -66,13 +79,18 @@ def test_rows_whose_replacement_has_not_closed_are_not_deleted_before_a_person_s
     assert reason == Reason.WAITING_FOR_APPROVAL
     assert message.splitlines() == [
         "waits for approval to publish counts",
-        "counts: publishing deletes the rows of lake.ops.counts in [2024-01-01T00:00:00Z, 2024-01-01T10:00:00Z) and does not "
-        "replace all of them: 7 results of the window that were still open when the input ended, from 2024-01-01T09:00:00Z on; "
-        "a new Backfill with a window.drain longer than 30m lets them close, if the sources have later events",
+        (
+            "counts: publishing deletes the rows of lake.ops.counts in [2024-01-01T00:00:00Z,"
+            " 2024-01-01T10:00:00Z) and does not replace all of them: 7 results of the window that"
+            " were still open when the input ended, from 2024-01-01T09:00:00Z on; a new Backfill"
+            " with a window.drain longer than 30m lets them close, if the sources have later events"
+        ),
     ]
 
 
-def test_rows_whose_replacement_can_not_be_counted_are_not_deleted_before_a_person_says_so() -> None:
+def test_rows_whose_replacement_can_not_be_counted_are_not_deleted_before_a_person_says_so() -> (
+    None
+):
     decision = decide(observed(backfill(settled(**UNKNOWN), outputs=[output()])))
     assert publishes(decision) == []
     reason, message = said(decision, ConditionType.PUBLISHED)
@@ -80,7 +98,9 @@ def test_rows_whose_replacement_can_not_be_counted_are_not_deleted_before_a_pers
     assert "is unknown, because the query keeps state of its own" in message
 
 
-def test_history_that_a_comparison_with_the_clock_may_have_dropped_is_not_replaced_before_a_person_says_so() -> None:
+def test_history_that_a_comparison_with_the_clock_may_have_dropped_is_not_replaced_before_a_person_says_so() -> (
+    None
+):
     found = COMPLETE | {"by_clock": "current_timestamp() in a filter"}
     decision = decide(observed(backfill(settled(**found), outputs=[output()])))
     assert publishes(decision) == []
@@ -88,18 +108,27 @@ def test_history_that_a_comparison_with_the_clock_may_have_dropped_is_not_replac
     assert "its query has current_timestamp() in a filter, which is the time of this run" in message
     accepted = approved(waiting(backfill(settled(**found), outputs=[output()])))
     assert accepted["counts"].incomplete == "Publish"
-    assert publishes(decide(observed(backfill(settled(**found), outputs=[output("Append")])))) == ["counts"]
+    assert publishes(decide(observed(backfill(settled(**found), outputs=[output("Append")])))) == [
+        "counts"
+    ]
 
 
 def test_a_comparison_with_the_clock_is_said_while_the_run_reads() -> None:
-    query = QueryProgress(name="counts", output="counts", by_clock="now() in a filter", sources=(SourceProgress(name="clicks"),))
+    query = QueryProgress(
+        name="counts",
+        output="counts",
+        by_clock="now() in a filter",
+        sources=(SourceProgress(name="clicks"),),
+    )
     decision = decide(running(report=reported("Running", queries=(query,))))
     _, message = said(decision, ConditionType.RUNNING)
     assert "counts: its query has now() in a filter" in message
 
 
 def test_a_result_of_an_earlier_version_that_says_nothing_waits_as_well() -> None:
-    _, message = said(decide(observed(backfill(settled(), outputs=[output()]))), ConditionType.PUBLISHED)
+    _, message = said(
+        decide(observed(backfill(settled(), outputs=[output()]))), ConditionType.PUBLISHED
+    )
     assert "because the driver did not report it" in message
 
 
@@ -114,12 +143,17 @@ def test_a_result_of_an_earlier_version_that_says_nothing_waits_as_well() -> Non
     ],
     ids=["complete", "append", "append, unknown", "allowed", "allowed, unknown"],
 )
-def test_what_deletes_nothing_unseen_is_published(found: dict[str, Any], publish: dict[str, Any]) -> None:
+def test_what_deletes_nothing_unseen_is_published(
+    found: dict[str, Any], publish: dict[str, Any]
+) -> None:
     assert publishes(decide(observed(backfill(settled(**found), outputs=[publish])))) == ["counts"]
 
 
 def test_outputs_that_are_complete_do_not_wait_for_the_others() -> None:
-    outputs = (OutputStatus(name="a", table="lake.ops.a", **OPEN), OutputStatus(name="b", table="lake.ops.b", **COMPLETE))
+    outputs = (
+        OutputStatus(name="a", table="lake.ops.a", **OPEN),
+        OutputStatus(name="b", table="lake.ops.b", **COMPLETE),
+    )
     status = settled().model_copy(update={"outputs": outputs})
     resource = backfill(status, outputs=[output(name="a"), output(name="b")])
     assert publishes(decide(observed(resource))) == ["b"]
@@ -127,14 +161,23 @@ def test_outputs_that_are_complete_do_not_wait_for_the_others() -> None:
 
 def test_a_drain_that_was_long_enough_is_not_asked_for_once_more() -> None:
     window = {"start": "2024-01-01T00:00:00Z", "end": "2024-01-01T10:00:00Z", "drain": "2h"}
-    _, message = said(decide(observed(backfill(settled(**OPEN), outputs=[output()], window=window))), ConditionType.PUBLISHED)
-    assert "they need events of more than 30m after the window's end, and the sources have none" in message
+    _, message = said(
+        decide(observed(backfill(settled(**OPEN), outputs=[output()], window=window))),
+        ConditionType.PUBLISHED,
+    )
+    assert (
+        "they need events of more than 30m after the window's end, and the sources have none"
+        in message
+    )
 
 
 def test_whoever_approves_a_replacement_is_told_of_late_rows() -> None:
     progress = Progress(steps=STEPS, committed=STEPS, rows_dropped_late=12)
     status = settled(**COMPLETE).model_copy(update={"progress": progress})
-    _, message = said(decide(observed(backfill(status, outputs=[output(approval="Manual")]))), ConditionType.PUBLISHED)
+    _, message = said(
+        decide(observed(backfill(status, outputs=[output(approval="Manual")]))),
+        ConditionType.PUBLISHED,
+    )
     assert "12 rows were dropped as late" in message
 
 
@@ -162,19 +205,30 @@ def test_what_a_query_left_open_is_recorded_with_its_output() -> None:
     report = reported("Finished", committed=STEPS + 1, queries=queries)
     decision = decide(running(driver=DriverState("Exited", 0), report=report))
     (recorded,) = decision.status.outputs
-    assert (recorded.open_at_end, recorded.open_from, recorded.needed_drain_seconds) == tuple(OPEN.values())
+    assert (recorded.open_at_end, recorded.open_from, recorded.needed_drain_seconds) == tuple(
+        OPEN.values()
+    )
 
 
 @pytest.mark.parametrize(
     ("found", "words"),
-    [(OPEN, "counts lacks 7 results of the window that were still open"), (UNKNOWN, "counts may lack results of the window")],
+    [
+        (OPEN, "counts lacks 7 results of the window that were still open"),
+        (UNKNOWN, "counts may lack results of the window"),
+    ],
     ids=["counted", "unknown"],
 )
-def test_what_is_missing_is_said_before_anything_is_published(found: dict[str, Any], words: str) -> None:
+def test_what_is_missing_is_said_before_anything_is_published(
+    found: dict[str, Any], words: str
+) -> None:
     status = planned(attempts=(attempt(outcome="Succeeded"),), committed=STEPS, output=found)
     resource = backfill(status)
     result = SettleResult({"counts": Totals("backfill/january", rows=40, rows_outside_window=2)})
-    decision = decide(observed(resource, job=job_state(SettleJob(staged_outputs(resource)), "Done", result=result)))
+    decision = decide(
+        observed(
+            resource, job=job_state(SettleJob(staged_outputs(resource)), "Done", result=result)
+        )
+    )
     assert words in said(decision, ConditionType.RUNNING)[1]
 
 
@@ -182,21 +236,38 @@ def test_what_is_missing_is_said_before_anything_is_published(found: dict[str, A
     ("found", "words"),
     [
         (COMPLETE, ""),
-        (COMPLETE | {"by_clock": "now() in a filter"}, "may lack results of the window: its query has now() in a filter"),
+        (
+            COMPLETE | {"by_clock": "now() in a filter"},
+            "may lack results of the window: its query has now() in a filter",
+        ),
         (UNKNOWN, "may lack results of the window: how many were still open is unknown"),
         (OPEN | {"open_at_end": 1}, "lacks 1 result of the window that was still open"),
         (OPEN | {"open_at_end": 2}, "lacks 2 results of the window that were still open"),
-        (OPEN | {"needed_drain_seconds": None}, "a new Backfill with a longer window.drain lets them close"),
+        (
+            OPEN | {"needed_drain_seconds": None},
+            "a new Backfill with a longer window.drain lets them close",
+        ),
         (
             OPEN | {"needed_drain_seconds": 0.0},
             "they need events of more than 0s after the window's end, and the sources have none",
         ),
-        (OPEN | {"needed_drain_seconds": 1799.0}, "they need events of more than 29m59s after the window's end"),
-        (OPEN | {"needed_drain_seconds": 1800.0}, "a new Backfill with a window.drain longer than 30m lets them close"),
-        (OPEN | {"needed_drain_seconds": 1800.25}, "a new Backfill with a window.drain longer than 30m1s lets them close"),
+        (
+            OPEN | {"needed_drain_seconds": 1799.0},
+            "they need events of more than 29m59s after the window's end",
+        ),
+        (
+            OPEN | {"needed_drain_seconds": 1800.0},
+            "a new Backfill with a window.drain longer than 30m lets them close",
+        ),
+        (
+            OPEN | {"needed_drain_seconds": 1800.25},
+            "a new Backfill with a window.drain longer than 30m1s lets them close",
+        ),
     ],
 )
-def test_what_a_result_lacks_is_said_with_the_drain_that_helps(found: dict[str, Any], words: str) -> None:
+def test_what_a_result_lacks_is_said_with_the_drain_that_helps(
+    found: dict[str, Any], words: str
+) -> None:
     half_an_hour = Window(start=START, end=START + timedelta(hours=10), drain=timedelta(minutes=30))
     text = left_out(OutputStatus(name="counts", table="lake.ops.counts", **found), half_an_hour)
     assert words in text

@@ -48,11 +48,28 @@ STAGED = staged_outputs(RESOURCE)
 WINDOW: Window = RESOURCE.spec.window
 PLAN = PlanJob.of(RESOURCE, Workspace("s3://lake/a"), 8)
 ENDS: list[tuple[Job, object]] = [
-    (PLAN, PlanResult(HEADER, (OutputStatus(name="counts", table="lake.ops.counts", base_snapshot_id=2**62 + 1),))),
-    (PLAN, PlanResult(HEADER, (), {"counts": Problem("spec.outputs[0].publish", "is there", "set approval")}, ("unknown",))),
+    (
+        PLAN,
+        PlanResult(
+            HEADER,
+            (OutputStatus(name="counts", table="lake.ops.counts", base_snapshot_id=2**62 + 1),),
+        ),
+    ),
+    (
+        PLAN,
+        PlanResult(
+            HEADER,
+            (),
+            {"counts": Problem("spec.outputs[0].publish", "is there", "set approval")},
+            ("unknown",),
+        ),
+    ),
     (RecoverJob(HEADER.plan_id, Workspace("s3://lake/a")), HEADER),
     (VerifyJob(HEADER, 3), None),
-    (SettleJob(STAGED), SettleResult({"counts": Totals("backfill/january", 5, 1), "none": Totals(None, 0, 0)})),
+    (
+        SettleJob(STAGED),
+        SettleResult({"counts": Totals("backfill/january", 5, 1), "none": Totals(None, 0, 0)}),
+    ),
     (PublishJob(STAGED[0], WINDOW), PublishResult("counts", 2**62 + 3)),
     (DiscardJob("default", "january", RESOURCE.spec, STAGED, Workspace("s3://lake/a")), None),
     (DiscardJob("default", "january", RESOURCE.spec, (), None), None),
@@ -73,13 +90,17 @@ def test_a_job_arrives_as_it_was_sent_and_always_looks_the_same(job: Job) -> Non
 
 @pytest.mark.parametrize(("job", "result"), ENDS)
 def test_a_result_arrives_as_it_was_found(job: Job, result: object) -> None:
-    assert decode_end(job, encode_end(job, Message("Done", result=result))) == Message("Done", result=result)
+    assert decode_end(job, encode_end(job, Message("Done", result=result))) == Message(
+        "Done", result=result
+    )
 
 
 @pytest.mark.parametrize(
     "error",
     [
-        InvalidPlanInput([Problem("spec.sources[0].table", "is gone", "restore it"), Problem("", "and more")]),
+        InvalidPlanInput(
+            [Problem("spec.sources[0].table", "is gone", "restore it"), Problem("", "and more")]
+        ),
         PublishConflict("the window has changed"),
         BackfillError("no"),
     ],
@@ -95,15 +116,22 @@ def test_what_a_job_took_arrives_and_who_does_not_tell_is_read_all_the_same() ->
     used = Used(seconds=42.5, peak_bytes=300_000_000)
     assert decode_end(PLAN, encode_end(PLAN, Message("Broken", used=used))).used == used
     without = {
-        key: value for key, value in json.loads(gzip.decompress(encode_end(PLAN, Message("Broken")))).items() if key != "used"
+        key: value
+        for key, value in json.loads(gzip.decompress(encode_end(PLAN, Message("Broken")))).items()
+        if key != "used"
     }
     assert decode_end(PLAN, packed(without)).used is None
 
 
-@pytest.mark.parametrize("used", [{"seconds": float("nan"), "peak_bytes": 1}, {"seconds": 1.0, "peak_bytes": -1}])
+@pytest.mark.parametrize(
+    "used", [{"seconds": float("nan"), "peak_bytes": 1}, {"seconds": 1.0, "peak_bytes": -1}]
+)
 def test_measurements_that_would_spoil_a_sum_are_refused(used: dict[str, float]) -> None:
     with pytest.raises(BackfillError):
-        decode_end(PLAN, packed({"kind": "Broken", "result": None, "error": None, "cause": "", "used": used}))
+        decode_end(
+            PLAN,
+            packed({"kind": "Broken", "result": None, "error": None, "cause": "", "used": used}),
+        )
 
 
 def test_what_broke_a_job_arrives_in_words() -> None:
@@ -122,7 +150,14 @@ def test_what_broke_a_job_arrives_in_words() -> None:
         gzip.compress(b'{"kind": "Done", "result": {"header": {}}, "cause": ""}'),
         gzip.compress(b'{"kind": "Failed", "error": "exec", "problems": [], "cause": 1}'),
     ],
-    ids=["nothing", "no gzip", "no JSON", "no object", "a plan without its fields", "an error of no known kind"],
+    ids=[
+        "nothing",
+        "no gzip",
+        "no JSON",
+        "no object",
+        "a plan without its fields",
+        "an error of no known kind",
+    ],
 )
 def test_what_can_not_be_read_is_an_error_and_not_a_result(content: bytes) -> None:
     try:

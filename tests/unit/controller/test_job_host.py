@@ -51,8 +51,13 @@ def test_a_container_that_is_lost_fails_its_jobs_which_may_be_tried_again_and_th
         eventually(job_processes, "the process")
         place.hosts[0].kill()
         error = ended(runner, job).error
-    assert isinstance(error, BackfillError) and not isinstance(error, BadInput), "it is worth another try"
-    assert "the operator's container for jobs has ended, possibly for lack of memory; it is started again" in str(error)
+    assert isinstance(error, BackfillError) and not isinstance(error, BadInput), (
+        "it is worth another try"
+    )
+    assert (
+        "the operator's container for jobs has ended, possibly for lack of memory; it is started"
+        " again" in str(error)
+    )
     runner.start(job)
     waiting = eventually(lambda: (state := runner.state) and state.waits_for, "the wait is told")
     assert waiting == "the operator's container for jobs"
@@ -61,7 +66,9 @@ def test_a_container_that_is_lost_fails_its_jobs_which_may_be_tried_again_and_th
     assert isinstance(ended(runner, job).result, PlanResult)
 
 
-def test_where_no_container_comes_the_job_fails_and_says_where_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_no_container_comes_the_job_fails_and_says_where_to_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(pool_module, "PLACE_SECONDS", 0.5)
     pool = JobPool(lambda _key: {}, place=HostedPlace(start=False))
     try:
@@ -88,12 +95,15 @@ def test_a_job_that_is_abandoned_while_there_is_no_container_never_begins() -> N
         pool.close()
 
 
-def test_the_container_ends_with_the_operator_and_its_jobs_with_it(place: HostedPlace, pool: JobPool, tmp_path: Path) -> None:
+def test_the_container_ends_with_the_operator_and_its_jobs_with_it(
+    place: HostedPlace, pool: JobPool, tmp_path: Path
+) -> None:
     with silent_catalog() as silent, pytest.MonkeyPatch.context() as patch:
         patch.setattr(pool, "catalogs", given(silent))
         pool.runner(KEY, lambda: None).start(Clicks(tmp_path).plan_job())
         eventually(job_processes, "the process")
-        place.hosts[0].terminate()  # a pod that is deleted: the operator comes to an end first, and its jobs with it
+        # a pod that is deleted: the operator comes to an end first, and its jobs with it
+        place.hosts[0].terminate()
         with pytest.raises(subprocess.TimeoutExpired):
             place.hosts[0].wait(0.5)
         pool.close()
@@ -115,8 +125,12 @@ def test_secrets_in_the_containers_environment_are_neither_in_errors_nor_in_the_
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     clicks, place = Clicks(tmp_path), HostedPlace(start=False)
-    place.restart(AWS_SECRET_ACCESS_KEY="hunter22", PYICEBERG_CATALOG__LAKE__URI="http://hunter22.invalid")
-    pool = JobPool(lambda _key: {"lake": GivenCatalog({}, own=True)}, place=place, directories=(tmp_path,))
+    place.restart(
+        AWS_SECRET_ACCESS_KEY="hunter22", PYICEBERG_CATALOG__LAKE__URI="http://hunter22.invalid"
+    )
+    pool = JobPool(
+        lambda _key: {"lake": GivenCatalog({}, own=True)}, place=place, directories=(tmp_path,)
+    )
     try:
         runner, job = pool.runner(KEY, lambda: None), clicks.plan_job()
         with caplog.at_level(logging.INFO):
@@ -137,7 +151,9 @@ def test_only_the_group_of_the_socket_may_connect() -> None:
 
 
 def test_where_nobody_can_listen_the_operator_says_so_and_does_not_start(tmp_path: Path) -> None:
-    with pytest.raises(BackfillError, match=r"--jobs-socket: nobody can listen on .*no-directory/socket"):
+    with pytest.raises(
+        BackfillError, match=r"--jobs-socket: nobody can listen on .*no-directory/socket"
+    ):
         JobsContainer(tmp_path / "no-directory" / "socket")
 
 
@@ -147,5 +163,9 @@ def given(properties: Mapping[str, str]) -> Callable[[Key], dict[str, GivenCatal
 
 def handles(pid: int, number: signal.Signals) -> bool:
     """Whether a process does something of its own at a signal."""
-    caught = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigCgt"))
+    caught = next(
+        line
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+        if line.startswith("SigCgt")
+    )
     return bool(int(caught.split()[1], 16) >> (number - 1) & 1)

@@ -5,7 +5,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from backfill.controller.cluster.job_pods.manifests import job_config_map, job_name, job_pod, job_report
+from backfill.controller.cluster.job_pods.manifests import (
+    job_config_map,
+    job_name,
+    job_pod,
+    job_report,
+)
 from backfill.controller.jobs.kinds import PlanJob
 from backfill.planning.workspace import Workspace
 from spark_applications import APACHE, KUBEFLOW, Manifest, backfill_of
@@ -37,24 +42,42 @@ def test_it_has_the_image_and_the_identity_of_the_driver(base: Manifest) -> None
 
 
 @BASES
-def test_it_runs_once_within_its_memory_with_what_the_driver_has_beside_it_until_it_ends(base: Manifest) -> None:
+def test_it_runs_once_within_its_memory_with_what_the_driver_has_beside_it_until_it_ends(
+    base: Manifest,
+) -> None:
     spec = made(base, planning={"runIn": "Pod", "resources": {"memory": "3Gi"}})["spec"]
     assert spec["restartPolicy"] == "Never"
     assert len(spec["containers"]) == 1, "another one would keep the pod from ending"
-    assert spec["initContainers"][-1] == {"name": "proxy", "image": "proxy:1", "restartPolicy": "Always"}
+    assert spec["initContainers"][-1] == {
+        "name": "proxy",
+        "image": "proxy:1",
+        "restartPolicy": "Always",
+    }
     assert spec["containers"][0]["resources"] == {
         "requests": {"cpu": "250m", "memory": "3Gi", "ephemeral-storage": "1Gi"},
         "limits": {"cpu": "2", "memory": "3Gi", "ephemeral-storage": "1Gi"},
     }
     assert "backfill.job" in spec["containers"][0]["command"][-1]
-    assert spec["containers"][0]["terminationMessagePolicy"] == "FallbackToLogsOnError", "the end of its log is told"
+    assert spec["containers"][0]["terminationMessagePolicy"] == "FallbackToLogsOnError", (
+        "the end of its log is told"
+    )
 
 
 @BASES
 def test_chosen_resources_are_requested_and_limited(base: Manifest) -> None:
     chosen = {"cpu": "500m", "memory": "1Gi", "ephemeralStorage": "3Gi"}
-    resources = made(base, planning={"runIn": "Pod", "resources": chosen})["spec"]["containers"][0]["resources"]
-    assert resources["requests"] == resources["limits"] == {"cpu": "500m", "memory": "1Gi", "ephemeral-storage": "3Gi"}
+    resources = made(base, planning={"runIn": "Pod", "resources": chosen})["spec"]["containers"][0][
+        "resources"
+    ]
+    assert (
+        resources["requests"]
+        == resources["limits"]
+        == {
+            "cpu": "500m",
+            "memory": "1Gi",
+            "ephemeral-storage": "3Gi",
+        }
+    )
 
 
 @pytest.mark.parametrize(
@@ -74,7 +97,9 @@ def test_resources_that_cannot_be_are_refused(resources: dict[str, str], said: s
 
 
 @BASES
-def test_it_has_the_catalogs_and_its_job_and_nothing_that_belongs_to_a_driver(base: Manifest) -> None:
+def test_it_has_the_catalogs_and_its_job_and_nothing_that_belongs_to_a_driver(
+    base: Manifest,
+) -> None:
     pod = made(base)
     spec, container = pod["spec"], pod["spec"]["containers"][0]
     mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
@@ -103,8 +128,12 @@ def test_the_same_job_has_the_same_name_and_another_one_another() -> None:
     assert name == job_name(backfill, job(KUBEFLOW))
     for make in (job_config_map, job_report):
         assert make(backfill, job(KUBEFLOW))["metadata"]["name"] == name
-    again = backfill.model_copy(update={"metadata": backfill.metadata.model_copy(update={"uid": "made-again"})})
-    another = PlanJob.of(backfill_of(KUBEFLOW, maxMisalignment="1h"), Workspace("s3://lake/backfills"), 2)
+    again = backfill.model_copy(
+        update={"metadata": backfill.metadata.model_copy(update={"uid": "made-again"})}
+    )
+    another = PlanJob.of(
+        backfill_of(KUBEFLOW, maxMisalignment="1h"), Workspace("s3://lake/backfills"), 2
+    )
     assert len({name, job_name(backfill, another), job_name(again, job(KUBEFLOW))}) == 3
     assert job_name(backfill, job(KUBEFLOW, parallelism=3)) == name, "scaling makes no other plan"
     longest = backfill.metadata.model_copy(update={"name": "a" * 63})

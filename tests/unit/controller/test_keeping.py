@@ -1,4 +1,6 @@
-"""What is kept between turns, commands and controllers: resources, messages, the lock, the worker, the meter."""
+"""What is kept between turns, commands and controllers: resources, messages, the lock, the worker,
+the meter.
+"""
 
 import os
 import signal
@@ -50,7 +52,11 @@ def again(store: LocalStore) -> LocalStore:
 
 def test_a_resource_is_found_by_another_process(store: LocalStore) -> None:
     found = loaded(again(store))
-    assert (found.spec, found.status, found.metadata.name) == (backfill().spec, backfill().status, "january")
+    assert (found.spec, found.status, found.metadata.name) == (
+        backfill().spec,
+        backfill().status,
+        "january",
+    )
     assert found.metadata.uid
     assert again(store).application() == APPLICATION
     assert [found.name for found in stored(store.directory.parents[1])] == ["january"]
@@ -91,7 +97,9 @@ def test_a_generation_counts_changes_and_not_commands(store: LocalStore) -> None
 
 
 def test_wanting_a_failed_backfill_again_is_a_new_generation(store: LocalStore) -> None:
-    store.write_status(with_condition(planned(), ConditionType.SUCCEEDED, "False", Reason.ATTEMPTS_EXHAUSTED))
+    store.write_status(
+        with_condition(planned(), ConditionType.SUCCEEDED, "False", Reason.ATTEMPTS_EXHAUSTED)
+    )
     store.apply(loaded(store).spec, APPLICATION)
     assert loaded(store).metadata.generation == 2
 
@@ -110,10 +118,13 @@ def test_a_report_that_makes_no_sense_is_none(tmp_path: Path) -> None:
 
 def test_the_lock_is_free_as_soon_as_its_holder_is_killed(tmp_path: Path) -> None:
     program = (
-        "import sys, time; from pathlib import Path; from backfill.controller.local.lock import ControllerLock\n"
-        "with ControllerLock(Path(sys.argv[1])): print('locked', flush=True); time.sleep(600)"
+        "import sys, time; from pathlib import Path; from backfill.controller.local.lock import"
+        " ControllerLock\nwith ControllerLock(Path(sys.argv[1])): print('locked', flush=True);"
+        " time.sleep(600)"
     )
-    with subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, text=True) as holder:
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    ) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "locked\n"
         assert controller_alive(tmp_path)
@@ -146,13 +157,19 @@ def endless(clicks: Clicks, monkeypatch: pytest.MonkeyPatch) -> Iterator[PlanJob
     with silent_catalog() as properties:
         for name, value in catalog_variables("silent", properties).items():
             monkeypatch.setenv(name, value)
-        yield clicks.plan_job(sources=[{"name": "clicks", "table": "silent.raw.clicks", "timestampColumn": "at"}])
+        yield clicks.plan_job(
+            sources=[{"name": "clicks", "table": "silent.raw.clicks", "timestampColumn": "at"}]
+        )
 
 
 def test_the_worker_does_one_job_after_the_other_and_survives_their_failures(
     worker: Worker, clicks: Clicks, tmp_path: Path
 ) -> None:
-    wrong = clicks.plan_job(sources=[{"name": name, "table": f"lake.raw.{name}", "timestampColumn": "at"} for name in "ab"])
+    wrong = clicks.plan_job(
+        sources=[
+            {"name": name, "table": f"lake.raw.{name}", "timestampColumn": "at"} for name in "ab"
+        ]
+    )
     worker.start(wrong)
     refused = ended(worker, wrong).error
     assert isinstance(refused, BadInput)
@@ -164,7 +181,9 @@ def test_the_worker_does_one_job_after_the_other_and_survives_their_failures(
     assert isinstance(ended(worker, clicks.plan_job()).result, PlanResult)
 
 
-def test_a_worker_that_is_killed_fails_its_job_and_does_the_next(worker: Worker, clicks: Clicks, endless: PlanJob) -> None:
+def test_a_worker_that_is_killed_fails_its_job_and_does_the_next(
+    worker: Worker, clicks: Clicks, endless: PlanJob
+) -> None:
     worker.start(endless)
     (process,) = eventually(job_processes, "the job's process", 60)
     os.kill(process, signal.SIGKILL)
@@ -173,7 +192,9 @@ def test_a_worker_that_is_killed_fails_its_job_and_does_the_next(worker: Worker,
     assert ended(worker, clicks.plan_job()).phase == "Done"
 
 
-def test_a_job_under_way_is_abandoned_for_another(worker: Worker, clicks: Clicks, endless: PlanJob) -> None:
+def test_a_job_under_way_is_abandoned_for_another(
+    worker: Worker, clicks: Clicks, endless: PlanJob
+) -> None:
     worker.start(endless)
     worker.start(clicks.plan_job())
     assert ended(worker, clicks.plan_job()).phase == "Done"
@@ -186,7 +207,9 @@ def test_a_job_under_way_is_abandoned_for_another(worker: Worker, clicks: Clicks
 def test_silence_is_counted_from_the_last_new_report() -> None:
     meter, report = Meter(), reported("Running", committed=1)
     meter.note(1, HEADER, None, now=100.0)
-    assert meter.silence(130.0) == 30.0, "a driver that is starting is waited for as long as one that is running"
+    assert meter.silence(130.0) == 30.0, (
+        "a driver that is starting is waited for as long as one that is running"
+    )
     meter.note(1, HEADER, report, now=140.0)
     meter.note(1, HEADER, report, now=150.0)
     assert meter.silence(150.0) == 10.0

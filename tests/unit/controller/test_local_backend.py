@@ -1,4 +1,6 @@
-"""The driver as a child process: how it is found again, what it is given, and what is looked for before."""
+"""The driver as a child process: how it is found again, what it is given, and what is looked for
+before.
+"""
 
 import json
 import os
@@ -39,12 +41,17 @@ APPLICATION = Application(
     },
 )
 SLEEP = "import time; time.sleep(600)"
-WITH_CHILD = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {SLEEP!r}]); print('child started', flush=True)"
+WITH_CHILD = (
+    f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {SLEEP!r}]); print('child"
+    " started', flush=True)"
+)
 
 
 def ended(backend: LocalBackend) -> DriverState:
     """The first attempt's driver once it has ended."""
-    state: DriverState = eventually(lambda: (seen := backend.observe(1)).phase == "Exited" and seen, "the end of the driver")
+    state: DriverState = eventually(
+        lambda: (seen := backend.observe(1)).phase == "Exited" and seen, "the end of the driver"
+    )
     return state
 
 
@@ -54,7 +61,9 @@ class Drivers:
     def __init__(self, directory: Path):
         self.directory = directory
 
-    def backend(self, program: str = SLEEP, environment: dict[str, str] | None = None) -> LocalBackend:
+    def backend(
+        self, program: str = SLEEP, environment: dict[str, str] | None = None
+    ) -> LocalBackend:
         return LocalBackend(
             self.directory / "attempts",
             self.directory / "channel",
@@ -64,14 +73,26 @@ class Drivers:
             environment=os.environ if environment is None else environment,
         )
 
-    def start(self, program: str = SLEEP, environment: dict[str, str] | None = None) -> LocalBackend:
+    def start(
+        self, program: str = SLEEP, environment: dict[str, str] | None = None
+    ) -> LocalBackend:
         backend = self.backend(program, environment)
-        backend.start(Launch(1, backfill(planned()), HEADER.plan_id, Workspace("/plan"), Workspace("/checkpoints")))
+        backend.start(
+            Launch(
+                1,
+                backfill(planned()),
+                HEADER.plan_id,
+                Workspace("/plan"),
+                Workspace("/checkpoints"),
+            )
+        )
         return backend
 
     @property
     def pid(self) -> int:
-        return int(json.loads((self.directory / "attempts" / "1" / "driver.json").read_bytes())["pid"])
+        return int(
+            json.loads((self.directory / "attempts" / "1" / "driver.json").read_bytes())["pid"]
+        )
 
 
 @pytest.fixture
@@ -106,12 +127,16 @@ def test_a_driver_has_exited_only_when_nothing_it_started_is_left(drivers: Drive
     assert group_members(drivers.pid) == []
 
 
-def test_another_process_that_got_the_same_number_is_not_taken_for_the_driver(drivers: Drivers) -> None:
+def test_another_process_that_got_the_same_number_is_not_taken_for_the_driver(
+    drivers: Drivers,
+) -> None:
     with subprocess.Popen([sys.executable, "-c", SLEEP], start_new_session=True) as stranger:
         try:
             path = drivers.directory / "attempts" / "1" / "driver.json"
             path.parent.mkdir(parents=True)
-            path.write_text(json.dumps({"pid": stranger.pid, "group": stranger.pid, "started": "long ago"}))
+            path.write_text(
+                json.dumps({"pid": stranger.pid, "group": stranger.pid, "started": "long ago"})
+            )
             backend = drivers.backend()
             assert backend.observe(1).phase == "Exited"
             backend.kill(1)
@@ -133,16 +158,32 @@ def test_the_log_is_kept_and_its_end_can_be_read(drivers: Drivers) -> None:
     assert not (backend.log(1).parent / "tmp").exists(), "temporary files are removed"
 
 
-def test_the_driver_gets_its_settings_and_the_environment_of_the_application(drivers: Drivers) -> None:
+def test_the_driver_gets_its_settings_and_the_environment_of_the_application(
+    drivers: Drivers,
+) -> None:
     program = "import os, json; print(json.dumps(dict(os.environ)))"
-    inherited = {"PATH": os.environ["PATH"], "PYTHONPATH": "/mine", "SPARK_HOME": "/opt/spark-3", "PYICEBERG_HOME": "/conf"}
+    inherited = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": "/mine",
+        "SPARK_HOME": "/opt/spark-3",
+        "PYICEBERG_HOME": "/conf",
+    }
     backend = drivers.start(program, inherited)
     ended(backend)
     environment = json.loads(backend.log_tail(1)[-1])
     settings = DriverSettings.model_validate_json(environment["BACKFILL_SETTINGS"])
-    assert (settings.backfill, settings.attempt, settings.plan, settings.checkpoints) == ("january", 1, "/plan", "/checkpoints")
+    assert (settings.backfill, settings.attempt, settings.plan, settings.checkpoints) == (
+        "january",
+        1,
+        "/plan",
+        "/checkpoints",
+    )
     assert settings.main_file == "/app/main.py"
-    assert (environment["REGION"], environment["PYICEBERG_HOME"], environment["TZ"]) == ("eu", "/conf", "UTC")
+    assert (environment["REGION"], environment["PYICEBERG_HOME"], environment["TZ"]) == (
+        "eu",
+        "/conf",
+        "UTC",
+    )
     assert environment["PYSPARK_PYTHON"] == sys.executable
     assert environment["PYTHONPATH"].split(":")[1:] == ["/app/lib.zip", "/mine"]
     assert "SPARK_HOME" not in environment
@@ -153,7 +194,11 @@ def test_what_only_holds_in_production_is_left_out() -> None:
     assert conf.enforced["spark.master"] == "local[*,4]"
     assert conf.defaults["spark.sql.caseSensitive"] == "true"
     assert conf.enforced["spark.sql.shuffle.partitions"] == str(os.cpu_count())
-    left_out = {"spark.kubernetes.namespace", "spark.dynamicAllocation.enabled", "spark.executor.memory"}
+    left_out = {
+        "spark.kubernetes.namespace",
+        "spark.dynamicAllocation.enabled",
+        "spark.executor.memory",
+    }
     left_out |= {"spark.sql.streaming.checkpointLocation"}
     assert not left_out & {*conf.defaults, *conf.enforced}
     assert not {"spark.master", "spark.sql.shuffle.partitions"} & set(conf.defaults)
@@ -163,7 +208,11 @@ def test_overrides_win() -> None:
     overrides = Overrides.model_validate(
         {
             "driver": {"memory": "3g"},
-            "sparkConf": {"spark.master": "local[3]", "spark.sql.shuffle.partitions": "7", "spark.sql.caseSensitive": "false"},
+            "sparkConf": {
+                "spark.master": "local[3]",
+                "spark.sql.shuffle.partitions": "7",
+                "spark.sql.caseSensitive": "false",
+            },
         }
     )
     conf = local_conf(APPLICATION, overrides).enforced
@@ -178,14 +227,27 @@ def test_shuffle_partitions_follow_the_cores_of_an_overridden_master() -> None:
 
 
 def test_variables_that_the_overrides_set_reach_a_local_driver_as_they_reach_a_pod() -> None:
-    env = [{"name": "TZ", "value": "America/New_York"}, {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "api"}}}]
+    env = [
+        {"name": "TZ", "value": "America/New_York"},
+        {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "api"}}},
+    ]
     overrides = Overrides.model_validate({"driver": {"env": env, "envVars": {"LEGACY": "1"}}})
-    assert local_variables(APPLICATION, overrides) == {"REGION": "eu", "LEGACY": "1", "TZ": "America/New_York"}
+    assert local_variables(APPLICATION, overrides) == {
+        "REGION": "eu",
+        "LEGACY": "1",
+        "TZ": "America/New_York",
+    }
 
 
 @pytest.mark.parametrize(
     ("master", "expected"),
-    [("local", 1), ("local[3]", 3), ("local[3,4]", 3), ("local[*]", os.cpu_count()), ("local[*,4]", os.cpu_count())],
+    [
+        ("local", 1),
+        ("local[3]", 3),
+        ("local[3,4]", 3),
+        ("local[*]", os.cpu_count()),
+        ("local[*,4]", os.cpu_count()),
+    ],
 )
 def test_tasks_at_once_are_what_the_master_says(master: str, expected: int) -> None:
     assert cores({"spark.master": master}) == expected
@@ -211,7 +273,9 @@ def test_a_java_home_that_is_too_old_gives_way_to_the_java_on_the_path(tmp_path:
     assert find_java({"JAVA_HOME": str(home), "PATH": str(other / "bin")}) == other
 
 
-def test_without_a_java_that_is_new_enough_one_line_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_java_that_is_new_enough_one_line_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("backfill.controller.local.java._INSTALLED", ())
     home = _java(tmp_path / "home", "11.0.2")
     problem = find_java({"JAVA_HOME": str(home), "PATH": str(tmp_path)})

@@ -36,7 +36,11 @@ def told(decision: Decision, kind: ConditionType) -> tuple[str, str, str]:
 def test_it_is_read_by_a_job_before_anything_else_is_done(suspend: bool) -> None:
     decision = decide(lost(suspend=suspend))
     assert decision.next.actions == (StartJob(JOB),)
-    assert told(decision, ConditionType.PLANNED) == ("Unknown", Reason.PLANNING, f"{LOST}; it is read again from the workspace")
+    assert told(decision, ConditionType.PLANNED) == (
+        "Unknown",
+        Reason.PLANNING,
+        f"{LOST}; it is read again from the workspace",
+    )
 
 
 def test_with_the_header_everything_goes_on() -> None:
@@ -46,13 +50,19 @@ def test_with_the_header_everything_goes_on() -> None:
 
 
 def test_a_store_that_does_not_answer_is_asked_again() -> None:
-    decision = decide(replace(lost(), job=job_state(JOB, "Failed", error=BackfillError("no answer"))))
+    decision = decide(
+        replace(lost(), job=job_state(JOB, "Failed", error=BackfillError("no answer")))
+    )
     assert told(decision, ConditionType.PLANNED)[:2] == ("Unknown", Reason.TRYING_AGAIN)
     assert (decision.next.actions, decision.next.requeue_seconds) == ((CancelJob(),), 10)
 
 
 def test_where_the_workspace_has_lost_it_too_the_backfill_has_failed_and_says_so() -> None:
-    decision = decide(replace(lost(), job=job_state(JOB, "Failed", error=PlanCorrupt("it is not in /work either"))))
+    decision = decide(
+        replace(
+            lost(), job=job_state(JOB, "Failed", error=PlanCorrupt("it is not in /work either"))
+        )
+    )
     status, reason, message = told(decision, ConditionType.SUCCEEDED)
     assert (status, reason) == ("False", Reason.PLANNING_FAILED)
     assert message == f"{LOST}; it is not in /work either; cancel this backfill and start over"
@@ -73,11 +83,16 @@ def test_the_job_finds_the_header_in_the_workspace(tmp_path: Path) -> None:
     [
         (None, "is not in .* either"),
         (b"{", "cannot be read either"),
-        (json.dumps(HEADER.to_manifest() | {"planId": "0123456789abcdef"}).encode(), "its inputs give"),
+        (
+            json.dumps(HEADER.to_manifest() | {"planId": "0123456789abcdef"}).encode(),
+            "its inputs give",
+        ),
     ],
     ids=["gone", "damaged", "another plan"],
 )
-def test_a_header_that_is_not_the_plans_is_lost(tmp_path: Path, content: bytes | None, said: str) -> None:
+def test_a_header_that_is_not_the_plans_is_lost(
+    tmp_path: Path, content: bytes | None, said: str
+) -> None:
     workspace = Workspace(str(tmp_path))
     if content is not None:
         put(workspace, content)

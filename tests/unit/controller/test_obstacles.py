@@ -1,4 +1,6 @@
-"""What keeps a driver from being started: told, waited for on a cluster, and never paid for with an attempt."""
+"""What keeps a driver from being started: told, waited for on a cluster, and never paid for with an
+attempt.
+"""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -24,7 +26,9 @@ def on_cluster(resource: Backfill, **fields: Any) -> Observed:
 
 def after_a_failure(**fields: Any) -> Observed:
     """The next attempt is due, and what it is made from is gone."""
-    return on_cluster(backfill(planned(attempts=(attempt(outcome="Failed"),))), obstacles=GONE, **fields)
+    return on_cluster(
+        backfill(planned(attempts=(attempt(outcome="Failed"),))), obstacles=GONE, **fields
+    )
 
 
 def condition(decision: Decision, kind: ConditionType) -> Condition:
@@ -65,7 +69,9 @@ def test_the_attempt_follows_by_itself_when_the_application_is_there_again() -> 
 
 
 def test_a_wait_after_a_failure_is_told_as_such_as_long_as_it_lasts() -> None:
-    status = planned(attempts=(attempt(outcome="Failed"),), next_attempt_at=NOW + timedelta(seconds=9))
+    status = planned(
+        attempts=(attempt(outcome="Failed"),), next_attempt_at=NOW + timedelta(seconds=9)
+    )
     decision = decide(on_cluster(backfill(status)))
     assert decision.next.requeue_seconds == 9
 

@@ -42,7 +42,9 @@ class Pools:
 
         options.setdefault("directories", (self._directory,))
         options.setdefault("addresses", LOOPBACK)
-        self._made.append(JobPool(catalogs, place=self._place(), on_used=self.usages.append, **options))
+        self._made.append(
+            JobPool(catalogs, place=self._place(), on_used=self.usages.append, **options)
+        )
         return self._made[-1]
 
     def close(self) -> None:
@@ -82,25 +84,40 @@ def test_what_a_job_took_is_measured(clicks: Clicks, pools: Pools) -> None:
     assert 80 * MIB < usage.peak_bytes < 1000 * MIB
 
 
-def test_no_more_jobs_run_than_there_are_processes_and_the_others_follow_in_order(clicks: Clicks, pools: Pools) -> None:
+def test_no_more_jobs_run_than_there_are_processes_and_the_others_follow_in_order(
+    clicks: Clicks, pools: Pools
+) -> None:
     with silent_catalog() as properties:
         pool = pools(properties, processes=2)
-        runners = [pool.runner(("default", f"backfill-{number}"), lambda: None) for number in range(4)]
+        runners = [
+            pool.runner(("default", f"backfill-{number}"), lambda: None) for number in range(4)
+        ]
         for runner in runners:
             runner.start(clicks.plan_job())
         eventually(lambda: len(job_processes()) == 2, "two processes")
-        assert [runner.state and runner.state.waits_for for runner in runners] == ["", "", "its turn", "its turn"]
+        assert [runner.state and runner.state.waits_for for runner in runners] == [
+            "",
+            "",
+            "its turn",
+            "its turn",
+        ]
         runners[1].cancel()
-        eventually(lambda: runners[2].state and not runners[2].state.waits_for, "the third one's turn")
+        eventually(
+            lambda: runners[2].state and not runners[2].state.waits_for, "the third one's turn"
+        )
         assert runners[1].state is None
         assert runners[3].state is not None
         assert runners[3].state.waits_for == "its turn"
 
 
-def test_the_waiting_job_of_a_backfill_that_is_gone_is_dropped(clicks: Clicks, pools: Pools) -> None:
+def test_the_waiting_job_of_a_backfill_that_is_gone_is_dropped(
+    clicks: Clicks, pools: Pools
+) -> None:
     with silent_catalog() as properties:
         pool = pools(properties, processes=1)
-        first, gone, last = (pool.runner(("default", name), lambda: None) for name in ("first", "gone", "last"))
+        first, gone, last = (
+            pool.runner(("default", name), lambda: None) for name in ("first", "gone", "last")
+        )
         for runner in (first, gone, last):
             runner.start(clicks.plan_job())
         gone.close()
@@ -130,13 +147,17 @@ def test_another_job_takes_the_place_of_the_one_under_way(clicks: Clicks, pools:
         assert ended(runner, check).phase == "Done", "that plan has no sources"
 
 
-def test_a_job_that_needs_more_memory_than_allowed_fails_and_says_what_to_do(clicks: Clicks, pools: Pools) -> None:
+def test_a_job_that_needs_more_memory_than_allowed_fails_and_says_what_to_do(
+    clicks: Clicks, pools: Pools
+) -> None:
     runner = pools(clicks.properties, memory_bytes=80 * MIB).runner(KEY, lambda: None)
     job = clicks.plan_job()
     runner.start(job)
     state = ended(runner, job)
-    assert str(state.error) == (
-        "the plan job needs more than 80 MiB of memory: raise the operator's --job-memory, or set planning.runIn: Pod"
+    assert (
+        str(state.error)
+        == "the plan job needs more than 80 MiB of memory: raise the operator's --job-memory, or"
+        " set planning.runIn: Pod"
     )
     eventually(lambda: not job_processes(), "the end of the process")
 
@@ -144,7 +165,9 @@ def test_a_job_that_needs_more_memory_than_allowed_fails_and_says_what_to_do(cli
 def test_a_job_that_never_ends_does_not_hold_up_the_others(clicks: Clicks, pools: Pools) -> None:
     with silent_catalog() as properties:
         pool = pools(properties, processes=1, longest_seconds=2.0)
-        first, second = (pool.runner(("default", name), lambda: None) for name in ("first", "second"))
+        first, second = (
+            pool.runner(("default", name), lambda: None) for name in ("first", "second")
+        )
         job = clicks.plan_job()
         first.start(job)
         second.start(job)
@@ -157,7 +180,11 @@ def test_a_catalog_that_never_answers_ends_its_job_and_holds_up_no_other_namespa
     clicks: Clicks, pools: Pools
 ) -> None:
     with silent_catalog() as silent:
-        known = {("team-a", "x"): silent, ("team-a", "y"): silent, ("team-b", "july"): clicks.properties}
+        known = {
+            ("team-a", "x"): silent,
+            ("team-a", "y"): silent,
+            ("team-b", "july"): clicks.properties,
+        }
         shared = (Path(clicks.properties["warehouse"]).parent,)
         pool = JobPool(
             lambda key: {"lake": GivenCatalog(known[key])},
@@ -180,7 +207,9 @@ def test_a_catalog_that_never_answers_ends_its_job_and_holds_up_no_other_namespa
             pool.close()
 
 
-def test_a_process_that_is_killed_fails_its_job_and_the_next_job_is_done(clicks: Clicks, pools: Pools) -> None:
+def test_a_process_that_is_killed_fails_its_job_and_the_next_job_is_done(
+    clicks: Clicks, pools: Pools
+) -> None:
     with silent_catalog() as properties:
         runner = pools(properties, processes=1).runner(KEY, lambda: None)
         job = clicks.plan_job()
@@ -194,12 +223,18 @@ def test_a_process_that_is_killed_fails_its_job_and_the_next_job_is_done(clicks:
 
 def test_bad_input_keeps_all_its_problems_on_the_way_back(clicks: Clicks, pools: Pools) -> None:
     runner = pools(clicks.properties).runner(KEY, lambda: None)
-    wrong = [{"name": name, "table": f"lake.raw.{name}", "timestampColumn": "at"} for name in ("click", "view")]
+    wrong = [
+        {"name": name, "table": f"lake.raw.{name}", "timestampColumn": "at"}
+        for name in ("click", "view")
+    ]
     job = clicks.plan_job(sources=wrong)
     runner.start(job)
     error = ended(runner, job).error
     assert isinstance(error, BadInput)
-    assert [problem.field for problem in error.problems] == ["spec.sources[0].table", "spec.sources[1].table"]
+    assert [problem.field for problem in error.problems] == [
+        "spec.sources[0].table",
+        "spec.sources[1].table",
+    ]
 
 
 def test_credentials_that_can_not_be_had_fail_the_job_with_their_problem(clicks: Clicks) -> None:
@@ -218,7 +253,9 @@ def test_credentials_that_can_not_be_had_fail_the_job_with_their_problem(clicks:
     pool.close()
 
 
-def test_secrets_are_neither_in_errors_nor_in_the_log(clicks: Clicks, pools: Pools, caplog: pytest.LogCaptureFixture) -> None:
+def test_secrets_are_neither_in_errors_nor_in_the_log(
+    clicks: Clicks, pools: Pools, caplog: pytest.LogCaptureFixture
+) -> None:
     secrets = {
         "type": "sql",
         "uri": "postgres:/me:hunter2@db/lake?sslpassword=hunter2",

@@ -109,11 +109,16 @@ def deleted(store: LocalStore, ago: timedelta) -> None:
     resource = backfill(planned())
     asked = datetime.now(UTC) - ago
     store.create(
-        resource.model_copy(update={"metadata": resource.metadata.model_copy(update={"deletion_timestamp": asked})}), APPLICATION
+        resource.model_copy(
+            update={"metadata": resource.metadata.model_copy(update={"deletion_timestamp": asked})}
+        ),
+        APPLICATION,
     )
 
 
-def test_a_deletion_whose_status_can_not_be_written_ends_all_the_same_after_its_limit(store: UnwritableStatus) -> None:
+def test_a_deletion_whose_status_can_not_be_written_ends_all_the_same_after_its_limit(
+    store: UnwritableStatus,
+) -> None:
     deleted(store, REMOVAL_LIMIT)
     turn = reconciler(store, FakeJobs()).reconcile()
     assert turn is not None
@@ -123,7 +128,9 @@ def test_a_deletion_whose_status_can_not_be_written_ends_all_the_same_after_its_
     assert store.load() is None
 
 
-def test_before_the_limit_a_status_that_can_not_be_written_is_tried_again(store: UnwritableStatus) -> None:
+def test_before_the_limit_a_status_that_can_not_be_written_is_tried_again(
+    store: UnwritableStatus,
+) -> None:
     deleted(store, REMOVAL_LIMIT / 2)
     jobs = FakeJobs()
     with pytest.raises(Forbidden):

@@ -1,4 +1,6 @@
-"""Two Backfills that publish into the same rows: told when the second one is planned, never refused."""
+"""Two Backfills that publish into the same rows: told when the second one is planned, never
+refused.
+"""
 
 import re
 from pathlib import Path
@@ -20,7 +22,9 @@ OURS = backfill()
 
 def other(name: str = "february", namespace: str = "elsewhere", **fields: Any) -> Backfill:
     made = backfill(**fields)
-    return made.model_copy(update={"metadata": made.metadata.model_copy(update={"name": name, "namespace": namespace})})
+    return made.model_copy(
+        update={"metadata": made.metadata.model_copy(update={"name": name, "namespace": namespace})}
+    )
 
 
 def window(start: str, end: str) -> dict[str, str]:
@@ -34,8 +38,13 @@ def outputs(table: str = "lake.ops.counts", mode: str = "Append") -> list[dict[s
 def test_another_backfill_of_the_same_rows_is_named_with_its_window() -> None:
     february = other(window=window("09:00", "12:00"), outputs=outputs(mode="Replace"))
     (told,) = rivals(OURS, [february], one_owner=True)
-    assert told.startswith("lake.ops.counts is also written by Backfill elsewhere/february, which has not ended, from ")
-    assert "from 2024-01-01T09:00:00Z to 2024-01-01T12:00:00Z: the one that publishes second is refused" in told
+    assert told.startswith(
+        "lake.ops.counts is also written by Backfill elsewhere/february, which has not ended, from "
+    )
+    assert (
+        "from 2024-01-01T09:00:00Z to 2024-01-01T12:00:00Z: the one that publishes second is"
+        " refused" in told
+    )
 
 
 @pytest.mark.hostile
@@ -85,6 +94,9 @@ def test_the_others_of_a_state_directory_are_found(tmp_path: Path) -> None:
         LocalStore(tmp_path, each.metadata.namespace, each.metadata.name).create(each, application)
     (tmp_path / "elsewhere" / "broken").mkdir()
     (tmp_path / "elsewhere" / "broken" / "backfill.json").write_text("{}")
-    (tmp_path / "elsewhere" / "closed" / "backfill.json").mkdir(parents=True)  # no file that could be read, whoever tries
+    # no file that could be read, whoever tries
+    (tmp_path / "elsewhere" / "closed" / "backfill.json").mkdir(parents=True)
     store = LocalStore(tmp_path, "default", "january")
-    assert [found.metadata.name for found in store.writers_of(published_tables(OURS))] == ["february"]
+    assert [found.metadata.name for found in store.writers_of(published_tables(OURS))] == [
+        "february"
+    ]

@@ -1,4 +1,6 @@
-"""Whole runs on this machine: what fails, is killed, stopped and asked for again, with real processes and files."""
+"""Whole runs on this machine: what fails, is killed, stopped and asked for again, with real
+processes and files.
+"""
 
 import json
 import random
@@ -13,15 +15,24 @@ from backfill.controller.local.processes import group_members
 from local_runs import HOURS, STEPS, LocalRuns
 
 
-def test_a_run_commits_every_step_once_and_tells_the_result_on_the_last_line(runs: LocalRuns) -> None:
+def test_a_run_commits_every_step_once_and_tells_the_result_on_the_last_line(
+    runs: LocalRuns,
+) -> None:
     ended = runs.run("--output", "json")
     assert ended.status == 0, ended.err
     runs.assert_every_step_was_committed_once_and_in_order()
     document = ended.document
-    assert (document["name"], document["steps"], document["rowsRead"]) == ("january", STEPS, 2 * HOURS * 60)
+    assert (document["name"], document["steps"], document["rowsRead"]) == (
+        "january",
+        STEPS,
+        2 * HOURS * 60,
+    )
     assert (document["rowsDroppedLate"], document["openAtEnd"]) == (0, 0)
     assert document["maxObservedMisalignmentSeconds"] == 0.5
-    assert [(source["name"], source["rows"]) for source in document["sources"]] == [("clicks", 360), ("views", 360)]
+    assert [(source["name"], source["rows"]) for source in document["sources"]] == [
+        ("clicks", 360),
+        ("views", 360),
+    ]
     assert document["sources"][0]["watermark"] == f"2024-01-01T{HOURS:02}:00:00Z"
     assert {condition["type"]: condition["status"] for condition in document["conditions"]} == {
         "Planned": "True",
@@ -36,13 +47,17 @@ def test_a_driver_that_crashes_is_followed_by_another_that_goes_on(runs: LocalRu
     ended = runs.run(crash_at=5)
     assert ended.status == 0, ended.err
     runs.assert_every_step_was_committed_once_and_in_order()
-    assert [(attempt.outcome, attempt.steps_at_start) for attempt in runs.backfill.status.attempts] == [
+    assert [
+        (attempt.outcome, attempt.steps_at_start) for attempt in runs.backfill.status.attempts
+    ] == [
         ("Failed", 0),
         ("Succeeded", 5),
     ]
 
 
-def test_a_driver_that_always_crashes_is_given_up_and_the_end_of_its_log_is_shown(runs: LocalRuns) -> None:
+def test_a_driver_that_always_crashes_is_given_up_and_the_end_of_its_log_is_shown(
+    runs: LocalRuns,
+) -> None:
     ended = runs.run(crash_always_at=2)
     assert ended.status == 1
     assert "3 attempts in a row" in ended.err
@@ -81,7 +96,9 @@ def test_a_driver_outlives_its_controller_and_is_adopted_by_the_next(runs: Local
     assert [attempt.outcome for attempt in runs.backfill.status.attempts] == ["Succeeded"]
 
 
-def test_a_driver_without_a_controller_stops_and_the_next_run_goes_on_at_once(runs: LocalRuns) -> None:
+def test_a_driver_without_a_controller_stops_and_the_next_run_goes_on_at_once(
+    runs: LocalRuns,
+) -> None:
     runs.write(failurePolicy={"maxAttempts": 3, "backoff": "1h"})
     first = runs.start("run", str(runs.file), step_seconds=0.3, grace_seconds=0.5)
     runs.wait_for_steps(2)
@@ -89,14 +106,24 @@ def test_a_driver_without_a_controller_stops_and_the_next_run_goes_on_at_once(ru
     runs.wait_for(lambda: bool(runs.events("stopped")), "the driver to stop by itself")
     assert runs.run().status == 0
     runs.assert_every_step_was_committed_once_and_in_order()
-    assert [attempt.outcome for attempt in runs.backfill.status.attempts] == ["Stopped", "Succeeded"]
+    assert [attempt.outcome for attempt in runs.backfill.status.attempts] == [
+        "Stopped",
+        "Succeeded",
+    ]
 
 
-@pytest.mark.parametrize("grace_seconds", [0.2, 30.0], ids=["and drivers that stop then", "and drivers that go on"])
-def test_a_controller_killed_at_any_moment_loses_and_doubles_nothing(runs: LocalRuns, grace_seconds: float) -> None:
+@pytest.mark.parametrize(
+    "grace_seconds", [0.2, 30.0], ids=["and drivers that stop then", "and drivers that go on"]
+)
+def test_a_controller_killed_at_any_moment_loses_and_doubles_nothing(
+    runs: LocalRuns, grace_seconds: float
+) -> None:
     for _ in range(4):
-        process = runs.start("run", str(runs.file), step_seconds=0.15, start_seconds=0.1, grace_seconds=grace_seconds)
-        time.sleep(random.uniform(0.5, 2.0))  # the moment is the test's input, not something it waits for
+        process = runs.start(
+            "run", str(runs.file), step_seconds=0.15, start_seconds=0.1, grace_seconds=grace_seconds
+        )
+        # the moment is the test's input, not something it waits for
+        time.sleep(random.uniform(0.5, 2.0))
         runs.kill(process)
     ended = runs.run()
     assert ended.status == 0, ended.err
@@ -113,7 +140,10 @@ def test_ctrl_c_stops_after_the_step_under_way_and_running_again_goes_on(runs: L
     assert runs.events("stopped")
     assert runs.run().status == 0
     runs.assert_every_step_was_committed_once_and_in_order()
-    assert [attempt.outcome for attempt in runs.backfill.status.attempts] == ["Stopped", "Succeeded"]
+    assert [attempt.outcome for attempt in runs.backfill.status.attempts] == [
+        "Stopped",
+        "Succeeded",
+    ]
 
 
 def test_a_second_ctrl_c_kills_the_driver(runs: LocalRuns) -> None:
@@ -175,7 +205,10 @@ def test_a_run_does_not_go_on_with_another_program(runs: LocalRuns) -> None:
     changed = runs.run()
     assert changed.status == 2
     assert 'error: SparkApplication/app: spec.arguments[1]: was "30m", is "10m"' in changed.err
-    assert "january has begun already and its program cannot change; start over with: backfill cancel january" in changed.err
+    assert (
+        "january has begun already and its program cannot change; start over with: backfill cancel"
+        " january" in changed.err
+    )
     assert runs.events() == before
     runs.write(arguments=["--gap", "30m"])
     assert runs.run().status == 0

@@ -1,7 +1,9 @@
-"""A cluster in memory: a controller, a driver with queries, and a network between them that loses and mixes messages.
+"""A cluster in memory: a controller, a driver with queries, and a network between them that loses
+and mixes messages.
 
-It uses the real watermarks and the real release. What survives a crash (the resource, checkpoints, the sink) is kept
-apart from what does not. Every read is checked against the truth in the checkpoints, which no participant knows.
+It uses the real watermarks and the real release. What survives a crash (the resource, checkpoints,
+the sink) is kept apart from what does not. Every read is checked against the truth in the
+checkpoints, which no participant knows.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,7 +13,12 @@ from backfill.api.quantities import from_us
 from backfill.coordination.release import release
 from backfill.coordination.timeline import Timeline
 from backfill.coordination.watermarks import Watermarks, watermarks
-from backfill.protocol.split_assignment import QueryProgress, SourceProgress, SplitAssignmentSpec, SplitAssignmentStatus
+from backfill.protocol.split_assignment import (
+    QueryProgress,
+    SourceProgress,
+    SplitAssignmentSpec,
+    SplitAssignmentStatus,
+)
 
 
 class BrokenPromiseError(AssertionError):
@@ -37,7 +44,9 @@ class History:
 
     def batch(self, query: str, step: int) -> tuple[Row, ...]:
         """What a batch of a query must read: one step of all its sources."""
-        return tuple(row for source in self.queries[query] for row in self.rows.get((source, step), ()))
+        return tuple(
+            row for source in self.queries[query] for row in self.rows.get((source, step), ())
+        )
 
 
 @dataclass(frozen=True)
@@ -50,7 +59,9 @@ class Rules:
 
 @dataclass
 class Checkpoint:
-    """What outlives the driver: offsets planned and batches committed by one query, and its sink."""
+    """What outlives the driver: offsets planned and batches committed by one query, and its
+    sink.
+    """
 
     planned: dict[int, dict[str, int]] = field(default_factory=dict)
     committed: int = 0
@@ -77,7 +88,9 @@ class ReleaseFile:
 
 
 class Query:
-    """A streaming query: asks its sources one by one, plans the batch, reads, writes, commits. One of these per turn."""
+    """A streaming query: asks its sources one by one, plans the batch, reads, writes, commits. One
+    of these per turn.
+    """
 
     def __init__(self, cluster: "Cluster", name: str, releases: ReleaseFile):
         self.cluster, self.name, self.releases = cluster, name, releases
@@ -129,14 +142,19 @@ class Query:
             for row in self.cluster.history.rows.get((source, step), ())
         )
         if rows != self.cluster.history.batch(self.name, batch):
-            raise BrokenPromiseError(f"batch {batch} of {self.name} is not step {batch} of its sources: {before} to {after}")
+            raise BrokenPromiseError(
+                f"batch {batch} of {self.name} is not step {batch} of its sources: {before} to"
+                f" {after}"
+            )
         for row in rows:
             self.cluster.check_alignment(row)
         return rows
 
 
 class Driver:
-    """One attempt: the application starts its queries one after another; the agent passes messages on."""
+    """One attempt: the application starts its queries one after another; the agent passes messages
+    on.
+    """
 
     def __init__(self, cluster: "Cluster", attempt: int):
         self.cluster, self.attempt = cluster, attempt
@@ -158,11 +176,24 @@ class Driver:
 
     def status(self) -> SplitAssignmentStatus:
         reports = (
-            QueryProgress(name=q.name, sources=tuple(SourceProgress(name=s, committed=c) for s, c in q.committed.items()))
+            QueryProgress(
+                name=q.name,
+                sources=tuple(SourceProgress(name=s, committed=c) for s, c in q.committed.items()),
+            )
             for q in self.queries
         )
-        phase = "Starting" if self.starting else "Finished" if self.finished else "Stopped" if self.at_rest else "Running"
-        return SplitAssignmentStatus(attempt=self.attempt, phase=phase, queries=tuple(reports), heartbeat=from_us(0))
+        phase = (
+            "Starting"
+            if self.starting
+            else "Finished"
+            if self.finished
+            else "Stopped"
+            if self.at_rest
+            else "Running"
+        )
+        return SplitAssignmentStatus(
+            attempt=self.attempt, phase=phase, queries=tuple(reports), heartbeat=from_us(0)
+        )
 
     @property
     def finished(self) -> bool:
@@ -176,7 +207,9 @@ class Driver:
         return not self.starting and self.releases.stop and self._all_at(last)
 
     def _all_at(self, step: int) -> bool:
-        return all(committed >= step for query in self.queries for committed in query.committed.values())
+        return all(
+            committed >= step for query in self.queries for committed in query.committed.values()
+        )
 
 
 class Cluster:
@@ -187,7 +220,11 @@ class Cluster:
         self.rules = rules
         self.checkpoints = {name: Checkpoint() for name in history.queries}
         self.spec = SplitAssignmentSpec(
-            backfill="b", plan_id="p", attempt=1, steps=history.timeline.steps, watermark=from_us(history.timeline.starts_us[0])
+            backfill="b",
+            plan_id="p",
+            attempt=1,
+            steps=history.timeline.steps,
+            watermark=from_us(history.timeline.starts_us[0]),
         )
         self.suspended = False
         self.view: SplitAssignmentStatus | None = None
@@ -198,12 +235,18 @@ class Cluster:
     # the controller
 
     def controller_turn(self) -> None:
-        """Decides from the stored resource and the last report it has got; stores first, then acts."""
+        """Decides from the stored resource and the last report it has got; stores first, then
+        acts.
+        """
         marks = self.rules.watermarks(self.history.timeline, self.view)
         released = self.rules.release(self.history.timeline, marks.global_us, self.spec.released)
         if released < self.spec.released:
             raise BrokenPromiseError(f"released went back from {self.spec.released} to {released}")
-        update = {"released": released, "watermark": from_us(marks.global_us), "stop": self.spec.stop or self.suspended}
+        update = {
+            "released": released,
+            "watermark": from_us(marks.global_us),
+            "stop": self.spec.stop or self.suspended,
+        }
         if self.driver is None and not self.suspended and not self.finished:
             update |= {"attempt": self.spec.attempt + 1, "stop": False}
             self.driver = Driver(self, self.spec.attempt + 1)
@@ -268,14 +311,19 @@ class Cluster:
 
     @property
     def finished(self) -> bool:
-        return all(point.committed == self.history.timeline.steps + 1 for point in self.checkpoints.values())
+        return all(
+            point.committed == self.history.timeline.steps + 1
+            for point in self.checkpoints.values()
+        )
 
     @property
     def watermark_us(self) -> int:
         """The start of the first step that some query has not committed, by the checkpoints."""
         timeline = self.history.timeline
         first = min(
-            step for name, sources in self.history.queries.items() for step in self.checkpoints[name].offsets(sources).values()
+            step
+            for name, sources in self.history.queries.items()
+            for step in self.checkpoints[name].offsets(sources).values()
         )
         return timeline.starts_us[first] if first < timeline.steps else timeline.read_end_us
 
@@ -298,8 +346,15 @@ class Cluster:
         else:
             raise BrokenPromiseError(f"no end: {self.checkpoints}, released {self.spec.released}")
         for name, sources in self.history.queries.items():
-            written = [row for _, rows in sorted(self.checkpoints[name].sink.items()) for row in rows]
-            expected = [row for (source, _), rows in self.history.rows.items() if source in sources for row in rows]
+            written = [
+                row for _, rows in sorted(self.checkpoints[name].sink.items()) for row in rows
+            ]
+            expected = [
+                row
+                for (source, _), rows in self.history.rows.items()
+                if source in sources
+                for row in rows
+            ]
             if sorted(written, key=repr) != sorted(expected, key=repr):
                 raise BrokenPromiseError(f"{name} wrote {len(written)} rows of {len(expected)}")
 

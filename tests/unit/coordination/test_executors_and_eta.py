@@ -27,22 +27,91 @@ def load(rows_left: int = 1_620_000, rate: float | None = 100.0, **other: float)
     [
         pytest.param(scaling(), load(), 2, 5, "need 5", id="as many as finish in time"),
         pytest.param(scaling(3, 3), load(), 3, 3, "both 3", id="equal bounds leave no choice"),
-        pytest.param(scaling(within=None), load(), 2, 40, "without completeWithin", id="without a deadline all that are allowed"),
-        pytest.param(scaling(), load(rate=None), None, 2, "until the rate", id="before anything is measured the least"),
-        pytest.param(scaling(), load(elapsed_seconds=6 * HOUR), 5, 40, "has passed", id="past the deadline all that are allowed"),
-        pytest.param(scaling(high=4), load(), 2, 4, "to be 15m late", id="what cannot be done in time is said"),
+        pytest.param(
+            scaling(within=None),
+            load(),
+            2,
+            40,
+            "without completeWithin",
+            id="without a deadline all that are allowed",
+        ),
+        pytest.param(
+            scaling(),
+            load(rate=None),
+            None,
+            2,
+            "until the rate",
+            id="before anything is measured the least",
+        ),
+        pytest.param(
+            scaling(),
+            load(elapsed_seconds=6 * HOUR),
+            5,
+            40,
+            "has passed",
+            id="past the deadline all that are allowed",
+        ),
+        pytest.param(
+            scaling(high=4),
+            load(),
+            2,
+            4,
+            "to be 15m late",
+            id="what cannot be done in time is said",
+        ),
         pytest.param(scaling(low=8), load(), 8, 8, "minExecutors is 8", id="never below the least"),
         pytest.param(scaling(), load(), 20, 5, "need 5", id="fewer when fewer do"),
-        pytest.param(scaling(), load(), 6, 6, "difference is small", id="one less of six is not worth it"),
-        pytest.param(scaling(), load(steps_left=3), 20, 20, "about to end", id="none is given back in the last steps"),
-        pytest.param(scaling(), load(steps_left=3), 2, 5, "need 5", id="more are still asked for in the last steps"),
-        pytest.param(scaling(), load(seconds_since_change=10), 2, 2, "changed 10 s ago", id="a change is given time to show"),
-        pytest.param(scaling(), load(seconds_since_change=60), 2, 5, "need 5", id="a minute is time enough"),
-        pytest.param(scaling(high=10), load(seconds_since_change=0), 20, 5, "need 5", id="new bounds hold at once"),
-        pytest.param(scaling(), load(rows_left=0), 5, 2, "minExecutors is 2", id="nothing left needs the least"),
+        pytest.param(
+            scaling(), load(), 6, 6, "difference is small", id="one less of six is not worth it"
+        ),
+        pytest.param(
+            scaling(),
+            load(steps_left=3),
+            20,
+            20,
+            "about to end",
+            id="none is given back in the last steps",
+        ),
+        pytest.param(
+            scaling(),
+            load(steps_left=3),
+            2,
+            5,
+            "need 5",
+            id="more are still asked for in the last steps",
+        ),
+        pytest.param(
+            scaling(),
+            load(seconds_since_change=10),
+            2,
+            2,
+            "changed 10 s ago",
+            id="a change is given time to show",
+        ),
+        pytest.param(
+            scaling(), load(seconds_since_change=60), 2, 5, "need 5", id="a minute is time enough"
+        ),
+        pytest.param(
+            scaling(high=10),
+            load(seconds_since_change=0),
+            20,
+            5,
+            "need 5",
+            id="new bounds hold at once",
+        ),
+        pytest.param(
+            scaling(),
+            load(rows_left=0),
+            5,
+            2,
+            "minExecutors is 2",
+            id="nothing left needs the least",
+        ),
     ],
 )
-def test_the_executor_target(bounds: Scaling, at: Load, current: int | None, expected: int, reason: str) -> None:
+def test_the_executor_target(
+    bounds: Scaling, at: Load, current: int | None, expected: int, reason: str
+) -> None:
     target = executor_target(bounds, at, current)
     assert target.count == expected
     assert reason in target.reason
@@ -57,7 +126,9 @@ LOADS = st.builds(
     seconds_since_change=st.floats(0, 1e6),
 )
 SCALINGS = st.builds(
-    lambda low, more, within: Scaling(min_executors=low, max_executors=low + more, complete_within=within),
+    lambda low, more, within: Scaling(
+        min_executors=low, max_executors=low + more, complete_within=within
+    ),
     st.integers(1, 50),
     st.integers(0, 100),
     st.none() | st.integers(1, 10**6).map(lambda seconds: timedelta(seconds=seconds)),
@@ -65,7 +136,9 @@ SCALINGS = st.builds(
 
 
 @given(SCALINGS, LOADS, st.none() | st.integers(0, 200))
-def test_the_target_is_within_bounds_and_a_single_sentence(bounds: Scaling, at: Load, current: int | None) -> None:
+def test_the_target_is_within_bounds_and_a_single_sentence(
+    bounds: Scaling, at: Load, current: int | None
+) -> None:
     target = executor_target(bounds, at, current)
     assert bounds.min_executors <= target.count <= bounds.max_executors
     assert target.reason
@@ -109,7 +182,9 @@ def test_the_rate_follows_a_change_within_minutes() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 10**6), st.floats(0.01, 100)), min_size=1, max_size=50))
-def test_the_rate_lies_between_the_slowest_and_the_fastest_measured(measured: list[tuple[int, float]]) -> None:
+def test_the_rate_lies_between_the_slowest_and_the_fastest_measured(
+    measured: list[tuple[int, float]],
+) -> None:
     rate = Rate()
     for work, seconds in measured:
         rate = rate.after(work, seconds)
@@ -119,7 +194,11 @@ def test_the_rate_lies_between_the_slowest_and_the_fastest_measured(measured: li
 
 
 @pytest.mark.parametrize(
-    ("work", "seconds"), [pytest.param(5, 0, id="no time has passed"), pytest.param(-5, 1, id="an old report came in between")]
+    ("work", "seconds"),
+    [
+        pytest.param(5, 0, id="no time has passed"),
+        pytest.param(-5, 1, id="an old report came in between"),
+    ],
 )
 def test_the_rate_stays_as_it_is_when(work: float, seconds: float) -> None:
     rate = Rate().after(10, 1)

@@ -1,4 +1,6 @@
-"""The promises on order, alignment and determinism, as invariants of a simulated cluster in which anything may fail."""
+"""The promises on order, alignment and determinism, as invariants of a simulated cluster in which
+anything may fail.
+"""
 
 from dataclasses import replace
 
@@ -88,23 +90,35 @@ class AnythingMayHappen(RuleBasedStateMachine):
 
 TestAnythingMayHappen = AnythingMayHappen.TestCase
 TestAnythingMayHappen.settings = settings(
-    max_examples=300, stateful_step_count=60, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=300,
+    stateful_step_count=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 
 
-def _ignoring_what_has_not_started(timeline: Timeline, status: SplitAssignmentStatus | None) -> Watermarks:
+def _ignoring_what_has_not_started(
+    timeline: Timeline, status: SplitAssignmentStatus | None
+) -> Watermarks:
     return watermarks(timeline, status and status.model_copy(update={"phase": "Running"}))
 
 
 def _leaving_out_the_silent(timeline: Timeline, status: SplitAssignmentStatus | None) -> Watermarks:
-    names = {source.name for query in (status.queries if status else ()) for source in query.sources}
+    names = {
+        source.name for query in (status.queries if status else ()) for source in query.sources
+    }
     heard = tuple(source for source in timeline.sources if source.name in names)
-    return _ignoring_what_has_not_started(replace(timeline, sources=heard or timeline.sources), status)
+    return _ignoring_what_has_not_started(
+        replace(timeline, sources=heard or timeline.sources), status
+    )
 
 
 def _of_the_fastest_query(timeline: Timeline, status: SplitAssignmentStatus | None) -> Watermarks:
     reads = [source for query in (status.queries if status else ()) for source in query.sources]
-    first = {s.name: max((r.committed for r in reads if r.name == s.name), default=0) for s in timeline.sources}
+    first = {
+        s.name: max((r.committed for r in reads if r.name == s.name), default=0)
+        for s in timeline.sources
+    }
     marks = {name: timeline.position_us(step) for name, step in first.items()}
     return Watermarks(marks, min(marks.values()))
 
@@ -117,17 +131,34 @@ def _forgetting_what_was_released(timeline: Timeline, watermark_us: int, _previo
     return release(timeline, watermark_us, 0)
 
 
-def _only_what_lies_behind_the_watermark(timeline: Timeline, watermark_us: int, previous: int) -> int:
+def _only_what_lies_behind_the_watermark(
+    timeline: Timeline, watermark_us: int, previous: int
+) -> int:
     return max(previous, sum(end <= watermark_us for end in timeline.ends_us))
 
 
 WRONG: dict[str, tuple[Rules, str]] = {
-    "queries not started yet are ignored": (Rules(watermarks=_ignoring_what_has_not_started), "ahead of the global watermark"),
-    "silent sources are left out": (Rules(watermarks=_leaving_out_the_silent), "ahead of the global watermark"),
-    "the fastest query counts": (Rules(watermarks=_of_the_fastest_query), "ahead of the global watermark"),
-    "a step too many is released": (Rules(release=_one_step_too_many), "ahead of the global watermark"),
+    "queries not started yet are ignored": (
+        Rules(watermarks=_ignoring_what_has_not_started),
+        "ahead of the global watermark",
+    ),
+    "silent sources are left out": (
+        Rules(watermarks=_leaving_out_the_silent),
+        "ahead of the global watermark",
+    ),
+    "the fastest query counts": (
+        Rules(watermarks=_of_the_fastest_query),
+        "ahead of the global watermark",
+    ),
+    "a step too many is released": (
+        Rules(release=_one_step_too_many),
+        "ahead of the global watermark",
+    ),
     "what was released is forgotten": (Rules(release=_forgetting_what_was_released), "went back"),
-    "only steps behind the watermark are released": (Rules(release=_only_what_lies_behind_the_watermark), "no end"),
+    "only steps behind the watermark are released": (
+        Rules(release=_only_what_lies_behind_the_watermark),
+        "no end",
+    ),
 }
 
 

@@ -19,27 +19,71 @@ THREE_STEPS = timeline(0, 5, 60, rows={"a": (10, 0, 20), "b": (1, 1, 0)})
 
 def status(committed: Committed, *, starting: bool = False) -> SplitAssignmentStatus:
     queries = tuple(
-        QueryProgress(name=query, sources=tuple(SourceProgress(name=name, committed=steps) for name, steps in sources.items()))
+        QueryProgress(
+            name=query,
+            sources=tuple(
+                SourceProgress(name=name, committed=steps) for name, steps in sources.items()
+            ),
+        )
         for query, sources in committed.items()
     )
-    return SplitAssignmentStatus(attempt=1, phase="Starting" if starting else "Running", queries=queries, heartbeat=from_us(0))
+    return SplitAssignmentStatus(
+        attempt=1,
+        phase="Starting" if starting else "Running",
+        queries=queries,
+        heartbeat=from_us(0),
+    )
 
 
 @pytest.mark.parametrize(
     ("committed", "starting", "minutes"),
     [
         pytest.param({}, False, (0, 0), id="what nobody reports is at its first step"),
-        pytest.param({"q": {"a": 2, "b": 2}}, True, (0, 0), id="nothing counts while queries are still being started"),
-        pytest.param({"q": {"a": 2}}, False, (60, 0), id="a source without a query holds the others"),
-        pytest.param({"q": {"a": 1, "b": 1}}, False, (5, 5), id="a step empty for one source counts as any other"),
-        pytest.param({"p": {"a": 2, "b": 2}, "q": {"a": 1}}, False, (5, 60), id="a source is where its slowest query is"),
-        pytest.param({"p": {"a": 3}, "q": {"b": 2}}, False, (65, 60), id="a finished source is at the end and holds nobody"),
-        pytest.param({"q": {"a": 3, "b": 3}}, False, (65, 65), id="when all is committed the end is reached before the flush"),
+        pytest.param(
+            {"q": {"a": 2, "b": 2}},
+            True,
+            (0, 0),
+            id="nothing counts while queries are still being started",
+        ),
+        pytest.param(
+            {"q": {"a": 2}}, False, (60, 0), id="a source without a query holds the others"
+        ),
+        pytest.param(
+            {"q": {"a": 1, "b": 1}},
+            False,
+            (5, 5),
+            id="a step empty for one source counts as any other",
+        ),
+        pytest.param(
+            {"p": {"a": 2, "b": 2}, "q": {"a": 1}},
+            False,
+            (5, 60),
+            id="a source is where its slowest query is",
+        ),
+        pytest.param(
+            {"p": {"a": 3}, "q": {"b": 2}},
+            False,
+            (65, 60),
+            id="a finished source is at the end and holds nobody",
+        ),
+        pytest.param(
+            {"q": {"a": 3, "b": 3}},
+            False,
+            (65, 65),
+            id="when all is committed the end is reached before the flush",
+        ),
         pytest.param({"q": {"a": 4, "b": 4}}, False, (65, 65), id="the flush changes nothing"),
-        pytest.param({"q": {"a": 1, "b": 1, "c": 0}}, False, (5, 5), id="a source that is not of the plan is not looked at"),
+        pytest.param(
+            {"q": {"a": 1, "b": 1, "c": 0}},
+            False,
+            (5, 5),
+            id="a source that is not of the plan is not looked at",
+        ),
     ],
 )
-def test_the_watermark_of_a_source(committed: Committed, starting: bool, minutes: tuple[int, int]) -> None:
+def test_the_watermark_of_a_source(
+    committed: Committed, starting: bool, minutes: tuple[int, int]
+) -> None:
     marks = watermarks(THREE_STEPS, status(committed, starting=starting))
     assert marks.sources == {"a": minutes[0] * MINUTE_US, "b": minutes[1] * MINUTE_US}
     assert marks.global_us == min(minutes) * MINUTE_US
@@ -54,7 +98,10 @@ def test_without_any_report_all_sources_are_at_the_beginning() -> None:
 def any_progress(draw: st.DrawFn) -> tuple[History, Committed]:
     past = draw(histories())
     offsets = st.integers(0, past.timeline.steps + 1)
-    return past, {query: {source: draw(offsets) for source in sources} for query, sources in past.queries.items()}
+    return past, {
+        query: {source: draw(offsets) for source in sources}
+        for query, sources in past.queries.items()
+    }
 
 
 @given(any_progress())
@@ -63,7 +110,11 @@ def test_no_watermark_is_ever_ahead_of_an_uncommitted_row(case: tuple[History, C
     marks = watermarks(past.timeline, status(committed))
     for sources in committed.values():
         for source, steps in sources.items():
-            left = [row.at_us for step in range(steps, past.timeline.steps) for row in past.rows[source, step]]
+            left = [
+                row.at_us
+                for step in range(steps, past.timeline.steps)
+                for row in past.rows[source, step]
+            ]
             assert all(at_us >= marks.sources[source] >= marks.global_us for at_us in left)
 
 
@@ -74,7 +125,10 @@ def test_more_progress_never_gives_an_earlier_watermark_or_a_smaller_release(
     past, committed = case
     line = past.timeline
     further = {
-        query: {source: data.draw(st.integers(steps, line.steps + 1)) for source, steps in sources.items()}
+        query: {
+            source: data.draw(st.integers(steps, line.steps + 1))
+            for source, steps in sources.items()
+        }
         for query, sources in committed.items()
     }
     before, after = watermarks(line, status(committed)), watermarks(line, status(further))
@@ -83,41 +137,96 @@ def test_more_progress_never_gives_an_earlier_watermark_or_a_smaller_release(
 
 
 @given(any_progress(), st.integers(0, 8))
-def test_a_release_holds_the_bound_goes_on_and_never_back(case: tuple[History, Committed], before: int) -> None:
+def test_a_release_holds_the_bound_goes_on_and_never_back(
+    case: tuple[History, Committed], before: int
+) -> None:
     past, committed = case
     line, previous = past.timeline, min(before, past.timeline.steps)
     watermark_us = watermarks(line, status(committed)).global_us
     released = release(line, watermark_us, previous)
     assert previous <= released <= line.steps
-    assert all(end <= watermark_us + line.max_misalignment_us for end in line.ends_us[previous:released])
-    assert released == line.steps or line.ends_us[released] > watermark_us + line.max_misalignment_us
-    assert released > min(min(sources.values()) for sources in committed.values()) or released == line.steps
+    assert all(
+        end <= watermark_us + line.max_misalignment_us for end in line.ends_us[previous:released]
+    )
+    assert (
+        released == line.steps or line.ends_us[released] > watermark_us + line.max_misalignment_us
+    )
+    assert (
+        released > min(min(sources.values()) for sources in committed.values())
+        or released == line.steps
+    )
 
 
 @pytest.mark.parametrize(
     ("line", "watermark_min", "previous", "expected"),
     [
-        pytest.param(timeline(0, 5, 10, rows={"a": (1, 1, 1)}), 0, 0, 2, id="a step that ends exactly at the bound may be read"),
-        pytest.param(timeline(0, 5, 10, rows={"a": (1, 1, 1)}), 5, 0, 3, id="a step committed, a step released"),
-        pytest.param(timeline(0, 60, rows={"a": (1, 1)}), 60, 1, 2, id="after a long silence the next step is the first left"),
         pytest.param(
-            timeline(0, 5, rows={"a": (1, 1)}, max_misalignment_min=1), 0, 0, 1, id="the first step left may be too long"
+            timeline(0, 5, 10, rows={"a": (1, 1, 1)}),
+            0,
+            0,
+            2,
+            id="a step that ends exactly at the bound may be read",
         ),
-        pytest.param(timeline(0, 5, rows={"a": (1, 1)}, max_misalignment_min=1), 10, 1, 2, id="at the end all is released"),
-        pytest.param(timeline(0, 5, 60, rows={"a": (1, 1, 1)}, aligned=False), 0, 0, 3, id="unordered sources are not aligned"),
+        pytest.param(
+            timeline(0, 5, 10, rows={"a": (1, 1, 1)}),
+            5,
+            0,
+            3,
+            id="a step committed, a step released",
+        ),
+        pytest.param(
+            timeline(0, 60, rows={"a": (1, 1)}),
+            60,
+            1,
+            2,
+            id="after a long silence the next step is the first left",
+        ),
+        pytest.param(
+            timeline(0, 5, rows={"a": (1, 1)}, max_misalignment_min=1),
+            0,
+            0,
+            1,
+            id="the first step left may be too long",
+        ),
+        pytest.param(
+            timeline(0, 5, rows={"a": (1, 1)}, max_misalignment_min=1),
+            10,
+            1,
+            2,
+            id="at the end all is released",
+        ),
+        pytest.param(
+            timeline(0, 5, 60, rows={"a": (1, 1, 1)}, aligned=False),
+            0,
+            0,
+            3,
+            id="unordered sources are not aligned",
+        ),
     ],
 )
-def test_how_much_is_released(line: Timeline, watermark_min: int, previous: int, expected: int) -> None:
+def test_how_much_is_released(
+    line: Timeline, watermark_min: int, previous: int, expected: int
+) -> None:
     assert release(line, watermark_min * MINUTE_US, previous) == expected
 
 
 @pytest.mark.parametrize(
     ("reported", "expected"),
     [
-        pytest.param(None, Work(0, 32, 3), id="before any report each source is taken to be read once"),
-        pytest.param(status({"q": {"a": 1, "b": 2}}), Work(12, 20, 2), id="rows of committed steps are done"),
-        pytest.param(status({"p": {"a": 1}, "q": {"a": 4}}), Work(40, 20, 2), id="a row counts for every query that reads it"),
-        pytest.param(status({"q": {"a": 4, "b": 4}}), Work(32, 0, 0), id="after the flush nothing is left"),
+        pytest.param(
+            None, Work(0, 32, 3), id="before any report each source is taken to be read once"
+        ),
+        pytest.param(
+            status({"q": {"a": 1, "b": 2}}), Work(12, 20, 2), id="rows of committed steps are done"
+        ),
+        pytest.param(
+            status({"p": {"a": 1}, "q": {"a": 4}}),
+            Work(40, 20, 2),
+            id="a row counts for every query that reads it",
+        ),
+        pytest.param(
+            status({"q": {"a": 4, "b": 4}}), Work(32, 0, 0), id="after the flush nothing is left"
+        ),
     ],
 )
 def test_how_much_work_is_left(reported: SplitAssignmentStatus | None, expected: Work) -> None:

@@ -15,7 +15,9 @@ def timeline(
     max_misalignment_min: int = 10,
     aligned: bool = True,
 ) -> Timeline:
-    """Steps of one length at the given minutes; by default a step spans half of the allowed misalignment."""
+    """Steps of one length at the given minutes; by default a step spans half of the allowed
+    misalignment.
+    """
     return Timeline(
         starts_us=tuple(start * MINUTE_US for start in starts_min),
         ends_us=tuple((start + length_min) * MINUTE_US for start in starts_min),
@@ -29,7 +31,9 @@ def timeline(
 def history(line: Timeline, queries: dict[str, tuple[str, ...]], lateness_us: int = 0) -> History:
     """A history whose rows lie as late in their steps as they may."""
     rows = {
-        (source.name, step): tuple(Row(source.name, step, n, line.ends_us[step] - 1 + lateness_us) for n in range(count))
+        (source.name, step): tuple(
+            Row(source.name, step, n, line.ends_us[step] - 1 + lateness_us) for n in range(count)
+        )
         for source in line.sources
         for step, count in enumerate(source.step_rows)
     }
@@ -40,7 +44,8 @@ def history(line: Timeline, queries: dict[str, tuple[str, ...]], lateness_us: in
 def histories(draw: st.DrawFn) -> History:
     """One to four sources with any skew, gaps and empty stretches, read by one to three queries.
 
-    Every source is read by some query, and steps span at most half of the allowed misalignment, as in a plan.
+    Every source is read by some query, and steps span at most half of the allowed misalignment, as
+    in a plan.
     """
     max_misalignment = draw(st.integers(2, 20))
     lateness = draw(st.integers(0, 5))
@@ -59,8 +64,18 @@ def histories(draw: st.DrawFn) -> History:
         for name in names
         for step in range(len(starts))
     }
-    readers = {f"q{n}": draw(st.sets(st.sampled_from(names), min_size=1)) for n in range(draw(st.integers(1, 3)))}
+    readers = {
+        f"q{n}": draw(st.sets(st.sampled_from(names), min_size=1))
+        for n in range(draw(st.integers(1, 3)))
+    }
     readers["q0"] |= set(names) - set().union(*readers.values())
-    sources = tuple(SourceTimeline(name, tuple(len(rows[name, step]) for step in range(len(starts)))) for name in names)
-    line = Timeline(tuple(starts), tuple(ends), now + draw(st.integers(0, 10)), sources, max_misalignment)
-    return History(line, lateness, rows, {query: tuple(sorted(read)) for query, read in readers.items()})
+    sources = tuple(
+        SourceTimeline(name, tuple(len(rows[name, step]) for step in range(len(starts))))
+        for name in names
+    )
+    line = Timeline(
+        tuple(starts), tuple(ends), now + draw(st.integers(0, 10)), sources, max_misalignment
+    )
+    return History(
+        line, lateness, rows, {query: tuple(sorted(read)) for query, read in readers.items()}
+    )

@@ -1,4 +1,6 @@
-"""Fake programs that note how they are called. They run nothing, and make the files that their callers go on with."""
+"""Fake programs that note how they are called. They run nothing, and make the files that their
+callers go on with.
+"""
 
 import os
 import shutil
@@ -8,7 +10,9 @@ from pathlib import Path
 ENGINE = '[ "$1" != save ] || : >"$3"'
 """What a fake docker or podman does."""
 _FAKES = {
-    "kind": """case $1 in create) grep -q '"extraMounts"' "$6" && echo "current-context: kind-$4" >"$8";; esac""",
+    "kind": (
+        """case $1 in create) grep -q '"extraMounts"' "$6" && echo "current-context: kind-$4" >"$8";; esac"""
+    ),
     "docker": ENGINE,
     "helm": "",
     "kubectl": "",
@@ -42,9 +46,15 @@ class FakePrograms:
 
     def run(self, *command: "str | Path", **variables: str) -> "subprocess.CompletedProcess[str]":
         """Runs a command on this machine."""
-        environment = {"PATH": str(self._bin), "HOME": str(self._directory), "TMPDIR": str(self._directory)} | variables
+        environment = {
+            "PATH": str(self._bin),
+            "HOME": str(self._directory),
+            "TMPDIR": str(self._directory),
+        } | variables
         words = [os.fspath(word) for word in command]
-        return subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=60)
+        return subprocess.run(
+            words, env=environment, capture_output=True, text=True, check=False, timeout=60
+        )
 
     @property
     def calls(self) -> list[str]:

@@ -1,4 +1,6 @@
-"""What Argo CD makes of a Backfill, by its own means: a Lua script that sees the resource as ``obj``."""
+"""What Argo CD makes of a Backfill, by its own means: a Lua script that sees the resource as
+``obj``.
+"""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +23,9 @@ def health(resource: dict[str, Any]) -> tuple[str, str]:
     return result["status"], result["message"]
 
 
-def backfill(*told: Any, suspend: bool = False, generation: int = 1, observed: int = 1) -> dict[str, Any]:
+def backfill(
+    *told: Any, suspend: bool = False, generation: int = 1, observed: int = 1
+) -> dict[str, Any]:
     conditions: Any = ()
     for kind, status, reason, message in told:
         conditions = set_condition(conditions, kind, status, reason, message, NOW, observed)
@@ -41,10 +45,19 @@ def running(reason: Reason) -> tuple[ConditionType, str, Reason, str]:
     ("resource", "expected"),
     [
         ({"metadata": {}, "spec": {}}, ("Progressing", "not taken up by the operator yet")),
-        ({"metadata": {}, "spec": {}, "status": {}}, ("Progressing", "not taken up by the operator yet")),
+        (
+            {"metadata": {}, "spec": {}, "status": {}},
+            ("Progressing", "not taken up by the operator yet"),
+        ),
         (backfill(UNDER_WAY, running(Reason.REPLAYING)), ("Progressing", "Replaying, 12/48 (25%)")),
-        (backfill(UNDER_WAY, running(Reason.BACKING_OFF)), ("Progressing", "BackingOff, 12/48 (25%)")),
-        (backfill(UNDER_WAY, running(Reason.SUSPENDED), suspend=True), ("Suspended", "about the driver")),
+        (
+            backfill(UNDER_WAY, running(Reason.BACKING_OFF)),
+            ("Progressing", "BackingOff, 12/48 (25%)"),
+        ),
+        (
+            backfill(UNDER_WAY, running(Reason.SUSPENDED), suspend=True),
+            ("Suspended", "about the driver"),
+        ),
         (
             backfill(
                 UNDER_WAY,
@@ -54,19 +67,36 @@ def running(reason: Reason) -> tuple[ConditionType, str, Reason, str]:
             ),
             ("Suspended", "not published yet"),
         ),
-        (backfill(UNDER_WAY, running(Reason.SUSPENDING), suspend=True), ("Progressing", "Suspending, 12/48 (25%)")),
         (
-            backfill(UNDER_WAY, (ConditionType.PUBLISHED, "Unknown", Reason.WAITING_FOR_APPROVAL, "7 rows wait")),
+            backfill(UNDER_WAY, running(Reason.SUSPENDING), suspend=True),
+            ("Progressing", "Suspending, 12/48 (25%)"),
+        ),
+        (
+            backfill(
+                UNDER_WAY,
+                (ConditionType.PUBLISHED, "Unknown", Reason.WAITING_FOR_APPROVAL, "7 rows wait"),
+            ),
             ("Suspended", "7 rows wait"),
         ),
         (
-            backfill(UNDER_WAY, (ConditionType.STALLED, "True", Reason.DRIVER_START_BLOCKED, "no such image")),
+            backfill(
+                UNDER_WAY,
+                (ConditionType.STALLED, "True", Reason.DRIVER_START_BLOCKED, "no such image"),
+            ),
             ("Degraded", "no such image"),
         ),
-        (backfill((ConditionType.SUCCEEDED, "False", Reason.INVALID_INPUT, "no such table")), ("Degraded", "no such table")),
-        (backfill((ConditionType.SUCCEEDED, "True", Reason.FINISHED, "published")), ("Healthy", "published")),
         (
-            backfill((ConditionType.SUCCEEDED, "False", Reason.ATTEMPTS_EXHAUSTED, "old"), generation=2),
+            backfill((ConditionType.SUCCEEDED, "False", Reason.INVALID_INPUT, "no such table")),
+            ("Degraded", "no such table"),
+        ),
+        (
+            backfill((ConditionType.SUCCEEDED, "True", Reason.FINISHED, "published")),
+            ("Healthy", "published"),
+        ),
+        (
+            backfill(
+                (ConditionType.SUCCEEDED, "False", Reason.ATTEMPTS_EXHAUSTED, "old"), generation=2
+            ),
             ("Progressing", "the operator has not seen this change yet"),
         ),
     ],

@@ -1,4 +1,6 @@
-"""Outputs that cannot work are refused before anything runs: every mistake, with its field and what to do."""
+"""Outputs that cannot work are refused before anything runs: every mistake, with its field and what
+to do.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +17,19 @@ from backfill.api.errors import CanNotPublish
 from backfill.api.spec import Output, PublishMode, Source, Window
 from backfill.outputs.publish import publish
 from backfill.outputs.tables import check_outputs
-from staged import COLUMNS, DAY_US, NESTED, RESULT, WINDOW, content, expected, make_table, output, rows_of, stage
+from staged import (
+    COLUMNS,
+    DAY_US,
+    NESTED,
+    RESULT,
+    WINDOW,
+    content,
+    expected,
+    make_table,
+    output,
+    rows_of,
+    stage,
+)
 
 
 def problems(*outputs: Output) -> list[str]:
@@ -32,10 +46,30 @@ def test_an_output_that_works_has_no_problem(lake: Catalog) -> None:
     ("column", "unit", "field", "problem"),
     [
         ("tz", None, "timestampColumn", "table lake.raw.out has no column tz; did you mean ts?"),
-        ("who", None, "timestampColumn", "column who of lake.raw.out is a string; use a timestamp or date column"),
-        ("id", None, "timestampUnit", "column id of lake.raw.out is a long; its unit is missing; set timestampUnit"),
-        ("ts", "ms", "timestampUnit", "column ts of lake.raw.out is a timestamptz, which has its unit; leave"),
-        ("many.element", None, "timestampColumn", "column many.element of lake.raw.out is a long in a list or map; use"),
+        (
+            "who",
+            None,
+            "timestampColumn",
+            "column who of lake.raw.out is a string; use a timestamp or date column",
+        ),
+        (
+            "id",
+            None,
+            "timestampUnit",
+            "column id of lake.raw.out is a long; its unit is missing; set timestampUnit",
+        ),
+        (
+            "ts",
+            "ms",
+            "timestampUnit",
+            "column ts of lake.raw.out is a timestamptz, which has its unit; leave",
+        ),
+        (
+            "many.element",
+            None,
+            "timestampColumn",
+            "column many.element of lake.raw.out is a long in a list or map; use",
+        ),
     ],
 )
 def test_a_timestamp_column_that_does_not_tell_the_time_is_refused(
@@ -54,9 +88,15 @@ def test_a_timestamp_column_that_does_not_tell_the_time_is_refused(
         ("2021-07-11T04:00:00Z", "2021-07-12T04:00:00Z", ["start", "end"]),
     ],
 )
-def test_a_window_that_cuts_a_day_of_a_date_column_is_refused(lake: Catalog, start: str, end: str, fields: list[str]) -> None:
+def test_a_window_that_cuts_a_day_of_a_date_column_is_refused(
+    lake: Catalog, start: str, end: str, fields: list[str]
+) -> None:
     make_table(lake, columns=Schema(*COLUMNS.fields, NestedField(4, "day", DateType())))
-    found = check_outputs([output(timestamp_column="day")], [RESULT], Window.model_validate({"start": start, "end": end}))
+    found = check_outputs(
+        [output(timestamp_column="day")],
+        [RESULT],
+        Window.model_validate({"start": start, "end": end}),
+    )
     assert [problem.field for problem in found] == [f"spec.window.{field}" for field in fields]
 
 
@@ -65,7 +105,9 @@ def test_a_nested_timestamp_column_is_fine(lake: Catalog) -> None:
     assert problems(output(timestamp_column="meta.at")) == []
 
 
-def test_a_table_of_format_1_whose_old_partitioning_can_not_be_written_is_refused_before_the_run(lake: Catalog) -> None:
+def test_a_table_of_format_1_whose_old_partitioning_can_not_be_written_is_refused_before_the_run(
+    lake: Catalog,
+) -> None:
     table = make_table(lake, **{"format-version": "1"})
     for column in ("id", "who"):
         with table.update_spec() as update:
@@ -75,15 +117,25 @@ def test_a_table_of_format_1_whose_old_partitioning_can_not_be_written_is_refuse
     with table.update_schema() as update:
         update.delete_column("who")
     fix = "make the column optional, or use a table that was never partitioned by it"
-    required = "cannot be written: the column is required, and a partition field that was removed is null"
+    required = (
+        "cannot be written: the column is required, and a partition field that was removed is null"
+    )
     dropped = "cannot be written: the type of its values is unknown"
     assert problems(output()) == [
-        f"spec.outputs[0].table: table lake.raw.out is partitioned by void(id), which {required}; {fix}",
-        f"spec.outputs[0].table: table lake.raw.out is partitioned by void(a dropped column), which {dropped}; {fix}",
+        (
+            "spec.outputs[0].table: table lake.raw.out is partitioned by void(id), which"
+            f" {required}; {fix}"
+        ),
+        (
+            "spec.outputs[0].table: table lake.raw.out is partitioned by void(a dropped column),"
+            f" which {dropped}; {fix}"
+        ),
     ]
 
 
-def test_files_whose_partition_lost_its_column_are_found_before_the_run_that_would_replace_them(lake: Catalog) -> None:
+def test_files_whose_partition_lost_its_column_are_found_before_the_run_that_would_replace_them(
+    lake: Catalog,
+) -> None:
     table = make_table(lake)
     with table.update_spec() as update:
         update.add_identity("who")
@@ -97,9 +149,11 @@ def test_files_whose_partition_lost_its_column_are_found_before_the_run_that_wou
         update.delete_column("who")
     other = [replace(RESULT, uid="second", backfill="another")]
     (found,) = check_outputs([output()], other, WINDOW)
-    assert str(found) == (
-        "spec.outputs[0].table: lake.raw.out: files in the window are partitioned by who, whose column was dropped, and "
-        "PyIceberg cannot replace such files; rewrite them with the table's present partitioning"
+    assert (
+        str(found)
+        == "spec.outputs[0].table: lake.raw.out: files in the window are partitioned by who, whose"
+        " column was dropped, and PyIceberg cannot replace such files; rewrite them with the"
+        " table's present partitioning"
     )
     assert check_outputs([output(PublishMode.APPEND)], other, WINDOW) == []
     next_day = Window(start="2021-07-13T00:00:00Z", end="2021-07-14T00:00:00Z")
@@ -111,7 +165,8 @@ def test_files_whose_partition_lost_its_column_are_found_before_the_run_that_wou
 def test_replace_needs_a_timestamp_column(lake: Catalog) -> None:
     make_table(lake)
     assert problems(output(timestamp_column=None)) == [
-        "spec.outputs[0].timestampColumn: Replace needs to know which rows of the table belong to the window; set timestampColumn"
+        "spec.outputs[0].timestampColumn: Replace needs to know which rows of the table belong to"
+        " the window; set timestampColumn"
     ]
     assert problems(output(PublishMode.APPEND, timestamp_column=None)) == []
 
@@ -122,8 +177,12 @@ def test_the_branch_of_an_earlier_backfill_of_this_name_is_in_nobodys_way(lake: 
     assert problems(output()) == []
 
 
-@pytest.mark.parametrize(("namespace", "branch"), [("default", "backfill/rmi"), ("elsewhere", "backfill/elsewhere/rmi")])
-def test_a_namesake_in_another_namespace_has_a_branch_of_its_own(lake: Catalog, namespace: str, branch: str) -> None:
+@pytest.mark.parametrize(
+    ("namespace", "branch"), [("default", "backfill/rmi"), ("elsewhere", "backfill/elsewhere/rmi")]
+)
+def test_a_namesake_in_another_namespace_has_a_branch_of_its_own(
+    lake: Catalog, namespace: str, branch: str
+) -> None:
     table = make_table(lake)
     namesake = replace(RESULT, namespace=namespace)
     stage(table, 0, [(1, 0)], result=namesake, who="namesake")
@@ -134,7 +193,9 @@ def test_a_namesake_in_another_namespace_has_a_branch_of_its_own(lake: Catalog, 
 
 
 def test_missing_tables_of_all_outputs_are_told_at_once(lake: Catalog) -> None:
-    first, second = problems(output(name="a", table="lake.raw.no"), output(name="b", table="lake.nowhere.no"))
+    first, second = problems(
+        output(name="a", table="lake.raw.no"), output(name="b", table="lake.nowhere.no")
+    )
     assert first.startswith("spec.outputs[0].table: table lake.raw.no does not exist")
     assert second.startswith("spec.outputs[1].table: table lake.nowhere.no does not exist")
 
@@ -142,36 +203,45 @@ def test_missing_tables_of_all_outputs_are_told_at_once(lake: Catalog) -> None:
 def test_a_table_of_another_file_format_is_refused(lake: Catalog) -> None:
     make_table(lake, **{"write.format.default": "avro"})
     assert problems(output()) == [
-        "spec.outputs[0].table: table lake.raw.out is written as avro, and a backfill writes Parquet; "
-        "set the table property write.format.default to parquet"
+        "spec.outputs[0].table: table lake.raw.out is written as avro, and a backfill writes"
+        " Parquet; set the table property write.format.default to parquet"
     ]
 
 
 @pytest.mark.parametrize("mode", PublishMode)
-@pytest.mark.parametrize("name", ["lake.raw.out", "lake.raw.OUT", "twin.raw.registered", "twin.raw.copied"])
+@pytest.mark.parametrize(
+    "name", ["lake.raw.out", "lake.raw.OUT", "twin.raw.registered", "twin.raw.copied"]
+)
 def test_two_outputs_of_one_table_are_refused_under_whatever_names(
     lake: Catalog, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mode: PublishMode, name: str
 ) -> None:
     _alias(make_table(lake), monkeypatch, tmp_path, name)
     (found,) = problems(output(PublishMode.REPLACE, name="a"), output(mode, name="b", table=name))
-    assert found == (
-        f"spec.outputs[1].table: {name} is the table of the output a, too (lake.raw.out); "
+    assert (
+        found == f"spec.outputs[1].table: {name} is the table of the output a, too (lake.raw.out); "
         "publish one output per table; run one Backfill for each of them"
     )
 
 
-@pytest.mark.parametrize("name", ["lake.raw.out", "lake.raw.OUT", "twin.raw.registered", "twin.raw.copied"])
+@pytest.mark.parametrize(
+    "name", ["lake.raw.out", "lake.raw.OUT", "twin.raw.registered", "twin.raw.copied"]
+)
 def test_an_output_that_the_application_also_reads_is_refused_under_whatever_names(
     lake: Catalog, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
 ) -> None:
     _alias(make_table(lake), monkeypatch, tmp_path, name)
     lake.create_table("raw.other", schema=COLUMNS)
-    other, own = ({"name": table, "table": table, "timestampColumn": "ts"} for table in ("lake.raw.other", name))
+    other, own = (
+        {"name": table, "table": table, "timestampColumn": "ts"}
+        for table in ("lake.raw.other", name)
+    )
     sources = [Source.model_validate(other), Source.model_validate(own)]
     (found,) = check_outputs([output()], [RESULT], WINDOW, sources)
-    assert str(found) == (
-        'spec.outputs[0].table: "lake.raw.out" is also the table of spec.sources[1]: the application would read the old rows of '
-        "its own output; write to another table, or choose the rows to read with spec.sources[1].snapshot (id or asOf)"
+    assert (
+        str(found)
+        == 'spec.outputs[0].table: "lake.raw.out" is also the table of spec.sources[1]: the'
+        " application would read the old rows of its own output; write to another table, or"
+        " choose the rows to read with spec.sources[1].snapshot (id or asOf)"
     )
     chosen = Source.model_validate({**own, "snapshot": {"asOf": "2021-07-13T00:00:00Z"}})
     assert check_outputs([output()], [RESULT], WINDOW, [sources[0], chosen]) == []
@@ -179,18 +249,26 @@ def test_an_output_that_the_application_also_reads_is_refused_under_whatever_nam
 
 def test_sources_that_can_not_be_opened_are_left_to_planning(lake: Catalog) -> None:
     make_table(lake)
-    missing = Source.model_validate({"name": "a", "table": "lake.raw.missing", "timestampColumn": "ts"})
+    missing = Source.model_validate(
+        {"name": "a", "table": "lake.raw.missing", "timestampColumn": "ts"}
+    )
     assert check_outputs([output()], [RESULT], WINDOW, [missing]) == []
 
 
 def _alias(table: Table, monkeypatch: pytest.MonkeyPatch, directory: Path, name: str) -> None:
-    """Gives a table another name, as the catalog of another team or a catalog that ignores case would."""
+    """Gives a table another name, as the catalog of another team or a catalog that ignores case
+    would.
+    """
     catalog, identifier = name.split(".", 1)
     if name == "lake.raw.OUT":
         table.catalog.register_table(identifier, table.metadata_location)
     if catalog == "lake":
         return
-    for key, value in {"type": "sql", "uri": f"sqlite:///{directory}/twin.db", "warehouse": f"{directory}/warehouse"}.items():
+    for key, value in {
+        "type": "sql",
+        "uri": f"sqlite:///{directory}/twin.db",
+        "warehouse": f"{directory}/warehouse",
+    }.items():
         monkeypatch.setenv(f"PYICEBERG_CATALOG__TWIN__{key.upper()}", value)
     monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
     twin = load_catalog("twin")
@@ -204,4 +282,7 @@ def _alias(table: Table, monkeypatch: pytest.MonkeyPatch, directory: Path, name:
 def test_a_branch_that_is_there_before_the_run_is_told_with_its_owner(lake: Catalog) -> None:
     stage(make_table(lake), 0, [(1, 0)])
     (found,) = problems(output())
-    assert f"branch {RESULT.branch} of the output's table already holds plan 0123456789abcdef of Backfill streaming/rmi" in found
+    assert (
+        f"branch {RESULT.branch} of the output's table already holds plan 0123456789abcdef of"
+        " Backfill streaming/rmi" in found
+    )

@@ -79,7 +79,9 @@ def test_discarding_twice_or_without_a_result_is_fine(lake: Catalog) -> None:
 
 
 @pytest.mark.parametrize("mode", [PublishMode.APPEND, PublishMode.REPLACE])
-def test_discarding_a_published_result_keeps_the_rows_in_the_table(lake: Catalog, mode: PublishMode) -> None:
+def test_discarding_a_published_result_keeps_the_rows_in_the_table(
+    lake: Catalog, mode: PublishMode
+) -> None:
     table, base = _production(lake)
     stage(table, 0, NEW)
     publish(output(mode), RESULT, WINDOW, base)
@@ -123,7 +125,9 @@ def test_a_published_result_that_was_rolled_back_keeps_its_files(lake: Catalog) 
     assert sorted(rows["id"].to_pylist()) == [1, 3, 12, 13]
 
 
-def test_what_an_earlier_backfill_of_this_name_left_makes_room_and_what_it_published_stays(lake: Catalog) -> None:
+def test_what_an_earlier_backfill_of_this_name_left_makes_room_and_what_it_published_stays(
+    lake: Catalog,
+) -> None:
     table, base = _production(lake)
     stage(table, 0, NEW)
     publish(output(), RESULT, WINDOW, base)
@@ -156,7 +160,9 @@ def _add_files_by_uri(table: Table) -> None:
 
 
 def _cherry_pick(table: Table) -> None:
-    """As Spark's procedure does: the files of the branch's snapshot, in a manifest of the table's own."""
+    """As Spark's procedure does: the files of the branch's snapshot, in a manifest of the table's
+    own.
+    """
     with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
         for file in staged_files(table, RESULT):
             append.append_data_file(file)
@@ -168,8 +174,12 @@ def _fast_forward(table: Table) -> None:
 
 
 @pytest.mark.parametrize("version", ["1", "2"])
-@pytest.mark.parametrize("publish_by_hand", [_add_files, _add_files_by_uri, _cherry_pick, _fast_forward])
-def test_rows_that_somebody_published_by_hand_stay(lake: Catalog, publish_by_hand: Callable[[Table], None], version: str) -> None:
+@pytest.mark.parametrize(
+    "publish_by_hand", [_add_files, _add_files_by_uri, _cherry_pick, _fast_forward]
+)
+def test_rows_that_somebody_published_by_hand_stay(
+    lake: Catalog, publish_by_hand: Callable[[Table], None], version: str
+) -> None:
     table, base = _production(lake, **{"format-version": version})
     stage(table, 0, NEW)
     publish_by_hand(table.refresh())
@@ -189,14 +199,18 @@ def test_rows_that_somebody_published_by_hand_stay(lake: Catalog, publish_by_han
 def test_rows_that_somebody_holds_by_a_tag_or_branch_stay(lake: Catalog, hold: str) -> None:
     table, base = _production(lake)
     stage(table, 0, NEW)
-    getattr(table.manage_snapshots(), hold)(table.metadata.refs[RESULT.branch].snapshot_id, "look").commit()
+    getattr(table.manage_snapshots(), hold)(
+        table.metadata.refs[RESULT.branch].snapshot_id, "look"
+    ).commit()
     stage(table.refresh(), 1, [(14, 0)])
     discard(TABLE, [RESULT], [base])
     assert content(table, "look") == expected(NEW, "backfill")
     assert set(table.metadata.refs) == {"main", "look"}
 
 
-def test_rows_added_by_hand_right_before_the_branch_goes_stay(lake: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_added_by_hand_right_before_the_branch_goes_stay(
+    lake: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table, base = _production(lake)
     stage(table, 0, NEW)
     other = load_catalog("lake").load_table("raw.out")
@@ -205,10 +219,16 @@ def test_rows_added_by_hand_right_before_the_branch_goes_stay(lake: Catalog, mon
     assert content(table) == expected(OLD, "production") + expected(NEW, "backfill")
 
 
-def test_rows_added_by_hand_while_the_table_is_read_stay(lake: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_added_by_hand_while_the_table_is_read_stay(
+    lake: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table, base = _production(lake)
     stage(table, 0, NEW)
-    staged, other, read = staged_files(table.refresh(), RESULT), load_catalog("lake").load_table("raw.out"), references.live_files
+    staged, other, read = (
+        staged_files(table.refresh(), RESULT),
+        load_catalog("lake").load_table("raw.out"),
+        references.live_files,
+    )
 
     def read_slowly(of: Table, manifest: ManifestFile) -> list[str]:
         if RESULT.branch not in other.refresh().metadata.refs:
@@ -217,13 +237,19 @@ def test_rows_added_by_hand_while_the_table_is_read_stay(lake: Catalog, monkeypa
         return list(read(of, manifest))
 
     table.refresh().append(rows_of([(30, 3 * DAY_US)], "production"))
-    around_commit(monkeypatch, table, after=lambda: other.refresh().append(rows_of([(31, 3 * DAY_US)], "production")))
+    around_commit(
+        monkeypatch,
+        table,
+        after=lambda: other.refresh().append(rows_of([(31, 3 * DAY_US)], "production")),
+    )
     monkeypatch.setattr(references, "live_files", read_slowly)
     discard(TABLE, [RESULT], [base])
     assert set(expected(NEW, "backfill")) <= set(content(table))
 
 
-def test_files_that_were_published_by_hand_and_deleted_again_do_not_stay_for_ever(lake: Catalog, tmp_path: Path) -> None:
+def test_files_that_were_published_by_hand_and_deleted_again_do_not_stay_for_ever(
+    lake: Catalog, tmp_path: Path
+) -> None:
     table, base = _production(lake)
     stage(table, 0, NEW)
     _cherry_pick(table.refresh())
@@ -255,7 +281,9 @@ def test_what_one_output_published_before_another_one_began_stays(lake: Catalog)
     assert content(table) == expected(NEW, "backfill")
 
 
-def test_what_an_earlier_backfill_published_stays_when_the_history_of_it_has_expired(lake: Catalog) -> None:
+def test_what_an_earlier_backfill_published_stays_when_the_history_of_it_has_expired(
+    lake: Catalog,
+) -> None:
     table, base = _production(lake)
     stage(table, 0, NEW)
     publish(output(), RESULT, WINDOW, base)
@@ -267,7 +295,9 @@ def test_what_an_earlier_backfill_published_stays_when_the_history_of_it_has_exp
     assert RESULT.branch not in table.metadata.refs
 
 
-def test_what_was_published_into_an_empty_table_stays_when_the_history_of_it_has_expired(lake: Catalog) -> None:
+def test_what_was_published_into_an_empty_table_stays_when_the_history_of_it_has_expired(
+    lake: Catalog,
+) -> None:
     table = make_table(lake)
     stage(table, 0, NEW)
     publish(output(), RESULT, WINDOW, None)
@@ -278,7 +308,9 @@ def test_what_was_published_into_an_empty_table_stays_when_the_history_of_it_has
     assert content(table) == published
 
 
-def test_nothing_is_removed_while_it_is_unknown_what_the_table_uses(lake: Catalog, tmp_path: Path) -> None:
+def test_nothing_is_removed_while_it_is_unknown_what_the_table_uses(
+    lake: Catalog, tmp_path: Path
+) -> None:
     table, base = _production(lake)
     stage(table, 0, NEW)
     write_files(table, rows_of([(7, 0)], "a killed task"))
@@ -288,8 +320,14 @@ def test_nothing_is_removed_while_it_is_unknown_what_the_table_uses(lake: Catalo
     unreadable, files = Path(current.manifests(table.io)[0].manifest_path), _files(tmp_path)
     manifest = unreadable.read_bytes()
     unreadable.unlink()
-    for clean_up in (lambda: discard(TABLE, [RESULT], [base]), lambda: remove_orphans(output(), RESULT, base)):
-        with pytest.raises(BackfillError, match=f"{unreadable.name} cannot be read: .* No files were removed below /"):
+    for clean_up in (
+        lambda: discard(TABLE, [RESULT], [base]),
+        lambda: remove_orphans(output(), RESULT, base),
+    ):
+        with pytest.raises(
+            BackfillError,
+            match=f"{unreadable.name} cannot be read: .* No files were removed below /",
+        ):
             clean_up()
     assert _files(tmp_path) == files - {unreadable}
     assert content(table, RESULT.branch) == expected(NEW, "backfill")
@@ -329,8 +367,12 @@ def test_after_the_data_has_moved_nothing_is_left_where_it_was(
 
 
 def _expire_history(table: Table) -> None:
-    """Everything but the heads of branches and tags, which leaves the main branch's snapshot without a parent."""
-    table.refresh().maintenance.expire_snapshots().older_than(datetime.now(UTC) + timedelta(days=1)).commit()
+    """Everything but the heads of branches and tags, which leaves the main branch's snapshot
+    without a parent.
+    """
+    table.refresh().maintenance.expire_snapshots().older_than(
+        datetime.now(UTC) + timedelta(days=1)
+    ).commit()
     current = table.refresh().current_snapshot()
     assert current is not None and current.parent_snapshot_id is None
 
@@ -343,4 +385,6 @@ def _production(lake: Catalog, **properties: str) -> tuple[Table, int]:
 
 
 def _files(tmp_path: Path) -> set[Path]:
-    return {path for path in (tmp_path / "warehouse").rglob("*") if path.suffix in {".parquet", ".avro"}}
+    return {
+        path for path in (tmp_path / "warehouse").rglob("*") if path.suffix in {".parquet", ".avro"}
+    }

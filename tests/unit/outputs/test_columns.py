@@ -1,4 +1,6 @@
-"""Rows are fitted to the table by name and without loss, or refused before the first batch with every reason."""
+"""Rows are fitted to the table by name and without loss, or refused before the first batch with
+every reason.
+"""
 
 from decimal import Decimal
 
@@ -29,7 +31,9 @@ MOMENT_US = 1_625_961_600_000_000
 
 
 def table(**columns: IcebergType) -> Schema:
-    return Schema(*(NestedField(number, name, kind) for number, (name, kind) in enumerate(columns.items(), 1)))
+    return Schema(
+        *(NestedField(number, name, kind) for number, (name, kind) in enumerate(columns.items(), 1))
+    )
 
 
 @pytest.mark.parametrize(
@@ -37,18 +41,43 @@ def table(**columns: IcebergType) -> Schema:
     [
         (pa.timestamp("us", "UTC"), TimestamptzType(), None),
         (pa.timestamp("us"), TimestampType(), None),
-        (pa.timestamp("us", "UTC"), TimestampType(), "column a of t is a timestamp_ntz, and the rows have a timestamp: one is"),
-        (pa.timestamp("us"), TimestamptzType(), "column a of t is a timestamp, and the rows have a timestamp_ntz: one is"),
-        (pa.list_(pa.timestamp("us")), ListType(9, TimestamptzType()), "column a.element of t is a timestamp"),
-        (pa.map_(pa.string(), pa.timestamp("us")), MapType(8, StringType(), 9, TimestamptzType()), "column a.value of t is a"),
-        (pa.struct([("B", pa.timestamp("us"))]), StructType(NestedField(9, "b", TimestamptzType())), "column a.b of t is a"),
+        (
+            pa.timestamp("us", "UTC"),
+            TimestampType(),
+            "column a of t is a timestamp_ntz, and the rows have a timestamp: one is",
+        ),
+        (
+            pa.timestamp("us"),
+            TimestamptzType(),
+            "column a of t is a timestamp, and the rows have a timestamp_ntz: one is",
+        ),
+        (
+            pa.list_(pa.timestamp("us")),
+            ListType(9, TimestamptzType()),
+            "column a.element of t is a timestamp",
+        ),
+        (
+            pa.map_(pa.string(), pa.timestamp("us")),
+            MapType(8, StringType(), 9, TimestamptzType()),
+            "column a.value of t is a",
+        ),
+        (
+            pa.struct([("B", pa.timestamp("us"))]),
+            StructType(NestedField(9, "b", TimestamptzType())),
+            "column a.b of t is a",
+        ),
     ],
     ids=str,
 )
 def test_times_that_only_one_side_gives_a_zone_depend_on_the_sessions(
     given: pa.DataType, kind: IcebergType, problem: str | None
 ) -> None:
-    found = [str(each) for each in zone_mismatches(pa.schema([("A", given)]), table(a=kind), "t", "America/New_York")]
+    found = [
+        str(each)
+        for each in zone_mismatches(
+            pa.schema([("A", given)]), table(a=kind), "t", "America/New_York"
+        )
+    ]
     assert len(found) == (problem is not None)
     assert all(each.startswith(problem or "") and "America/New_York" in each for each in found)
 
@@ -63,10 +92,20 @@ def batch(**columns: pa.Array) -> pa.RecordBatch:
         pytest.param(pa.array([1], pa.int8()), LongType(), 1, id="a byte fits a long"),
         pytest.param(pa.array([1], pa.int32()), LongType(), 1, id="an int fits a long"),
         pytest.param(pa.array([0.5], pa.float32()), DoubleType(), 0.5, id="a float fits a double"),
-        pytest.param(pa.array([Decimal("1.25")]), DecimalType(10, 2), Decimal("1.25"), id="a decimal fits one with more digits"),
+        pytest.param(
+            pa.array([Decimal("1.25")]),
+            DecimalType(10, 2),
+            Decimal("1.25"),
+            id="a decimal fits one with more digits",
+        ),
         pytest.param(pa.array(["x"], pa.string()), StringType(), "x", id="a string fits a string"),
         pytest.param(pa.array([None], pa.null()), StringType(), None, id="nothing fits everything"),
-        pytest.param(pa.array([[1]], pa.list_(pa.int32())), ListType(9, LongType()), [1], id="a list of ints fits one of longs"),
+        pytest.param(
+            pa.array([[1]], pa.list_(pa.int32())),
+            ListType(9, LongType()),
+            [1],
+            id="a list of ints fits one of longs",
+        ),
         pytest.param(
             pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int32())),
             MapType(8, StringType(), 9, LongType()),
@@ -75,7 +114,9 @@ def batch(**columns: pa.Array) -> pa.RecordBatch:
         ),
     ],
 )
-def test_values_are_widened_where_nothing_is_lost(given: pa.Array, kind: IcebergType, value: object) -> None:
+def test_values_are_widened_where_nothing_is_lost(
+    given: pa.Array, kind: IcebergType, value: object
+) -> None:
     schema = table(a=kind)
     assert not mismatches(batch(a=given).schema, schema, "t")
     assert fit(batch(a=given), schema).column("a").to_pylist() == [value]
@@ -83,7 +124,9 @@ def test_values_are_widened_where_nothing_is_lost(given: pa.Array, kind: Iceberg
 
 @pytest.mark.parametrize("given", [pa.timestamp("us"), pa.timestamp("us", tz="UTC"), NEW_YORK])
 @pytest.mark.parametrize("kind", [TimestampType(), TimestamptzType()])
-def test_a_timestamp_without_a_zone_is_the_moment_in_utc(given: pa.DataType, kind: IcebergType) -> None:
+def test_a_timestamp_without_a_zone_is_the_moment_in_utc(
+    given: pa.DataType, kind: IcebergType
+) -> None:
     rows = batch(a=pa.array([MOMENT_US]).cast(given))
     assert not mismatches(rows.schema, table(a=kind), "t")
     assert fit(rows, table(a=kind)).column("a").cast(pa.int64()).to_pylist() == [MOMENT_US]
@@ -99,12 +142,22 @@ def test_a_timestamp_without_a_zone_is_the_moment_in_utc(given: pa.DataType, kin
         pytest.param(pa.int64(), StringType(), id="a long does not fit a string"),
         pytest.param(pa.string(), TimestampType(), id="a string does not fit a timestamp"),
         pytest.param(pa.timestamp("us"), DateType(), id="a timestamp does not fit a date"),
-        pytest.param(pa.decimal128(10, 3), DecimalType(10, 2), id="a decimal does not fit one of another scale"),
-        pytest.param(pa.list_(pa.int64()), ListType(9, IntegerType()), id="a list of longs does not fit one of ints"),
+        pytest.param(
+            pa.decimal128(10, 3),
+            DecimalType(10, 2),
+            id="a decimal does not fit one of another scale",
+        ),
+        pytest.param(
+            pa.list_(pa.int64()),
+            ListType(9, IntegerType()),
+            id="a list of longs does not fit one of ints",
+        ),
         pytest.param(pa.int64(), ListType(9, LongType()), id="a long does not fit a list"),
     ],
 )
-def test_values_that_may_not_fit_are_refused_by_their_type(given: pa.DataType, kind: IcebergType) -> None:
+def test_values_that_may_not_fit_are_refused_by_their_type(
+    given: pa.DataType, kind: IcebergType
+) -> None:
     (problem,) = mismatches(pa.schema([("a", given)]), table(a=kind), "lake.raw.out")
     assert "column a of lake.raw.out is a" in problem.message
     assert problem.fix == "cast it in the application"
@@ -116,8 +169,12 @@ def test_columns_are_matched_by_name_whatever_their_case_and_order() -> None:
 
 
 def test_fields_of_structs_are_matched_by_name_and_null_structs_stay_null() -> None:
-    schema = table(s=StructType(NestedField(11, "one", LongType()), NestedField(12, "two", StringType())))
-    given = pa.array([{"TWO": "x", "one": 1}, None], pa.struct([("TWO", pa.string()), ("one", pa.int32())]))
+    schema = table(
+        s=StructType(NestedField(11, "one", LongType()), NestedField(12, "two", StringType()))
+    )
+    given = pa.array(
+        [{"TWO": "x", "one": 1}, None], pa.struct([("TWO", pa.string()), ("one", pa.int32())])
+    )
     assert not mismatches(batch(s=given).schema, schema, "t")
     assert fit(batch(s=given), schema).column("s").to_pylist() == [{"one": 1, "two": "x"}, None]
 
@@ -130,11 +187,15 @@ def test_fitting_a_slice_fits_the_slice() -> None:
 
 def test_an_optional_column_that_is_not_given_is_null() -> None:
     assert not mismatches(pa.schema([("a", pa.int64())]), table(a=LongType(), b=StringType()), "t")
-    assert fit(batch(a=pa.array([1])), table(a=LongType(), b=StringType())).to_pylist() == [{"a": 1, "b": None}]
+    assert fit(batch(a=pa.array([1])), table(a=LongType(), b=StringType())).to_pylist() == [
+        {"a": 1, "b": None}
+    ]
 
 
 def test_every_mistake_is_told_at_once() -> None:
-    schema = Schema(NestedField(1, "a", LongType(), required=True), NestedField(2, "b", StringType()))
+    schema = Schema(
+        NestedField(1, "a", LongType(), required=True), NestedField(2, "b", StringType())
+    )
     given = pa.schema([("b", pa.int64()), ("c", pa.int64()), ("C", pa.int64())])
     assert [problem.message for problem in mismatches(given, schema, "lake.raw.out")] == [
         "the rows for lake.raw.out have several columns named c",

@@ -1,4 +1,6 @@
-"""Only other rows in the window are a conflict: whoever moves the same rows to other files is in nobody's way."""
+"""Only other rows in the window are a conflict: whoever moves the same rows to other files is in
+nobody's way.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -43,7 +45,19 @@ from backfill.outputs.publish import publish
 from backfill.outputs.window import window_rows
 from backfill.outputs.window_comparison import WindowComparison
 from iceberg_tables import commit_files, data_file, deletion_vectors, parquet_file
-from staged import DAY_START_US, DAY_US, HOUR_US, RESULT, WINDOW, content, expected, make_table, output, rows_of, stage
+from staged import (
+    DAY_START_US,
+    DAY_US,
+    HOUR_US,
+    RESULT,
+    WINDOW,
+    content,
+    expected,
+    make_table,
+    output,
+    rows_of,
+    stage,
+)
 
 OLD = [(1, -HOUR_US), (2, 0), (3, HOUR_US), (4, DAY_US), (5, None)]
 """All in one file: two of them in the window."""
@@ -68,7 +82,9 @@ def test_two_backfills_of_adjacent_days_both_replace_rows_of_one_file(lake: Cata
 
 
 @MODES
-def test_rows_deleted_outside_the_window_from_a_file_that_reaches_into_it_are_none(lake: Catalog, mode: PublishMode) -> None:
+def test_rows_deleted_outside_the_window_from_a_file_that_reaches_into_it_are_none(
+    lake: Catalog, mode: PublishMode
+) -> None:
     table, base = _production(lake)
     stage(table, 0, NEW)
     table.delete("id == 4 or id == 5")
@@ -76,8 +92,13 @@ def test_rows_deleted_outside_the_window_from_a_file_that_reaches_into_it_are_no
 
 
 @MODES
-@pytest.mark.parametrize("how", ["overwrite", "delete and append", "other partitions", "sorted", "other schema", "many files"])
-def test_a_compaction_that_is_recorded_as_a_change_is_none(lake: Catalog, mode: PublishMode, how: str) -> None:
+@pytest.mark.parametrize(
+    "how",
+    ["overwrite", "delete and append", "other partitions", "sorted", "other schema", "many files"],
+)
+def test_a_compaction_that_is_recorded_as_a_change_is_none(
+    lake: Catalog, mode: PublishMode, how: str
+) -> None:
     table, base = _production(lake)
     stage(table, 0, NEW)
     rows = table.scan().to_arrow()
@@ -92,7 +113,9 @@ def test_a_compaction_that_is_recorded_as_a_change_is_none(lake: Catalog, mode: 
         with table.update_schema() as update:
             update.add_column("more", StringType())
             update.move_first("who")
-        rows = rows.append_column("more", pa.nulls(len(rows), pa.large_string())).select(["who", "id", "ts", "more"])
+        rows = rows.append_column("more", pa.nulls(len(rows), pa.large_string())).select(
+            ["who", "id", "ts", "more"]
+        )
     if how == "many files":
         table.append(rows_of([(6, 3 * DAY_US)], "production"))
         rows = table.scan().to_arrow()
@@ -114,19 +137,26 @@ CHANGES: dict[str, Callable[[Table], object]] = {
     "a row was doubled": lambda table: table.append(rows_of([OLD[1]], "production")),
     "one of the window's rows was deleted": lambda table: table.delete("id == 3"),
     "everything was deleted": lambda table: table.delete(AlwaysTrue()),
-    "a file was added once more": lambda table: commit_files(table.catalog, table, 78, [next(_files(table))]),
+    "a file was added once more": lambda table: commit_files(
+        table.catalog, table, 78, [next(_files(table))]
+    ),
     "a row was exchanged for another one": lambda table: _rewrite(table, {2: (3, HOUR_US)}),
 }
 
 
 @MODES
 @pytest.mark.parametrize("what", CHANGES)
-def test_other_rows_in_the_window_are_a_conflict(lake: Catalog, mode: PublishMode, what: str) -> None:
+def test_other_rows_in_the_window_are_a_conflict(
+    lake: Catalog, mode: PublishMode, what: str
+) -> None:
     table, base = _production(lake)
     stage(table, 0, NEW)
     CHANGES[what](table)
     before = content(table)
-    with pytest.raises(PublishConflict, match=f"was changed in the window .* snapshot {table.metadata.current_snapshot_id} "):
+    with pytest.raises(
+        PublishConflict,
+        match=f"was changed in the window .* snapshot {table.metadata.current_snapshot_id} ",
+    ):
         publish(output(mode), RESULT, WINDOW, base)
     assert content(table) == before
 
@@ -165,12 +195,17 @@ def test_a_row_of_the_window_that_a_rollback_took_is_a_conflict(lake: Catalog) -
     base = table.metadata.current_snapshot_id
     stage(table, 0, NEW)
     table.manage_snapshots().set_current_snapshot(snapshot_id=before).commit()
-    with pytest.raises(PublishConflict, match="was changed in the window since the backfill began: a snapshot that is not in"):
+    with pytest.raises(
+        PublishConflict,
+        match="was changed in the window since the backfill began: a snapshot that is not in",
+    ):
         publish(output(), RESULT, WINDOW, base)
 
 
 @MODES
-def test_a_table_without_a_snapshot_whose_first_one_has_expired_is_looked_at(lake: Catalog, mode: PublishMode) -> None:
+def test_a_table_without_a_snapshot_whose_first_one_has_expired_is_looked_at(
+    lake: Catalog, mode: PublishMode
+) -> None:
     table = make_table(lake)
     stage(table, 0, NEW)
     table.append(rows_of([(1, HOUR_US)], "production"))
@@ -183,7 +218,9 @@ def test_a_table_without_a_snapshot_whose_first_one_has_expired_is_looked_at(lak
 
 
 @MODES
-@pytest.mark.parametrize(("position", "is_conflict"), [(0, False), (3, False), (4, False), (1, True), (2, True)])
+@pytest.mark.parametrize(
+    ("position", "is_conflict"), [(0, False), (3, False), (4, False), (1, True), (2, True)]
+)
 def test_a_row_deleted_by_position_is_a_conflict_if_it_was_in_the_window(
     lake: Catalog, mode: PublishMode, position: int, is_conflict: bool
 ) -> None:
@@ -210,19 +247,33 @@ def test_deletes_by_position_that_a_compaction_applied_are_none(lake: Catalog) -
 
 
 @MODES
-def test_equality_deletes_can_not_be_compared_which_is_said(lake: Catalog, mode: PublishMode) -> None:
+def test_equality_deletes_can_not_be_compared_which_is_said(
+    lake: Catalog, mode: PublishMode
+) -> None:
     table, base = _production(lake)
     stage(table, 0, NEW)
     path = Path(f"{table.location()}/data/equality.parquet")
     pq.write_table(pa.table({"id": pa.array([4], pa.int64())}), path)
-    made = {"file_path": str(path), "record_count": 1, "file_size_in_bytes": path.stat().st_size, "equality_ids": [1]}
-    commit_files(lake, table, 77, [], [data_file(2, content=DataFileContent.EQUALITY_DELETES, **made)])
-    with pytest.raises(PublishConflict, match=r"snapshot 77 .* cannot be compared: it has equality deletes there; compare"):
+    made = {
+        "file_path": str(path),
+        "record_count": 1,
+        "file_size_in_bytes": path.stat().st_size,
+        "equality_ids": [1],
+    }
+    commit_files(
+        lake, table, 77, [], [data_file(2, content=DataFileContent.EQUALITY_DELETES, **made)]
+    )
+    with pytest.raises(
+        PublishConflict,
+        match=r"snapshot 77 .* cannot be compared: it has equality deletes there; compare",
+    ):
         publish(output(mode), RESULT, WINDOW, base)
 
 
 @MODES
-@pytest.mark.parametrize("damage", [lambda path: path.unlink(), lambda path: path.write_bytes(b"PAR1 not really PAR1")])
+@pytest.mark.parametrize(
+    "damage", [lambda path: path.unlink(), lambda path: path.write_bytes(b"PAR1 not really PAR1")]
+)
 def test_files_that_are_gone_or_damaged_can_not_be_compared_which_is_said(
     lake: Catalog, mode: PublishMode, damage: Callable[[Path], object]
 ) -> None:
@@ -277,7 +328,9 @@ def test_rows_that_were_read_before_the_schema_changed_are_read_again(lake: Cata
             update.add_column(column, StringType())
 
 
-def test_files_outside_the_window_that_a_later_cleanup_removed_are_not_missed(lake: Catalog) -> None:
+def test_files_outside_the_window_that_a_later_cleanup_removed_are_not_missed(
+    lake: Catalog,
+) -> None:
     table, base = _production(lake)
     stage(table, 0, NEW)
     table.append(rows_of([(6, 3 * DAY_US)], "production"))
@@ -297,7 +350,9 @@ def test_a_backfill_that_changed_the_window_is_named(lake: Catalog) -> None:
         publish(output(), RESULT, WINDOW, base)
 
 
-NESTED_TYPES = StructType(NestedField(11, "x", LongType()), NestedField(12, "y", DecimalType(20, 3)))
+NESTED_TYPES = StructType(
+    NestedField(11, "x", LongType()), NestedField(12, "y", DecimalType(20, 3))
+)
 ODD = Schema(
     NestedField(1, "ts", TimestamptzType()),
     NestedField(2, "real", DoubleType()),
@@ -306,7 +361,11 @@ ODD = Schema(
     NestedField(5, "at", TimestampType()),
     NestedField(6, "many", ListType(13, NESTED_TYPES, element_required=False)),
     NestedField(7, "by_name", MapType(14, StringType(), 15, DoubleType(), value_required=False)),
-    NestedField(8, "nested", StructType(NestedField(16, "x", LongType()), NestedField(17, "on", TimestamptzType()))),
+    NestedField(
+        8,
+        "nested",
+        StructType(NestedField(16, "x", LongType()), NestedField(17, "on", TimestamptzType())),
+    ),
 )
 ODD_ROW: dict[str, Any] = {
     "ts": datetime(2021, 7, 11, 5, tzinfo=UTC),
@@ -334,13 +393,21 @@ def test_rows_of_all_types_are_compared_by_their_values(lake: Catalog, column: s
     table = make_table(lake, columns=ODD)
     outside = {**ODD_ROW, "ts": datetime(2021, 7, 13, tzinfo=UTC)}
     arrow = schema_to_pyarrow(ODD, include_field_ids=False)
-    table.append(pa.Table.from_pylist([ODD_ROW, dict.fromkeys(ODD_ROW), outside, {**ODD_ROW, **OTHERS}], schema=arrow))
+    table.append(
+        pa.Table.from_pylist(
+            [ODD_ROW, dict.fromkeys(ODD_ROW), outside, {**ODD_ROW, **OTHERS}], schema=arrow
+        )
+    )
     base = table.metadata.current_snapshot_id
     changed = ODD_ROW if column is None else {**ODD_ROW, column: OTHERS[column]}
-    table.overwrite(pa.Table.from_pylist([{**ODD_ROW, **OTHERS}, changed, dict.fromkeys(ODD_ROW)], schema=arrow))
+    table.overwrite(
+        pa.Table.from_pylist([{**ODD_ROW, **OTHERS}, changed, dict.fromkeys(ODD_ROW)], schema=arrow)
+    )
     rows = window_rows(table.schema(), output(), WINDOW)
     assert rows is not None
-    assert WindowComparison(rows).same(table, base, table.metadata.current_snapshot_id) is (column is None)
+    assert WindowComparison(rows).same(table, base, table.metadata.current_snapshot_id) is (
+        column is None
+    )
 
 
 @pytest.mark.usefixtures("format_v3")
@@ -351,7 +418,11 @@ def test_deletion_vectors_are_applied(lake: Catalog, position: int, same: bool) 
     table = commit_files(lake, table, 1, [file])
     path = Path(f"{table.location()}/data/vector.puffin")
     deletion_vectors(path, {file.file_path: [position]})
-    made = {"file_format": FileFormat.PUFFIN, "referenced_data_file": file.file_path, "content_offset": 4}
+    made = {
+        "file_format": FileFormat.PUFFIN,
+        "referenced_data_file": file.file_path,
+        "content_offset": 4,
+    }
     vector = data_file(
         3, content=DataFileContent.POSITION_DELETES, file_path=str(path), record_count=1,
         file_size_in_bytes=path.stat().st_size, content_size_in_bytes=40, **made,
@@ -362,7 +433,9 @@ def test_deletion_vectors_are_applied(lake: Catalog, position: int, same: bool) 
     assert WindowComparison(rows).same(table, 1, 2) is same
 
 
-def test_a_snapshot_that_says_it_only_rewrites_is_believed(lake: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_snapshot_that_says_it_only_rewrites_is_believed(
+    lake: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table, base = _production(lake)
     stage(table, 0, NEW)
     (old,) = (task.file for task in table.scan().plan_files())
@@ -384,7 +457,9 @@ def _production(lake: Catalog) -> tuple[Table, int]:
 
 
 def _publishes(table: Table, mode: PublishMode, base: int | None) -> None:
-    """Publishes the result; the rows that were there before are still there, but those that Replace takes."""
+    """Publishes the result; the rows that were there before are still there, but those that Replace
+    takes.
+    """
     table.refresh()
     before = content(table)
     publish(output(mode), RESULT, WINDOW, base)
@@ -405,6 +480,14 @@ def _delete_position(table: Table, position: int) -> Table:
     """A DELETE of one row as engines do it with merge-on-read."""
     (file,) = (task.file for task in table.scan().plan_files())
     path = Path(f"{table.location()}/data/position.parquet")
-    pq.write_table(pa.table({"file_path": [file.file_path], "pos": pa.array([position], pa.int64())}), path)
+    pq.write_table(
+        pa.table({"file_path": [file.file_path], "pos": pa.array([position], pa.int64())}), path
+    )
     made = {"file_path": str(path), "record_count": 1, "file_size_in_bytes": path.stat().st_size}
-    return commit_files(table.catalog, table.refresh(), 77, [], [data_file(2, content=DataFileContent.POSITION_DELETES, **made)])
+    return commit_files(
+        table.catalog,
+        table.refresh(),
+        77,
+        [],
+        [data_file(2, content=DataFileContent.POSITION_DELETES, **made)],
+    )

@@ -1,4 +1,6 @@
-"""What a table was given once is not appended again unless a person wants it, however often its Backfill is made anew."""
+"""What a table was given once is not appended again unless a person wants it, however often its
+Backfill is made anew.
+"""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -14,7 +16,18 @@ from backfill.outputs.cleanup import discard
 from backfill.outputs.doubled import doubled_appends
 from backfill.outputs.publish import publish
 from backfill.outputs.result import Result
-from staged import DAY_START_US, DAY_US, HOUR_US, RESULT, WINDOW, content, make_table, output, rows_of, stage
+from staged import (
+    DAY_START_US,
+    DAY_US,
+    HOUR_US,
+    RESULT,
+    WINDOW,
+    content,
+    make_table,
+    output,
+    rows_of,
+    stage,
+)
 
 NEW = [(12, 0), (13, HOUR_US)]
 APPEND = output(PublishMode.APPEND)
@@ -31,19 +44,31 @@ def doubled(result: Result, window: Window = WINDOW) -> list[Problem]:
 def test_a_backfill_made_again_does_not_append_everything_twice(lake: Catalog) -> None:
     snapshot = _published(_table(lake))
     (problem,) = doubled(AGAIN)
-    start = f"spec.outputs[0].publish: lake.raw.out has these rows already, from snapshot {snapshot} (2 rows at "
+    start = (
+        f"spec.outputs[0].publish: lake.raw.out has these rows already, from snapshot {snapshot} (2"
+        " rows at "
+    )
     assert str(problem).startswith(start)
-    assert "Backfill streaming/rmi, plan 0123456789abcdef); appending would double them; publish with Replace" in str(problem)
+    assert (
+        "Backfill streaming/rmi, plan 0123456789abcdef); appending would double them; publish with"
+        " Replace" in str(problem)
+    )
 
 
 @pytest.mark.parametrize("same_plan", [True, False])
-def test_another_name_is_another_backfill_unless_its_plan_is_the_same(lake: Catalog, *, same_plan: bool) -> None:
+def test_another_name_is_another_backfill_unless_its_plan_is_the_same(
+    lake: Catalog, *, same_plan: bool
+) -> None:
     _published(_table(lake))
-    other = replace(RESULT, backfill="renamed", uid="second", plan_id=RESULT.plan_id if same_plan else "another")
+    other = replace(
+        RESULT, backfill="renamed", uid="second", plan_id=RESULT.plan_id if same_plan else "another"
+    )
     assert bool(doubled(other)) is same_plan
 
 
-@pytest.mark.parametrize("other", [replace(AGAIN, output="elsewhere"), replace(AGAIN, namespace="another-team")])
+@pytest.mark.parametrize(
+    "other", [replace(AGAIN, output="elsewhere"), replace(AGAIN, namespace="another-team")]
+)
 def test_other_rows_may_be_appended(lake: Catalog, other: Result) -> None:
     _published(_table(lake))
     assert doubled(other) == []
@@ -87,17 +112,26 @@ def test_a_history_that_can_not_tell_says_so(lake: Catalog) -> None:
     found, (warning,) = doubled_appends([APPEND], [AGAIN], WINDOW)
     assert found == {}
     assert warning.startswith("spec.outputs[0].publish: the history of lake.raw.out begins at ")
-    future = Window(start=datetime.now(UTC) + timedelta(days=1), end=datetime.now(UTC) + timedelta(days=2))
-    assert doubled_appends([APPEND], [AGAIN], future) == ({}, ()), "nothing of it can have been there to be published"
+    future = Window(
+        start=datetime.now(UTC) + timedelta(days=1), end=datetime.now(UTC) + timedelta(days=2)
+    )
+    assert doubled_appends([APPEND], [AGAIN], future) == (
+        {},
+        (),
+    ), "nothing of it can have been there to be published"
 
 
-def test_the_same_plan_under_two_names_is_published_once_though_no_column_tells_the_window(lake: Catalog) -> None:
+def test_the_same_plan_under_two_names_is_published_once_though_no_column_tells_the_window(
+    lake: Catalog,
+) -> None:
     table, no_column = make_table(lake), output(PublishMode.APPEND, timestamp_column=None)
     twin = replace(RESULT, backfill="twin", uid="second")
     for result in (RESULT, twin):
         stage(table, 0, NEW, result=result)
     publish(no_column, RESULT, WINDOW, None)
-    with pytest.raises(PublishConflict, match="was given the same rows since the backfill began: snapshot"):
+    with pytest.raises(
+        PublishConflict, match="was given the same rows since the backfill began: snapshot"
+    ):
         publish(no_column, twin, WINDOW, None)
     assert len(content(table)) == 2
 

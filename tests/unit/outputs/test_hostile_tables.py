@@ -46,21 +46,35 @@ def test_a_table_whose_location_libraries_read_differently_is_not_opened(
     assert theirs.read_bytes() == b"theirs"
 
 
-def test_files_are_removed_only_where_the_location_leads_to_the_results_own_directory(lake: Catalog, theirs: Path) -> None:
+def test_files_are_removed_only_where_the_location_leads_to_the_results_own_directory(
+    lake: Catalog, theirs: Path
+) -> None:
     with pytest.raises(BackfillError, match="where other files may be"):
-        OwnDirectory(make_table(lake).io, f"file://{theirs.parent}?", "backfill/a-b-uid/out/result").files()
+        OwnDirectory(
+            make_table(lake).io, f"file://{theirs.parent}?", "backfill/a-b-uid/out/result"
+        ).files()
     assert theirs.exists()
 
 
 @pytest.mark.parametrize("uid", ["x/../../team-b", "..", "x/./y", "x//y"])
-def test_a_directory_is_a_results_own_only_without_what_clients_resolve(lake: Catalog, uid: str) -> None:
+def test_a_directory_is_a_results_own_only_without_what_clients_resolve(
+    lake: Catalog, uid: str
+) -> None:
     """Keys of an object store may have it, and some clients of HTTP take it out of the address."""
     with pytest.raises(BackfillError, match="where other files may be"):
-        OwnDirectory(make_table(lake).io, "s3://lake/data", replace(RESULT, uid=uid, output="..").staging_path).files()
+        OwnDirectory(
+            make_table(lake).io,
+            "s3://lake/data",
+            replace(RESULT, uid=uid, output="..").staging_path,
+        ).files()
 
 
-@pytest.mark.parametrize("uid", ["x/../../../../team-b/data/backfill/b-july-1", "../../team-b", "x/."])
-def test_an_earlier_result_is_not_looked_for_outside_of_the_tables_own_directory(lake: Catalog, tmp_path: Path, uid: str) -> None:
+@pytest.mark.parametrize(
+    "uid", ["x/../../../../team-b/data/backfill/b-july-1", "../../team-b", "x/."]
+)
+def test_an_earlier_result_is_not_looked_for_outside_of_the_tables_own_directory(
+    lake: Catalog, tmp_path: Path, uid: str
+) -> None:
     """Whoever can commit to a table says in a snapshot which Backfill made it."""
     table = make_table(lake)
     data = Path(table.location().removeprefix("file://")) / "data"
@@ -76,7 +90,9 @@ def test_an_earlier_result_is_not_looked_for_outside_of_the_tables_own_directory
 
 
 @pytest.mark.parametrize("linked", ["", "inside"])
-def test_a_link_in_a_tables_directory_leads_nowhere(lake: Catalog, theirs: Path, linked: str) -> None:
+def test_a_link_in_a_tables_directory_leads_nowhere(
+    lake: Catalog, theirs: Path, linked: str
+) -> None:
     table = make_table(lake)
     stage(table, 0, [(1, 0)])
     write_files(table, rows_of([(7, 0)], "a killed task"))
@@ -92,8 +108,12 @@ def test_a_link_in_a_tables_directory_leads_nowhere(lake: Catalog, theirs: Path,
     assert theirs.read_bytes() == b"theirs"
 
 
-def test_a_snapshot_that_calls_another_teams_file_a_manifest_does_not_get_it_removed(lake: Catalog, theirs: Path) -> None:
-    """Whoever can commit to a table can write any snapshot into it, also one that looks like a result's."""
+def test_a_snapshot_that_calls_another_teams_file_a_manifest_does_not_get_it_removed(
+    lake: Catalog, theirs: Path
+) -> None:
+    """Whoever can commit to a table can write any snapshot into it, also one that looks like a
+    result's.
+    """
     table = make_table(lake)
     stage(table, 0, [(1, 0)])
     table.refresh()
@@ -103,7 +123,11 @@ def test_a_snapshot_that_calls_another_teams_file_a_manifest_does_not_get_it_rem
     table.manage_snapshots().remove_branch(RESULT.branch).commit()
     table.maintenance.expire_snapshots().by_id(head.snapshot_id).commit()
     forged = _snapshot(head, snapshot_id=7, manifest_list=head.manifest_list)
-    remove_unused_metadata(table, forged, written=[f"file://{theirs}", str(theirs), f"{table.location()}/metadata/../../x"])
+    remove_unused_metadata(
+        table,
+        forged,
+        written=[f"file://{theirs}", str(theirs), f"{table.location()}/metadata/../../x"],
+    )
     assert theirs.exists()
     assert not own.exists(), "the table's own are removed"
 

@@ -1,4 +1,6 @@
-"""A result comes into its table in one commit, once, and never over something it was not checked against."""
+"""A result comes into its table in one commit, once, and never over something it was not checked
+against.
+"""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -94,7 +96,10 @@ def test_publishing_again_finds_what_was_published(lake: Catalog, mode: PublishM
     assert len(content(table)) == 6
 
 
-@pytest.mark.parametrize("error", [ConnectionError("reset by peer"), CommitFailedException("changed, by the same request")])
+@pytest.mark.parametrize(
+    "error",
+    [ConnectionError("reset by peer"), CommitFailedException("changed, by the same request")],
+)
 def test_a_commit_whose_answer_was_lost_is_not_made_again(
     lake: Catalog, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
@@ -106,35 +111,48 @@ def test_a_commit_whose_answer_was_lost_is_not_made_again(
     assert len(table.history()) == 2
 
 
-def test_production_may_append_live_rows_during_the_run_and_the_commit(lake: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_production_may_append_live_rows_during_the_run_and_the_commit(
+    lake: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table, base = _production(lake, OLD)
     stage(table, 0, NEW)
     other = load_catalog("lake").load_table("raw.out")
     other.append(rows_of([(30, 3 * DAY_US)], "production"))
-    around_commit(monkeypatch, table, before=lambda: other.append(rows_of([(31, 4 * DAY_US)], "production")))
+    around_commit(
+        monkeypatch, table, before=lambda: other.append(rows_of([(31, 4 * DAY_US)], "production"))
+    )
     publish(output(), RESULT, WINDOW, base)
     live = expected([(30, 3 * DAY_US), (31, 4 * DAY_US)], "production")
     assert content(table) == expected(STAY, "production") + expected(NEW, "backfill") + live
 
 
 @pytest.mark.parametrize("mode", [PublishMode.APPEND, PublishMode.REPLACE])
-def test_rows_appended_to_the_window_are_a_conflict_that_names_the_snapshot(lake: Catalog, mode: PublishMode) -> None:
+def test_rows_appended_to_the_window_are_a_conflict_that_names_the_snapshot(
+    lake: Catalog, mode: PublishMode
+) -> None:
     table, base = _production(lake, OLD)
     stage(table, 0, NEW)
     table.append(rows_of([(30, 3 * DAY_US)], "production"))
     table.append(rows_of([(31, HOUR_US)], "production"))
     with pytest.raises(
-        PublishConflict, match=rf"changed in the window .* snapshot {table.metadata.current_snapshot_id} \(append at"
+        PublishConflict,
+        match=(
+            rf"changed in the window .* snapshot {table.metadata.current_snapshot_id} \(append at"
+        ),
     ):
         publish(output(mode), RESULT, WINDOW, base)
     assert len(table.refresh().history()) == 3
 
 
-def test_a_conflict_between_look_and_commit_is_seen(lake: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_conflict_between_look_and_commit_is_seen(
+    lake: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table, base = _production(lake, OLD)
     stage(table, 0, NEW)
     other = load_catalog("lake").load_table("raw.out")
-    around_commit(monkeypatch, table, before=lambda: other.append(rows_of([(31, HOUR_US)], "production")))
+    around_commit(
+        monkeypatch, table, before=lambda: other.append(rows_of([(31, HOUR_US)], "production"))
+    )
     with pytest.raises(PublishConflict):
         publish(output(), RESULT, WINDOW, base)
     assert content(table) == expected([*OLD, (31, HOUR_US)], "production")
@@ -153,7 +171,9 @@ def test_rows_deleted_outside_the_window_are_none(lake: Catalog) -> None:
     stage(table, 0, NEW)
     table.delete("id == 4")
     publish(output(), RESULT, WINDOW, base)
-    assert content(table) == expected([(1, -HOUR_US), (5, None)], "production") + expected(NEW, "backfill")
+    assert content(table) == expected([(1, -HOUR_US), (5, None)], "production") + expected(
+        NEW, "backfill"
+    )
 
 
 def test_a_base_that_has_expired_is_a_conflict_that_says_so(lake: Catalog) -> None:
@@ -161,7 +181,9 @@ def test_a_base_that_has_expired_is_a_conflict_that_says_so(lake: Catalog) -> No
     stage(table, 0, NEW)
     table.append(rows_of([(30, 3 * DAY_US)], "production"))
     table.maintenance.expire_snapshots().by_id(base).commit()
-    with pytest.raises(PublishConflict, match=f"snapshot {base}, .* is not in its history any more"):
+    with pytest.raises(
+        PublishConflict, match=f"snapshot {base}, .* is not in its history any more"
+    ):
         publish(output(), RESULT, WINDOW, base)
 
 
@@ -177,13 +199,18 @@ def test_rows_added_to_an_empty_table_are_a_conflict_when_the_snapshot_that_adde
     assert added is not None
     table.append(rows_of([(32, 3 * DAY_US)], "production"))
     table.maintenance.expire_snapshots().by_id(added).commit()
-    with pytest.raises(PublishConflict, match=f"changed in the window .*: snapshot {added}, which has expired; check"):
+    with pytest.raises(
+        PublishConflict,
+        match=f"changed in the window .*: snapshot {added}, which has expired; check",
+    ):
         publish(output(mode), RESULT, WINDOW, None)
     assert len(content(table)) == 3
 
 
 @pytest.mark.parametrize("mode", [PublishMode.APPEND, PublishMode.REPLACE])
-def test_rows_added_to_an_empty_table_outside_the_window_are_none_whatever_has_expired(lake: Catalog, mode: PublishMode) -> None:
+def test_rows_added_to_an_empty_table_outside_the_window_are_none_whatever_has_expired(
+    lake: Catalog, mode: PublishMode
+) -> None:
     table = make_table(lake)
     stage(table, 0, NEW)
     around = [(30, -HOUR_US), (31, 2 * DAY_US), (32, None)]
@@ -195,13 +222,17 @@ def test_rows_added_to_an_empty_table_outside_the_window_are_none_whatever_has_e
     assert content(table) == expected(NEW, "backfill") + expected(around, "production")
 
 
-def test_a_result_whose_publishing_snapshot_has_expired_is_not_appended_twice(lake: Catalog) -> None:
+def test_a_result_whose_publishing_snapshot_has_expired_is_not_appended_twice(
+    lake: Catalog,
+) -> None:
     table = make_table(lake)
     stage(table, 0, NEW)
     publish(output(PublishMode.APPEND), RESULT, WINDOW, None)
     table.refresh().append(rows_of([(30, 3 * DAY_US)], "production"))
     _keep_only_current(table)
-    with pytest.raises(CanNotPublish, match="holds 1 of the 1 files staged for output summary already"):
+    with pytest.raises(
+        CanNotPublish, match="holds 1 of the 1 files staged for output summary already"
+    ):
         publish(output(PublishMode.APPEND), RESULT, WINDOW, None)
     assert len(content(table)) == 3
 
@@ -216,7 +247,9 @@ def test_a_result_that_somebody_published_by_hand_is_not_published_again(
     stage(table, 1, [(14, 0)])
     table.add_files([staged_files(table, RESULT)[0].file_path])
     by_hand = content(table)
-    with pytest.raises(CanNotPublish, match=r"holds 1 of the 2 files staged for output summary already: .* by hand"):
+    with pytest.raises(
+        CanNotPublish, match=r"holds 1 of the 2 files staged for output summary already: .* by hand"
+    ):
         publish(output(mode, timestamp_column=column), RESULT, WINDOW, base)
     assert content(table) == by_hand
 
@@ -238,7 +271,9 @@ def test_an_empty_result_does_not_empty_the_window(lake: Catalog) -> None:
 
 
 @pytest.mark.parametrize("mode", [PublishMode.APPEND, PublishMode.REPLACE])
-def test_an_empty_result_is_published_where_nothing_is_in_the_window(lake: Catalog, mode: PublishMode) -> None:
+def test_an_empty_result_is_published_where_nothing_is_in_the_window(
+    lake: Catalog, mode: PublishMode
+) -> None:
     table, base = _production(lake, STAY)
     stage(table, 0, [], outside=9)
     published = publish(output(mode), RESULT, WINDOW, base)
@@ -250,7 +285,9 @@ def test_an_empty_result_is_published_where_nothing_is_in_the_window(lake: Catal
 def test_replace_without_a_column_that_tells_the_window_changes_nothing(lake: Catalog) -> None:
     table, base = _production(lake, OLD)
     stage(table, 0, NEW)
-    with pytest.raises(CanNotPublish, match="has no timestampColumn that tells which rows to replace"):
+    with pytest.raises(
+        CanNotPublish, match="has no timestampColumn that tells which rows to replace"
+    ):
         publish(output(timestamp_column=None), RESULT, WINDOW, base)
     assert content(table) == expected(OLD, "production")
 
@@ -260,7 +297,9 @@ def test_append_without_a_column_that_tells_the_window_adds_the_result(lake: Cat
     stage(table, 0, NEW)
     table.append(rows_of([(30, HOUR_US)], "production"))
     publish(output(PublishMode.APPEND, timestamp_column=None), RESULT, WINDOW, base)
-    assert content(table) == expected(STAY, "production") + expected(NEW, "backfill") + expected([(30, HOUR_US)], "production")
+    assert content(table) == expected(STAY, "production") + expected(NEW, "backfill") + expected(
+        [(30, HOUR_US)], "production"
+    )
 
 
 def test_a_compaction_is_no_conflict_and_its_files_are_replaced(lake: Catalog) -> None:
@@ -283,11 +322,15 @@ def test_tables_of_format_version_1_are_staged_to_and_published(lake: Catalog) -
 
 
 @pytest.mark.parametrize("mode", [PublishMode.APPEND, PublishMode.REPLACE])
-def test_a_branch_that_was_dropped_is_a_result_that_is_lost(lake: Catalog, mode: PublishMode) -> None:
+def test_a_branch_that_was_dropped_is_a_result_that_is_lost(
+    lake: Catalog, mode: PublishMode
+) -> None:
     table, base = _production(lake, OLD)
     stage(table, 0, NEW)
     table.manage_snapshots().remove_branch(RESULT.branch).commit()
-    with pytest.raises(ResultLost, match=r"in branch backfill/streaming/rmi of lake\.raw\.out any more"):
+    with pytest.raises(
+        ResultLost, match=r"in branch backfill/streaming/rmi of lake\.raw\.out any more"
+    ):
         publish(output(mode), RESULT, WINDOW, base)
     assert content(table) == expected(OLD, "production")
 
@@ -332,7 +375,9 @@ def test_a_partitioning_changed_between_attempts_is_refused(lake: Catalog) -> No
     with table.update_spec() as update:
         update.add_identity("who")
     stage(table, 1, [(14, 0)])
-    with pytest.raises(CanNotPublish, match=r"partitioning of lake\.raw\.out was changed between two attempts"):
+    with pytest.raises(
+        CanNotPublish, match=r"partitioning of lake\.raw\.out was changed between two attempts"
+    ):
         publish(output(), RESULT, WINDOW, base)
 
 
@@ -354,7 +399,9 @@ def test_rows_that_were_deleted_by_position_do_not_come_back(lake: Catalog) -> N
     base = _delete(table, DataFileContent.POSITION_DELETES)
     stage(table, 0, NEW)
     publish(output(), RESULT, WINDOW, base)
-    assert content(table) == expected([(4, DAY_US), (5, None), (6, 2 * DAY_US)], "production") + expected(NEW, "backfill")
+    assert content(table) == expected(
+        [(4, DAY_US), (5, None), (6, 2 * DAY_US)], "production"
+    ) + expected(NEW, "backfill")
 
 
 def test_equality_deletes_in_the_window_are_refused(lake: Catalog) -> None:
@@ -367,7 +414,9 @@ def test_equality_deletes_in_the_window_are_refused(lake: Catalog) -> None:
 
 def test_a_nested_column_without_statistics_is_read(lake: Catalog) -> None:
     meta = StructType(NestedField(11, "at", TimestampType()))
-    table = make_table(lake, columns=Schema(NestedField(1, "id", StringType()), NestedField(2, "meta", meta)))
+    table = make_table(
+        lake, columns=Schema(NestedField(1, "id", StringType()), NestedField(2, "meta", meta))
+    )
     for number, offset in enumerate((-HOUR_US, HOUR_US, DAY_US)):
         table.append(_nested(f"old {number}", offset))
     base = table.metadata.current_snapshot_id
@@ -375,7 +424,12 @@ def test_a_nested_column_without_statistics_is_read(lake: Catalog) -> None:
     nested = output(timestamp_column="meta.at")
     stage_rows(table, 0, _nested("new", HOUR_US))
     publish(nested, RESULT, WINDOW, base)
-    assert sorted(table.refresh().scan().to_arrow()["id"].to_pylist()) == ["live", "new", "old 0", "old 2"]
+    assert sorted(table.refresh().scan().to_arrow()["id"].to_pylist()) == [
+        "live",
+        "new",
+        "old 0",
+        "old 2",
+    ]
 
 
 @pytest.mark.parametrize("mode", [PublishMode.APPEND, PublishMode.REPLACE])
@@ -398,9 +452,16 @@ def test_fewer_rows_than_were_staged_are_not_published(lake: Catalog, mode: Publ
     stage(table, 0, NEW)
     head = table.metadata.snapshot_by_name(RESULT.branch)
     assert head is not None and head.summary is not None
-    own = {key: value for key, value in head.summary.additional_properties.items() if key.startswith("backfill.")}
+    own = {
+        key: value
+        for key, value in head.summary.additional_properties.items()
+        if key.startswith("backfill.")
+    }
     table.delete("id == 12", snapshot_properties=own, branch=RESULT.branch)
-    with pytest.raises(CanNotPublish, match=r"holds 0 rows of output summary \(files: 0\), but 2 rows \(files: 1\) were staged"):
+    with pytest.raises(
+        CanNotPublish,
+        match=r"holds 0 rows of output summary \(files: 0\), but 2 rows \(files: 1\) were staged",
+    ):
         publish(output(mode), RESULT, WINDOW, base)
     assert content(table) == expected(OLD, "production")
 
@@ -414,7 +475,9 @@ def test_the_state_tells_how_far_an_output_is(lake: Catalog) -> None:
     assert output_state(output(), RESULT) == OutputState(snapshot, RESULT.branch, 2, 3, 0, snapshot)
 
 
-def _production(lake: Catalog, rows: list[tuple[int, int | None]], partition: str | None = None) -> tuple[Table, int]:
+def _production(
+    lake: Catalog, rows: list[tuple[int, int | None]], partition: str | None = None
+) -> tuple[Table, int]:
     table = make_table(lake, partition)
     table.append(rows_of(rows, "production"))
     assert table.metadata.current_snapshot_id is not None
@@ -422,7 +485,9 @@ def _production(lake: Catalog, rows: list[tuple[int, int | None]], partition: st
 
 
 def _keep_only_current(table: Table) -> None:
-    """Expires everything but the heads of branches, which leaves the main branch's snapshot without a parent."""
+    """Expires everything but the heads of branches, which leaves the main branch's snapshot without
+    a parent.
+    """
     table.maintenance.expire_snapshots().older_than(datetime.now(UTC) + timedelta(days=1)).commit()
     current = table.refresh().metadata.current_snapshot()
     assert current is not None and current.parent_snapshot_id is None
@@ -431,7 +496,9 @@ def _keep_only_current(table: Table) -> None:
 def _compact(table: Table) -> None:
     """Rewrites all rows into a new file by a snapshot that says it changed none, as engines do."""
     (old,) = (task.file for task in table.scan().plan_files())
-    new = write_files(table, table.scan().to_arrow(), Result("production", "compaction", "", "1", "out"))
+    new = write_files(
+        table, table.scan().to_arrow(), Result("production", "compaction", "", "1", "out")
+    )
     rewrite = table.transaction().update_snapshot().overwrite()
     rewrite.delete_data_file(old)
     for file in new:
@@ -442,12 +509,19 @@ def _compact(table: Table) -> None:
 
 
 def _delete(table: Table, kind: DataFileContent) -> int:
-    """Deletes the first row of the table's only file by a delete file, as engines with merge-on-read do."""
+    """Deletes the first row of the table's only file by a delete file, as engines with
+    merge-on-read do.
+    """
     (file,) = (task.file for task in table.scan().plan_files())
     path = Path(f"{table.location()}/data/{kind.name}.parquet")
     rows = pa.table({"file_path": [file.file_path], "pos": pa.array([0], pa.int64())})
     pq.write_table(rows, path)
-    made = {"content": kind, "file_path": str(path), "record_count": 1, "file_size_in_bytes": path.stat().st_size}
+    made = {
+        "content": kind,
+        "file_path": str(path),
+        "record_count": 1,
+        "file_size_in_bytes": path.stat().st_size,
+    }
     commit_files(table.catalog, table, 77, [], [data_file(2, **made, equality_ids=[1])])
     table.refresh()
     return 77
@@ -455,7 +529,12 @@ def _delete(table: Table, kind: DataFileContent) -> int:
 
 def _nested(name: str, offset: int) -> pa.Table:
     at = pa.array([DAY_START_US + offset]).cast(pa.timestamp("us"))
-    return pa.table({"id": pa.array([name], pa.large_string()), "meta": pa.StructArray.from_arrays([at], ["at"])})
+    return pa.table(
+        {
+            "id": pa.array([name], pa.large_string()),
+            "meta": pa.StructArray.from_arrays([at], ["at"]),
+        }
+    )
 
 
 def _raise(error: Exception) -> None:

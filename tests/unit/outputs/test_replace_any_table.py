@@ -1,4 +1,6 @@
-"""Replace on random tables: whatever the files, the window's rows are the result's and the others stay production's."""
+"""Replace on random tables: whatever the files, the window's rows are the result's and the others
+stay production's.
+"""
 
 import tempfile
 from pathlib import Path
@@ -10,7 +12,15 @@ from hypothesis import strategies as st
 from pyiceberg.catalog import Catalog
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
-from pyiceberg.types import DateType, IcebergType, IntegerType, LongType, NestedField, TimestampType, TimestamptzType
+from pyiceberg.types import (
+    DateType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    NestedField,
+    TimestampType,
+    TimestamptzType,
+)
 
 from backfill.api.quantities import from_us
 from backfill.api.spec import Window
@@ -26,7 +36,9 @@ KINDS: dict[str, tuple[IcebergType, str | None, int]] = {
     "int in s": (IntegerType(), "s", HOUR_US // 1_000_000),
     "date": (DateType(), None, 1),
 }
-"""A column's type, its unit, and how much of it one tick of the test is: an hour, or a day for dates."""
+"""A column's type, its unit, and how much of it one tick of the test is: an hour, or a day for
+dates.
+"""
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -64,10 +76,19 @@ def test_replace_gives_what_deleting_and_inserting_rows_would(
         publish(output(timestamp_unit=KINDS[kind][1]), RESULT, window, base)
 
         found = table.refresh().scan().to_arrow()
-        stay = [(0, tick) for file in files for tick in file if tick is None or not start <= tick < start + length]
-        assert sorted(_ticks(found, kind), key=str) == sorted([*stay, *((1, tick) for tick in new)], key=str)
+        stay = [
+            (0, tick)
+            for file in files
+            for tick in file
+            if tick is None or not start <= tick < start + length
+        ]
+        assert sorted(_ticks(found, kind), key=str) == sorted(
+            [*stay, *((1, tick) for tick in new)], key=str
+        )
         files = len(staged_files(table, RESULT))
-        assert read_staged(table.metadata, RESULT) == Staged("query", 0, len(new), 0, files), "publishing leaves the branch alone"
+        assert read_staged(table.metadata, RESULT) == Staged("query", 0, len(new), 0, files), (
+            "publishing leaves the branch alone"
+        )
 
 
 def _lake(directory: Path, patch: pytest.MonkeyPatch) -> Catalog:
@@ -75,7 +96,9 @@ def _lake(directory: Path, patch: pytest.MonkeyPatch) -> Catalog:
     catalog = sqlite_catalog(directory)
     catalog.create_namespace("raw")
     properties = catalog_properties(directory)
-    patch.setattr("backfill.iceberg.tables.open_catalog", lambda name: type(catalog)(name, **properties))
+    patch.setattr(
+        "backfill.iceberg.tables.open_catalog", lambda name: type(catalog)(name, **properties)
+    )
     return catalog
 
 
@@ -88,11 +111,16 @@ def _rows(schema: Schema, kind: str, who: int, ticks: list[int] | list[int | Non
     target = schema_to_pyarrow(schema, include_field_ids=False)
     values = [None if tick is None else _first(kind) + tick * KINDS[kind][2] for tick in ticks]
     width = pa.int64() if target.field("ts").type.bit_width == 64 else pa.int32()
-    return pa.table([pa.array([who] * len(ticks)), pa.array(values, width).cast(target.field("ts").type)], schema=target)
+    return pa.table(
+        [pa.array([who] * len(ticks)), pa.array(values, width).cast(target.field("ts").type)],
+        schema=target,
+    )
 
 
 def _ticks(rows: pa.Table, kind: str) -> list[tuple[int, int | None]]:
     width = pa.int64() if rows["ts"].type.bit_width == 64 else pa.int32()
     values = rows["ts"].cast(width).to_pylist()
-    ticks = [None if value is None else (value - _first(kind)) // KINDS[kind][2] for value in values]
+    ticks = [
+        None if value is None else (value - _first(kind)) // KINDS[kind][2] for value in values
+    ]
     return list(zip(rows["who"].to_pylist(), ticks, strict=True))

@@ -1,4 +1,6 @@
-"""Rows have one digest whatever their order and batches, and another one as soon as any value differs."""
+"""Rows have one digest whatever their order and batches, and another one as soon as any value
+differs.
+"""
 
 from collections import Counter
 from decimal import Decimal
@@ -13,7 +15,10 @@ from hypothesis import strategies as st
 
 from backfill.outputs.row_digests import RowsDigest, digest
 
-NAN, OTHER_NAN = (np.array([bits], np.uint64).view(np.float64)[0] for bits in (0x7FF8000000000000, 0xFFF8000000000001))
+NAN, OTHER_NAN = (
+    np.array([bits], np.uint64).view(np.float64)[0]
+    for bits in (0x7FF8000000000000, 0xFFF8000000000001)
+)
 A, B = (UUID(int=number).bytes for number in (1, 1 << 64))
 TYPES: dict[str, tuple[pa.DataType, list[Any]]] = {
     "boolean": (pa.bool_(), [True, False]),
@@ -26,7 +31,10 @@ TYPES: dict[str, tuple[pa.DataType, list[Any]]] = {
     "timestamp": (pa.timestamp("us"), [0, 1, -1]),
     "timestamptz": (pa.timestamp("us", "UTC"), [0, 1]),
     "nanoseconds": (pa.timestamp("ns"), [0, 1]),
-    "decimal": (pa.decimal128(38, 2), [Decimal("0.00"), Decimal("-0.01"), Decimal(10**35), Decimal("184467440737095516.16")]),
+    "decimal": (
+        pa.decimal128(38, 2),
+        [Decimal("0.00"), Decimal("-0.01"), Decimal(10**35), Decimal("184467440737095516.16")],
+    ),
     "string": (pa.large_string(), ["", "a", "ab", "\x00", "é"]),
     "binary": (pa.binary(), [b"", b"\x00", b"\x00\x00"]),
     "uuid": (pa.uuid(), [A, B]),
@@ -37,12 +45,24 @@ TYPES: dict[str, tuple[pa.DataType, list[Any]]] = {
         pa.map_(pa.string(), pa.int64()),
         [[], [("a", 1)], [("a", None)], [("b", 1)], [("a", 1), ("b", 2)], [("a", 2), ("b", 1)]],
     ),
-    "struct": (pa.struct([("x", pa.int64()), ("y", pa.int64())]), [{"x": 1, "y": 2}, {"x": 2, "y": 1}, {"x": None, "y": None}]),
+    "struct": (
+        pa.struct([("x", pa.int64()), ("y", pa.int64())]),
+        [{"x": 1, "y": 2}, {"x": 2, "y": 1}, {"x": None, "y": None}],
+    ),
     "list of structs": (
         pa.list_(pa.struct([("x", pa.int64()), ("y", pa.list_(pa.int64()))])),
-        [[], [{"x": 1, "y": [2]}], [{"x": 1, "y": []}, {"x": None, "y": [2]}], [None], [{"x": None, "y": None}]],
+        [
+            [],
+            [{"x": 1, "y": [2]}],
+            [{"x": 1, "y": []}, {"x": None, "y": [2]}],
+            [None],
+            [{"x": None, "y": None}],
+        ],
     ),
-    "map of lists": (pa.map_(pa.int64(), pa.list_(pa.string())), [[(1, ["a"])], [(1, [])], [(1, None)], [(1, ["a", "a"])]]),
+    "map of lists": (
+        pa.map_(pa.int64(), pa.list_(pa.string())),
+        [[(1, ["a"])], [(1, [])], [(1, None)], [(1, ["a", "a"])]],
+    ),
 }
 
 
@@ -51,12 +71,18 @@ def test_every_value_and_null_have_digests_of_their_own(kind: str) -> None:
     type_, values = TYPES[kind]
     distinct = {digest(_batch(type_, [value])) for value in (*values, None)}
     assert len(distinct) == len(values) + 1
-    assert digest(_batch(type_, [values[0], values[0]])) != digest(_batch(type_, [values[0], values[1]]))
+    assert digest(_batch(type_, [values[0], values[0]])) != digest(
+        _batch(type_, [values[0], values[1]])
+    )
 
 
 @pytest.mark.parametrize("kind", TYPES)
 @settings(max_examples=25, deadline=None)
-@given(picked=st.lists(st.integers(0, 7), max_size=12), other=st.lists(st.integers(0, 7), max_size=12), cut=st.integers(0, 12))
+@given(
+    picked=st.lists(st.integers(0, 7), max_size=12),
+    other=st.lists(st.integers(0, 7), max_size=12),
+    cut=st.integers(0, 12),
+)
 def test_digests_are_equal_where_rows_are_in_any_order_and_batches(
     kind: str, picked: list[int], other: list[int], cut: int
 ) -> None:
@@ -80,16 +106,22 @@ def test_rows_are_compared_as_a_whole() -> None:
 def test_every_nan_is_one_and_maps_have_no_order() -> None:
     assert digest(_batch(pa.float64(), [NAN])) == digest(_batch(pa.float64(), [OTHER_NAN]))
     kind = TYPES["map"][0]
-    assert digest(_batch(kind, [[("a", 1), ("b", 2)]])) == digest(_batch(kind, [[("b", 2), ("a", 1)]]))
+    assert digest(_batch(kind, [[("a", 1), ("b", 2)]])) == digest(
+        _batch(kind, [[("b", 2), ("a", 1)]])
+    )
 
 
 def test_how_arrow_keeps_a_value_does_not_count() -> None:
     texts = ["x", None, "y", "x"]
     kinds = [pa.string(), pa.large_string()]
     plain, large = (digest(_batch(kind, texts)) for kind in kinds)
-    hidden = pa.ListArray.from_arrays(pa.array([0, 2, 3]), pa.array([7, 8, 9]), mask=pa.array([True, False]))
+    hidden = pa.ListArray.from_arrays(
+        pa.array([0, 2, 3]), pa.array([7, 8, 9]), mask=pa.array([True, False])
+    )
     assert plain == large
-    assert digest(pa.record_batch([hidden], ["a"])) == digest(_batch(pa.list_(pa.int64()), [None, [9]]))
+    assert digest(pa.record_batch([hidden], ["a"])) == digest(
+        _batch(pa.list_(pa.int64()), [None, [9]])
+    )
 
 
 def test_no_rows_have_the_digest_of_nothing() -> None:

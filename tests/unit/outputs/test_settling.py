@@ -1,5 +1,6 @@
-"""After the last step: every batch was staged, also those without rows, so a result of which nothing is there is lost.
-And in the end: what can be removed is, and what cannot is named."""
+"""After the last step: every batch was staged, also those without rows, so a result of which
+nothing is there is lost. And in the end: what can be removed is, and what cannot is named.
+"""
 
 from pathlib import Path
 
@@ -14,7 +15,9 @@ from backfill.planning.workspace import Workspace
 from staged import COLUMNS, HOUR_US, RESULT, WINDOW, make_table, output, rows_of, stage
 from table_jobs import clicks_spec
 
-STAGED = StagedOutput(RESULT.namespace, RESULT.backfill, RESULT.uid, RESULT.plan_id, output(PublishMode.APPEND), None)
+STAGED = StagedOutput(
+    RESULT.namespace, RESULT.backfill, RESULT.uid, RESULT.plan_id, output(PublishMode.APPEND), None
+)
 
 
 def settled() -> Totals:
@@ -51,10 +54,15 @@ def test_a_result_is_not_lost_over_files_that_cannot_be_removed(lake: Catalog) -
     Path(current.manifest_list).unlink()
     settled = SettleJob((STAGED,)).run(lambda progress: None)
     assert settled.totals["summary"].rows == 1
-    assert f"{Path(current.manifest_list).name} of snapshot {current.snapshot_id} cannot be read" in settled.left_behind
+    assert (
+        f"{Path(current.manifest_list).name} of snapshot {current.snapshot_id} cannot be read"
+        in settled.left_behind
+    )
 
 
-def test_a_table_that_cannot_be_read_keeps_nothing_else_from_being_removed(lake: Catalog, tmp_path: Path) -> None:
+def test_a_table_that_cannot_be_read_keeps_nothing_else_from_being_removed(
+    lake: Catalog, tmp_path: Path
+) -> None:
     table, other = make_table(lake), lake.create_table("raw.other", schema=COLUMNS)
     stage(table, 0, [(1, 0)])
     stage(other, 0, [(1, 0)])
@@ -66,9 +74,21 @@ def test_a_table_that_cannot_be_read_keeps_nothing_else_from_being_removed(lake:
     checkpoint = Path(workspace.uri) / "checkpoints/query/offsets/0"
     checkpoint.parent.mkdir(parents=True)
     checkpoint.touch()
-    second = StagedOutput(RESULT.namespace, RESULT.backfill, RESULT.uid, RESULT.plan_id, output(table="lake.raw.other"), None)
-    with pytest.raises(BackfillError, match=r"that table raw\.out uses are unknown, .* No files were removed below /"):
-        DiscardJob(RESULT.namespace, RESULT.backfill, clicks_spec(), (STAGED, second), workspace).run(lambda progress: None)
+    second = StagedOutput(
+        RESULT.namespace,
+        RESULT.backfill,
+        RESULT.uid,
+        RESULT.plan_id,
+        output(table="lake.raw.other"),
+        None,
+    )
+    with pytest.raises(
+        BackfillError,
+        match=r"that table raw\.out uses are unknown, .* No files were removed below /",
+    ):
+        DiscardJob(
+            RESULT.namespace, RESULT.backfill, clicks_spec(), (STAGED, second), workspace
+        ).run(lambda progress: None)
     assert RESULT.branch in table.refresh().metadata.refs
     assert RESULT.branch not in other.refresh().metadata.refs
     assert not checkpoint.exists()

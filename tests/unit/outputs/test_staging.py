@@ -1,4 +1,6 @@
-"""Each micro-batch is in the branch exactly once, whoever commits it and whatever else is committed meanwhile."""
+"""Each micro-batch is in the branch exactly once, whoever commits it and whatever else is committed
+meanwhile.
+"""
 
 import multiprocessing
 from collections.abc import Callable
@@ -17,7 +19,17 @@ from backfill.api.errors import BadInput, ResultLost
 from backfill.outputs import staging
 from backfill.outputs.cleanup import remove_orphans
 from backfill.outputs.staging import Batch, Staged, read_staged, stage_batch, staged_files
-from staged import HOUR_US, RESULT, content, expected, make_table, output, rows_of, stage, write_files
+from staged import (
+    HOUR_US,
+    RESULT,
+    content,
+    expected,
+    make_table,
+    output,
+    rows_of,
+    stage,
+    write_files,
+)
 
 FIRST, SECOND = [(1, 0), (2, HOUR_US)], [(3, 2 * HOUR_US)]
 
@@ -29,7 +41,9 @@ def test_the_branch_holds_only_the_result_and_production_stays_as_it_was(lake: C
     stage(table, 1, SECOND, outside=1)
     assert content(table, RESULT.branch) == expected(FIRST + SECOND, "backfill")
     assert content(table) == expected([(9, 0)], "production")
-    assert read_staged(table.metadata, RESULT) == Staged("query", 1, rows=3, rows_outside_window=6, files=2)
+    assert read_staged(table.metadata, RESULT) == Staged(
+        "query", 1, rows=3, rows_outside_window=6, files=2
+    )
 
 
 def test_a_table_without_any_snapshot_can_be_staged_to(lake: Catalog) -> None:
@@ -56,7 +70,9 @@ def test_batches_without_rows_keep_the_counts_right(lake: Catalog) -> None:
         stage(table, batch, [], outside=batch)
     stage(table, 3, FIRST)
     stage(table, 4, [], outside=4)
-    assert read_staged(table.metadata, RESULT) == Staged("query", 4, rows=2, rows_outside_window=7, files=1)
+    assert read_staged(table.metadata, RESULT) == Staged(
+        "query", 4, rows=2, rows_outside_window=7, files=1
+    )
     assert content(table, RESULT.branch) == expected(FIRST, "backfill")
 
 
@@ -70,7 +86,9 @@ def test_two_outputs_of_one_table_share_the_branch_and_count_apart(lake: Catalog
         Staged("query", 1, 2, 0, 1),
         Staged("query", 0, 1, 0, 1),
     ]
-    assert [sum(file.record_count for file in staged_files(table, result)) for result in (RESULT, other)] == [2, 1]
+    assert [
+        sum(file.record_count for file in staged_files(table, result)) for result in (RESULT, other)
+    ] == [2, 1]
 
 
 def test_metadata_does_not_grow_with_the_number_of_batches(
@@ -84,7 +102,9 @@ def test_metadata_does_not_grow_with_the_number_of_batches(
     assert len(content(table, RESULT.branch)) == 12
     head = table.metadata.snapshot_by_name(RESULT.branch)
     assert head is not None
-    needed = {Path(manifest.manifest_path).name for manifest in head.manifests(table.io)} | {Path(head.manifest_list).name}
+    needed = {Path(manifest.manifest_path).name for manifest in head.manifests(table.io)} | {
+        Path(head.manifest_list).name
+    }
     assert {path.name for path in (tmp_path / "warehouse").rglob("*.avro")} == needed
     assert len(needed) < 8
 
@@ -92,7 +112,9 @@ def test_metadata_does_not_grow_with_the_number_of_batches(
 def test_a_snapshot_that_somebody_tagged_stays(lake: Catalog) -> None:
     table = make_table(lake)
     stage(table, 0, FIRST)
-    table.manage_snapshots().create_tag(table.metadata.refs[RESULT.branch].snapshot_id, "look").commit()
+    table.manage_snapshots().create_tag(
+        table.metadata.refs[RESULT.branch].snapshot_id, "look"
+    ).commit()
     stage(table, 1, SECOND)
     assert content(table, "look") == expected(FIRST, "backfill")
     assert content(table, RESULT.branch) == expected(FIRST + SECOND, "backfill")
@@ -101,14 +123,19 @@ def test_a_snapshot_that_somebody_tagged_stays(lake: Catalog) -> None:
 def test_a_branch_of_another_plan_is_refused_with_its_owner(lake: Catalog) -> None:
     table = make_table(lake)
     stage(table, 0, FIRST)
-    with pytest.raises(BadInput, match="already holds plan 0123456789abcdef of Backfill streaming/rmi; remove that Backfill"):
+    with pytest.raises(
+        BadInput,
+        match="already holds plan 0123456789abcdef of Backfill streaming/rmi; remove that Backfill",
+    ):
         stage(table, 0, FIRST, result=replace(RESULT, plan_id="another plan"))
 
 
 def test_a_branch_that_no_backfill_made_is_refused(lake: Catalog) -> None:
     table = make_table(lake)
     table.append(rows_of(FIRST, "production"))
-    table.manage_snapshots().create_branch(table.metadata.current_snapshot_id, RESULT.branch).commit()
+    table.manage_snapshots().create_branch(
+        table.metadata.current_snapshot_id, RESULT.branch
+    ).commit()
     with pytest.raises(BadInput, match="something that no backfill has made"):
         stage(table, 0, FIRST)
 
@@ -118,11 +145,16 @@ def test_a_branch_that_is_gone_is_not_begun_again_in_the_middle(lake: Catalog) -
     table.append(rows_of([(9, 0)], "production"))
     stage(table, 0, FIRST)
     table.manage_snapshots().remove_branch(RESULT.branch).commit()
-    with pytest.raises(ResultLost, match=r"nothing of output summary in branch backfill/streaming/rmi of .* any more"):
+    with pytest.raises(
+        ResultLost,
+        match=r"nothing of output summary in branch backfill/streaming/rmi of .* any more",
+    ):
         stage(table, 1, SECOND)
 
 
-def test_a_commit_whose_answer_was_lost_is_not_made_again(lake: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_whose_answer_was_lost_is_not_made_again(
+    lake: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = make_table(lake)
     stage(table, 0, FIRST)
     _after_commit(monkeypatch, table, CommitStateUnknownException("the connection was closed"))
@@ -140,23 +172,31 @@ def test_a_commit_that_is_refused_because_a_proxy_repeated_it_keeps_its_rows(
     assert content(table, RESULT.branch) == expected(FIRST + SECOND, "backfill")
 
 
-def test_a_commit_that_was_refused_is_made_again(lake: Catalog, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_commit_that_was_refused_is_made_again(
+    lake: Catalog, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     table = make_table(lake)
     stage(table, 0, FIRST)
     _before_commit(monkeypatch, table, lambda: _raise(CommitFailedException("somebody was faster")))
     assert stage(table, 1, SECOND)
     assert content(table, RESULT.branch) == expected(FIRST + SECOND, "backfill")
-    assert len(list((tmp_path / "warehouse").rglob("*.avro"))) == 3, "what the refused commit had written is removed"
+    assert len(list((tmp_path / "warehouse").rglob("*.avro"))) == 3, (
+        "what the refused commit had written is removed"
+    )
 
 
-def test_a_commit_that_can_not_work_is_not_tried_for_ever(lake: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_that_can_not_work_is_not_tried_for_ever(
+    lake: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = make_table(lake)
     _before_commit(monkeypatch, table, lambda: _raise(PermissionError("not yours")))
     with pytest.raises(PermissionError):
         stage(table, 0, FIRST)
 
 
-def test_an_append_of_production_between_look_and_commit_is_kept(lake: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_append_of_production_between_look_and_commit_is_kept(
+    lake: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = make_table(lake)
     stage(table, 0, FIRST)
     other = load_catalog("lake").load_table("raw.out")
@@ -177,22 +217,31 @@ def test_another_driver_that_commits_the_same_batch_between_look_and_commit_wins
     _before_commit(monkeypatch, table, lambda: stage(zombie, 1, SECOND, who="zombie"))
     assert not stage(table, 1, SECOND)
     assert content(table, RESULT.branch) == expected(FIRST, "backfill") + expected(SECOND, "zombie")
-    assert read_staged(table.metadata, RESULT) == Staged("query", 1, rows=3, rows_outside_window=0, files=2)
+    assert read_staged(table.metadata, RESULT) == Staged(
+        "query", 1, rows=3, rows_outside_window=0, files=2
+    )
 
 
-def test_two_processes_that_commit_the_same_batches_at_once_give_each_batch_once(lake: Catalog) -> None:
+def test_two_processes_that_commit_the_same_batches_at_once_give_each_batch_once(
+    lake: Catalog,
+) -> None:
     table = make_table(lake)
     table.append(rows_of([(9, 0)], "production"))
     context = multiprocessing.get_context("spawn")
     start, batches = context.Barrier(3), 5
-    drivers = [context.Process(target=_drive, args=(start, batches, f"driver {number}")) for number in range(2)]
+    drivers = [
+        context.Process(target=_drive, args=(start, batches, f"driver {number}"))
+        for number in range(2)
+    ]
     production = context.Process(target=_produce, args=(start, 4))
     for process in (*drivers, production):
         process.start()
     for process in (*drivers, production):
         process.join(120)
     assert [process.exitcode for process in (*drivers, production)] == [0, 0, 0]
-    assert [row[:2] for row in content(table, RESULT.branch)] == [(batch, 0) for batch in range(batches)]
+    assert [row[:2] for row in content(table, RESULT.branch)] == [
+        (batch, 0) for batch in range(batches)
+    ]
     assert len(content(table)) == 5
     assert read_staged(table.metadata, RESULT) == Staged(
         "query", batches - 1, rows=batches, rows_outside_window=batches, files=batches
@@ -209,12 +258,18 @@ def test_files_of_an_older_partitioning_are_staged_as_such(lake: Catalog) -> Non
     assert {file.spec_id for file in staged_files(table, RESULT)} == {spec_id}
 
 
-def test_files_are_written_where_the_table_wants_its_data_whatever_spreads_them(lake: Catalog, tmp_path: Path) -> None:
+def test_files_are_written_where_the_table_wants_its_data_whatever_spreads_them(
+    lake: Catalog, tmp_path: Path
+) -> None:
     data = f"file://{tmp_path}/elsewhere"
-    table = make_table(lake, "day", **{"write.data.path": data, "write.object-storage.enabled": "true"})
+    table = make_table(
+        lake, "day", **{"write.data.path": data, "write.object-storage.enabled": "true"}
+    )
     stage(table, 0, FIRST)
     (file,) = staged_files(table, RESULT)
-    assert file.file_path.startswith(f"{data}/backfill/streaming-rmi-first/summary/result/part=2021-07-11/")
+    assert file.file_path.startswith(
+        f"{data}/backfill/streaming-rmi-first/summary/result/part=2021-07-11/"
+    )
     write_files(table, rows_of(SECOND, "a killed task"))
     assert remove_orphans(output(), RESULT, None) == 1
     assert content(table, RESULT.branch) == expected(FIRST, "backfill")
@@ -237,12 +292,15 @@ def _produce(start: Barrier, commits: int) -> None:
 def _appended(rows: pa.Table) -> bool:
     try:
         load_catalog("lake").load_table("raw.out").append(rows)
-    except (CommitFailedException, ValueError):  # PyIceberg says with a ValueError that a sequence number was taken meanwhile
+    # PyIceberg says with a ValueError that a sequence number was taken meanwhile
+    except (CommitFailedException, ValueError):
         return False
     return True
 
 
-def _before_commit(monkeypatch: pytest.MonkeyPatch, table: Table, happens: Callable[[], object]) -> None:
+def _before_commit(
+    monkeypatch: pytest.MonkeyPatch, table: Table, happens: Callable[[], object]
+) -> None:
     """Lets something happen between the first look at the table and the commit that follows."""
     commit = table.catalog.commit_table
 

@@ -40,4 +40,9 @@ def rows_of_plan(header: PlanHeader, workspace: Workspace) -> Iterator[PlannedRo
                     assert batch.num_rows, "an empty batch was given"
                     columns = [plain(column) for column in batch.columns]
                     for values in zip(*columns, strict=True):
-                        yield PlannedRow(step, described.name, task, dict(zip(batch.schema.names, values, strict=True)))
+                        yield PlannedRow(
+                            step,
+                            described.name,
+                            task,
+                            dict(zip(batch.schema.names, values, strict=True)),
+                        )

@@ -1,6 +1,7 @@
 """Columns of random tables: values as plain Python, and the many ways in which files have them.
 
-Moments are whole numbers since 1970 in the unit of their column; everything else is what an application is given.
+Moments are whole numbers since 1970 in the unit of their column; everything else is what an
+application is given.
 """
 
 import uuid
@@ -38,7 +39,9 @@ EPOCH_DAY = 20_500  # 2026-02-16
 
 @dataclass(frozen=True)
 class Moment:
-    """How a file has a column of timestamps: its Arrow type, and how many of the column's ticks one of its values is."""
+    """How a file has a column of timestamps: its Arrow type, and how many of the column's ticks one
+    of its values is.
+    """
 
     arrow: pa.DataType
     ticks: int = 1
@@ -65,7 +68,13 @@ def _timestamps(unit: str) -> tuple[Moment, ...]:
         return exact
     finer = tuple(Moment(pa.timestamp("ns", zone), finer=1000) for zone in zones)
     coarser = tuple(Moment(pa.timestamp("ms", zone), ticks=1000) for zone in zones)
-    return (*exact, *finer, *coarser, Moment(pa.timestamp("us"), int96=True), Moment(pa.timestamp("us", "UTC"), int96=True))
+    return (
+        *exact,
+        *finer,
+        *coarser,
+        Moment(pa.timestamp("us"), int96=True),
+        Moment(pa.timestamp("us", "UTC"), int96=True),
+    )
 
 
 def number(rng: Random) -> int:
@@ -81,16 +90,32 @@ KINDS: Mapping[str, Kind] = {
     "whole": Kind(LongType(), number, (pa.int64(), pa.int32(), pa.int8())),
     "counter": Kind(LongType(), number, (pa.int64(), pa.int32())),
     "int": Kind(IntegerType(), number, (pa.int32(), pa.int16())),
-    "real": Kind(DoubleType(), lambda rng: rng.choice([-1.5, 0.0, 0.25, 8.0]), (pa.float64(), pa.float32())),
+    "real": Kind(
+        DoubleType(), lambda rng: rng.choice([-1.5, 0.0, 0.25, 8.0]), (pa.float64(), pa.float32())
+    ),
     "price": Kind(
         DecimalType(18, 2),
         lambda rng: Decimal(rng.choice(["-1.00", "0.01", "9.99"])),
         (pa.decimal128(18, 2), pa.decimal128(9, 2)),
     ),
-    "uuid": Kind(UUIDType(), lambda rng: str(rng.choice(UUIDS)), (pa.uuid(), pa.binary(16)), lambda text: uuid.UUID(text).bytes),
+    "uuid": Kind(
+        UUIDType(),
+        lambda rng: str(rng.choice(UUIDS)),
+        (pa.uuid(), pa.binary(16)),
+        lambda text: uuid.UUID(text).bytes,
+    ),
     "date": Kind(DateType(), lambda rng: EPOCH_DAY + rng.randrange(3), (pa.date32(),)),
-    "time": Kind(TimeType(), lambda rng: rng.choice(list(TIMES)), (pa.time64("us"),), lambda text: TIMES[text]),
-    "seen": Kind(TimestamptzType(), lambda rng: rng.choice([-1, 0, 1_772_323_200_000_001, 10**12]), moments=_timestamps("us")),
+    "time": Kind(
+        TimeType(),
+        lambda rng: rng.choice(list(TIMES)),
+        (pa.time64("us"),),
+        lambda text: TIMES[text],
+    ),
+    "seen": Kind(
+        TimestamptzType(),
+        lambda rng: rng.choice([-1, 0, 1_772_323_200_000_001, 10**12]),
+        moments=_timestamps("us"),
+    ),
 }
 ARRIVALS: Mapping[str, tuple[IcebergType, str | None, int, tuple[Moment, ...]]] = {
     "timestamp": (TimestampType(), None, 10**6, _timestamps("us")),
@@ -107,7 +132,9 @@ ARRIVALS: Mapping[str, tuple[IcebergType, str | None, int, tuple[Moment, ...]]] 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table, or a field of one. ``kind`` names one of :data:`KINDS`, or says what is nested."""
+    """A column of a table, or a field of one. ``kind`` names one of :data:`KINDS`, or says what is
+    nested.
+    """
 
     field_id: int
     name: str
@@ -130,12 +157,16 @@ class Column:
                 return ListType(element.field_id, element.type, element_required=False)
             case "map":
                 key, value = self.parts
-                return MapType(key.field_id, key.type, value.field_id, value.type, value_required=False)
+                return MapType(
+                    key.field_id, key.type, value.field_id, value.type, value_required=False
+                )
         return KINDS[self.kind].iceberg
 
     @property
     def nested_field(self) -> NestedField:
-        return NestedField(self.field_id, self.name, self.type, required=False, initial_default=self.initial)
+        return NestedField(
+            self.field_id, self.name, self.type, required=False, initial_default=self.initial
+        )
 
     def draw(self, rng: Random) -> Any:
         if rng.random() < 0.2:
@@ -183,7 +214,9 @@ class Stored:
         match self.column.kind:
             case "struct":
                 pairs = zip(self.column.parts, self.parts, strict=True)
-                return {to.name: to.store(value[part.name], rng) for part, to in pairs if to is not None}
+                return {
+                    to.name: to.store(value[part.name], rng) for part, to in pairs if to is not None
+                }
             case "list":
                 return [self.parts[0].store(each, rng) for each in value]  # type: ignore[union-attr]
             case "map":
@@ -199,7 +232,10 @@ class Stored:
         match self.column.kind:
             case "struct":
                 pairs = zip(self.column.parts, self.parts, strict=True)
-                return {part.name: part.initial if to is None else to.given(value[part.name]) for part, to in pairs}
+                return {
+                    part.name: part.initial if to is None else to.given(value[part.name])
+                    for part, to in pairs
+                }
             case "list":
                 return [self.parts[0].given(each) for each in value]  # type: ignore[union-attr]
             case "map":
@@ -226,16 +262,25 @@ class Wishes:
     def allow(self, column: Column, moment: Moment) -> bool:
         if pa.types.is_timestamp(moment.arrow) and moment.int96 != self.int96:
             return False
-        if self.far and column.iceberg is not None and (moment.finer > 1 or moment.arrow == pa.int32()):
+        if (
+            self.far
+            and column.iceberg is not None
+            and (moment.finer > 1 or moment.arrow == pa.int32())
+        ):
             return False
         return moment.ticks == 1 or column.field_id not in self.exact
 
 
-def stored(column: Column, rng: Random, wishes: Wishes, *, within: bool = False, below: bool = False) -> Stored:
-    """A random way for a file to have a column, or an element, key or value ``within`` one, or something ``below`` one."""
+def stored(
+    column: Column, rng: Random, wishes: Wishes, *, within: bool = False, below: bool = False
+) -> Stored:
+    """A random way for a file to have a column, or an element, key or value ``within`` one, or
+    something ``below`` one.
+    """
     with_id = wishes.with_ids
     moments = column.moments or (KINDS[column.kind].moments if column.kind in KINDS else ())
-    # in a file without ids a name is what the mapping says; within lists and maps names are Parquet's own
+    # in a file without ids a name is what the mapping says; within lists and maps names are
+    # Parquet's own
     name = column.name if within else rng.choice(_names(column, with_id=with_id))
     if moments:
         moment = rng.choice([each for each in moments if wishes.allow(column, each)])
@@ -246,7 +291,8 @@ def stored(column: Column, rng: Random, wishes: Wishes, *, within: bool = False,
         made = [stored(part, rng, wishes, within=nested, below=True) for part in column.parts]
         there = [nested or number == 0 or rng.random() < 0.7 for number in range(len(made))]
         parts = tuple(
-            to if part.field_id in wishes.kept or here else None for part, to, here in zip(column.parts, made, there, strict=True)
+            to if part.field_id in wishes.kept or here else None
+            for part, to, here in zip(column.parts, made, there, strict=True)
         )
     arrows = KINDS[column.kind].arrows if column.kind in KINDS else (pa.null(),)
     if within or below:  # PyArrow makes or reads no nested arrays of some others
@@ -255,7 +301,11 @@ def stored(column: Column, rng: Random, wishes: Wishes, *, within: bool = False,
 
 
 def _names(column: Column, *, with_id: bool) -> list[str]:
-    return [column.name, f"old.{column.name}", f"{column.name}_x2E"] if with_id else [column.name, f"was-{column.name}"]
+    return (
+        [column.name, f"old.{column.name}", f"{column.name}_x2E"]
+        if with_id
+        else [column.name, f"was-{column.name}"]
+    )
 
 
 def without(to: Stored | None, names: frozenset[str]) -> Stored | None:
@@ -265,7 +315,9 @@ def without(to: Stored | None, names: frozenset[str]) -> Stored | None:
     return replace(to, parts=tuple(without(part, names) for part in to.parts))
 
 
-def mapping_of(columns: tuple[Column, ...], lacking: frozenset[str] = frozenset()) -> list[dict[str, Any]]:
+def mapping_of(
+    columns: tuple[Column, ...], lacking: frozenset[str] = frozenset()
+) -> list[dict[str, Any]]:
     """A name mapping for files without ids, without the fields that it lacks."""
     return [
         {
@@ -279,7 +331,9 @@ def mapping_of(columns: tuple[Column, ...], lacking: frozenset[str] = frozenset(
 
 
 def plain(array: pa.Array) -> list[Any]:
-    """What was read, as plain Python: moments as microseconds, days and times of day as they are given."""
+    """What was read, as plain Python: moments as microseconds, days and times of day as they are
+    given.
+    """
     if pa.types.is_timestamp(array.type):
         return array.cast(pa.int64()).to_pylist()
     if pa.types.is_date(array.type):

@@ -21,7 +21,14 @@ def random_filter(rng: Random, columns: tuple[Column, ...], depth: int = 2) -> t
         text, means = random_filter(rng, columns, depth - 1)
         return f"not ({text})", lambda row: _not(means(row))
     return _predicate(
-        rng, rng.choice([each for each in _leaves(columns) if each[1].kind in _LITERALS and '"' not in each[1].name])
+        rng,
+        rng.choice(
+            [
+                each
+                for each in _leaves(columns)
+                if each[1].kind in _LITERALS and '"' not in each[1].name
+            ]
+        ),
     )
 
 
@@ -32,12 +39,17 @@ _LITERALS: dict[str, list[tuple[str, Any]]] = {
     "real": [("0.25", 0.25), ("-2.5", -2.5)],
     "uuid": [(f"'{value}'", str(value)) for value in UUIDS[:2]],
     "date": [("'2026-02-17'", 20_501)],
-    "seen": [("'2026-03-01T00:00:00+00:00'", 1_772_323_200_000_000), ("'1970-01-01T00:00:00+00:00'", 0)],
+    "seen": [
+        ("'2026-03-01T00:00:00+00:00'", 1_772_323_200_000_000),
+        ("'1970-01-01T00:00:00+00:00'", 0),
+    ],
 }
 _ORDERED = {"==", "!=", "<", "<=", ">", ">="}
 
 
-def _leaves(columns: tuple[Column, ...], above: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Column]]:
+def _leaves(
+    columns: tuple[Column, ...], above: tuple[str, ...] = ()
+) -> list[tuple[tuple[str, ...], Column]]:
     found = []
     for column in columns:
         path = (*above, column.name)
@@ -53,7 +65,10 @@ def _predicate(rng: Random, leaf: tuple[tuple[str, ...], Column]) -> tuple[str, 
     how = rng.choice(["null", "in", "like", "compare", "compare"])
     negated = rng.random() < 0.5
     if how == "null":
-        return f"{name} is {'not ' if negated else ''}null", lambda row: (_at(row, path) is None) != negated
+        return (
+            f"{name} is {'not ' if negated else ''}null",
+            lambda row: (_at(row, path) is None) != negated,
+        )
     if how == "in" and column.kind != "seen":
         chosen = rng.sample(_LITERALS[column.kind], min(2, len(_LITERALS[column.kind])))
         listed, values = ", ".join(each[0] for each in chosen), {each[1] for each in chosen}

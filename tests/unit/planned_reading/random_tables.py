@@ -1,4 +1,6 @@
-"""Random Iceberg tables as other writers and migrations leave them, made without the product, and the rows in them."""
+"""Random Iceberg tables as other writers and migrations leave them, made without the product, and
+the rows in them.
+"""
 
 import json
 import struct
@@ -40,7 +42,13 @@ from pyiceberg.transforms import (
 from pyiceberg.typedef import Record
 from random_columns import ARRIVALS, TIMES, Column, Stored, Wishes, mapping_of, stored, without
 
-from iceberg_tables import commit_manifests, data_file, deletion_vectors, position_deletes, write_manifest
+from iceberg_tables import (
+    commit_manifests,
+    data_file,
+    deletion_vectors,
+    position_deletes,
+    write_manifest,
+)
 
 START_S = 1_772_323_200
 """2026-03-01T00:00:00Z, around which rows lie."""
@@ -118,7 +126,11 @@ def make_table(catalog: Catalog, name: str, rng: Random) -> RandomTable:
     schema = Schema(*(column.nested_field for column in made.columns), schema_id=1)
     updates = [AddSchemaUpdate(schema=schema), SetCurrentSchemaUpdate(schema_id=-1)]
     if rng.random() < 0.5:
-        lacking = frozenset(each.name for each in _all(made.columns[2:]) if rng.random() < 0.1) - {"element", "key", "value"}
+        lacking = frozenset(each.name for each in _all(made.columns[2:]) if rng.random() < 0.1) - {
+            "element",
+            "key",
+            "value",
+        }
         mapping = json.dumps(mapping_of(made.columns, lacking))
         updates.append(SetPropertiesUpdate(updates={"schema.name-mapping.default": mapping}))
     else:
@@ -127,7 +139,13 @@ def make_table(catalog: Catalog, name: str, rng: Random) -> RandomTable:
     specs = [table.spec(), *(_spec(maker, number) for number in range(1, rng.choice([1, 2, 3])))]
     updates += [AddPartitionSpecUpdate(spec=spec) for spec in specs[1:]]
     catalog.commit_table(table, (), (*updates, SetDefaultSpecUpdate(spec_id=len(specs) - 1)))
-    _fill(catalog, replace(maker, table=catalog.load_table(f"raw.{name}")), specs, mapping is not None, lacking)
+    _fill(
+        catalog,
+        replace(maker, table=catalog.load_table(f"raw.{name}")),
+        specs,
+        mapping is not None,
+        lacking,
+    )
     return made
 
 
@@ -154,7 +172,13 @@ def _columns(name: str, rng: Random, version: int) -> tuple[RandomTable, Column]
     partition = Column(4, kafka_names[0], rng.choice(["int", "whole"]))
     offset = Column(5, kafka_names[1], "counter")
     others = [
-        Column(6, rng.choice(["region", *DOTTED[1:]]), "text", (), "none" if version == 3 and rng.random() < 0.3 else None),
+        Column(
+            6,
+            rng.choice(["region", *DOTTED[1:]]),
+            "text",
+            (),
+            "none" if version == 3 and rng.random() < 0.3 else None,
+        ),
         Column(7, "n", "whole", (), 3 if version == 3 and rng.random() < 0.3 else None),
         Column(8, "x", "real"),
         Column(9, "price", "price"),
@@ -163,13 +187,27 @@ def _columns(name: str, rng: Random, version: int) -> tuple[RandomTable, Column]
         Column(13, "day", "date"),
         Column(14, "at", "time"),
         Column(15, "seen", "seen"),
-        Column(16, "geo.o", "struct", (Column(17, "zone", "whole"), Column(18, "l.abel", "text"), Column(19, "seen", "seen"))),
-        Column(20, "tags", "map", (Column(21, "key", "text"), Column(22, "value", "struct", (Column(23, "v", "whole"),)))),
-        Column(24, "deep", "list", (Column(25, "element", "list", (Column(26, "element", "whole"),)),)),
+        Column(
+            16,
+            "geo.o",
+            "struct",
+            (Column(17, "zone", "whole"), Column(18, "l.abel", "text"), Column(19, "seen", "seen")),
+        ),
+        Column(
+            20,
+            "tags",
+            "map",
+            (Column(21, "key", "text"), Column(22, "value", "struct", (Column(23, "v", "whole"),))),
+        ),
+        Column(
+            24, "deep", "list", (Column(25, "element", "list", (Column(26, "element", "whole"),)),)
+        ),
     ]
     chosen = [column for column in others if rng.random() < 0.5]
     kafka = (partition, offset) if with_kafka else ()
-    made = RandomTable(name, (first, *kafka, *chosen), path, unit, ticks, kafka_names if with_kafka else None)
+    made = RandomTable(
+        name, (first, *kafka, *chosen), path, unit, ticks, kafka_names if with_kafka else None
+    )
     return made, arrival
 
 
@@ -192,14 +230,23 @@ def _spec(maker: _Maker, number: int) -> PartitionSpec:
     candidates: list[tuple[Column, Sequence[Transform[Any, Any]]]] = [(maker.arrival, of_arrival)]
     for column in made.columns[1:]:
         if column.kind == "text":
-            candidates.append((column, [IdentityTransform(), TruncateTransform(1), BucketTransform(2)]))
+            candidates.append(
+                (column, [IdentityTransform(), TruncateTransform(1), BucketTransform(2)])
+            )
         elif column.kind in ("whole", "int"):
-            candidates.append((column, [IdentityTransform(), TruncateTransform(2), BucketTransform(2)]))
+            candidates.append(
+                (column, [IdentityTransform(), TruncateTransform(2), BucketTransform(2)])
+            )
         elif column.kind in ("date", "uuid", "time", "seen", "price", "real"):
             candidates.append((column, [IdentityTransform()]))
     chosen = rng.sample(candidates, min(len(candidates), rng.choice([1, 1, 2, 3])))
     fields = [
-        PartitionField(column.field_id, 1000 + 10 * number + place, rng.choice(transforms), f"p{number}_{place}")
+        PartitionField(
+            column.field_id,
+            1000 + 10 * number + place,
+            rng.choice(transforms),
+            f"p{number}_{place}",
+        )
         for place, (column, transforms) in enumerate(chosen)
     ]
     return PartitionSpec(*fields, spec_id=number)
@@ -214,7 +261,13 @@ class _Written:
     rows: list[FileRow]
 
 
-def _fill(catalog: Catalog, maker: _Maker, specs: list[PartitionSpec], mapped: bool, lacking: frozenset[str]) -> None:
+def _fill(
+    catalog: Catalog,
+    maker: _Maker,
+    specs: list[PartitionSpec],
+    mapped: bool,
+    lacking: frozenset[str],
+) -> None:
     rng, table = maker.rng, maker.table
     written: list[_Written] = []
     manifests: list[Any] = []
@@ -226,17 +279,28 @@ def _fill(catalog: Catalog, maker: _Maker, specs: list[PartitionSpec], mapped: b
             written += files
             path = f"{table.location()}/metadata/{sequence}-{spec.spec_id}.avro"
             entries = [each.entry for each in files]
-            manifests.append(write_manifest(table, path, entries, 1, sequence=sequence, spec_id=spec.spec_id))
+            manifests.append(
+                write_manifest(table, path, entries, 1, sequence=sequence, spec_id=spec.spec_id)
+            )
     deletes = _delete_rows(maker, written) if maker.chance(0.6) else []
     for number, (spec, entries) in enumerate(deletes):
         path = f"{table.location()}/metadata/deletes{number}.avro"
-        manifests.append(write_manifest(table, path, entries, 1, deletes=True, sequence=snapshots + 1, spec_id=spec.spec_id))
+        manifests.append(
+            write_manifest(
+                table, path, entries, 1, deletes=True, sequence=snapshots + 1, spec_id=spec.spec_id
+            )
+        )
     commit_manifests(catalog, table, manifests, 1)
     maker.made.rows = [row for each in written for row in each.rows]
 
 
 def _write_rows(
-    maker: _Maker, spec: PartitionSpec, mapped: bool, lacking: frozenset[str], offsets: dict[int, int], snapshot: int
+    maker: _Maker,
+    spec: PartitionSpec,
+    mapped: bool,
+    lacking: frozenset[str],
+    offsets: dict[int, int],
+    snapshot: int,
 ) -> list[_Written]:
     """Draws rows and writes them, those of a partition together."""
     rng, made = maker.rng, maker.made
@@ -268,7 +332,9 @@ def _draw(maker: _Maker, offsets: dict[int, int]) -> Row:
         second = second // 1800 * 1800
     if maker.chance(0.03):
         second = rng.choice(FAR_S)
-    value: int | None = second * made.ticks + (rng.randrange(made.ticks) if maker.chance(0.5) else 0)
+    value: int | None = second * made.ticks + (
+        rng.randrange(made.ticks) if maker.chance(0.5) else 0
+    )
     if value is not None and not -(2**63) <= value < 2**63:
         value = START_S * made.ticks
     if maker.chance(0.05):
@@ -336,8 +402,16 @@ def _write_file(
 ) -> _Written:
     """Writes rows in a random way that Iceberg allows for the table."""
     rng, made = maker.rng, maker.made
-    identity = {each.source_id: value for each, value in zip(spec.fields, partition, strict=True) if _is_identity(each)}
-    computed = {each.source_id for each in spec.fields if not isinstance(each.transform, (IdentityTransform, VoidTransform))}
+    identity = {
+        each.source_id: value
+        for each, value in zip(spec.fields, partition, strict=True)
+        if _is_identity(each)
+    }
+    computed = {
+        each.source_id
+        for each in spec.fields
+        if not isinstance(each.transform, (IdentityTransform, VoidTransform))
+    }
     kept = frozenset(computed | ({1} if computed & {maker.arrival.field_id} else set()))
     forgotten = {column.field_id for column in _all(made.columns) if column.name in lacking}
     with_ids = not mapped or bool(kept & forgotten) or maker.chance(0.5)
@@ -346,7 +420,13 @@ def _write_file(
     wishes = Wishes(with_ids, int96, frozenset(identity), kept, far)
     physical: list[Stored | None] = []
     for column in made.columns:
-        absent = 0.5 if column.field_id in identity else 0.2 if column.name not in (made.kafka or ()) else 0.02
+        absent = (
+            0.5
+            if column.field_id in identity
+            else 0.2
+            if column.name not in (made.kafka or ())
+            else 0.02
+        )
         gone = column.field_id not in kept and maker.chance(absent)
         physical.append(None if gone else stored(column, rng, wishes))
     file_columns = physical if with_ids else [without(each, lacking) for each in physical]
@@ -356,9 +436,15 @@ def _write_file(
     for column, to in zip(made.columns, physical, strict=True):
         if to is not None:
             fields.append(to.field)
-            arrays.append(pa.array([to.store(row[column.name], rng) for row in rows], to.field.type))
+            arrays.append(
+                pa.array([to.store(row[column.name], rng) for row in rows], to.field.type)
+            )
     if all(each is None for each in file_columns) or maker.chance(0.2):
-        fields.append(pa.field("of nobody", pa.int32(), metadata={"PARQUET:field_id": "900"} if with_ids else None))
+        fields.append(
+            pa.field(
+                "of nobody", pa.int32(), metadata={"PARQUET:field_id": "900"} if with_ids else None
+            )
+        )
         arrays.append(pa.array([7] * len(rows), pa.int32()))
     statistics = maker.chance(0.85)
     schema = pa.schema(fields)
@@ -374,7 +460,9 @@ def _write_file(
     given = [_given(made.columns, file_columns, row, identity) for row in rows]
     found = _found(made, file_columns)
     entry = _entry(maker, path, partition, rows, given, found, statistics and not int96)
-    made.unknowable |= _is_unknowable(maker, spec, partition, found, statistics and not int96, entry)
+    made.unknowable |= _is_unknowable(
+        maker, spec, partition, found, statistics and not int96, entry
+    )
     file_rows = [_file_row(made, path, position, values) for position, values in enumerate(given)]
     return _Written(entry, spec, file_rows)
 
@@ -389,11 +477,23 @@ def _found(made: RandomTable, file_columns: Sequence[Stored | None]) -> Stored |
         if column.name == made.arrival[0] and to is not None:
             if len(made.arrival) == 1:
                 return to
-            return next((part for part in to.parts if part is not None and part.column.name == made.arrival[1]), None)
+            return next(
+                (
+                    part
+                    for part in to.parts
+                    if part is not None and part.column.name == made.arrival[1]
+                ),
+                None,
+            )
     return None
 
 
-def _given(columns: Sequence[Column], file_columns: Sequence[Stored | None], row: Row, identity: dict[int, Any]) -> Row:
+def _given(
+    columns: Sequence[Column],
+    file_columns: Sequence[Stored | None],
+    row: Row,
+    identity: dict[int, Any],
+) -> Row:
     """What an application is given for a row in a file."""
     given = {}
     for column, to in zip(columns, file_columns, strict=True):
@@ -407,12 +507,16 @@ def _given(columns: Sequence[Column], file_columns: Sequence[Stored | None], row
 
 
 def _with_identity(column: Column, to: Stored, value: Any, identity: dict[int, Any]) -> Any:
-    """Also fields of a struct may have the value of a partition, where the struct itself is there."""
+    """Also fields of a struct may have the value of a partition, where the struct itself is
+    there.
+    """
     given = to.given(value)
     if column.kind == "struct" and given is not None:
         for part, stored_part in zip(column.parts, to.parts, strict=True):
             if stored_part is None:
-                given[part.name] = value[part.name] if part.field_id in identity else _initial_ticks(part)
+                given[part.name] = (
+                    value[part.name] if part.field_id in identity else _initial_ticks(part)
+                )
     return given
 
 
@@ -429,7 +533,13 @@ def _file_row(made: RandomTable, path: str, position: int, values: Row) -> FileR
 
 
 def _entry(
-    maker: _Maker, path: str, partition: tuple[Any, ...], rows: list[Row], given: list[Row], found: Stored | None, known: bool
+    maker: _Maker,
+    path: str,
+    partition: tuple[Any, ...],
+    rows: list[Row],
+    given: list[Row],
+    found: Stored | None,
+    known: bool,
 ) -> DataFile:
     """The entry of a data file in its manifest, with metrics as some writer or other gives them."""
     rng, made = maker.rng, maker.made
@@ -451,7 +561,11 @@ def _entry(
                 bounds[0][column.field_id], bounds[1][column.field_id] = min(texts), max(texts)
             bounds[2][column.field_id] = len(given) - len(texts)
     if any(bounds):
-        values |= {"lower_bounds": bounds[0], "upper_bounds": bounds[1], "null_value_counts": bounds[2]}
+        values |= {
+            "lower_bounds": bounds[0],
+            "upper_bounds": bounds[1],
+            "null_value_counts": bounds[2],
+        }
         values["value_counts"] = dict.fromkeys(bounds[2], len(given))
     metadata = pq.read_metadata(path)
     starts = [metadata.row_group(number).column(0) for number in range(metadata.num_row_groups)]
@@ -468,7 +582,12 @@ def _entry(
 
 
 def _is_unknowable(
-    maker: _Maker, spec: PartitionSpec, partition: tuple[Any, ...], found: Stored | None, known: bool, entry: DataFile
+    maker: _Maker,
+    spec: PartitionSpec,
+    partition: tuple[Any, ...],
+    found: Stored | None,
+    known: bool,
+    entry: DataFile,
 ) -> bool:
     if found is None or known or (entry.lower_bounds or {}).get(maker.arrival.field_id):
         return False
@@ -481,8 +600,12 @@ def _is_unknowable(
     return not any(value is not None for value in of_arrival)
 
 
-def _delete_rows(maker: _Maker, written: list[_Written]) -> list[tuple[PartitionSpec, list[DataFile]]]:
-    """Deletes some rows, by deletion vectors or files of positions, and says so in the files' rows."""
+def _delete_rows(
+    maker: _Maker, written: list[_Written]
+) -> list[tuple[PartitionSpec, list[DataFile]]]:
+    """Deletes some rows, by deletion vectors or files of positions, and says so in the files'
+    rows.
+    """
     rng = maker.rng
     found: list[tuple[PartitionSpec, list[DataFile]]] = []
     for number, each in enumerate(written):
@@ -491,7 +614,10 @@ def _delete_rows(maker: _Maker, written: list[_Written]) -> list[tuple[Partition
         chosen = sorted(rng.sample(range(len(each.rows)), rng.randint(1, len(each.rows))))
         path = Path(f"{maker.table.location()}/data/delete-{number}")
         name = each.entry.file_path
-        entry: dict[str, Any] = {"content": DataFileContent.POSITION_DELETES, "partition": each.entry.partition}
+        entry: dict[str, Any] = {
+            "content": DataFileContent.POSITION_DELETES,
+            "partition": each.entry.partition,
+        }
         if maker.version == 3 and maker.chance(0.7):
             deletion_vectors(path, {name: chosen})
             entry |= {"file_format": FileFormat.PUFFIN, "referenced_data_file": name}
@@ -501,11 +627,18 @@ def _delete_rows(maker: _Maker, written: list[_Written]) -> list[tuple[Partition
                 bounds = {2147483546: name.encode()}
                 entry |= {"lower_bounds": bounds, "upper_bounds": bounds}
         made = data_file(
-            maker.version, file_path=str(path), record_count=len(chosen), file_size_in_bytes=path.stat().st_size, **entry
+            maker.version,
+            file_path=str(path),
+            record_count=len(chosen),
+            file_size_in_bytes=path.stat().st_size,
+            **entry,
         )
         found.append((each.spec, [made]))
         deleted = set(chosen)
         each.rows[:] = [
-            FileRow(row.path, row.position, row.values, row.arrival, row.kafka, row.position in deleted) for row in each.rows
+            FileRow(
+                row.path, row.position, row.values, row.arrival, row.kafka, row.position in deleted
+            )
+            for row in each.rows
         ]
     return found

@@ -1,6 +1,8 @@
-"""Plans over random tables, read through the product's reader, against plain Python that knows what is in the tables.
+"""Plans over random tables, read through the product's reader, against plain Python that knows what
+is in the tables.
 
-Nothing is read twice, no deleted row, no wrong value; the order that was asked for is kept; the header says what is true.
+Nothing is read twice, no deleted row, no wrong value; the order that was asked for is kept; the
+header says what is true.
 """
 
 from collections import Counter
@@ -43,14 +45,26 @@ class Asked:
 
     @property
     def lateness_us(self) -> int:
-        return 0 if self.policy is OrderingPolicy.EXACT else int(self.spec.ordering.allowed_lateness.total_seconds() * SECOND_US)
+        return (
+            0
+            if self.policy is OrderingPolicy.EXACT
+            else int(self.spec.ordering.allowed_lateness.total_seconds() * SECOND_US)
+        )
 
     def wanted(self, number: int) -> list[FileRow]:
         """The rows to read of a source."""
         table = self.tables[number]
         low, high = (_ticks_at(moment, table) for moment in (self.start_us, self.end_us))
-        inside = (row for row in table.rows if not row.deleted and row.arrival is not None and low <= row.arrival < high)
-        return [row for row in inside if all(means(row.values) is True for means in self.filters[number])]
+        inside = (
+            row
+            for row in table.rows
+            if not row.deleted and row.arrival is not None and low <= row.arrival < high
+        )
+        return [
+            row
+            for row in inside
+            if all(means(row.values) is True for means in self.filters[number])
+        ]
 
 
 def _ticks_at(moment_us: int, table: RandomTable) -> int:
@@ -68,7 +82,11 @@ def _ask(rng: Random, tables: list[RandomTable]) -> Asked:
     filters: list[list[Meaning]] = []
     sources = []
     for table in tables:
-        source: dict[str, Any] = {"name": table.name, "table": f"lake.raw.{table.name}", "timestampColumn": table.arrival_name}
+        source: dict[str, Any] = {
+            "name": table.name,
+            "table": f"lake.raw.{table.name}",
+            "timestampColumn": table.arrival_name,
+        }
         if table.unit is not None:
             source["timestampUnit"] = table.unit
         if table.kafka is not None:
@@ -101,7 +119,9 @@ def _ask(rng: Random, tables: list[RandomTable]) -> Asked:
             "planning": {"targetStepBytes": rng.choice([None, 4096, 65536])},
         }
     )
-    return Asked(spec, tables, filters, (start - warm_up) * SECOND_US, (start + length + drain) * SECOND_US)
+    return Asked(
+        spec, tables, filters, (start - warm_up) * SECOND_US, (start + length + drain) * SECOND_US
+    )
 
 
 def _check(asked: Asked, header: PlanHeader, workspace: Workspace) -> int:
@@ -157,13 +177,19 @@ def _check_order(asked: Asked, header: PlanHeader, read: list[PlannedRow]) -> No
     newest = float("-inf")
     for step in range(header.steps):
         now = [moment for each, moment in moments if each == step]
-        assert not now or newest - min(now) <= min(header.proof.greatest_disorder_us, asked.lateness_us)
+        assert not now or newest - min(now) <= min(
+            header.proof.greatest_disorder_us, asked.lateness_us
+        )
         newest = max([newest, *now])
     limit = int(asked.spec.max_misalignment.total_seconds() * SECOND_US)
     for first in range(header.steps):
         for step, moment in moments:
             if step == first or (step > first and ends[step] <= starts[first] + limit):
-                assert moment - starts[first] <= header.proof.greatest_misalignment_us <= limit + asked.lateness_us
+                assert (
+                    moment - starts[first]
+                    <= header.proof.greatest_misalignment_us
+                    <= limit + asked.lateness_us
+                )
 
 
 def _check_offsets(asked: Asked, read: list[PlannedRow]) -> None:
@@ -177,14 +203,20 @@ def _check_offsets(asked: Asked, read: list[PlannedRow]) -> None:
         last[key] = now
 
 
-def _check_header(asked: Asked, header: PlanHeader, workspace: Workspace, read: list[PlannedRow]) -> None:
+def _check_header(
+    asked: Asked, header: PlanHeader, workspace: Workspace, read: list[PlannedRow]
+) -> None:
     starts, ends = header.step_starts_us, header.step_ends_us
     half = int(asked.spec.max_misalignment.total_seconds() * SECOND_US) // 2
     assert all(start < end <= start + half for start, end in zip(starts, ends, strict=True))
     assert all(end <= start for end, start in zip(ends, starts[1:], strict=False))
     directory = plan_directory(workspace, header.plan_id)
     for number, total in enumerate(header.sources):
-        splits = [split for step in range(header.steps) for split in read_splits(directory, step, total.name)]
+        splits = [
+            split
+            for step in range(header.steps)
+            for split in read_splits(directory, step, total.name)
+        ]
         mine = [row for row in read if row.source == total.name]
         assert (total.splits, total.files) == (len(splits), len({split.path for split in splits}))
         assert total.rows == sum(total.step_rows)
@@ -194,7 +226,9 @@ def _check_header(asked: Asked, header: PlanHeader, workspace: Workspace, read: 
         assert all((rows > 0) == (step in in_steps) for step, rows in enumerate(total.step_rows))
         for step in range(0, header.steps, max(header.steps // 2, 1)):
             assert count_rows(directory, total.name, step) == per_step[step]
-        whole = not asked.filters[number] and all(split.slice_start_us is None and not split.deletes for split in splits)
+        whole = not asked.filters[number] and all(
+            split.slice_start_us is None and not split.deletes for split in splits
+        )
         if whole:
             assert total.rows == len(mine)
         for row in mine:
@@ -228,7 +262,11 @@ def _run(seed: int, lake: Catalog, directory: Path) -> int:
             header = make_plan(asked.spec, workspace, parallelism=rng.choice([1, 2, 4]))
         except InvalidPlanInput as error:
             for problem in error.problems:
-                allowed = [known(asked, rows) for text, known in REFUSALS.items() if text in str(problem.message)]
+                allowed = [
+                    known(asked, rows)
+                    for text, known in REFUSALS.items()
+                    if text in str(problem.message)
+                ]
                 assert any(allowed), f"{problem} for {asked.spec}"
             continue
         verify_files(header, workspace)
@@ -238,12 +276,16 @@ def _run(seed: int, lake: Catalog, directory: Path) -> int:
 
 @pytest.mark.parametrize("first", range(0, TABLES, 8))
 @pytest.mark.usefixtures("format_v3")
-def test_every_row_is_read_once_as_it_is_and_in_order(lake: Catalog, tmp_path: Path, first: int) -> None:
+def test_every_row_is_read_once_as_it_is_and_in_order(
+    lake: Catalog, tmp_path: Path, first: int
+) -> None:
     assert sum(_run(seed, lake, tmp_path) for seed in range(first, first + 8))
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("format_v3")
 @pytest.mark.parametrize("first", range(TABLES, TABLES_SLOW, 16))
-def test_every_row_is_read_once_from_many_more_tables(lake: Catalog, tmp_path: Path, first: int) -> None:
+def test_every_row_is_read_once_from_many_more_tables(
+    lake: Catalog, tmp_path: Path, first: int
+) -> None:
     assert sum(_run(seed, lake, tmp_path) for seed in range(first, first + 16))

@@ -36,11 +36,18 @@ def source_input(name: str) -> SourceInput:
 def parquet(groups: Groups) -> bytes:
     """A file with these row groups; rows are numbered in column ``id``."""
     buffer, first = io.BytesIO(), 0
-    schema = pa.schema([pa.field("ts", pa.timestamp("us", "UTC"), metadata={"PARQUET:field_id": "1"}), ("id", pa.int64())])
+    schema = pa.schema(
+        [
+            pa.field("ts", pa.timestamp("us", "UTC"), metadata={"PARQUET:field_id": "1"}),
+            ("id", pa.int64()),
+        ]
+    )
     with pq.ParquetWriter(buffer, schema) as writer:
         for group in groups:
             ids = pa.array(range(first, first + len(group)), pa.int64())
-            writer.write_table(pa.table([pa.array(group, schema.field("ts").type), ids], schema=schema))
+            writer.write_table(
+                pa.table([pa.array(group, schema.field("ts").type), ids], schema=schema)
+            )
             first += len(group)
     return buffer.getvalue()
 
@@ -52,9 +59,15 @@ def group_starts(data: bytes) -> list[int]:
     return [column.dictionary_page_offset or column.data_page_offset for column in columns]
 
 
-def made_source(name: str, files: Sequence[Groups], *, known_groups: bool = True) -> tuple[SourceFiles, dict[str, bytes]]:
-    """The files of a source as a manifest with full metrics would describe them, and their content."""
-    content = {f"{name}/{number:03d}.parquet": parquet(groups) for number, groups in enumerate(files)}
+def made_source(
+    name: str, files: Sequence[Groups], *, known_groups: bool = True
+) -> tuple[SourceFiles, dict[str, bytes]]:
+    """The files of a source as a manifest with full metrics would describe them, and their
+    content.
+    """
+    content = {
+        f"{name}/{number:03d}.parquet": parquet(groups) for number, groups in enumerate(files)
+    }
     rows = [[moment for group in groups for moment in group] for groups in files]
     present = [[moment for moment in moments if moment is not None] for moments in rows]
     starts = [group_starts(data) if known_groups else None for data in content.values()]
@@ -83,7 +96,9 @@ def made_source(name: str, files: Sequence[Groups], *, known_groups: bool = True
     return made, content
 
 
-def made_inputs(start_us: int, end_us: int, sources: Sequence[SourceFiles], **wishes: Any) -> PlanInputs:
+def made_inputs(
+    start_us: int, end_us: int, sources: Sequence[SourceFiles], **wishes: Any
+) -> PlanInputs:
     defaults = {
         "policy": OrderingPolicy.WITHIN_LATENESS,
         "allowed_lateness_us": 10,
@@ -92,7 +107,10 @@ def made_inputs(start_us: int, end_us: int, sources: Sequence[SourceFiles], **wi
         "parallelism": 2,
     }
     return PlanInputs(
-        start_us=start_us, end_us=end_us, sources=tuple(files.source for files in sources), **{**defaults, **wishes}
+        start_us=start_us,
+        end_us=end_us,
+        sources=tuple(files.source for files in sources),
+        **{**defaults, **wishes},
     )
 
 
@@ -121,7 +139,10 @@ def rows_of(splits: pa.Table, content: dict[str, bytes]) -> list[tuple[int, str,
 def _row_groups(data: bytes) -> list[list[tuple[int | None, int]]]:
     file = pq.ParquetFile(io.BytesIO(data))
     tables = [file.read_row_group(number) for number in range(file.num_row_groups)]
-    return [list(zip(t["ts"].cast(pa.int64()).to_pylist(), t["id"].to_pylist(), strict=True)) for t in tables]
+    return [
+        list(zip(t["ts"].cast(pa.int64()).to_pylist(), t["id"].to_pylist(), strict=True))
+        for t in tables
+    ]
 
 
 def rows_wanted(

@@ -1,4 +1,6 @@
-"""Catalogs that cannot be opened: wrong properties are bad input at once, a server that does not answer may be back."""
+"""Catalogs that cannot be opened: wrong properties are bad input at once, a server that does not
+answer may be back.
+"""
 
 import socket
 from pathlib import Path
@@ -11,7 +13,10 @@ from pyiceberg.utils.config import Config
 
 from backfill.api.errors import InvalidPlanInput
 
-IN_SECRET_OR_ENVIRONMENT = "correct PyIceberg's properties of it: the keys of its Secret in spec.catalogs or, without one, "
+IN_SECRET_OR_ENVIRONMENT = (
+    "correct PyIceberg's properties of it: the keys of its Secret in spec.catalogs or, without"
+    " one, "
+)
 
 
 @pytest.fixture
@@ -41,23 +46,52 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **properties: str) 
 @pytest.mark.parametrize(
     ("properties", "said"),
     [
-        ({"type": "resst", "uri": "http://sea"}, 'its property type is "resst"; did you mean rest?; correct'),
-        ({"type": "x", "uri": "http://sea"}, 'its property type is "x"; write one of rest, hive, glue'),
+        (
+            {"type": "resst", "uri": "http://sea"},
+            'its property type is "resst"; did you mean rest?; correct',
+        ),
+        (
+            {"type": "x", "uri": "http://sea"},
+            'its property type is "x"; write one of rest, hive, glue',
+        ),
         ({"type": "rest"}, "its property uri is missing; correct"),
         ({"warehouse": "s3://sea"}, "its property uri is missing; correct"),
-        ({"uri": "sea:8181"}, "its property type is missing, and the uri does not tell it; write one of rest"),
-        ({"type": "rest", "uri": "sea:8181"}, "its property uri is no address of such a catalog (InvalidSchema)"),
-        ({"type": "rest", "uri": "http://:8181"}, "its property uri is no address of such a catalog (InvalidURL)"),
-        ({"type": "sql", "uri": "me:hunter2"}, "its property uri is no address of such a catalog (ArgumentError)"),
-        ({"type": "sql", "uri": "postgres://me:hunter2@sea/lake"}, "its property uri is no address of such a catalog"),
+        (
+            {"uri": "sea:8181"},
+            "its property type is missing, and the uri does not tell it; write one of rest",
+        ),
+        (
+            {"type": "rest", "uri": "sea:8181"},
+            "its property uri is no address of such a catalog (InvalidSchema)",
+        ),
+        (
+            {"type": "rest", "uri": "http://:8181"},
+            "its property uri is no address of such a catalog (InvalidURL)",
+        ),
+        (
+            {"type": "sql", "uri": "me:hunter2"},
+            "its property uri is no address of such a catalog (ArgumentError)",
+        ),
+        (
+            {"type": "sql", "uri": "postgres://me:hunter2@sea/lake"},
+            "its property uri is no address of such a catalog",
+        ),
         (
             {"type": "sql", "uri": "mysql+pymysql://me:hunter2@sea/lake"},
             "its property type needs a package that is not installed",
         ),
-        ({"uri": "thrift://sea:9083"}, "its property uri needs a package that is not installed: Apache Hive support"),
-        ({"type": "rest", "uri": "http://sea", "rest.sigv4-enabled": "perhaps"}, "rest.sigv4-enabled"),
+        (
+            {"uri": "thrift://sea:9083"},
+            "its property uri needs a package that is not installed: Apache Hive support",
+        ),
+        (
+            {"type": "rest", "uri": "http://sea", "rest.sigv4-enabled": "perhaps"},
+            "rest.sigv4-enabled",
+        ),
     ],
-    ids=lambda value: ",".join(f"{key}={text}" for key, text in value.items()) if isinstance(value, dict) else "",
+    ids=lambda value: (
+        ",".join(f"{key}={text}" for key, text in value.items()) if isinstance(value, dict) else ""
+    ),
 )
 def test_wrong_properties_are_one_mistake_that_no_waiting_mends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, properties: dict[str, str], said: str
@@ -71,12 +105,19 @@ def test_wrong_properties_are_one_mistake_that_no_waiting_mends(
     assert not error.may_pass
 
 
-def test_the_variable_of_the_wrong_property_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_variable_of_the_wrong_property_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     error = refused(tmp_path, monkeypatch, type="resst")
-    assert "catalog.sea in .pyiceberg.yaml or PYICEBERG_CATALOG__SEA__TYPE in the environment" in str(error)
+    assert (
+        "catalog.sea in .pyiceberg.yaml or PYICEBERG_CATALOG__SEA__TYPE in the environment"
+        in str(error)
+    )
 
 
-def test_a_server_that_does_not_answer_may_be_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed_port: int) -> None:
+def test_a_server_that_does_not_answer_may_be_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed_port: int
+) -> None:
     error = refused(tmp_path, monkeypatch, type="rest", uri=f"http://127.0.0.1:{closed_port}")
     (problem,) = error.problems
     assert problem.message.startswith("catalog sea cannot be opened: ")
@@ -86,10 +127,15 @@ def test_a_server_that_does_not_answer_may_be_back(tmp_path: Path, monkeypatch: 
 def test_a_table_whose_files_nothing_here_can_open_is_no_matter_of_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    properties = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"{tmp_path}/warehouse"}
+    properties = {
+        "type": "sql",
+        "uri": f"sqlite:///{tmp_path}/catalog.db",
+        "warehouse": f"{tmp_path}/warehouse",
+    }
     make_tables(properties)
     error = refused(tmp_path, monkeypatch, **properties, **{"py-io-impl": "no.such.FileIO"})
     assert [problem.message for problem in error.problems] == [
-        f"table sea.raw.{name} cannot be loaded: Could not initialize FileIO: no.such.FileIO" for name in "ab"
+        f"table sea.raw.{name} cannot be loaded: Could not initialize FileIO: no.such.FileIO"
+        for name in "ab"
     ]
     assert not error.may_pass

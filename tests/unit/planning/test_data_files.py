@@ -1,4 +1,6 @@
-"""Data files that are gone or damaged are named before anything runs, though planning itself did not have to open them."""
+"""Data files that are gone or damaged are named before anything runs, though planning itself did
+not have to open them.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -33,7 +35,9 @@ def test_files_that_can_be_read_are_no_problem(files: list[Path], tmp_path: Path
     verify_files(make_plan(spec(source("events")), place, parallelism=1), place)
 
 
-def test_every_file_that_is_gone_cut_off_or_garbled_is_named(files: list[Path], tmp_path: Path) -> None:
+def test_every_file_that_is_gone_cut_off_or_garbled_is_named(
+    files: list[Path], tmp_path: Path
+) -> None:
     gone, short, garbled = files
     gone.unlink()
     short.write_bytes(short.read_bytes()[:-10])
@@ -44,7 +48,11 @@ def test_every_file_that_is_gone_cut_off_or_garbled_is_named(files: list[Path], 
         verify_files(header, place)
     problems = sorted(str(problem) for problem in raised.value.problems)
     assert len(problems) == 3
-    for path, why in ((gone, "cannot be read"), (short, "bytes where the table says"), (garbled, "cannot be read")):
+    for path, why in (
+        (gone, "cannot be read"),
+        (short, "bytes where the table says"),
+        (garbled, "cannot be read"),
+    ):
         (found,) = [problem for problem in problems if path.name in problem]
         assert found.startswith("spec.sources[0].table: a data file of lake.raw.events")
         assert why in found
@@ -52,16 +60,28 @@ def test_every_file_that_is_gone_cut_off_or_garbled_is_named(files: list[Path], 
 
 
 def register(lake: Catalog, column: str, *, bounds: bool, **options: Any) -> list[int]:
-    """A table with one file that has no field ids and calls ``ts`` as given; returns the moments in it."""
+    """A table with one file that has no field ids and calls ``ts`` as given; returns the moments in
+    it.
+    """
     moments = hourly()[36:72]
-    rows = pa.table({"ts": pa.array(moments, pa.timestamp("us", "UTC")), "number": pa.array(range(36), pa.int64())})
+    rows = pa.table(
+        {
+            "ts": pa.array(moments, pa.timestamp("us", "UTC")),
+            "number": pa.array(range(36), pa.int64()),
+        }
+    )
     table = lake.create_table("raw.events", schema=rows.schema, **options)
     path = Path(table.location().removeprefix("file://")) / "data" / "registered.parquet"
     path.parent.mkdir(parents=True)
     pq.write_table(rows.rename_columns([column, "number"]), path)
     known = {**metrics(1, moments[0], moments[-1]), "split_offsets": [4]} if bounds else {}
     size = path.stat().st_size
-    commit_files(lake, table, 1, [data_file(2, file_path=str(path), record_count=36, file_size_in_bytes=size, **known)])
+    commit_files(
+        lake,
+        table,
+        1,
+        [data_file(2, file_path=str(path), record_count=36, file_size_in_bytes=size, **known)],
+    )
     return moments
 
 
@@ -69,7 +89,9 @@ KAFKA = {"kafka": {"partitionColumn": "number", "offsetColumn": "number"}}
 
 
 @pytest.mark.parametrize("policy", ["WithinLateness", "Strict"])
-def test_a_file_whose_columns_nothing_tells_is_refused_when_planned(lake: Catalog, tmp_path: Path, policy: str) -> None:
+def test_a_file_whose_columns_nothing_tells_is_refused_when_planned(
+    lake: Catalog, tmp_path: Path, policy: str
+) -> None:
     register(lake, "ts", bounds=policy == "Strict")
     with pytest.raises(InvalidPlanInput) as raised:
         plan(tmp_path / "w", source("events", **KAFKA), ordering={"policy": policy})
@@ -79,30 +101,43 @@ def test_a_file_whose_columns_nothing_tells_is_refused_when_planned(lake: Catalo
     assert problem.fix.startswith("set the table property schema.name-mapping.default")
 
 
-def test_a_file_whose_columns_nothing_tells_is_refused_before_anything_runs(lake: Catalog, tmp_path: Path) -> None:
+def test_a_file_whose_columns_nothing_tells_is_refused_before_anything_runs(
+    lake: Catalog, tmp_path: Path
+) -> None:
     register(lake, "ts", bounds=True)
     header = plan(tmp_path / "w", source("events")).header
-    with pytest.raises(InvalidPlanInput, match=r"registered.parquet has no field ids.*set the table property schema.name-map"):
+    with pytest.raises(
+        InvalidPlanInput,
+        match=r"registered.parquet has no field ids.*set the table property schema.name-map",
+    ):
         verify_files(header, Workspace(str(tmp_path / "w")))
 
 
-def test_the_tables_name_mapping_tells_the_columns_of_files_without_field_ids(lake: Catalog, tmp_path: Path) -> None:
+def test_the_tables_name_mapping_tells_the_columns_of_files_without_field_ids(
+    lake: Catalog, tmp_path: Path
+) -> None:
     mapping = '[{"field-id": 1, "names": ["ts", "time"]}, {"field-id": 2, "names": ["number"]}]'
-    moments = register(lake, "time", bounds=False, properties={"schema.name-mapping.default": mapping})
+    moments = register(
+        lake, "time", bounds=False, properties={"schema.name-mapping.default": mapping}
+    )
     planned = plan(tmp_path / "w", source("events"))
     assert moments_read(planned.splits, "time") == moments
     verify_files(planned.header, Workspace(str(tmp_path / "w")))
 
 
 def write_four_row_groups(lake: Catalog, split_offsets: list[int]) -> list[int]:
-    """A table with one file that is worth several tasks, with these offsets in its manifest; returns the moments in it."""
+    """A table with one file that is worth several tasks, with these offsets in its manifest;
+    returns the moments in it.
+    """
     first, count = DAY_US + 7 * HOUR_US, 700_000
     moments = np.arange(first, first + count)
     noise = np.random.default_rng(1).integers(0, 2**62, count)
     rows = pa.table({"ts": pa.array(moments, pa.timestamp("us", "UTC")), "number": noise})
     table = lake.create_table("raw.events", schema=rows.schema)
     known = metrics(1, first, first + count - 1)
-    file = parquet_file(table, "big.parquet", rows, row_group_size=count // 4, split_offsets=split_offsets, **known)
+    file = parquet_file(
+        table, "big.parquet", rows, row_group_size=count // 4, split_offsets=split_offsets, **known
+    )
     commit_files(lake, table, 1, [file])
     return [int(moment) for moment in moments]
 
@@ -113,7 +148,10 @@ def test_a_manifest_that_miscounts_the_row_groups_is_refused_before_anything_run
 ) -> None:
     write_four_row_groups(lake, offsets)
     header = plan(tmp_path / "w", source("events")).header
-    with pytest.raises(InvalidPlanInput, match=rf"big.parquet has 4 row groups where its manifest says {len(offsets)}; rewrite"):
+    with pytest.raises(
+        InvalidPlanInput,
+        match=rf"big.parquet has 4 row groups where its manifest says {len(offsets)}; rewrite",
+    ):
         verify_files(header, Workspace(str(tmp_path / "w")))
 
 
@@ -128,7 +166,9 @@ def test_row_groups_that_can_not_be_where_the_manifest_says_are_looked_up(
     verify_files(planned.header, Workspace(str(tmp_path / "w")))
 
 
-def test_a_plan_that_does_not_say_how_many_row_groups_files_have_is_read_as_well(lake: Catalog, tmp_path: Path) -> None:
+def test_a_plan_that_does_not_say_how_many_row_groups_files_have_is_read_as_well(
+    lake: Catalog, tmp_path: Path
+) -> None:
     """As plans were before they said it."""
     write_four_row_groups(lake, [4, 2_000_000])
     place = Workspace(str(tmp_path / "w"))

@@ -19,17 +19,31 @@ from iceberg_tables import commit_files, data_file, metrics, parquet_file, parti
 
 START = DAY_US + 6 * HOUR_US
 PATH_COLUMN = 2147483546
-SCHEMA = Schema(NestedField(1, "ts", TimestamptzType(), required=False), NestedField(2, "region", StringType(), required=False))
+SCHEMA = Schema(
+    NestedField(1, "ts", TimestamptzType(), required=False),
+    NestedField(2, "region", StringType(), required=False),
+)
 BY_REGION = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "region"))
 
 
 def make_table(lake: Catalog, version: int = 2) -> Table:
-    return lake.create_table("raw.events", SCHEMA, partition_spec=BY_REGION, properties={"format-version": str(version)})
+    return lake.create_table(
+        "raw.events", SCHEMA, partition_spec=BY_REGION, properties={"format-version": str(version)}
+    )
 
 
 def data(table: Table, name: str, region: str = "eu") -> DataFile:
-    rows = pa.table({"ts": pa.array([START, START + 1], pa.timestamp("us", "UTC")), "region": [region] * 2})
-    return parquet_file(table, name, rows, partition=partition_of(region), split_offsets=[4], **metrics(1, START, START + 1))
+    rows = pa.table(
+        {"ts": pa.array([START, START + 1], pa.timestamp("us", "UTC")), "region": [region] * 2}
+    )
+    return parquet_file(
+        table,
+        name,
+        rows,
+        partition=partition_of(region),
+        split_offsets=[4],
+        **metrics(1, START, START + 1),
+    )
 
 
 def deletes(table: Table, name: str, region: str = "eu", **entry: object) -> DataFile:
@@ -45,7 +59,10 @@ def deletes(table: Table, name: str, region: str = "eu", **entry: object) -> Dat
 
 def only(path: str) -> dict[str, object]:
     """Bounds of a delete file that names one data file."""
-    return {"lower_bounds": {PATH_COLUMN: path.encode()}, "upper_bounds": {PATH_COLUMN: path.encode()}}
+    return {
+        "lower_bounds": {PATH_COLUMN: path.encode()},
+        "upper_bounds": {PATH_COLUMN: path.encode()},
+    }
 
 
 def deletes_of(planned: Planned) -> dict[str, tuple[DeleteFile, ...]]:
@@ -56,7 +73,9 @@ def parquet(name: str) -> DeleteFile:
     return DeleteFile(name, "parquet")
 
 
-def test_positional_deletes_apply_to_their_partition_or_their_file(lake: Catalog, tmp_path: Path) -> None:
+def test_positional_deletes_apply_to_their_partition_or_their_file(
+    lake: Catalog, tmp_path: Path
+) -> None:
     table = make_table(lake)
     files = [data(table, "a.parquet"), data(table, "b.parquet"), data(table, "c.parquet", "us")]
     shared, named = deletes(table, "d1"), deletes(table, "d2", **only(files[1].file_path))
@@ -73,10 +92,15 @@ def test_deletes_older_than_a_file_do_not_apply_to_it(lake: Catalog, tmp_path: P
     table = commit_files(lake, table, 1, [data(table, "a.parquet")])
     table = commit_files(lake, table, 2, [], [deletes(table, "d1")])
     commit_files(lake, table, 3, [data(table, "b.parquet")])
-    assert deletes_of(plan(tmp_path / "w", source("events"))) == {"a.parquet": (parquet("d1"),), "b.parquet": ()}
+    assert deletes_of(plan(tmp_path / "w", source("events"))) == {
+        "a.parquet": (parquet("d1"),),
+        "b.parquet": (),
+    }
 
 
-def test_deletes_of_paths_that_can_not_include_a_file_do_not_apply_to_it(lake: Catalog, tmp_path: Path) -> None:
+def test_deletes_of_paths_that_can_not_include_a_file_do_not_apply_to_it(
+    lake: Catalog, tmp_path: Path
+) -> None:
     table = make_table(lake)
     files = [data(table, name) for name in ("a.parquet", "b.parquet", "c.parquet")]
     bounds = {
@@ -85,23 +109,39 @@ def test_deletes_of_paths_that_can_not_include_a_file_do_not_apply_to_it(lake: C
     }
     commit_files(lake, table, 1, files, [deletes(table, "d1", **bounds)])
     applying = deletes_of(plan(tmp_path / "w", source("events")))
-    assert [bool(applying[name]) for name in ("a.parquet", "b.parquet", "c.parquet")] == [False, True, True]
+    assert [bool(applying[name]) for name in ("a.parquet", "b.parquet", "c.parquet")] == [
+        False,
+        True,
+        True,
+    ]
 
 
-def test_a_plan_of_an_older_snapshot_knows_nothing_of_later_deletes(lake: Catalog, tmp_path: Path) -> None:
+def test_a_plan_of_an_older_snapshot_knows_nothing_of_later_deletes(
+    lake: Catalog, tmp_path: Path
+) -> None:
     table = make_table(lake)
     table = commit_files(lake, table, 1, [data(table, "a.parquet")])
     commit_files(lake, table, 2, [], [deletes(table, "d1")])
-    assert deletes_of(plan(tmp_path / "w", source("events", snapshot={"id": 1}))) == {"a.parquet": ()}
+    assert deletes_of(plan(tmp_path / "w", source("events", snapshot={"id": 1}))) == {
+        "a.parquet": ()
+    }
 
 
 @pytest.mark.usefixtures("format_v3")
-def test_a_deletion_vector_replaces_the_positional_deletes_of_its_file(lake: Catalog, tmp_path: Path) -> None:
+def test_a_deletion_vector_replaces_the_positional_deletes_of_its_file(
+    lake: Catalog, tmp_path: Path
+) -> None:
     table = make_table(lake, version=3)
     files = [data(table, "a.parquet"), data(table, "b.parquet")]
     table = commit_files(lake, table, 1, files, [deletes(table, "d1")])
-    vector = {"file_format": FileFormat.PUFFIN, "referenced_data_file": files[0].file_path, "content_offset": 4}
-    commit_files(lake, table, 2, [], [deletes(table, "v.puffin", **vector, content_size_in_bytes=40)])
+    vector = {
+        "file_format": FileFormat.PUFFIN,
+        "referenced_data_file": files[0].file_path,
+        "content_offset": 4,
+    }
+    commit_files(
+        lake, table, 2, [], [deletes(table, "v.puffin", **vector, content_size_in_bytes=40)]
+    )
     assert deletes_of(plan(tmp_path / "w", source("events"))) == {
         "a.parquet": (DeleteFile("v.puffin", "puffin"),),
         "b.parquet": (parquet("d1"),),
@@ -113,11 +153,16 @@ def test_equality_deletes_are_refused_with_what_to_do(lake: Catalog, tmp_path: P
     table = commit_files(lake, table, 1, [data(table, "a.parquet")])
     equality = deletes(table, "e1", content=DataFileContent.EQUALITY_DELETES, equality_ids=[1])
     commit_files(lake, table, 2, [], [equality])
-    with pytest.raises(InvalidPlanInput, match="1 equality delete files that may apply to the range, such as e1; compact"):
+    with pytest.raises(
+        InvalidPlanInput,
+        match="1 equality delete files that may apply to the range, such as e1; compact",
+    ):
         plan(tmp_path / "w", source("events"))
 
 
-def test_equality_deletes_older_than_all_data_of_the_range_do_no_harm(lake: Catalog, tmp_path: Path) -> None:
+def test_equality_deletes_older_than_all_data_of_the_range_do_no_harm(
+    lake: Catalog, tmp_path: Path
+) -> None:
     table = make_table(lake)
     equality = deletes(table, "e1", content=DataFileContent.EQUALITY_DELETES, equality_ids=[1])
     table = commit_files(lake, table, 1, [], [equality])

@@ -25,12 +25,16 @@ groups = st.one_of(
     st.lists(st.one_of(st.none(), moments), min_size=1, max_size=4),
 )
 files = st.lists(groups, min_size=1, max_size=4).filter(
-    lambda made: any(START <= moment < END for group in made for moment in group if moment is not None)
+    lambda made: any(
+        START <= moment < END for group in made for moment in group if moment is not None
+    )
 )
 sources = st.tuples(st.lists(files, min_size=1, max_size=8), st.lists(files, max_size=3))
 wishes = st.fixed_dictionaries(
     {
-        "policy": st.sampled_from([OrderingPolicy.WITHIN_LATENESS, OrderingPolicy.EXACT, OrderingPolicy.UNORDERED]),
+        "policy": st.sampled_from(
+            [OrderingPolicy.WITHIN_LATENESS, OrderingPolicy.EXACT, OrderingPolicy.UNORDERED]
+        ),
         "allowed_lateness_us": st.sampled_from([0, 1, 10, 60, 5_000]),
         "max_misalignment_us": st.sampled_from([1, 2, 40, 100, 5_000]),
         "target_step_bytes": st.sampled_from([1, 1_500, 4_000, 10**9]),
@@ -42,7 +46,10 @@ wishes = st.fixed_dictionaries(
 def plan(
     made: Sequence[Sequence[Groups]], known_groups: bool = True, **asked: Any
 ) -> tuple[PlanHeader, pa.Table, dict[str, bytes]]:
-    pairs = [made_source(name, files, known_groups=known_groups) for name, files in zip(NAMES, made, strict=False)]
+    pairs = [
+        made_source(name, files, known_groups=known_groups)
+        for name, files in zip(NAMES, made, strict=False)
+    ]
     all_files = [files for files, _ in pairs]
     header, splits = lay_out(read_sources(all_files), made_inputs(START, END, all_files, **asked))
     return header, splits, {path: data for _, content in pairs for path, data in content.items()}
@@ -59,34 +66,56 @@ def test_every_row_of_the_range_is_read_once_and_within_the_promises(
 
     starts, ends = header.step_starts_us, header.step_ends_us
     assert list(starts) == sorted(set(starts))
-    assert all(0 < end - start <= max(asked["max_misalignment_us"] // 2, 1) for start, end in zip(starts, ends, strict=True))
+    assert all(
+        0 < end - start <= max(asked["max_misalignment_us"] // 2, 1)
+        for start, end in zip(starts, ends, strict=True)
+    )
     assert all(end <= start for end, start in zip(ends[:-1], starts[1:], strict=True))
-    assert {step for step, *_ in read} <= set(range(header.steps)) == set(splits["step"].to_pylist())
+    assert (
+        {step for step, *_ in read} <= set(range(header.steps)) == set(splits["step"].to_pylist())
+    )
     assert all(moment >= starts[step] for step, _, _, moment in read)
-    assert [total.splits for total in header.sources] == [splits["source"].to_pylist().count(t.name) for t in header.sources]
-    assert [sum(total.step_bytes) for total in header.sources] == [total.bytes for total in header.sources]
+    assert [total.splits for total in header.sources] == [
+        splits["source"].to_pylist().count(t.name) for t in header.sources
+    ]
+    assert [sum(total.step_bytes) for total in header.sources] == [
+        total.bytes for total in header.sources
+    ]
     for total in header.sources:
-        assert all(total.step_rows[step] > 0 for step, path, *_ in read if path.startswith(total.name))
+        assert all(
+            total.step_rows[step] > 0 for step, path, *_ in read if path.startswith(total.name)
+        )
     if asked["policy"] is not OrderingPolicy.UNORDERED:
         check_order(read, starts, ends, asked)
 
 
-def check_order(read: list[tuple[int, str, int, int]], starts: Sequence[int], ends: Sequence[int], asked: dict[str, Any]) -> None:
+def check_order(
+    read: list[tuple[int, str, int, int]],
+    starts: Sequence[int],
+    ends: Sequence[int],
+    asked: dict[str, Any],
+) -> None:
     """Disorder and misalignment of the rows themselves, pair by pair."""
-    lateness = asked["allowed_lateness_us"] if asked["policy"] is OrderingPolicy.WITHIN_LATENESS else 0
+    lateness = (
+        asked["allowed_lateness_us"] if asked["policy"] is OrderingPolicy.WITHIN_LATENESS else 0
+    )
     misalignment = asked["max_misalignment_us"]
     newest_before = START
     for step in range(len(starts)):
         rows = [moment for at, _, _, moment in read if at == step]
         assert all(newest_before - moment <= lateness for moment in rows)
         newest_before = max([newest_before, *rows])
-        released_from = [start for start in starts[: step + 1] if ends[step] <= start + misalignment] or [starts[step]]
+        released_from = [
+            start for start in starts[: step + 1] if ends[step] <= start + misalignment
+        ] or [starts[step]]
         assert all(moment - released_from[0] <= misalignment + lateness for moment in rows)
 
 
 @settings(max_examples=15, deadline=None)
 @given(sources, wishes)
-def test_the_same_input_gives_the_same_plan(made: tuple[list[Groups], list[Groups]], asked: dict[str, Any]) -> None:
+def test_the_same_input_gives_the_same_plan(
+    made: tuple[list[Groups], list[Groups]], asked: dict[str, Any]
+) -> None:
     first, second = plan(made, **asked), plan(made, **asked)
     assert first[0] == second[0]
     assert first[1].equals(second[1])
@@ -111,7 +140,9 @@ def test_a_step_takes_no_more_than_its_bytes_where_data_is_dense() -> None:
     size = made_source("a", made)[0].file_bytes
     header, _, _ = plan([made], target_step_bytes=int(size[0]) * 5)
     assert header.steps == 4
-    assert header.sources[0].step_bytes == tuple(int(size[first : first + 5].sum()) for first in range(0, 20, 5))
+    assert header.sources[0].step_bytes == tuple(
+        int(size[first : first + 5].sum()) for first in range(0, 20, 5)
+    )
 
 
 def test_a_step_ends_early_rather_than_cutting_a_file() -> None:
@@ -123,7 +154,9 @@ def test_a_step_ends_early_rather_than_cutting_a_file() -> None:
 
 def test_a_file_that_ends_within_the_lateness_of_its_step_is_read_whole() -> None:
     _, splits, _ = plan([[[list(range(1_000, 1_061))]]], allowed_lateness_us=10)
-    assert splits.select(["step", "slice_start_us"]).to_pylist() == [{"step": 0, "slice_start_us": None}]
+    assert splits.select(["step", "slice_start_us"]).to_pylist() == [
+        {"step": 0, "slice_start_us": None}
+    ]
 
 
 def test_a_file_that_ends_later_is_cut_into_one_slice_a_step() -> None:
@@ -144,12 +177,18 @@ def test_a_wide_file_gives_each_step_only_the_row_groups_it_overlaps() -> None:
     assert splits["slice_start_us"].null_count == 4
 
 
-def test_a_big_file_is_shared_between_tasks_by_its_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_big_file_is_shared_between_tasks_by_its_row_groups(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("backfill.planning.splits.MIN_SPLIT_BYTES", 1)
     for known_groups in (True, False):
-        _, splits, content = plan([[[[1_000 + group] * 500 for group in range(8)]]], known_groups, parallelism=4)
+        _, splits, content = plan(
+            [[[[1_000 + group] * 500 for group in range(8)]]], known_groups, parallelism=4
+        )
         assert 2 <= splits.num_rows <= 6
-        assert sorted(group for row_groups in splits["row_groups"].to_pylist() for group in row_groups) == list(range(8))
+        assert sorted(
+            group for row_groups in splits["row_groups"].to_pylist() for group in row_groups
+        ) == list(range(8))
         assert len(rows_of(splits, content)) == sum(splits["rows"].to_pylist()) == 4_000
 
 

@@ -1,4 +1,6 @@
-"""Input that cannot be planned: each mistake is one clear problem, and all of them are told together."""
+"""Input that cannot be planned: each mistake is one clear problem, and all of them are told
+together.
+"""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,7 +25,13 @@ TS = pa.timestamp("us", "UTC")
 @pytest.fixture
 def events(lake: Catalog) -> Table:
     """A day of events in one file."""
-    rows = pa.table({"ts": pa.array(hourly(), TS), "number": pa.array(range(144), pa.int64()), "region": ["eu"] * 144})
+    rows = pa.table(
+        {
+            "ts": pa.array(hourly(), TS),
+            "number": pa.array(range(144), pa.int64()),
+            "region": ["eu"] * 144,
+        }
+    )
     table = lake.create_table("raw.events", schema=rows.schema)
     table.append(rows)
     return table
@@ -40,34 +48,96 @@ def problems(tmp_path: Path, *sources: dict[str, Any], **fields: Any) -> list[Pr
 @pytest.mark.parametrize(
     ("fields", "field", "message", "fix"),
     [
-        ({"table": "sea.raw.events"}, "table", "catalog sea cannot be opened", "PYICEBERG_CATALOG__SEA__URI"),
-        ({"table": "lake.raw.event"}, "table", "table lake.raw.event does not exist", "did you mean lake.raw.events?"),
-        ({"table": "lake.row.events"}, "table", "table lake.row.events does not exist", "namespace row"),
+        (
+            {"table": "sea.raw.events"},
+            "table",
+            "catalog sea cannot be opened",
+            "PYICEBERG_CATALOG__SEA__URI",
+        ),
+        (
+            {"table": "lake.raw.event"},
+            "table",
+            "table lake.raw.event does not exist",
+            "did you mean lake.raw.events?",
+        ),
+        (
+            {"table": "lake.row.events"},
+            "table",
+            "table lake.row.events does not exist",
+            "namespace row",
+        ),
         ({"timestampColumn": "tss"}, "timestampColumn", "has no column tss", "did you mean ts?"),
-        ({"timestampColumn": "region"}, "timestampColumn", "column region of lake.raw.events is a string", "a timestamp column"),
+        (
+            {"timestampColumn": "region"},
+            "timestampColumn",
+            "column region of lake.raw.events is a string",
+            "a timestamp column",
+        ),
         (
             {"timestampColumn": "number"},
             "timestampUnit",
             "is a long; its unit is missing",
             "set timestampUnit to s, ms, us or ns",
         ),
-        ({"timestampUnit": "ms"}, "timestampUnit", "is a timestamptz, which has its own unit", "leave timestampUnit out"),
-        ({"filter": "region = = 'eu'"}, "filter", "is not a filter PyIceberg can parse", "region == 'us-east-1'"),
-        ({"filter": "regio == 'eu'"}, "filter", "does not fit table lake.raw.events", "did you mean region?"),
-        ({"filter": "number == 'eu'"}, "filter", "does not fit table lake.raw.events", "number (long)"),
-        ({"regions": {"column": "zone", "in": ["eu"]}}, "regions", "does not fit table", "its columns are"),
-        ({"kafka": {"offsetColumn": "offset"}}, "kafka.offsetColumn", "has no column offset", "there are: number, region, ts"),
-        ({"kafka": {"partitionColumn": "region"}}, "kafka.partitionColumn", "is a string", "use an int or long column"),
+        (
+            {"timestampUnit": "ms"},
+            "timestampUnit",
+            "is a timestamptz, which has its own unit",
+            "leave timestampUnit out",
+        ),
+        (
+            {"filter": "region = = 'eu'"},
+            "filter",
+            "is not a filter PyIceberg can parse",
+            "region == 'us-east-1'",
+        ),
+        (
+            {"filter": "regio == 'eu'"},
+            "filter",
+            "does not fit table lake.raw.events",
+            "did you mean region?",
+        ),
+        (
+            {"filter": "number == 'eu'"},
+            "filter",
+            "does not fit table lake.raw.events",
+            "number (long)",
+        ),
+        (
+            {"regions": {"column": "zone", "in": ["eu"]}},
+            "regions",
+            "does not fit table",
+            "its columns are",
+        ),
+        (
+            {"kafka": {"offsetColumn": "offset"}},
+            "kafka.offsetColumn",
+            "has no column offset",
+            "there are: number, region, ts",
+        ),
+        (
+            {"kafka": {"partitionColumn": "region"}},
+            "kafka.partitionColumn",
+            "is a string",
+            "use an int or long column",
+        ),
         (
             {"snapshot": {"id": 77}},
             "snapshot.id",
             "snapshot 77 of lake.raw.events is not there",
             "choose one of the 1 that are kept",
         ),
-        ({"snapshot": {"asOf": "2020-01-01T00:00:00Z"}}, "snapshot.asOf", "no snapshot as old as 2020", "or leave snapshot out"),
+        (
+            {"snapshot": {"asOf": "2020-01-01T00:00:00Z"}},
+            "snapshot.asOf",
+            "no snapshot as old as 2020",
+            "or leave snapshot out",
+        ),
     ],
 )
-def test_a_mistake_is_named_with_what_to_do(tmp_path: Path, fields: dict[str, Any], field: str, message: str, fix: str) -> None:
+def test_a_mistake_is_named_with_what_to_do(
+    tmp_path: Path, fields: dict[str, Any], field: str, message: str, fix: str
+) -> None:
     (problem,) = problems(tmp_path, source("events", **fields))
     assert problem.field == f"spec.sources[0].{field}"
     assert message in problem.message
@@ -92,7 +162,10 @@ def test_the_mistakes_of_all_sources_are_told_together(tmp_path: Path) -> None:
 
 def test_a_table_nothing_was_written_to_is_named(lake: Catalog, tmp_path: Path) -> None:
     lake.create_table("raw.events", schema=pa.schema([("ts", TS)]))
-    assert "has no snapshot: nothing was ever written" in problems(tmp_path, source("events"))[0].message
+    assert (
+        "has no snapshot: nothing was ever written"
+        in problems(tmp_path, source("events"))[0].message
+    )
 
 
 @pytest.mark.usefixtures("events")
@@ -104,14 +177,18 @@ def test_a_window_without_rows_is_told_what_the_table_has(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("unit", ["s", "us"])
-def test_a_wrong_unit_that_leaves_nothing_to_read_is_thought_of(lake: Catalog, tmp_path: Path, unit: str) -> None:
+def test_a_wrong_unit_that_leaves_nothing_to_read_is_thought_of(
+    lake: Catalog, tmp_path: Path, unit: str
+) -> None:
     rows = pa.table({"ms": pa.array([ts // 1000 for ts in hourly()], pa.int64())})
     lake.create_table("raw.events", schema=rows.schema).append(rows)
     (problem,) = problems(tmp_path, source("events", timestampColumn="ms", timestampUnit=unit))
     assert "timestampUnit" in problem.fix
 
 
-def test_files_without_statistics_are_refused_naming_the_property_to_set(lake: Catalog, tmp_path: Path) -> None:
+def test_files_without_statistics_are_refused_naming_the_property_to_set(
+    lake: Catalog, tmp_path: Path
+) -> None:
     rows = pa.table({"ts": pa.array(hourly(), TS)})
     table = lake.create_table("raw.events", schema=rows.schema)
     file = parquet_file(table, "a.parquet", rows)
@@ -125,7 +202,9 @@ def test_files_without_statistics_are_refused_naming_the_property_to_set(lake: C
 
 
 @pytest.mark.parametrize("damage", ["missing", "corrupt"])
-def test_a_data_file_whose_footer_is_needed_but_can_not_be_read_is_named(lake: Catalog, tmp_path: Path, damage: str) -> None:
+def test_a_data_file_whose_footer_is_needed_but_can_not_be_read_is_named(
+    lake: Catalog, tmp_path: Path, damage: str
+) -> None:
     rows = pa.table({"ts": pa.array(hourly(), TS)})
     table = lake.create_table("raw.events", schema=rows.schema)
     file = parquet_file(table, "a.parquet", rows)
@@ -135,14 +214,20 @@ def test_a_data_file_whose_footer_is_needed_but_can_not_be_read_is_named(lake: C
     else:
         Path(file.file_path).write_bytes(b"no parquet at all")
     (problem,) = problems(tmp_path, source("events"))
-    assert f"1 data files of lake.raw.events cannot be read; the first: {file.file_path}" in problem.message
+    assert (
+        f"1 data files of lake.raw.events cannot be read; the first: {file.file_path}"
+        in problem.message
+    )
 
 
 def test_files_in_another_format_are_refused(lake: Catalog, tmp_path: Path) -> None:
     rows = pa.table({"ts": pa.array(hourly(), TS)})
     table = lake.create_table("raw.events", schema=rows.schema)
     commit_files(lake, table, 1, [parquet_file(table, "a.orc", rows, file_format=FileFormat.ORC)])
-    assert "1 files in the range that are not Parquet" in problems(tmp_path, source("events"))[0].message
+    assert (
+        "1 files in the range that are not Parquet"
+        in problems(tmp_path, source("events"))[0].message
+    )
 
 
 def test_a_manifest_that_is_gone_is_named(events: Table, tmp_path: Path) -> None:
@@ -151,9 +236,19 @@ def test_a_manifest_that_is_gone_is_named(events: Table, tmp_path: Path) -> None
     assert manifest.manifest_path in problems(tmp_path, source("events"))[0].message
 
 
-def test_the_snapshot_of_a_moment_is_the_one_that_was_current(events: Table, tmp_path: Path) -> None:
+def test_the_snapshot_of_a_moment_is_the_one_that_was_current(
+    events: Table, tmp_path: Path
+) -> None:
     first = events.current_snapshot()
-    events.append(pa.table({"ts": pa.array([DAY_US + 7 * HOUR_US], TS), "number": pa.array([1], pa.int64()), "region": ["eu"]}))
+    events.append(
+        pa.table(
+            {
+                "ts": pa.array([DAY_US + 7 * HOUR_US], TS),
+                "number": pa.array([1], pa.int64()),
+                "region": ["eu"],
+            }
+        )
+    )
     second = events.current_snapshot()
     for snapshot, moment_ms in ((first, second.timestamp_ms - 1), (second, second.timestamp_ms)):
         as_of = format_time(from_us(moment_ms * 1000))
@@ -161,7 +256,9 @@ def test_the_snapshot_of_a_moment_is_the_one_that_was_current(events: Table, tmp
         assert planned.header.inputs.sources[0].snapshot_id == snapshot.snapshot_id
 
 
-def test_a_moment_whose_snapshot_has_expired_does_not_give_the_rows_of_an_older_one(events: Table, tmp_path: Path) -> None:
+def test_a_moment_whose_snapshot_has_expired_does_not_give_the_rows_of_an_older_one(
+    events: Table, tmp_path: Path
+) -> None:
     snapshots = []
     for hour in range(3):
         time = pa.array([DAY_US + hour * HOUR_US], TS)
@@ -169,26 +266,50 @@ def test_a_moment_whose_snapshot_has_expired_does_not_give_the_rows_of_an_older_
         snapshots.append(events.current_snapshot())
     before, expired, after = snapshots
     events.maintenance.expire_snapshots().by_id(expired.snapshot_id).commit()
-    (problem,) = problems(tmp_path, source("events", snapshot={"asOf": format_time(from_us(expired.timestamp_ms * 1000))}))
-    assert f"is unknown: after snapshot {before.snapshot_id}, snapshots have expired" in problem.message
-    (problem,) = problems(tmp_path, source("events", snapshot={"asOf": format_time(from_us((after.timestamp_ms - 1) * 1000))}))
+    (problem,) = problems(
+        tmp_path,
+        source("events", snapshot={"asOf": format_time(from_us(expired.timestamp_ms * 1000))}),
+    )
+    assert (
+        f"is unknown: after snapshot {before.snapshot_id}, snapshots have expired"
+        in problem.message
+    )
+    (problem,) = problems(
+        tmp_path,
+        source("events", snapshot={"asOf": format_time(from_us((after.timestamp_ms - 1) * 1000))}),
+    )
     assert "is unknown" in problem.message
-    planned = plan(tmp_path / "w", source("events", snapshot={"asOf": format_time(from_us(after.timestamp_ms * 1000))}))
+    planned = plan(
+        tmp_path / "w",
+        source("events", snapshot={"asOf": format_time(from_us(after.timestamp_ms * 1000))}),
+    )
     assert planned.header.inputs.sources[0].snapshot_id == after.snapshot_id
 
 
-def test_an_attempt_is_refused_once_the_pinned_snapshot_has_expired(lake: Catalog, events: Table, tmp_path: Path) -> None:
+def test_an_attempt_is_refused_once_the_pinned_snapshot_has_expired(
+    lake: Catalog, events: Table, tmp_path: Path
+) -> None:
     header = plan(tmp_path / "w", source("events")).header
     verify_snapshots(header)
-    events.append(pa.table({"ts": pa.array([DAY_US], TS), "number": pa.array([1], pa.int64()), "region": ["eu"]}))
+    events.append(
+        pa.table(
+            {"ts": pa.array([DAY_US], TS), "number": pa.array([1], pa.int64()), "region": ["eu"]}
+        )
+    )
     events.maintenance.expire_snapshots().older_than(datetime.now(UTC) + timedelta(days=1)).commit()
     with pytest.raises(
-        InvalidPlanInput, match=r"spec.sources\[0\].snapshot: snapshot \d+ of lake.raw.events, which the plan reads, has expired"
+        InvalidPlanInput,
+        match=(
+            r"spec.sources\[0\].snapshot: snapshot \d+ of lake.raw.events, which the plan reads,"
+            r" has expired"
+        ),
     ):
         verify_snapshots(header)
 
 
-def test_an_attempt_is_refused_once_the_table_was_made_again(lake: Catalog, events: Table, tmp_path: Path) -> None:
+def test_an_attempt_is_refused_once_the_table_was_made_again(
+    lake: Catalog, events: Table, tmp_path: Path
+) -> None:
     header = plan(tmp_path / "w", source("events")).header
     lake.drop_table("raw.events")
     lake.create_table("raw.events", schema=events.schema())
@@ -198,10 +319,14 @@ def test_an_attempt_is_refused_once_the_table_was_made_again(lake: Catalog, even
 
 @pytest.mark.usefixtures("events")
 @pytest.mark.parametrize("workspace", ["/dev/null/workspace", "gopher://lake/workspace"])
-def test_a_workspace_that_can_not_be_written_to_is_told_with_all_other_mistakes(workspace: str) -> None:
+def test_a_workspace_that_can_not_be_written_to_is_told_with_all_other_mistakes(
+    workspace: str,
+) -> None:
     with pytest.raises(InvalidPlanInput) as raised:
         plan(workspace, source("events", timestampColumn="tz"))
     fields = [problem.field for problem in raised.value.problems]
     assert fields == ["spec.sources[0].timestampColumn", "spec.workspace"]
     assert f"{workspace} cannot be written to" in str(raised.value)
-    assert raised.value.problems[1].may_pass == workspace.startswith("/"), "only what the store itself says may pass"
+    assert raised.value.problems[1].may_pass == workspace.startswith("/"), (
+        "only what the store itself says may pass"
+    )

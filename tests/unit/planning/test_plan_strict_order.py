@@ -22,17 +22,27 @@ Row = tuple[int, int, int]
 
 
 def write(lake: Catalog, files: list[list[Row]]) -> None:
-    schema = pa.schema([("partition", pa.int32()), ("offset", pa.int64()), ("ts", pa.timestamp("us", "UTC"))])
+    schema = pa.schema(
+        [("partition", pa.int32()), ("offset", pa.int64()), ("ts", pa.timestamp("us", "UTC"))]
+    )
     if lake.table_exists("raw.events"):
         lake.drop_table("raw.events")
     table = lake.create_table("raw.events", schema=schema)
     for rows in files:
-        columns = [pa.array(column).cast(kind) for column, kind in zip(zip(*rows, strict=True), schema.types, strict=True)]
+        columns = [
+            pa.array(column).cast(kind)
+            for column, kind in zip(zip(*rows, strict=True), schema.types, strict=True)
+        ]
         table.append(pa.table(columns, schema=schema))
 
 
 def plan_strictly(workspace: Path, lateness: str = "1h", **fields: Any) -> Planned:
-    return plan(workspace, source("events", kafka=KAFKA), ordering={"policy": "Strict", "allowedLateness": lateness}, **fields)
+    return plan(
+        workspace,
+        source("events", kafka=KAFKA),
+        ordering={"policy": "Strict", "allowedLateness": lateness},
+        **fields,
+    )
 
 
 def rows_read(planned: Planned) -> list[tuple[int, Row]]:
@@ -43,8 +53,13 @@ def rows_read(planned: Planned) -> list[tuple[int, Row]]:
         table = file.read_row_groups(list(split.row_groups or range(file.num_row_groups)))
         ranges = {each.partition: (each.start, each.end) for each in split.offsets}
         for row in table.to_pylist():
-            moment, (start, end) = int(row["ts"].timestamp() * 1_000_000), ranges.get(row["partition"], (0, 0))
-            in_slice = split.slice_start_us is None or split.slice_start_us <= moment < (split.slice_end_us or 0)
+            moment, (start, end) = (
+                int(row["ts"].timestamp() * 1_000_000),
+                ranges.get(row["partition"], (0, 0)),
+            )
+            in_slice = split.slice_start_us is None or split.slice_start_us <= moment < (
+                split.slice_end_us or 0
+            )
             if start <= row["offset"] < end and in_slice:
                 assert split.lower_us <= moment <= split.upper_us
                 read.append((split.step, (row["partition"], row["offset"], moment)))
@@ -53,7 +68,9 @@ def rows_read(planned: Planned) -> list[tuple[int, Row]]:
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[list[Row]]:
-    """Two partitions of rows that arrive up to forty minutes out of order, spread over files as they come."""
+    """Two partitions of rows that arrive up to forty minutes out of order, spread over files as
+    they come.
+    """
     count = draw(st.integers(2, 30))
     rows = []
     for offset in range(count):
@@ -62,28 +79,43 @@ def histories(draw: st.DrawFn) -> list[list[Row]]:
         rows.append((draw(st.integers(0, 1)), offset, expected + jitter))
     files = draw(st.integers(1, 4))
     chosen = draw(st.lists(st.integers(0, files - 1), min_size=count, max_size=count))
-    made = [[row for row, file in zip(rows, chosen, strict=True) if file == number] for number in range(files)]
+    made = [
+        [row for row, file in zip(rows, chosen, strict=True) if file == number]
+        for number in range(files)
+    ]
     return [rows for rows in made if rows]
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(histories())
-def test_offsets_never_go_back_and_every_row_is_read_once(lake: Catalog, tmp_path: Path, files: list[list[Row]]) -> None:
+def test_offsets_never_go_back_and_every_row_is_read_once(
+    lake: Catalog, tmp_path: Path, files: list[list[Row]]
+) -> None:
     write(lake, files)
     planned = plan_strictly(tmp_path / "w", maxMisalignment="40m")
     read = rows_read(planned)
-    assert Counter(row for _, row in read) == Counter(row for rows in files for row in rows if START <= row[2] < END)
+    assert Counter(row for _, row in read) == Counter(
+        row for rows in files for row in rows if START <= row[2] < END
+    )
     for partition in (0, 1):
-        steps = [step for step, row in sorted(read, key=lambda each: each[1][1]) if row[0] == partition]
+        steps = [
+            step for step, row in sorted(read, key=lambda each: each[1][1]) if row[0] == partition
+        ]
         assert steps == sorted(steps)
     assert sum(split.rows for split in planned.splits) == len(read)
     ends = planned.header.step_ends_us
     assert all(row[2] < ends[step] for step, row in read)
 
 
-def test_an_order_of_offsets_far_from_the_order_of_arrival_is_refused_with_the_numbers(lake: Catalog, tmp_path: Path) -> None:
+def test_an_order_of_offsets_far_from_the_order_of_arrival_is_refused_with_the_numbers(
+    lake: Catalog, tmp_path: Path
+) -> None:
     write(lake, [[(0, 0, START + 2 * HOUR_US), (0, 1, START), (1, 0, START + HOUR_US)]])
-    with pytest.raises(InvalidPlanInput, match="rows 3600 seconds after rows that arrived later; allowed are 300"):
+    with pytest.raises(
+        InvalidPlanInput, match="rows 3600 seconds after rows that arrived later; allowed are 300"
+    ):
         plan_strictly(tmp_path / "w", lateness="5m")
 
 
@@ -98,10 +130,19 @@ def test_the_columns_of_partition_and_offset_are_needed(lake: Catalog, tmp_path:
 
 
 def test_rows_without_an_offset_are_refused(lake: Catalog, tmp_path: Path) -> None:
-    schema = pa.schema([("partition", pa.int32()), ("offset", pa.int64()), ("ts", pa.timestamp("us", "UTC"))])
+    schema = pa.schema(
+        [("partition", pa.int32()), ("offset", pa.int64()), ("ts", pa.timestamp("us", "UTC"))]
+    )
     table = lake.create_table("raw.events", schema=schema)
     table.append(
-        pa.table([pa.array([0], pa.int32()), pa.array([None], pa.int64()), pa.array([START], schema.types[2])], schema=schema)
+        pa.table(
+            [
+                pa.array([0], pa.int32()),
+                pa.array([None], pa.int64()),
+                pa.array([START], schema.types[2]),
+            ],
+            schema=schema,
+        )
     )
     with pytest.raises(InvalidPlanInput, match="without a Kafka partition or offset"):
         plan_strictly(tmp_path / "w")

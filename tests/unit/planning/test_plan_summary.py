@@ -22,9 +22,14 @@ def test_a_summary_tells_totals_skew_steps_and_time(lake: Catalog, tmp_path: Pat
     assert summary.rows_skew == pytest.approx(6, abs=1)
     assert summary.rows == sum(each.rows for each in summary.sources) == header.rows
     assert [each.wide_files for each in summary.sources] == [1, 1]
-    assert summary.estimated_seconds == pytest.approx(6 * STEP_OVERHEAD_SECONDS + header.bytes / 200, abs=0.1)
+    assert summary.estimated_seconds == pytest.approx(
+        6 * STEP_OVERHEAD_SECONDS + header.bytes / 200, abs=0.1
+    )
     assert summary.greatest_misalignment_seconds <= 2 * 3600
-    assert json.loads(json.dumps(summary.to_manifest()))["sources"][1]["first"] == "2026-03-01T06:00:00Z"
+    assert (
+        json.loads(json.dumps(summary.to_manifest()))["sources"][1]["first"]
+        == "2026-03-01T06:00:00Z"
+    )
 
 
 @pytest.mark.hostile
@@ -35,10 +40,16 @@ def test_what_a_pod_says_of_a_plan_does_not_steer_a_terminal(lake: Catalog, tmp_
     pinned, totals = header.inputs.sources[0], header.sources[0]
     forged = {
         "plan_id": "\x1b[2J",
-        "inputs": header.inputs.model_copy(update={"sources": (pinned.model_copy(update={"table": "a\x9b.b"}),)}),
+        "inputs": header.inputs.model_copy(
+            update={"sources": (pinned.model_copy(update={"table": "a\x9b.b"}),)}
+        ),
         "sources": (totals.model_copy(update={"name": "\u202eevents"}),),
         "warnings": ("\x1b]0;",),
     }
     summary = summarize(header.model_copy(update=forged))
-    assert (summary.plan_id, summary.sources[0].table, summary.sources[0].name) == ("\\x1b[2J", "a\\x9b.b", "\\u202eevents")
+    assert (summary.plan_id, summary.sources[0].table, summary.sources[0].name) == (
+        "\\x1b[2J",
+        "a\\x9b.b",
+        "\\u202eevents",
+    )
     assert summary.warnings == ("\\x1b]0;",)

@@ -7,11 +7,18 @@ import pyarrow as pa
 from planned import hourly, source, spec
 from pyiceberg.catalog import Catalog
 
-from backfill.planning.planner import make_plan, protect_snapshots, release_snapshots, verify_snapshots
+from backfill.planning.planner import (
+    make_plan,
+    protect_snapshots,
+    release_snapshots,
+    verify_snapshots,
+)
 from backfill.planning.workspace import Workspace
 
 
-def test_a_protected_snapshot_outlives_expiration_until_it_is_released(lake: Catalog, tmp_path: Path) -> None:
+def test_a_protected_snapshot_outlives_expiration_until_it_is_released(
+    lake: Catalog, tmp_path: Path
+) -> None:
     rows = pa.table({"ts": pa.array(hourly(), pa.timestamp("us", "UTC"))})
     for name in ("held", "free"):
         lake.create_table(f"raw.{name}", schema=rows.schema).append(rows)
@@ -23,11 +30,15 @@ def test_a_protected_snapshot_outlives_expiration_until_it_is_released(lake: Cat
     for name in ("held", "free"):
         table = lake.load_table(f"raw.{name}")
         table.append(rows)
-        table.refresh().maintenance.expire_snapshots().older_than(datetime.now(UTC) + timedelta(days=1)).commit()
+        table.refresh().maintenance.expire_snapshots().older_than(
+            datetime.now(UTC) + timedelta(days=1)
+        ).commit()
     held, free = header.inputs.sources
     assert lake.load_table("raw.held").snapshot_by_id(held.snapshot_id) is not None
     assert lake.load_table("raw.free").snapshot_by_id(free.snapshot_id) is None
-    verify_snapshots(header.model_copy(update={"inputs": header.inputs.model_copy(update={"sources": (held,)})}))
+    verify_snapshots(
+        header.model_copy(update={"inputs": header.inputs.model_copy(update={"sources": (held,)})})
+    )
 
     release_snapshots(wanted, "streaming/other")
     assert "backfill/streaming/january/held" in lake.load_table("raw.held").refs()

@@ -1,4 +1,6 @@
-"""The proxy of a job's process: what PyArrow's client of S3 sends through it, and what comes back."""
+"""The proxy of a job's process: what PyArrow's client of S3 sends through it, and what comes
+back.
+"""
 
 import socket
 import threading
@@ -65,7 +67,9 @@ def test_files_are_read_and_written_through_it() -> None:
     files = {"/lake/a%20b%2Bc.avro": CONTENT}
     with store_of(files) as uri:
         login = {"access_key": "a", "secret_key": "b", "region": "us-east-1"}
-        s3 = S3FileSystem(**login, endpoint_override=uri, proxy_options=relay_uri(), allow_delayed_open=True)
+        s3 = S3FileSystem(
+            **login, endpoint_override=uri, proxy_options=relay_uri(), allow_delayed_open=True
+        )
         with s3.open_input_file("lake/a b+c.avro") as file:
             assert file.read() == CONTENT
             file.seek(1000)
@@ -81,14 +85,20 @@ def test_a_tunnel_carries_what_is_sent_both_ways() -> None:
         connection.sendall(request.upper())
 
     place = urlsplit(relay_uri())
-    with hostile_server(shout) as server, socket.create_connection((place.hostname or "", place.port or 0), 10) as client:
+    with (
+        hostile_server(shout) as server,
+        socket.create_connection((place.hostname or "", place.port or 0), 10) as client,
+    ):
         client.sendall(f"CONNECT 127.0.0.1:{server.port} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
         assert client.recv(100).startswith(b"HTTP/1.1 200")
         client.sendall(b"hello")
         assert client.recv(100) == b"HELLO"
 
 
-@pytest.mark.parametrize("request_", [b"", b"GET\r\n\r\n", b"CONNECT x\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n", b"\xff\xff\r\n\r\n"])
+@pytest.mark.parametrize(
+    "request_",
+    [b"", b"GET\r\n\r\n", b"CONNECT x\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n", b"\xff\xff\r\n\r\n"],
+)
 def test_what_is_no_request_ends_the_connection(request_: bytes) -> None:
     place = urlsplit(relay_uri())
     with socket.create_connection((place.hostname or "", place.port or 0), 10) as client:

@@ -1,4 +1,6 @@
-"""Data and delete files written by hand, and splits of them, read through the table they belong to."""
+"""Data and delete files written by hand, and splits of them, read through the table they belong
+to.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -16,18 +18,35 @@ from backfill.runtime.source.schemas import spark_schema
 from backfill.runtime.source.table import SourceTable, load_source_table
 
 
-def source_table(table: Table, timestamp_column: str = "at", timestamp_unit: str | None = None, **more: object) -> SourceTable:
-    """A table of a catalog as a plan would pin it now. Files that are read need not be in the snapshot."""
+def source_table(
+    table: Table, timestamp_column: str = "at", timestamp_unit: str | None = None, **more: object
+) -> SourceTable:
+    """A table of a catalog as a plan would pin it now. Files that are read need not be in the
+    snapshot.
+    """
     snapshot = table.current_snapshot()
     assert snapshot is not None
-    names = {"table": ".".join(("lake", *table.name())), "table_uuid": str(table.metadata.table_uuid)}
+    names = {
+        "table": ".".join(("lake", *table.name())),
+        "table_uuid": str(table.metadata.table_uuid),
+    }
     return load_source_table(
-        _source_input(table.schema(), timestamp_column, timestamp_unit, snapshot_id=snapshot.snapshot_id, **names, **more)
+        _source_input(
+            table.schema(),
+            timestamp_column,
+            timestamp_unit,
+            snapshot_id=snapshot.snapshot_id,
+            **names,
+            **more,
+        )
     )
 
 
 def v3_table(
-    schema: Schema, timestamp_column: str = "at", timestamp_unit: str | None = None, row_filter: str | None = None
+    schema: Schema,
+    timestamp_column: str = "at",
+    timestamp_unit: str | None = None,
+    row_filter: str | None = None,
 ) -> SourceTable:
     """A table of format version 3, which PyIceberg can read but not create."""
     names = {"table": "lake.raw.events", "table_uuid": "", "snapshot_id": 1}
@@ -35,7 +54,9 @@ def v3_table(
     return SourceTable(source, schema.model_dump_json(), None, location="/", io_properties=())
 
 
-def _source_input(schema: Schema, timestamp_column: str, timestamp_unit: str | None, **more: object) -> SourceInput:
+def _source_input(
+    schema: Schema, timestamp_column: str, timestamp_unit: str | None, **more: object
+) -> SourceInput:
     column = schema.find_field(timestamp_column)
     return SourceInput(
         name="events",
@@ -81,4 +102,6 @@ def sliced(split: Split, start_us: int, end_us: int) -> Split:
 def read(table: SourceTable, *splits: Split) -> pa.Table:
     """What tasks give Spark."""
     target = to_arrow_schema(spark_schema(table.open().schema, table.source.table), timezone="UTC")
-    return pa.Table.from_batches((batch for split in splits for batch in read_split(table, split, target)), target)
+    return pa.Table.from_batches(
+        (batch for split in splits for batch in read_split(table, split, target)), target
+    )

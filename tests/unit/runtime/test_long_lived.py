@@ -33,5 +33,7 @@ assert gc.get_freeze_count() > kept, "what another user has loaded is not exempt
 
 
 def test_each_user_exempts_what_is_loaded_once_and_no_garbage() -> None:
-    done = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr

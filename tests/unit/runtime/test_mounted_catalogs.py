@@ -1,4 +1,6 @@
-"""Catalogs whose properties are mounted: in the driver's own program, and in processes that the JVM starts."""
+"""Catalogs whose properties are mounted: in the driver's own program, and in processes that the JVM
+starts.
+"""
 
 import os
 import subprocess
@@ -21,7 +23,9 @@ from iceberg_tables import sqlite_catalog
 
 @pytest.fixture
 def mounted(tmp_path: Path) -> Path:
-    """A directory as a driver pod has it, of a catalog whose name no environment variable could bear."""
+    """A directory as a driver pod has it, of a catalog whose name no environment variable could
+    bear.
+    """
     directory = tmp_path / "mounted"
     (directory / "our_lake").mkdir(parents=True)
     for name, value in sqlite_properties(tmp_path).items():
@@ -57,7 +61,9 @@ def launched(directory: Path, *options: str) -> subprocess.CompletedProcess[str]
     program.write_text(launcher_config_map({})["data"]["run.py"])
     environment = {name: value for name, value in os.environ.items() if name != SETTINGS_VARIABLE}
     command = [sys.executable, *options, str(program)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=60)
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, env=environment, timeout=60
+    )
 
 
 def test_the_launcher_begins_the_runtime(tmp_path: Path) -> None:

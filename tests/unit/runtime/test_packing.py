@@ -30,7 +30,9 @@ def test_every_split_is_read_once_and_no_task_is_idle(sizes: list[int], tasks: i
 
 
 @given(sizes=SIZES, tasks=TASKS)
-def test_the_busiest_task_has_at_most_one_split_more_than_its_share(sizes: list[int], tasks: int) -> None:
+def test_the_busiest_task_has_at_most_one_split_more_than_its_share(
+    sizes: list[int], tasks: int
+) -> None:
     packed = pack_by_bytes([split(number, size) for number, size in enumerate(sizes)], tasks)
     busiest = max((sum(each.bytes for each in task) for task in packed), default=0)
     assert busiest <= sum(sizes) / tasks + max(sizes, default=0)
@@ -45,19 +47,32 @@ def test_a_task_reads_its_splits_in_the_plans_order() -> None:
 
 
 RANGES = st.lists(
-    st.tuples(st.integers(0, 9), st.integers(0, 50), st.integers(1, 50)), max_size=6, unique_by=lambda each: each[0]
+    st.tuples(st.integers(0, 9), st.integers(0, 50), st.integers(1, 50)),
+    max_size=6,
+    unique_by=lambda each: each[0],
 )
 
 
 @given(ranges=st.lists(RANGES, max_size=10), tasks=TASKS)
-def test_a_kafka_partition_is_read_by_one_task_with_all_its_offsets(ranges: list[list[tuple[int, int, int]]], tasks: int) -> None:
+def test_a_kafka_partition_is_read_by_one_task_with_all_its_offsets(
+    ranges: list[list[tuple[int, int, int]]], tasks: int
+) -> None:
     splits = [
-        split(number, offsets=tuple(OffsetRange(partition, start, start + length) for partition, start, length in each))
+        split(
+            number,
+            offsets=tuple(
+                OffsetRange(partition, start, start + length) for partition, start, length in each
+            ),
+        )
         for number, each in enumerate(ranges)
     ]
     packed = pack_by_kafka_partition(splits, tasks)
-    assert len(packed) == min(tasks, len({partition for each in ranges for partition, _, _ in each}))
+    assert len(packed) == min(
+        tasks, len({partition for each in ranges for partition, _, _ in each})
+    )
     partitions = [{each.partition for part in task for each in part.offsets} for task in packed]
     assert sum(map(len, partitions)) == len(set().union(*partitions))
     read = [(part.path, each) for task in packed for part in task for each in part.offsets]
-    assert sorted(read, key=repr) == sorted(((part.path, each) for part in splits for each in part.offsets), key=repr)
+    assert sorted(read, key=repr) == sorted(
+        ((part.path, each) for part in splits for each in part.offsets), key=repr
+    )

@@ -18,8 +18,12 @@ def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(("host", "url"), [("10.0.0.1", "https://10.0.0.1:443"), ("fd00::1", "https://[fd00::1]:443")])
-def test_it_is_what_kubernetes_tells_every_pod(account: Path, monkeypatch: pytest.MonkeyPatch, host: str, url: str) -> None:
+@pytest.mark.parametrize(
+    ("host", "url"), [("10.0.0.1", "https://10.0.0.1:443"), ("fd00::1", "https://[fd00::1]:443")]
+)
+def test_it_is_what_kubernetes_tells_every_pod(
+    account: Path, monkeypatch: pytest.MonkeyPatch, host: str, url: str
+) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
     (account / "token").write_text("t")
     assert pod_connection().url == url
@@ -30,7 +34,9 @@ def test_a_pod_without_a_token_is_told_what_it_lacks(account: Path) -> None:
         pod_connection()
 
 
-def test_a_process_that_is_in_no_pod_is_told_the_same(account: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_is_in_no_pod_is_told_the_same(
+    account: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (account / "token").write_text("t")
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST")
     with pytest.raises(BackfillError):

@@ -21,7 +21,9 @@ def test_the_wait_doubles_up_to_the_last_and_begins_anew_after_a_success(retries
 
 
 @pytest.mark.parametrize(("asked", "waited"), [(10.0, 10.0), (3600.0, 30.0)])
-def test_what_the_server_asks_for_is_respected_within_reason(retries: Retries, asked: float, waited: float) -> None:
+def test_what_the_server_asks_for_is_respected_within_reason(
+    retries: Retries, asked: float, waited: float
+) -> None:
     assert retries.failed(OSError("no"), asked) == waited
 
 

@@ -10,9 +10,22 @@ from backfill.runtime.agent.seen_assignment import SeenAssignment
 HEARTBEAT = "2026-01-01T00:00:00Z"
 
 
-def manifest(version: int, owner: str = "backfill-1", status: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
-    said = {"backfill": "b", "planId": "p", "attempt": 1, "steps": 9, "released": version, "watermark": HEARTBEAT}
-    metadata = {"uid": "object-1", "resourceVersion": str(version), "ownerReferences": [{"uid": owner}]}
+def manifest(
+    version: int, owner: str = "backfill-1", status: dict[str, Any] | None = None, **spec: Any
+) -> dict[str, Any]:
+    said = {
+        "backfill": "b",
+        "planId": "p",
+        "attempt": 1,
+        "steps": 9,
+        "released": version,
+        "watermark": HEARTBEAT,
+    }
+    metadata = {
+        "uid": "object-1",
+        "resourceVersion": str(version),
+        "ownerReferences": [{"uid": owner}],
+    }
     return {"metadata": metadata, "spec": said | spec} | ({"status": status} if status else {})
 
 
@@ -26,7 +39,9 @@ def released(seen: SeenAssignment) -> int:
     return seen.spec.released
 
 
-def test_versions_are_compared_as_numbers_and_an_older_one_changes_nothing(seen: SeenAssignment) -> None:
+def test_versions_are_compared_as_numbers_and_an_older_one_changes_nothing(
+    seen: SeenAssignment,
+) -> None:
     for version in (9, 10, 9):
         seen.take(manifest(version))
     assert (released(seen), seen.version) == (10, "10")
@@ -49,8 +64,12 @@ def test_fields_of_a_newer_controller_are_passed_over(seen: SeenAssignment) -> N
     assert released(seen) == 1
 
 
-@pytest.mark.parametrize("status", [None, {"heartbeat": HEARTBEAT, "attempt": 1, "phase": "Dancing"}])
-def test_a_status_that_is_missing_or_of_another_version_is_none(seen: SeenAssignment, status: dict[str, Any] | None) -> None:
+@pytest.mark.parametrize(
+    "status", [None, {"heartbeat": HEARTBEAT, "attempt": 1, "phase": "Dancing"}]
+)
+def test_a_status_that_is_missing_or_of_another_version_is_none(
+    seen: SeenAssignment, status: dict[str, Any] | None
+) -> None:
     seen.take(manifest(1, status=status))
     assert seen.status is None
 
@@ -59,14 +78,19 @@ def test_a_status_that_is_missing_or_of_another_version_is_none(seen: SeenAssign
     ("status", "unchanged"),
     [
         (None, {"op": "test", "path": "/status", "value": None}),
-        ({"heartbeat": HEARTBEAT, "attempt": 1}, {"op": "test", "path": "/status/heartbeat", "value": HEARTBEAT}),
+        (
+            {"heartbeat": HEARTBEAT, "attempt": 1},
+            {"op": "test", "path": "/status/heartbeat", "value": HEARTBEAT},
+        ),
     ],
 )
 def test_a_report_is_bound_to_the_object_the_attempt_and_the_report_before(
     seen: SeenAssignment, status: dict[str, Any] | None, unchanged: dict[str, Any]
 ) -> None:
     seen.take(manifest(1, status=status))
-    report = SplitAssignmentStatus.model_validate({"attempt": 3, "heartbeat": "2026-01-01T00:00:10Z"})
+    report = SplitAssignmentStatus.model_validate(
+        {"attempt": 3, "heartbeat": "2026-01-01T00:00:10Z"}
+    )
     *tests, change = seen.status_patch(report)
     assert tests == [
         {"op": "test", "path": "/metadata/uid", "value": "object-1"},

@@ -1,4 +1,6 @@
-"""A source's table as the driver loads it: only what another attempt would not mend is bad input."""
+"""A source's table as the driver loads it: only what another attempt would not mend is bad
+input.
+"""
 
 import socket
 
@@ -27,7 +29,9 @@ def configured(monkeypatch: pytest.MonkeyPatch, **properties: str) -> None:
     monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
 
 
-def test_a_catalog_that_does_not_answer_is_worth_another_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_catalog_that_does_not_answer_is_worth_another_attempt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         closed = server.getsockname()[1]
     configured(monkeypatch, type="rest", uri=f"http://127.0.0.1:{closed}")

@@ -1,4 +1,6 @@
-"""Every type of a table's column as Spark gets it, and exact time slices of every kind of timestamp."""
+"""Every type of a table's column as Spark gets it, and exact time slices of every kind of
+timestamp.
+"""
 
 import json
 from dataclasses import replace
@@ -49,7 +51,9 @@ IN_UTC = MOMENT.replace(tzinfo=UTC)
 
 def stored_and_given(path: Path, kind: IcebergType, values: pa.Array) -> pa.ChunkedArray:
     schema = Schema(NestedField(1, "at", LongType()), NestedField(9, "v", kind))
-    split = write_file(path / "file.parquet", schema, pa.table({"at": [0] * len(values), "v": values}))
+    split = write_file(
+        path / "file.parquet", schema, pa.table({"at": [0] * len(values), "v": values})
+    )
     return read(v3_table(schema, timestamp_unit="ms"), split)["v"]
 
 
@@ -70,7 +74,11 @@ def stored_and_given(path: Path, kind: IcebergType, values: pa.Array) -> pa.Chun
     ids=lambda value: str(value) if isinstance(value, IcebergType) else "",
 )  # fmt: skip
 def test_values_arrive_as_they_are_stored(
-    tmp_path: Path, kind: PrimitiveType, values: pa.Array, given_type: pa.DataType, given: list[object]
+    tmp_path: Path,
+    kind: PrimitiveType,
+    values: pa.Array,
+    given_type: pa.DataType,
+    given: list[object],
 ) -> None:
     found = stored_and_given(tmp_path, kind, values)
     assert found.type == given_type
@@ -101,12 +109,16 @@ def test_the_value_of_a_partition_stands_for_a_column_that_is_not_in_the_file(
     at = NestedField(1, "at", LongType())
     file = write_file(tmp_path / "file.parquet", Schema(at), pa.table({"at": [0]}))
     split = replace(file, partition=json.dumps({"2": stored}))
-    table = v3_table(Schema(at, NestedField(2, "v", kind)), timestamp_unit="ms", row_filter="v is not null")
+    table = v3_table(
+        Schema(at, NestedField(2, "v", kind)), timestamp_unit="ms", row_filter="v is not null"
+    )
     assert read(table, split)["v"].to_pylist() == [given]
 
 
 @pytest.mark.parametrize("kind", [TimestampNanoType(), TimestamptzNanoType()], ids=str)
-def test_nanoseconds_become_the_microsecond_they_lie_in_also_before_1970(tmp_path: Path, kind: PrimitiveType) -> None:
+def test_nanoseconds_become_the_microsecond_they_lie_in_also_before_1970(
+    tmp_path: Path, kind: PrimitiveType
+) -> None:
     zone = "UTC" if isinstance(kind, TimestamptzNanoType) else None
     stored = pa.array([-1_001, -1_000, -1, 0, 999, 1_000, None], pa.timestamp("ns", zone))
     found = stored_and_given(tmp_path, kind, stored)
@@ -115,9 +127,13 @@ def test_nanoseconds_become_the_microsecond_they_lie_in_also_before_1970(tmp_pat
 
 
 def test_types_within_structs_and_lists_are_given_as_they_are_at_the_top(tmp_path: Path) -> None:
-    kind = ListType(2, StructType(NestedField(3, "id", UUIDType()), NestedField(4, "t", TimestampNanoType())))
+    kind = ListType(
+        2, StructType(NestedField(3, "id", UUIDType()), NestedField(4, "t", TimestampNanoType()))
+    )
     ids = pa.array([IDS[0].bytes, None], pa.uuid())
-    structs = pa.StructArray.from_arrays([ids, pa.array([1_500, None], pa.timestamp("ns"))], ["id", "t"])
+    structs = pa.StructArray.from_arrays(
+        [ids, pa.array([1_500, None], pa.timestamp("ns"))], ["id", "t"]
+    )
     lists = pa.ListArray.from_arrays([0, 2, 2, 2], structs, mask=pa.array([False, True, False]))
     given = stored_and_given(tmp_path, kind, lists).to_pylist()
     microsecond = datetime(1970, 1, 1, microsecond=1)
@@ -125,8 +141,13 @@ def test_types_within_structs_and_lists_are_given_as_they_are_at_the_top(tmp_pat
 
 
 def test_a_type_that_spark_does_not_have_is_refused_by_the_columns_name() -> None:
-    schema = Schema(NestedField(1, "ok", LongType()), NestedField(2, "s", StructType(NestedField(3, "what", UnknownType()))))
-    with pytest.raises(InvalidPlanInput, match=r"column s\.what of lake\.raw\.events has the type unknown"):
+    schema = Schema(
+        NestedField(1, "ok", LongType()),
+        NestedField(2, "s", StructType(NestedField(3, "what", UnknownType()))),
+    )
+    with pytest.raises(
+        InvalidPlanInput, match=r"column s\.what of lake\.raw\.events has the type unknown"
+    ):
         spark_schema(schema, "lake.raw.events")
 
 
@@ -141,18 +162,29 @@ KINDS: dict[str, tuple[PrimitiveType, pa.DataType, str | None]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(ticks=st.lists(TICKS, min_size=1, max_size=20), start=TICKS, length=st.integers(0, 3_000))
 @example(ticks=[-1_000, -999, -1, 0, 1, 999, 1_000], start=-1, length=1)
 @example(ticks=[-1_000, -999, -1, 0, 1, 999, 1_000], start=0, length=1)
-def test_a_slice_takes_exactly_the_rows_in_it(tmp_path: Path, kind: str, ticks: list[int], start: int, length: int) -> None:
+def test_a_slice_takes_exactly_the_rows_in_it(
+    tmp_path: Path, kind: str, ticks: list[int], start: int, length: int
+) -> None:
     iceberg, arrow, unit = KINDS[kind]
-    schema = Schema(NestedField(1, "id", LongType()), NestedField(3, "meta", StructType(NestedField(2, "at", iceberg))))
+    schema = Schema(
+        NestedField(1, "id", LongType()),
+        NestedField(3, "meta", StructType(NestedField(2, "at", iceberg))),
+    )
     times = pa.StructArray.from_arrays([pa.array(ticks, pa.int64()).cast(arrow)], ["at"])
-    split = write_file(tmp_path / "file.parquet", schema, pa.table({"id": list(range(len(ticks))), "meta": times}))
+    split = write_file(
+        tmp_path / "file.parquet", schema, pa.table({"id": list(range(len(ticks))), "meta": times})
+    )
     per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[ticks_of(str(iceberg), unit).unit]
     scale = max(10**6 // per_second, 1)  # slices as wide as the ticks are long
-    found = read(v3_table(schema, "meta.at", unit), sliced(split, start * scale, (start + length) * scale))
+    found = read(
+        v3_table(schema, "meta.at", unit), sliced(split, start * scale, (start + length) * scale)
+    )
     inside = [
         number
         for number, tick in enumerate(ticks)
@@ -168,6 +200,8 @@ def test_timestamps_in_old_files_may_be_int96_or_milliseconds(tmp_path: Path) ->
     in_ms = pa.schema([rows.schema.field(0).with_type(pa.timestamp("ms"))])
     split = write_plain_file(tmp_path / "file.parquet", rows.cast(in_ms, safe=False))
     start = 1_626_006_615_123_000
-    assert read(v3_table(schema), sliced(split, start, start + 1))["at"].to_pylist() == [MOMENT.replace(microsecond=123000)]
+    assert read(v3_table(schema), sliced(split, start, start + 1))["at"].to_pylist() == [
+        MOMENT.replace(microsecond=123000)
+    ]
     pq.write_table(rows, split.path, use_deprecated_int96_timestamps=True)
     assert read(v3_table(schema), split)["at"].to_pylist() == at

@@ -37,7 +37,12 @@ def reader_of(directory: Path) -> StepReader:
     starts, ends = tuple(range(STEPS)), tuple(range(1, STEPS + 1))
     proof = Proof(greatest_disorder_us=0, greatest_misalignment_us=0)
     header = PlanHeader(
-        plan_id=inputs.plan_id(), inputs=inputs, step_starts_us=starts, step_ends_us=ends, sources=(), proof=proof
+        plan_id=inputs.plan_id(),
+        inputs=inputs,
+        step_starts_us=starts,
+        step_ends_us=ends,
+        sources=(),
+        proof=proof,
     )
     plan = write_plan(Workspace(str(directory)), header, [])
     return StepReader(table, plan, str(directory), StructType(), None)
@@ -96,7 +101,9 @@ reader = reader_of(pathlib.Path({str(tmp_path)!r}))
 pathlib.Path({str(pid_file)!r}).write_text(str(os.getpid()))
 reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
 """
-    start_child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {wait_forever!r}])"
+    start_child = (
+        f"import subprocess, sys; subprocess.run([sys.executable, '-c', {wait_forever!r}])"
+    )
     driver = subprocess.Popen([sys.executable, "-c", start_child])
     eventually(lambda: pid_file.exists() and pid_file.read_text(), "the process waits", 60)
     child = Path("/proc") / pid_file.read_text()

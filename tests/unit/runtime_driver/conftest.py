@@ -1,4 +1,6 @@
-"""A plan of six steps of ten minutes, without files: the driver's own parts need only its header."""
+"""A plan of six steps of ten minutes, without files: the driver's own parts need only its
+header.
+"""
 
 import pytest
 
@@ -40,6 +42,9 @@ def header() -> PlanHeader:
         inputs=inputs,
         step_starts_us=tuple(START_US + step * STEP_US for step in range(STEPS)),
         step_ends_us=tuple(START_US + (step + 1) * STEP_US for step in range(STEPS)),
-        sources=tuple(SourceTotals(name=name, files=0, splits=0, rows=0, bytes=0, wide_files=0) for name in names),
+        sources=tuple(
+            SourceTotals(name=name, files=0, splits=0, rows=0, bytes=0, wide_files=0)
+            for name in names
+        ),
         proof=Proof(greatest_disorder_us=0, greatest_misalignment_us=0),
     )

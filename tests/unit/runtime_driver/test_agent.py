@@ -14,7 +14,12 @@ from py4j.protocol import Py4JNetworkError
 from backfill.api.quantities import from_us
 from backfill.planning.plan import PlanHeader
 from backfill.protocol.atomic_files import replace_file
-from backfill.protocol.split_assignment import ASSIGNMENT_FILE, LOCK_FILE, SplitAssignmentSpec, SplitAssignmentStatus
+from backfill.protocol.split_assignment import (
+    ASSIGNMENT_FILE,
+    LOCK_FILE,
+    SplitAssignmentSpec,
+    SplitAssignmentStatus,
+)
 from backfill.runtime.agent.agent import Agent
 from backfill.runtime.agent.channel import DirectoryChannel
 from backfill.runtime.queries import threads
@@ -49,7 +54,10 @@ class Driver:
     """A run and its agent in a directory, with the controller's lock held."""
 
     def __init__(self, directory: Path, header: PlanHeader, controller_grace_seconds: float):
-        sources = [{"name": source.name, "table": source.table, "timestampColumn": "at"} for source in header.inputs.sources]
+        sources = [
+            {"name": source.name, "table": source.table, "timestampColumn": "at"}
+            for source in header.inputs.sources
+        ]
         self.settings = RuntimeSettings.model_validate(
             {
                 "backfill": "b",
@@ -68,7 +76,12 @@ class Driver:
             }
         )
         self.header = header
-        self.tracker = Tracker(header, [source.name for source in header.inputs.sources], lambda _s, _k: 0, time.monotonic_ns)
+        self.tracker = Tracker(
+            header,
+            [source.name for source in header.inputs.sources],
+            lambda _s, _k: 0,
+            time.monotonic_ns,
+        )
         self.run = Run(self.settings, self.tracker)
         self.channel = DirectoryChannel(directory)
         lost_commits = LostCommits(self.run, silence_seconds=0.1)
@@ -89,9 +102,13 @@ class Driver:
         self.run.started(StartedQuery("q", "summary", "", handle, SimpleNamespace()))  # type: ignore[arg-type]
 
     def commit(self, step: int) -> None:
-        self.tracker.commit(Batch("q", 0, 1, {source.name: step for source in self.header.inputs.sources}, {}))
+        self.tracker.commit(
+            Batch("q", 0, 1, {source.name: step for source in self.header.inputs.sources}, {})
+        )
 
-    def assign(self, released: int, *, stop: bool = False, attempt: int = 2, plan_id: str | None = None) -> None:
+    def assign(
+        self, released: int, *, stop: bool = False, attempt: int = 2, plan_id: str | None = None
+    ) -> None:
         spec = SplitAssignmentSpec(
             backfill="b",
             plan_id=plan_id or self.header.plan_id,
@@ -128,7 +145,9 @@ class Driver:
 
 
 @contextmanager
-def _driver(directory: Path, header: PlanHeader, controller_grace_seconds: float = 60.0) -> Iterator[Driver]:
+def _driver(
+    directory: Path, header: PlanHeader, controller_grace_seconds: float = 60.0
+) -> Iterator[Driver]:
     driver = Driver(directory, header, controller_grace_seconds)
     driver.agent.start()
     try:
@@ -145,7 +164,9 @@ def driver(tmp_path: Path, header: PlanHeader) -> Iterator[Driver]:
         yield driver
 
 
-def test_sources_are_told_of_a_few_steps_at_a_time_so_that_a_stop_need_not_read_all_that_is_released(driver: Driver) -> None:
+def test_sources_are_told_of_a_few_steps_at_a_time_so_that_a_stop_need_not_read_all_that_is_released(
+    driver: Driver,
+) -> None:
     driver.start_query()
     driver.assign(6)
     driver.until(lambda: driver.release == Release(4))
@@ -170,7 +191,9 @@ def test_a_release_never_goes_back(driver: Driver) -> None:
     driver.until(lambda: driver.release == Release(3, stop=True))
 
 
-def test_assignments_of_another_plan_and_of_older_attempts_are_not_for_this_driver(driver: Driver) -> None:
+def test_assignments_of_another_plan_and_of_older_attempts_are_not_for_this_driver(
+    driver: Driver,
+) -> None:
     driver.assign(5, plan_id="other")
     driver.assign(5, attempt=1)
     driver.assign(1)
@@ -189,7 +212,9 @@ def test_queries_are_reported_only_when_all_sources_and_outputs_are_known(driver
     assert [query.name for query in driver.status.queries] == ["q", "r"]
 
 
-def test_when_every_query_has_committed_the_flush_they_are_closed_and_the_run_is_finished(driver: Driver) -> None:
+def test_when_every_query_has_committed_the_flush_they_are_closed_and_the_run_is_finished(
+    driver: Driver,
+) -> None:
     driver.start_query()
     driver.commit(driver.header.steps)
     driver.until(lambda: driver.phase == "Running")
@@ -199,7 +224,9 @@ def test_when_every_query_has_committed_the_flush_they_are_closed_and_the_run_is
     assert not driver.handle.isActive
 
 
-def test_a_stop_lets_what_is_released_be_committed_and_then_stops_the_queries(driver: Driver) -> None:
+def test_a_stop_lets_what_is_released_be_committed_and_then_stops_the_queries(
+    driver: Driver,
+) -> None:
     driver.start_query()
     driver.assign(2)
     driver.until(lambda: driver.release.released == 2)
@@ -222,11 +249,18 @@ def test_a_flush_whose_report_was_lost_is_found_in_the_checkpoint(driver: Driver
     for batch in range(driver.header.steps + 1):
         (commits / str(batch)).touch()
     assert driver.ended().phase == "Finished"
-    assert [source.committed for source in driver.status.queries[0].sources] == [driver.header.steps + 1] * 2
+    assert [source.committed for source in driver.status.queries[0].sources] == [
+        driver.header.steps + 1
+    ] * 2
 
 
-@pytest.mark.parametrize("stopped_after", [pytest.param(None, id="at the end"), pytest.param(2, id="where it is to stop")])
-def test_a_query_that_can_not_be_closed_fails_the_run_instead_of_hanging_it(driver: Driver, stopped_after: int | None) -> None:
+@pytest.mark.parametrize(
+    "stopped_after",
+    [pytest.param(None, id="at the end"), pytest.param(2, id="where it is to stop")],
+)
+def test_a_query_that_can_not_be_closed_fails_the_run_instead_of_hanging_it(
+    driver: Driver, stopped_after: int | None
+) -> None:
     driver.handle.stop_error = Py4JNetworkError("Answer from Java side is empty")
     driver.start_query()
     if stopped_after is None:
@@ -249,7 +283,11 @@ def test_a_query_that_fails_ends_the_run_with_its_message_without_the_plan(drive
     driver.handle.error = RuntimeError("division by zero\n=== Streaming Query ===\npages of plan")
     driver.handle.isActive = False
     end = driver.ended()
-    assert (end.phase, end.reason, end.message) == ("Failed", "ApplicationFailed", "the query q failed: division by zero")
+    assert (end.phase, end.reason, end.message) == (
+        "Failed",
+        "ApplicationFailed",
+        "the query q failed: division by zero",
+    )
     with pytest.raises(RuntimeError, match="division by zero"):
         driver.run.wait()
 
@@ -260,9 +298,14 @@ def test_an_application_that_waits_without_reading_a_source_is_not_supported(
     monkeypatch.setattr("backfill.runtime.queries.run._SILENT_SECONDS", 0.0)
     monkeypatch.setattr("backfill.runtime.queries.run._IDLE_GRACE_SECONDS", 0.5)
     runs_tests = {"execnet"}  # tests that run side by side are talked to by a thread of that
-    monkeypatch.setattr("backfill.runtime.queries.threads._NOT_THE_APPLICATION", threads._NOT_THE_APPLICATION | runs_tests)
+    monkeypatch.setattr(
+        "backfill.runtime.queries.threads._NOT_THE_APPLICATION",
+        threads._NOT_THE_APPLICATION | runs_tests,
+    )
     driver.start_query(("impressions",))
-    driver.until(lambda: driver.phase == "Starting" and "reads the source playbacks" in driver.status.message)
+    driver.until(
+        lambda: driver.phase == "Starting" and "reads the source playbacks" in driver.status.message
+    )
     driver.run.application_waits()
     end = driver.ended()
     assert (end.phase, end.reason) == ("Failed", "UnsupportedProgram")

@@ -3,7 +3,14 @@
 import pytest
 
 from backfill.api.conditions import Reason
-from backfill.api.errors import BackfillError, BadInput, InvalidPlanInput, Problem, ResultLost, first_line
+from backfill.api.errors import (
+    BackfillError,
+    BadInput,
+    InvalidPlanInput,
+    Problem,
+    ResultLost,
+    first_line,
+)
 from backfill.runtime.agent.causes import cause_of, lasting_cause
 from backfill.runtime.queries.run import unsupported
 
@@ -42,12 +49,20 @@ Caused by: java.nio.file.AccessDeniedException: /work/checkpoints
         (CHAINED, "BackfillError: a.parquet cannot be read:\n  no such file"),
         (PLAIN, PLAIN),
         (f"{PLAIN}\n=== Streaming Query ===\nIdentifier: pages of plan", PLAIN),
-        (f"{UNRESOLVED};\n'Project ['att]\n+- ~StreamingDataSourceV2ScanRelation[at#1]\n", UNRESOLVED),
-        ("Traceback (most recent call last):\n  File ", "Traceback (most recent call last):\n  File "),
+        (
+            f"{UNRESOLVED};\n'Project ['att]\n+- ~StreamingDataSourceV2ScanRelation[at#1]\n",
+            UNRESOLVED,
+        ),
+        (
+            "Traceback (most recent call last):\n  File ",
+            "Traceback (most recent call last):\n  File ",
+        ),
         (
             JAVA,
-            "java.io.IOException: mkdir of file:/work/checkpoints/summary failed\n"
-            "Caused by: java.nio.file.AccessDeniedException: /work/checkpoints",
+            (
+                "java.io.IOException: mkdir of file:/work/checkpoints/summary failed\n"
+                "Caused by: java.nio.file.AccessDeniedException: /work/checkpoints"
+            ),
         ),
         ("", ""),
     ],
@@ -77,24 +92,39 @@ class Captured(Exception):  # noqa: N818
 def test_what_lies_at_the_bottom_of_an_error_is_told_once() -> None:
     full = Captured("java.io.IOException: No space left on device\n\tat Files.write")
     state = Captured("[CANNOT_COMMIT] No commit.", Captured("Cannot write 7.zip", full))
-    assert cause_of(state) == "[CANNOT_COMMIT] No commit.\nCaused by: java.io.IOException: No space left on device"
-    assert cause_of(Captured("java.io.IOException: No space left on device", full)) == first_line(full)
+    assert (
+        cause_of(state)
+        == "[CANNOT_COMMIT] No commit.\nCaused by: java.io.IOException: No space left on device"
+    )
+    assert cause_of(Captured("java.io.IOException: No space left on device", full)) == first_line(
+        full
+    )
 
 
 @pytest.mark.parametrize(
     ("error", "lasting"),
     [
-        (InvalidPlanInput(Problem("", "snapshot 5 has expired")), (Reason.INVALID_INPUT, "snapshot 5 has expired")),
+        (
+            InvalidPlanInput(Problem("", "snapshot 5 has expired")),
+            (Reason.INVALID_INPUT, "snapshot 5 has expired"),
+        ),
         (ResultLost("the branch was dropped"), (Reason.RESULT_LOST, "the branch was dropped")),
         (BackfillError("catalog lake cannot be opened: timed out"), None),
     ],
     ids=["the tables are wrong", "the result is gone", "anything else"],
 )
-def test_what_another_attempt_would_not_mend(error: Exception, lasting: tuple[Reason, str] | None) -> None:
+def test_what_another_attempt_would_not_mend(
+    error: Exception, lasting: tuple[Reason, str] | None
+) -> None:
     assert lasting_cause(f"{type(error).__module__}.{type(error).__name__}: {error}") == lasting
 
 
-@pytest.mark.parametrize("away", [True, False], ids=["a catalog that does not answer", "a table that does not fit"])
+@pytest.mark.parametrize(
+    "away", [True, False], ids=["a catalog that does not answer", "a table that does not fit"]
+)
 def test_a_program_is_not_unsupported_because_something_is_away(away: bool) -> None:
     outcome = unsupported(BadInput(Problem("spec.outputs", "it is so", may_pass=away)))
-    assert (outcome.phase, outcome.reason) == ("Failed", "ApplicationFailed" if away else "UnsupportedProgram")
+    assert (outcome.phase, outcome.reason) == (
+        "Failed",
+        "ApplicationFailed" if away else "UnsupportedProgram",
+    )

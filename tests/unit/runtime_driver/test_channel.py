@@ -5,13 +5,23 @@ from pathlib import Path
 
 from backfill.api.quantities import from_us
 from backfill.protocol.atomic_files import replace_file
-from backfill.protocol.split_assignment import ASSIGNMENT_FILE, LOCK_FILE, STATUS_FILE, SplitAssignmentSpec, SplitAssignmentStatus
+from backfill.protocol.split_assignment import (
+    ASSIGNMENT_FILE,
+    LOCK_FILE,
+    STATUS_FILE,
+    SplitAssignmentSpec,
+    SplitAssignmentStatus,
+)
 from backfill.runtime.agent.channel import DirectoryChannel
 
 
 def _assign(directory: Path, released: int) -> None:
-    spec = SplitAssignmentSpec(backfill="b", plan_id="p", attempt=1, steps=9, released=released, watermark=from_us(0))
-    replace_file(directory / ASSIGNMENT_FILE, spec.model_dump_json(by_alias=True).encode(), durable=False)
+    spec = SplitAssignmentSpec(
+        backfill="b", plan_id="p", attempt=1, steps=9, released=released, watermark=from_us(0)
+    )
+    replace_file(
+        directory / ASSIGNMENT_FILE, spec.model_dump_json(by_alias=True).encode(), durable=False
+    )
 
 
 def test_the_driver_sees_each_assignment_that_replaces_the_last(tmp_path: Path) -> None:

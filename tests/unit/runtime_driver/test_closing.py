@@ -13,7 +13,9 @@ from backfill.runtime.queries.tracker import Tracker
 
 
 class FakeSpark:
-    """The handle and the frame of a query. What is asked while Spark dies fails as a method call that went wrong does."""
+    """The handle and the frame of a query. What is asked while Spark dies fails as a method call
+    that went wrong does.
+    """
 
     def __init__(self, *, gone: bool):
         self._gone = gone
@@ -38,7 +40,9 @@ def _close(spark: Any, header: PlanHeader) -> int | None:
     return tracker.queries[0].open_at_end
 
 
-def test_when_spark_dies_while_open_results_are_counted_the_next_attempt_has_to_count_them(header: PlanHeader) -> None:
+def test_when_spark_dies_while_open_results_are_counted_the_next_attempt_has_to_count_them(
+    header: PlanHeader,
+) -> None:
     with pytest.raises(Py4JNetworkError, match="refused"):
         _close(FakeSpark(gone=True), header)
 

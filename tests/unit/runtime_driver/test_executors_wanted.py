@@ -34,11 +34,15 @@ class FakeContext:
 
     @property
     def _jvm(self) -> Any:
-        scala = SimpleNamespace(Option=SimpleNamespace(empty=lambda: None), Tuple2=lambda executor, why: executor)
+        scala = SimpleNamespace(
+            Option=SimpleNamespace(empty=lambda: None), Tuple2=lambda executor, why: executor
+        )
         scheduler = SimpleNamespace(ExecutorDecommissionInfo=lambda why, host: why)
         org = SimpleNamespace(apache=SimpleNamespace(spark=SimpleNamespace(scheduler=scheduler)))
         java = SimpleNamespace(util=SimpleNamespace(HashMap=dict))
-        return SimpleNamespace(scala=scala, org=org, java=java, PythonUtils=SimpleNamespace(toScalaMap=dict))
+        return SimpleNamespace(
+            scala=scala, org=org, java=java, PythonUtils=SimpleNamespace(toScalaMap=dict)
+        )
 
     def isLocal(self) -> bool:
         return self.local
@@ -53,7 +57,9 @@ class FakeContext:
     def schedulerBackend(self) -> "FakeContext":
         return self
 
-    def decommissionExecutors(self, named: list[str], adjust_total: bool, asked_by_executor: bool) -> None:
+    def decommissionExecutors(
+        self, named: list[str], adjust_total: bool, asked_by_executor: bool
+    ) -> None:
         assert not adjust_total
         assert not asked_by_executor
         self.let_go += named

@@ -31,10 +31,16 @@ def _write_commits(directory: Path, query: str, steps: int) -> None:
 
 
 def _committed(run: Run) -> list[tuple[str, int, int]]:
-    return [(query.name, source.committed, source.rows) for query in run.tracker.queries for source in query.sources]
+    return [
+        (query.name, source.committed, source.rows)
+        for query in run.tracker.queries
+        for source in query.sources
+    ]
 
 
-def test_what_a_look_finds_counts_at_the_next_one_since_a_report_may_be_on_its_way(run: Run, tmp_path: Path) -> None:
+def test_what_a_look_finds_counts_at_the_next_one_since_a_report_may_be_on_its_way(
+    run: Run, tmp_path: Path
+) -> None:
     _write_commits(tmp_path, "a", 2)
     lost = LostCommits(run)
     lost.look()
@@ -43,7 +49,9 @@ def test_what_a_look_finds_counts_at_the_next_one_since_a_report_may_be_on_its_w
     assert _committed(run) == [("a", 2, 20), ("b", 0, 0)]
 
 
-def test_a_checkpoint_that_can_not_be_read_does_not_hide_the_others(run: Run, tmp_path: Path) -> None:
+def test_a_checkpoint_that_can_not_be_read_does_not_hide_the_others(
+    run: Run, tmp_path: Path
+) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "commits").write_text("not a directory")
     _write_commits(tmp_path, "b", 1)

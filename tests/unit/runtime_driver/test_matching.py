@@ -17,15 +17,26 @@ from backfill.runtime.switching.matching import (
 
 def _source(name: str, topic: str | None, table: str | None = None) -> Source:
     live = Live(kafka=LiveKafka(topic=topic)) if topic else None
-    return Source(name=name, table=table or f"lake.default.{name}", timestamp_column="at", live=live)
+    return Source(
+        name=name, table=table or f"lake.default.{name}", timestamp_column="at", live=live
+    )
 
 
-SOURCES = (_source("impressions", "raw-impressions"), _source("playbacks", "raw-playbacks"), _source("devices", None))
-OUTPUTS = (Output(name="summary", table="lake.default.play_summary"), Output(name="errors", table="lake.default.play_errors"))
+SOURCES = (
+    _source("impressions", "raw-impressions"),
+    _source("playbacks", "raw-playbacks"),
+    _source("devices", None),
+)
+OUTPUTS = (
+    Output(name="summary", table="lake.default.play_summary"),
+    Output(name="errors", table="lake.default.play_errors"),
+)
 
 
 def test_a_subscription_is_the_source_of_that_topic() -> None:
-    assert [source.name for source in kafka_sources({"subscribe": "raw-playbacks"}, SOURCES)] == ["playbacks"]
+    assert [source.name for source in kafka_sources({"subscribe": "raw-playbacks"}, SOURCES)] == [
+        "playbacks"
+    ]
 
 
 def test_a_subscription_to_several_topics_is_their_sources_in_that_order() -> None:
@@ -44,13 +55,18 @@ def test_a_subscription_to_several_topics_is_their_sources_in_that_order() -> No
         ({}, ["no option subscribe"]),
     ],
 )
-def test_a_subscription_that_can_not_be_replaced_is_refused_by_name(options: dict[str, str], words: list[str]) -> None:
+def test_a_subscription_that_can_not_be_replaced_is_refused_by_name(
+    options: dict[str, str], words: list[str]
+) -> None:
     with pytest.raises(UnsupportedProgram) as error:
         kafka_sources(options, SOURCES)
     assert all(word in str(error.value) for word in words)
 
 
-@pytest.mark.parametrize("written", ["lake.default.devices", "default.devices", "`lake`.default.devices", "LAKE.Default.Devices"])
+@pytest.mark.parametrize(
+    "written",
+    ["lake.default.devices", "default.devices", "`lake`.default.devices", "LAKE.Default.Devices"],
+)
 def test_a_table_is_found_with_or_without_its_catalog(written: str) -> None:
     assert table_source(written, SOURCES).name == "devices"
 
@@ -59,7 +75,9 @@ def test_a_table_that_is_no_source_or_more_than_one_is_refused() -> None:
     with pytest.raises(UnsupportedProgram, match="no source reads the table"):
         table_source("default.other", SOURCES)
     with pytest.raises(UnsupportedProgram, match="several sources"):
-        table_source("default.devices", (*SOURCES, _source("other_devices", None, "lake.default.devices")))
+        table_source(
+            "default.devices", (*SOURCES, _source("other_devices", None, "lake.default.devices"))
+        )
 
 
 def test_a_name_without_its_namespace_is_not_the_table() -> None:
@@ -69,10 +87,20 @@ def test_a_name_without_its_namespace_is_not_the_table() -> None:
 @pytest.mark.parametrize(
     ("case", "target", "taken", "output"),
     [
-        ("its name comes first", Target(query_name="errors", table="lake.default.play_summary"), [], "errors"),
+        (
+            "its name comes first",
+            Target(query_name="errors", table="lake.default.play_summary"),
+            [],
+            "errors",
+        ),
         ("then its table", Target(query_name="other", table="default.play_errors"), [], "errors"),
         ("then what nobody else writes", Target(query_name="other"), ["errors"], "summary"),
-        ("mode is not case-sensitive", Target(query_name="errors", output_mode="Append"), [], "errors"),
+        (
+            "mode is not case-sensitive",
+            Target(query_name="errors", output_mode="Append"),
+            [],
+            "errors",
+        ),
     ],
 )
 def test_a_query_finds_its_output(case: str, target: Target, taken: list[str], output: str) -> None:
@@ -87,15 +115,38 @@ def test_a_query_finds_its_output(case: str, target: Target, taken: list[str], o
             [],
             ["a query without a name, which writes to /archive (delta)", "summary or errors"],
         ),
-        (Target(query_name="debug"), ["summary", "errors"], ["the query debug", "no output is left"]),
-        (Target(NAMED_FORMAT, "errs"), ["summary"], ["writes the output errs", "the outputs are summary, errors"]),
+        (
+            Target(query_name="debug"),
+            ["summary", "errors"],
+            ["the query debug", "no output is left"],
+        ),
+        (
+            Target(NAMED_FORMAT, "errs"),
+            ["summary"],
+            ["writes the output errs", "the outputs are summary, errors"],
+        ),
         (
             Target(table="default.play_summary"),
             ["summary"],
-            ["two queries write the output summary (lake.default.play_summary): the query q, and", "unite", "ignoredQueries"],
+            [
+                (
+                    "two queries write the output summary (lake.default.play_summary): the query"
+                    " q, and"
+                ),
+                "unite",
+                "ignoredQueries",
+            ],
         ),
-        (Target(query_name="summary", output_mode="update"), [], ["output mode update", "append mode"]),
-        (Target(query_name="summary", foreach="foreachBatch"), [], ["foreachBatch", "write_output"]),
+        (
+            Target(query_name="summary", output_mode="update"),
+            [],
+            ["output mode update", "append mode"],
+        ),
+        (
+            Target(query_name="summary", foreach="foreachBatch"),
+            [],
+            ["foreachBatch", "write_output"],
+        ),
         (
             Target(query_name="x", output_mode="complete", foreach="foreach"),
             [],
@@ -103,7 +154,9 @@ def test_a_query_finds_its_output(case: str, target: Target, taken: list[str], o
         ),
     ],
 )
-def test_a_query_that_can_not_be_redirected_is_told_every_reason(target: Target, taken: list[str], words: list[str]) -> None:
+def test_a_query_that_can_not_be_redirected_is_told_every_reason(
+    target: Target, taken: list[str], words: list[str]
+) -> None:
     with pytest.raises(UnsupportedProgram) as error:
         match_output(target, OUTPUTS, dict.fromkeys(taken, "q"))
     assert all(word in str(error.value) for word in words)

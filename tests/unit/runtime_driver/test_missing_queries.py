@@ -49,7 +49,9 @@ def threads() -> Threads:
 
 @pytest.fixture
 def run(header: PlanHeader, clock: FakeClock, threads: Threads) -> Run:
-    settings: Any = SimpleNamespace(outputs=[SimpleNamespace(name="summary"), SimpleNamespace(name="plays")])
+    settings: Any = SimpleNamespace(
+        outputs=[SimpleNamespace(name="summary"), SimpleNamespace(name="plays")]
+    )
     return Run(settings, Tracker(header, [], lambda _source, _step: 0, lambda: 0), clock, threads)
 
 
@@ -91,14 +93,18 @@ def test_an_application_that_neither_waits_nor_asks_nor_starts_the_rest_does_not
     assert PLAYS in str(run.overdue())
 
 
-def test_an_application_may_prepare_for_hours_before_its_first_query(run: Run, clock: FakeClock, threads: Threads) -> None:
+def test_an_application_may_prepare_for_hours_before_its_first_query(
+    run: Run, clock: FakeClock, threads: Threads
+) -> None:
     threads.at_work = True
     clock.now += 36_000.0
     assert run.overdue() is None
     assert PLAYS in run.waits_for
 
 
-def test_what_a_slow_start_waits_for_is_said_before_anything_is_refused(run: Run, clock: FakeClock) -> None:
+def test_what_a_slow_start_waits_for_is_said_before_anything_is_refused(
+    run: Run, clock: FakeClock
+) -> None:
     _start(run, "summary")
     assert run.waits_for == ""
     clock.now += 30.0
@@ -108,7 +114,9 @@ def test_what_a_slow_start_waits_for_is_said_before_anything_is_refused(run: Run
     assert run.waits_for == ""
 
 
-def test_looking_at_queries_or_waiting_for_a_moment_is_no_promise_to_start_no_more(run: Run, clock: FakeClock) -> None:
+def test_looking_at_queries_or_waiting_for_a_moment_is_no_promise_to_start_no_more(
+    run: Run, clock: FakeClock
+) -> None:
     _start(run, "summary")
     query = SwitchedQuery(None, run)  # type: ignore[arg-type]
     assert query.isActive
@@ -145,14 +153,16 @@ def _busy(where: Any) -> Iterator[int]:
 
 
 def test_a_thread_that_runs_code_of_the_application_may_still_start_a_query() -> None:
-    others = set(sys._current_frames())  # also of whoever runs the tests, which `threading` does not know
+    # also of whoever runs the tests, which `threading` does not know
+    others = set(sys._current_frames())
     with ThreadPoolExecutor(1) as pool, _busy(pool.submit) as worker:
         assert application_works(others)
         assert not application_works(others | {worker})
 
 
 def test_a_pool_that_waits_for_work_starts_nothing_by_itself() -> None:
-    others = set(sys._current_frames())  # also of whoever runs the tests, which `threading` does not know
+    # also of whoever runs the tests, which `threading` does not know
+    others = set(sys._current_frames())
     with ThreadPoolExecutor(1) as pool:
         pool.submit(int).result()
         assert set(sys._current_frames()) - others, "the pool has a thread"

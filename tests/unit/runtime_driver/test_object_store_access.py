@@ -10,7 +10,9 @@ from backfill.runtime.switching.object_store import s3a_options
 from spark_applications import KUBEFLOW, backfill_of
 
 KEYS = {"s3.access-key-id": "key", "s3.secret-access-key": "secret"}
-SIMPLE, TEMPORARY = (f"org.apache.hadoop.fs.s3a.{kind}AWSCredentialsProvider" for kind in ("Simple", "Temporary"))
+SIMPLE, TEMPORARY = (
+    f"org.apache.hadoop.fs.s3a.{kind}AWSCredentialsProvider" for kind in ("Simple", "Temporary")
+)
 
 
 @pytest.mark.parametrize(
@@ -25,8 +27,17 @@ SIMPLE, TEMPORARY = (f"org.apache.hadoop.fs.s3a.{kind}AWSCredentialsProvider" fo
         ),
         (
             "keys for all of AWS, for a while",
-            {"client.access-key-id": "key", "client.secret-access-key": "secret", "client.session-token": "token"},
-            {"access.key": "key", "secret.key": "secret", "session.token": "token", "aws.credentials.provider": TEMPORARY},
+            {
+                "client.access-key-id": "key",
+                "client.secret-access-key": "secret",
+                "client.session-token": "token",
+            },
+            {
+                "access.key": "key",
+                "secret.key": "secret",
+                "session.token": "token",
+                "aws.credentials.provider": TEMPORARY,
+            },
         ),
         ("half a pair of keys", {"s3.access-key-id": "key"}, {}),
         (
@@ -45,12 +56,25 @@ def test_what_s3a_is_told(case: str, properties: dict[str, str], options: dict[s
     assert dict(s3a_options(properties)) == options, case
 
 
-def test_a_mounted_secret_goes_before_the_environment_and_only_what_opens_stores_is_taken(tmp_path: Path) -> None:
+def test_a_mounted_secret_goes_before_the_environment_and_only_what_opens_stores_is_taken(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "lake").mkdir()
-    for name, value in {"uri": "postgresql://me:secret@db", "s3.endpoint": "http://minio:9000\n", "s3.region": "eu"}.items():
+    for name, value in {
+        "uri": "postgresql://me:secret@db",
+        "s3.endpoint": "http://minio:9000\n",
+        "s3.region": "eu",
+    }.items():
         (tmp_path / "lake" / name).write_text(value)
-    environment = {"BACKFILL_CATALOGS": str(tmp_path), "AWS_ENDPOINT_URL": "http://other", "AWS_REGION": "us-west-2"}
-    assert store_properties("lake", environment) == {"s3.endpoint": "http://minio:9000", "s3.region": "eu"}
+    environment = {
+        "BACKFILL_CATALOGS": str(tmp_path),
+        "AWS_ENDPOINT_URL": "http://other",
+        "AWS_REGION": "us-west-2",
+    }
+    assert store_properties("lake", environment) == {
+        "s3.endpoint": "http://minio:9000",
+        "s3.region": "eu",
+    }
 
 
 @pytest.mark.parametrize(
@@ -65,7 +89,9 @@ def test_a_mounted_secret_goes_before_the_environment_and_only_what_opens_stores
         ),
     ],
 )
-def test_what_no_catalog_says_is_taken_from_the_variables_of_aws(environment: dict[str, str], properties: dict[str, str]) -> None:
+def test_what_no_catalog_says_is_taken_from_the_variables_of_aws(
+    environment: dict[str, str], properties: dict[str, str]
+) -> None:
     assert store_properties("nobody-knows-this-catalog", environment) == properties
 
 
@@ -75,11 +101,17 @@ def test_what_no_catalog_says_is_taken_from_the_variables_of_aws(environment: di
         ([], "lake"),
         ([{"name": "other"}], "lake"),
         (
-            [{"name": "other"}, {"name": "store", "secretRef": {"name": "a"}}, {"name": "lake", "secretRef": {"name": "b"}}],
+            [
+                {"name": "other"},
+                {"name": "store", "secretRef": {"name": "a"}},
+                {"name": "lake", "secretRef": {"name": "b"}},
+            ],
             "store",
         ),
     ],
 )
-def test_the_first_catalog_with_a_secret_opens_the_workspace(catalogs: list[dict[str, object]], opens: str) -> None:
+def test_the_first_catalog_with_a_secret_opens_the_workspace(
+    catalogs: list[dict[str, object]], opens: str
+) -> None:
     backfill: Backfill = backfill_of(KUBEFLOW, catalogs=catalogs)
     assert backfill.spec.workspace_catalog == opens

@@ -37,7 +37,12 @@ def test_a_query_name_can_not_lead_out_of_the_checkpoints_directory() -> None:
 
 @pytest.mark.parametrize(
     ("uri", "told"),
-    [("s3://lake/b", "s3a://lake/b"), ("s3a://lake/b", "s3a://lake/b"), ("gs://lake/b", "gs://lake/b"), ("/lake/b", "/lake/b")],
+    [
+        ("s3://lake/b", "s3a://lake/b"),
+        ("s3a://lake/b", "s3a://lake/b"),
+        ("gs://lake/b", "gs://lake/b"),
+        ("/lake/b", "/lake/b"),
+    ],
 )
 def test_spark_is_told_the_scheme_that_hadoop_knows(uri: str, told: str) -> None:
     assert Workspace(uri).for_spark == told

@@ -1,4 +1,6 @@
-"""Committed steps and rows count once, and the distance ahead of the watermark is never understated."""
+"""Committed steps and rows count once, and the distance ahead of the watermark is never
+understated.
+"""
 
 from collections.abc import Mapping
 
@@ -22,7 +24,9 @@ class FakeClock:
         return self.now_us
 
 
-def _tracker(header: PlanHeader, before: SplitAssignmentStatus | None = None) -> tuple[Tracker, FakeClock, list[tuple[str, int]]]:
+def _tracker(
+    header: PlanHeader, before: SplitAssignmentStatus | None = None
+) -> tuple[Tracker, FakeClock, list[tuple[str, int]]]:
     clock = FakeClock()
     counted: list[tuple[str, int]] = []
 
@@ -33,21 +37,41 @@ def _tracker(header: PlanHeader, before: SplitAssignmentStatus | None = None) ->
     return Tracker(header, SOURCES, count_rows, clock, before), clock, counted
 
 
-def _batch(clock: FakeClock, ends: Mapping[str, int], rows: int = 10, newest_us: int | None = None, query: str = "q") -> Batch:
-    return Batch(query, clock.now_us, clock.now_us + 500_000, ends, dict.fromkeys(ends, rows), newest_us, late_rows=1)
+def _batch(
+    clock: FakeClock,
+    ends: Mapping[str, int],
+    rows: int = 10,
+    newest_us: int | None = None,
+    query: str = "q",
+) -> Batch:
+    return Batch(
+        query,
+        clock.now_us,
+        clock.now_us + 500_000,
+        ends,
+        dict.fromkeys(ends, rows),
+        newest_us,
+        late_rows=1,
+    )
 
 
 def _sources(tracker: Tracker, query: int = 0) -> list[tuple[str, int, int]]:
-    return [(source.name, source.committed, source.rows) for source in tracker.queries[query].sources]
+    return [
+        (source.name, source.committed, source.rows) for source in tracker.queries[query].sources
+    ]
 
 
 def _status(header: PlanHeader, *queries: QueryProgress) -> SplitAssignmentStatus:
-    return SplitAssignmentStatus(attempt=1, queries=queries, heartbeat=from_us(0), max_observed_misalignment_seconds=7.0)
+    return SplitAssignmentStatus(
+        attempt=1, queries=queries, heartbeat=from_us(0), max_observed_misalignment_seconds=7.0
+    )
 
 
 def _reported(output: str, committed: int, rows: int, source: str = "impressions") -> QueryProgress:
     progress = SourceProgress(name=source, committed=committed, rows=rows)
-    return QueryProgress(name="as it was called then", output=output, sources=(progress,), late_rows=3)
+    return QueryProgress(
+        name="as it was called then", output=output, sources=(progress,), late_rows=3
+    )
 
 
 def test_a_batch_reported_twice_counts_once(header: PlanHeader) -> None:
@@ -150,7 +174,9 @@ def test_a_source_that_nobody_reads_yet_holds_the_watermark(header: PlanHeader) 
     tracker, clock, _ = _tracker(header)
     tracker.add("fast", "a", {"impressions": 0})
     tracker.commit(_batch(clock, {"impressions": 1}, query="fast"))
-    tracker.commit(_batch(clock, {"impressions": 2}, newest_us=header.step_starts_us[1], query="fast"))
+    tracker.commit(
+        _batch(clock, {"impressions": 2}, newest_us=header.step_starts_us[1], query="fast")
+    )
     assert tracker.misalignment_seconds == 600.0
     assert tracker.unread_sources == {"playbacks"}
 
@@ -159,7 +185,9 @@ def test_a_finished_source_does_not_hold_the_watermark(header: PlanHeader) -> No
     tracker, clock, _ = _tracker(header)
     tracker.add("done", "a", {"playbacks": header.steps})
     tracker.add("q", "b", {"impressions": 2})
-    tracker.commit(_batch(clock, {"impressions": 3}, newest_us=header.step_starts_us[2] + 1_000_000))
+    tracker.commit(
+        _batch(clock, {"impressions": 3}, newest_us=header.step_starts_us[2] + 1_000_000)
+    )
     assert tracker.misalignment_seconds == 1.0
 
 
@@ -167,8 +195,11 @@ def test_after_a_restart_the_watermark_goes_on_where_all_queries_were(header: Pl
     before = _status(header, _reported("a", 3, 30), _reported("b", 2, 20, source="playbacks"))
     tracker, clock, _ = _tracker(header, before)
     tracker.add("fast", "a", {"impressions": 3})
-    tracker.commit(_batch(clock, {"impressions": 4}, newest_us=header.step_starts_us[3], query="fast"))
-    assert tracker.misalignment_seconds == 600.0  # the slow one had not begun again: it counts from its last report
+    tracker.commit(
+        _batch(clock, {"impressions": 4}, newest_us=header.step_starts_us[3], query="fast")
+    )
+    # the slow one had not begun again: it counts from its last report
+    assert tracker.misalignment_seconds == 600.0
 
 
 def test_the_greatest_distance_of_earlier_attempts_is_kept(header: PlanHeader) -> None:

@@ -17,7 +17,14 @@ from backfill.api.manifests.rules import Parts, check_parts, check_spec
 from backfill.api.quantities import parse_duration, to_us
 from backfill.api.spec import BackfillSpec, CatalogRef, Ordering, Output, Source, Window
 
-__all__ = ["ForCluster", "Manifests", "check_spec", "load_for_cluster", "load_manifests", "spec_difference"]
+__all__ = [
+    "ForCluster",
+    "Manifests",
+    "check_spec",
+    "load_for_cluster",
+    "load_manifests",
+    "spec_difference",
+]
 
 _Part = TypeVar("_Part", bound=Model)
 _APPLICATION_KIND = "SparkApplication"
@@ -29,17 +36,24 @@ class Manifests:
 
     backfill: Backfill
     application: Application | None
-    """The SparkApplication that the Backfill refers to; None only if it was not required and is not in the file."""
+    """The SparkApplication that the Backfill refers to; None only if it was not required and is not
+    in the file.
+    """
 
 
 def load_manifests(source: Path | str, *, require_application: bool = True) -> Manifests:
-    """The Backfill and its application from a file, or from YAML or JSON text. Other kinds are ignored.
+    """The Backfill and its application from a file, or from YAML or JSON text. Other kinds are
+    ignored.
 
     Raises:
-        InvalidManifest: with every problem found: in the text, in the Backfill's fields and between them, and in the
-            SparkApplication.
+        InvalidManifest: with every problem found: in the text, in the Backfill's fields and between
+            them, and in the SparkApplication.
     """
-    name, text, base = (str(source), _text(source), source.parent) if isinstance(source, Path) else ("manifest", source, Path())
+    name, text, base = (
+        (str(source), _text(source), source.parent)
+        if isinstance(source, Path)
+        else ("manifest", source, Path())
+    )
     documents = read_documents(text, name)
     document = _only_backfill(documents, name)
     problems: list[Problem] = []
@@ -59,7 +73,9 @@ def load_manifests(source: Path | str, *, require_application: bool = True) -> M
 
 @dataclass(frozen=True)
 class ForCluster:
-    """Contents of a manifest file for a cluster. The application's files need not be on this machine."""
+    """Contents of a manifest file for a cluster. The application's files need not be on this
+    machine.
+    """
 
     backfill: Backfill
     document: Document
@@ -72,14 +88,23 @@ def load_for_cluster(file: Path) -> ForCluster:
     """The Backfill of a file and what it refers to, as resources. Other kinds are ignored.
 
     Raises:
-        InvalidManifest: with every problem found: in the text, in the Backfill's fields and between them.
+        InvalidManifest: with every problem found: in the text, in the Backfill's fields and between
+            them.
     """
     documents = read_documents(_text(file), str(file))
     document = _only_backfill(documents, str(file))
     backfill = _backfill(document)
     name, version = backfill.spec.application_ref.name, backfill.spec.application_ref.api_version
-    referred = (each for each in documents if each.get("kind") == _APPLICATION_KIND and each.get("apiVersion") == version)
-    return ForCluster(backfill, document, next((each for each in referred if application_name(each) == name), None))
+    referred = (
+        each
+        for each in documents
+        if each.get("kind") == _APPLICATION_KIND and each.get("apiVersion") == version
+    )
+    return ForCluster(
+        backfill,
+        document,
+        next((each for each in referred if application_name(each) == name), None),
+    )
 
 
 def _text(path: Path) -> str:
@@ -88,7 +113,9 @@ def _text(path: Path) -> str:
     except FileNotFoundError:
         raise InvalidManifest(Problem("", f"there is no file {path}", "check the path")) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidManifest(Problem("", f"{path} cannot be read: {error}", "give a YAML or JSON file in UTF-8")) from None
+        raise InvalidManifest(
+            Problem("", f"{path} cannot be read: {error}", "give a YAML or JSON file in UTF-8")
+        ) from None
 
 
 def _only_backfill(documents: list[Document], name: str) -> Document:
@@ -97,22 +124,38 @@ def _only_backfill(documents: list[Document], name: str) -> Document:
         return found[0]
     if found:
         names = ", ".join(application_name(document) for document in found)
-        raise InvalidManifest(Problem("", f"{name} holds {len(found)} Backfills ({names})", "keep one in each file"))
+        raise InvalidManifest(
+            Problem("", f"{name} holds {len(found)} Backfills ({names})", "keep one in each file")
+        )
     kinds = [str(document.get("kind", "none")) for document in documents]
     advice = next((advice for kind in kinds if (advice := did_you_mean(kind, [KIND]))), "")
     holds = f"only {', '.join(kinds)}" if kinds else "no resource at all"
-    raise InvalidManifest(Problem("kind", f"{name} holds no Backfill, {holds}", advice or f"add one (apiVersion: {API_VERSION})"))
+    raise InvalidManifest(
+        Problem(
+            "kind",
+            f"{name} holds no Backfill, {holds}",
+            advice or f"add one (apiVersion: {API_VERSION})",
+        )
+    )
 
 
 def _backfill(document: Document) -> Backfill:
     given = {key: value for key, value in document.items() if key != "status"}
-    problems = [Problem(key, "is missing", f"add {key}: {API_VERSION}") for key in ("apiVersion",) if key not in given]
+    problems = [
+        Problem(key, "is missing", f"add {key}: {API_VERSION}")
+        for key in ("apiVersion",)
+        if key not in given
+    ]
     try:
         backfill = read_json(Backfill, given)
     except ValidationError as error:
         problems += problems_of(error, Backfill)
         places = [problem.field for problem in problems]
-        problems += [rule for rule in check_parts(_parts(given.get("spec"))) if not _within(rule.field, places)]
+        problems += [
+            rule
+            for rule in check_parts(_parts(given.get("spec")))
+            if not _within(rule.field, places)
+        ]
         raise InvalidManifest(problems) from None
     problems += check_spec(backfill.spec)
     if problems:
@@ -132,7 +175,9 @@ def _parts(spec: JsonValue | None) -> Parts:
         window=_leniently(Window, given.get("window")),
         sources=_each(Source, given.get("sources")),
         ordering=_leniently(Ordering, given.get("ordering", {})),
-        max_misalignment_us=_duration_us(given.get("maxMisalignment", _default("max_misalignment"))),
+        max_misalignment_us=_duration_us(
+            given.get("maxMisalignment", _default("max_misalignment"))
+        ),
         outputs=_each(Output, given.get("outputs")),
         ignored_queries=_texts(given.get("ignoredQueries")),
         execution=str(given.get("execution")),
@@ -170,12 +215,15 @@ def _leniently(model: type[_Part], given: JsonValue | None) -> _Part | None:
         return _leniently(model, {key: value for key, value in given.items() if key not in wrong})
 
 
-def _application(documents: list[Document], backfill: Document, base: Path, required: bool) -> Application | None:
+def _application(
+    documents: list[Document], backfill: Document, base: Path, required: bool
+) -> Application | None:
     namespace = str(metadata_of(backfill).get("namespace") or "default")
     candidates = [
         document
         for document in documents
-        if document.get("kind") == _APPLICATION_KIND and metadata_of(document).get("namespace", namespace) == namespace
+        if document.get("kind") == _APPLICATION_KIND
+        and metadata_of(document).get("namespace", namespace) == namespace
     ]
     name = _application_ref(backfill)
     if name is None:
@@ -184,7 +232,13 @@ def _application(documents: list[Document], backfill: Document, base: Path, requ
     if len(found) == 1:
         return read_application(found[0], base, namespace)
     if found:
-        raise InvalidManifest(Problem("spec.applicationRef.name", f'"{name}" is there {len(found)} times', "keep one of them"))
+        raise InvalidManifest(
+            Problem(
+                "spec.applicationRef.name",
+                f'"{name}" is there {len(found)} times',
+                "keep one of them",
+            )
+        )
     if not required:
         return None
     names = [application_name(document) for document in candidates]
@@ -193,7 +247,8 @@ def _application(documents: list[Document], backfill: Document, base: Path, requ
         Problem(
             "spec.applicationRef.name",
             f'the file holds no SparkApplication "{name}" in namespace {namespace}',
-            did_you_mean(name, names) or f"add the production SparkApplication as another document{there}",
+            did_you_mean(name, names)
+            or f"add the production SparkApplication as another document{there}",
         )
     )
 

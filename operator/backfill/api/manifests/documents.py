@@ -1,7 +1,7 @@
 """Reads the documents of a manifest file as JSON values, strictly.
 
-YAML as Kubernetes reads it, with two differences: a duplicate key is an error that names its line, instead of the last
-one taking effect, and times remain text.
+YAML as Kubernetes reads it, with two differences: a duplicate key is an error that names its line,
+instead of the last one taking effect, and times remain text.
 """
 
 import json
@@ -22,7 +22,9 @@ class _Loader(yaml.SafeLoader):
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
             if isinstance(key, Hashable) and key in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} is given twice", key_node.start_mark)
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key!r} is given twice", key_node.start_mark
+                )
             seen.add(repr(key) if not isinstance(key, Hashable) else key)
         return super().construct_mapping(node, deep)
 
@@ -40,11 +42,19 @@ def read_documents(text: str, name: str) -> list[Document]:
         InvalidManifest: it is not well-formed, or a document is not a mapping.
     """
     values = _json(text, name) or _yaml(text, name)
-    strangers = [number for number, value in enumerate(values, 1) if value is not None and not isinstance(value, dict)]
+    strangers = [
+        number
+        for number, value in enumerate(values, 1)
+        if value is not None and not isinstance(value, dict)
+    ]
     if strangers:
         raise InvalidManifest(
             [
-                Problem("", f"{name}: document {number} is not a resource", "give apiVersion, kind and metadata")
+                Problem(
+                    "",
+                    f"{name}: document {number} is not a resource",
+                    "give apiVersion, kind and metadata",
+                )
                 for number in strangers
             ]
         )
@@ -52,7 +62,9 @@ def read_documents(text: str, name: str) -> list[Document]:
 
 
 def _json(text: str, name: str) -> list[JsonValue] | None:
-    """The document of a JSON text; None if it is not JSON. JSON is not quite YAML: it may be indented with tabs."""
+    """The document of a JSON text; None if it is not JSON. JSON is not quite YAML: it may be
+    indented with tabs.
+    """
     if not text.lstrip().startswith("{"):
         return None
 
@@ -75,7 +87,11 @@ def _yaml(text: str, name: str) -> list[JsonValue]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"{name}, line {mark.line + 1}, column {mark.column + 1}" if mark else name
-        raise InvalidManifest(Problem("", f"{place}: {error.problem or error.context}", "fix the YAML there")) from None
+        raise InvalidManifest(
+            Problem("", f"{place}: {error.problem or error.context}", "fix the YAML there")
+        ) from None
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         reason = " ".join(str(error).split())
-        raise InvalidManifest(Problem("", f"{name}: {reason}", "write it with the types of JSON only")) from None
+        raise InvalidManifest(
+            Problem("", f"{name}: {reason}", "write it with the types of JSON only")
+        ) from None

@@ -26,8 +26,12 @@ _Model = TypeVar("_Model", bound=BaseModel)
 _FORMS = {
     NAME_PATTERN: "use lower-case letters, digits and '-', at most 63",
     INPUT_NAME_PATTERN: "use letters, digits, '-', '_' and '.', at most 63",
-    CATALOG_NAME_PATTERN: "use ASCII letters and digits, with single '-' or '_' between them, at most 63",
-    TABLE_NAME_PATTERN: "write it as catalog.namespace.table, the catalog in ASCII letters and digits",
+    CATALOG_NAME_PATTERN: (
+        "use ASCII letters and digits, with single '-' or '_' between them, at most 63"
+    ),
+    TABLE_NAME_PATTERN: (
+        "write it as catalog.namespace.table, the catalog in ASCII letters and digits"
+    ),
     MEMORY_PATTERN: "write it as Spark does, for example 4g",
     LOCATION_PATTERN: LOCATION_FORM,
     PERCENTAGE_PATTERN: 'write a percentage from 0 to 100, for example "99.9"',
@@ -37,7 +41,8 @@ _PLAIN_KEY = re.compile(r"[\w-]+", re.ASCII)
 
 
 def read_json(model: type[_Model], value: JsonValue) -> _Model:
-    """A model from JSON values, as strict as Kubernetes: no strings for numbers, and only the field names of manifests.
+    """A model from JSON values, as strict as Kubernetes: no strings for numbers, and only the field
+    names of manifests.
 
     Raises:
         ValidationError: it is invalid; :func:`problems_of` describes why.
@@ -45,13 +50,23 @@ def read_json(model: type[_Model], value: JsonValue) -> _Model:
     return model.model_validate_json(json.dumps(value), strict=True, by_alias=True, by_name=False)
 
 
-def problems_of(error: ValidationError, model: type[BaseModel], prefix: Location = ()) -> list[Problem]:
-    """Every problem that pydantic found in data for ``model``, in its order. ``prefix`` is the path of that data."""
-    return [_problem(detail, model, prefix) for detail in error.errors(include_url=False) if not _is_consequence(detail)]
+def problems_of(
+    error: ValidationError, model: type[BaseModel], prefix: Location = ()
+) -> list[Problem]:
+    """Every problem that pydantic found in data for ``model``, in its order. ``prefix`` is the path
+    of that data.
+    """
+    return [
+        _problem(detail, model, prefix)
+        for detail in error.errors(include_url=False)
+        if not _is_consequence(detail)
+    ]
 
 
 def field_path(location: Location) -> str:
-    """A path as kubectl prints it: ``spec.sources[0].table``, ``spec.overrides.sparkConf[spark.sql.ansi.enabled]``."""
+    """A path as kubectl prints it: ``spec.sources[0].table``,
+    ``spec.overrides.sparkConf[spark.sql.ansi.enabled]``.
+    """
     path = ""
     for part in location:
         if isinstance(part, int) or not _PLAIN_KEY.fullmatch(part):
@@ -77,7 +92,11 @@ def did_you_mean(word: str, choices: Iterable[str]) -> str:
 def _is_consequence(detail: ErrorDetails) -> bool:
     """Whether a list is reported as too short only because some of its items are invalid."""
     given = detail["input"]
-    return detail["type"] == "too_short" and isinstance(given, Sequence) and len(given) >= detail["ctx"]["min_length"]
+    return (
+        detail["type"] == "too_short"
+        and isinstance(given, Sequence)
+        and len(given) >= detail["ctx"]["min_length"]
+    )
 
 
 def _problem(detail: ErrorDetails, model: type[BaseModel], prefix: Location) -> Problem:
@@ -103,19 +122,31 @@ def _missing(detail: ErrorDetails, _model: type[BaseModel]) -> tuple[str, str]:
 def _unknown(detail: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
     fields = _fields_at(model, detail["loc"][:-1])
     advice = did_you_mean(str(detail["loc"][-1]), fields)
-    return "is not a field", advice or (f"the fields here are {', '.join(fields)}" if fields else "remove it")
+    return "is not a field", advice or (
+        f"the fields here are {', '.join(fields)}" if fields else "remove it"
+    )
 
 
 def _not_a_choice(detail: ErrorDetails, _model: type[BaseModel]) -> tuple[str, str]:
     given, expected = detail["input"], detail["ctx"]["expected"].replace("'", "")
-    advice = did_you_mean(given, expected.replace(" or ", ", ").split(", ")) if isinstance(given, str) else ""
-    return f"{shown(given)} is not {'one of ' if ' or ' in expected else ''}{expected}", advice or f"write {expected}"
+    advice = (
+        did_you_mean(given, expected.replace(" or ", ", ").split(", "))
+        if isinstance(given, str)
+        else ""
+    )
+    return (
+        f"{shown(given)} is not {'one of ' if ' or ' in expected else ''}{expected}",
+        advice or f"write {expected}",
+    )
 
 
 def _not_text(detail: ErrorDetails, _model: type[BaseModel]) -> tuple[str, str]:
     given = detail["input"]
     if isinstance(given, bool):
-        return f"{shown(given)} is a truth value, text is wanted", "put what is written there in quotes"
+        return (
+            f"{shown(given)} is a truth value, text is wanted",
+            "put what is written there in quotes",
+        )
     if isinstance(given, int | float):
         return f"{shown(given)} is a number, text is wanted", f'put it in quotes: "{given}"'
     return f"{shown(given)} is not text", "give text"
@@ -125,15 +156,22 @@ def _other_type(wanted: str) -> Callable[[ErrorDetails, type[BaseModel]], tuple[
     def explain(detail: ErrorDetails, _model: type[BaseModel]) -> tuple[str, str]:
         given = detail["input"]
         if given is None:
-            return f"is empty, {wanted} is wanted", f"give {wanted}, or leave the field out if it is optional"
-        return f"{shown(given)} is not {wanted}", "remove the quotes" if isinstance(given, str) else f"give {wanted}"
+            return (
+                f"is empty, {wanted} is wanted",
+                f"give {wanted}, or leave the field out if it is optional",
+            )
+        return f"{shown(given)} is not {wanted}", (
+            "remove the quotes" if isinstance(given, str) else f"give {wanted}"
+        )
 
     return explain
 
 
 def _wrong_form(detail: ErrorDetails, _model: type[BaseModel]) -> tuple[str, str]:
     pattern = detail["ctx"]["pattern"]
-    return f"{shown(detail['input'])} does not have the form that is wanted", _FORMS.get(pattern, f"match {pattern}")
+    return f"{shown(detail['input'])} does not have the form that is wanted", _FORMS.get(
+        pattern, f"match {pattern}"
+    )
 
 
 _EXPLANATIONS: dict[str, Callable[[ErrorDetails, type[BaseModel]], tuple[str, str]]] = {
@@ -157,14 +195,22 @@ def _fields_at(model: type[BaseModel], location: Location) -> list[str]:
     here: type[BaseModel] | None = model
     for part in location:
         if isinstance(part, str) and here is not None:
-            annotations = {field.alias or name: field.annotation for name, field in here.model_fields.items()}
+            annotations = {
+                field.alias or name: field.annotation for name, field in here.model_fields.items()
+            }
             here = _model_in(annotations.get(part))
     return [field.alias or name for name, field in here.model_fields.items()] if here else []
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
     """The model within an annotation such as ``tuple[Source, ...]`` or ``Live | None``."""
-    if isinstance(annotation, type) and not get_origin(annotation) and issubclass(annotation, BaseModel):
+    if (
+        isinstance(annotation, type)
+        and not get_origin(annotation)
+        and issubclass(annotation, BaseModel)
+    ):
         return annotation
-    arguments = get_args(annotation)[:1] if get_origin(annotation) is Annotated else get_args(annotation)
+    arguments = (
+        get_args(annotation)[:1] if get_origin(annotation) is Annotated else get_args(annotation)
+    )
     return next((found for argument in arguments if (found := _model_in(argument))), None)

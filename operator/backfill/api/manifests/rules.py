@@ -6,7 +6,17 @@ from dataclasses import dataclass
 
 from backfill.api.errors import Problem
 from backfill.api.quantities import format_duration, to_us
-from backfill.api.spec import BackfillSpec, CatalogRef, Ordering, OrderingPolicy, Output, PublishMode, Source, Validate, Window
+from backfill.api.spec import (
+    BackfillSpec,
+    CatalogRef,
+    Ordering,
+    OrderingPolicy,
+    Output,
+    PublishMode,
+    Source,
+    Validate,
+    Window,
+)
 
 MOST_STEPS = 1_000_000
 
@@ -47,9 +57,17 @@ def check_parts(parts: Parts) -> list[Problem]:
 
 
 def _unique_names(parts: Parts) -> Iterator[Problem]:
-    sources = [(f"spec.sources[{n}].name", source.name) for n, source in enumerate(parts.sources) if source]
-    outputs = [(f"spec.outputs[{n}].name", output.name) for n, output in enumerate(parts.outputs) if output]
-    catalogs = [(f"spec.catalogs[{n}].name", catalog.name) for n, catalog in enumerate(parts.catalogs) if catalog]
+    sources = [
+        (f"spec.sources[{n}].name", source.name) for n, source in enumerate(parts.sources) if source
+    ]
+    outputs = [
+        (f"spec.outputs[{n}].name", output.name) for n, output in enumerate(parts.outputs) if output
+    ]
+    catalogs = [
+        (f"spec.catalogs[{n}].name", catalog.name)
+        for n, catalog in enumerate(parts.catalogs)
+        if catalog
+    ]
     yield from _repeated(sources, "the name of another source", "give every source its own name")
     yield from _repeated(outputs, "the name of another output", "give every output its own name")
     yield from _repeated(catalogs, "the name of another catalog", "name every catalog once")
@@ -62,7 +80,11 @@ def _same_for_pyiceberg(catalogs: list[tuple[str, str]]) -> Iterator[Problem]:
     for field, name in catalogs:
         known = first.setdefault(name.lower().replace("_", "-"), name)
         if known != name:
-            yield Problem(field, f'"{name}" is the same catalog as "{known}" to PyIceberg', "call them by different letters")
+            yield Problem(
+                field,
+                f'"{name}" is the same catalog as "{known}" to PyIceberg',
+                "call them by different letters",
+            )
 
 
 def _unique_topics(parts: Parts) -> Iterator[Problem]:
@@ -71,13 +93,23 @@ def _unique_topics(parts: Parts) -> Iterator[Problem]:
         for n, source in enumerate(parts.sources)
         if source and source.live
     ]
-    yield from _repeated(topics, "the topic of another source", "name a topic once; the application may read it several times")
+    yield from _repeated(
+        topics,
+        "the topic of another source",
+        "name a topic once; the application may read it several times",
+    )
 
 
 def _unique_output_tables(parts: Parts) -> Iterator[Problem]:
-    tables = [(f"spec.outputs[{n}].table", output.table) for n, output in enumerate(parts.outputs) if output]
+    tables = [
+        (f"spec.outputs[{n}].table", output.table)
+        for n, output in enumerate(parts.outputs)
+        if output
+    ]
     yield from _repeated(
-        tables, "the table of another output", "run one Backfill for each; spec.ignoredQueries leaves out the query of the other"
+        tables,
+        "the table of another output",
+        "run one Backfill for each; spec.ignoredQueries leaves out the query of the other",
     )
 
 
@@ -86,11 +118,15 @@ def _ignored_queries_are_no_outputs(parts: Parts) -> Iterator[Problem]:
     for n, query in enumerate(parts.ignored_queries):
         if query in outputs:
             fix = "remove it here to run the query, or remove the output"
-            yield Problem(f"spec.ignoredQueries[{n}]", f'"{query}" is also the name of an output', fix)
+            yield Problem(
+                f"spec.ignoredQueries[{n}]", f'"{query}" is also the name of an output', fix
+            )
 
 
 def _outputs_are_no_sources(parts: Parts) -> Iterator[Problem]:
-    """Such a source gives the application production's old results, unless the spec chooses a snapshot."""
+    """Such a source gives the application production's old results, unless the spec chooses a
+    snapshot.
+    """
     for n, output in enumerate(parts.outputs):
         for m, source in enumerate(parts.sources):
             if output and source and source.table == output.table and not source.snapshot.is_chosen:
@@ -99,7 +135,10 @@ def _outputs_are_no_sources(parts: Parts) -> Iterator[Problem]:
 
 def output_is_source(field: str, table: str, source: int) -> Problem:
     """The problem of an output whose table is also that of a source without a chosen snapshot."""
-    message = f'"{table}" is also the table of spec.sources[{source}]: the application would read the old rows of its own output'
+    message = (
+        f'"{table}" is also the table of spec.sources[{source}]: the application would read the old'
+        " rows of its own output"
+    )
     chosen = f"choose the rows to read with spec.sources[{source}].snapshot (id or asOf)"
     return Problem(field, message, f"write to another table, or {chosen}")
 
@@ -118,12 +157,24 @@ def _known_catalogs(parts: Parts) -> Iterator[Problem]:
     known = [catalog.name for catalog in parts.catalogs if catalog]
     if not known or len(known) < len(parts.catalogs):
         return
-    tables = [(f"spec.sources[{n}].table", source.table) for n, source in enumerate(parts.sources) if source]
-    tables += [(f"spec.outputs[{n}].table", output.table) for n, output in enumerate(parts.outputs) if output]
+    tables = [
+        (f"spec.sources[{n}].table", source.table)
+        for n, source in enumerate(parts.sources)
+        if source
+    ]
+    tables += [
+        (f"spec.outputs[{n}].table", output.table)
+        for n, output in enumerate(parts.outputs)
+        if output
+    ]
     for field, table in tables:
         catalog = table.split(".")[0]
         if catalog not in known:
-            yield Problem(field, f'"{table}" is in a catalog that spec.catalogs does not list', f"add {catalog} to spec.catalogs")
+            yield Problem(
+                field,
+                f'"{table}" is in a catalog that spec.catalogs does not list',
+                f"add {catalog} to spec.catalogs",
+            )
 
 
 def _strict_order_has_offsets(parts: Parts) -> Iterator[Problem]:
@@ -135,28 +186,45 @@ def _strict_order_has_offsets(parts: Parts) -> Iterator[Problem]:
                 yield Problem(
                     f"spec.sources[{n}].kafka.{column}Column",
                     "is missing, Strict order needs it",
-                    f"name the column that holds the Kafka {column}, or choose another ordering.policy",
+                    f"name the column that holds the Kafka {column}, or choose another"
+                    " ordering.policy",
                 )
 
 
 def _outputs_know_the_window(parts: Parts) -> Iterator[Problem]:
-    """Without a timestamp, an output's rows cannot be limited to the window, nor the window be replaced in its
-    table."""
+    """Without a timestamp, an output's rows cannot be limited to the window, nor the window be
+    replaced in its table.
+    """
     around = parts.window is not None and (parts.window.warm_up or parts.window.drain)
     for n, output in enumerate(parts.outputs):
         if output is None or output.timestamp_column is not None:
             continue
-        field, fix = f"spec.outputs[{n}].timestampColumn", "name the column that says to which time a row belongs"
+        field, fix = (
+            f"spec.outputs[{n}].timestampColumn",
+            "name the column that says to which time a row belongs",
+        )
         if output.publish.mode is PublishMode.REPLACE:
-            yield Problem(field, "is missing, publish mode Replace needs it to know which rows to replace", fix)
+            yield Problem(
+                field,
+                "is missing, publish mode Replace needs it to know which rows to replace",
+                fix,
+            )
         elif around:
-            yield Problem(field, "is missing, without it the output of warmUp and drain cannot be left out", fix)
+            yield Problem(
+                field,
+                "is missing, without it the output of warmUp and drain cannot be left out",
+                fix,
+            )
 
 
 def _units_have_columns(parts: Parts) -> Iterator[Problem]:
     for n, output in enumerate(parts.outputs):
         if output and output.timestamp_unit is not None and output.timestamp_column is None:
-            yield Problem(f"spec.outputs[{n}].timestampUnit", "is the unit of no column", "name timestampColumn, or remove it")
+            yield Problem(
+                f"spec.outputs[{n}].timestampUnit",
+                "is the unit of no column",
+                "name timestampColumn, or remove it",
+            )
 
 
 def _no_validation_yet(parts: Parts) -> Iterator[Problem]:
@@ -165,8 +233,10 @@ def _no_validation_yet(parts: Parts) -> Iterator[Problem]:
         if output and output.validate_ is not None:
             yield Problem(
                 f"spec.outputs[{n}].validate",
-                f"is not available yet: nothing would compare the result with production ({_asked_for(output.validate_)})",
-                "leave validate out; with publish.approval: Manual the result waits in its branch until a person has compared it",
+                "is not available yet: nothing would compare the result with production"
+                f" ({_asked_for(output.validate_)})",
+                "leave validate out; with publish.approval: Manual the result waits in its branch"
+                " until a person has compared it",
             )
 
 
@@ -184,7 +254,9 @@ def _not_too_many_steps(parts: Parts) -> Iterator[Problem]:
     """A step spans at most half of the allowed misalignment."""
     if parts.window is None or not parts.max_misalignment_us:
         return
-    read_us = to_us(parts.window.end - parts.window.start + parts.window.warm_up + parts.window.drain)
+    read_us = to_us(
+        parts.window.end - parts.window.start + parts.window.warm_up + parts.window.drain
+    )
     steps = 2 * read_us // parts.max_misalignment_us
     if steps > MOST_STEPS:
         length = format_duration(parts.window.end - parts.window.start)

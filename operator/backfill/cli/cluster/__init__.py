@@ -1,1 +1,3 @@
-"""Commands for Backfills on a cluster. They read and change resources; the operator does the rest."""
+"""Commands for Backfills on a cluster. They read and change resources; the operator does the
+rest.
+"""

@@ -25,8 +25,13 @@ class Advice:
 
 
 def at_rest(backfill: Backfill) -> bool:
-    """Whether nothing more happens until a person does something, as of the status of this generation."""
-    if backfill.metadata.deletion_timestamp is not None or backfill.status.observed_generation < backfill.metadata.generation:
+    """Whether nothing more happens until a person does something, as of the status of this
+    generation.
+    """
+    if (
+        backfill.metadata.deletion_timestamp is not None
+        or backfill.status.observed_generation < backfill.metadata.generation
+    ):
         return False
     outcome = find_condition(backfill.status.conditions, ConditionType.SUCCEEDED)
     if outcome is not None and outcome.status != "Unknown":
@@ -52,7 +57,10 @@ def next_step(backfill: Backfill, place: Place, now: datetime) -> Advice | None:
     if backfill.spec.suspend:
         return Advice("it is suspended; go on with:", (place.command("resume", name),))
     if _waits_for_approval(backfill):
-        return Advice("look at the result in the branch, then publish it with:", (place.command("approve", name),))
+        return Advice(
+            "look at the result in the branch, then publish it with:",
+            (place.command("approve", name),),
+        )
     running = find_condition(backfill.status.conditions, ConditionType.RUNNING)
     if running is not None and running.reason in _DRIVER_TROUBLE:
         return Advice("see why with:", (place.command("logs", name),))
@@ -62,13 +70,19 @@ def next_step(backfill: Backfill, place: Place, now: datetime) -> Advice | None:
 def removal(backfill: Backfill) -> Condition | None:
     """Progress of the removal of what the Backfill made, as far as the operator has reported it."""
     outcome = find_condition(backfill.status.conditions, ConditionType.SUCCEEDED)
-    return outcome if outcome is not None and outcome.reason in (Reason.REMOVING, Reason.REMOVAL_FAILED) else None
+    return (
+        outcome
+        if outcome is not None and outcome.reason in (Reason.REMOVING, Reason.REMOVAL_FAILED)
+        else None
+    )
 
 
 def _of_a_removal(backfill: Backfill) -> Advice:
     outcome = removal(backfill)
     if outcome is not None and outcome.reason == Reason.REMOVAL_FAILED:
-        return Advice("what it made cannot be removed yet; fix the cause, and the operator tries again")
+        return Advice(
+            "what it made cannot be removed yet; fix the cause, and the operator tries again"
+        )
     return Advice("it is being removed")
 
 
@@ -83,14 +97,23 @@ def _of_a_new_one(backfill: Backfill, now: datetime) -> Advice | None:
 
 
 def _of_a_failure(backfill: Backfill, place: Place) -> Advice:
-    name, outcome = backfill.metadata.name, find_condition(backfill.status.conditions, ConditionType.SUCCEEDED)
+    name, outcome = (
+        backfill.metadata.name,
+        find_condition(backfill.status.conditions, ConditionType.SUCCEEDED),
+    )
     retry, logs = place.command("retry", name), place.command("logs", name)
     if outcome is not None and (first := remedy(outcome.reason).start_over):
         return Advice(f"{first}:", (place.command("cancel", name),))
     if exit_status(backfill) == BAD_INPUT and backfill.status.plan_id is None:
-        return Advice("correct the manifest and apply it again; or, if what was missing is there now, try again with:", (retry,))
+        return Advice(
+            "correct the manifest and apply it again; or, if what was missing is there now, try"
+            " again with:",
+            (retry,),
+        )
     if backfill.status.attempts and outcome is not None and remedy(outcome.reason).in_log:
-        return Advice("see why; when the cause is gone, go on from where it stopped with:", (logs, retry))
+        return Advice(
+            "see why; when the cause is gone, go on from where it stopped with:", (logs, retry)
+        )
     return Advice("when the cause is gone, go on with:", (retry,))
 
 
@@ -110,4 +133,6 @@ def _stalled(backfill: Backfill) -> bool:
 
 def _stands_still(backfill: Backfill) -> bool:
     """Whether it is suspended, in whichever stage."""
-    return backfill.spec.suspend and any(condition.reason == Reason.SUSPENDED for condition in backfill.status.conditions)
+    return backfill.spec.suspend and any(
+        condition.reason == Reason.SUSPENDED for condition in backfill.status.conditions
+    )

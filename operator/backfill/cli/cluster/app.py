@@ -10,7 +10,14 @@ import typer
 
 from backfill import __version__
 from backfill.cli.choice import RULE, ClusterCommands, is_file
-from backfill.cli.cluster.where import ContextName, Kubeconfig, Namespace, Where, at_a_place, names_at_the_place
+from backfill.cli.cluster.where import (
+    ContextName,
+    Kubeconfig,
+    Namespace,
+    Where,
+    at_a_place,
+    names_at_the_place,
+)
 from backfill.cli.output import Output
 
 if TYPE_CHECKING:
@@ -29,42 +36,72 @@ class Format(StrEnum):
 Name = Annotated[
     str,
     typer.Argument(
-        metavar="NAME", help="Name of the Backfill, or the manifest file it was applied from.", autocompletion=names_at_the_place
+        metavar="NAME",
+        help="Name of the Backfill, or the manifest file it was applied from.",
+        autocompletion=names_at_the_place,
     ),
 ]
 NameOrFile = Annotated[
     str,
-    typer.Argument(metavar="NAME|FILE", help="Name of the Backfill, or a manifest file.", autocompletion=names_at_the_place),
+    typer.Argument(
+        metavar="NAME|FILE",
+        help="Name of the Backfill, or a manifest file.",
+        autocompletion=names_at_the_place,
+    ),
 ]
 PlanOption = Annotated[
-    Output, typer.Option("--output", "-o", help="Output format. `json` prints the figures as one JSON document.")
+    Output,
+    typer.Option(
+        "--output", "-o", help="Output format. `json` prints the figures as one JSON document."
+    ),
 ]
-FormatOption = Annotated[Format, typer.Option("--output", "-o", help="Output format. `json` prints the manifests as one List.")]
+FormatOption = Annotated[
+    Format,
+    typer.Option("--output", "-o", help="Output format. `json` prints the manifests as one List."),
+]
 ChangeOption = Annotated[
     Output,
     typer.Option(
-        "--output", "-o", help="Output format. `json` prints the new state as one JSON document, and messages on standard error."
+        "--output",
+        "-o",
+        help=(
+            "Output format. `json` prints the new state as one JSON document, and messages on"
+            " standard error."
+        ),
     ),
 ]
 OutputOption = Annotated[
-    Output, typer.Option("--output", "-o", help="Output format. `json` prints one line of JSON for each Backfill.")
+    Output,
+    typer.Option(
+        "--output", "-o", help="Output format. `json` prints one line of JSON for each Backfill."
+    ),
 ]
 Watch = Annotated[
     bool,
     typer.Option(
-        "--watch", "-w", help="Watch the Backfill until it finishes, is suspended or waits for a person; exit with its status."
+        "--watch",
+        "-w",
+        help=(
+            "Watch the Backfill until it finishes, is suspended or waits for a person; exit with"
+            " its status."
+        ),
     ),
 ]
-WatchAll = Annotated[bool, typer.Option("--watch", "-w", help="Keep the list up to date, until Ctrl-C.")]
-Everywhere = Annotated[bool, typer.Option("--all-namespaces", "-A", help="List the Backfills of all namespaces.")]
+WatchAll = Annotated[
+    bool, typer.Option("--watch", "-w", help="Keep the list up to date, until Ctrl-C.")
+]
+Everywhere = Annotated[
+    bool, typer.Option("--all-namespaces", "-A", help="List the Backfills of all namespaces.")
+]
 
 app = typer.Typer(
     cls=ClusterCommands,
     name="kubectl backfill",
-    help="Inspect and control the Backfills of a cluster.\n\n"
-    f"{RULE}\n\n"
-    "Exit status: 0 succeeded, 1 failed, 2 bad input, 3 waiting for a person. It is that of the command; with --watch, "
-    "that of the Backfill.",
+    help=(
+        f"Inspect and control the Backfills of a cluster.\n\n{RULE}\n\nExit status: 0 succeeded, 1"
+        " failed, 2 bad input, 3 waiting for a person. It is that of the command; with --watch,"
+        " that of the Backfill."
+    ),
     rich_markup_mode="rich",
     no_args_is_help=True,
     add_completion=False,  # kubectl has its own: cli/completion.py
@@ -73,7 +110,9 @@ app = typer.Typer(
 
 
 @app.callback()
-def everywhere_the_same(namespace: Namespace = None, context: ContextName = None, kubeconfig: Kubeconfig = None) -> None:
+def everywhere_the_same(
+    namespace: Namespace = None, context: ContextName = None, kubeconfig: Kubeconfig = None
+) -> None:
     """Options may be given before or after a command."""
 
 
@@ -121,14 +160,18 @@ def plan(
     *,
     output: PlanOption = Output.TEXT,
 ) -> None:
-    """Show what a Backfill reads and in which steps. For a FILE, check whether the cluster would accept it; nothing is stored."""
+    """Show what a Backfill reads and in which steps. For a FILE, check whether the cluster would
+    accept it; nothing is stored.
+    """
     from backfill.cli.cluster.plan import show_plan
     from backfill.cli.cluster.plan_check import check_file
 
     place, name = where.find(target)
     as_json = output == Output.JSON
     raise typer.Exit(
-        check_file(place, Path(target), as_json=as_json) if is_file(target) else show_plan(place, name, as_json=as_json)
+        check_file(place, Path(target), as_json=as_json)
+        if is_file(target)
+        else show_plan(place, name, as_json=as_json)
     )
 
 
@@ -194,7 +237,9 @@ def cancel(
     where: Where,
     target: Name,
     *,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until everything is removed.")] = True,
+    wait: Annotated[
+        bool, typer.Option("--wait/--no-wait", help="Wait until everything is removed.")
+    ] = True,
     output: ChangeOption = Output.TEXT,
 ) -> None:
     """Delete a Backfill and everything it created, except published data."""
@@ -216,11 +261,20 @@ def logs(
     target: Name,
     *,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Stream the log until the driver ends; wait for it to start.")
+        bool,
+        typer.Option(
+            "--follow", "-f", help="Stream the log until the driver ends; wait for it to start."
+        ),
     ] = False,
-    attempt: Annotated[int | None, typer.Option(metavar="N", min=1, help="Number of the attempt. Default: the latest.")] = None,
+    attempt: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Number of the attempt. Default: the latest."),
+    ] = None,
     tail: Annotated[
-        int | None, typer.Option(metavar="LINES", min=0, help="Number of lines to print from the end. Default: all.")
+        int | None,
+        typer.Option(
+            metavar="LINES", min=0, help="Number of lines to print from the end. Default: all."
+        ),
     ] = None,
 ) -> None:
     """Print the log of a Backfill's driver."""
@@ -238,11 +292,15 @@ def render(
     *,
     output: FormatOption = Format.YAML,
 ) -> None:
-    """Print the manifests of the next attempt: the SparkApplication, and the ConfigMap that it mounts."""
+    """Print the manifests of the next attempt: the SparkApplication, and the ConfigMap that it
+    mounts.
+    """
     from backfill.cli.cluster.rendering import show_manifests
 
     place, name = where.find(target)
-    raise typer.Exit(show_manifests(place, target if is_file(target) else name, as_json=output == Format.JSON))
+    raise typer.Exit(
+        show_manifests(place, target if is_file(target) else name, as_json=output == Format.JSON)
+    )
 
 
 @app.command()
@@ -251,7 +309,9 @@ def version() -> None:
     typer.echo(__version__)
 
 
-def _change(change: "Callable[[Place, str, Console], None]", place: "Place", name: str, output: Output) -> None:
+def _change(
+    change: "Callable[[Place, str, Console], None]", place: "Place", name: str, output: Output
+) -> None:
     from rich.console import Console
 
     from backfill.cli.cluster.status import show_one

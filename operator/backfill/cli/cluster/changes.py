@@ -1,4 +1,6 @@
-"""Commands that change a Backfill on a cluster: they change its spec, and the operator acts on it."""
+"""Commands that change a Backfill on a cluster: they change its spec, and the operator acts on
+it.
+"""
 
 import time
 import uuid
@@ -37,7 +39,10 @@ def resume_one(place: Place, name: str, out: Console) -> None:
     backfill = place.find(name)
     if _over(backfill, out):
         return
-    place.change(backfill, [_set(_SUSPEND, False), *([_set(_NONCE, _nonce())] if has_failed(backfill) else [])])
+    place.change(
+        backfill,
+        [_set(_SUSPEND, False), *([_set(_NONCE, _nonce())] if has_failed(backfill) else [])],
+    )
     _say(out, f"{name}: goes on; follow it with: {place.command('status', name, ' --watch')}")
 
 
@@ -47,9 +52,15 @@ def retry_one(place: Place, name: str, out: Console) -> None:
     if _over(backfill, out):
         return
     if not has_failed(backfill):
-        raise BadInput(Problem("", f"{name} has not failed", f"see: {place.command('status', name)}"))
+        raise BadInput(
+            Problem("", f"{name} has not failed", f"see: {place.command('status', name)}")
+        )
     place.change(backfill, [_set(_NONCE, _nonce())])
-    suspended = f"; it is suspended, let it go on with: {place.command('resume', name)}" if backfill.spec.suspend else ""
+    suspended = (
+        f"; it is suspended, let it go on with: {place.command('resume', name)}"
+        if backfill.spec.suspend
+        else ""
+    )
     _say(out, f"{name}: is tried again, from where it stopped{suspended}")
 
 
@@ -70,7 +81,11 @@ def approve_one(place: Place, name: str, out: Console) -> None:
         return
     place.change(backfill, operations)
     outputs = ", ".join(changed)
-    _say(out, f"{name}: {outputs} may be published; follow it with: {place.command('status', name, ' --watch')}")
+    _say(
+        out,
+        f"{name}: {outputs} may be published; follow it with:"
+        f" {place.command('status', name, ' --watch')}",
+    )
 
 
 def cancel_one(place: Place, name: str, out: Console, *, wait: bool) -> None:
@@ -89,7 +104,9 @@ def cancel_one(place: Place, name: str, out: Console, *, wait: bool) -> None:
 
 
 def _wait_until_gone(place: Place, name: str, uid: str, out: Console) -> None:
-    """Waits for the removal and prints its progress. The removal continues if the wait is interrupted."""
+    """Waits for the removal and prints its progress. The removal continues if the wait is
+    interrupted.
+    """
     told = ""
     while (found := place.look(name)) is not None and found["metadata"]["uid"] == uid:
         stage = removal(read(found))
@@ -112,7 +129,11 @@ def _over(backfill: Backfill, out: Console) -> bool:
     if backfill.metadata.deletion_timestamp is not None:
         raise BadInput(Problem("", f"{name} is being removed"))
     if exit_status(backfill) == SUCCEEDED:
-        _say(out, f"{name} has succeeded already; nothing is done. To run it again, cancel it first or give it another name.")
+        _say(
+            out,
+            f"{name} has succeeded already; nothing is done. To run it again, cancel it first or"
+            " give it another name.",
+        )
         return True
     return False
 

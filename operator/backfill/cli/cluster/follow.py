@@ -27,8 +27,9 @@ _Show = Callable[[Backfill], None]
 
 
 def follow_one(place: Place, name: str, *, as_json: bool) -> int:
-    """Watches a Backfill until it is at rest or removed. Returns its exit status; waits for an API server that is
-    unavailable."""
+    """Watches a Backfill until it is at rest or removed. Returns its exit status; waits for an API
+    server that is unavailable.
+    """
     backfill = place.find(name)
     uid, version = backfill.metadata.uid, ""
     with _shown(place, as_json) as show:
@@ -47,7 +48,9 @@ def follow_one(place: Place, name: str, *, as_json: bool) -> int:
 
 
 def follow_all(place: Place, *, everywhere: bool, as_json: bool) -> NoReturn:
-    """Shows a line for each Backfill, kept up to date until Ctrl-C; with JSON, a line for each change."""
+    """Shows a line for each Backfill, kept up to date until Ctrl-C; with JSON, a line for each
+    change.
+    """
     if as_json:
         _print_changes(place, everywhere)
     with Live(auto_refresh=False) as live:
@@ -61,7 +64,11 @@ def _print_changes(place: Place, everywhere: bool) -> NoReturn:
     versions: dict[str, str] = {}
     while True:
         found = _patiently(lambda: place.backfills(everywhere=everywhere))
-        changed = [each for each in found if versions.get(each["metadata"]["uid"]) != each["metadata"]["resourceVersion"]]
+        changed = [
+            each
+            for each in found
+            if versions.get(each["metadata"]["uid"]) != each["metadata"]["resourceVersion"]
+        ]
         versions = {each["metadata"]["uid"]: each["metadata"]["resourceVersion"] for each in found}
         for backfill in readable(changed, read):
             print_document(backfill, place)
@@ -70,7 +77,9 @@ def _print_changes(place: Place, everywhere: bool) -> NoReturn:
 
 @contextmanager
 def _shown(place: Place, as_json: bool) -> Iterator[_Show]:
-    """A live page on a terminal, whose last state stays; else lines, and the whole page at the end; or JSON."""
+    """A live page on a terminal, whose last state stays; else lines, and the whole page at the end;
+    or JSON.
+    """
     console = Console()
     if as_json:
         yield lambda backfill: print_document(backfill, place)

@@ -21,7 +21,9 @@ _ROLE = {"spark-role": "driver"}
 """Label that Spark puts on drivers."""
 
 
-def show_log(place: Place, name: str, *, attempt: int | None, follow: bool, tail: int | None) -> int:
+def show_log(
+    place: Place, name: str, *, attempt: int | None, follow: bool, tail: int | None
+) -> int:
     """Prints the log of an attempt's driver, by default the last one's."""
     backfill = place.find(name)
     chosen = _attempt(place, backfill, attempt)
@@ -33,15 +35,23 @@ def show_log(place: Place, name: str, *, attempt: int | None, follow: bool, tail
 def _attempt(place: Place, backfill: Backfill, number: int | None) -> Attempt:
     name, attempts = backfill.metadata.name, backfill.status.attempts
     if not attempts:
-        raise BadInput(Problem("", f"{name} has had no attempt yet", f"see: {place.command('status', name)}"))
-    found = next((attempt for attempt in attempts if attempt.number == number), None) if number else attempts[-1]
+        raise BadInput(
+            Problem("", f"{name} has had no attempt yet", f"see: {place.command('status', name)}")
+        )
+    found = (
+        next((attempt for attempt in attempts if attempt.number == number), None)
+        if number
+        else attempts[-1]
+    )
     if found is None:
         known = ", ".join(str(attempt.number) for attempt in attempts)
         raise BadInput(Problem("--attempt", f"{name} has no attempt {number}", f"it has {known}"))
     return found
 
 
-def _lines(place: Place, name: str, attempt: Attempt, follow: bool, tail: int | None) -> Iterator[str]:
+def _lines(
+    place: Place, name: str, attempt: Attempt, follow: bool, tail: int | None
+) -> Iterator[str]:
     told = ""
     while True:
         pod = _driver(place, name, attempt.number)
@@ -55,28 +65,38 @@ def _lines(place: Place, name: str, attempt: Attempt, follow: bool, tail: int | 
         if not follow or attempt.outcome != "Running":
             raise BackfillError(f"{why}{_what_is_known(attempt)}")
         if why != told:
-            Console(stderr=True).print(f"{why}; waits for it", highlight=False, markup=False, soft_wrap=True)
+            Console(stderr=True).print(
+                f"{why}; waits for it", highlight=False, markup=False, soft_wrap=True
+            )
         told = why
         time.sleep(_POLL_SECONDS)
 
 
 def _silence(pod: Manifest | None, attempt: int) -> str:
-    """Why there can be no log. For a pod without a node, the API server answers as if its log were empty."""
+    """Why there can be no log. For a pod without a node, the API server answers as if its log were
+    empty.
+    """
     if pod is None:
         return f"there is no driver pod of attempt {attempt}"
     state = driver_state(None, pod)
     if state.phase != "Pending":
         return ""
-    return f"the driver of attempt {attempt} has not started: {state.reason}" + (f", {state.message}" if state.message else "")
+    return f"the driver of attempt {attempt} has not started: {state.reason}" + (
+        f", {state.message}" if state.message else ""
+    )
 
 
 def _log(place: Place, pod: str, follow: bool, tail: int | None) -> Iterator[str]:
-    return place.cluster.log(place.namespace, pod, container=container_name("driver"), tail_lines=tail, follow=follow)
+    return place.cluster.log(
+        place.namespace, pod, container=container_name("driver"), tail_lines=tail, follow=follow
+    )
 
 
 def _driver(place: Place, name: str, attempt: int) -> Manifest | None:
     """The newest pod: a Spark operator that was killed may have created two."""
-    pods = place.cluster.list(POD, place.namespace, labels=attempt_labels(name, attempt) | _ROLE).items
+    pods = place.cluster.list(
+        POD, place.namespace, labels=attempt_labels(name, attempt) | _ROLE
+    ).items
     return max(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"]), default=None)
 
 

@@ -24,7 +24,9 @@ OPERATORS_WORKSPACE: Final = "s3://default-workspace-of-the-operator"
 """Stands for a default that only the operator knows."""
 _NAMES_SHOWN = 5
 _OUTLINE = ("conditions", "progress", "watermark")
-_HOW_TO_INSTALL = "Backfill is not installed in this cluster; install it with: kubectl apply -k deploy/kustomize"
+_HOW_TO_INSTALL = (
+    "Backfill is not installed in this cluster; install it with: kubectl apply -k deploy/kustomize"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,9 @@ class Place:
 
     def here(self, backfill: Backfill) -> Backfill:
         """A Backfill from a file, with this namespace."""
-        return backfill.model_copy(update={"metadata": backfill.metadata.model_copy(update={"namespace": self.namespace})})
+        return backfill.model_copy(
+            update={"metadata": backfill.metadata.model_copy(update={"namespace": self.namespace})}
+        )
 
     def backfills(self, *, everywhere: bool = False) -> list[Manifest]:
         """All Backfills of the namespace, or of all namespaces."""
@@ -61,7 +65,13 @@ class Place:
         """
         found = self.look(name)
         if found is None:
-            raise BadInput(Problem("", f'there is no backfill "{name}" in namespace {self.namespace}', self._advice(name)))
+            raise BadInput(
+                Problem(
+                    "",
+                    f'there is no backfill "{name}" in namespace {self.namespace}',
+                    self._advice(name),
+                )
+            )
         return read(found)
 
     def look(self, name: str) -> Manifest | None:
@@ -80,7 +90,11 @@ class Place:
         name, uid = backfill.metadata.name, backfill.metadata.uid
         same = {"op": "test", "path": "/metadata/uid", "value": uid}
         try:
-            return read(self.cluster.edit(BACKFILL, self.namespace, name, [same, *operations], manager=CLI_MANAGER))
+            return read(
+                self.cluster.edit(
+                    BACKFILL, self.namespace, name, [same, *operations], manager=CLI_MANAGER
+                )
+            )
         except (NotFound, Refused) as error:
             raise BadInput(Problem("", str(error))) from error
 
@@ -90,7 +104,9 @@ class Place:
         except ClusterError:
             return ""
         if not names:
-            return f"there is none at all; look elsewhere with -n, or for all: {self.program} list -A"
+            return (
+                f"there is none at all; look elsewhere with -n, or for all: {self.program} list -A"
+            )
         more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
         return did_you_mean(name, names) or f"there is {', '.join(names[:_NAMES_SHOWN])}{more}"
 
@@ -113,8 +129,12 @@ def read_outline(found: Manifest) -> Backfill:
     """
     metadata, status = found["metadata"], found.get("status", {})
     with _readable(found):
-        outline = BackfillStatus.model_validate({part: status[part] for part in _OUTLINE if part in status})
-    return unread(ObjectMeta.model_construct(name=metadata["name"], namespace=metadata["namespace"]), outline)
+        outline = BackfillStatus.model_validate(
+            {part: status[part] for part in _OUTLINE if part in status}
+        )
+    return unread(
+        ObjectMeta.model_construct(name=metadata["name"], namespace=metadata["namespace"]), outline
+    )
 
 
 @contextmanager
@@ -122,11 +142,14 @@ def _readable(found: Manifest) -> Iterator[None]:
     try:
         yield
     except ValidationError as error:
-        where, detail = f"{found['metadata']['namespace']}/{found['metadata']['name']}", error.errors()[0]
+        where, detail = (
+            f"{found['metadata']['namespace']}/{found['metadata']['name']}",
+            error.errors()[0],
+        )
         field = ".".join(str(part) for part in detail["loc"])
         raise BackfillError(
-            f"{where} cannot be read by version {__version__} of this program ({field}: {detail['msg']}); "
-            "use the version of the operator"
+            f"{where} cannot be read by version {__version__} of this program ({field}:"
+            f" {detail['msg']}); use the version of the operator"
         ) from error
 
 

@@ -20,7 +20,8 @@ from backfill.planning.summary import PlanSummary, summarize
 
 
 def show_plan(place: Place, name: str, *, as_json: bool) -> int:
-    """Shows the plan, if it is made. Without permission to read ConfigMaps, shows what the status has of it.
+    """Shows the plan, if it is made. Without permission to read ConfigMaps, shows what the status
+    has of it.
 
     Raises:
         BadInput: planning found problems of the input.
@@ -31,9 +32,12 @@ def show_plan(place: Place, name: str, *, as_json: bool) -> int:
         return _tell_why_not(backfill)
     summary = _summary(place, backfill)
     if as_json:
-        print(summary.model_dump_json(by_alias=True) if summary else json.dumps(_kept_in_status(backfill)))  # noqa: T201
+        kept = summary.model_dump_json(by_alias=True) if summary else None
+        print(kept or json.dumps(_kept_in_status(backfill)))  # noqa: T201
     elif summary:
-        Console().print(render_plan(name, summary, estimated_for="with as many executors as are allowed"))
+        Console().print(
+            render_plan(name, summary, estimated_for="with as many executors as are allowed")
+        )
     else:
         Console().print(_short_page(backfill))
     return SUCCEEDED
@@ -43,17 +47,32 @@ def _summary(place: Place, backfill: Backfill) -> PlanSummary | None:
     try:
         header = KubernetesPlans(place.cluster).header(backfill)
     except Forbidden as error:
-        Console(stderr=True).print(f"only what the status tells: {error}", highlight=False, markup=False, soft_wrap=True)
+        Console(stderr=True).print(
+            f"only what the status tells: {error}", highlight=False, markup=False, soft_wrap=True
+        )
         return None
     return summarize(header) if header else None
 
 
 def _tell_why_not(backfill: Backfill) -> int:
-    name, planned = backfill.metadata.name, find_condition(backfill.status.conditions, ConditionType.PLANNED)
+    name, planned = (
+        backfill.metadata.name,
+        find_condition(backfill.status.conditions, ConditionType.PLANNED),
+    )
     if planned is not None and planned.status == "False":
-        raise BadInput(Problem("", "\n  ".join((f"{name} cannot be planned:", *planned.message.splitlines()))))
-    why = in_words(planned) if planned else "suspended" if backfill.spec.suspend else "no operator has begun"
-    Console(stderr=True).print(f"{name} is not planned yet: {why}", highlight=False, markup=False, soft_wrap=True)
+        raise BadInput(
+            Problem("", "\n  ".join((f"{name} cannot be planned:", *planned.message.splitlines())))
+        )
+    why = (
+        in_words(planned)
+        if planned
+        else "suspended"
+        if backfill.spec.suspend
+        else "no operator has begun"
+    )
+    Console(stderr=True).print(
+        f"{name} is not planned yet: {why}", highlight=False, markup=False, soft_wrap=True
+    )
     return WAITS
 
 
@@ -73,5 +92,8 @@ def _short_page(backfill: Backfill) -> RenderableType:
 
 def _kept_in_status(backfill: Backfill) -> dict[str, object]:
     status = backfill.status
-    sources = [{"name": source.name, "files": source.files, "bytes": source.bytes} for source in status.sources]
+    sources = [
+        {"name": source.name, "files": source.files, "bytes": source.bytes}
+        for source in status.sources
+    ]
     return {"planId": status.plan_id, "steps": {"count": status.progress.steps}, "sources": sources}

@@ -22,7 +22,8 @@ from backfill.kube.resources import BACKFILL
 
 
 def check_file(place: Place, file: Path, *, as_json: bool) -> int:
-    """Checks a file with the rules, the API server, and the application's requirements, and shows what it would read.
+    """Checks a file with the rules, the API server, and the application's requirements, and shows
+    what it would read.
 
     Raises:
         BadInput: with every problem found.
@@ -44,12 +45,18 @@ def _refused(place: Place, given: ForCluster, backfill: Backfill) -> list[Proble
     name = backfill.metadata.name
     metadata = {**given.document["metadata"], "namespace": place.namespace}  # type: ignore[dict-item]
     try:
-        place.cluster.create(BACKFILL, {**given.document, "metadata": metadata}, manager=CLI_MANAGER, dry_run=True)
+        place.cluster.create(
+            BACKFILL, {**given.document, "metadata": metadata}, manager=CLI_MANAGER, dry_run=True
+        )
     except AlreadyExists:
         there = place.find(name)
         changes = spec_difference(there.spec, backfill.spec) if there.status.plan_id else []
         fix = f"start over with: {place.command('cancel', name)}, or give it another metadata.name"
-        return [*changes, Problem("", f"{name} is planned already and its input cannot change", fix)] if changes else []
+        return (
+            [*changes, Problem("", f"{name} is planned already and its input cannot change", fix)]
+            if changes
+            else []
+        )
     except (NotFound, Refused) as error:
         return [Problem("", str(error))]
     return []
@@ -58,7 +65,11 @@ def _refused(place: Place, given: ForCluster, backfill: Backfill) -> list[Proble
 def _no_child(place: Place, given: ForCluster, backfill: Backfill) -> list[Problem]:
     """Why the application could not be started."""
     application = given.application or read_production(place.cluster, backfill)
-    return [application] if isinstance(application, Problem) else child_problems(backfill, application, OPERATORS_WORKSPACE)
+    return (
+        [application]
+        if isinstance(application, Problem)
+        else child_problems(backfill, application, OPERATORS_WORKSPACE)
+    )
 
 
 def _document(backfill: Backfill) -> dict[str, object]:
@@ -69,9 +80,12 @@ def _document(backfill: Backfill) -> dict[str, object]:
         "readFrom": format_time(start),
         "readTo": format_time(end),
         "longestStepSeconds": backfill.spec.max_misalignment.total_seconds() / 2,
-        "sources": [{"name": source.name, "table": source.table} for source in backfill.spec.sources],
+        "sources": [
+            {"name": source.name, "table": source.table} for source in backfill.spec.sources
+        ],
         "outputs": [
-            {"name": output.name, "table": output.table, "publish": str(output.publish.mode)} for output in backfill.spec.outputs
+            {"name": output.name, "table": output.table, "publish": str(output.publish.mode)}
+            for output in backfill.spec.outputs
         ],
     }
 
@@ -83,11 +97,25 @@ def _tell(backfill: Backfill, place: Place) -> None:
     steps = -(-(end - start) // step)
     lines = [
         f"{name}: the API server accepts it in namespace {backfill.metadata.namespace}",
-        f"  reads {moment(start)} to {moment(end)} UTC of " + ", ".join(source.table for source in spec.sources),
-        f"  steps span at most {seconds(step.total_seconds())}: {count(steps, 'step')}, or more where data is dense",
-        *(f"  output {output.name}: {output.table}, publish mode {output.publish.mode}" for output in spec.outputs),
-        *([] if spec.workspace else ["  workspace: the operator's default; without one it is refused"]),
-        "  the tables are looked at by the operator when this is applied; then how much is read, and how, is shown by:",
+        f"  reads {moment(start)} to {moment(end)} UTC of "
+        + ", ".join(source.table for source in spec.sources),
+        (
+            f"  steps span at most {seconds(step.total_seconds())}: {count(steps, 'step')}, or more"
+            " where data is dense"
+        ),
+        *(
+            f"  output {output.name}: {output.table}, publish mode {output.publish.mode}"
+            for output in spec.outputs
+        ),
+        *(
+            []
+            if spec.workspace
+            else ["  workspace: the operator's default; without one it is refused"]
+        ),
+        (
+            "  the tables are looked at by the operator when this is applied; then how much is"
+            " read, and how, is shown by:"
+        ),
         f"    {place.command('plan', name)}",
     ]
     for line in lines:

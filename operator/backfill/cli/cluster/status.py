@@ -50,13 +50,17 @@ def wide_console() -> Console:
 
 
 def page(backfill: Backfill, place: Place) -> RenderableType:
-    """A Backfill for people, with what to do next. Commands are on lines of their own, to be copied."""
+    """A Backfill for people, with what to do next. Commands are on lines of their own, to be
+    copied.
+    """
     now = datetime.now(UTC)
     advice = next_step(backfill, place, now)
     parts = [details(View(backfill, now))]
     if advice is not None:
         parts.append(Padding(Text(f"→ {advice.what}", style="bold"), (0, 0, 0, 2)))
-        parts += [Text(f"    {command}", no_wrap=True, overflow="ignore") for command in advice.commands]
+        parts += [
+            Text(f"    {command}", no_wrap=True, overflow="ignore") for command in advice.commands
+        ]
     return Group(*parts)
 
 
@@ -64,7 +68,11 @@ def table(found: list[Manifest], place: Place, *, everywhere: bool) -> Renderabl
     """Several Backfills for people."""
     if found:
         return listing(readable(found, read_outline), namespaces=everywhere)
-    return "no backfills in any namespace" if everywhere else f"no backfills in namespace {place.namespace}; look in all with -A"
+    return (
+        "no backfills in any namespace"
+        if everywhere
+        else f"no backfills in namespace {place.namespace}; look in all with -A"
+    )
 
 
 def print_document(backfill: Backfill, place: Place) -> None:
@@ -89,5 +97,9 @@ def readable(found: list[Manifest], reader: Callable[[Manifest], Backfill]) -> l
         try:
             backfills.append(reader(each))
         except BackfillError as error:
-            Console(stderr=True).print(f"warning: {error}", highlight=False, markup=False, soft_wrap=True)
-    return sorted(backfills, key=lambda backfill: (backfill.metadata.namespace, backfill.metadata.name))
+            Console(stderr=True).print(
+                f"warning: {error}", highlight=False, markup=False, soft_wrap=True
+            )
+    return sorted(
+        backfills, key=lambda backfill: (backfill.metadata.namespace, backfill.metadata.name)
+    )

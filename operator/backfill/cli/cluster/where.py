@@ -16,18 +16,33 @@ if TYPE_CHECKING:
 
 Namespace = Annotated[
     str | None,
-    typer.Option("--namespace", "-n", metavar="NAME", help="Namespace. Default: that of the file, else that of the context."),
+    typer.Option(
+        "--namespace",
+        "-n",
+        metavar="NAME",
+        help="Namespace. Default: that of the file, else that of the context.",
+    ),
 ]
 ContextName = Annotated[
-    str | None, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig. Default: the current one.")
+    str | None,
+    typer.Option(
+        "--context", metavar="NAME", help="Context of the kubeconfig. Default: the current one."
+    ),
 ]
 Kubeconfig = Annotated[
-    Path | None, typer.Option("--kubeconfig", metavar="FILE", help="Kubeconfig file. Default: $KUBECONFIG, else ~/.kube/config.")
+    Path | None,
+    typer.Option(
+        "--kubeconfig",
+        metavar="FILE",
+        help="Kubeconfig file. Default: $KUBECONFIG, else ~/.kube/config.",
+    ),
 ]
 
 
 class Where:
-    """The options given before and after a command. No request is made until :meth:`place` or :meth:`find` is called."""
+    """The options given before and after a command. No request is made until :meth:`place` or
+    :meth:`find` is called.
+    """
 
     def __init__(self, ctx: typer.Context, given: dict[str, Any]):
         root = ctx.find_root()
@@ -38,7 +53,8 @@ class Where:
         self._kubeconfig = given.get("kubeconfig") or before.get("kubeconfig")
 
     def place(self, of_file: str | None = None) -> "Place":
-        """The cluster and the namespace. ``of_file`` is the namespace in a manifest, if there is one.
+        """The cluster and the namespace. ``of_file`` is the namespace in a manifest, if there is
+        one.
 
         Raises:
             BackfillError: there is no such context or kubeconfig.
@@ -48,7 +64,11 @@ class Where:
 
         cluster = Cluster.from_kubeconfig(self._kubeconfig, self._context)
         namespace = self._namespace or of_file
-        given = (("-n", namespace), ("--context", self._context), ("--kubeconfig", self._kubeconfig))
+        given = (
+            ("-n", namespace),
+            ("--context", self._context),
+            ("--kubeconfig", self._kubeconfig),
+        )
         options = "".join(f" {option} {value}" for option, value in given if value)
         return Place(cluster, namespace or cluster.namespace, self._program, options)
 
@@ -66,11 +86,17 @@ class Where:
 
 
 def at_a_place(command: Callable[..., None]) -> Callable[..., None]:
-    """Decorates a command with these options; its first parameter becomes the :class:`Where` made of them."""
+    """Decorates a command with these options; its first parameter becomes the :class:`Where` made
+    of them.
+    """
     _, *own = inspect.signature(command, eval_str=True).parameters.values()
     options = [
         Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
-        for name, annotation in (("namespace", Namespace), ("context", ContextName), ("kubeconfig", Kubeconfig))
+        for name, annotation in (
+            ("namespace", Namespace),
+            ("context", ContextName),
+            ("kubeconfig", Kubeconfig),
+        )
     ]
 
     @wraps(command)
@@ -78,14 +104,20 @@ def at_a_place(command: Callable[..., None]) -> Callable[..., None]:
         given = {option.name: arguments.pop(option.name) for option in options}
         command(Where(ctx, given), **arguments)
 
-    parameters = [Parameter("ctx", Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context), *own, *options]
+    parameters = [
+        Parameter("ctx", Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context),
+        *own,
+        *options,
+    ]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
 
 
 def names_at_the_place(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Names of Backfills that start with ``incomplete``, for shell completion; none if the cluster does not answer."""
+    """Names of Backfills that start with ``incomplete``, for shell completion; none if the cluster
+    does not answer.
+    """
     try:
         found = Where(ctx, ctx.params).place().backfills()
     except (BackfillError, OSError):

@@ -1,6 +1,7 @@
 """The child in the terms of Apache's Spark Kubernetes operator, ``spark.apache.org/v1``.
 
-There the size of pods, image and service account are Spark properties, and all else of a pod is in its template.
+There the size of pods, image and service account are Spark properties, and all else of a pod is in
+its template.
 """
 
 from typing import Any, Final
@@ -9,7 +10,14 @@ from backfill.api.backfill import Backfill
 from backfill.api.errors import Problem
 from backfill.api.quantities import parse_time
 from backfill.api.spec import PodOverrides
-from backfill.controller.children.dialect import KEPT_SECONDS, ChildState, child_metadata, default_conf, not_scraped, pod_labels
+from backfill.controller.children.dialect import (
+    KEPT_SECONDS,
+    ChildState,
+    child_metadata,
+    default_conf,
+    not_scraped,
+    pod_labels,
+)
 from backfill.controller.children.injection import inject_catalogs, inject_driver, pod_settings
 from backfill.controller.children.launcher import LAUNCHER_URI
 from backfill.controller.children.merge import merged, part, without
@@ -61,7 +69,9 @@ class Apache:
         return Sizing.of(driver, executor, production["spec"].get("sparkConf") or {}, backfill)
 
     def problems(self, production: Manifest, backfill: Backfill) -> list[Problem]:
-        """Not a Python program, one that pods cannot get at, overrides that a backfill cannot have."""
+        """Not a Python program, one that pods cannot get at, overrides that a backfill cannot
+        have.
+        """
         spec = production.get("spec") or {}
         where = f"SparkApplication/{production['metadata']['name']}: spec"
         problems = program_problems(_files(spec)[0], f"{where}.pyFiles")
@@ -70,20 +80,35 @@ class Apache:
             known = (*PodOverrides.model_fields, *_PROPERTIES, _TEMPLATE)
             for field in _overrides(backfill, role):
                 if field not in known:
-                    fix = f"write what belongs to a pod below {_TEMPLATE}; the other fields are {', '.join(known)}"
-                    problems.append(Problem(f"spec.overrides.{role}.{field}", "is not a field for this Spark operator", fix))
+                    fix = (
+                        f"write what belongs to a pod below {_TEMPLATE}; the other fields are"
+                        f" {', '.join(known)}"
+                    )
+                    problems.append(
+                        Problem(
+                            f"spec.overrides.{role}.{field}",
+                            "is not a field for this Spark operator",
+                            fix,
+                        )
+                    )
         conf = (spec.get("sparkConf") or {}) | _override_conf(backfill)
         images = [conf.get(_IMAGE.format(part)) for part in ("", "driver.", "executor.")]
         if not (images[0] or (images[1] and images[2])):
-            problems.append(Problem(f"{where}.sparkConf[{_IMAGE.format('')}]", "is missing", "name the image"))
+            problems.append(
+                Problem(f"{where}.sparkConf[{_IMAGE.format('')}]", "is missing", "name the image")
+            )
         return problems
 
     def child(self, production: Manifest, launch: Launch) -> Manifest:
-        """The child of an attempt: production's specification, tuned, with the runtime in its pods."""
+        """The child of an attempt: production's specification, tuned, with the runtime in its
+        pods.
+        """
         backfill, old = launch.backfill, production["spec"]
         main, *modules = _files(old)
         program = Program.at(main, tuple(old.get("driverArgs") or ()))
-        enforced = self.sizing(production, backfill).enforced_conf() | backfill.spec.overrides.spark_conf
+        enforced = (
+            self.sizing(production, backfill).enforced_conf() | backfill.spec.overrides.spark_conf
+        )
         settings = pod_settings(launch, program, enforced)
         metadata = child_metadata(production, launch, _left_out(old))
         spec = without(old, (*_REPLACED, *_LEFT_OUT, "sparkConf"))
@@ -100,7 +125,12 @@ class Apache:
             "sparkConf": conf,
             "applicationTolerations": _tolerations(old.get("applicationTolerations") or {}),
         }
-        return {"apiVersion": API_VERSION, "kind": "SparkApplication", "metadata": metadata, "spec": spec}
+        return {
+            "apiVersion": API_VERSION,
+            "kind": "SparkApplication",
+            "metadata": metadata,
+            "spec": spec,
+        }
 
     def pods(self, child: Manifest) -> tuple[Manifest, Manifest]:
         """The templates of a child's driver and executors."""
@@ -118,13 +148,20 @@ class Apache:
         if summary in _RUNNING:
             return ChildState("Running", summary, current.get("message") or "", since)
         ended = _end(status) if summary in _RELEASED else current
-        return ChildState("Over", ended.get("currentStateSummary") or summary, ended.get("message") or "", since)
+        return ChildState(
+            "Over", ended.get("currentStateSummary") or summary, ended.get("message") or "", since
+        )
 
     def _conf(self, production: Manifest, launch: Launch) -> dict[str, str]:
         sizing = self.sizing(production, launch.backfill)
         conf = default_conf(launch) | inherited(production["spec"].get("sparkConf") or {})
-        conf |= {f"spark.driver.{field}": str(value) for field, value in sizing.driver_fields().items()}
-        conf |= {f"spark.executor.{field}": str(value) for field, value in sizing.executor_fields().items()}
+        conf |= {
+            f"spark.driver.{field}": str(value) for field, value in sizing.driver_fields().items()
+        }
+        conf |= {
+            f"spark.executor.{field}": str(value)
+            for field, value in sizing.executor_fields().items()
+        }
         return conf | _override_conf(launch.backfill)
 
 
@@ -142,7 +179,11 @@ def _override_conf(backfill: Backfill) -> dict[str, str]:
     conf: dict[str, str] = {}
     for role in ("driver", "executor"):
         overrides = _overrides(backfill, role)
-        conf |= {name.format(role): str(overrides[field]) for field, name in _PROPERTIES.items() if overrides.get(field)}
+        conf |= {
+            name.format(role): str(overrides[field])
+            for field, name in _PROPERTIES.items()
+            if overrides.get(field)
+        }
     return conf
 
 
@@ -177,7 +218,9 @@ def _end(status: Manifest) -> Manifest:
     """The last state before the resources were released, for it says how the application ended."""
     history = status.get("stateTransitionHistory") or {}
     states = [history[number] for number in sorted(history, key=int)]
-    ends: list[Manifest] = [state for state in states if state.get("currentStateSummary") not in _RELEASED]
+    ends: list[Manifest] = [
+        state for state in states if state.get("currentStateSummary") not in _RELEASED
+    ]
     return ends[-1] if ends else {}
 
 

@@ -28,7 +28,9 @@ _FOREIGN = (
     "app.kubernetes.io/instance",
     "app.kubernetes.io/managed-by",
 )
-"""Labels and annotations by which tools find what they manage: a child with them would be pruned or counted as theirs."""
+"""Labels and annotations by which tools find what they manage: a child with them would be pruned or
+counted as theirs.
+"""
 _SCRAPED = "prometheus.io/"
 
 
@@ -67,7 +69,9 @@ class Dialect(Protocol):
 
 
 def child_metadata(production: Manifest, launch: Launch, left_out: Iterable[str] = ()) -> Manifest:
-    """The metadata of an attempt's child: production's labels and annotations, our own, and the owner."""
+    """The metadata of an attempt's child: production's labels and annotations, our own, and the
+    owner.
+    """
     backfill = launch.backfill.metadata
     old = production.get("metadata", {})
     annotations = _kept(old.get("annotations"))
@@ -97,8 +101,12 @@ def owned(backfill: Backfill) -> Manifest:
 
 
 def not_scraped(annotations: Manifest | None) -> Manifest:
-    """A pod's annotations without those that make Prometheus look for production's metrics in it."""
-    return {key: value for key, value in (annotations or {}).items() if not key.startswith(_SCRAPED)}
+    """A pod's annotations without those that make Prometheus look for production's metrics in
+    it.
+    """
+    return {
+        key: value for key, value in (annotations or {}).items() if not key.startswith(_SCRAPED)
+    }
 
 
 def default_conf(launch: Launch) -> dict[str, str]:
@@ -106,11 +114,16 @@ def default_conf(launch: Launch) -> dict[str, str]:
     executors = launch.backfill.spec.scaling.max_executors
     return {
         "spark.decommission.enabled": "true",
-        "spark.storage.decommission.enabled": "true",  # executors hand on the blocks they hold when they are let go,
-        "spark.storage.decommission.replicationReattemptInterval": "5s",  # look for more of them after that, then go,
-        "spark.executor.decommission.forceKillTimeout": "5m",  # and go in the end, also where there is nobody to take them
-        "spark.executor.maxNumFailures": str(max(2 * executors, 3)),  # Spark's rule where it scales by itself,
-        "spark.executor.failuresValidityInterval": "1h",  # but nodes that go in the course of a long run are no failure of it
+        # executors hand on the blocks they hold when they are let go,
+        "spark.storage.decommission.enabled": "true",
+        # look for more of them after that, then go,
+        "spark.storage.decommission.replicationReattemptInterval": "5s",
+        # and go in the end, also where there is nobody to take them
+        "spark.executor.decommission.forceKillTimeout": "5m",
+        # Spark's rule where it scales by itself,
+        "spark.executor.maxNumFailures": str(max(2 * executors, 3)),
+        # but nodes that go in the course of a long run are no failure of it
+        "spark.executor.failuresValidityInterval": "1h",
     }
 
 

@@ -1,6 +1,8 @@
-"""What became of a driver, told from its pod and from what the Spark operator says of the child. Pure.
+"""What became of a driver, told from its pod and from what the Spark operator says of the child.
+Pure.
 
-The pod is the truth where there is one: a Spark operator may be slow, absent, or call a run completed that is not.
+The pod is the truth where there is one: a Spark operator may be slow, absent, or call a run
+completed that is not.
 """
 
 from datetime import datetime
@@ -32,7 +34,12 @@ def driver_state(child: ChildState | None, pod: Manifest | None) -> DriverState:
         message = "its driver pod is gone, and the Spark operator has not said so yet"
         return DriverState("Exited", reason="DriverGone", message=message)
     if QUOTA in child.message:
-        return DriverState("Exited", reason="QuotaExceeded", message=f"{message.rstrip('.')}. {_QUOTA_ADVICE}", since=child.since)
+        return DriverState(
+            "Exited",
+            reason="QuotaExceeded",
+            message=f"{message.rstrip('.')}. {_QUOTA_ADVICE}",
+            since=child.since,
+        )
     return DriverState("Exited", reason=child.reason, message=message, since=child.since)
 
 
@@ -42,15 +49,21 @@ def has_ended(pod: Manifest) -> bool:
 
 
 def essence(message: str) -> str:
-    """The line of a long message that says what was wrong: Spark operators pass on whole stack traces."""
+    """The line of a long message that says what was wrong: Spark operators pass on whole stack
+    traces.
+    """
     lines = [line.strip() for line in message.splitlines() if line.strip()]
-    told = next((_of_api_server(line) for line in lines if _API_SERVER in line or QUOTA in line), None)
+    told = next(
+        (_of_api_server(line) for line in lines if _API_SERVER in line or QUOTA in line), None
+    )
     raised = next((line for line in lines if "Exception: " in line or "Error: " in line), None)
     return (told or raised or (lines[0] if lines else ""))[:_MOST_MESSAGE]
 
 
 def _of_api_server(line: str) -> str:
-    """Its own words, where Spark's client has put the request before them and the whole answer after them."""
+    """Its own words, where Spark's client has put the request before them and the whole answer
+    after them.
+    """
     return line.split(_API_SERVER, 1)[-1].partition(" Received status: ")[0].strip()
 
 
@@ -62,12 +75,24 @@ def _of_pod(pod: Manifest) -> DriverState:
         return _exited(ended, pod)
     phase = status.get("phase")
     if phase in ("Failed", "Succeeded"):
-        reason, message = status.get("reason") or phase, status.get("message") or _init_failure(status)
-        return DriverState("Exited", 0 if phase == "Succeeded" else None, reason=reason, message=message[:_MOST_MESSAGE])
+        reason, message = (
+            status.get("reason") or phase,
+            status.get("message") or _init_failure(status),
+        )
+        return DriverState(
+            "Exited",
+            0 if phase == "Succeeded" else None,
+            reason=reason,
+            message=message[:_MOST_MESSAGE],
+        )
     if pod["metadata"].get("deletionTimestamp"):
-        return DriverState("Running", reason="Terminating", message="its driver pod is being deleted")
+        return DriverState(
+            "Running", reason="Terminating", message="its driver pod is being deleted"
+        )
     if phase == "Unknown":
-        return DriverState("Running", reason="NodeLost", message="the node of its driver pod does not answer")
+        return DriverState(
+            "Running", reason="NodeLost", message="the node of its driver pod does not answer"
+        )
     started = (container.get("state") or {}).get("running")
     if started is not None:
         return DriverState("Running", since=_time(started.get("startedAt")))
@@ -84,7 +109,9 @@ def _exited(ended: Manifest, pod: Manifest) -> DriverState:
         reason = pod["status"]["reason"]  # such as Evicted
     since = _time(ended.get("finishedAt"))
     last_words = message[-_MOST_MESSAGE:]  # it may be the end of a log
-    return DriverState("Exited", ended.get("exitCode"), reason=reason, message=last_words, since=since)
+    return DriverState(
+        "Exited", ended.get("exitCode"), reason=reason, message=last_words, since=since
+    )
 
 
 def _pending(pod: Manifest, container: Manifest) -> DriverState:
@@ -93,22 +120,37 @@ def _pending(pod: Manifest, container: Manifest) -> DriverState:
     for condition in status.get("conditions") or []:
         if condition["type"] != "PodScheduled":
             continue
-        since = _time(condition.get("lastTransitionTime")) or since  # what a pod on a node waits for began there
+        # what a pod on a node waits for began there
+        since = _time(condition.get("lastTransitionTime")) or since
         if condition["status"] == "False":
             reason = condition.get("reason") or "Unschedulable"
-            return DriverState("Pending", reason=reason, message=(condition.get("message") or "")[:_MOST_MESSAGE], since=since)
+            return DriverState(
+                "Pending",
+                reason=reason,
+                message=(condition.get("message") or "")[:_MOST_MESSAGE],
+                since=since,
+            )
     for each in (*(status.get("initContainerStatuses") or ()), container):
         waiting = (each.get("state") or {}).get("waiting")
         if waiting is not None:
             reason = waiting.get("reason") or "ContainerCreating"
-            return DriverState("Pending", reason=reason, message=(waiting.get("message") or "")[:_MOST_MESSAGE], since=since)
-    return DriverState("Pending", reason="PodPending", message="its driver pod waits for a node", since=since)
+            return DriverState(
+                "Pending",
+                reason=reason,
+                message=(waiting.get("message") or "")[:_MOST_MESSAGE],
+                since=since,
+            )
+    return DriverState(
+        "Pending", reason="PodPending", message="its driver pod waits for a node", since=since
+    )
 
 
 def _spark_status(status: Manifest) -> Manifest:
     statuses: list[Manifest] = status.get("containerStatuses") or []
     name = container_name("driver")
-    return next((each for each in statuses if each.get("name") == name), statuses[0] if statuses else {})
+    return next(
+        (each for each in statuses if each.get("name") == name), statuses[0] if statuses else {}
+    )
 
 
 def _init_failure(status: Manifest) -> str:
@@ -122,8 +164,15 @@ def _init_failure(status: Manifest) -> str:
 def _memory_limit(pod: Manifest) -> str:
     containers = (pod.get("spec") or {}).get("containers") or []
     name = container_name("driver")
-    container = next((each for each in containers if each.get("name") == name), containers[0] if containers else {})
-    return str(((container.get("resources") or {}).get("limits") or {}).get("memory", "no limit of its own"))
+    container = next(
+        (each for each in containers if each.get("name") == name),
+        containers[0] if containers else {},
+    )
+    return str(
+        ((container.get("resources") or {}).get("limits") or {}).get(
+            "memory", "no limit of its own"
+        )
+    )
 
 
 def _time(value: Any) -> datetime | None:

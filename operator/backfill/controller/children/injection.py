@@ -1,4 +1,6 @@
-"""What the pods of a backfill get besides what production's have: settings, launcher, catalogs, a scratch directory."""
+"""What the pods of a backfill get besides what production's have: settings, launcher, catalogs, a
+scratch directory.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -18,9 +20,19 @@ _SCRATCH = "/var/run/backfill"
 _SCRATCH_VOLUME = "backfill-scratch"
 
 
-def inject_driver(template: Manifest, container: Manifest, settings: DriverSettings, launcher: str) -> None:
-    """Makes a template's pod the driver of a backfill; ``launcher`` is the name of the launcher's ConfigMap."""
-    _mount(template, container, {"name": LAUNCHER_VOLUME, "configMap": {"name": launcher}}, LAUNCHER_PATH, LAUNCHER_KEY)
+def inject_driver(
+    template: Manifest, container: Manifest, settings: DriverSettings, launcher: str
+) -> None:
+    """Makes a template's pod the driver of a backfill; ``launcher`` is the name of the launcher's
+    ConfigMap.
+    """
+    _mount(
+        template,
+        container,
+        {"name": LAUNCHER_VOLUME, "configMap": {"name": launcher}},
+        LAUNCHER_PATH,
+        LAUNCHER_KEY,
+    )
     _mount(template, container, {"name": _SCRATCH_VOLUME, "emptyDir": {}}, _SCRATCH)
     set_variable(container, SETTINGS_VARIABLE, settings_json(settings))
     set_variable(container, "PYTHONUNBUFFERED", "1")
@@ -38,9 +50,15 @@ def pod_settings(launch: Launch, program: Program, spark_conf: Mapping[str, str]
     )
 
 
-def inject_catalogs(template: Manifest, container: Manifest, catalogs: Iterable[CatalogRef]) -> None:
-    """Mounts the catalogs' Secrets. Tasks open catalogs too, so executors need them as the driver does."""
-    mounted = [(catalog.name, catalog.secret_ref.name) for catalog in catalogs if catalog.secret_ref]
+def inject_catalogs(
+    template: Manifest, container: Manifest, catalogs: Iterable[CatalogRef]
+) -> None:
+    """Mounts the catalogs' Secrets. Tasks open catalogs too, so executors need them as the driver
+    does.
+    """
+    mounted = [
+        (catalog.name, catalog.secret_ref.name) for catalog in catalogs if catalog.secret_ref
+    ]
     for number, (catalog, secret) in enumerate(mounted):
         volume = {"name": f"backfill-catalog-{number}", "secret": {"secretName": secret}}
         _mount(template, container, volume, f"{CATALOGS_DIRECTORY}/{catalog}")
@@ -49,7 +67,9 @@ def inject_catalogs(template: Manifest, container: Manifest, catalogs: Iterable[
 
 
 def settings_json(settings: DriverSettings) -> str:
-    """The settings as the variable's value. The kubelet would take ``$(NAME)`` for another variable."""
+    """The settings as the variable's value. The kubelet would take ``$(NAME)`` for another
+    variable.
+    """
     return settings.model_dump_json(by_alias=True, exclude_none=True).replace("$", "\\u0024")
 
 
@@ -59,7 +79,11 @@ def set_variable(container: Manifest, name: str, value: str) -> None:
     container["env"] = [*others, {"name": name, "value": value}]
 
 
-def _mount(template: Manifest, container: Manifest, volume: Manifest, path: str, key: str = "") -> None:
+def _mount(
+    template: Manifest, container: Manifest, volume: Manifest, path: str, key: str = ""
+) -> None:
     items(part(template, "spec"), "volumes").append(volume)
-    mount = {"name": volume["name"], "mountPath": path} | ({} if "emptyDir" in volume else {"readOnly": True})
+    mount = {"name": volume["name"], "mountPath": path} | (
+        {} if "emptyDir" in volume else {"readOnly": True}
+    )
     items(container, "volumeMounts").append(mount | ({"subPath": key} if key else {}))

@@ -6,23 +6,53 @@ from backfill.api.backfill import Backfill
 from backfill.api.errors import Problem
 from backfill.api.quantities import parse_time
 from backfill.api.spec import PodOverrides
-from backfill.controller.children.dialect import KEPT_SECONDS, ChildState, child_metadata, default_conf, not_scraped, pod_labels
+from backfill.controller.children.dialect import (
+    KEPT_SECONDS,
+    ChildState,
+    child_metadata,
+    default_conf,
+    not_scraped,
+    pod_labels,
+)
 from backfill.controller.children.injection import inject_catalogs, inject_driver, pod_settings
 from backfill.controller.children.launcher import LAUNCHER_URI
 from backfill.controller.children.memory_overhead import FACTOR
 from backfill.controller.children.merge import items, merged, part, without
-from backfill.controller.children.pod_template import Role, end_with_spark, spark_container, take_template
+from backfill.controller.children.pod_template import (
+    Role,
+    end_with_spark,
+    spark_container,
+    take_template,
+)
 from backfill.controller.children.program import Program, program_problems
 from backfill.controller.children.sizing import Sizing
-from backfill.controller.children.spark_conf import accepted_by_kubeflow, inherited, override_problems
+from backfill.controller.children.spark_conf import (
+    accepted_by_kubeflow,
+    inherited,
+    override_problems,
+)
 from backfill.controller.driver import Launch
 from backfill.kube.resources import SPARK_APPLICATION, Manifest
 
 API_VERSION: Final = "sparkoperator.k8s.io/v1beta2"
 
-_REPLACED = ("arguments", "mainApplicationFile", "mainClass", "restartPolicy", "failureRetries", "retryInterval", "suspend")
+_REPLACED = (
+    "arguments",
+    "mainApplicationFile",
+    "mainClass",
+    "restartPolicy",
+    "failureRetries",
+    "retryInterval",
+    "suspend",
+)
 """What a backfill decides itself, and what a Spark operator or Kueue does."""
-_LEFT_OUT = ("monitoring", "sparkUIOptions", "driverIngressOptions", "dynamicAllocation", "timeToLiveSeconds")
+_LEFT_OUT = (
+    "monitoring",
+    "sparkUIOptions",
+    "driverIngressOptions",
+    "dynamicAllocation",
+    "timeToLiveSeconds",
+)
 _POD_LEFT_OUT = ("ports", "podName", "instances")
 _IMAGE = "spark.kubernetes.{}container.image"
 _ACCOUNT = "spark.kubernetes.authenticate.{}.serviceAccountName"
@@ -52,34 +82,55 @@ class Kubeflow:
         return Sizing.of(spec["driver"], spec["executor"], conf, backfill)
 
     def problems(self, production: Manifest, backfill: Backfill) -> list[Problem]:
-        """Another type than Python, a main program that pods cannot get at, overrides that a backfill cannot have."""
+        """Another type than Python, a main program that pods cannot get at, overrides that a
+        backfill cannot have.
+        """
         spec = production.get("spec") or {}
         where = f"SparkApplication/{production['metadata']['name']}: spec"
         problems = []
         if spec.get("type") != "Python":
             kind = f'"{spec.get("type")}" cannot be run again'
             problems.append(Problem(f"{where}.type", kind, "only applications of type Python can"))
-        problems += program_problems(spec.get("mainApplicationFile") or "", f"{where}.mainApplicationFile")
+        problems += program_problems(
+            spec.get("mainApplicationFile") or "", f"{where}.mainApplicationFile"
+        )
         problems += override_problems(backfill.spec.overrides.spark_conf, kubeflow=True)
-        for role, field, fix in (("driver", "podName", "remove it"), ("executor", "instances", "set spec.scaling")):
+        for role, field, fix in (
+            ("driver", "podName", "remove it"),
+            ("executor", "instances", "set spec.scaling"),
+        ):
             overrides: PodOverrides = getattr(backfill.spec.overrides, role)
             if field in (overrides.model_extra or {}):
-                problems.append(Problem(f"spec.overrides.{role}.{field}", "cannot be set for a backfill", fix))
+                problems.append(
+                    Problem(f"spec.overrides.{role}.{field}", "cannot be set for a backfill", fix)
+                )
         if not problems and not _images(_tuned(production, backfill)):
-            problems.append(Problem(f"{where}.image", "is missing", "name the image of driver and executors"))
+            problems.append(
+                Problem(f"{where}.image", "is missing", "name the image of driver and executors")
+            )
         return problems
 
     def child(self, production: Manifest, launch: Launch) -> Manifest:
-        """The child of an attempt: production's specification, tuned, with the runtime in its pods."""
+        """The child of an attempt: production's specification, tuned, with the runtime in its
+        pods.
+        """
         backfill = launch.backfill
         spec, sizing = _tuned(production, backfill), self.sizing(production, backfill)
         overrides = backfill.spec.overrides.spark_conf
-        program = Program.at(production["spec"]["mainApplicationFile"], tuple(production["spec"].get("arguments") or ()))
+        program = Program.at(
+            production["spec"]["mainApplicationFile"],
+            tuple(production["spec"].get("arguments") or ()),
+        )
         enforced = sizing.enforced_conf() | overrides
         settings = pod_settings(launch, program, enforced)
         metadata = child_metadata(production, launch, _left_out(production))
         driver, executor = _pod(spec, "driver", launch), _pod(spec, "executor", launch)
-        inject_driver(driver["template"], spark_container(driver["template"], "driver"), settings, metadata["name"])
+        inject_driver(
+            driver["template"],
+            spark_container(driver["template"], "driver"),
+            settings,
+            metadata["name"],
+        )
         child: Manifest = without(spec, ("driver", "executor", "volumes", "hadoopConfigMap"))
         child |= {
             "type": "Python",
@@ -89,14 +140,21 @@ class Kubeflow:
             "restartPolicy": {"type": "Never"},
             "timeToLiveSeconds": KEPT_SECONDS,
             "driver": _sized(driver, sizing.driver_fields()),
-            "executor": _sized(executor, sizing.executor_fields()) | {"instances": sizing.executors},
+            "executor": (
+                _sized(executor, sizing.executor_fields()) | {"instances": sizing.executors}
+            ),
             "sparkConf": _conf(production, launch, enforced) | overrides,
         }
         if volumes := _mounted_volumes(spec, driver, executor):
             child["volumes"] = volumes
         if program.fetched:
             items(part(child, "deps"), "files").extend(program.fetched)
-        return {"apiVersion": API_VERSION, "kind": "SparkApplication", "metadata": metadata, "spec": child}
+        return {
+            "apiVersion": API_VERSION,
+            "kind": "SparkApplication",
+            "metadata": metadata,
+            "spec": child,
+        }
 
     def pods(self, child: Manifest) -> tuple[Manifest, Manifest]:
         """The templates of a child's driver and executors."""
@@ -108,8 +166,12 @@ class Kubeflow:
         application = status.get("applicationState") or {}
         state, error = application.get("state") or "", application.get("errorMessage") or ""
         if state in _WAITING:
-            since = status.get("lastSubmissionAttemptTime") or child["metadata"].get("creationTimestamp")
-            return ChildState("Waiting", *_WAITING[state], since=parse_time(since) if since else None)
+            since = status.get("lastSubmissionAttemptTime") or child["metadata"].get(
+                "creationTimestamp"
+            )
+            return ChildState(
+                "Waiting", *_WAITING[state], since=parse_time(since) if since else None
+            )
         ended = status.get("terminationTime")
         since = parse_time(ended) if ended else None
         if state in _OVER:
@@ -124,15 +186,21 @@ def _tuned(production: Manifest, backfill: Backfill) -> Manifest:
     if image := conf.get(_IMAGE.format("")):
         spec.setdefault("image", image)
     for role in ("driver", "executor"):
-        overrides = getattr(backfill.spec.overrides, role).model_dump(mode="json", by_alias=True, exclude_unset=True)
+        overrides = getattr(backfill.spec.overrides, role).model_dump(
+            mode="json", by_alias=True, exclude_unset=True
+        )
         old = without(spec.get(role) or {}, _POD_LEFT_OUT)
         if old.get("annotations"):
             old["annotations"] = not_scraped(old["annotations"])
-        for field, key in (("serviceAccount", _ACCOUNT.format(role)), ("image", _IMAGE.format(f"{role}."))):
+        for field, key in (
+            ("serviceAccount", _ACCOUNT.format(role)),
+            ("image", _IMAGE.format(f"{role}.")),
+        ):
             if value := conf.get(key):
                 old.setdefault(field, value)
         if overrides.get("memory") and "memoryLimit" not in overrides:
-            old.pop("memoryLimit", None)  # it was made for production's memory, and may be less than the new one
+            # it was made for production's memory, and may be less than the new one
+            old.pop("memoryLimit", None)
         spec[role] = merged(old, overrides)
     return spec
 
@@ -153,8 +221,11 @@ def _sized(pod: Manifest, fields: Manifest) -> Manifest:
 
 
 def _conf(production: Manifest, launch: Launch, enforced: dict[str, str]) -> dict[str, str]:
-    conf = default_conf(launch) | accepted_by_kubeflow(inherited(production["spec"].get("sparkConf") or {}))
-    kept = ("spark.dynamicAllocation.enabled", "spark.sql.shuffle.partitions")  # the others are fields of their own here
+    conf = default_conf(launch) | accepted_by_kubeflow(
+        inherited(production["spec"].get("sparkConf") or {})
+    )
+    # the others are fields of their own here
+    kept = ("spark.dynamicAllocation.enabled", "spark.sql.shuffle.partitions")
     return conf | {key: enforced[key] for key in kept}
 
 
@@ -165,7 +236,9 @@ def _mounted_volumes(spec: Manifest, *pods: Manifest) -> list[Any]:
 
 
 def _images(spec: Manifest) -> bool:
-    return bool(spec.get("image") or (spec["driver"].get("image") and spec["executor"].get("image")))
+    return bool(
+        spec.get("image") or (spec["driver"].get("image") and spec["executor"].get("image"))
+    )
 
 
 def _left_out(production: Manifest) -> list[str]:

@@ -1,4 +1,6 @@
-"""The small program that a driver pod begins with. The user's image knows nothing of it, so it is mounted."""
+"""The small program that a driver pod begins with. The user's image knows nothing of it, so it is
+mounted.
+"""
 
 from typing import Final
 
@@ -19,11 +21,20 @@ import runpy
 import sys
 
 if importlib.util.find_spec("backfill") is None:
-    sys.exit("error: this image has no backfill runtime; install the package backfill-operator[spark] in it with pip")
+    sys.exit(
+        "error: this image has no backfill runtime; "
+        "install the package backfill-operator[spark] in it with pip"
+    )
 runpy.run_module("backfill.runtime", run_name="__main__")
 '''
 
 
 def launcher_config_map(metadata: Manifest) -> Manifest:
     """The ConfigMap that holds the launcher. It never changes, so the kubelet need not watch it."""
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "immutable": True, "data": {LAUNCHER_KEY: _PROGRAM}}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata,
+        "immutable": True,
+        "data": {LAUNCHER_KEY: _PROGRAM},
+    }

@@ -1,4 +1,6 @@
-"""The child of an attempt, whichever Spark operator runs it: what is wrong with it, its manifests, a preview."""
+"""The child of an attempt, whichever Spark operator runs it: what is wrong with it, its manifests,
+a preview.
+"""
 
 import json
 import re
@@ -33,14 +35,18 @@ _UNPLANNED = "not-planned-yet"
 
 
 class _Dumper(yaml.SafeDumper):
-    """Programs are shown as they are written, line by line; nothing is an alias of something above."""
+    """Programs are shown as they are written, line by line; nothing is an alias of something
+    above.
+    """
 
     def ignore_aliases(self, data: object) -> bool:
         return True
 
 
 def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+    return dumper.represent_scalar(
+        "tag:yaml.org,2002:str", value, style="|" if "\n" in value else None
+    )
 
 
 _Dumper.add_representer(str, _text)
@@ -55,12 +61,15 @@ def dialect(api_version: str) -> Dialect:
     found = _DIALECTS.get(api_version)
     if found is None:
         fix = did_you_mean(api_version, _DIALECTS) or f"write one of {', '.join(_DIALECTS)}"
-        raise InvalidManifest(Problem("spec.applicationRef.apiVersion", f'"{api_version}" is not known', fix))
+        raise InvalidManifest(
+            Problem("spec.applicationRef.apiVersion", f'"{api_version}" is not known', fix)
+        )
     return found
 
 
 def child_manifests(launch: Launch, production: Manifest) -> list[Manifest]:
-    """What is created for an attempt, in this order: the launcher's ConfigMap, and the child that mounts it.
+    """What is created for an attempt, in this order: the launcher's ConfigMap, and the child that
+    mounts it.
 
     :func:`child_problems` says whether it can be made; the same arguments give the same manifests.
     """
@@ -71,8 +80,11 @@ def child_manifests(launch: Launch, production: Manifest) -> list[Manifest]:
     return [launcher_config_map(metadata), child]
 
 
-def child_problems(backfill: Backfill, production: Manifest, default_workspace: str | None = None) -> list[Problem]:
-    """Every reason why no child can be made of this production SparkApplication that is seen without a cluster.
+def child_problems(
+    backfill: Backfill, production: Manifest, default_workspace: str | None = None
+) -> list[Problem]:
+    """Every reason why no child can be made of this production SparkApplication that is seen
+    without a cluster.
 
     ``default_workspace`` is where Backfills that name none are kept.
     """
@@ -93,11 +105,19 @@ def preview_launch(backfill: Backfill, default_workspace: str | None = None) -> 
     place = (
         Workspace.of(backfill, status.workspace)
         if status.workspace
-        else Workspace.below(base, backfill.spec.workspace_catalog, metadata.namespace, metadata.name)
+        else Workspace.below(
+            base, backfill.spec.workspace_catalog, metadata.namespace, metadata.name
+        )
     )
     plan_id = status.plan_id or _UNPLANNED
     number = status.attempts[-1].number + 1 if status.attempts else 1
-    return Launch(number, backfill, plan_id, plan_directory(place, plan_id), checkpoints(place).child(metadata.uid))
+    return Launch(
+        number,
+        backfill,
+        plan_id,
+        plan_directory(place, plan_id),
+        checkpoints(place).child(metadata.uid),
+    )
 
 
 def render(backfill: Backfill, production: Manifest, default_workspace: str | None = None) -> str:
@@ -115,32 +135,61 @@ def render(backfill: Backfill, production: Manifest, default_workspace: str | No
 def _catalog_problems(backfill: Backfill) -> Iterator[Problem]:
     for number, catalog in enumerate(backfill.spec.catalogs):
         if catalog.secret_ref and not _CATALOG_NAME.fullmatch(catalog.name):
-            message = f'"{catalog.name}" cannot have a Secret: its name has to fit an environment variable'
-            yield Problem(f"spec.catalogs[{number}].name", message, "call it by letters, digits and '-'")
+            message = (
+                f'"{catalog.name}" cannot have a Secret: its name has to fit an environment'
+                " variable"
+            )
+            yield Problem(
+                f"spec.catalogs[{number}].name", message, "call it by letters, digits and '-'"
+            )
 
 
-def _workspace_problems(workspace: str | None, driver: Manifest, executor: Manifest) -> Iterator[Problem]:
-    field, fix = "spec.workspace", "name an object store's prefix, or a directory of a volume that driver and executors mount"
+def _workspace_problems(
+    workspace: str | None, driver: Manifest, executor: Manifest
+) -> Iterator[Problem]:
+    field, fix = (
+        "spec.workspace",
+        "name an object store's prefix, or a directory of a volume that driver and executors mount",
+    )
     if not workspace:
         yield Problem(field, "is missing", fix)
     elif urlsplit(workspace).scheme in ("", "file"):
         path = PurePosixPath(workspace.removeprefix("file://"))
         for role, template in (("driver", driver), ("executors", executor)):
             if not _shares(template, path):
-                yield Problem(field, f'"{workspace}" is in no volume that the {role} share with other pods', fix)
+                yield Problem(
+                    field,
+                    f'"{workspace}" is in no volume that the {role} share with other pods',
+                    fix,
+                )
 
 
 def _shares(template: Manifest, path: PurePosixPath) -> bool:
     spec = template["spec"]
     shared = {volume["name"] for volume in spec.get("volumes", []) if "emptyDir" not in volume}
-    mounts = [mount for container in spec["containers"][:1] for mount in container.get("volumeMounts", [])]
-    return any(mount["name"] in shared and path.is_relative_to(mount["mountPath"]) for mount in mounts)
+    mounts = [
+        mount for container in spec["containers"][:1] for mount in container.get("volumeMounts", [])
+    ]
+    return any(
+        mount["name"] in shared and path.is_relative_to(mount["mountPath"]) for mount in mounts
+    )
 
 
 def _size_problems(driver: Manifest) -> Iterator[Problem]:
-    variables = [variable for container in driver["spec"]["containers"] for variable in container.get("env", [])]
-    settings = next(variable["value"] for variable in variables if variable["name"] == SETTINGS_VARIABLE)
+    variables = [
+        variable
+        for container in driver["spec"]["containers"]
+        for variable in container.get("env", [])
+    ]
+    settings = next(
+        variable["value"] for variable in variables if variable["name"] == SETTINGS_VARIABLE
+    )
     if len(settings.encode()) > _MOST_SETTINGS_BYTES:
         largest = max(json.loads(settings).items(), key=lambda item: len(json.dumps(item[1])))[0]
-        message = f"gives a driver settings of {len(settings.encode()):,} bytes, mostly {largest}; {_MOST_SETTINGS_BYTES:,} fit"
-        yield Problem("spec", message, "shorten filters, Avro schemas and the application's arguments")
+        message = (
+            f"gives a driver settings of {len(settings.encode()):,} bytes, mostly {largest};"
+            f" {_MOST_SETTINGS_BYTES:,} fit"
+        )
+        yield Problem(
+            "spec", message, "shorten filters, Avro schemas and the application's arguments"
+        )

@@ -1,7 +1,8 @@
 """How much memory a pod needs beside its JVM's heap.
 
-Sources and outputs of a backfill run in Python processes, in the driver and beside every task, which production's pods did
-not have to hold. Where what production has would be too little, the pod would be killed rather than slow.
+Sources and outputs of a backfill run in Python processes, in the driver and beside every task,
+which production's pods did not have to hold. Where what production has would be too little, the pod
+would be killed rather than slow.
 """
 
 import re
@@ -20,7 +21,9 @@ _DEFAULT_FACTOR = 0.4
 _JVM_MIB = 384
 """What Spark gives every JVM at least, for its code, threads and buffers."""
 _PROGRAM_MIB = 512
-"""The application's main program, and processes that Spark keeps for a while once they have been of use."""
+"""The application's main program, and processes that Spark keeps for a while once they have been of
+use.
+"""
 _STREAM_MIB = 192
 """The process of a source, or the ones that plan and commit an output. Measured: 170 to 210 MiB."""
 _TASK_MIB = 384
@@ -29,9 +32,16 @@ _MIB = {"k": 1 / 1024, "": 1, "m": 1, "g": 1024, "t": 1024 * 1024}
 
 
 def raised_overhead(
-    role: Role, pod: Mapping[str, Any], conf: Mapping[str, str], backfill: Backfill, *, memory: str, cores: int
+    role: Role,
+    pod: Mapping[str, Any],
+    conf: Mapping[str, str],
+    backfill: Backfill,
+    *,
+    memory: str,
+    cores: int,
 ) -> str | None:
-    """The ``memoryOverhead`` that a pod has to get; None where it has enough, or where the overrides say how much it gets.
+    """The ``memoryOverhead`` that a pod has to get; None where it has enough, or where the
+    overrides say how much it gets.
 
     Args:
         role: whose pod it is.
@@ -43,11 +53,19 @@ def raised_overhead(
     """
     overrides: PodOverrides = getattr(backfill.spec.overrides, role)
     key, spark_conf = _OVERHEAD.format(role), backfill.spec.overrides.spark_conf
-    if key in spark_conf or {"memoryOverhead", "memoryLimit"} & (overrides.model_extra or {}).keys():
+    if (
+        key in spark_conf
+        or {"memoryOverhead", "memoryLimit"} & (overrides.model_extra or {}).keys()
+    ):
         return None
     heap = _mib(memory)
     given = _mib(str(pod.get("memoryOverhead") or conf.get(key) or ""))
-    factor = spark_conf.get(FACTOR) or conf.get(_ROLE_FACTOR.format(role)) or conf.get(FACTOR) or _DEFAULT_FACTOR
+    factor = (
+        spark_conf.get(FACTOR)
+        or conf.get(_ROLE_FACTOR.format(role))
+        or conf.get(FACTOR)
+        or _DEFAULT_FACTOR
+    )
     has = given or max(heap * float(factor), _JVM_MIB)
     needs = _JVM_MIB + _processes(role, backfill, cores)
     return f"{needs}m" if needs > has else None

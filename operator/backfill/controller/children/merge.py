@@ -8,13 +8,17 @@ from backfill.kube.resources import Manifest
 
 
 def merged(base: Any, over: Any) -> Any:
-    """``base`` with ``over`` over it: mappings are merged, null removes, lists of named items are merged by name.
+    """``base`` with ``over`` over it: mappings are merged, null removes, lists of named items are
+    merged by name.
 
-    Any other list, and any other value, replaces what was there. Neither argument is changed or shared with the result.
+    Any other list, and any other value, replaces what was there. Neither argument is changed or
+    shared with the result.
     """
     if isinstance(base, dict) and isinstance(over, dict):
         kept = {key: copy.deepcopy(value) for key, value in base.items() if key not in over}
-        return kept | {key: merged(base.get(key), value) for key, value in over.items() if value is not None}
+        return kept | {
+            key: merged(base.get(key), value) for key, value in over.items() if value is not None
+        }
     if _named(base) and _named(over):
         return _merged_by_name(base, over)
     return copy.deepcopy(over)
@@ -39,7 +43,11 @@ def without(manifest: Manifest, keys: Sequence[str]) -> Manifest:
 
 
 def _named(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(item, dict) and "name" in item for item in value)
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(item, dict) and "name" in item for item in value)
+    )
 
 
 def _merged_by_name(base: list[Manifest], over: list[Manifest]) -> list[Manifest]:

@@ -1,8 +1,10 @@
-"""From fields of a Kubeflow SparkApplication that only its webhook understands to a pod template, which Spark itself takes.
+"""From fields of a Kubeflow SparkApplication that only its webhook understands to a pod template,
+which Spark itself takes.
 
-The webhook may be missing, or may leave pods with a template alone; what it would have done is done here, and its fields
-are taken away, so that a pod is the same with it and without it. What the webhook adds is described by its source,
-``internal/webhook/sparkpod_defaulter.go`` of version 2.5.2.
+The webhook may be missing, or may leave pods with a template alone; what it would have done is done
+here, and its fields are taken away, so that a pod is the same with it and without it. What the
+webhook adds is described by its source, ``internal/webhook/sparkpod_defaulter.go`` of version
+2.5.2.
 """
 
 import copy
@@ -42,7 +44,9 @@ def container_name(role: Role) -> str:
 
 
 def spark_container(template: Manifest, role: Role) -> Manifest:
-    """The container of a template that will run Spark: the one of its name, or else the first, as Spark chooses it."""
+    """The container of a template that will run Spark: the one of its name, or else the first, as
+    Spark chooses it.
+    """
     containers = items(part(template, "spec"), "containers")
     name = container_name(role)
     found: Manifest | None = next((each for each in containers if each.get("name") == name), None)
@@ -56,17 +60,23 @@ def spark_container(template: Manifest, role: Role) -> Manifest:
 
 
 def end_with_spark(template: Manifest, role: Role) -> None:
-    """Makes what runs beside Spark end with it: a pod keeps its place on the node until all of its containers have ended, and
-    what runs beside a streaming application has no end of its own.
+    """Makes what runs beside Spark end with it: a pod keeps its place on the node until all of its
+    containers have ended, and what runs beside a streaming application has no end of its own.
     """
     spec, container = part(template, "spec"), spark_container(template, role)
-    beside = [{**each, "restartPolicy": "Always"} for each in items(spec, "containers") if each is not container]
+    beside = [
+        {**each, "restartPolicy": "Always"}
+        for each in items(spec, "containers")
+        if each is not container
+    ]
     spec["containers"] = [container]
     _extend(spec, "initContainers", beside)
 
 
 def take_template(pod: Manifest, role: Role, application: Manifest) -> Manifest:
-    """Takes the pod's template and everything that belongs in it out of ``pod``, the driver or executor of an application."""
+    """Takes the pod's template and everything that belongs in it out of ``pod``, the driver or
+    executor of an application.
+    """
     template: Manifest = pod.pop("template", None) or {}
     container = spark_container(template, role)
     spec = part(template, "spec")
@@ -74,7 +84,9 @@ def take_template(pod: Manifest, role: Role, application: Manifest) -> Manifest:
     _move_volumes(pod, spec, container, application.get("volumes") or [])
     _move_config_maps(pod, spec, container)
     if application.get("hadoopConfigMap"):
-        _mount_config_map(spec, container, "hadoop-configmap-volume", application["hadoopConfigMap"], _HADOOP_CONF)
+        _mount_config_map(
+            spec, container, "hadoop-configmap-volume", application["hadoopConfigMap"], _HADOOP_CONF
+        )
         items(container, "env").append({"name": "HADOOP_CONF_DIR", "value": _HADOOP_CONF})
     return template
 
@@ -103,14 +115,18 @@ def _extend(target: Manifest, field: str, more: list[Any] | None) -> None:
         items(target, field).extend(more)
 
 
-def _move_volumes(pod: Manifest, spec: Manifest, container: Manifest, volumes: list[Manifest]) -> None:
+def _move_volumes(
+    pod: Manifest, spec: Manifest, container: Manifest, volumes: list[Manifest]
+) -> None:
     mounts = pod.pop("volumeMounts", None) or []
     local = [mount for mount in mounts if mount["name"].startswith(_LOCAL_DIRECTORIES)]
     if local:
         pod["volumeMounts"] = local
     moved = [mount for mount in mounts if mount not in local]
     names = {mount["name"] for mount in moved}
-    _extend(spec, "volumes", [copy.deepcopy(volume) for volume in volumes if volume["name"] in names])
+    _extend(
+        spec, "volumes", [copy.deepcopy(volume) for volume in volumes if volume["name"] in names]
+    )
     _extend(container, "volumeMounts", moved)
 
 
@@ -120,6 +136,8 @@ def _move_config_maps(pod: Manifest, spec: Manifest, container: Manifest) -> Non
         _mount_config_map(spec, container, volume, reference["name"], reference["path"])
 
 
-def _mount_config_map(spec: Manifest, container: Manifest, volume: str, name: str, path: str) -> None:
+def _mount_config_map(
+    spec: Manifest, container: Manifest, volume: str, name: str, path: str
+) -> None:
     items(spec, "volumes").append({"name": volume, "configMap": {"name": name}})
     items(container, "volumeMounts").append({"name": volume, "mountPath": path, "readOnly": True})

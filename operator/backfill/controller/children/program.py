@@ -34,7 +34,10 @@ def program_problems(uri: str, field: str) -> list[Problem]:
     if not uri:
         return [Problem(field, "is missing", "name the application's main program")]
     if scheme in ("", "file"):
-        fix = "name a file of the image as local:///path, or one that pods can fetch, such as s3a://bucket/main.py"
+        fix = (
+            "name a file of the image as local:///path, or one that pods can fetch, such as"
+            " s3a://bucket/main.py"
+        )
         return [Problem(field, f'"{uri}" is a file of the machine that submits', fix)]
     if not uri.endswith(".py"):
         return [Problem(field, f'"{uri}" is not a Python program', "name a .py file")]

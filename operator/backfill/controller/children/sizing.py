@@ -28,22 +28,38 @@ class Sizing:
     executor_overhead: str | None = None
 
     @classmethod
-    def of(cls, driver: Mapping[str, Any], executor: Mapping[str, Any], conf: Mapping[str, str], backfill: Backfill) -> "Sizing":
+    def of(
+        cls,
+        driver: Mapping[str, Any],
+        executor: Mapping[str, Any],
+        conf: Mapping[str, str],
+        backfill: Backfill,
+    ) -> "Sizing":
         """From fields of the resource, or else from its Spark properties, or else Spark's defaults.
 
         An attempt starts with as many executors as were wanted last.
         """
         scaling = backfill.spec.scaling
         wanted = backfill.status.progress.executor_target or scaling.min_executors
-        driver_cores, driver_memory = _cores(driver, conf, "driver"), _memory(driver, conf, "driver")
-        executor_cores, executor_memory = _cores(executor, conf, "executor"), _memory(executor, conf, "executor")
+        driver_cores, driver_memory = (
+            _cores(driver, conf, "driver"),
+            _memory(driver, conf, "driver"),
+        )
+        executor_cores, executor_memory = (
+            _cores(executor, conf, "executor"),
+            _memory(executor, conf, "executor"),
+        )
         return cls(
             driver_cores=driver_cores,
             driver_memory=driver_memory,
-            driver_overhead=raised_overhead("driver", driver, conf, backfill, memory=driver_memory, cores=driver_cores),
+            driver_overhead=raised_overhead(
+                "driver", driver, conf, backfill, memory=driver_memory, cores=driver_cores
+            ),
             executor_cores=executor_cores,
             executor_memory=executor_memory,
-            executor_overhead=raised_overhead("executor", executor, conf, backfill, memory=executor_memory, cores=executor_cores),
+            executor_overhead=raised_overhead(
+                "executor", executor, conf, backfill, memory=executor_memory, cores=executor_cores
+            ),
             executors=min(max(wanted, scaling.min_executors), scaling.max_executors),
             most_executors=scaling.max_executors,
         )
@@ -55,14 +71,20 @@ class Sizing:
 
     def driver_fields(self) -> dict[str, Any]:
         """The driver, in fields that are named as Spark's properties are."""
-        return {"cores": self.driver_cores, "memory": self.driver_memory} | _overhead(self.driver_overhead)
+        return {"cores": self.driver_cores, "memory": self.driver_memory} | _overhead(
+            self.driver_overhead
+        )
 
     def executor_fields(self) -> dict[str, Any]:
         """An executor likewise."""
-        return {"cores": self.executor_cores, "memory": self.executor_memory} | _overhead(self.executor_overhead)
+        return {"cores": self.executor_cores, "memory": self.executor_memory} | _overhead(
+            self.executor_overhead
+        )
 
     def enforced_conf(self) -> dict[str, str]:
-        """Properties that hold even where the program sets others: executors are asked for by the driver, as they say."""
+        """Properties that hold even where the program sets others: executors are asked for by the
+        driver, as they say.
+        """
         return {
             "spark.dynamicAllocation.enabled": "false",
             "spark.executor.instances": str(self.executors),

@@ -23,13 +23,22 @@ _FORBIDDEN: _Rules = (
         "write the template into spec.overrides.driver and spec.overrides.executor",
     ),
     (r"spark\.dynamicAllocation\..*|spark\.executor\.instances", "set spec.scaling"),
-    (r"spark\.(storage\.)?decommission\.enabled", "remove it; executors are let go in the course of a run"),
+    (
+        r"spark\.(storage\.)?decommission\.enabled",
+        "remove it; executors are let go in the course of a run",
+    ),
     (
         r"spark\.(driver|executor)\.(cores|memory)",
         "set cores and memory in spec.overrides.driver and spec.overrides.executor",
     ),
-    (r"spark\.sql\.streaming\.checkpointLocation", "remove it; checkpoints are kept in the workspace"),
-    (r"spark\.sql\.streaming\.noDataMicroBatches\.enabled", "remove it; the plan has its own last batch"),
+    (
+        r"spark\.sql\.streaming\.checkpointLocation",
+        "remove it; checkpoints are kept in the workspace",
+    ),
+    (
+        r"spark\.sql\.streaming\.noDataMicroBatches\.enabled",
+        "remove it; the plan has its own last batch",
+    ),
 )
 _FIELDS_IN_KUBEFLOW: _Rules = (
     (
@@ -41,23 +50,33 @@ _FIELDS_IN_KUBEFLOW: _Rules = (
         "set image in spec.overrides.driver and spec.overrides.executor",
     ),
 )
-_ONLY_IN_PRODUCTION = re.compile(r"spark\.(sql\.shuffle\.partitions|metrics\..*|ui\.prometheus\.enabled)")
+_ONLY_IN_PRODUCTION = re.compile(
+    r"spark\.(sql\.shuffle\.partitions|metrics\..*|ui\.prometheus\.enabled)"
+)
 
 
 def inherited(conf: Mapping[str, str]) -> dict[str, str]:
-    """What a backfill takes over of production's properties: not what names, places or measures production's own run."""
+    """What a backfill takes over of production's properties: not what names, places or measures
+    production's own run.
+    """
     return {
-        key: value for key, value in conf.items() if not _ONLY_IN_PRODUCTION.fullmatch(key) and not _forbidding(key, _FORBIDDEN)
+        key: value
+        for key, value in conf.items()
+        if not _ONLY_IN_PRODUCTION.fullmatch(key) and not _forbidding(key, _FORBIDDEN)
     }
 
 
 def accepted_by_kubeflow(conf: Mapping[str, str]) -> dict[str, str]:
-    """What Kubeflow's Spark operator lets through of properties; the rest are fields of its resource."""
+    """What Kubeflow's Spark operator lets through of properties; the rest are fields of its
+    resource.
+    """
     return {key: value for key, value in conf.items() if not _forbidding(key, _FIELDS_IN_KUBEFLOW)}
 
 
 def override_problems(conf: Mapping[str, str], *, kubeflow: bool) -> list[Problem]:
-    """Every property among the overrides that would break the run, or be refused by the Spark operator."""
+    """Every property among the overrides that would break the run, or be refused by the Spark
+    operator.
+    """
     rules = _FORBIDDEN + (_FIELDS_IN_KUBEFLOW if kubeflow else ())
     problems = []
     for key, value in conf.items():
@@ -65,7 +84,13 @@ def override_problems(conf: Mapping[str, str], *, kubeflow: bool) -> list[Proble
         if fix := _forbidding(key, rules):
             problems.append(Problem(field, f'"{value}" cannot be set for a backfill', fix))
         elif not key.startswith("spark."):
-            problems.append(Problem(field, "is not a Spark property", "begin it with spark.; Hadoop's begin with spark.hadoop."))
+            problems.append(
+                Problem(
+                    field,
+                    "is not a Spark property",
+                    "begin it with spark.; Hadoop's begin with spark.hadoop.",
+                )
+            )
     return problems
 
 

@@ -22,8 +22,8 @@ _KIND: Final = "SplitAssignment"
 class KubernetesChannel:
     """Of one Backfill, told by its uid: what an earlier one of the name has left is none of ours.
 
-    A change of the assignment is one PATCH. It is bound to the spec that was read, not to the whole object, so the driver
-    may report at any time without making it fail.
+    A change of the assignment is one PATCH. It is bound to the spec that was read, not to the whole
+    object, so the driver may report at any time without making it fail.
     """
 
     def __init__(self, cluster: Cluster, assignments: Cache, key: Key, uid: str):
@@ -36,14 +36,17 @@ class KubernetesChannel:
         self._status: SplitAssignmentStatus | None = None
 
     def assignment(self) -> SplitAssignmentSpec | None:
-        """What was written last, by this controller or one before it; None where that cannot be understood."""
+        """What was written last, by this controller or one before it; None where that cannot be
+        understood.
+        """
         self._look()
         return self._spec
 
     def report(self, *, newest: bool = False) -> SplitAssignmentStatus | None:
         """What some driver reported last; None where that cannot be understood.
 
-        ``newest`` asks the API server: a driver's end may be seen before its last word, which comes by another watch.
+        ``newest`` asks the API server: a driver's end may be seen before its last word, which comes
+        by another watch.
         """
         if newest:
             self._refresh()
@@ -51,7 +54,8 @@ class KubernetesChannel:
         return self._status
 
     def write(self, assignment: SplitAssignmentSpec) -> None:
-        """Replaces the assignment, unless it is the same. One that somebody has deleted is made again.
+        """Replaces the assignment, unless it is the same. One that somebody has deleted is made
+        again.
 
         Raises:
             ConflictError: somebody else has written it meanwhile, or it is not there any more.
@@ -83,9 +87,16 @@ class KubernetesChannel:
             "labels": backfill_labels(self._name),
             "ownerReferences": [owner_reference(self._name, self._uid)],
         }
-        manifest = {"apiVersion": API_VERSION, "kind": _KIND, "metadata": metadata, "spec": assignment.to_manifest()}
+        manifest = {
+            "apiVersion": API_VERSION,
+            "kind": _KIND,
+            "metadata": metadata,
+            "spec": assignment.to_manifest(),
+        }
         try:
-            self._assignments.put(self._cluster.create(SPLIT_ASSIGNMENT, manifest, manager=CONTROLLER_MANAGER))
+            self._assignments.put(
+                self._cluster.create(SPLIT_ASSIGNMENT, manifest, manager=CONTROLLER_MANAGER)
+            )
         except AlreadyExists as error:
             self._refresh()
             self._remove_foreign()
@@ -99,16 +110,26 @@ class KubernetesChannel:
             {"op": "replace", "path": "/spec", "value": assignment.to_manifest()},
         ]
         try:
-            written = self._cluster.edit(SPLIT_ASSIGNMENT, self._namespace, self._name, operations, manager=CONTROLLER_MANAGER)
+            written = self._cluster.edit(
+                SPLIT_ASSIGNMENT,
+                self._namespace,
+                self._name,
+                operations,
+                manager=CONTROLLER_MANAGER,
+            )
         except (ConflictError, NotFound, Refused) as error:
             self._refresh()
             if self._ours() == raw:
                 raise  # nobody else is to blame
-            raise ConflictError(f"the SplitAssignment has changed since it was read: {error}") from error
+            raise ConflictError(
+                f"the SplitAssignment has changed since it was read: {error}"
+            ) from error
         self._assignments.put(written)
 
     def _remove_foreign(self) -> None:
-        """What an earlier Backfill of this name left, if it is in the way: its owner is gone, and it is to follow."""
+        """What an earlier Backfill of this name left, if it is in the way: its owner is gone, and
+        it is to follow.
+        """
         raw = self._assignments.get(self._namespace, self._name)
         if raw is not None and owner_uid(raw) != self._uid:
             self._cluster.delete(SPLIT_ASSIGNMENT, self._namespace, self._name, uid=uid_of(raw))

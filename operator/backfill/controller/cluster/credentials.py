@@ -1,4 +1,6 @@
-"""What the operator's own jobs need to open a Backfill's catalogs: the properties in the Secrets that its spec names."""
+"""What the operator's own jobs need to open a Backfill's catalogs: the properties in the Secrets
+that its spec names.
+"""
 
 import base64
 from collections.abc import Mapping
@@ -16,7 +18,9 @@ from backfill.kube.resources import SECRET
 _ONLY: Final = "its keys are the PyIceberg properties of one catalog, such as uri, and nothing else"
 _MOST_BYTES: Final = 64 * 1024
 _MOST_LINES: Final = 1000
-"""Of a Secret: all that a catalog needs takes a few kilobytes, and messages are searched for every line of it."""
+"""Of a Secret: all that a catalog needs takes a few kilobytes, and messages are searched for every
+line of it.
+"""
 
 
 def catalog_credentials(cluster: Cluster, backfill: Backfill) -> dict[str, GivenCatalog]:
@@ -43,18 +47,28 @@ def catalog_credentials(cluster: Cluster, backfill: Backfill) -> dict[str, Given
     return given
 
 
-def with_own_catalogs(spec: BackfillSpec, given: Mapping[str, GivenCatalog], directory: Path) -> dict[str, GivenCatalog]:
-    """The catalogs that a Backfill's jobs open: those with a Secret, and of the operator's own those that its spec uses.
+def with_own_catalogs(
+    spec: BackfillSpec, given: Mapping[str, GivenCatalog], directory: Path
+) -> dict[str, GivenCatalog]:
+    """The catalogs that a Backfill's jobs open: those with a Secret, and of the operator's own
+    those that its spec uses.
 
-    They are never mixed within a catalog: the server that a Backfill names must not be handed the operator's password. Of
-    the operator's own, ``directory`` may have properties; PyIceberg's configuration may have others, or all of them.
+    They are never mixed within a catalog: the server that a Backfill names must not be handed the
+    operator's password. Of the operator's own, ``directory`` may have properties; PyIceberg's
+    configuration may have others, or all of them.
     """
     theirs = {name.lower() for name in given}
     mounted = {name.lower(): catalog for name, catalog in mounted_catalogs(directory).items()}
-    tables = (*(source.table for source in spec.sources), *(output.table for output in spec.outputs))
+    tables = (
+        *(source.table for source in spec.sources),
+        *(output.table for output in spec.outputs),
+    )
     used = {spec.workspace_catalog, *(table.partition(".")[0] for table in tables)}
     own = {name for name in used if name.lower() not in theirs}
-    return {**{name: mounted.get(name.lower(), GivenCatalog({}, own=True)) for name in sorted(own)}, **given}
+    return {
+        **{name: mounted.get(name.lower(), GivenCatalog({}, own=True)) for name in sorted(own)},
+        **given,
+    }
 
 
 def _properties(cluster: Cluster, namespace: str, name: str) -> dict[str, str]:
@@ -65,16 +79,30 @@ def _properties(cluster: Cluster, namespace: str, name: str) -> dict[str, str]:
         fix = "let the operator get secrets there, or set planning.runIn: Pod"
         raise BadInput(Problem("", f"the operator may not read {where}", fix)) from None
     if secret is None:
-        raise BadInput(Problem("", f"there is no {where}", "create it; its keys are PyIceberg properties, such as uri"))
+        raise BadInput(
+            Problem(
+                "",
+                f"there is no {where}",
+                "create it; its keys are PyIceberg properties, such as uri",
+            )
+        )
     data = secret.get("data") or {}
     if not data:
-        raise BadInput(Problem("", f"{where} is empty", "its keys are PyIceberg properties, such as uri"))
+        raise BadInput(
+            Problem("", f"{where} is empty", "its keys are PyIceberg properties, such as uri")
+        )
     if sum(map(len, data.values())) > _MOST_BYTES * 4 // 3:
         raise BadInput(Problem("", f"{where} has more than {_MOST_BYTES // 1024} KiB", _ONLY))
     try:
-        properties = {key: base64.b64decode(value).decode().removesuffix("\n") for key, value in data.items()}
+        properties = {
+            key: base64.b64decode(value).decode().removesuffix("\n") for key, value in data.items()
+        }
     except UnicodeDecodeError:
-        raise BadInput(Problem("", f"a value in {where} is not text", "PyIceberg's properties are text in UTF-8")) from None
+        raise BadInput(
+            Problem(
+                "", f"a value in {where} is not text", "PyIceberg's properties are text in UTF-8"
+            )
+        ) from None
     if sum(len(value.splitlines()) for value in properties.values()) > _MOST_LINES:
         raise BadInput(Problem("", f"{where} has more than {_MOST_LINES:,} lines", _ONLY))
     return properties

@@ -25,7 +25,13 @@ from backfill.kube.errors import (
     NamespaceEnding,
     Refused,
 )
-from backfill.kube.names import ATTEMPT_LABEL, CONTROLLER_MANAGER, UID_LABEL, backfill_labels, child_name
+from backfill.kube.names import (
+    ATTEMPT_LABEL,
+    CONTROLLER_MANAGER,
+    UID_LABEL,
+    backfill_labels,
+    child_name,
+)
 from backfill.kube.resources import CONFIG_MAP, POD, Manifest, Resource
 
 _LOG = logging.getLogger(__name__)
@@ -51,7 +57,8 @@ class KubernetesBackend:
         Args:
             cluster: where everything is.
             backfill: the Backfill as it is now; asked often.
-            children: caches of SparkApplications, by kind. They hold at least those labelled as made for Backfills.
+            children: caches of SparkApplications, by kind. They hold at least those labelled as
+                made for Backfills.
             pods: the driver pods that are labelled so.
             default_workspace: where Backfills are kept that name no workspace.
         """
@@ -66,10 +73,15 @@ class KubernetesBackend:
 
     @property
     def parallelism(self) -> int:
-        """Tasks that run at once with as many executors as are allowed; decided on once for each generation of the spec."""
+        """Tasks that run at once with as many executors as are allowed; decided on once for each
+        generation of the spec.
+        """
         backfill = self._backfill
         if self._sized is None or self._sized[0] != backfill.metadata.generation:
-            if backfill.status.plan_id is not None or backfill.metadata.deletion_timestamp is not None:
+            if (
+                backfill.status.plan_id is not None
+                or backfill.metadata.deletion_timestamp is not None
+            ):
                 return 1  # no files are split any more
             production = read_production(self._cluster, backfill)
             if isinstance(production, Problem):
@@ -79,9 +91,11 @@ class KubernetesBackend:
         return self._sized[1]
 
     def obstacles(self) -> Sequence[Problem]:
-        """What keeps the next attempt from being made, by all that can be known before; the API server is asked as well.
+        """What keeps the next attempt from being made, by all that can be known before; the API
+        server is asked as well.
 
-        Whether there is an application is looked at each time, everything else until nothing is wrong with the attempt.
+        Whether there is an application is looked at each time, everything else until nothing is
+        wrong with the attempt.
 
         Raises:
             ClusterError: it cannot be told now.
@@ -102,12 +116,15 @@ class KubernetesBackend:
         return child_name(self._backfill.metadata.name, attempt)
 
     def start(self, launch: Launch) -> None:
-        """Makes the launcher and the child of an attempt. What is there already from an earlier try is left as it is.
+        """Makes the launcher and the child of an attempt. What is there already from an earlier try
+        is left as it is.
 
-        A refusal does not raise: the attempt has then exited, for the reason that :meth:`observe` tells.
+        A refusal does not raise: the attempt has then exited, for the reason that :meth:`observe`
+        tells.
 
         Raises:
-            ClusterError: the API server could not be asked; try again. Until then :meth:`observe` tells why.
+            ClusterError: the API server could not be asked; try again. Until then :meth:`observe`
+                tells why.
         """
         try:
             production = application_of(self._cluster, launch.backfill)
@@ -121,9 +138,13 @@ class KubernetesBackend:
             self._cache.put(made)
         except _NO_MATTER_HOW_OFTEN as error:
             _LOG.warning("the child of attempt %s could not be made: %s", launch.attempt, error)
-            self._unmade[launch.attempt] = DriverState("Exited", reason="Refused", message=str(error))
+            self._unmade[launch.attempt] = DriverState(
+                "Exited", reason="Refused", message=str(error)
+            )
         except ClusterError as error:
-            self._unmade[launch.attempt] = DriverState("Absent", message=f"its child could not be made: {error}")
+            self._unmade[launch.attempt] = DriverState(
+                "Absent", message=f"its child could not be made: {error}"
+            )
             raise
         else:
             self._unmade.pop(launch.attempt, None)
@@ -131,8 +152,9 @@ class KubernetesBackend:
     def observe(self, attempt: int) -> DriverState:
         """What became of an attempt's driver: by its pod, or else by what the Spark operator says.
 
-        That there is none is believed of the API server alone: the caches need not be of the same moment as the Backfill,
-        nor as each other, and another attempt must not begin beside a driver that they have not heard of yet.
+        That there is none is believed of the API server alone: the caches need not be of the same
+        moment as the Backfill, nor as each other, and another attempt must not begin beside a
+        driver that they have not heard of yet.
 
         Raises:
             ClusterError: it cannot be told now.
@@ -148,22 +170,30 @@ class KubernetesBackend:
         return driver_state(state, pod)
 
     def kill(self, attempt: int) -> None:
-        """Deletes the child and its driver's pod. The driver is gone when :meth:`observe` says so, not before.
+        """Deletes the child and its driver's pod. The driver is gone when :meth:`observe` says so,
+        not before.
 
-        The pod is deleted besides the child, since a Spark operator may be away and garbage be collected late.
+        The pod is deleted besides the child, since a Spark operator may be away and garbage be
+        collected late.
         """
         backfill, child = self._backfill, self._child(attempt)
         if child is not None and not child["metadata"].get("deletionTimestamp"):
             self._delete(self._dialect.resource, child)
             self._cache.forget(child)
         for pod in (self._pod(attempt), self._pod_asked_for(attempt)):
-            if pod is not None and not has_ended(pod) and not pod["metadata"].get("deletionTimestamp"):
+            if (
+                pod is not None
+                and not has_ended(pod)
+                and not pod["metadata"].get("deletionTimestamp")
+            ):
                 self._delete(POD, pod)
                 break
         _LOG.info("killed the driver of attempt %s of %s", attempt, backfill.metadata.name)
 
     def log_tail(self, attempt: int) -> tuple[str, ...]:
-        """The last lines of the driver's log, as long as there is a pod; nothing where they cannot be had."""
+        """The last lines of the driver's log, as long as there is a pod; nothing where they cannot
+        be had.
+        """
         pod = self._pod(attempt)
         if pod is None:
             return ()
@@ -171,7 +201,9 @@ class KubernetesBackend:
         container = container_name("driver") if container_name("driver") in names else names[0]
         metadata = pod["metadata"]
         try:
-            lines = self._cluster.log(metadata["namespace"], metadata["name"], container=container, tail_lines=_TAIL_LINES)
+            lines = self._cluster.log(
+                metadata["namespace"], metadata["name"], container=container, tail_lines=_TAIL_LINES
+            )
             return tuple(line[:_MOST_LINE] for line in islice(lines, _TAIL_LINES))
         except ClusterError:
             return ()
@@ -200,7 +232,9 @@ class KubernetesBackend:
     def _child_asked_for(self, attempt: int) -> Manifest | None:
         metadata = self._backfill.metadata
         with suppress(KindMissing):
-            found = self._cluster.get(self._dialect.resource, metadata.namespace, child_name(metadata.name, attempt))
+            found = self._cluster.get(
+                self._dialect.resource, metadata.namespace, child_name(metadata.name, attempt)
+            )
             if found is not None:
                 self._cache.put(found)
         return self._child(attempt)
@@ -212,7 +246,11 @@ class KubernetesBackend:
 
     def _pod_asked_for(self, attempt: int) -> Manifest | None:
         metadata = self._backfill.metadata
-        labels = {**backfill_labels(metadata.name), ATTEMPT_LABEL: str(attempt), "spark-role": "driver"}
+        labels = {
+            **backfill_labels(metadata.name),
+            ATTEMPT_LABEL: str(attempt),
+            "spark-role": "driver",
+        }
         for pod in self._cluster.list(POD, metadata.namespace, labels=labels).items:
             self._pods.put(pod)
         return self._pod(attempt)
@@ -222,7 +260,11 @@ class KubernetesBackend:
         for pod in pods:
             labels = pod["metadata"].get("labels", {})
             driver = labels.get("spark-role", "driver") == "driver"
-            if driver and labels.get(ATTEMPT_LABEL) == str(attempt) and labels.get(UID_LABEL, uid) == uid:
+            if (
+                driver
+                and labels.get(ATTEMPT_LABEL) == str(attempt)
+                and labels.get(UID_LABEL, uid) == uid
+            ):
                 yield pod
 
     def _make(self, resource: Resource, manifest: Manifest) -> Manifest:
@@ -239,15 +281,21 @@ class KubernetesBackend:
             if there is not None and owner_uid(there) == self._backfill.metadata.uid:
                 return there
             where = f"{resource.plural} {metadata['namespace']}/{metadata['name']}"
-            raise BadInput(Problem("", f"{where} is there already and is not this Backfill's", "delete it")) from None
+            raise BadInput(
+                Problem("", f"{where} is there already and is not this Backfill's", "delete it")
+            ) from None
 
     def _delete(self, resource: Resource, manifest: Manifest) -> None:
         metadata = manifest["metadata"]
         try:
-            self._cluster.delete(resource, metadata["namespace"], metadata["name"], uid=uid_of(manifest))
+            self._cluster.delete(
+                resource, metadata["namespace"], metadata["name"], uid=uid_of(manifest)
+            )
         except ConflictError:
             return  # another one of its name is there by now
 
 
 def _newest(pods: Iterator[Manifest]) -> Manifest | None:
-    return max(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")), default=None)
+    return max(
+        pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")), default=None
+    )

@@ -1,8 +1,10 @@
-"""What stays of a plan in the cluster: its header, and production's SparkApplication as it was when the plan was made.
+"""What stays of a plan in the cluster: its header, and production's SparkApplication as it was when
+the plan was made.
 
 Both are in the ConfigMap ``<backfill>-plan``, compressed, which the Backfill owns. To see them::
 
-    kubectl get configmap july-plan -o jsonpath='{.binaryData.plan\\.json\\.gz}' | base64 -d | gunzip
+    kubectl get configmap july-plan -o jsonpath='{.binaryData.plan\\.json\\.gz}' | base64 -d |
+    gunzip
 """
 
 import base64
@@ -67,12 +69,15 @@ class KubernetesPlans:
         return self._header
 
     def keep(self, backfill: Backfill, header: PlanHeader) -> None:
-        """Sees to it that the header is found from now on, and with a new one production's SparkApplication as it is now. With
-        one that was lost the application stays as it was, where it is kept yet.
+        """Sees to it that the header is found from now on, and with a new one production's
+        SparkApplication as it is now. With one that was lost the application stays as it was, where
+        it is kept yet.
 
         Raises:
-            BadInput: the header is too large for a cluster, or somebody else's ConfigMap has its name.
-            BackfillError: the plan is new and there is no SparkApplication any more; the next reconcile waits for it.
+            BadInput: the header is too large for a cluster, or somebody else's ConfigMap has its
+                name.
+            BackfillError: the plan is new and there is no SparkApplication any more; the next
+                reconcile waits for it.
             ClusterError: it cannot be kept now.
         """
         content = {HEADER_KEY: compressed(header.to_json())}
@@ -102,7 +107,9 @@ class KubernetesPlans:
         self._header = header
 
     def _require_name(self, backfill: Backfill) -> None:
-        """What an earlier Backfill of the name left is taken over; a ConfigMap of somebody else's must stay as it is."""
+        """What an earlier Backfill of the name left is taken over; a ConfigMap of somebody else's
+        must stay as it is.
+        """
         metadata = backfill.metadata
         name = config_map_name(metadata.name)
         there = self._cluster.get(CONFIG_MAP, metadata.namespace, name)
@@ -110,7 +117,8 @@ class KubernetesPlans:
             return
         if there["metadata"].get("labels", {}).get(MANAGED_BY_LABEL) != MANAGED_BY:
             message = (
-                f"ConfigMap {metadata.namespace}/{name} is there already and is not this Backfill's; its plan needs that name"
+                f"ConfigMap {metadata.namespace}/{name} is there already and is not this"
+                " Backfill's; its plan needs that name"
             )
             fix = "delete it and retry, or give the Backfill another name"
             raise BadInput(Problem("metadata.name", message, fix))
@@ -119,22 +127,32 @@ class KubernetesPlans:
         name = f"ConfigMap {backfill.metadata.namespace}/{config_map_name(backfill.metadata.name)}"
         kept = _config_map(self._cluster, backfill)
         if kept is None:
-            raise PlanCorrupt(f"the header of plan {plan_id} is lost: {name} is not there, or not this Backfill's")
+            raise PlanCorrupt(
+                f"the header of plan {plan_id} is lost: {name} is not there, or not this Backfill's"
+            )
         try:
             text = _unpacked(kept, HEADER_KEY)
-            if backfill.status.plan_digest not in ("", header_digest(text)):  # an earlier version has recorded none
-                raise PlanCorrupt(f"the header of plan {plan_id} in {name} is another one than was planned")
+            # an earlier version has recorded none
+            if backfill.status.plan_digest not in ("", header_digest(text)):
+                raise PlanCorrupt(
+                    f"the header of plan {plan_id} in {name} is another one than was planned"
+                )
             header = PlanHeader.model_validate_json(text)
         except _UNREADABLE as error:
-            raise PlanCorrupt(f"the header of plan {plan_id} in {name} cannot be read: {first_line(error)}") from error
+            raise PlanCorrupt(
+                f"the header of plan {plan_id} in {name} cannot be read: {first_line(error)}"
+            ) from error
         if not header.plan_id == header.inputs.plan_id() == plan_id:
-            raise PlanCorrupt(f"{name} holds plan {header.plan_id} of inputs {header.inputs.plan_id()}, not plan {plan_id}")
+            raise PlanCorrupt(
+                f"{name} holds plan {header.plan_id} of inputs {header.inputs.plan_id()}, not plan"
+                f" {plan_id}"
+            )
         return header
 
 
 def application_of(cluster: Cluster, backfill: Backfill) -> Manifest | Problem:
-    """What attempts and the pods of jobs are made from, or why there is none: once there is a plan, production as it was then,
-    since they go on with each other's state.
+    """What attempts and the pods of jobs are made from, or why there is none: once there is a plan,
+    production as it was then, since they go on with each other's state.
 
     Raises:
         ClusterError: it cannot be told now.
@@ -144,9 +162,9 @@ def application_of(cluster: Cluster, backfill: Backfill) -> Manifest | Problem:
 
 
 def kept_application(cluster: Cluster, backfill: Backfill) -> Manifest | None:
-    """Production's SparkApplication as it was when the plan was made, so that an edit of production does not change what is
-    under way. None where none was kept, and where ``overrides`` or ``retryNonce`` are others since: somebody means attempts
-    to be made differently.
+    """Production's SparkApplication as it was when the plan was made, so that an edit of production
+    does not change what is under way. None where none was kept, and where ``overrides`` or
+    ``retryNonce`` are others since: somebody means attempts to be made differently.
 
     Raises:
         ClusterError: it cannot be told now.
@@ -194,13 +212,20 @@ def _tuning(backfill: Backfill) -> str:
 
 def _without_history(production: Manifest) -> Manifest:
     """What a child is made from: not who wrote which field, and not how the application fares."""
-    metadata = {key: value for key, value in production["metadata"].items() if key in _KEPT_METADATA}
+    metadata = {
+        key: value for key, value in production["metadata"].items() if key in _KEPT_METADATA
+    }
     return {key: production[key] for key in ("apiVersion", "kind", "spec")} | {"metadata": metadata}
 
 
 def _too_large(header: PlanHeader, size: int) -> Problem:
     message = (
-        f"the plan has {header.steps:,} steps of {len(header.sources)} sources; its header takes {size:,} bytes, compressed, "
-        f"and a cluster keeps {MOST_BYTES:,}"
+        f"the plan has {header.steps:,} steps of {len(header.sources)} sources; its header takes"
+        f" {size:,} bytes, compressed, and a cluster keeps {MOST_BYTES:,}"
     )
-    return Problem("", message, "raise maxMisalignment or planning.targetStepBytes, or divide the window among several Backfills")
+    return Problem(
+        "",
+        message,
+        "raise maxMisalignment or planning.targetStepBytes, or divide the window among several"
+        " Backfills",
+    )

@@ -1,11 +1,18 @@
-"""The production SparkApplication as the cluster has it, and what keeps a Backfill from being run with it."""
+"""The production SparkApplication as the cluster has it, and what keeps a Backfill from being run
+with it.
+"""
 
 from collections.abc import Iterator
 from typing import Final
 
 from backfill.api.backfill import Backfill
 from backfill.api.errors import BadInput, Problem
-from backfill.controller.children.manifests import child_manifests, child_problems, dialect, preview_launch
+from backfill.controller.children.manifests import (
+    child_manifests,
+    child_problems,
+    dialect,
+    preview_launch,
+)
 from backfill.kube.client import Cluster
 from backfill.kube.errors import (
     QUOTA,
@@ -20,7 +27,9 @@ from backfill.kube.errors import (
 from backfill.kube.names import CONTROLLER_MANAGER
 from backfill.kube.resources import SECRET, SPARK_APPLICATION, Manifest, Resource
 
-_SCHEDULED: Final = Resource(SPARK_APPLICATION.group, SPARK_APPLICATION.version, "scheduledsparkapplications")
+_SCHEDULED: Final = Resource(
+    SPARK_APPLICATION.group, SPARK_APPLICATION.version, "scheduledsparkapplications"
+)
 _FIELD = "spec.applicationRef"
 
 
@@ -40,21 +49,37 @@ def read_production(cluster: Cluster, backfill: Backfill) -> Manifest | Problem:
         return Problem(_FIELD, str(error))
     except KindMissing:
         message = f"the cluster has no SparkApplications of {reference.api_version}"
-        return Problem(f"{_FIELD}.apiVersion", message, "install the Spark operator, or name the API version of the one it has")
+        return Problem(
+            f"{_FIELD}.apiVersion",
+            message,
+            "install the Spark operator, or name the API version of the one it has",
+        )
     if production is not None:
         return production
     if _is_scheduled(cluster, resource, namespace, reference.name):
         message = f'"{reference.name}" is a ScheduledSparkApplication, which cannot be run again'
-        return Problem(f"{_FIELD}.name", message, "make a SparkApplication of its spec.template, suspended, and name that")
+        return Problem(
+            f"{_FIELD}.name",
+            message,
+            "make a SparkApplication of its spec.template, suspended, and name that",
+        )
     message = f'there is no SparkApplication "{reference.name}" in namespace {namespace}'
-    return Problem(f"{_FIELD}.name", message, "name the production application of this namespace", may_pass=True)
+    return Problem(
+        f"{_FIELD}.name",
+        message,
+        "name the production application of this namespace",
+        may_pass=True,
+    )
 
 
 def obstacles_of(
-    cluster: Cluster, backfill: Backfill, production: Manifest | Problem, default_workspace: str | None
+    cluster: Cluster,
+    backfill: Backfill,
+    production: Manifest | Problem,
+    default_workspace: str | None,
 ) -> list[Problem]:
-    """Everything that is known to keep an attempt from being made of ``production``, or of what is there instead of it.
-    The API server is asked whether it would accept the attempt.
+    """Everything that is known to keep an attempt from being made of ``production``, or of what is
+    there instead of it. The API server is asked whether it would accept the attempt.
 
     Raises:
         ClusterError: it cannot be told now.
@@ -77,7 +102,9 @@ def _is_scheduled(cluster: Cluster, resource: Resource, namespace: str, name: st
 
 
 def _secret_problems(cluster: Cluster, backfill: Backfill) -> Iterator[Problem]:
-    """A pod that mounts a Secret which is not there waits for it for ever, and only an Event says so."""
+    """A pod that mounts a Secret which is not there waits for it for ever, and only an Event says
+    so.
+    """
     namespace = backfill.metadata.namespace
     for number, catalog in enumerate(backfill.spec.catalogs):
         if catalog.secret_ref is None:
@@ -89,21 +116,39 @@ def _secret_problems(cluster: Cluster, backfill: Backfill) -> Iterator[Problem]:
         if not there:
             message = f'there is no Secret "{catalog.secret_ref.name}" in namespace {namespace}'
             yield Problem(
-                f"spec.catalogs[{number}].secretRef.name", message, "create it, with PyIceberg's catalog properties as keys"
+                f"spec.catalogs[{number}].secretRef.name",
+                message,
+                "create it, with PyIceberg's catalog properties as keys",
             )
 
 
-def _refusals(cluster: Cluster, backfill: Backfill, production: Manifest, default_workspace: str | None) -> Iterator[Problem]:
-    """What definitions, webhooks and permissions have against the child. A quota may be free again when it is made."""
+def _refusals(
+    cluster: Cluster, backfill: Backfill, production: Manifest, default_workspace: str | None
+) -> Iterator[Problem]:
+    """What definitions, webhooks and permissions have against the child. A quota may be free again
+    when it is made.
+    """
     child = child_manifests(preview_launch(backfill, default_workspace), production)[1]
     try:
-        cluster.create(dialect(production["apiVersion"]).resource, child, manager=CONTROLLER_MANAGER, dry_run=True)
+        cluster.create(
+            dialect(production["apiVersion"]).resource,
+            child,
+            manager=CONTROLLER_MANAGER,
+            dry_run=True,
+        )
     except AlreadyExists:
         return
     except (Forbidden, KindMissing, NamespaceEnding, Refused) as error:
         if QUOTA not in str(error):
             fix = "correct the overrides or the SparkApplication, or grant what is missing"
-            yield Problem("", f"the API server does not accept the child SparkApplication: {error}", fix)
+            yield Problem(
+                "", f"the API server does not accept the child SparkApplication: {error}", fix
+            )
     except Faltering as error:
         fix = "look at the Spark operator's webhook, and at the API server's log"
-        yield Problem("", f"the API server cannot check the child SparkApplication: {error}", fix, may_pass=True)
+        yield Problem(
+            "",
+            f"the API server cannot check the child SparkApplication: {error}",
+            fix,
+            may_pass=True,
+        )

@@ -29,8 +29,8 @@ OnStatus = Callable[[Backfill, BackfillStatus], None]
 class KubernetesStore:
     """One object: a Backfill made again under the same name is another one.
 
-    Writes are bound to the version that was loaded last. One that lost fetches what is there now, so that the next reconcile
-    sees it even where a watch lags behind.
+    Writes are bound to the version that was loaded last. One that lost fetches what is there now,
+    so that the next reconcile sees it even where a watch lags behind.
     """
 
     def __init__(
@@ -45,9 +45,10 @@ class KubernetesStore:
         default_run_in: RunIn = "Operator",
         on_status: OnStatus = lambda before, after: None,
     ):
-        """``default_workspace`` is for Backfills that name none. ``workspaces_below`` is where each namespace has a part of its
-        own, outside of which the operator does not use its own rights. ``default_run_in`` is where jobs run if the Backfill
-        does not say so."""
+        """``default_workspace`` is for Backfills that name none. ``workspaces_below`` is where each
+        namespace has a part of its own, outside of which the operator does not use its own rights.
+        ``default_run_in`` is where jobs run if the Backfill does not say so.
+        """
         self._cluster = cluster
         self._backfills = backfills
         self._namespace, self._name = key
@@ -74,7 +75,8 @@ class KubernetesStore:
 
     @property
     def loaded(self) -> Backfill | None:
-        """The resource as this reconcile has loaded and written it, whatever a watch has told meanwhile.
+        """The resource as this reconcile has loaded and written it, whatever a watch has told
+        meanwhile.
 
         Raises:
             BadInput: as for :meth:`load`.
@@ -84,7 +86,9 @@ class KubernetesStore:
         return self._parsed
 
     def workspace(self, spec: BackfillSpec) -> Workspace:
-        """Where plan and checkpoints are kept: a part of the workspace that no other Backfill has."""
+        """Where plan and checkpoints are kept: a part of the workspace that no other Backfill
+        has.
+        """
         base = spec.workspace or self._default_workspace
         if base is None:
             raise BadInput(_NO_WORKSPACE)
@@ -94,27 +98,40 @@ class KubernetesStore:
         return place
 
     def _trespass(self, spec: BackfillSpec, uri: str) -> Problem | None:
-        """Why the operator does not use a workspace with its own rights: credentials of its own, or volumes that it mounts."""
+        """Why the operator does not use a workspace with its own rights: credentials of its own, or
+        volumes that it mounts.
+        """
         below = self._workspaces_below
         if below is None or spec.planning.run_in == "Pod":
-            return None  # a Secret makes no difference: what it lacks is taken from the operator's environment
+            # a Secret makes no difference: what it lacks is taken from the operator's environment
+            return None
         allowed = posixpath.join(below, self._namespace)
         if is_below(uri, allowed):
             return None
         fix = f"name {allowed} or a directory below it, or set planning.runIn: Pod"
-        return Problem("spec.workspace", f"{uri} is not below {allowed}, which is for namespace {self._namespace}", fix)
+        return Problem(
+            "spec.workspace",
+            f"{uri} is not below {allowed}, which is for namespace {self._namespace}",
+            fix,
+        )
 
     def writers_of(self, tables: Set[str]) -> Iterator[Backfill]:
-        """Other Backfills of the cluster, as far as this operator looks after them, that have an output in one of the tables."""
+        """Other Backfills of the cluster, as far as this operator looks after them, that have an
+        output in one of the tables.
+        """
         known = self._backfills.keys()
         for raw in (self._backfills.get(*key) for key in known):
-            if raw is not None and uid_of(raw) != self._uid and not tables.isdisjoint(_output_tables(raw)):
+            if (
+                raw is not None
+                and uid_of(raw) != self._uid
+                and not tables.isdisjoint(_output_tables(raw))
+            ):
                 with suppress(ValidationError):
                     yield read_json(Backfill, raw)
 
     def write_status(self, status: BackfillStatus) -> None:
-        """Replaces the status, unless it is the same. The finalizer comes first: whatever is made is made after a status
-        is written.
+        """Replaces the status, unless it is the same. The finalizer comes first: whatever is made
+        is made after a status is written.
 
         Raises:
             ConflictError: the resource has changed since it was loaded, or is gone.
@@ -153,13 +170,15 @@ class KubernetesStore:
         self._raw = raw
         finalizers = raw["metadata"].get("finalizers", [])
         if FINALIZER in finalizers:
-            self._write_finalizers([finalizer for finalizer in finalizers if finalizer != FINALIZER])
+            self._write_finalizers(
+                [finalizer for finalizer in finalizers if finalizer != FINALIZER]
+            )
         if "deletionTimestamp" in raw["metadata"] and not self._raw["metadata"].get("finalizers"):
             self._backfills.forget(self._raw)
 
     def refuse(self, error: BadInput) -> None:
-        """Says on the resource that, and why, nothing can be done for it. One that is being deleted loses its finalizer: what
-        cannot be read cannot be followed to what it made.
+        """Says on the resource that, and why, nothing can be done for it. One that is being deleted
+        loses its finalizer: what cannot be read cannot be followed to what it made.
 
         Raises:
             ConflictError: the resource has changed since it was loaded, or is gone.
@@ -175,8 +194,13 @@ class KubernetesStore:
         status = refused(metadata, recorded, error.problems, datetime.now(UTC))
         if status == recorded:
             return
-        said = {key: value for key, value in status.to_manifest().items() if key in _SAID_BY_A_REFUSAL}
-        self._apply_status({key: value for key, value in raw.get("status", {}).items() if key != "specDigest"} | said)
+        said = {
+            key: value for key, value in status.to_manifest().items() if key in _SAID_BY_A_REFUSAL
+        }
+        self._apply_status(
+            {key: value for key, value in raw.get("status", {}).items() if key != "specDigest"}
+            | said
+        )
         self._on_status(unread(metadata, recorded), status)
 
     @property
@@ -198,7 +222,9 @@ class KubernetesStore:
             raise InvalidManifest(problems_of(error, Backfill)) from None
         if backfill.spec.planning.run_in is None:
             planning = backfill.spec.planning.model_copy(update={"run_in": self._default_run_in})
-            backfill = backfill.model_copy(update={"spec": backfill.spec.model_copy(update={"planning": planning})})
+            backfill = backfill.model_copy(
+                update={"spec": backfill.spec.model_copy(update={"planning": planning})}
+            )
         status, deleted = backfill.status, backfill.metadata.deletion_timestamp is not None
         if status.plan_id is None and not deleted:
             problems = check_spec(backfill.spec)
@@ -214,7 +240,12 @@ class KubernetesStore:
         self._write(
             lambda raw: self._cluster.apply(
                 BACKFILL,
-                {"apiVersion": API_VERSION, "kind": KIND, "metadata": _exactly(raw), "status": status},
+                {
+                    "apiVersion": API_VERSION,
+                    "kind": KIND,
+                    "metadata": _exactly(raw),
+                    "status": status,
+                },
                 manager=CONTROLLER_MANAGER,
                 subresource="status",
             )
@@ -256,7 +287,9 @@ class KubernetesStore:
 
 _SAID_BY_A_REFUSAL = ("conditions", "observedGeneration", "finishedAt")
 _NO_WORKSPACE = Problem(
-    "spec.workspace", "is missing, and the operator has no default", "name a prefix of an object store that all pods can reach"
+    "spec.workspace",
+    "is missing, and the operator has no default",
+    "name a prefix of an object store that all pods can reach",
 )
 
 

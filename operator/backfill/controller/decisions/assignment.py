@@ -14,7 +14,11 @@ from backfill.coordination.release import release
 from backfill.coordination.timeline import SourceTimeline, Timeline
 from backfill.coordination.watermarks import watermarks
 from backfill.planning.plan import PlanHeader
-from backfill.protocol.split_assignment import QueryProgress, SplitAssignmentSpec, SplitAssignmentStatus
+from backfill.protocol.split_assignment import (
+    QueryProgress,
+    SplitAssignmentSpec,
+    SplitAssignmentStatus,
+)
 
 
 def timeline_of(header: PlanHeader) -> Timeline:
@@ -29,8 +33,12 @@ def timeline_of(header: PlanHeader) -> Timeline:
     )
 
 
-def assignment(observed: Observed, attempt: int, report: SplitAssignmentStatus | None) -> SplitAssignmentSpec:
-    """How far an attempt may read now. A driver that was asked to stop is never asked to continue."""
+def assignment(
+    observed: Observed, attempt: int, report: SplitAssignmentStatus | None
+) -> SplitAssignmentSpec:
+    """How far an attempt may read now. A driver that was asked to stop is never asked to
+    continue.
+    """
     header, last = observed.plan, _last_word(observed, attempt)
     if last is not None and last.stop:
         return last
@@ -56,11 +64,17 @@ def stop_assignment(observed: Observed, attempt: int) -> SplitAssignmentSpec:
 
 def _last_word(observed: Observed, attempt: int) -> SplitAssignmentSpec | None:
     last = observed.assignment
-    return last if last is not None and last.attempt == attempt and last.plan_id == observed.plan.plan_id else None
+    return (
+        last
+        if last is not None and last.attempt == attempt and last.plan_id == observed.plan.plan_id
+        else None
+    )
 
 
 def record_progress(observed: Observed, draft: Draft) -> None:
-    """Copies the report of the current attempt into the status. Nothing changes before its first report."""
+    """Copies the report of the current attempt into the status. Nothing changes before its first
+    report.
+    """
     report = observed.report
     if report is None or not report.queries or report.phase == "Starting":
         return
@@ -68,21 +82,41 @@ def record_progress(observed: Observed, draft: Draft) -> None:
     marks = watermarks(timeline, report)
     rows = rows_by_source(report.queries)
     sources = tuple(
-        source.model_copy(update={"rows": rows.get(source.name, 0), "watermark": from_us(marks.sources[source.name])})
+        source.model_copy(
+            update={
+                "rows": rows.get(source.name, 0),
+                "watermark": from_us(marks.sources[source.name]),
+            }
+        )
         for source in draft.status.sources
     )
-    draft.set(progress=_progress(observed, timeline, report), sources=sources, watermark=from_us(marks.global_us))
+    draft.set(
+        progress=_progress(observed, timeline, report),
+        sources=sources,
+        watermark=from_us(marks.global_us),
+    )
     by_clock = {query.output: query.by_clock for query in report.queries}
-    if any(by_clock.get(output.name, output.by_clock) != output.by_clock for output in draft.status.outputs):
-        known = (output.model_copy(update={"by_clock": by_clock.get(output.name, "")}) for output in draft.status.outputs)
+    if any(
+        by_clock.get(output.name, output.by_clock) != output.by_clock
+        for output in draft.status.outputs
+    ):
+        known = (
+            output.model_copy(update={"by_clock": by_clock.get(output.name, "")})
+            for output in draft.status.outputs
+        )
         draft.set(outputs=tuple(known))
     if report.phase == "Finished":
-        draft.set(outputs=tuple(_with_open_results(output, report.queries) for output in draft.status.outputs))
+        draft.set(
+            outputs=tuple(
+                _with_open_results(output, report.queries) for output in draft.status.outputs
+            )
+        )
 
 
 def _with_open_results(output: OutputStatus, queries: tuple[QueryProgress, ...]) -> OutputStatus:
-    """An output with the open results of its query. Without a report of that query their number is unknown, unless no
-    query at all left results open."""
+    """An output with the open results of its query. Without a report of that query their number is
+    unknown, unless no query at all left results open.
+    """
     unknown = QueryProgress(name=output.name, open_unknown="no query has reported it")
     nothing = QueryProgress(name=output.name, open_at_end=0, needed_drain_seconds=0.0)
     otherwise = nothing if all(query.open_at_end == 0 for query in queries) else unknown
@@ -101,18 +135,24 @@ def rows_by_source(queries: Iterable[QueryProgress]) -> dict[str, int]:
 
 
 def _progress(observed: Observed, timeline: Timeline, report: SplitAssignmentStatus) -> Progress:
-    """The new progress, or the recorded one if only figures that depend on the clock differ: these alone are not worth
-    a write."""
+    """The new progress, or the recorded one if only figures that depend on the clock differ: these
+    alone are not worth a write.
+    """
     old = observed.backfill.status.progress
     new = _progress_now(observed, timeline, report)
     return old if _facts(old) == _facts(new) else new
 
 
-def _progress_now(observed: Observed, timeline: Timeline, report: SplitAssignmentStatus) -> Progress:
+def _progress_now(
+    observed: Observed, timeline: Timeline, report: SplitAssignmentStatus
+) -> Progress:
     old = observed.backfill.status.progress
     left = work(timeline, report).rows_left
     done_at_us = eta(to_us(observed.now), left, observed.rate) if left else None
-    misalignments = (old.max_observed_misalignment_seconds, report.max_observed_misalignment_seconds)
+    misalignments = (
+        old.max_observed_misalignment_seconds,
+        report.max_observed_misalignment_seconds,
+    )
     open_results = [query.open_at_end for query in report.queries if query.open_at_end is not None]
     known = report.phase == "Finished" and len(open_results) == len(report.queries)
     committed = min(timeline.steps, *committed_steps(timeline, report).values())
@@ -131,18 +171,30 @@ def _progress_now(observed: Observed, timeline: Timeline, report: SplitAssignmen
         executors=report.executors,
         executor_target=wanted.count if wanted else None,
         executor_reason=wanted.reason if wanted else "",
-        executor_target_since=old.executor_target_since if same_target else observed.now if wanted else None,
-        max_observed_misalignment_seconds=max((value for value in misalignments if value is not None), default=None),
+        executor_target_since=(
+            old.executor_target_since if same_target else observed.now if wanted else None
+        ),
+        max_observed_misalignment_seconds=max(
+            (value for value in misalignments if value is not None), default=None
+        ),
     )
 
 
 def _facts(progress: Progress) -> Progress:
     """Progress without the fields that are derived from others or from the time of day."""
-    derived = {"rows_per_second": None, "rate": "", "eta": None, "executor_reason": "", "executor_target_since": None}
+    derived = {
+        "rows_per_second": None,
+        "rate": "",
+        "eta": None,
+        "executor_reason": "",
+        "executor_target_since": None,
+    }
     return progress.model_copy(update=derived)
 
 
-def _executors(observed: Observed, timeline: Timeline, report: SplitAssignmentStatus | None) -> ExecutorTarget | None:
+def _executors(
+    observed: Observed, timeline: Timeline, report: SplitAssignmentStatus | None
+) -> ExecutorTarget | None:
     """The desired number of executors; None if the run has only one process."""
     if observed.policy.one_process:
         return None
@@ -159,7 +211,9 @@ def _executors(observed: Observed, timeline: Timeline, report: SplitAssignmentSt
     )
     wanted, current = executor_target(scaling, load, old.executor_target), old.executor_target
     if rate is None and current is not None and wanted.count < current <= scaling.max_executors:
-        return ExecutorTarget(current, f"stays at {current} until the rate of one executor is measured again")
+        return ExecutorTarget(
+            current, f"stays at {current} until the rate of one executor is measured again"
+        )
     return wanted
 
 

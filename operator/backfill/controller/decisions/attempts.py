@@ -15,7 +15,9 @@ from backfill.controller.decisions.status_draft import Draft, Outcome
 from backfill.controller.driver import DriverState
 
 END_LIMIT = timedelta(minutes=2)
-"""A driver that still runs so long after it was killed needs a person: no other attempt may run beside it."""
+"""A driver that still runs so long after it was killed needs a person: no other attempt may run
+beside it.
+"""
 LOOK_SECONDS = 10.0
 """Time between two observations of a driver that was killed."""
 _LONGEST_BACKOFF = timedelta(minutes=10)
@@ -25,17 +27,27 @@ _TAIL_LINES = 12
 _LAST_WORDS = "error: "
 """Prefix of the line in a driver's log with the error that kept it from reporting."""
 _OUTCOMES: Final[Mapping[str, Outcome]] = {"Finished": "Succeeded", "Stopped": "Stopped"}
-"""Outcome of an attempt by the last phase that its driver reported; any other phase is a failure."""
+"""Outcome of an attempt by the last phase that its driver reported; any other phase is a
+failure.
+"""
 
 
 def kill(observed: Observed, draft: Draft, attempt: Attempt, why: str, due: datetime) -> Next:
-    """Kills the driver of an attempt, repeatedly until it is gone. ``due``: when it should have ended."""
+    """Kills the driver of an attempt, repeatedly until it is gone. ``due``: when it should have
+    ended.
+    """
     if not attempt.message:
         draft.change_attempt(message=why)
     if observed.now - due >= END_LIMIT:
         details = f" ({observed.driver.message})" if observed.driver.message else ""
-        fix = "If its node is lost, delete its pod by force: no other attempt starts before it is gone."
-        message = f"the driver of attempt {attempt.number} is still running after being killed{details}. {fix}"
+        fix = (
+            "If its node is lost, delete its pod by force: no other attempt starts before it is"
+            " gone."
+        )
+        message = (
+            f"the driver of attempt {attempt.number} is still running after being killed{details}."
+            f" {fix}"
+        )
         draft.condition(_RUNNING, "Unknown", Reason.DRIVER_TERMINATION_STUCK, message)
     return Next(actions=(KillDriver(attempt.number),), requeue_seconds=LOOK_SECONDS)
 
@@ -47,8 +59,14 @@ def end_attempt(observed: Observed, draft: Draft, attempt: Attempt) -> None:
     if report is None and attempt.stopping_since is not None:
         close_attempt(draft, "Stopped", observed.now, "stopped before it read anything")
         return
-    missing = observed.plan.steps - draft.status.progress.committed if report and report.phase == "Finished" else 0
-    outcome: Outcome = "Failed" if missing else _OUTCOMES.get(report.phase if report else "", "Failed")
+    missing = (
+        observed.plan.steps - draft.status.progress.committed
+        if report and report.phase == "Finished"
+        else 0
+    )
+    outcome: Outcome = (
+        "Failed" if missing else _OUTCOMES.get(report.phase if report else "", "Failed")
+    )
     message = "" if outcome != "Failed" else attempt.message or _why(observed, missing)
     close_attempt(draft, outcome, _ended_at(observed, attempt), message)
 
@@ -56,13 +74,17 @@ def end_attempt(observed: Observed, draft: Draft, attempt: Attempt) -> None:
 def close_attempt(draft: Draft, outcome: Outcome, ended_at: datetime, message: str) -> None:
     """Records the end of an attempt, and that nothing is running."""
     told = redact(message)
-    draft.change_attempt(outcome=outcome, finished_at=ended_at, message=told, unheard_since=None, stopping_since=None)
+    draft.change_attempt(
+        outcome=outcome, finished_at=ended_at, message=told, unheard_since=None, stopping_since=None
+    )
     idle = {"eta": None, "rows_per_second": None, "rate": "", "executors": 0}
     draft.set(progress=draft.status.progress.model_copy(update=idle))
 
 
 def _ended_at(observed: Observed, attempt: Attempt) -> datetime:
-    """When the attempt ended. If the end was not observed, it is the last heartbeat; backoff is counted from it."""
+    """When the attempt ended. If the end was not observed, it is the last heartbeat; backoff is
+    counted from it.
+    """
     driver, report = observed.driver, observed.report
     if driver.phase == "Exited" and driver.since is not None:
         return min(driver.since, observed.now)
@@ -73,8 +95,15 @@ def _ended_at(observed: Observed, attempt: Attempt) -> datetime:
 
 def _why(observed: Observed, missing: int) -> str:
     if missing:
-        return f"its driver says that it has finished, but {missing} of {observed.plan.steps} steps are not committed"
-    if observed.report is not None and observed.report.phase == "Failed" and observed.report.message:
+        return (
+            f"its driver says that it has finished, but {missing} of {observed.plan.steps} steps"
+            " are not committed"
+        )
+    if (
+        observed.report is not None
+        and observed.report.phase == "Failed"
+        and observed.report.message
+    ):
         return observed.report.message
     return _exit_in_words(observed.driver)
 
@@ -85,16 +114,26 @@ def _exit_in_words(driver: DriverState) -> str:
     if driver.phase == "Absent":
         return "its driver was not found"
     if driver.exit_status is None:
-        return f"its driver ended: {driver.reason}" if driver.reason else "its driver ended while no controller was there"
+        return (
+            f"its driver ended: {driver.reason}"
+            if driver.reason
+            else "its driver ended while no controller was there"
+        )
     if driver.exit_status < 0:
         return f"its driver was killed by signal {-driver.exit_status}"
-    last_words = next((line for line in reversed(driver.log_tail) if line.startswith(_LAST_WORDS)), "")
+    last_words = next(
+        (line for line in reversed(driver.log_tail) if line.startswith(_LAST_WORDS)), ""
+    )
     why = f": {last_words.removeprefix(_LAST_WORDS)}" if last_words else ""
-    return f"its driver exited with status {driver.exit_status} before all steps were committed{why}"
+    return (
+        f"its driver exited with status {driver.exit_status} before all steps were committed{why}"
+    )
 
 
 def react(observed: Observed, draft: Draft) -> None:
-    """Schedules the next attempt after one that failed, or fails the Backfill if no other attempt may or can follow."""
+    """Schedules the next attempt after one that failed, or fails the Backfill if no other attempt
+    may or can follow.
+    """
     last = draft.status.attempts[-1]
     if last.outcome != "Failed":
         return
@@ -102,25 +141,39 @@ def react(observed: Observed, draft: Draft) -> None:
     if report is not None and report.reason in _NOT_TRIED_AGAIN:
         draft.fail(_RUNNING, Reason(report.reason), last.message)
         return
-    fruitless = _fruitless_attempts(draft.status.attempts, draft.status.progress.committed, last.generation)
+    fruitless = _fruitless_attempts(
+        draft.status.attempts, draft.status.progress.committed, last.generation
+    )
     draft.change_attempt(fruitless=fruitless)
     tail = "\n".join(observed.driver.log_tail[-_TAIL_LINES:])
     if fruitless >= policy.max_attempts:
         many = f"{fruitless} attempts in a row ended without committing a step. The last one"
-        message = f"{many if fruitless > 1 else 'the attempt ended without committing a step'}: {last.message}\n{tail}"
+        message = (
+            f"{many if fruitless > 1 else 'the attempt ended without committing a step'}:"
+            f" {last.message}\n{tail}"
+        )
         draft.fail(_RUNNING, Reason.ATTEMPTS_EXHAUSTED, message.strip())
         return
     wait = backoff(policy, fruitless)
     draft.set(next_attempt_at=(last.finished_at or observed.now) + wait)
-    message = f"attempt {last.number} failed: {last.message}; the next one follows in {wait.total_seconds():.0f} s"
+    message = (
+        f"attempt {last.number} failed: {last.message}; the next one follows in"
+        f" {wait.total_seconds():.0f} s"
+    )
     draft.condition(_RUNNING, "Unknown", Reason.BACKING_OFF, message)
 
 
 def _fruitless_attempts(attempts: tuple[Attempt, ...], committed: int, generation: int) -> int:
-    """Number of consecutive attempts of this generation, including the last, that failed without committing a step."""
+    """Number of consecutive attempts of this generation, including the last, that failed without
+    committing a step.
+    """
     count = 0
     for attempt in reversed(attempts):
-        if attempt.outcome != "Failed" or attempt.generation != generation or attempt.steps_at_start < committed:
+        if (
+            attempt.outcome != "Failed"
+            or attempt.generation != generation
+            or attempt.steps_at_start < committed
+        ):
             break
         if attempt.fruitless:
             return count + attempt.fruitless  # it counted those that are not kept any more as well

@@ -38,12 +38,17 @@ def decide(observed: Observed) -> Decision:
 def finished(backfill: Backfill) -> bool:
     """Whether a Backfill has succeeded or failed.
 
-    A failed Backfill is retried when its spec changes, by ``retryNonce`` or by a correction. A change of
-    ``ttlAfterFinished`` does not count, and once that time has passed there is nothing left to continue with.
+    A failed Backfill is retried when its spec changes, by ``retryNonce`` or by a correction. A
+    change of ``ttlAfterFinished`` does not count, and once that time has passed there is nothing
+    left to continue with.
     """
     status = backfill.status
     outcome = find_condition(status.conditions, ConditionType.SUCCEEDED)
-    if outcome is None or outcome.status == "Unknown" or outcome.reason in (Reason.REMOVAL_FAILED, Reason.CLEANUP_INCOMPLETE):
+    if (
+        outcome is None
+        or outcome.status == "Unknown"
+        or outcome.reason in (Reason.REMOVAL_FAILED, Reason.CLEANUP_INCOMPLETE)
+    ):
         return False
     if outcome.status == "True" or status.discarded_at is not None:
         return True
@@ -52,7 +57,9 @@ def finished(backfill: Backfill) -> bool:
 
 
 def digest(spec: BackfillSpec) -> str:
-    """Digest of the spec that a failed Backfill is retried for: it changes with everything but ``ttlAfterFinished``."""
+    """Digest of the spec that a failed Backfill is retried for: it changes with everything but
+    ``ttlAfterFinished``.
+    """
     wanted = spec.model_copy(update={"ttl_after_finished": None}).to_manifest()
     return hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -74,7 +81,9 @@ def _phase(observed: Observed) -> _Phase:
     if status.plan_id is not None and observed.header is None:
         return plan  # without it nothing is known of a run, not even where to stop
     if observed.shutting_down or (observed.backfill.spec.suspend and status.plan_id is not None):
-        return stop  # a suspended Backfill is planned all the same: that starts nothing, and shows what would be read
+        # a suspended Backfill is planned all the same: that starts nothing, and shows what would be
+        # read
+        return stop
     if status.plan_id is None:
         return plan
     if not status.attempts or status.attempts[-1].outcome != "Succeeded":

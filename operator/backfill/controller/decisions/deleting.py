@@ -7,21 +7,30 @@ from backfill.api.conditions import ConditionType, Reason
 from backfill.api.quantities import format_duration
 from backfill.controller.decisions.actions import CancelJob, KillDriver, Next, RemoveResource
 from backfill.controller.decisions.attempts import LOOK_SECONDS
-from backfill.controller.decisions.job_retries import note_failure, say_wait, seconds_until_retry, start
+from backfill.controller.decisions.job_retries import (
+    note_failure,
+    say_wait,
+    seconds_until_retry,
+    start,
+)
 from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.status_draft import Draft
 from backfill.controller.jobs.kinds import DiscardJob, PublishJob
 from backfill.protocol.branches import result_branch
 
 REMOVAL_LIMIT = timedelta(minutes=5)
-"""Time after which the deletion of a Backfill completes even if something could not be removed, so that a namespace
-does not wait for a catalog that no longer exists. The condition Succeeded, and with it an Event, names what is left."""
+"""Time after which the deletion of a Backfill completes even if something could not be removed, so
+that a namespace does not wait for a catalog that no longer exists. The condition Succeeded, and
+with it an Event, names what is left.
+"""
 _LIMIT = format_duration(REMOVAL_LIMIT)
 _SUCCEEDED = ConditionType.SUCCEEDED
 
 
 def remove(observed: Observed, draft: Draft) -> Next:
-    """Removes branches, plan and checkpoints first and the resource last, so that a partial failure is retried."""
+    """Removes branches, plan and checkpoints first and the resource last, so that a partial failure
+    is retried.
+    """
     if draft.status.workspace is None or draft.status.discarded_at is not None:
         return _without_driver(observed, draft) or Next(actions=(RemoveResource(),), at_rest=True)
     if _overdue(observed):
@@ -35,7 +44,9 @@ def _without_driver(observed: Observed, draft: Draft) -> Next | None:
     attempt = observed.attempt
     if attempt is None or not observed.driver.alive or _overdue(observed):
         return None
-    draft.condition(_SUCCEEDED, "Unknown", Reason.REMOVING, "ends the driver, then removes what it made")
+    draft.condition(
+        _SUCCEEDED, "Unknown", Reason.REMOVING, "ends the driver, then removes what it made"
+    )
     return Next(actions=(KillDriver(attempt.number),), requeue_seconds=LOOK_SECONDS)
 
 
@@ -59,7 +70,11 @@ def _discard(observed: Observed, draft: Draft) -> Next:
 
 def _failure(observed: Observed, error: Exception | None) -> str:
     message = f"cannot be removed: {error}"
-    return message if not observed.policy.abandons_removals else f"{message}\nRetrying; cleanup ends {_LIMIT} after the deletion."
+    return (
+        message
+        if not observed.policy.abandons_removals
+        else f"{message}\nRetrying; cleanup ends {_LIMIT} after the deletion."
+    )
 
 
 def _let_go(observed: Observed, draft: Draft) -> Next:
@@ -74,11 +89,14 @@ def _let_go(observed: Observed, draft: Draft) -> Next:
         f"Possibly left behind: {left}. Remove it by hand."
     )
     draft.condition(_SUCCEEDED, "False", Reason.CLEANUP_INCOMPLETE, message)
-    return Next(actions=(RemoveResource(),), at_rest=True)  # a driver that is left goes with its owner
+    # a driver that is left goes with its owner
+    return Next(actions=(RemoveResource(),), at_rest=True)
 
 
 def removal_overdue(backfill: Backfill, now: datetime) -> bool:
-    """Whether the deletion has taken so long that it completes without waiting for anything more."""
+    """Whether the deletion has taken so long that it completes without waiting for anything
+    more.
+    """
     asked = backfill.metadata.deletion_timestamp
     return asked is not None and now >= asked + REMOVAL_LIMIT
 

@@ -1,4 +1,6 @@
-"""A Backfill that has succeeded or failed: only what it made remains to be removed, after ``ttlAfterFinished``."""
+"""A Backfill that has succeeded or failed: only what it made remains to be removed, after
+``ttlAfterFinished``.
+"""
 
 from datetime import datetime, timedelta
 
@@ -12,29 +14,39 @@ from backfill.controller.decisions.status_draft import Draft
 from backfill.controller.jobs.kinds import DiscardJob
 
 REMOVAL_PATIENCE = timedelta(days=1)
-"""How long a removal after ``ttlAfterFinished`` is retried. Deleting the Backfill tries once more."""
+"""How long a removal after ``ttlAfterFinished`` is retried. Deleting the Backfill tries once
+more.
+"""
 _LONGEST_SLEEP_SECONDS = 3600.0
 
 
 def rest(observed: Observed, draft: Draft) -> Next:
-    """Kills a driver that is still running because the plan was lost during the attempt, and removes what has
-    expired."""
+    """Kills a driver that is still running because the plan was lost during the attempt, and
+    removes what has expired.
+    """
     _note_generation(draft)
     attempt = observed.attempt
     if attempt is not None and observed.driver.alive:
         return Next(actions=(KillDriver(attempt.number),), requeue_seconds=LOOK_SECONDS)
     if attempt is not None:
-        close_attempt(draft, "Failed", observed.now, attempt.message or "the backfill failed meanwhile")
+        close_attempt(
+            draft, "Failed", observed.now, attempt.message or "the backfill failed meanwhile"
+        )
     due = expires_at(observed.backfill)
     if due is None:
         return Next(at_rest=True)
     if observed.now < due:
-        return Next(at_rest=True, requeue_seconds=min((due - observed.now).total_seconds(), _LONGEST_SLEEP_SECONDS))
+        return Next(
+            at_rest=True,
+            requeue_seconds=min((due - observed.now).total_seconds(), _LONGEST_SLEEP_SECONDS),
+        )
     return _discard(observed, draft)
 
 
 def expires_at(backfill: Backfill) -> datetime | None:
-    """When to remove what a finished Backfill made; None if only with its deletion, or if it was removed already."""
+    """When to remove what a finished Backfill made; None if only with its deletion, or if it was
+    removed already.
+    """
     status, keep = backfill.status, backfill.spec.ttl_after_finished
     if keep is None or status.finished_at is None or status.discarded_at is not None:
         return None
@@ -49,7 +61,9 @@ def _note_generation(draft: Draft) -> None:
 
 
 def _discard(observed: Observed, draft: Draft) -> Next:
-    """Removes branches, plan and checkpoints. Published rows, the resource and its status are kept."""
+    """Removes branches, plan and checkpoints. Published rows, the resource and its status are
+    kept.
+    """
     retry = draft.status.retry
     if retry is not None and observed.now - retry.since >= REMOVAL_PATIENCE:
         return Next(at_rest=True)
@@ -57,7 +71,9 @@ def _discard(observed: Observed, draft: Draft) -> Next:
     if state is None or state.job != job or state.phase == "Running":
         return start(observed, draft, job)
     if state.phase == "Done":
-        outputs = tuple(output.model_copy(update={"branch": None}) for output in draft.status.outputs)
+        outputs = tuple(
+            output.model_copy(update={"branch": None}) for output in draft.status.outputs
+        )
         draft.set(discarded_at=observed.now, outputs=outputs, retry=None)
         return Next(at_rest=True)
     if not observed.policy.patient:

@@ -12,7 +12,9 @@ from backfill.controller.decisions.status_draft import Draft
 from backfill.controller.jobs.kinds import Job, JobState, job_kind
 
 PATIENCE = timedelta(minutes=30)
-"""How long a job that fails for a temporary reason is retried, from its first failure, before the Backfill fails."""
+"""How long a job that fails for a temporary reason is retried, from its first failure, before the
+Backfill fails.
+"""
 FIRST_RETRY = timedelta(seconds=10)
 """Delay after the first failure. It doubles with each further one."""
 LONGEST_RETRY = timedelta(minutes=5)
@@ -23,10 +25,17 @@ _MOST_MESSAGE = 1_000
 def work(observed: Observed, draft: Draft, job: Job, kind: ConditionType) -> Next | JobState:
     """Runs a job: what to wait for, or its result. Failures are reported in condition ``kind``."""
     state = observed.job
-    if state is not None and state.job == job and state.phase == "Failed" and _worth_another_try(observed, state):
+    if (
+        state is not None
+        and state.job == job
+        and state.phase == "Failed"
+        and _worth_another_try(observed, state)
+    ):
         note_failure(observed, draft, job, state.error)
         _say_retry(draft, job, kind)
-        return Next(actions=(CancelJob(),), requeue_seconds=seconds_until_retry(observed, draft, job))
+        return Next(
+            actions=(CancelJob(),), requeue_seconds=seconds_until_retry(observed, draft, job)
+        )
     if state is not None and state.job == job and state.phase != "Running":
         draft.set(retry=None)
         return state
@@ -44,10 +53,17 @@ def start(observed: Observed, draft: Draft, job: Job) -> Next:
 
 
 def say_wait(observed: Observed, draft: Draft, job: Job, kind: ConditionType) -> None:
-    """Adds to a condition that this decision has set why a job that was started is still waiting."""
+    """Adds to a condition that this decision has set why a job that was started is still
+    waiting.
+    """
     state, said = observed.job, draft.find(kind)
     if state is not None and state.job == job and state.waits_for and said is not None:
-        draft.condition(kind, said.status, said.reason, f"{said.message.rstrip('.')}; waits for {state.waits_for}")
+        draft.condition(
+            kind,
+            said.status,
+            said.reason,
+            f"{said.message.rstrip('.')}; waits for {state.waits_for}",
+        )
 
 
 def note_failure(observed: Observed, draft: Draft, job: Job, error: Exception | None) -> None:
@@ -58,7 +74,15 @@ def note_failure(observed: Observed, draft: Draft, job: Job, error: Exception | 
     message = str(error)[:_MOST_MESSAGE]
     since = last.since if last else observed.now
     next_at = observed.now + wait
-    draft.set(retry=JobRetry(job=job_kind(type(job)), failures=failures, since=since, next_at=next_at, message=message))
+    draft.set(
+        retry=JobRetry(
+            job=job_kind(type(job)),
+            failures=failures,
+            since=since,
+            next_at=next_at,
+            message=message,
+        )
+    )
 
 
 def seconds_until_retry(observed: Observed, draft: Draft, job: Job) -> float:
@@ -72,18 +96,26 @@ def _say_retry(draft: Draft, job: Job, kind: ConditionType) -> None:
     retry = _retry_of(draft, job)
     if retry is None:
         return
-    until, next_at = (format_time(at.replace(microsecond=0)) for at in (retry.since + PATIENCE, retry.next_at))
+    until, next_at = (
+        format_time(at.replace(microsecond=0)) for at in (retry.since + PATIENCE, retry.next_at)
+    )
     message = f"{retry.message}\nRetrying until {until}; next attempt at {next_at}."
     draft.condition(kind, "Unknown", Reason.TRYING_AGAIN, message)
 
 
 def _worth_another_try(observed: Observed, state: JobState) -> bool:
     error = state.error
-    lasts = isinstance(error, CanNotPublish | PlanCorrupt) or (isinstance(error, BadInput) and not error.may_pass)
+    lasts = isinstance(error, CanNotPublish | PlanCorrupt) or (
+        isinstance(error, BadInput) and not error.may_pass
+    )
     if lasts or not observed.policy.patient:
         return False
     retry = observed.backfill.status.retry
-    return retry is None or retry.job != job_kind(type(state.job)) or observed.now - retry.since < PATIENCE
+    return (
+        retry is None
+        or retry.job != job_kind(type(state.job))
+        or observed.now - retry.since < PATIENCE
+    )
 
 
 def _retry_of(draft: Draft, job: Job) -> JobRetry | None:

@@ -1,4 +1,6 @@
-"""What the controller measures itself: the time since the last heartbeat of the driver, and how fast it commits."""
+"""What the controller measures itself: the time since the last heartbeat of the driver, and how
+fast it commits.
+"""
 
 from backfill.controller.decisions.assignment import timeline_of
 from backfill.coordination.progress import work
@@ -8,14 +10,17 @@ from backfill.protocol.split_assignment import SplitAssignmentStatus
 
 
 class Meter:
-    """Uses only the controller's monotonic clock, so that a changed clock or a suspended machine does not count as
-    silence."""
+    """Uses only the controller's monotonic clock, so that a changed clock or a suspended machine
+    does not count as silence.
+    """
 
     def __init__(self) -> None:
         self.rate = Rate()
         """Recent rate of planned rows committed, per second."""
         self.executor_rate = Rate()
-        """Recent rate of planned rows committed by one executor, per second of work without waits."""
+        """Recent rate of planned rows committed by one executor, per second of work without
+        waits.
+        """
         self._attempt: int | None = None
         self._report: SplitAssignmentStatus | None = None
         self._heard_at = 0.0
@@ -24,7 +29,13 @@ class Meter:
         self._rows_done: int | None = None
         self._at_work_seconds = 0.0
 
-    def note(self, attempt: int, header: PlanHeader | None, report: SplitAssignmentStatus | None, now: float) -> None:
+    def note(
+        self,
+        attempt: int,
+        header: PlanHeader | None,
+        report: SplitAssignmentStatus | None,
+        now: float,
+    ) -> None:
         """Records the latest report of an attempt, and when it was seen."""
         if attempt != self._attempt:
             self._attempt, self._heard_at = attempt, now
@@ -37,17 +48,29 @@ class Meter:
             self._measure(work(timeline_of(header), report).rows_done, report, now)
 
     def silence(self, now: float) -> float:
-        """Seconds since the last report of the driver, or since this controller began to watch it."""
+        """Seconds since the last report of the driver, or since this controller began to watch
+        it.
+        """
         return now - self._heard_at
 
     def _measure(self, rows_done: int, report: SplitAssignmentStatus, now: float) -> None:
         if self._begun_with is None:
             self._begun_with = rows_done
         elif self._rows_done is None and rows_done > self._begun_with:
-            self._rows_done, self._measured_at = rows_done, now  # the first batch of a driver waits for much to start
+            # the first batch of a driver waits for much to start
+            self._rows_done, self._measured_at = rows_done, now
             self._at_work_seconds = report.processing_seconds
         elif self._rows_done is not None and rows_done > self._rows_done:
-            rows, at_work_seconds = rows_done - self._rows_done, report.processing_seconds - self._at_work_seconds
+            rows, at_work_seconds = (
+                rows_done - self._rows_done,
+                report.processing_seconds - self._at_work_seconds,
+            )
             self.rate = self.rate.after(rows, now - self._measured_at)
-            self.executor_rate = self.executor_rate.after(rows / max(report.executors, 1), at_work_seconds)
-            self._rows_done, self._measured_at, self._at_work_seconds = rows_done, now, report.processing_seconds
+            self.executor_rate = self.executor_rate.after(
+                rows / max(report.executors, 1), at_work_seconds
+            )
+            self._rows_done, self._measured_at, self._at_work_seconds = (
+                rows_done,
+                now,
+                report.processing_seconds,
+            )

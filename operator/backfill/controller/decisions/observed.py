@@ -27,7 +27,9 @@ class Observed:
     policy: Policy = CLUSTER
     """How a watched run differs from one on a cluster."""
     shutting_down: bool = False
-    """Whether the controller is shutting down: the driver must commit the steps in progress and stop."""
+    """Whether the controller is shutting down: the driver must commit the steps in progress and
+    stop.
+    """
     obstacles: tuple[Problem, ...] = ()
     """Why no driver can be started at all. Checked before planning and when an attempt is due."""
     header: PlanHeader | None = None
@@ -35,7 +37,9 @@ class Observed:
     plan_error: str = ""
     """Why the plan that the status names cannot be read."""
     rivals: tuple[str, ...] = ()
-    """A warning for each other Backfill that will publish into the same window. Checked only when the plan is made."""
+    """A warning for each other Backfill that will publish into the same window. Checked only when
+    the plan is made.
+    """
     job: JobState | None = None
     """The job in progress, or the last one."""
     driver: DriverState = field(default_factory=DriverState)

@@ -1,4 +1,6 @@
-"""What prevents any driver from being started: reported at once, and waited for where the cluster may provide it."""
+"""What prevents any driver from being started: reported at once, and waited for where the cluster
+may provide it.
+"""
 
 from backfill.api.conditions import ConditionType, Reason
 from backfill.controller.decisions.actions import Next
@@ -10,11 +12,14 @@ _LOOK_SECONDS = 30.0
 
 
 def obstructed(observed: Observed, draft: Draft, kind: ConditionType, what_waits: str) -> Next:
-    """Reports the obstacles in condition ``kind``. A local run ends for a person to fix them; on a cluster they are
-    waited for, without using up an attempt."""
+    """Reports the obstacles in condition ``kind``. A local run ends for a person to fix them; on a
+    cluster they are waited for, without using up an attempt.
+    """
     if not observed.policy.patient:
         draft.fail_input(kind, observed.obstacles)
         return Next(at_rest=True)
-    message = f"{in_lines(observed.obstacles)}\n{what_waits} starts automatically once this is fixed."
+    message = (
+        f"{in_lines(observed.obstacles)}\n{what_waits} starts automatically once this is fixed."
+    )
     draft.condition(kind, "False", Reason.INVALID_INPUT, message)
     return Next(requeue_seconds=_LOOK_SECONDS)

@@ -17,10 +17,16 @@ def unreplaced(output: OutputStatus, window: Window) -> str:
     if output.open_at_end == 0:
         return f"{deletes}. Compare the branch with the table first"
     if output.open_at_end is None:
-        return f"{deletes}, and may not replace all of them: {unknown(output)}. Compare the branch with the table first"
+        return (
+            f"{deletes}, and may not replace all of them: {unknown(output)}. Compare the branch"
+            " with the table first"
+        )
     since = f", from {format_time(output.open_from)} on" if output.open_from else ""
     what = _results(output.open_at_end)
-    return f"{deletes} and does not replace all of them: {what} still open when the input ended{since}; {remedy(output, window)}"
+    return (
+        f"{deletes} and does not replace all of them: {what} still open when the input"
+        f" ended{since}; {remedy(output, window)}"
+    )
 
 
 def left_out(output: OutputStatus, window: Window) -> str:
@@ -31,17 +37,26 @@ def left_out(output: OutputStatus, window: Window) -> str:
         return f"{output.name} may lack results of the window: {unknown(output)}"
     if not output.open_at_end:
         return ""
-    return f"{output.name} lacks {_results(output.open_at_end)} still open when the input ended: {remedy(output, window)}"
+    return (
+        f"{output.name} lacks {_results(output.open_at_end)} still open when the input ended:"
+        f" {remedy(output, window)}"
+    )
 
 
 def by_clock(output: OutputStatus) -> str:
     """Why rows may be missing from a result whose query depends on the current time."""
-    return f"its query has {output.by_clock}, which is the time of this run and not that of the events, so rows may be dropped"
+    return (
+        f"its query has {output.by_clock}, which is the time of this run and not that of the"
+        " events, so rows may be dropped"
+    )
 
 
 def unknown(output: OutputStatus) -> str:
     """Why the number of open results is unknown."""
-    return f"how many were still open is unknown, because {output.open_unknown or 'the driver did not report it'}"
+    return (
+        "how many were still open is unknown, because"
+        f" {output.open_unknown or 'the driver did not report it'}"
+    )
 
 
 def remedy(output: OutputStatus, window: Window) -> str:
@@ -51,9 +66,19 @@ def remedy(output: OutputStatus, window: Window) -> str:
         return "a new Backfill with a longer window.drain lets them close"
     drain = format_duration(timedelta(seconds=math.ceil(needed)))
     if needed < window.drain.total_seconds():
-        return f"they need events of more than {drain} after the window's end, and the sources have none"
-    return f"a new Backfill with a window.drain longer than {drain} lets them close, if the sources have later events"
+        return (
+            f"they need events of more than {drain} after the window's end, and the sources have"
+            " none"
+        )
+    return (
+        f"a new Backfill with a window.drain longer than {drain} lets them close, if the sources"
+        " have later events"
+    )
 
 
 def _results(number: int) -> str:
-    return "1 result of the window that was" if number == 1 else f"{number:,} results of the window that were"
+    return (
+        "1 result of the window that was"
+        if number == 1
+        else f"{number:,} results of the window that were"
+    )

@@ -1,4 +1,6 @@
-"""A driver that was requested and does not run yet: what it waits for, for how long at most, and what to do."""
+"""A driver that was requested and does not run yet: what it waits for, for how long at most, and
+what to do.
+"""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -11,8 +13,9 @@ from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.status_draft import Draft
 
 CREATION_LIMIT = timedelta(minutes=5)
-"""How long an attempt that was recorded but has no child is started again: the controller that recorded it may have
-been killed."""
+"""How long an attempt that was recorded but has no child is started again: the controller that
+recorded it may have been killed.
+"""
 UNTAKEN_LIMIT = timedelta(minutes=30)
 """How long a child may wait for a Spark operator."""
 SUBMITTED_LIMIT = timedelta(minutes=10)
@@ -57,9 +60,14 @@ _CONFIG = Wait(
     needs_person=True,
 )
 _CONTAINER = Wait(
-    "its container cannot be created", BROKEN_LIMIT, "Look at the pod's Events with kubectl describe pod.", needs_person=True
+    "its container cannot be created",
+    BROKEN_LIMIT,
+    "Look at the pod's Events with kubectl describe pod.",
+    needs_person=True,
 )
-_QUEUED = Wait("it is held back, as by a queue that has not admitted it yet", None, "Look at the queue.")
+_QUEUED = Wait(
+    "it is held back, as by a queue that has not admitted it yet", None, "Look at the queue."
+)
 _WAITS = {
     "ErrImagePull": _IMAGE,
     "ImagePullBackOff": _IMAGE,
@@ -77,14 +85,23 @@ _WAITS = {
         UNTAKEN_LIMIT,
         "Is the Spark operator running, and does it watch this namespace?",
     ),
-    "Submitted": Wait("it is submitted and has no driver pod", SUBMITTED_LIMIT, "Look at the log of the Spark operator."),
+    "Submitted": Wait(
+        "it is submitted and has no driver pod",
+        SUBMITTED_LIMIT,
+        "Look at the log of the Spark operator.",
+    ),
     "Unschedulable": Wait(
         "no node has room for its pod",
         UNSCHEDULED_LIMIT,
-        "Add nodes, or lower spec.overrides.driver; tolerations and node selectors come from the SparkApplication.",
+        "Add nodes, or lower spec.overrides.driver; tolerations and node selectors come from the"
+        " SparkApplication.",
     ),
 }
-_OTHER = Wait("its pod is being started", STARTING_LIMIT, "Look at the pod's Events with kubectl describe pod.")
+_OTHER = Wait(
+    "its pod is being started",
+    STARTING_LIMIT,
+    "Look at the pod's Events with kubectl describe pod.",
+)
 
 
 def wait_of(reason: str) -> Wait:
@@ -93,24 +110,34 @@ def wait_of(reason: str) -> Wait:
 
 
 def watch_pending(observed: Observed, draft: Draft, attempt: Attempt) -> Next:
-    """Waits for the driver, reports what it waits for, and fails the attempt after its time limit."""
+    """Waits for the driver, reports what it waits for, and fails the attempt after its time
+    limit.
+    """
     driver, wait = observed.driver, wait_of(observed.driver.reason)
     waited = observed.now - (driver.since or attempt.started_at)
     if wait.limit is not None and waited >= wait.limit:
         message = _in_words(wait, driver.reason, driver.message)
-        draft.change_attempt(message=attempt.message or f"{message} for {_minutes(wait.limit)}. {wait.advice}")
+        draft.change_attempt(
+            message=attempt.message or f"{message} for {_minutes(wait.limit)}. {wait.advice}"
+        )
         return Next(actions=(KillDriver(attempt.number),), requeue_seconds=_LOOK_SECONDS)
     if wait.needs_person or waited >= NOTICE_AFTER:
         _say(draft, attempt, wait, driver.reason, driver.message)
     else:
-        draft.condition(_RUNNING, "Unknown", Reason.STARTING, f"attempt {attempt.number} is starting")
-    limits = [limit - waited for limit in (NOTICE_AFTER, wait.limit) if limit is not None and limit > waited]
+        draft.condition(
+            _RUNNING, "Unknown", Reason.STARTING, f"attempt {attempt.number} is starting"
+        )
+    limits = [
+        limit - waited
+        for limit in (NOTICE_AFTER, wait.limit)
+        if limit is not None and limit > waited
+    ]
     return Next(requeue_seconds=max(min(limits).total_seconds(), 0.1) if limits else None)
 
 
 def begin_again(observed: Observed, attempt: Attempt) -> Next | None:
-    """Starts an attempt again that was recorded but has no child, as when a controller was killed in between; None if
-    it is too late.
+    """Starts an attempt again that was recorded but has no child, as when a controller was killed
+    in between; None if it is too late.
 
     The child's name keeps it from being created twice, and nothing has been read yet.
     """
@@ -118,24 +145,36 @@ def begin_again(observed: Observed, attempt: Attempt) -> Next | None:
     if attempt.child is None or attempt.message or _has_read(observed) or waited >= CREATION_LIMIT:
         return None
     first = assignment(observed, attempt.number, report=None)
-    return Next(actions=(WriteAssignment(first), StartDriver(attempt.number)), requeue_seconds=_LOOK_SECONDS)
+    return Next(
+        actions=(WriteAssignment(first), StartDriver(attempt.number)), requeue_seconds=_LOOK_SECONDS
+    )
 
 
 def _has_read(observed: Observed) -> bool:
-    """Whether a driver of the attempt may have read anything, even if its reports are lost: no second driver may join
-    it."""
+    """Whether a driver of the attempt may have read anything, even if its reports are lost: no
+    second driver may join it.
+    """
     running = find_condition(observed.backfill.status.conditions, _RUNNING)
-    return observed.report is not None or (running is not None and running.reason == Reason.REPLAYING)
+    return observed.report is not None or (
+        running is not None and running.reason == Reason.REPLAYING
+    )
 
 
 def _say(draft: Draft, attempt: Attempt, wait: Wait, reason: str, message: str) -> None:
-    """Reports a wait once. Its details change with every observation, and each change would be a write."""
+    """Reports a wait once. Its details change with every observation, and each change would be a
+    write.
+    """
     value = Reason.DRIVER_START_BLOCKED if wait.needs_person else Reason.DRIVER_PENDING
     opening = f"attempt {attempt.number} waits for its driver: {wait.what}"
     said = draft.find(_RUNNING)
     if said is None or said.reason != value or not said.message.startswith(opening):
         limit = f" The attempt ends after {_minutes(wait.limit)}." if wait.limit else ""
-        draft.condition(_RUNNING, "Unknown", value, f"{opening}{_details(reason, message)}. {wait.advice}{limit}")
+        draft.condition(
+            _RUNNING,
+            "Unknown",
+            value,
+            f"{opening}{_details(reason, message)}. {wait.advice}{limit}",
+        )
 
 
 def _in_words(wait: Wait, reason: str, message: str) -> str:

@@ -18,8 +18,9 @@ from backfill.planning.workspace import Workspace
 
 _PLANNED = ConditionType.PLANNED
 APPLIED_WITHIN = timedelta(seconds=5)
-"""How long objects that a Backfill refers to may be missing: ``kubectl apply`` creates the documents of a file one by
-one."""
+"""How long objects that a Backfill refers to may be missing: ``kubectl apply`` creates the
+documents of a file one by one.
+"""
 _FIRST_LOOK_SECONDS = 1.0
 _READS = "reads the metadata of the tables"
 
@@ -39,7 +40,9 @@ def plan(observed: Observed, draft: Draft) -> Next:
     if made.phase == "Failed":
         _record_failure(draft, made.error)
         return Next(actions=(CancelJob(),), at_rest=True)
-    if isinstance(made.result, PlanResult) and (refused := made.result.refused(observed.backfill.spec)):
+    if isinstance(made.result, PlanResult) and (
+        refused := made.result.refused(observed.backfill.spec)
+    ):
         draft.fail_input(_PLANNED, refused)
         return Next(actions=(CancelJob(),), at_rest=True)
     _record(draft, made.result, observed)
@@ -51,10 +54,14 @@ def _workspace(observed: Observed) -> Workspace:
 
 
 def _recover(observed: Observed, draft: Draft, plan_id: str) -> Next:
-    """Reads the plan header from the workspace with a job, after its ConfigMap on the cluster was lost."""
+    """Reads the plan header from the workspace with a job, after its ConfigMap on the cluster was
+    lost.
+    """
     lost = observed.plan_error
     if observed.policy.header_may_be_lost:
-        draft.condition(_PLANNED, "Unknown", Reason.PLANNING, f"{lost}; it is read again from the workspace")
+        draft.condition(
+            _PLANNED, "Unknown", Reason.PLANNING, f"{lost}; it is read again from the workspace"
+        )
         read = work(observed, draft, RecoverJob(plan_id, _workspace(observed)), _PLANNED)
         if isinstance(read, Next):
             return read
@@ -71,16 +78,27 @@ def _obstructed(observed: Observed, draft: Draft) -> Next:
     """Waits for obstacles on a cluster, where what is missing may be applied a moment later."""
     since = draft.status.started_at or observed.now
     if observed.policy.patient and observed.now - since < APPLIED_WITHIN:
-        draft.condition(_PLANNED, "Unknown", Reason.PLANNING, f"waits for what is not there yet: {in_lines(observed.obstacles)}")
+        draft.condition(
+            _PLANNED,
+            "Unknown",
+            Reason.PLANNING,
+            f"waits for what is not there yet: {in_lines(observed.obstacles)}",
+        )
         return Next(requeue_seconds=_FIRST_LOOK_SECONDS)
     return obstructed(observed, draft, _PLANNED, "Planning")
 
 
 def _reading(observed: Observed) -> str:
-    """Progress of planning. It changes only after considerable progress, because every change is a write; a screen
-    shows more."""
+    """Progress of planning. It changes only after considerable progress, because every change is a
+    write; a screen shows more.
+    """
     state = observed.job
-    if observed.policy.screen or state is None or state.phase != "Running" or not isinstance(state.job, PlanJob):
+    if (
+        observed.policy.screen
+        or state is None
+        or state.phase != "Running"
+        or not isinstance(state.job, PlanJob)
+    ):
         return _READS
     progress = state.progress
     if progress is None or progress.files < 10:
@@ -109,18 +127,25 @@ def _record(draft: Draft, result: object, observed: Observed) -> None:
         outputs=result.outputs,
     )
     spec = observed.backfill.spec
-    warnings = (*result.to_approve(spec), *observed.rivals, *remarks(spec, header, one_process=observed.policy.one_process))
+    warnings = (
+        *result.to_approve(spec),
+        *observed.rivals,
+        *remarks(spec, header, one_process=observed.policy.one_process),
+    )
     _say_ready(draft, header, warnings)
 
 
 def _say_ready(draft: Draft, header: PlanHeader, warnings: tuple[str, ...] = ()) -> None:
     files = sum(source.files for source in header.sources)
     message = f"{header.steps:,} steps, about {header.rows:,} rows in {files:,} files"
-    draft.condition(_PLANNED, "True", Reason.PLAN_READY, "\n".join((message, *warnings, *header.warnings)))
+    draft.condition(
+        _PLANNED, "True", Reason.PLAN_READY, "\n".join((message, *warnings, *header.warnings))
+    )
 
 
 def expected(header: PlanHeader) -> tuple[SourceStatus, ...]:
     """Status of the sources before anything is read."""
     return tuple(
-        SourceStatus(name=source.name, files=source.files, rows=source.rows, bytes=source.bytes) for source in header.sources
+        SourceStatus(name=source.name, files=source.files, rows=source.rows, bytes=source.bytes)
+        for source in header.sources
     )

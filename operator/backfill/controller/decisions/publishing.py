@@ -18,53 +18,83 @@ _PUBLISHED = ConditionType.PUBLISHED
 def publish(observed: Observed, draft: Draft) -> Next:
     """Publishes the results that need no approval, then waits for approval of the others."""
     _record_result(observed, draft)
-    left, staged = _to_publish(observed, draft), {status.name: status for status in draft.status.outputs}
+    left, staged = (
+        _to_publish(observed, draft),
+        {status.name: status for status in draft.status.outputs},
+    )
     approved = [output for output in left if not waits(output, staged[output.name])]
     if approved:
         return _publish_one(observed, draft, approved[0])
     if left:
-        draft.condition(_PUBLISHED, "Unknown", Reason.WAITING_FOR_APPROVAL, _waits(observed, draft, left))
+        draft.condition(
+            _PUBLISHED, "Unknown", Reason.WAITING_FOR_APPROVAL, _waits(observed, draft, left)
+        )
         return Next(at_rest=True)
     _succeed(observed, draft)
     return Next(at_rest=True)
 
 
 def _waits(observed: Observed, draft: Draft, outputs: list[Output]) -> str:
-    """What waits for approval, which rows would be deleted without replacement or are missing, and how to approve."""
+    """What waits for approval, which rows would be deleted without replacement or are missing, and
+    how to approve.
+    """
     what = f"waits for approval to publish {', '.join(output.name for output in outputs)}"
     staged, spec = {status.name: status for status in draft.status.outputs}, observed.backfill.spec
     losses = [
-        unreplaced(staged[output.name], spec.window) for output in outputs if may_delete_unreplaced(output, staged[output.name])
+        unreplaced(staged[output.name], spec.window)
+        for output in outputs
+        if may_delete_unreplaced(output, staged[output.name])
     ]
     late = draft.status.progress.rows_dropped_late
     if late and any(output.publish.mode is PublishMode.REPLACE for output in outputs):
-        losses.append(f"{late:,} rows were dropped as late: what they would have added is missing from the results")
-    how = "" if observed.policy.screen else f"Look at the branches in status.outputs, then run: {draft.kubectl('approve')}"
+        losses.append(
+            f"{late:,} rows were dropped as late: what they would have added is missing from the"
+            " results"
+        )
+    how = (
+        ""
+        if observed.policy.screen
+        else f"Look at the branches in status.outputs, then run: {draft.kubectl('approve')}"
+    )
     return "\n".join(filter(None, (what, *_warned(observed, draft, outputs), *losses, how)))
 
 
 def _warned(observed: Observed, draft: Draft, outputs: list[Output]) -> list[str]:
     """Warnings of planning about publishing these outputs."""
     planned = draft.find(ConditionType.PLANNED)
-    places = (index for index, output in enumerate(observed.backfill.spec.outputs) if output in outputs)
+    places = (
+        index for index, output in enumerate(observed.backfill.spec.outputs) if output in outputs
+    )
     prefixes = tuple(f"spec.outputs[{index}].publish: " for index in places)
-    return [line for line in (planned.message.splitlines() if planned else ()) if line.startswith(prefixes)]
+    return [
+        line
+        for line in (planned.message.splitlines() if planned else ())
+        if line.startswith(prefixes)
+    ]
 
 
 def _to_publish(observed: Observed, draft: Draft) -> list[Output]:
     done = {output.name for output in draft.status.outputs if output.snapshot_id is not None}
     return [
-        output for output in observed.backfill.spec.outputs if output.publish.mode != PublishMode.NONE and output.name not in done
+        output
+        for output in observed.backfill.spec.outputs
+        if output.publish.mode != PublishMode.NONE and output.name not in done
     ]
 
 
 def _stays(outputs: tuple[OutputStatus, ...]) -> str:
     branches = ", ".join(f"{output.table} branch {output.branch}" for output in outputs)
-    return f"the result stays in {branches}" if branches else "spec.outputs names no table: there is nothing to publish"
+    return (
+        f"the result stays in {branches}"
+        if branches
+        else "spec.outputs names no table: there is nothing to publish"
+    )
 
 
 def _publish_one(observed: Observed, draft: Draft, output: Output) -> Next:
-    draft.condition(_PUBLISHED, "Unknown", Reason.PUBLISHING, f"publishes {output.name} to {output.table}")
+    draft.condition(
+        _PUBLISHED, "Unknown", Reason.PUBLISHING, f"publishes {output.name} to {output.table}"
+    )
     staged = next(staged for staged in staged_outputs(observed.backfill) if staged.output == output)
     job = PublishJob(staged, observed.backfill.spec.window)
     published = work(observed, draft, job, _PUBLISHED)
@@ -79,9 +109,17 @@ def _publish_one(observed: Observed, draft: Draft, output: Output) -> Next:
 def _doubled_by_a_new_start(observed: Observed, draft: Draft) -> str:
     """What a new Backfill would append a second time, where only a new Backfill helps."""
     published = {output.name for output in draft.status.outputs if output.snapshot_id is not None}
-    appends = (output for output in observed.backfill.spec.outputs if output.publish.mode is PublishMode.APPEND)
+    appends = (
+        output
+        for output in observed.backfill.spec.outputs
+        if output.publish.mode is PublishMode.APPEND
+    )
     names = ", ".join(output.name for output in appends if output.name in published)
-    return f"\nalready appended; omit it from a new Backfill to avoid duplicates: {names}" if names else ""
+    return (
+        f"\nalready appended; omit it from a new Backfill to avoid duplicates: {names}"
+        if names
+        else ""
+    )
 
 
 def reason_of(error: Exception | None) -> Reason:
@@ -95,11 +133,18 @@ def _record_result(observed: Observed, draft: Draft) -> None:
     state = observed.job
     if state is None or state.phase != "Done" or not isinstance(state.result, PublishResult):
         return
-    draft.set(outputs=tuple(_published(output, state.result) for output in draft.status.outputs), retry=None)
+    draft.set(
+        outputs=tuple(_published(output, state.result) for output in draft.status.outputs),
+        retry=None,
+    )
 
 
 def _published(output: OutputStatus, result: PublishResult) -> OutputStatus:
-    return output.model_copy(update={"snapshot_id": result.snapshot_id}) if output.name == result.output else output
+    return (
+        output.model_copy(update={"snapshot_id": result.snapshot_id})
+        if output.name == result.output
+        else output
+    )
 
 
 def _succeed(observed: Observed, draft: Draft) -> None:
@@ -112,6 +157,9 @@ def _succeed(observed: Observed, draft: Draft) -> None:
         end = _stays(draft.status.outputs)
         draft.condition(_PUBLISHED, "False", Reason.NOT_PUBLISHED, end)
     progress = draft.status.progress
-    read = f"{progress.rows_read:,} rows read in {progress.steps:,} steps, {progress.rows_dropped_late:,} dropped as late"
+    read = (
+        f"{progress.rows_read:,} rows read in {progress.steps:,} steps,"
+        f" {progress.rows_dropped_late:,} dropped as late"
+    )
     draft.condition(ConditionType.SUCCEEDED, "True", Reason.FINISHED, f"{read}; {end}")
     draft.set(finished_at=observed.now)

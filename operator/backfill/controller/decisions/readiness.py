@@ -1,9 +1,10 @@
 """Ready, Reconciling and Stalled, derived from the other conditions. Pure.
 
-They follow kstatus (``sigs.k8s.io/cli-utils/pkg/kstatus``), which Flux and Argo CD use: ``Reconciling`` and ``Stalled``
-are present only while they are true. A Backfill that makes progress or is being retried is ``Reconciling``; one that
-cannot continue unless a person does something is ``Stalled``. One that is suspended or waits for approval is neither,
-since nothing is wrong and nothing is in progress, and it is not ``Ready``.
+They follow kstatus (``sigs.k8s.io/cli-utils/pkg/kstatus``), which Flux and Argo CD use:
+``Reconciling`` and ``Stalled`` are present only while they are true. A Backfill that makes progress
+or is being retried is ``Reconciling``; one that cannot continue unless a person does something is
+``Stalled``. One that is suspended or waits for approval is neither, since nothing is wrong and
+nothing is in progress, and it is not ``Ready``.
 """
 
 from backfill.api.conditions import Condition, ConditionType, Reason
@@ -40,15 +41,24 @@ def summarise(draft: Draft) -> None:
         _only(draft, None)
     else:
         draft.condition(ConditionType.READY, "Unknown", stage.reason, _first_line(stage))
-        _only(draft, ConditionType.STALLED if stage.reason in _STUCK else ConditionType.RECONCILING, stage.reason, stage.message)
+        _only(
+            draft,
+            ConditionType.STALLED if stage.reason in _STUCK else ConditionType.RECONCILING,
+            stage.reason,
+            stage.message,
+        )
 
 
 def _stage(draft: Draft) -> Condition | None:
     """The last stage that has begun."""
-    return next((condition for kind in _STAGES if (condition := draft.find(kind)) is not None), None)
+    return next(
+        (condition for kind in _STAGES if (condition := draft.find(kind)) is not None), None
+    )
 
 
-def _only(draft: Draft, kind: ConditionType | None, reason: Reason = Reason.IN_PROGRESS, message: str = "") -> None:
+def _only(
+    draft: Draft, kind: ConditionType | None, reason: Reason = Reason.IN_PROGRESS, message: str = ""
+) -> None:
     """Sets at most one of Reconciling and Stalled."""
     for each in (ConditionType.RECONCILING, ConditionType.STALLED):
         if each == kind:

@@ -1,4 +1,6 @@
-"""The status of a Backfill whose spec cannot be read or breaks a rule, so that nothing can be decided. Pure."""
+"""The status of a Backfill whose spec cannot be read or breaks a rule, so that nothing can be
+decided. Pure.
+"""
 
 from datetime import datetime
 
@@ -11,15 +13,22 @@ from backfill.controller.decisions.readiness import summarise
 from backfill.controller.decisions.status_draft import Draft, in_lines
 
 
-def refused(metadata: ObjectMeta, recorded: BackfillStatus, problems: tuple[Problem, ...], now: datetime) -> BackfillStatus:
-    """The status of a Backfill that has failed for these problems, until its spec changes. Unchanged if that is
-    recorded already."""
+def refused(
+    metadata: ObjectMeta, recorded: BackfillStatus, problems: tuple[Problem, ...], now: datetime
+) -> BackfillStatus:
+    """The status of a Backfill that has failed for these problems, until its spec changes.
+    Unchanged if that is recorded already.
+    """
     draft = Draft(Observed(unread(metadata, recorded), now))
     outcome, generation = draft.find(ConditionType.SUCCEEDED), metadata.generation
-    said = outcome is not None and (outcome.reason, outcome.observed_generation) == (Reason.INVALID_INPUT, generation)
+    said = outcome is not None and (outcome.reason, outcome.observed_generation) == (
+        Reason.INVALID_INPUT,
+        generation,
+    )
     if said and outcome is not None and outcome.message == in_lines(problems):
         return recorded
     draft.condition(ConditionType.SUCCEEDED, "False", Reason.INVALID_INPUT, in_lines(problems))
-    draft.set(observed_generation=generation, finished_at=now, spec_digest="")  # what was tried before may be tried again
+    # what was tried before may be tried again
+    draft.set(observed_generation=generation, finished_at=now, spec_digest="")
     summarise(draft)
     return draft.status

@@ -7,12 +7,17 @@ from backfill.api.spec import BackfillSpec, OrderingPolicy, PodOverrides, PodRes
 from backfill.planning.plan import PlanHeader, SourceTotals
 
 _GAP = 10
-"""A gap of at least this fraction of the window (one in so many) is worth a warning, if the window is replaced."""
+"""A gap of at least this fraction of the window (one in so many) is worth a warning, if the window
+is replaced.
+"""
 
 
 def remarks(spec: BackfillSpec, header: PlanHeader, *, one_process: bool) -> Iterator[str]:
     """One sentence for each warning."""
-    idle = [*_idle_anywhere(spec), *(_idle_on_this_machine(spec) if one_process else _idle_on_a_cluster(spec))]
+    idle = [
+        *_idle_anywhere(spec),
+        *(_idle_on_this_machine(spec) if one_process else _idle_on_a_cluster(spec)),
+    ]
     if idle:
         yield f"without effect {'on this machine' if one_process else 'here'}: {', '.join(idle)}"
     if any(output.publish.mode is PublishMode.REPLACE for output in spec.outputs):
@@ -51,9 +56,18 @@ def _gap(source: SourceTotals, header: PlanHeader) -> Iterator[str]:
     """The longest part of the window without a row of a source, if it is long."""
     start_us, end_us = header.inputs.start_us, header.inputs.end_us
     times = zip(header.step_starts_us, header.step_ends_us, source.step_rows, strict=True)
-    read = [(first, last) for first, last, rows in times if rows and last > start_us and first < end_us]
-    edges = zip([start_us, *(last for _, last in read)], [*(first for first, _ in read), end_us], strict=True)
+    read = [
+        (first, last) for first, last, rows in times if rows and last > start_us and first < end_us
+    ]
+    edges = zip(
+        [start_us, *(last for _, last in read)],
+        [*(first for first, _ in read), end_us],
+        strict=True,
+    )
     first, last = max(edges, key=lambda edge: edge[1] - edge[0])
     if (last - first) * _GAP >= end_us - start_us:
         stretch = f"[{format_time(from_us(first))}, {format_time(from_us(last))})"
-        yield f"source {source.name} has no rows in {stretch}: what depends on them is deleted by Replace and not written anew"
+        yield (
+            f"source {source.name} has no rows in {stretch}: what depends on them is deleted by"
+            " Replace and not written anew"
+        )

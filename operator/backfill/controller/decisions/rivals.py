@@ -1,5 +1,6 @@
-"""Other Backfills that will publish into the same rows of an output table: a warning when the plan is made, not an
-error. Pure."""
+"""Other Backfills that will publish into the same rows of an output table: a warning when the plan
+is made, not an error. Pure.
+"""
 
 from collections.abc import Iterable, Iterator
 
@@ -11,16 +12,29 @@ from backfill.controller.decisions.decide import finished
 
 def published_tables(backfill: Backfill) -> frozenset[str]:
     """The tables that a Backfill publishes into."""
-    return frozenset(output.table for output in backfill.spec.outputs if output.publish.mode is not PublishMode.NONE)
+    return frozenset(
+        output.table
+        for output in backfill.spec.outputs
+        if output.publish.mode is not PublishMode.NONE
+    )
 
 
-def rivals(backfill: Backfill, others: Iterable[Backfill], *, one_owner: bool = False) -> tuple[str, ...]:
+def rivals(
+    backfill: Backfill, others: Iterable[Backfill], *, one_owner: bool = False
+) -> tuple[str, ...]:
     """A sentence for each table and each other Backfill that also publishes into it.
 
-    It names the other Backfill only if that is in the same namespace, or if all namespaces have ``one_owner``.
+    It names the other Backfill only if that is in the same namespace, or if all namespaces have
+    ``one_owner``.
     """
-    found = [(other, one_owner or _same_namespace(backfill, other)) for other in others if _rival(backfill, other)]
-    return tuple(sentence for other, named in found for sentence in _sentences(backfill, other, named))
+    found = [
+        (other, one_owner or _same_namespace(backfill, other))
+        for other in others
+        if _rival(backfill, other)
+    ]
+    return tuple(
+        sentence for other, named in found for sentence in _sentences(backfill, other, named)
+    )
 
 
 def _same_namespace(backfill: Backfill, other: Backfill) -> bool:
@@ -36,10 +50,15 @@ def _rival(backfill: Backfill, other: Backfill) -> bool:
 
 def _sentences(backfill: Backfill, other: Backfill, named: bool) -> Iterator[str]:
     metadata, window = other.metadata, other.spec.window
-    name = f"Backfill {metadata.namespace}/{metadata.name}" if named else "a Backfill of another namespace"
+    name = (
+        f"Backfill {metadata.namespace}/{metadata.name}"
+        if named
+        else "a Backfill of another namespace"
+    )
     for table in sorted(published_tables(backfill) & published_tables(other)):
         yield (
-            f"{table} is also written by {name}, which has not ended, from {format_time(window.start)} to "
-            f"{format_time(window.end)}: the one that publishes second is refused where the first has changed its window; "
-            "cancel one of them if both are not meant"
+            f"{table} is also written by {name}, which has not ended, from"
+            f" {format_time(window.start)} to {format_time(window.end)}: the one that publishes"
+            " second is refused where the first has changed its window; cancel one of them if both"
+            " are not meant"
         )

@@ -3,7 +3,13 @@
 from backfill.api.conditions import ConditionType, Reason
 from backfill.api.errors import BadInput
 from backfill.api.status import Attempt
-from backfill.controller.decisions.actions import Action, CancelJob, Next, StartDriver, WriteAssignment
+from backfill.controller.decisions.actions import (
+    Action,
+    CancelJob,
+    Next,
+    StartDriver,
+    WriteAssignment,
+)
 from backfill.controller.decisions.assignment import assignment, record_progress
 from backfill.controller.decisions.attempts import end_attempt, react
 from backfill.controller.decisions.job_retries import work
@@ -45,7 +51,12 @@ def _prepare_attempt(observed: Observed, draft: Draft) -> Next:
         return obstructed(observed, draft, _RUNNING, f"Attempt {number}")
     draft.condition(_RUNNING, "Unknown", Reason.STARTING, f"attempt {number} is starting")
     state = observed.job
-    just_planned = number == 1 and state is not None and isinstance(state.job, PlanJob) and state.phase == "Done"
+    just_planned = (
+        number == 1
+        and state is not None
+        and isinstance(state.job, PlanJob)
+        and state.phase == "Done"
+    )
     if not just_planned:
         verified = work(observed, draft, VerifyJob(observed.plan, attempt=number), _RUNNING)
         if isinstance(verified, Next):
@@ -74,7 +85,8 @@ def _start_attempt(observed: Observed, draft: Draft, number: int) -> Next:
     draft.set(next_attempt_at=None)
     draft.condition(_RUNNING, "Unknown", Reason.STARTING, f"attempt {number} is starting")
     first = assignment(observed, number, report=None)
-    return Next(actions=(CancelJob(), WriteAssignment(first), StartDriver(number)))  # the result of the job is used up
+    # the result of the job is used up
+    return Next(actions=(CancelJob(), WriteAssignment(first), StartDriver(number)))
 
 
 def _watch(observed: Observed, draft: Draft, attempt: Attempt) -> Next:
@@ -84,12 +96,27 @@ def _watch(observed: Observed, draft: Draft, attempt: Attempt) -> Next:
         return silent
     report = observed.report
     if report is not None and report.phase == "Running":
-        dropping = "".join(f"; {output.name}: {by_clock(output)}" for output in draft.status.outputs if output.by_clock)
-        draft.condition(_RUNNING, "True", Reason.REPLAYING, f"attempt {attempt.number} is reading{dropping}")
+        dropping = "".join(
+            f"; {output.name}: {by_clock(output)}"
+            for output in draft.status.outputs
+            if output.by_clock
+        )
+        draft.condition(
+            _RUNNING, "True", Reason.REPLAYING, f"attempt {attempt.number} is reading{dropping}"
+        )
     elif report is not None and report.phase == "Starting" and report.message:
-        draft.condition(_RUNNING, "Unknown", Reason.STARTING, f"attempt {attempt.number} is starting: {report.message}")
+        draft.condition(
+            _RUNNING,
+            "Unknown",
+            Reason.STARTING,
+            f"attempt {attempt.number} is starting: {report.message}",
+        )
     elif (running := draft.find(_RUNNING)) is not None and running.reason in _BEFORE_READING:
-        draft.condition(_RUNNING, "Unknown", Reason.STARTING, f"attempt {attempt.number} is starting")
+        draft.condition(
+            _RUNNING, "Unknown", Reason.STARTING, f"attempt {attempt.number} is starting"
+        )
     wanted = assignment(observed, attempt.number, report)
-    actions: tuple[Action, ...] = () if wanted == observed.assignment else (WriteAssignment(wanted),)
+    actions: tuple[Action, ...] = (
+        () if wanted == observed.assignment else (WriteAssignment(wanted),)
+    )
     return Next(actions, requeue_seconds=until_silent(observed))

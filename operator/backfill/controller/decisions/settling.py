@@ -22,23 +22,42 @@ def settle(observed: Observed, draft: Draft) -> Next:
     if isinstance(counted, Next):
         return counted
     if counted.phase == "Failed":
-        draft.fail(ConditionType.PUBLISHED, reason_of(counted.error), f"the staged result cannot be read: {counted.error}")
+        draft.fail(
+            ConditionType.PUBLISHED,
+            reason_of(counted.error),
+            f"the staged result cannot be read: {counted.error}",
+        )
         return Next(actions=(CancelJob(),), at_rest=True)
     _record(draft, counted.result, observed.backfill.spec.window)
     return Next(requeue_seconds=0)
 
 
 def _record(draft: Draft, result: object, window: Window) -> None:
-    """Records the staged rows, and what is missing: whoever approves the result must know before it is published."""
+    """Records the staged rows, and what is missing: whoever approves the result must know before it
+    is published.
+    """
     if not isinstance(result, SettleResult):
         raise TypeError(f"a settle job gave {type(result).__name__}")
-    draft.set(outputs=tuple(_counted(output, result.totals[output.name]) for output in draft.status.outputs))
+    draft.set(
+        outputs=tuple(
+            _counted(output, result.totals[output.name]) for output in draft.status.outputs
+        )
+    )
     missing = (left_out(output, window) for output in draft.status.outputs)
     message = f"all {draft.status.progress.steps:,} steps are committed"
     left = f"files of failed tasks were left: {result.left_behind}" if result.left_behind else ""
-    draft.condition(_RUNNING, "False", Reason.ALL_STEPS_COMMITTED, "; ".join(filter(None, (message, *missing, left))))
+    draft.condition(
+        _RUNNING,
+        "False",
+        Reason.ALL_STEPS_COMMITTED,
+        "; ".join(filter(None, (message, *missing, left))),
+    )
 
 
 def _counted(output: OutputStatus, totals: Totals) -> OutputStatus:
-    fields = {"branch": totals.branch, "rows": totals.rows, "rows_outside_window": totals.rows_outside_window}
+    fields = {
+        "branch": totals.branch,
+        "rows": totals.rows,
+        "rows_outside_window": totals.rows_outside_window,
+    }
     return output.model_copy(update=fields)

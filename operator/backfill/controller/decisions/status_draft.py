@@ -6,7 +6,15 @@ from typing import Literal, TypedDict, Unpack
 from backfill.api.conditions import Condition, ConditionType, Reason, find_condition, set_condition
 from backfill.api.errors import Problem
 from backfill.api.redaction import redact
-from backfill.api.status import MOST_ATTEMPTS_KEPT, Attempt, BackfillStatus, JobRetry, OutputStatus, Progress, SourceStatus
+from backfill.api.status import (
+    MOST_ATTEMPTS_KEPT,
+    Attempt,
+    BackfillStatus,
+    JobRetry,
+    OutputStatus,
+    Progress,
+    SourceStatus,
+)
 from backfill.controller.decisions.observed import Observed
 
 Outcome = Literal["Running", "Succeeded", "Stopped", "Failed"]
@@ -59,16 +67,38 @@ class Draft:
         """Replaces fields of the status."""
         self.status = self.status.model_copy(update=dict(fields))
 
-    def condition(self, kind: ConditionType, value: Literal["True", "False", "Unknown"], reason: Reason, message: str) -> None:
-        """Sets a condition, now and for this generation. Credentials in messages of drivers and libraries are
-        redacted."""
+    def condition(
+        self,
+        kind: ConditionType,
+        value: Literal["True", "False", "Unknown"],
+        reason: Reason,
+        message: str,
+    ) -> None:
+        """Sets a condition, now and for this generation. Credentials in messages of drivers and
+        libraries are redacted.
+        """
         conditions, generation = self.status.conditions, self._metadata.generation
         text = redact(message[:_MOST_MESSAGE])[:_MOST_MESSAGE]
-        self.set(conditions=set_condition(conditions, kind, value, reason, text, self._now, generation, recorded=self._recorded))
+        self.set(
+            conditions=set_condition(
+                conditions,
+                kind,
+                value,
+                reason,
+                text,
+                self._now,
+                generation,
+                recorded=self._recorded,
+            )
+        )
 
     def remove_condition(self, kind: ConditionType) -> None:
         """Removes a condition."""
-        self.set(conditions=tuple(condition for condition in self.status.conditions if condition.type != kind))
+        self.set(
+            conditions=tuple(
+                condition for condition in self.status.conditions if condition.type != kind
+            )
+        )
 
     def fail(self, kind: ConditionType, reason: Reason, message: str) -> None:
         """Fails this generation of the Backfill, because of condition ``kind``."""

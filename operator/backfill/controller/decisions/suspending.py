@@ -14,8 +14,9 @@ from backfill.controller.decisions.status_draft import Draft
 from backfill.controller.jobs.kinds import PlanJob, VerifyJob
 
 STOP_LIMIT = timedelta(minutes=15)
-"""Time after which a driver that was asked to stop and still runs is killed. Steps it has not committed are read
-again."""
+"""Time after which a driver that was asked to stop and still runs is killed. Steps it has not
+committed are read again.
+"""
 _RUNNING = ConditionType.RUNNING
 
 
@@ -25,7 +26,9 @@ def stop(observed: Observed, draft: Draft) -> Next:
     if attempt is not None and observed.driver.alive:
         return _stop_driver(observed, draft, attempt)
     if attempt is not None:
-        stopping = attempt.model_copy(update={"stopping_since": attempt.stopping_since or observed.now})
+        stopping = attempt.model_copy(
+            update={"stopping_since": attempt.stopping_since or observed.now}
+        )
         end_attempt(observed, draft, stopping)
     return _stopped(observed, draft)
 
@@ -37,15 +40,33 @@ def _stop_driver(observed: Observed, draft: Draft, attempt: Attempt) -> Next:
     if observed.driver.phase == "Pending":
         draft.condition(_RUNNING, "Unknown", Reason.SUSPENDING, "cancelling the pending driver")
         return kill(observed, draft, attempt, "stopped before it started", since)
-    draft.condition(_RUNNING, "Unknown", Reason.SUSPENDING, "commits the steps under way, at most four, then stops")
+    draft.condition(
+        _RUNNING,
+        "Unknown",
+        Reason.SUSPENDING,
+        "commits the steps under way, at most four, then stops",
+    )
     silent = watch_silence(observed, draft, attempt)
     if silent is not None:
         return silent
     if observed.now - since >= STOP_LIMIT:
-        return kill(observed, draft, attempt, f"did not stop within {format_duration(STOP_LIMIT)}; killed", since + STOP_LIMIT)
+        return kill(
+            observed,
+            draft,
+            attempt,
+            f"did not stop within {format_duration(STOP_LIMIT)}; killed",
+            since + STOP_LIMIT,
+        )
     last_word = stop_assignment(observed, attempt.number)
-    actions: tuple[Action, ...] = () if last_word == observed.assignment else (WriteAssignment(last_word),)
-    return Next(actions, requeue_seconds=min(until_silent(observed), (since + STOP_LIMIT - observed.now).total_seconds()))
+    actions: tuple[Action, ...] = (
+        () if last_word == observed.assignment else (WriteAssignment(last_word),)
+    )
+    return Next(
+        actions,
+        requeue_seconds=min(
+            until_silent(observed), (since + STOP_LIMIT - observed.now).total_seconds()
+        ),
+    )
 
 
 def _stopped(observed: Observed, draft: Draft) -> Next:
@@ -60,13 +81,22 @@ def _stopped(observed: Observed, draft: Draft) -> Next:
         draft.condition(_RUNNING, "False", Reason.SUSPENDED, message)
     elif not observed.policy.screen:
         draft.condition(ConditionType.PUBLISHED, "Unknown", Reason.SUSPENDED, message)
-    return Next(actions=(CancelJob(),) if prepares else (), at_rest=True)  # what was true then need not be when it goes on
+    # what was true then need not be when it goes on
+    return Next(actions=(CancelJob(),) if prepares else (), at_rest=True)
 
 
 def _in_words(observed: Observed, draft: Draft) -> str:
     backfill = observed.backfill
     if not backfill.spec.suspend:
         return "interrupted; everything committed so far is kept"
-    kept = "everything committed so far is kept" if backfill.status.attempts else "it is planned, and nothing was started"
-    resume = "" if observed.policy.screen else f". Go on with: {draft.kubectl('resume')} (it sets spec.suspend to false)"
+    kept = (
+        "everything committed so far is kept"
+        if backfill.status.attempts
+        else "it is planned, and nothing was started"
+    )
+    resume = (
+        ""
+        if observed.policy.screen
+        else f". Go on with: {draft.kubectl('resume')} (it sets spec.suspend to false)"
+    )
     return f"suspended; {kept}{resume}"

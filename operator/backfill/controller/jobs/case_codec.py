@@ -4,7 +4,14 @@ import json
 from typing import Any
 
 from backfill.api.errors import BackfillError
-from backfill.controller.jobs.codec import identifying_parts, job_of, job_parts, message_of, message_parts, readable
+from backfill.controller.jobs.codec import (
+    identifying_parts,
+    job_of,
+    job_parts,
+    message_of,
+    message_parts,
+    readable,
+)
 from backfill.controller.jobs.kinds import Job
 from backfill.controller.jobs.messages import Message
 from backfill.kube.packed import packed, unpacked

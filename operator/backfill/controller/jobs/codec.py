@@ -1,6 +1,7 @@
 """Jobs and what became of them as JSON: what travels between the controller and whoever does a job.
 
-Nothing that a job's process or pod says is run, or trusted to be well formed: it is read into the models that are known here.
+Nothing that a job's process or pod says is run, or trusted to be well formed: it is read into the
+models that are known here.
 """
 
 from collections.abc import Callable
@@ -32,7 +33,8 @@ from backfill.planning.plan import PlanHeader
 from backfill.planning.progress import PlanningProgress
 
 _JOBS: dict[str, TypeAdapter[Any]] = {
-    job_kind(kind): TypeAdapter(kind) for kind in (PlanJob, RecoverJob, VerifyJob, SettleJob, PublishJob, DiscardJob)
+    job_kind(kind): TypeAdapter(kind)
+    for kind in (PlanJob, RecoverJob, VerifyJob, SettleJob, PublishJob, DiscardJob)
 }
 _RESULTS: dict[str, TypeAdapter[Any]] = {
     "plan": TypeAdapter(PlanResult),
@@ -61,7 +63,10 @@ def identifying_parts(job: Any) -> dict[str, Any]:
     """The same parts for equal jobs, which go on with each other's work."""
     kind = job_kind(type(job))
     compared = {field.name for field in fields(job) if field.compare}
-    return {"kind": kind, "job": _JOBS[kind].dump_python(job, mode="json", by_alias=True, include=compared)}
+    return {
+        "kind": kind,
+        "job": _JOBS[kind].dump_python(job, mode="json", by_alias=True, include=compared),
+    }
 
 
 def job_of(parts: Any) -> Job:
@@ -84,9 +89,15 @@ def message_parts(job: Job, message: Message) -> dict[str, Any]:
     return {
         "kind": message.kind,
         "progress": _PROGRESS.dump_python(message.progress, mode="json"),
-        "result": _RESULTS[job_kind(type(job))].dump_python(message.result, mode="json", by_alias=True),
+        "result": (
+            _RESULTS[job_kind(type(job))].dump_python(message.result, mode="json", by_alias=True)
+        ),
         "error": type(error).__name__ if error else None,
-        "problems": _PROBLEMS.dump_python(_some(error.problems), mode="json") if isinstance(error, BadInput) else (),
+        "problems": (
+            _PROBLEMS.dump_python(_some(error.problems), mode="json")
+            if isinstance(error, BadInput)
+            else ()
+        ),
         "cause": _text(error or message.cause),
         "used": _USED.dump_python(message.used),
     }
@@ -103,11 +114,22 @@ def message_of(job: Job, parts: Any) -> Message:
         kind = parts["kind"]
         if kind not in _KINDS:
             raise ValueError(f"a message of the kind {str(kind)[:20]}")
-        result = _RESULTS[job_kind(type(job))].validate_python(parts["result"]) if kind == "Done" else None
+        result = (
+            _RESULTS[job_kind(type(job))].validate_python(parts["result"])
+            if kind == "Done"
+            else None
+        )
         error = _error(parts) if kind == "Failed" else None
         progress = _PROGRESS.validate_python(parts.get("progress"))
         used = _USED.validate_python(parts.get("used"))
-        return Message(kind, progress=progress, result=result, error=error, cause=_text(parts["cause"]), used=used)
+        return Message(
+            kind,
+            progress=progress,
+            result=result,
+            error=error,
+            cause=_text(parts["cause"]),
+            used=used,
+        )
 
     return readable(message)
 
@@ -135,10 +157,18 @@ def readable(reader: Callable[[], _Read]) -> _Read:
     """
     try:
         return reader()
-    except (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+    except (
+        OSError,
+        EOFError,
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+    ) as error:
         raise BackfillError(
-            "what the controller and a job say to each other cannot be read: are both of one version? "
-            f"({type(error).__name__}: {first_line(error)})"
+            "what the controller and a job say to each other cannot be read: are both of one"
+            f" version? ({type(error).__name__}: {first_line(error)})"
         ) from error
 
 
@@ -152,8 +182,9 @@ def _error(parts: dict[str, Any]) -> BackfillError:
 
 
 def _some(problems: tuple[Problem, ...]) -> tuple[Problem, ...]:
-    """As many of the problems as anybody reads, each as long as a message may be: names in a table's metadata have no bound, and
-    every message is searched for secrets."""
+    """As many of the problems as anybody reads, each as long as a message may be: names in a
+    table's metadata have no bound, and every message is searched for secrets.
+    """
     told = tuple(
         replace(each, field=_text(each.field), message=_text(each.message), fix=_text(each.fix))
         for each in problems[:_MOST_PROBLEMS]
@@ -161,7 +192,12 @@ def _some(problems: tuple[Problem, ...]) -> tuple[Problem, ...]:
     more = problems[_MOST_PROBLEMS:]
     if not more:
         return told
-    return (*told, Problem("", f"and {len(more):,} more problems", may_pass=all(each.may_pass for each in more)))
+    return (
+        *told,
+        Problem(
+            "", f"and {len(more):,} more problems", may_pass=all(each.may_pass for each in more)
+        ),
+    )
 
 
 def _text(value: object) -> str:

@@ -66,7 +66,9 @@ class FairThreads:
         for key in next_turns(keys, (ticket.key for ticket in self._at_work), self._most, share):
             ticket = next(each for each in self._waiting if each.key == key)
             self._waiting.remove(ticket)
-            self._at_work[ticket] = threading.Thread(target=self._do, args=(ticket,), name="job", daemon=True)
+            self._at_work[ticket] = threading.Thread(
+                target=self._do, args=(ticket,), name="job", daemon=True
+            )
             self._at_work[ticket].start()
 
     def _do(self, ticket: Ticket) -> None:

@@ -1,4 +1,6 @@
-"""Messages over a socket: JSON, each after its length. What arrives is only data, and no more of it than is allowed."""
+"""Messages over a socket: JSON, each after its length. What arrives is only data, and no more of it
+than is allowed.
+"""
 
 import json
 import select
@@ -66,7 +68,9 @@ class Frames:
             return None
         (length,) = _LENGTH.unpack_from(self._arrived)
         if length > self._most_bytes:
-            raise FrameError(f"a message of {length:,} bytes, of which {self._most_bytes:,} are taken")
+            raise FrameError(
+                f"a message of {length:,} bytes, of which {self._most_bytes:,} are taken"
+            )
         end = _LENGTH.size + length
         if len(self._arrived) < end:
             return None

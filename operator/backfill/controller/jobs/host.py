@@ -1,14 +1,18 @@
-"""What the operator's second container runs: it starts job processes for the operator, and ends them.
+"""What the operator's second container runs: it starts job processes for the operator, and ends
+them.
 
-The operator and its jobs are then apart as containers are: another user, another file system without the service account's
-token, other processes, limits of their own. The container runs ``python -m backfill.controller.jobs.host SOCKET``.
+The operator and its jobs are then apart as containers are: another user, another file system
+without the service account's token, other processes, limits of their own. The container runs
+``python -m backfill.controller.jobs.host SOCKET``.
 
-The two have one connection, which this process makes when it starts, before there is any job: no job can make it in its place,
-since the operator listens only while it has none. Over it come the sockets of each job, in pairs. One goes to the job's process,
-which speaks with the operator by itself, so that credentials and messages never come by here. The other one is for what is to be
+The two have one connection, which this process makes when it starts, before there is any job: no
+job can make it in its place, since the operator listens only while it has none. Over it come the
+sockets of each job, in pairs. One goes to the job's process, which speaks with the operator by
+itself, so that credentials and messages never come by here. The other one is for what is to be
 known of the process from outside; when the operator closes it, or is gone, the process is ended.
 
-It ends with its connection, and the kubelet starts it again. All that jobs may have left running ends with it.
+It ends with its connection, and the kubelet starts it again. All that jobs may have left running
+ends with it.
 """
 
 import argparse
@@ -34,26 +38,35 @@ _LOG = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.05
 _RETRY_SECONDS = 0.5
 OWN_IDENTITY, NO_IDENTITY = b"1", b"0"
-"""What comes with the sockets of a job: does its process have the variables with which the operator's own catalogs are opened?"""
+"""What comes with the sockets of a job: does its process have the variables with which the
+operator's own catalogs are opened?
+"""
 
 
 def main(arguments: Sequence[str]) -> int:
     """Serves the operator until it is gone. Exit status 0, since it is to be started again then."""
-    parser = argparse.ArgumentParser(prog="python -m backfill.controller.jobs.host", description="Runs jobs for the operator.")
+    parser = argparse.ArgumentParser(
+        prog="python -m backfill.controller.jobs.host", description="Runs jobs for the operator."
+    )
     parser.add_argument("socket", type=Path, help="where the operator listens: its --jobs-socket")
     path = parser.parse_args(arguments).socket
     keep_memory_private()
     adopt_orphans()
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # the first process of a container has no default for it
+    logging.basicConfig(
+        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"
+    )
+    # the first process of a container has no default for it
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     if not landlock_version():
         _LOG.warning(
-            "this node's kernel has no Landlock: a job that was made to run foreign code could interfere with other jobs in this "
-            "container; let namespaces that are not trusted plan in pods (planning.runIn: Pod)"
+            "this node's kernel has no Landlock: a job that was made to run foreign code could"
+            " interfere with other jobs in this container; let namespaces that are not trusted plan"
+            " in pods (planning.runIn: Pod)"
         )
     with connect(path) as operator:
         _LOG.info("connected to the operator")
-        for each in (signal.SIGTERM, signal.SIGINT):  # the operator ends its jobs in time; and a job may not end all others
+        # the operator ends its jobs in time; and a job may not end all others
+        for each in (signal.SIGTERM, signal.SIGINT):
             signal.signal(each, lambda *_: None)
         host = JobHost()
         try:
@@ -109,7 +122,9 @@ class JobHost:
             self._processes.clear()
             self._end_orphans()
 
-    def _run(self, frames: Frames, control: socket.socket, connection: socket.socket, own_identity: bool) -> None:
+    def _run(
+        self, frames: Frames, control: socket.socket, connection: socket.socket, own_identity: bool
+    ) -> None:
         """One process from its start to its end."""
         try:
             with connection, self._lock:
@@ -130,7 +145,9 @@ class JobHost:
         frames.close()
 
     def _watch(self, process: ConfinedChild, frames: Frames, control: socket.socket) -> None:
-        """Tells of the process until it has ended, or until the operator wants it to end or is gone."""
+        """Tells of the process until it has ended, or until the operator wants it to end or is
+        gone.
+        """
         with suppress(OSError):
             while process.ended() is None:
                 if usage := process.usage:
@@ -139,7 +156,9 @@ class JobHost:
                     return
 
     def _end_orphans(self) -> None:
-        """Ends the children that are no job's process: what jobs have left running. What those leave is found the next time."""
+        """Ends the children that are no job's process: what jobs have left running. What those
+        leave is found the next time.
+        """
         while orphans := set(_children()) - self._processes:
             for orphan in orphans:
                 with suppress(ProcessLookupError, ChildProcessError):

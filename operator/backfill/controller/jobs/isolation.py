@@ -1,4 +1,5 @@
-"""Asks the kernel to keep processes apart that run as one user: what one holds in memory, and which files it may use.
+"""Asks the kernel to keep processes apart that run as one user: what one holds in memory, and which
+files it may use.
 
 Limits are for good: neither the process nor anything it begins can take them back.
 """
@@ -34,8 +35,28 @@ _SCOPED = 3
 
 _LIBRARIES = ("/usr", "/lib", "/lib64", "/opt/backfill")
 _SETTINGS = (
-    *("ssl", "pki", "ca-certificates", "resolv.conf", "hosts", "nsswitch.conf", "host.conf", "gai.conf", "localtime"),
-    *("timezone", "mime.types", "passwd", "group", "services", "protocols", "ld.so.cache", "krb5.conf", "gss"),
+    *(
+        "ssl",
+        "pki",
+        "ca-certificates",
+        "resolv.conf",
+        "hosts",
+        "nsswitch.conf",
+        "host.conf",
+        "gai.conf",
+        "localtime",
+    ),
+    *(
+        "timezone",
+        "mime.types",
+        "passwd",
+        "group",
+        "services",
+        "protocols",
+        "ld.so.cache",
+        "krb5.conf",
+        "gss",
+    ),
 )
 _KERNEL = (
     "/proc/self",
@@ -49,7 +70,12 @@ _KERNEL = (
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 _FILES_OF_VARIABLES = (
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "AWS_CA_BUNDLE"),
-    *("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"),
+    *(
+        "AWS_WEB_IDENTITY_TOKEN_FILE",
+        "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+        "AWS_CONFIG_FILE",
+        "AWS_SHARED_CREDENTIALS_FILE",
+    ),
     *("GOOGLE_APPLICATION_CREDENTIALS", "AZURE_FEDERATED_TOKEN_FILE", "PYICEBERG_HOME"),
 )
 
@@ -67,13 +93,17 @@ class _PathBeneath(ctypes.Structure):
 
 
 def keep_memory_private() -> None:
-    """No other process of this user reads this one's memory or environment, and no core dump holds them."""
+    """No other process of this user reads this one's memory or environment, and no core dump holds
+    them.
+    """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _libc().prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def adopt_orphans() -> None:
-    """Whatever this process's children leave running becomes its own child, as it would be the first process's of a container."""
+    """Whatever this process's children leave running becomes its own child, as it would be the
+    first process's of a container.
+    """
     _libc().prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
@@ -83,8 +113,9 @@ def landlock_version() -> int:
 
 
 def confine_to_files(writable: Iterable[Path]) -> bool:
-    """Leaves this process what its libraries need to read, and directories to write in: no token of a service account, no
-    mounted Secret, no program to start, no file of another process, no signal to one. To be called before it has threads.
+    """Leaves this process what its libraries need to read, and directories to write in: no token of
+    a service account, no mounted Secret, no program to start, no file of another process, no signal
+    to one. To be called before it has threads.
 
     False: the kernel cannot do that.
     """
@@ -92,7 +123,9 @@ def confine_to_files(writable: Iterable[Path]) -> bool:
     if not version:
         return False
     libc = _libc()
-    rights = (1 << next(bits for since, bits in reversed(_RIGHTS_BY_VERSION) if version >= since)) - 1
+    rights = (
+        1 << next(bits for since, bits in reversed(_RIGHTS_BY_VERSION) if version >= since)
+    ) - 1
     wanted = _Ruleset(rights, _BIND_TCP if version >= 4 else 0, _SCOPED if version >= 6 else 0)
     size = 24 if version >= 6 else 16 if version >= 4 else 8
     ruleset = libc.syscall(_CREATE_RULESET, ctypes.byref(wanted), size, 0)
@@ -112,11 +145,16 @@ def confine_to_files(writable: Iterable[Path]) -> bool:
 def _readable() -> Iterator[Path]:
     yield from map(Path, (*_LIBRARIES, *_KERNEL))
     yield from (Path("/etc") / name for name in _SETTINGS)
-    yield from (Path(place) for place in (sys.prefix, sys.base_prefix, *site.getsitepackages(), *sys.path) if place)
+    yield from (
+        Path(place)
+        for place in (sys.prefix, sys.base_prefix, *site.getsitepackages(), *sys.path)
+        if place
+    )
     for variable in _FILES_OF_VARIABLES:
         if value := os.environ.get(variable):
             place = Path(value)
-            around = place if place.is_dir() else place.parent  # a file that is replaced is another one
+            # a file that is replaced is another one
+            around = place if place.is_dir() else place.parent
             yield place if _TOKENS.resolve().is_relative_to(around.resolve()) else around
 
 

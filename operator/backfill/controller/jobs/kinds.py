@@ -1,6 +1,8 @@
-"""Work that takes longer than a reconcile: it runs in the worker process, one job at a time, and can be repeated at will.
+"""Work that takes longer than a reconcile: it runs in the worker process, one job at a time, and
+can be repeated at will.
 
-The modules that do the work are imported where it is done: the controller itself never opens a table.
+The modules that do the work are imported where it is done: the controller itself never opens a
+table.
 """
 
 from collections.abc import Callable
@@ -39,7 +41,9 @@ def job_kind(kind: type[Job]) -> str:
 
 MOST_USED_SECONDS: Final = 10_000_000
 MOST_USED_BYTES: Final = 2**50
-"""What a pod says that it took is added to what all jobs have taken: more than this is no measurement."""
+"""What a pod says that it took is added to what all jobs have taken: more than this is no
+measurement.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,9 @@ class JobState:
     progress: PlanningProgress | None = None
     """The last progress a plan job told of."""
     waits_for: str = ""
-    """What keeps a running job from being done right now, for people: its turn, or a pod that does not start."""
+    """What keeps a running job from being done right now, for people: its turn, or a pod that does
+    not start.
+    """
     result: object = None
     """Of a job that is done."""
     error: Exception | None = None
@@ -76,24 +82,33 @@ class PlanResult:
     header: PlanHeader
     outputs: Checked[OutputStatus]
     doubled: dict[str, Problem] = field(default_factory=dict)
-    """By output, what is wrong with an Append of rows that the table was given before: only an approval lets it happen."""
+    """By output, what is wrong with an Append of rows that the table was given before: only an
+    approval lets it happen.
+    """
     warnings: Checked[str] = ()
     """About the outputs."""
 
     def refused(self, spec: BackfillSpec) -> tuple[Problem, ...]:
         """What nobody is asked to approve."""
-        automatic = (output.name for output in spec.outputs if output.publish.approval == "Automatic")
+        automatic = (
+            output.name for output in spec.outputs if output.publish.approval == "Automatic"
+        )
         return tuple(self.doubled[name] for name in automatic if name in self.doubled)
 
     def to_approve(self, spec: BackfillSpec) -> tuple[str, ...]:
         """What whoever approves has to know."""
         refused = self.refused(spec)
-        return (*(str(problem) for problem in self.doubled.values() if problem not in refused), *self.warnings)
+        return (
+            *(str(problem) for problem in self.doubled.values() if problem not in refused),
+            *self.warnings,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class PlanJob:
-    """Checks the outputs and makes the plan. The same one as long as nothing is edited that a plan is made from, or how."""
+    """Checks the outputs and makes the plan. The same one as long as nothing is edited that a plan
+    is made from, or how.
+    """
 
     namespace: str
     name: str
@@ -102,15 +117,21 @@ class PlanJob:
     """Without what has nothing to do with the plan, see :meth:`of`."""
     workspace: Workspace
     parallelism: int = field(compare=False)
-    """Tasks that a step should have work for. It follows from how the Backfill is scaled, and scaling does not begin anew."""
+    """Tasks that a step should have work for. It follows from how the Backfill is scaled, and
+    scaling does not begin anew.
+    """
     dry_run: bool = False
     """Leave every table as it is."""
 
     @classmethod
-    def of(cls, backfill: Backfill, workspace: Workspace, parallelism: int, *, dry_run: bool = False) -> Self:
+    def of(
+        cls, backfill: Backfill, workspace: Workspace, parallelism: int, *, dry_run: bool = False
+    ) -> Self:
         """The job for a Backfill."""
         metadata, spec = backfill.metadata, _to_plan(backfill.spec)
-        return cls(metadata.namespace, metadata.name, metadata.uid, spec, workspace, parallelism, dry_run)
+        return cls(
+            metadata.namespace, metadata.name, metadata.uid, spec, workspace, parallelism, dry_run
+        )
 
     def run(self, on_progress: OnProgress) -> PlanResult:
         """The plan; the problems of outputs and sources are reported together.
@@ -126,10 +147,15 @@ class PlanJob:
         from backfill.planning.planner import make_plan, protect_snapshots, verify_files
 
         outputs = self.spec.outputs
-        results = [Result(self.namespace, self.name, self.uid, plan_id="", output=output.name) for output in outputs]
+        results = [
+            Result(self.namespace, self.name, self.uid, plan_id="", output=output.name)
+            for output in outputs
+        ]
         problems = check_outputs(outputs, results, self.spec.window, self.spec.sources)
         try:
-            header = make_plan(self.spec, self.workspace, parallelism=self.parallelism, on_progress=on_progress)
+            header = make_plan(
+                self.spec, self.workspace, parallelism=self.parallelism, on_progress=on_progress
+            )
             verify_files(header, self.workspace)
         except BadInput as error:
             raise BadInput([*error.problems, *problems]) from error
@@ -142,7 +168,10 @@ class PlanJob:
         protect_snapshots(self.spec, header, f"{self.namespace}/{self.name}")
         for output, result in zip(outputs, results, strict=True):
             discard_earlier(output, result)
-        bases = [output_state(output, result).snapshot_id for output, result in zip(outputs, results, strict=True)]
+        bases = [
+            output_state(output, result).snapshot_id
+            for output, result in zip(outputs, results, strict=True)
+        ]
         statuses = (
             OutputStatus(name=output.name, table=output.table, base_snapshot_id=base)
             for output, base in zip(outputs, bases, strict=True)
@@ -151,17 +180,31 @@ class PlanJob:
 
 
 _PLANNED_FROM = frozenset(
-    ("application_ref", "window", "sources", "ordering", "max_misalignment", "outputs", "catalogs", "planning")
+    (
+        "application_ref",
+        "window",
+        "sources",
+        "ordering",
+        "max_misalignment",
+        "outputs",
+        "catalogs",
+        "planning",
+    )
 )
 """The fields of a spec that decide what is planned, and where and with what identity."""
 
 
 def _to_plan(spec: BackfillSpec) -> BackfillSpec:
     """The spec with the default of whatever does not matter until the plan is made."""
-    fields = {name: info.get_default() for name, info in BackfillSpec.model_fields.items() if name not in _PLANNED_FROM}
+    fields = {
+        name: info.get_default()
+        for name, info in BackfillSpec.model_fields.items()
+        if name not in _PLANNED_FROM
+    }
     fields["sources"] = tuple(source.model_copy(update={"live": None}) for source in spec.sources)
     fields["outputs"] = tuple(
-        output.model_copy(update={"validate_": None, "publish": Publish(mode=output.publish.mode)}) for output in spec.outputs
+        output.model_copy(update={"validate_": None, "publish": Publish(mode=output.publish.mode)})
+        for output in spec.outputs
     )
     return spec.model_copy(update=fields)
 
@@ -185,7 +228,9 @@ class RecoverJob:
         except FileNotFoundError:
             raise PlanCorrupt(f"it is not in {directory.uri} either") from None
         except ValueError as error:
-            raise PlanCorrupt(f"in {directory.uri} it cannot be read either: {reason(error)}") from error
+            raise PlanCorrupt(
+                f"in {directory.uri} it cannot be read either: {reason(error)}"
+            ) from error
         if header.plan_id != self.plan_id:
             raise PlanCorrupt(f"{directory.uri} holds plan {header.plan_id}")
         return header
@@ -230,13 +275,18 @@ class StagedOutput:
 
 
 def staged_outputs(backfill: Backfill) -> tuple[StagedOutput, ...]:
-    """The outputs of a Backfill, in the order of its spec; nothing is staged before there is a plan."""
+    """The outputs of a Backfill, in the order of its spec; nothing is staged before there is a
+    plan.
+    """
     plan_id, metadata = backfill.status.plan_id, backfill.metadata
     bases = {status.name: status.base_snapshot_id for status in backfill.status.outputs}
     if plan_id is None:
         return ()
     owner = (metadata.namespace, metadata.name, metadata.uid)
-    return tuple(StagedOutput(*owner, plan_id, output, bases[output.name]) for output in backfill.spec.outputs)
+    return tuple(
+        StagedOutput(*owner, plan_id, output, bases[output.name])
+        for output in backfill.spec.outputs
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +335,9 @@ def _count(staged: StagedOutput) -> Totals:
 
 
 def _remove_orphans(staged: StagedOutput) -> str:
-    """Says why they could not be removed: they cost room, not rows, and discarding the result tries again."""
+    """Says why they could not be removed: they cost room, not rows, and discarding the result tries
+    again.
+    """
     from backfill.outputs.cleanup import remove_orphans
 
     try:
@@ -338,7 +390,9 @@ class DiscardJob:
         """The job for a Backfill, planned or not."""
         metadata, location = backfill.metadata, backfill.status.workspace
         workspace = Workspace.of(backfill, location) if location else None
-        return cls(metadata.namespace, metadata.name, backfill.spec, staged_outputs(backfill), workspace)
+        return cls(
+            metadata.namespace, metadata.name, backfill.spec, staged_outputs(backfill), workspace
+        )
 
     def run(self, on_progress: OnProgress) -> None:
         """Can be repeated: what is gone already is no error.
@@ -354,7 +408,11 @@ class DiscardJob:
         for table in dict.fromkeys(staged.output.table for staged in self.staged):
             mine = [staged for staged in self.staged if staged.output.table == table]
             try:
-                discard(table, [staged.result for staged in mine], [staged.base_snapshot_id for staged in mine])
+                discard(
+                    table,
+                    [staged.result for staged in mine],
+                    [staged.base_snapshot_id for staged in mine],
+                )
             except BackfillError as error:  # what can be removed goes all the same
                 problems.append(error)
         if self.workspace is not None:
@@ -362,4 +420,6 @@ class DiscardJob:
             checkpoints(self.workspace).remove()
             self.workspace.remove_if_empty()
         if problems:
-            raise problems[0] if len(problems) == 1 else BackfillError("\n".join(map(str, problems)))
+            raise (
+                problems[0] if len(problems) == 1 else BackfillError("\n".join(map(str, problems)))
+            )

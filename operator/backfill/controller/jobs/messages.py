@@ -30,7 +30,9 @@ class Message:
 
 
 def log_text(error: Exception, printed: Sequence[str]) -> str:
-    """What the operator logs of a job that failed: why, and the last lines of what it printed, none of them for ever long."""
+    """What the operator logs of a job that failed: why, and the last lines of what it printed, none
+    of them for ever long.
+    """
     lines = (line[:_MOST_LINE_CHARACTERS] for line in printed[-LOG_LINES:])
     return "\n".join((f"job failed: {shortened(str(error))}", *lines))
 
@@ -52,7 +54,10 @@ def told(state: JobState, message: Message, details: str) -> JobState:
         case "Failed":
             return failed(state, message.error or BackfillError(message.cause))
         case "OutOfMemory":
-            return failed(state, BackfillError(f"there is not enough memory for the job (details in {details})"))
+            return failed(
+                state,
+                BackfillError(f"there is not enough memory for the job (details in {details})"),
+            )
         case "Broken":
             return failed(state, BackfillError(f"{message.cause} (details in {details})"))
 

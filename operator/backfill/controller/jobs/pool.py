@@ -1,7 +1,8 @@
-"""Jobs in processes of the operator: a few at a time, each in a fresh process with a bound on its memory.
+"""Jobs in processes of the operator: a few at a time, each in a fresh process with a bound on its
+memory.
 
-A process lives for one job. So the credentials of a Backfill's catalogs are in the memory of its own process only, and all
-memory of a large plan is given back.
+A process lives for one job. So the credentials of a Backfill's catalogs are in the memory of its
+own process only, and all memory of a large plan is given back.
 """
 
 import logging
@@ -21,14 +22,22 @@ from backfill.api.redaction import redactor
 from backfill.controller.jobs.fair_threads import FairThreads, Ticket
 from backfill.controller.jobs.kinds import Job, JobState, job_kind
 from backfill.controller.jobs.messages import Message, failed, log_text, told
-from backfill.controller.jobs.process import ConfinedChild, Confinement, JobProcess, Process, ProcessDied
+from backfill.controller.jobs.process import (
+    ConfinedChild,
+    Confinement,
+    JobProcess,
+    Process,
+    ProcessDied,
+)
 from backfill.iceberg.addresses import Network
 from backfill.kube.names import Key
 
 _LOG = logging.getLogger(__name__)
 _MIB = 2**20
 _LOOK_SECONDS = 0.05
-"""Between two looks at a process's memory: it cannot grow by much more than a hundred megabytes meanwhile."""
+"""Between two looks at a process's memory: it cannot grow by much more than a hundred megabytes
+meanwhile.
+"""
 _NEWS_SECONDS = 1.0
 """Between two calls of ``on_change`` in which only progress is new."""
 _SOME_WORK_SECONDS = 0.05
@@ -50,7 +59,9 @@ class JobUsage:
     seconds: float
     """At work, with the start of its process."""
     peak_bytes: int | None
-    """The most memory its process held; None where that is not known, as of a pod that ended without a word."""
+    """The most memory its process held; None where that is not known, as of a pod that ended
+    without a word.
+    """
 
 
 class JobPlace(Protocol):
@@ -60,7 +71,8 @@ class JobPlace(Protocol):
         """Whether a process can be started, within the time."""
 
     def start(self, connection: socket.socket, own_identity: bool) -> Process:
-        """Starts a process with its end of the conversation, and with the operator's identity for its own catalogs or without.
+        """Starts a process with its end of the conversation, and with the operator's identity for
+        its own catalogs or without.
 
         Raises:
             BackfillError: it cannot be started now.
@@ -71,7 +83,9 @@ class JobPlace(Protocol):
 
 
 class BesideOperator:
-    """Job processes are the operator's children: on a laptop, or in a pod without a container for jobs."""
+    """Job processes are the operator's children: on a laptop, or in a pod without a container for
+    jobs.
+    """
 
     def ready(self, timeout_seconds: float) -> bool:
         """Always."""
@@ -86,8 +100,9 @@ class BesideOperator:
 
 
 class JobPool:
-    """A bounded number of job processes for all Backfills. Namespaces share them; of one namespace whoever waits longest is
-    next."""
+    """A bounded number of job processes for all Backfills. Namespaces share them; of one namespace
+    whoever waits longest is next.
+    """
 
     def __init__(
         self,
@@ -106,16 +121,22 @@ class JobPool:
         """No process is started before there is a job.
 
         Args:
-            catalogs: the catalogs that a Backfill's jobs may open; asked for before each job, in a thread of the pool. It
-                may raise a BackfillError, which then is the job's.
-            place: where processes are started; by default beside the operator. It is closed with the pool.
-            directories: where tables and workspaces may be on the machine or in the container of the jobs.
-            addresses: what jobs may connect to though it is near the operator only, such as its loopback.
+            catalogs: the catalogs that a Backfill's jobs may open; asked for before each job, in a
+                thread of the pool. It may raise a BackfillError, which then is the job's.
+            place: where processes are started; by default beside the operator. It is closed with
+                the pool.
+            directories: where tables and workspaces may be on the machine or in the container of
+                the jobs.
+            addresses: what jobs may connect to though it is near the operator only, such as its
+                loopback.
             processes: jobs done at the same time.
             memory_bytes: the most that each may hold.
-            longest_seconds: how long one may take; a catalog that never answers must not hold up the others for good.
-            idle_seconds: how long one may do nothing at all, as when it waits for an answer that never comes.
-            namespaces: how many have Backfills now; where there are several, none has more than half of the processes.
+            longest_seconds: how long one may take; a catalog that never answers must not hold up
+                the others for good.
+            idle_seconds: how long one may do nothing at all, as when it waits for an answer that
+                never comes.
+            namespaces: how many have Backfills now; where there are several, none has more than
+                half of the processes.
             on_used: told of each job that came to its end, in a thread of the pool.
         """
         self.catalogs = catalogs
@@ -130,7 +151,9 @@ class JobPool:
         self._runners: set[PooledJobs] = set()
 
     def runner(self, key: Key, on_change: Callable[[], None]) -> "PooledJobs":
-        """The jobs of one Backfill. ``on_change``: there is something new in its state; called in a thread of the pool."""
+        """The jobs of one Backfill. ``on_change``: there is something new in its state; called in a
+        thread of the pool.
+        """
         runner = PooledJobs(self, key, on_change)
         self._runners.add(runner)
         return runner
@@ -158,7 +181,9 @@ class JobPool:
 
 @dataclass(slots=True, eq=False)
 class _Run:
-    """One job from the queue to its end. Only the thread that does it starts its process; any may abandon it."""
+    """One job from the queue to its end. Only the thread that does it starts its process; any may
+    abandon it.
+    """
 
     job: Job
     queued_at: float = field(default_factory=time.monotonic)
@@ -235,11 +260,22 @@ class PooledJobs:
             state = failed(state, error)
         except Exception as error:
             _LOG.exception("a job could not be done", extra={"backfill": "/".join(self._key)})
-            state = failed(state, BackfillError(f"{type(error).__name__}: {first_line(error)} (details in the operator's log)"))
+            state = failed(
+                state,
+                BackfillError(
+                    f"{type(error).__name__}: {first_line(error)} (details in the operator's log)"
+                ),
+            )
         now = time.monotonic()
         if self._tell(run, state):
             outcome: Literal["Done", "Failed"] = "Done" if state.phase == "Done" else "Failed"
-            usage = (job_kind(type(run.job)), outcome, began - run.queued_at, now - began, peak_bytes)
+            usage = (
+                job_kind(type(run.job)),
+                outcome,
+                began - run.queued_at,
+                now - began,
+                peak_bytes,
+            )
             self._pool.on_used(JobUsage(self._key, *usage))
 
     def _do(self, run: _Run, state: JobState) -> tuple[JobState, int]:
@@ -280,7 +316,11 @@ class PooledJobs:
 
     def _follow(self, run: _Run, state: JobState, watch: "_Watch") -> JobState:
         """Until the job ends; progress is reported now and then."""
-        deadline, told_at, untold = time.monotonic() + self._pool.longest_seconds, -_NEWS_SECONDS, False
+        deadline, told_at, untold = (
+            time.monotonic() + self._pool.longest_seconds,
+            -_NEWS_SECONDS,
+            False,
+        )
         try:
             if not run.take(watch.process):
                 return state
@@ -290,12 +330,20 @@ class PooledJobs:
                 if watch.over or (message is not None and message.kind == "OutOfMemory"):
                     return failed(state, self._too_large(run.job))
                 if time.monotonic() > deadline:
-                    return failed(state, self._too_long(run.job, self._pool.longest_seconds, "has not ended"))
+                    return failed(
+                        state, self._too_long(run.job, self._pool.longest_seconds, "has not ended")
+                    )
                 if watch.idle_seconds > self._pool.idle_seconds:
-                    return failed(state, self._too_long(run.job, self._pool.idle_seconds, "has done nothing"))
+                    return failed(
+                        state, self._too_long(run.job, self._pool.idle_seconds, "has done nothing")
+                    )
                 if message is not None:
                     state, untold = told(state, message, "the operator's log"), True
-                if state.phase == "Running" and untold and time.monotonic() - told_at >= _NEWS_SECONDS:
+                if (
+                    state.phase == "Running"
+                    and untold
+                    and time.monotonic() - told_at >= _NEWS_SECONDS
+                ):
                     self._tell(run, state)
                     told_at, untold = time.monotonic(), False
         except ProcessDied as death:
@@ -303,13 +351,16 @@ class PooledJobs:
         return state
 
     def _too_long(self, job: Job, seconds: float, what: str) -> BackfillError:
-        return BackfillError(f"the {job_kind(type(job))} job {what} in {seconds:,.0f} s; check the catalog and object store")
+        return BackfillError(
+            f"the {job_kind(type(job))} job {what} in {seconds:,.0f} s; check the catalog and"
+            " object store"
+        )
 
     def _too_large(self, job: Job) -> BackfillError:
         mebibytes = self._pool.memory_bytes // _MIB
         return BackfillError(
-            f"the {job_kind(type(job))} job needs more than {mebibytes:,} MiB of memory: raise the operator's --job-memory, "
-            "or set planning.runIn: Pod"
+            f"the {job_kind(type(job))} job needs more than {mebibytes:,} MiB of memory: raise the"
+            " operator's --job-memory, or set planning.runIn: Pod"
         )
 
     def _tell(self, run: _Run, state: JobState) -> bool:

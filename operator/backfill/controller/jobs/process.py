@@ -1,7 +1,7 @@
 """A process of its own for jobs: the controller's end of it.
 
-Tables are opened there and never in the controller. So a job can take memory and be ended at any moment, and what one
-Backfill may know no other one sees.
+Tables are opened there and never in the controller. So a job can take memory and be ended at any
+moment, and what one Backfill may know no other one sees.
 """
 
 import os
@@ -28,17 +28,41 @@ PRINTED_BYTES = 32 * 1024
 """The most that is kept of what a process printed."""
 _NEEDED = frozenset(
     {
-        *("PATH", "LANG", "TZ", "LD_LIBRARY_PATH", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED", "VIRTUAL_ENV"),
+        *(
+            "PATH",
+            "LANG",
+            "TZ",
+            "LD_LIBRARY_PATH",
+            "PYTHONDONTWRITEBYTECODE",
+            "PYTHONUNBUFFERED",
+            "VIRTUAL_ENV",
+        ),
         *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
-        *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "no_proxy", "all_proxy"),
+        *(
+            "HTTP_PROXY",
+            "HTTPS_PROXY",
+            "NO_PROXY",
+            "ALL_PROXY",
+            "http_proxy",
+            "https_proxy",
+            "no_proxy",
+            "all_proxy",
+        ),
     }
 )
 _NEEDED_BEGINNINGS = ("LC_", "ARROW_", "OMP_", "MALLOC_")
-_WHERE_STORES_ARE = frozenset({"AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_CA_BUNDLE"})
+_WHERE_STORES_ARE = frozenset(
+    {"AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_CA_BUNDLE"}
+)
 _OWN_BEGINNINGS = ("AWS_", "GOOGLE_", "AZURE_", "PYICEBERG_")
-"""What catalogs and stores are found with that have no Secret: for jobs that open such a catalog. Nothing of Kubernetes, and no
-option of the operator."""
-_NO_IDENTITY = {"AWS_EC2_METADATA_DISABLED": "true", "KRB5CCNAME": "MEMORY:", "PGGSSENCMODE": "disable"}
+"""What catalogs and stores are found with that have no Secret: for jobs that open such a catalog.
+Nothing of Kubernetes, and no option of the operator.
+"""
+_NO_IDENTITY = {
+    "AWS_EC2_METADATA_DISABLED": "true",
+    "KRB5CCNAME": "MEMORY:",
+    "PGGSSENCMODE": "disable",
+}
 """For the other jobs: libraries do not ask the node who they are."""
 
 
@@ -51,7 +75,9 @@ class Confinement:
     directories: tuple[Path, ...]
     """Where this machine's own files may be tables or workspaces."""
     addresses: tuple[Network, ...] = ()
-    """Where it may connect to though these are the controller's surroundings, such as its loopback."""
+    """Where it may connect to though these are the controller's surroundings, such as its
+    loopback.
+    """
 
     @property
     def own_identity(self) -> bool:
@@ -118,7 +144,11 @@ class _Child:
             status = self._process.wait(timeout_seconds)
         except subprocess.TimeoutExpired:
             return None
-        return f"killed by signal {-status}, possibly for lack of memory" if status < 0 else f"exit status {status}"
+        return (
+            f"killed by signal {-status}, possibly for lack of memory"
+            if status < 0
+            else f"exit status {status}"
+        )
 
     def kill(self) -> None:
         """Ends it at once. May be called from any thread."""
@@ -134,25 +164,31 @@ class ChildProcess(_Child):
     """A process beside this one, with this one's environment."""
 
     def __init__(self, connection: socket.socket, log: Path):
-        """Starts it; that costs a fifth of a second, and with the first job another second for its libraries.
+        """Starts it; that costs a fifth of a second, and with the first job another second for its
+        libraries.
 
         Args:
             connection: its end of the conversation.
             log: takes what the process prints.
         """
         with log.open("ab") as output:
-            super().__init__(_popen(connection, output.fileno(), {**os.environ, "PYTHONPATH": _import_path()}))
+            super().__init__(
+                _popen(connection, output.fileno(), {**os.environ, "PYTHONPATH": _import_path()})
+            )
 
 
 class ConfinedChild(_Child):
-    """A process beside this one for somebody else's job: it has what jobs need of the environment, and a home of its own."""
+    """A process beside this one for somebody else's job: it has what jobs need of the environment,
+    and a home of its own.
+    """
 
     def __init__(self, connection: socket.socket, own_identity: bool):
         """Starts it.
 
         Args:
             connection: its end of the conversation.
-            own_identity: whether it has the variables with which this machine's own catalogs and stores are opened.
+            own_identity: whether it has the variables with which this machine's own catalogs and
+                stores are opened.
         """
         self._home = tempfile.TemporaryDirectory(prefix="backfill-job-", ignore_cleanup_errors=True)
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - it has no name by which the process could replace it
@@ -165,14 +201,17 @@ class ConfinedChild(_Child):
         super().close()
         if not self._output.closed:
             with self._output:  # a job may have printed more than fits into memory
-                self._output.seek(-min(PRINTED_BYTES, self._output.seek(0, os.SEEK_END)), os.SEEK_END)
+                self._output.seek(
+                    -min(PRINTED_BYTES, self._output.seek(0, os.SEEK_END)), os.SEEK_END
+                )
                 self.printed = self._output.read(PRINTED_BYTES).decode(errors="replace")
         self._home.cleanup()
 
 
 class JobProcess:
-    """The conversation with a process, which takes one job after the other. It ends when the controller is gone, after the job
-    under way."""
+    """The conversation with a process, which takes one job after the other. It ends when the
+    controller is gone, after the job under way.
+    """
 
     def __init__(
         self,
@@ -184,9 +223,10 @@ class JobProcess:
 
         Args:
             start: starts it with its end of the conversation.
-            confinement: without it the process is what the controller is: on a laptop both are the user's.
-            memory_bytes: what it is to get by with. The kernel only stops a leap far above that, see ``job_main``;
-                whoever reads the messages also looks at :attr:`usage`.
+            confinement: without it the process is what the controller is: on a laptop both are the
+                user's.
+            memory_bytes: what it is to get by with. The kernel only stops a leap far above that,
+                see ``job_main``; whoever reads the messages also looks at :attr:`usage`.
         """
         ours, theirs = socket.socketpair()
         self._job: Job | None = None
@@ -236,7 +276,8 @@ class JobProcess:
         try:
             parts = self._frames.receive(timeout_seconds)
             if parts is None and self._process.ended() is not None:
-                parts = self._frames.receive(0.0)  # its last words; whoever else holds its end of the socket is not heard
+                # its last words; whoever else holds its end of the socket is not heard
+                parts = self._frames.receive(0.0)
                 if parts is None:
                     raise EOFError
         except (EOFError, OSError):
@@ -278,7 +319,8 @@ def _popen(
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=output,
-        start_new_session=True,  # Ctrl-C goes to every process of the terminal; it is the controller's to answer
+        # Ctrl-C goes to every process of the terminal; it is the controller's to answer
+        start_new_session=True,
     )
 
 
@@ -288,7 +330,11 @@ def _usage(pid: int) -> Usage | None:
         times = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None
-    kilobytes = {line[:5]: int(line.split()[1]) for line in status.splitlines() if line.startswith(("VmRSS", "VmHWM"))}
+    kilobytes = {
+        line[:5]: int(line.split()[1])
+        for line in status.splitlines()
+        if line.startswith(("VmRSS", "VmHWM"))
+    }
     if not kilobytes:
         return None  # it has ended
     cpu_seconds = (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK")
@@ -301,7 +347,11 @@ def _import_path() -> str:
 
 def _environment(own: Mapping[str, str], home: Path, *, own_identity: bool) -> dict[str, str]:
     beginnings = (*_NEEDED_BEGINNINGS, *(_OWN_BEGINNINGS if own_identity else ()))
-    needed = {name: value for name, value in own.items() if name in _NEEDED | _WHERE_STORES_ARE or name.startswith(beginnings)}
+    needed = {
+        name: value
+        for name, value in own.items()
+        if name in _NEEDED | _WHERE_STORES_ARE or name.startswith(beginnings)
+    }
     return {
         **needed,
         **({} if own_identity else _NO_IDENTITY),
@@ -319,6 +369,7 @@ def _confinement_parts(confinement: Confinement | None) -> dict[str, Any] | None
         "addresses": [str(network) for network in confinement.addresses],
         "refused": [host for host in (os.environ.get("KUBERNETES_SERVICE_HOST"),) if host],
         "catalogs": {
-            name: {"properties": dict(given.properties), "own": given.own} for name, given in confinement.catalogs.items()
+            name: {"properties": dict(given.properties), "own": given.own}
+            for name, given in confinement.catalogs.items()
         },
     }

@@ -2,8 +2,8 @@
 
 The controller starts it as ``python -m backfill.controller.jobs.process_main SOCKET``. It
 imports nothing heavy before it has a job.
-With the first one come its limits, and the catalogs of a job for others: credentials are in no environment and no argument,
-where other processes could read them.
+With the first one come its limits, and the catalogs of a job for others: credentials are in no
+environment and no argument, where other processes could read them.
 """
 
 import logging
@@ -28,14 +28,18 @@ from backfill.controller.jobs.messages import Message, redacted
 from backfill.iceberg.failures import reason, trace
 
 _RESERVED_BYTES = 2 * 2**30
-"""PyArrow's allocator and PyIceberg's threads reserve 1.3 GB of addresses that they may never fill, and a limit counts them:
-the kernel's limit can only stop a leap that comes between two looks at what is really used."""
+"""PyArrow's allocator and PyIceberg's threads reserve 1.3 GB of addresses that they may never fill,
+and a limit counts them: the kernel's limit can only stop a leap that comes between two looks at
+what is really used.
+"""
 _LARGEST_FILE = 2**30
 """Of a confined process: it must not fill the disk that the operator's pod lives on."""
 
 
 def main() -> None:
-    """Serves the controller at the other end of the socket. Its home directory is where it was started."""
+    """Serves the controller at the other end of the socket. Its home directory is where it was
+    started.
+    """
     keep_memory_private()
     frames = Frames(socket.socket(fileno=int(sys.argv[1])))
     hidden: Redactor | None = None
@@ -73,8 +77,10 @@ def _telling(frames: Frames, job: Job) -> OnProgress:
 
 
 def _confine(parts: dict[str, Any]) -> Redactor:
-    """The kernel's limits come first: nothing that belongs to the job has been looked at yet. Gives what hides the secrets that
-    this process knows; the controller need not know those of its environment."""
+    """The kernel's limits come first: nothing that belongs to the job has been looked at yet. Gives
+    what hides the secrets that this process knows; the controller need not know those of its
+    environment.
+    """
     _limit(resource.RLIMIT_FSIZE, _LARGEST_FILE)
     directories = tuple(Path(directory) for directory in parts["directories"])
     listener = socket.create_server(("127.0.0.1", 0))  # afterwards none may be made
@@ -84,7 +90,10 @@ def _confine(parts: dict[str, Any]) -> Redactor:
 
     listen_on(listener)
     _keep_libraries_quiet()
-    catalogs = {name: GivenCatalog(given["properties"], given["own"]) for name, given in parts["catalogs"].items()}
+    catalogs = {
+        name: GivenCatalog(given["properties"], given["own"])
+        for name, given in parts["catalogs"].items()
+    }
     addresses = tuple(ip_network(network) for network in parts["addresses"])
     work_for_others(catalogs, directories, addresses, tuple(parts["refused"]))
     return redactor(catalogs, os.environ)
@@ -111,7 +120,9 @@ def _work_in_time() -> None:
 
 def _limit(what: int, most: int) -> None:
     hard = resource.getrlimit(what)[1]
-    resource.setrlimit(what, (most, most) if hard == resource.RLIM_INFINITY else (min(most, hard),) * 2)
+    resource.setrlimit(
+        what, (most, most) if hard == resource.RLIM_INFINITY else (min(most, hard),) * 2
+    )
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ from backfill.kube.names import Key
 
 
 def share_of(places: int, namespaces: int) -> int:
-    """The most places that one namespace may have: never all of them, where there is another namespace and more than one place.
+    """The most places that one namespace may have: never all of them, where there is another
+    namespace and more than one place.
 
     Args:
         places: all of them.
@@ -16,7 +17,9 @@ def share_of(places: int, namespaces: int) -> int:
     return places if namespaces < 2 else max(places // 2, 1)
 
 
-def next_turns(waiting: Iterable[Key], at_work: Iterable[Key], places: int, share: int) -> list[Key]:
+def next_turns(
+    waiting: Iterable[Key], at_work: Iterable[Key], places: int, share: int
+) -> list[Key]:
     """Who may begin now: of the namespaces with the fewest at work whoever waits longest.
 
     Args:

@@ -6,11 +6,18 @@ from pydantic import ValidationError
 
 from backfill.controller.local.model_files import CachedModel, M, Version, version_of
 from backfill.protocol.atomic_files import replace_file
-from backfill.protocol.split_assignment import ASSIGNMENT_FILE, STATUS_FILE, SplitAssignmentSpec, SplitAssignmentStatus
+from backfill.protocol.split_assignment import (
+    ASSIGNMENT_FILE,
+    STATUS_FILE,
+    SplitAssignmentSpec,
+    SplitAssignmentStatus,
+)
 
 
 class ControllerChannel:
-    """Writes the assignment, reads the report. Files are parsed only when they have been replaced."""
+    """Writes the assignment, reads the report. Files are parsed only when they have been
+    replaced.
+    """
 
     def __init__(self, directory: Path):
         self.directory = directory
@@ -33,7 +40,11 @@ class ControllerChannel:
     def write(self, assignment: SplitAssignmentSpec) -> None:
         """Replaces the assignment. It need not outlive the machine: the driver does not either."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        replace_file(self.directory / ASSIGNMENT_FILE, assignment.model_dump_json(by_alias=True).encode(), durable=False)
+        replace_file(
+            self.directory / ASSIGNMENT_FILE,
+            assignment.model_dump_json(by_alias=True).encode(),
+            durable=False,
+        )
 
 
 def _read(file: CachedModel[M]) -> M | None:

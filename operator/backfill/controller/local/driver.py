@@ -1,6 +1,8 @@
-"""Spark as a child process of this machine, in a session of its own so that it outlives the controller.
+"""Spark as a child process of this machine, in a session of its own so that it outlives the
+controller.
 
-``attempts/<n>/driver.log`` is what the driver printed, ``driver.json`` who it is. A later controller finds it by that.
+``attempts/<n>/driver.log`` is what the driver printed, ``driver.json`` who it is. A later
+controller finds it by that.
 """
 
 import json
@@ -67,7 +69,9 @@ class LocalBackend:
             problems.append(java)
         if not Path(self._application.main_application_file).is_file():
             message = f"there is no file {self._application.main_application_file}"
-            problems.append(Problem("SparkApplication spec.mainApplicationFile", message, "correct the path"))
+            problems.append(
+                Problem("SparkApplication spec.mainApplicationFile", message, "correct the path")
+            )
         return tuple(problems)
 
     def child(self, attempt: int) -> None:
@@ -92,7 +96,9 @@ class LocalBackend:
         replace_file(directory / _IDENTITY, json.dumps(asdict(driver)).encode())
 
     def observe(self, attempt: int) -> DriverState:
-        """Exited means that nothing of the driver is left: the JVM may outlive the Python process for a moment."""
+        """Exited means that nothing of the driver is left: the JVM may outlive the Python process
+        for a moment.
+        """
         driver = self._driver(attempt)
         if driver is None:
             return DriverState("Absent")
@@ -149,14 +155,21 @@ class LocalBackend:
         )
 
     def _driver_environment(self, settings: DriverSettings, temporary: Path) -> dict[str, str]:
-        inherited = {key: value for key, value in self._environment.items() if key != "SPARK_HOME"}  # may be another Spark
-        paths = [str(_PACKAGE_PARENT), *self._application.py_files, *filter(None, [inherited.get("PYTHONPATH")])]
+        # may be another Spark
+        inherited = {key: value for key, value in self._environment.items() if key != "SPARK_HOME"}
+        paths = [
+            str(_PACKAGE_PARENT),
+            *self._application.py_files,
+            *filter(None, [inherited.get("PYTHONPATH")]),
+        ]
         java = find_java(self._environment)
         return {
             **inherited,
-            "TZ": "UTC",  # as in a pod: local time, and with it Spark's session time zone, is what it is there
+            # as in a pod: local time, and with it Spark's session time zone, is what it is there
+            "TZ": "UTC",
             "SPARK_LOCAL_DIRS": str(temporary),
-            "SPARK_LOCAL_IP": "127.0.0.1",  # the machine's own name may lead anywhere, as with a VPN
+            # the machine's own name may lead anywhere, as with a VPN
+            "SPARK_LOCAL_IP": "127.0.0.1",
             "PYTHONUNBUFFERED": "1",
             **({"JAVA_HOME": str(java)} if isinstance(java, Path) else {}),
             **self._variables,
@@ -167,6 +180,8 @@ class LocalBackend:
 
 
 def _remains(driver: ProcessInfo) -> list[ProcessInfo]:
-    """What is left of a driver's process group. A number is not given to another process while a group bears it."""
+    """What is left of a driver's process group. A number is not given to another process while a
+    group bears it.
+    """
     leader = process(driver.pid)
     return [] if leader is not None and leader != driver else group_members(driver.group)

@@ -16,7 +16,9 @@ _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
 
 def find_java(environment: Mapping[str, str]) -> Path | Problem:
-    """The home of a Java of at least version 17: JAVA_HOME's, the one on the path, or one where systems install them."""
+    """The home of a Java of at least version 17: JAVA_HOME's, the one on the path, or one where
+    systems install them.
+    """
     seen = []
     for home in _homes(environment):
         version = java_version(home)
@@ -33,7 +35,13 @@ def find_java(environment: Mapping[str, str]) -> Path | Problem:
 def java_version(home: Path) -> int:
     """The major version of a Java; 0 if it does not run."""
     try:
-        answer = subprocess.run([home / "bin" / "java", "-version"], capture_output=True, text=True, check=False, timeout=60)
+        answer = subprocess.run(
+            [home / "bin" / "java", "-version"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
     except (OSError, subprocess.TimeoutExpired):
         return 0
     match = _VERSION.search(answer.stderr)

@@ -1,4 +1,6 @@
-"""One process beside the controller for what takes longer than a reconcile, so that releases and the screen go on meanwhile."""
+"""One process beside the controller for what takes longer than a reconcile, so that releases and
+the screen go on meanwhile.
+"""
 
 from functools import partial
 from pathlib import Path
@@ -10,7 +12,9 @@ from backfill.controller.jobs.process import ChildProcess, JobProcess, ProcessDi
 
 
 class Worker:
-    """Does one job at a time. The process is started with the first job and kept for the next ones."""
+    """Does one job at a time. The process is started with the first job and kept for the next
+    ones.
+    """
 
     def __init__(self, log: Path):
         """``log`` takes what the process prints: it must not disturb the screen."""

@@ -14,7 +14,9 @@ _RETRY_SECONDS = 0.02
 
 
 class ControllerLock:
-    """Held as long as the process that took it lives; the kernel releases it when the process is killed."""
+    """Held as long as the process that took it lives; the kernel releases it when the process is
+    killed.
+    """
 
     def __init__(self, channel: Path):
         self._path = channel / LOCK_FILE
@@ -27,7 +29,8 @@ class ControllerLock:
         """
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._file = self._path.open("ab")
-        deadline = time.monotonic() + _PATIENCE_SECONDS  # others hold it for an instant when they look
+        # others hold it for an instant when they look
+        deadline = time.monotonic() + _PATIENCE_SECONDS
         while not self._try():
             if time.monotonic() > deadline:
                 self._file.close()
@@ -35,7 +38,12 @@ class ControllerLock:
             time.sleep(_RETRY_SECONDS)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """Releases the lock."""
         self._file.close()
 

@@ -26,7 +26,9 @@ class StoredPlans:
                 place = Workspace.of(backfill, workspace)
                 self._header = read_header(plan_directory(place, plan_id))
             except (OSError, ValueError, BackfillError) as error:
-                raise PlanCorrupt(f"plan {plan_id} cannot be read from {workspace}: {error}") from error
+                raise PlanCorrupt(
+                    f"plan {plan_id} cannot be read from {workspace}: {error}"
+                ) from error
         return self._header
 
     def keep(self, backfill: Backfill, header: PlanHeader) -> None:

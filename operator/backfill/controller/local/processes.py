@@ -1,4 +1,6 @@
-"""Processes seen from outside: who they are, and which of a group are left. For drivers started by a controller before this."""
+"""Processes seen from outside: who they are, and which of a group are left. For drivers started by
+a controller before this.
+"""
 
 import os
 import signal
@@ -55,12 +57,18 @@ def _from_proc(pid: int) -> ProcessInfo | None:
     if fields[_FIELDS_AFTER_NAME["state"]] in "ZX":
         return None
     boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
-    return ProcessInfo(pid, int(fields[_FIELDS_AFTER_NAME["group"]]), f"{boot} {fields[_FIELDS_AFTER_NAME['started']]}")
+    return ProcessInfo(
+        pid,
+        int(fields[_FIELDS_AFTER_NAME["group"]]),
+        f"{boot} {fields[_FIELDS_AFTER_NAME['started']]}",
+    )
 
 
 def _from_ps() -> Iterator[ProcessInfo]:
     command = ["ps", "-A", "-o", "pid=,pgid=,stat=,lstart="]
-    for line in subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines():
+    for line in subprocess.run(
+        command, capture_output=True, text=True, check=True
+    ).stdout.splitlines():
         pid, group, state, started = line.split(maxsplit=3)
         if not state.startswith("Z"):
             yield ProcessInfo(int(pid), int(group), started)

@@ -1,8 +1,10 @@
-"""Resources without a cluster: a directory for each Backfill, and one file in it that is the truth about it.
+"""Resources without a cluster: a directory for each Backfill, and one file in it that is the truth
+about it.
 
 ``<state>/<namespace>/<name>/``
-    ``backfill.json`` the resource with its status; ``application.json`` the application it refers to; ``channel/`` the
-    messages; ``attempts/<n>/`` what each driver left; and, unless the spec names a workspace, ``plans/`` and ``checkpoints/``.
+    ``backfill.json`` the resource with its status; ``application.json`` the application it refers
+    to; ``channel/`` the messages; ``attempts/<n>/`` what each driver left; and, unless the spec
+    names a workspace, ``plans/`` and ``checkpoints/``.
 """
 
 import fcntl
@@ -33,7 +35,8 @@ _LOCK = "write.lock"
 
 
 class LocalStore:
-    """One Backfill on disk. Commands and the controller change different parts of it and do not overwrite each other:
+    """One Backfill on disk. Commands and the controller change different parts of it and do not
+    overwrite each other:
 
     spec and metadata are changed by people through commands, the status by the controller alone.
     """
@@ -75,14 +78,20 @@ class LocalStore:
             return self._resource.read()
         except ValidationError as error:
             path = self.directory / _RESOURCE
-            raise BackfillError(f"{path} cannot be read by this version: {error.errors()[0]['msg']}") from error
+            raise BackfillError(
+                f"{path} cannot be read by this version: {error.errors()[0]['msg']}"
+            ) from error
 
     def writers_of(self, tables: Set[str]) -> Iterator[Backfill]:
-        """Other Backfills of the state directory that have an output in one of the tables, of those that can be read."""
+        """Other Backfills of the state directory that have an output in one of the tables, of those
+        that can be read.
+        """
         for store in stored(self._state):
             with suppress(BackfillError, OSError):
                 other = store.load() if store.directory != self.directory else None
-                if other is not None and not tables.isdisjoint(output.table for output in other.spec.outputs):
+                if other is not None and not tables.isdisjoint(
+                    output.table for output in other.spec.outputs
+                ):
                     yield other
 
     def application(self) -> Application:
@@ -90,10 +99,14 @@ class LocalStore:
         return Application.model_validate_json((self.directory / _APPLICATION).read_bytes())
 
     def create(self, backfill: Backfill, application: Application) -> None:
-        """Records a new resource. The application comes first: where the resource is, all is there."""
+        """Records a new resource. The application comes first: where the resource is, all is
+        there.
+        """
         with self._writing():
             self._write(_APPLICATION, application)
-            self._write(_RESOURCE, backfill.model_copy(update={"metadata": _with_uid(backfill.metadata)}))
+            self._write(
+                _RESOURCE, backfill.model_copy(update={"metadata": _with_uid(backfill.metadata)})
+            )
 
     def apply(self, spec: BackfillSpec, application: Application) -> None:
         """Sets what is wanted."""
@@ -120,7 +133,11 @@ class LocalStore:
         """Asks the controller to remove what was made, and then the resource."""
         now = datetime.now(UTC)
         with self._writing():
-            self._update(lambda old: _with_metadata(old, deletion_timestamp=old.metadata.deletion_timestamp or now))
+            self._update(
+                lambda old: _with_metadata(
+                    old, deletion_timestamp=old.metadata.deletion_timestamp or now
+                )
+            )
 
     def write_status(self, status: BackfillStatus) -> None:
         """Replaces the status, whatever became of the spec meanwhile."""
@@ -128,20 +145,27 @@ class LocalStore:
             self._update(lambda old: old.model_copy(update={"status": status}))
 
     def delete(self) -> None:
-        """Removes the directory. The resource goes first, so that a half-removed one is not taken for a new one."""
+        """Removes the directory. The resource goes first, so that a half-removed one is not taken
+        for a new one.
+        """
         (self.directory / _RESOURCE).unlink(missing_ok=True)
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def _update(self, change: Callable[[Backfill], Backfill]) -> None:
         old = self.load()
         if old is None:
-            raise BackfillError(f"there is no backfill {self.name} any more in {self.directory.parent}")
+            raise BackfillError(
+                f"there is no backfill {self.name} any more in {self.directory.parent}"
+            )
         new = change(old)
         if new != old:
             self._write(_RESOURCE, new)
 
     def _write(self, name: str, model: Model) -> None:
-        replace_file(self.directory / name, model.model_dump_json(by_alias=True, exclude_none=True, indent=2).encode())
+        replace_file(
+            self.directory / name,
+            model.model_dump_json(by_alias=True, exclude_none=True, indent=2).encode(),
+        )
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -164,14 +188,18 @@ def _with_uid(metadata: ObjectMeta) -> ObjectMeta:
 
 
 def _wanted(old: Backfill, spec: BackfillSpec) -> Backfill:
-    """A changed spec is a new generation. So is one wanted again after it failed for good: it is tried anew."""
+    """A changed spec is a new generation. So is one wanted again after it failed for good: it is
+    tried anew.
+    """
     outcome = find_condition(old.status.conditions, ConditionType.SUCCEEDED)
     failed = outcome is not None and outcome.status == "False"
     nonce = uuid.uuid4().hex if failed else spec.retry_nonce or old.spec.retry_nonce
     spec = spec.model_copy(update={"retry_nonce": nonce})
     if spec == old.spec:
         return old
-    return _with_metadata(old.model_copy(update={"spec": spec}), generation=old.metadata.generation + 1)
+    return _with_metadata(
+        old.model_copy(update={"spec": spec}), generation=old.metadata.generation + 1
+    )
 
 
 def _with_metadata(old: Backfill, **fields: object) -> Backfill:
@@ -181,6 +209,7 @@ def _with_metadata(old: Backfill, **fields: object) -> Backfill:
 def _approved(old: Backfill) -> BackfillSpec:
     changed = approved(old)
     outputs = tuple(
-        output.model_copy(update={"publish": changed.get(output.name, output.publish)}) for output in old.spec.outputs
+        output.model_copy(update={"publish": changed.get(output.name, output.publish)})
+        for output in old.spec.outputs
     )
     return old.spec.model_copy(update={"outputs": outputs})

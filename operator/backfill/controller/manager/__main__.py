@@ -12,8 +12,9 @@ from backfill.controller.manager.operator import Operator
 from backfill.controller.manager.options import parse
 
 DEEPEST = 50_000
-"""What is nested more deeply is not read. The API server takes ten thousand levels in any field without a schema, and one such
-object must not keep its whole page from being read."""
+"""What is nested more deeply is not read. The API server takes ten thousand levels in any field
+without a schema, and one such object must not keep its whole page from being read.
+"""
 
 
 def main() -> int:
@@ -25,8 +26,9 @@ def main() -> int:
     configure(settings.log_format, settings.log_level)
     if settings.jobs_socket is None and not landlock_version():
         logging.getLogger(__name__).warning(
-            "this node's kernel has no Landlock: jobs in the operator could read its files if they were made to run foreign "
-            "code; let namespaces that are not trusted plan in pods (planning.runIn: Pod)"
+            "this node's kernel has no Landlock: jobs in the operator could read its files if they"
+            " were made to run foreign code; let namespaces that are not trusted plan in pods"
+            " (planning.runIn: Pod)"
         )
     try:
         return Operator(settings).run()

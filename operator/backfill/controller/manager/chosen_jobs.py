@@ -1,4 +1,6 @@
-"""Where the jobs of a Backfill are done: in processes of the operator or in pods, as its spec says at the time."""
+"""Where the jobs of a Backfill are done: in processes of the operator or in pods, as its spec says
+at the time.
+"""
 
 from collections.abc import Callable
 
@@ -46,9 +48,15 @@ class ChosenJobs:
         backfill = self._find()
         in_pod = backfill is not None and backfill.spec.planning.run_in == "Pod"
         self._refused = None
-        if backfill is not None and not in_pod and not self._operator_may(backfill.metadata.namespace):
+        if (
+            backfill is not None
+            and not in_pod
+            and not self._operator_may(backfill.metadata.namespace)
+        ):
             self.cancel()
-            self._refused = JobState(job, "Failed", error=BadInput(_not_here(backfill.metadata.namespace)))
+            self._refused = JobState(
+                job, "Failed", error=BadInput(_not_here(backfill.metadata.namespace))
+            )
             self._on_refused()
             return
         chosen = self._in_pod if in_pod else self._in_operator

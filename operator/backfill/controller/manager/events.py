@@ -1,4 +1,6 @@
-"""Events of a Backfill: what ``kubectl describe`` shows below it. They tell of changes, and the status stays the truth."""
+"""Events of a Backfill: what ``kubectl describe`` shows below it. They tell of changes, and the
+status stays the truth.
+"""
 
 import hashlib
 import logging
@@ -56,7 +58,9 @@ _TOLD: Final[dict[tuple[ConditionType, Reason], tuple[Kind, str]]] = {
     (ConditionType.SUCCEEDED, Reason.CLEANUP_INCOMPLETE): ("Warning", "CleanupIncomplete"),
     (ConditionType.SUCCEEDED, Reason.FINISHED): ("Normal", "Succeeded"),
 }
-"""The Event for a condition that comes to have a reason. There is one in any case where something has failed for good."""
+"""The Event for a condition that comes to have a reason. There is one in any case where something
+has failed for good.
+"""
 
 
 def transitions(old: BackfillStatus, new: BackfillStatus) -> list[Notice]:
@@ -70,7 +74,11 @@ def _attempts(old: BackfillStatus, new: BackfillStatus) -> Iterator[Notice]:
         if attempt.number not in before:
             yield Notice("Normal", "AttemptStarted", _as_child(attempt))
         if attempt.outcome == "Failed" != before.get(attempt.number):
-            yield Notice("Warning", "AttemptFailed", _in_short(f"attempt {attempt.number}: {attempt.message}"))
+            yield Notice(
+                "Warning",
+                "AttemptFailed",
+                _in_short(f"attempt {attempt.number}: {attempt.message}"),
+            )
 
 
 def _conditions(old: BackfillStatus, new: BackfillStatus) -> Iterator[Notice]:
@@ -106,27 +114,42 @@ def _as_child(attempt: Attempt) -> str:
 def _in_short(message: str) -> str:
     """The first line, without logins; the condition has the rest."""
     first, *rest = printable(redact(message)).strip().splitlines() or [""]
-    more = f" (and {len(rest)} more line{'s' if len(rest) > 1 else ''} in the status)" if rest else ""
+    more = (
+        f" (and {len(rest)} more line{'s' if len(rest) > 1 else ''} in the status)" if rest else ""
+    )
     return f"{first[: _MOST_CHARACTERS - len(more)]}{more}"
 
 
 class Recorder:
-    """Writes Events. Every reason has one Event of a Backfill: when it comes again it is counted, with its last message."""
+    """Writes Events. Every reason has one Event of a Backfill: when it comes again it is counted,
+    with its last message.
+    """
 
-    def __init__(self, cluster: Cluster, instance: str, now: Callable[[], datetime] = lambda: datetime.now(UTC)):
+    def __init__(
+        self,
+        cluster: Cluster,
+        instance: str,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ):
         """``instance`` is this process's name."""
         self._cluster = cluster
         self._instance = instance
         self._now = now
 
     def status_written(self, before: Backfill, after: BackfillStatus) -> None:
-        """Tells of a change. An Event that cannot be written is left out: the status says it as well."""
+        """Tells of a change. An Event that cannot be written is left out: the status says it as
+        well.
+        """
         for notice in transitions(before.status, after):
             self._tell(before.metadata, notice)
 
     def reconcile_failed(self, backfill: Manifest, why: str) -> None:
         """Tells what keeps a Backfill from being worked on, since its status cannot."""
-        notice = Notice("Warning", "ReconcileFailed", _in_short(f"cannot be worked on, will be tried again: {why}"))
+        notice = Notice(
+            "Warning",
+            "ReconcileFailed",
+            _in_short(f"cannot be worked on, will be tried again: {why}"),
+        )
         self._tell(read_json(ObjectMeta, backfill["metadata"]), notice)
 
     def _tell(self, backfill: ObjectMeta, notice: Notice) -> None:
@@ -143,7 +166,11 @@ class Recorder:
             namespace, name = event["metadata"]["namespace"], event["metadata"]["name"]
             known = self._cluster.get(EVENT, namespace, name)
             count = known.get("count", 1) if known is not None else 0
-            change = {"count": count + 1, "message": notice.message, "lastTimestamp": event["lastTimestamp"]}
+            change = {
+                "count": count + 1,
+                "message": notice.message,
+                "lastTimestamp": event["lastTimestamp"],
+            }
             self._cluster.merge(EVENT, namespace, name, change, manager=CONTROLLER_MANAGER)
 
     def _event(self, metadata: ObjectMeta, notice: Notice) -> Manifest:
@@ -152,7 +179,10 @@ class Recorder:
         return {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"namespace": metadata.namespace, "name": _event_name(metadata.name, metadata.uid, notice)},
+            "metadata": {
+                "namespace": metadata.namespace,
+                "name": _event_name(metadata.name, metadata.uid, notice),
+            },
             "involvedObject": {"apiVersion": API_VERSION, "kind": KIND, **subject},
             "type": notice.kind,
             "reason": notice.reason,

@@ -1,8 +1,9 @@
 """The operator's end of its container for jobs, see :mod:`backfill.controller.jobs.host`.
 
-The container has one connection at a time. Whoever could hold a second one could pretend to be the container and be handed other
-teams' credentials: so nobody can connect while there is one, and the next one is taken only when all processes of the container
-that was lost have been ended by the kernel with its first one.
+The container has one connection at a time. Whoever could hold a second one could pretend to be the
+container and be handed other teams' credentials: so nobody can connect while there is one, and the
+next one is taken only when all processes of the container that was lost have been ended by the
+kernel with its first one.
 """
 
 import logging
@@ -28,7 +29,9 @@ _END_SECONDS = 5.0
 _MOST_BYTES = 12 * PRINTED_BYTES
 """Of a message: JSON has up to six bytes for one that was printed."""
 _CREDENTIALS = struct.Struct("=iII")
-_LOST: Final = "the operator's container for jobs has ended, possibly for lack of memory; it is started again"
+_LOST: Final = (
+    "the operator's container for jobs has ended, possibly for lack of memory; it is started again"
+)
 
 
 class JobsContainer:
@@ -38,8 +41,10 @@ class JobsContainer:
         """Listens for the container.
 
         Args:
-            path: of the socket, in a directory that the container can read and only this process can write to.
-            user: the number of the container's user; None: that of this process. No other one is listened to.
+            path: of the socket, in a directory that the container can read and only this process
+                can write to.
+            user: the number of the container's user; None: that of this process. No other one is
+                listened to.
 
         Raises:
             BackfillError: nobody can listen there.
@@ -53,7 +58,9 @@ class JobsContainer:
             listener = self._listen()
         except OSError as error:
             raise BackfillError(f"--jobs-socket: nobody can listen on {path}: {error}") from error
-        self._thread = threading.Thread(target=self._keep, args=(listener,), name="jobs container", daemon=True)
+        self._thread = threading.Thread(
+            target=self._keep, args=(listener,), name="jobs container", daemon=True
+        )
         self._thread.start()
 
     def ready(self, timeout_seconds: float) -> bool:
@@ -66,7 +73,8 @@ class JobsContainer:
 
         Args:
             connection: its end of the conversation.
-            own_identity: whether it has the variables with which the operator's own catalogs and stores are opened.
+            own_identity: whether it has the variables with which the operator's own catalogs and
+                stores are opened.
 
         Raises:
             BackfillError: there is no container.
@@ -98,7 +106,9 @@ class JobsContainer:
             try:
                 connection = self._accept(listener or self._listen())
             except OSError as error:
-                _LOG.error("nobody can listen for the container for jobs on %s: %s", self._path, error)
+                _LOG.error(
+                    "nobody can listen for the container for jobs on %s: %s", self._path, error
+                )
                 connection = None
             listener = None
             if connection is not None:
@@ -133,7 +143,9 @@ class JobsContainer:
         return listener
 
     def _accept(self, listener: socket.socket) -> socket.socket | None:
-        """The connection of the container; None when this is closed first. Nobody can connect afterwards."""
+        """The connection of the container; None when this is closed first. Nobody can connect
+        afterwards.
+        """
         refused: set[int] = set()
         with listener:
             while not self._closing.is_set():
@@ -145,7 +157,9 @@ class JobsContainer:
                         return connection
                     connection.close()
                     if user not in refused:
-                        _LOG.warning("user %d may not run jobs: --jobs-user is %d", user, self._user)
+                        _LOG.warning(
+                            "user %d may not run jobs: --jobs-user is %d", user, self._user
+                        )
                     refused.add(user)
         return None
 
@@ -164,7 +178,9 @@ class RemoteProcess:
 
     @property
     def usage(self) -> Usage | None:
-        """What it has taken, as it was told last; None where that is unknown, as of one that has ended."""
+        """What it has taken, as it was told last; None where that is unknown, as of one that has
+        ended.
+        """
         while self._ended is None and self._hear(0.0):
             pass
         return self._usage if self._ended is None else None
@@ -202,7 +218,9 @@ class RemoteProcess:
         if "ended" in parts:
             self._ended, self.printed = str(parts["ended"]), str(parts["printed"])
         else:
-            self._usage = Usage(int(parts["resident"]), int(parts["peak"]), float(parts["cpu_seconds"]))
+            self._usage = Usage(
+                int(parts["resident"]), int(parts["peak"]), float(parts["cpu_seconds"])
+            )
 
 
 def _user_of(connection: socket.socket) -> int:

@@ -1,9 +1,10 @@
 """One operator of several reconciles: the one that holds a Lease.
 
-The algorithm is that of client-go's ``tools/leaderelection``. Clocks of machines are never compared: whoever does not hold
-the Lease watches whether its record changes, and takes it when the record stayed the same for its whole duration by the
-watcher's own monotonic clock. Between two replicas a reconcile may still overlap for an instant; writes that are bound to what
-was read, and children with fixed names, make that harmless.
+The algorithm is that of client-go's ``tools/leaderelection``. Clocks of machines are never
+compared: whoever does not hold the Lease watches whether its record changes, and takes it when the
+record stayed the same for its whole duration by the watcher's own monotonic clock. Between two
+replicas a reconcile may still overlap for an instant; writes that are bound to what was read, and
+children with fixed names, make that harmless.
 """
 
 import logging
@@ -74,17 +75,25 @@ class Elector:
 
     @property
     def leads(self) -> bool:
-        """Whether to reconcile right now. Cheap; false as soon as the Lease could not be renewed in time."""
+        """Whether to reconcile right now. Cheap; false as soon as the Lease could not be renewed in
+        time.
+        """
         renewed_at = self._renewed_at
-        return renewed_at is not None and self._monotonic() - renewed_at < self._times.renew_deadline
+        return (
+            renewed_at is not None and self._monotonic() - renewed_at < self._times.renew_deadline
+        )
 
     def attempt(self) -> bool:
-        """Gets or renews the Lease; whether it is held now. Never raises: a request that fails is an attempt that failed."""
+        """Gets or renews the Lease; whether it is held now. Never raises: a request that fails is
+        an attempt that failed.
+        """
         began = self._monotonic()
         try:
             held = self._try()
         except ConflictError:
-            return False  # somebody wrote it, perhaps this process with an answer that got lost: the next look tells
+            # somebody wrote it, perhaps this process with an answer that got lost: the next look
+            # tells
+            return False
         except Exception as error:
             _LOG.warning("the lease could not be read or written: %s", error)
             return False
@@ -115,7 +124,13 @@ class Elector:
             lease = self._store.get()
             if lease is not None and lease.get("spec", {}).get("holderIdentity") == self._identity:
                 self._store.replace(
-                    lease, {**lease["spec"], "holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": _now()}
+                    lease,
+                    {
+                        **lease["spec"],
+                        "holderIdentity": "",
+                        "leaseDurationSeconds": 1,
+                        "renewTime": _now(),
+                    },
                 )
         except Exception as error:
             _LOG.warning("the lease could not be released and will expire: %s", error)

@@ -10,7 +10,9 @@ class ClusterLease:
     """One Lease by its name."""
 
     def __init__(self, cluster: Cluster, namespace: str, name: str):
-        """``cluster`` should be used for nothing else: renewing must not wait for other requests."""
+        """``cluster`` should be used for nothing else: renewing must not wait for other
+        requests.
+        """
         self._cluster = cluster
         self._namespace = namespace
         self._name = name

@@ -1,4 +1,6 @@
-"""The operator's log: one line a record, and on every line of a reconcile which Backfill it is about."""
+"""The operator's log: one line a record, and on every line of a reconcile which Backfill it is
+about.
+"""
 
 import json
 import logging
@@ -19,11 +21,15 @@ LogFormat = Literal["text", "json"]
 _SUBJECT: ContextVar[Mapping[str, str | int]] = ContextVar("subject", default=MappingProxyType({}))
 _BEARER = re.compile(r"(?i)(bearer )[\w.~+/=-]{8,}")
 _MOST_CHARACTERS = 64 * 1024
-"""Of a message, and of a traceback: some quote an object that a tenant has made, and are repeated with each of its changes."""
+"""Of a message, and of a traceback: some quote an object that a tenant has made, and are repeated
+with each of its changes.
+"""
 _QUIET = {
     "kopf": logging.WARNING,  # at INFO it tells of each object that it saw
-    "kopf._core.reactor.observation": logging.ERROR,  # which kinds are missing is said by whoever lists them
-    "kopf._core.reactor.running": logging.ERROR,  # it is not in the main thread here, and says so at every start
+    # which kinds are missing is said by whoever lists them
+    "kopf._core.reactor.observation": logging.ERROR,
+    # it is not in the main thread here, and says so at every start
+    "kopf._core.reactor.running": logging.ERROR,
     "urllib3": logging.ERROR,  # the client retries and tells itself
 }
 
@@ -42,7 +48,9 @@ def about(namespace: str, name: str, uid: str = "", attempt: int | None = None) 
 
 
 def configure(form: LogFormat, level: str, stream: TextIO = sys.stderr) -> None:
-    """Sends everything that is logged in this process to a stream. ``level``: ``debug``, ``info``, ``warning`` or ``error``."""
+    """Sends everything that is logged in this process to a stream. ``level``: ``debug``, ``info``,
+    ``warning`` or ``error``.
+    """
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     handler.addFilter(_add_subject)
@@ -54,7 +62,9 @@ def configure(form: LogFormat, level: str, stream: TextIO = sys.stderr) -> None:
 
 
 class JsonFormatter(logging.Formatter):
-    """Time, level, logger, message, the Backfill by ``namespace``, ``name``, ``uid`` and ``attempt``, and the traceback."""
+    """Time, level, logger, message, the Backfill by ``namespace``, ``name``, ``uid`` and
+    ``attempt``, and the traceback.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """One line of JSON."""
@@ -79,7 +89,9 @@ class TextFormatter(logging.Formatter):
         where = f"{subject['namespace']}/{subject['name']}" if "name" in subject else record.name
         attempt = f"#{subject['attempt']}" if "attempt" in subject else ""
         text = f"{_time(record)} {record.levelname} {where}{attempt}: {record.getMessage()}"
-        whole = _hidden(f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text)
+        whole = _hidden(
+            f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
+        )
         return whole.replace("\n", "\n    ")  # what begins a line is a record of the operator's own
 
 
@@ -99,12 +111,20 @@ def _subject(record: logging.LogRecord) -> Mapping[str, str | int]:
         return {"namespace": namespace, "name": name}
     reference = getattr(record, "k8s_ref", None)  # of Kopf
     if isinstance(reference, Mapping):
-        return {key: str(reference[key]) for key in ("kind", "namespace", "name", "uid") if reference.get(key)}
+        return {
+            key: str(reference[key])
+            for key in ("kind", "namespace", "name", "uid")
+            if reference.get(key)
+        }
     return {}
 
 
 def _time(record: logging.LogRecord) -> str:
-    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return (
+        datetime.fromtimestamp(record.created, UTC)
+        .isoformat(timespec="milliseconds")
+        .replace("+00:00", "Z")
+    )
 
 
 def _hidden(text: str) -> str:

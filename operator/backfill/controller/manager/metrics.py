@@ -1,4 +1,6 @@
-"""What the operator measures, for Prometheus. Only Backfills that are not at rest have series of their own."""
+"""What the operator measures, for Prometheus. Only Backfills that are not at rest have series of
+their own.
+"""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -30,21 +32,39 @@ class Metrics:
         named: dict[str, Any] = {"namespace": "backfill", "registry": self._registry}
         self._reconciles = Counter("reconciles", "Reconciles by result", ["result"], **named)
         self._reconcile_seconds = Histogram(
-            "reconcile_duration_seconds", "Duration of a reconcile", buckets=_RECONCILE_SECONDS, **named
+            "reconcile_duration_seconds",
+            "Duration of a reconcile",
+            buckets=_RECONCILE_SECONDS,
+            **named,
         )
-        self._depth = Gauge("queue_depth", "Backfills that are due and wait for a reconcile", **named)
+        self._depth = Gauge(
+            "queue_depth", "Backfills that are due and wait for a reconcile", **named
+        )
         self._waited = Histogram(
-            "queue_latency_seconds", "How long a Backfill waited for a reconcile", buckets=_RECONCILE_SECONDS, **named
+            "queue_latency_seconds",
+            "How long a Backfill waited for a reconcile",
+            buckets=_RECONCILE_SECONDS,
+            **named,
         )
-        self._requests = Counter("api_requests", "Requests to the API server", ["verb", "code"], **named)
+        self._requests = Counter(
+            "api_requests", "Requests to the API server", ["verb", "code"], **named
+        )
         self._leads = Gauge("leader", "1 where this process leads", **named)
         self._attempts = Counter("attempts", "Attempts that have ended", ["outcome"], **named)
         self._jobs = Counter("jobs", "Jobs that have ended", ["kind", "outcome"], **named)
-        self._job_seconds = Histogram("job_duration_seconds", "Duration of a job", ["kind"], buckets=_JOB_SECONDS, **named)
-        self._job_waited = Histogram(
-            "job_wait_seconds", "How long a job waited for a free place and its pod", ["kind"], buckets=_JOB_SECONDS, **named
+        self._job_seconds = Histogram(
+            "job_duration_seconds", "Duration of a job", ["kind"], buckets=_JOB_SECONDS, **named
         )
-        self._job_bytes = Gauge("job_peak_bytes", "Peak memory of the last job of each kind", ["kind"], **named)
+        self._job_waited = Histogram(
+            "job_wait_seconds",
+            "How long a job waited for a free place and its pod",
+            ["kind"],
+            buckets=_JOB_SECONDS,
+            **named,
+        )
+        self._job_bytes = Gauge(
+            "job_peak_bytes", "Peak memory of the last job of each kind", ["kind"], **named
+        )
         self._of_backfill = {
             name: Gauge(name, text, _OF_BACKFILL, **named)
             for name, text in (
@@ -62,7 +82,8 @@ class Metrics:
 
     def render(self) -> bytes:
         """Everything in Prometheus's text format."""
-        with self._rendering:  # one at a time: all others have to wait for the interpreter, and so would reconciles
+        # one at a time: all others have to wait for the interpreter, and so would reconciles
+        with self._rendering:
             return generate_latest(self._registry)
 
     def watch_depth(self, depth: Callable[[], float]) -> None:
@@ -142,7 +163,11 @@ def state_of(backfill: Mapping[str, Any]) -> str:
         return "Deleting"
     if outcome in {"True", "False"}:
         return "Succeeded" if outcome == "True" else "Failed"
-    for kind, finished in (("Published", ""), ("Running", "AllStepsCommitted"), ("Planned", "PlanReady")):
+    for kind, finished in (
+        ("Published", ""),
+        ("Running", "AllStepsCommitted"),
+        ("Planned", "PlanReady"),
+    ):
         reason = str(conditions.get(kind, {}).get("reason", ""))
         if reason and reason != finished:
             return reason

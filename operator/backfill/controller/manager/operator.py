@@ -38,7 +38,9 @@ _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Operator:
-    """One replica. It keeps its caches from the start, and reconciles from when it leads until it ends."""
+    """One replica. It keeps its caches from the start, and reconciles from when it leads until it
+    ends.
+    """
 
     def __init__(self, settings: Settings):
         """Reads credentials, but asks the API server for nothing yet.
@@ -60,7 +62,9 @@ class Operator:
         watched = self._caches.watched()
         self._watching = Watching(watched, settings.namespaces, login.connection)
         self._relisting = Relisting(cluster, watched, settings.namespaces)
-        lease = ClusterLease(login.cluster(), settings.leader_election_namespace, settings.leader_election_id)
+        lease = ClusterLease(
+            login.cluster(), settings.leader_election_namespace, settings.leader_election_id
+        )
         self._elector = Elector(lease, settings.identity)
         self._queue: WorkQueue[Key] = WorkQueue(
             threads=settings.workers,
@@ -72,7 +76,11 @@ class Operator:
         self._caches.listen(self._changed)
         self._pool = JobPool(
             self._catalogs,
-            place=JobsContainer(settings.jobs_socket, settings.jobs_user) if settings.jobs_socket else None,
+            place=(
+                JobsContainer(settings.jobs_socket, settings.jobs_user)
+                if settings.jobs_socket
+                else None
+            ),
             directories=_local_directories(settings),
             addresses=settings.allowed_addresses,
             processes=settings.jobs,
@@ -80,13 +88,17 @@ class Operator:
             namespaces=self._caches.namespaces,
             on_used=self._metrics.used,
         )
-        places = PodPlaces(self._caches.pods, settings.job_pods, self._caches.backfills, self._caches.namespaces)
+        places = PodPlaces(
+            self._caches.pods, settings.job_pods, self._caches.backfills, self._caches.namespaces
+        )
         recorder = Recorder(cluster, settings.identity)
         cases = Cases(
             cluster,
             self._caches,
             self._pool,
-            JobPods(cluster, self._caches.pods, self._caches.reports, places, on_used=self._metrics.used),
+            JobPods(
+                cluster, self._caches.pods, self._caches.reports, places, on_used=self._metrics.used
+            ),
             self._queue.mark,
             recorder.status_written,
             settings.default_workspace,
@@ -107,7 +119,9 @@ class Operator:
         """Until SIGTERM or SIGINT (0), or until the Lease is lost (1)."""
         with asked_to_end(self._stop.set), self._servers():
             _LOG.info(
-                "%s begins; it looks after %s", self._settings.identity, ", ".join(self._settings.namespaces) or "all namespaces"
+                "%s begins; it looks after %s",
+                self._settings.identity,
+                ", ".join(self._settings.namespaces) or "all namespaces",
             )
             if not self._sync():
                 return 0
@@ -128,14 +142,19 @@ class Operator:
                 if not missing:
                     self._synced = True
                     return True
-                _LOG.error("the definitions of %s are not installed", ", ".join(sorted(kind.plural for kind in missing)))
+                _LOG.error(
+                    "the definitions of %s are not installed",
+                    ", ".join(sorted(kind.plural for kind in missing)),
+                )
             except ClusterError as error:
                 _LOG.error("what there is cannot be listed: %s", error)
             self._stop.wait(_RETRY_SECONDS)
         return False
 
     def _changed(self, key: Key) -> None:
-        """Who does not lead has nothing to do, and begins with all there is when it comes to lead."""
+        """Who does not lead has nothing to do, and begins with all there is when it comes to
+        lead.
+        """
         if self._elector.leads:
             self._queue.mark(key)
 
@@ -145,7 +164,9 @@ class Operator:
     def _lead(self) -> int:
         _LOG.info("%s leads", self._settings.identity)
         self._metrics.leading(True)
-        threading.Thread(target=self._elector.keep, args=(self._stop,), name="lease", daemon=True).start()
+        threading.Thread(
+            target=self._elector.keep, args=(self._stop,), name="lease", daemon=True
+        ).start()
         for key in self._known():
             self._queue.mark(key)
         self._workers.start()
@@ -178,7 +199,9 @@ class Operator:
             return {}
         backfill = read_json(Backfill, found)
         given = catalog_credentials(self._cluster, backfill)
-        return with_own_catalogs(backfill.spec, given, Path(os.environ.get(CATALOGS_VARIABLE, CATALOGS_DIRECTORY)))
+        return with_own_catalogs(
+            backfill.spec, given, Path(os.environ.get(CATALOGS_VARIABLE, CATALOGS_DIRECTORY))
+        )
 
     def _find(self, key: Key) -> Manifest | None:
         return self._caches.backfills.get(*key)
@@ -203,10 +226,17 @@ class Operator:
             yield
 
     def _health(self) -> Answer:
-        return probe("the watches have ended" if self._synced and not self._watching.alive else self._reconciles.stuck)
+        return probe(
+            "the watches have ended"
+            if self._synced and not self._watching.alive
+            else self._reconciles.stuck
+        )
 
     def _readiness(self) -> Answer:
-        return probe(None if self._synced else "not everything is listed yet", "leader" if self._elector.leads else "standby")
+        return probe(
+            None if self._synced else "not everything is listed yet",
+            "leader" if self._elector.leads else "standby",
+        )
 
     def _measured(self) -> Answer:
         return Answer(self._metrics.render(), content_type=_METRICS_TYPE)
@@ -215,5 +245,9 @@ class Operator:
 def _local_directories(settings: Settings) -> tuple[Path, ...]:
     """Where jobs may use files where they run: on volumes that are shared with Spark's pods."""
     workspaces = (settings.default_workspace, settings.workspaces_below)
-    shared = (Path(each.removeprefix("file://")) for each in workspaces if each and each.startswith(("/", "file:///")))
+    shared = (
+        Path(each.removeprefix("file://"))
+        for each in workspaces
+        if each and each.startswith(("/", "file:///"))
+    )
     return (*settings.local_directories, *shared)

@@ -32,11 +32,17 @@ class Settings:
     workspaces_below: str | None
     """The location below which each namespace has a directory or prefix for its workspaces."""
     plan_in_operator_for: tuple[str, ...]
-    """Namespaces whose jobs may run in processes of the operator (``planning.runIn: Operator``); ``*``: all."""
+    """Namespaces whose jobs may run in processes of the operator (``planning.runIn: Operator``);
+    ``*``: all.
+    """
     local_directories: tuple[Path, ...]
-    """Where tables and workspaces may be on this machine, for jobs in the operator; that of ``default_workspace`` as well."""
+    """Where tables and workspaces may be on this machine, for jobs in the operator; that of
+    ``default_workspace`` as well.
+    """
     allowed_addresses: tuple[Network, ...]
-    """What jobs in the operator may connect to for a Backfill though it is near the operator only, such as its loopback."""
+    """What jobs in the operator may connect to for a Backfill though it is near the operator only,
+    such as its loopback.
+    """
     workers: int
     """Reconciles taken at the same time."""
     jobs: int
@@ -44,7 +50,9 @@ class Settings:
     job_memory: int
     """The most memory of a job's process, in bytes."""
     jobs_socket: Path | None
-    """Where the operator listens for the container that runs jobs; None: they are processes of the operator's own."""
+    """Where the operator listens for the container that runs jobs; None: they are processes of the
+    operator's own.
+    """
     jobs_user: int | None
     """The number of that container's user; None: the operator's own."""
     job_pods: int
@@ -86,8 +94,14 @@ def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     """Every option with its help, from which the documentation is generated as well."""
     made = argparse.ArgumentParser(
         prog="backfill-operator",
-        description="The controller of Backfills: plans them, runs their applications and publishes their results.",
-        epilog="Each option may be given as an environment variable: --job-memory as BACKFILL_OPERATOR_JOB_MEMORY.",
+        description=(
+            "The controller of Backfills: plans them, runs their applications and publishes their"
+            " results."
+        ),
+        epilog=(
+            "Each option may be given as an environment variable: --job-memory as"
+            " BACKFILL_OPERATOR_JOB_MEMORY."
+        ),
     )
     for option, kind, default, text in (*_BACKFILLS, *_JOBS, *_PROCESS, *_leadership(environment)):
         shown = "" if not default or "(default: " in text else f" (default: {default})"
@@ -117,7 +131,9 @@ def _networks(text: str) -> tuple[Network, ...]:
     try:
         return tuple(ip_network(name) for name in _names(text))
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{error}; write networks as 127.0.0.1/32,169.254.20.10/32") from None
+        raise argparse.ArgumentTypeError(
+            f"{error}; write networks as 127.0.0.1/32,169.254.20.10/32"
+        ) from None
 
 
 def _one_of(words: Sequence[str]) -> Callable[[str], str]:
@@ -140,38 +156,61 @@ def _at_least(least: float, kind: type[int] | type[float]) -> Callable[[str], fl
 
 
 _Option = tuple[str, Callable[[str], Any], str | None, str]
-"""An option, how its text is read, its default, and its help; a default that the help names is not added to it."""
+"""An option, how its text is read, its default, and its help; a default that the help names is not
+added to it.
+"""
 
 _BACKFILLS: tuple[_Option, ...] = (
-    ("--namespaces", _names, "", "reconcile only Backfills of these namespaces, separated by commas (default: all)"),
-    ("--default-workspace", _location, None, "URI below which Backfills without spec.workspace keep plans and checkpoints"),
+    (
+        "--namespaces",
+        _names,
+        "",
+        "reconcile only Backfills of these namespaces, separated by commas (default: all)",
+    ),
+    (
+        "--default-workspace",
+        _location,
+        None,
+        "URI below which Backfills without spec.workspace keep plans and checkpoints",
+    ),
     (
         "--workspaces-below",
         _location,
         None,
-        "location below which each namespace has its own part, LOCATION/NAMESPACE. Backfills that are planned in the operator"
-        " must have their workspace in the part of their namespace (default: anywhere)",
+        (
+            "location below which each namespace has its own part, LOCATION/NAMESPACE. Backfills"
+            " that are planned in the operator must have their workspace in the part of their"
+            " namespace (default: anywhere)"
+        ),
     ),
     (
         "--plan-in-operator-for",
         _names,
         "*",
-        "namespaces whose jobs may run in processes of the operator, separated by commas; * for all. Jobs of other namespaces"
-        " run in pods; their Backfills are refused if they set planning.runIn: Operator",
+        (
+            "namespaces whose jobs may run in processes of the operator, separated by commas; * for"
+            " all. Jobs of other namespaces run in pods; their Backfills are refused if they set"
+            " planning.runIn: Operator"
+        ),
     ),
     (
         "--local-directories",
         _paths,
         "",
-        "directories of shared volumes, separated by commas: jobs in the operator open tables, SQLite catalogs and workspaces"
-        " on disk only below these, and below --default-workspace if that is a path",
+        (
+            "directories of shared volumes, separated by commas: jobs in the operator open tables,"
+            " SQLite catalogs and workspaces on disk only below these, and below"
+            " --default-workspace if that is a path"
+        ),
     ),
     (
         "--allowed-addresses",
         _networks,
         "",
-        "networks, separated by commas, that jobs in the operator may connect to for a Backfill although they are loopback,"
-        " link-local or metadata addresses, or the API server's",
+        (
+            "networks, separated by commas, that jobs in the operator may connect to for a Backfill"
+            " although they are loopback, link-local or metadata addresses, or the API server's"
+        ),
     ),
 )
 _JOBS: tuple[_Option, ...] = (
@@ -179,56 +218,102 @@ _JOBS: tuple[_Option, ...] = (
         "--jobs",
         _at_least(1, int),
         "2",
-        "maximum number of concurrent jobs in the operator (planning, publishing and others), each in a process",
+        (
+            "maximum number of concurrent jobs in the operator (planning, publishing and others),"
+            " each in a process"
+        ),
     ),
     (
         "--job-memory",
         parse_bytes,
         "1536Mi",
-        "maximum memory of a job's process; the default fits a plan over a million files, which takes about 1 GiB",
+        (
+            "maximum memory of a job's process; the default fits a plan over a million files, which"
+            " takes about 1 GiB"
+        ),
     ),
     (
         "--jobs-socket",
         Path,
         None,
-        "Unix socket on which the operator listens for the container that runs its jobs, in a directory that only the operator"
-        " can write to (default: jobs are child processes of the operator)",
+        (
+            "Unix socket on which the operator listens for the container that runs its jobs, in a"
+            " directory that only the operator can write to (default: jobs are child processes of"
+            " the operator)"
+        ),
     ),
     (
         "--jobs-user",
         _at_least(0, int),
         None,
-        "user ID of that container; connections of other users are closed (default: the operator's own)",
+        (
+            "user ID of that container; connections of other users are closed (default: the"
+            " operator's own)"
+        ),
     ),
     (
         "--job-pods",
         _at_least(1, int),
         "10",
-        "maximum number of concurrent jobs in pods (planning.runIn: Pod), over all namespaces; further jobs wait",
+        (
+            "maximum number of concurrent jobs in pods (planning.runIn: Pod), over all namespaces;"
+            " further jobs wait"
+        ),
     ),
 )
 _PROCESS: tuple[_Option, ...] = (
     ("--workers", _at_least(1, int), "8", "maximum number of concurrent reconciles"),
-    ("--qps", _at_least(1.0, float), "50", "maximum number of requests to the API server per second"),
-    ("--metrics-port", _at_least(0, int), "8080", "port of /metrics, which may be that of --health-port; 0 disables it"),
+    (
+        "--qps",
+        _at_least(1.0, float),
+        "50",
+        "maximum number of requests to the API server per second",
+    ),
+    (
+        "--metrics-port",
+        _at_least(0, int),
+        "8080",
+        "port of /metrics, which may be that of --health-port; 0 disables it",
+    ),
     ("--health-port", _at_least(0, int), "8081", "port of /healthz and /readyz; 0 disables it"),
-    ("--log-level", _one_of(_LEVELS), "info", f"minimum severity of log records: {', '.join(_LEVELS)}"),
+    (
+        "--log-level",
+        _one_of(_LEVELS),
+        "info",
+        f"minimum severity of log records: {', '.join(_LEVELS)}",
+    ),
     (
         "--log-format",
         _one_of(_FORMATS),
         "json",
-        "json or text, one line per record; records about a Backfill have its namespace, name, uid and attempt",
+        (
+            "json or text, one line per record; records about a Backfill have its namespace, name,"
+            " uid and attempt"
+        ),
     ),
-    ("--kubeconfig", Path, None, "kubeconfig file (default: the pod's service account, else the user's file)"),
+    (
+        "--kubeconfig",
+        Path,
+        None,
+        "kubeconfig file (default: the pod's service account, else the user's file)",
+    ),
     ("--context", str, None, "context of the kubeconfig (default: the current one)"),
 )
 
 
 def _leadership(environment: Mapping[str, str]) -> tuple[_Option, ...]:
     namespace = "namespace of the Lease (default: the pod's)"
-    identity = "name of this replica in the Lease, unique among replicas (default: POD_NAME, else host name and a random part)"
+    identity = (
+        "name of this replica in the Lease, unique among replicas (default: POD_NAME, else host"
+        " name and a random part)"
+    )
     return (
-        ("--leader-election-id", str, "backfill-operator", "name of the Lease for leader election between replicas"),
+        (
+            "--leader-election-id",
+            str,
+            "backfill-operator",
+            "name of the Lease for leader election between replicas",
+        ),
         ("--leader-election-namespace", str, _own_namespace(environment), namespace),
         ("--identity", str, _own_identity(environment), identity),
     )
@@ -237,9 +322,15 @@ def _leadership(environment: Mapping[str, str]) -> tuple[_Option, ...]:
 def _own_namespace(environment: Mapping[str, str]) -> str:
     if namespace := environment.get("POD_NAMESPACE"):
         return namespace
-    return _SERVICE_ACCOUNT_NAMESPACE.read_text().strip() if _SERVICE_ACCOUNT_NAMESPACE.exists() else "default"
+    return (
+        _SERVICE_ACCOUNT_NAMESPACE.read_text().strip()
+        if _SERVICE_ACCOUNT_NAMESPACE.exists()
+        else "default"
+    )
 
 
 def _own_identity(environment: Mapping[str, str]) -> str:
-    """A pod's name is its own for good: a container that starts again in it goes on with its Lease at once."""
+    """A pod's name is its own for good: a container that starts again in it goes on with its Lease
+    at once.
+    """
     return environment.get("POD_NAME") or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"

@@ -39,7 +39,9 @@ class HttpServer:
         """Binds at once. Port 0 takes a free one."""
         self._server = _Server((host, port), _handler(routes))
         self.port: int = self._server.server_address[1]
-        threading.Thread(target=self._server.serve_forever, name=f"http-{self.port}", daemon=True).start()
+        threading.Thread(
+            target=self._server.serve_forever, name=f"http-{self.port}", daemon=True
+        ).start()
 
     def close(self) -> None:
         """Stops answering."""
@@ -48,7 +50,9 @@ class HttpServer:
 
 
 class _Server(ThreadingHTTPServer):
-    """Closes the oldest connection if there are too many: whoever means it has had an answer by then."""
+    """Closes the oldest connection if there are too many: whoever means it has had an answer by
+    then.
+    """
 
     daemon_threads = True
     request_queue_size = 128

@@ -21,7 +21,9 @@ from backfill.kube.resources import Manifest
 
 _LOG = logging.getLogger(__name__)
 STUCK_SECONDS: Final = 900.0
-"""No reconcile takes so long: it makes a few requests, each of which gives up after three minutes, and waits for nothing else."""
+"""No reconcile takes so long: it makes a few requests, each of which gives up after three minutes,
+and waits for nothing else.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,8 @@ class Reconciles:
             open_case: begins to work on a Backfill.
             metrics: told of each reconcile.
             leads: whether this process may reconcile.
-            on_trouble: told of a Backfill whose reconciles fail, and why; again only when the reason is another.
+            on_trouble: told of a Backfill whose reconciles fail, and why; again only when the
+                reason is another.
         """
         self._queue = queue
         self._find = find
@@ -75,11 +78,16 @@ class Reconciles:
 
     @property
     def stuck(self) -> str | None:
-        """A reconcile that has been under way for longer than any should, in words; None where there is none."""
+        """A reconcile that has been under way for longer than any should, in words; None where
+        there is none.
+        """
         now = self._monotonic()
         for (namespace, name), began in self._under_way.copy().items():
             if now - began > STUCK_SECONDS:
-                return f"the reconcile of {namespace}/{name} has been under way for {now - began:.0f} s"
+                return (
+                    f"the reconcile of {namespace}/{name} has been under way for"
+                    f" {now - began:.0f} s"
+                )
         return None
 
     def take(self, key: Key) -> None:
@@ -116,13 +124,17 @@ class Reconciles:
                 return "refused"
             except BackfillError as error:
                 _LOG.warning("could not be worked on, will be tried again: %s", error)
-                nobody_there = isinstance(error, Unauthorized | Unreachable) and not isinstance(error, Faltering)
+                nobody_there = isinstance(error, Unauthorized | Unreachable) and not isinstance(
+                    error, Faltering
+                )
                 if not nobody_there:  # else it could not be told to anybody
                     self._say_trouble(key, backfill, str(error))
                 return "failed"
             except Exception as error:
                 _LOG.exception("a reconcile failed, will be tried again")
-                self._say_trouble(key, backfill, f"{type(error).__name__} (details in the operator's log)")
+                self._say_trouble(
+                    key, backfill, f"{type(error).__name__} (details in the operator's log)"
+                )
                 return "failed"
         self._troubles.pop(key, None)
         return "done"
@@ -149,8 +161,12 @@ class Reconciles:
         if reconciled is None:
             self._drop(key)
             return
-        for condition in changed_conditions(reconciled.observed.backfill.status, reconciled.decision.status):
-            _LOG.info("%s=%s %s %s", condition.type, condition.status, condition.reason, condition.message)
+        for condition in changed_conditions(
+            reconciled.observed.backfill.status, reconciled.decision.status
+        ):
+            _LOG.info(
+                "%s=%s %s %s", condition.type, condition.status, condition.reason, condition.message
+            )
         self._metrics.decided(key, reconciled)
         if reconciled.decision.next.at_rest and (case.jobs.state is None or _is_over(reconciled)):
             self._drop(key)

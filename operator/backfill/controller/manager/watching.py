@@ -1,6 +1,8 @@
-"""Keeps the caches as the API server has it: Kopf watches, and a list now and then finds what a watch did not tell.
+"""Keeps the caches as the API server has it: Kopf watches, and a list now and then finds what a
+watch did not tell.
 
-Kopf is used for its watches only. A handler of its ``on.event`` kind writes nothing: no finalizer, no annotation, no Event.
+Kopf is used for its watches only. A handler of its ``on.event`` kind writes nothing: no finalizer,
+no annotation, no Event.
 """
 
 import asyncio
@@ -25,13 +27,19 @@ from backfill.kube.resources import Resource
 
 _LOG = logging.getLogger(__name__)
 RELIST_SECONDS: Final = 180.0
-"""A watch that has to begin anew (410) does not tell of what was deleted meanwhile: so long it may go unnoticed."""
+"""A watch that has to begin anew (410) does not tell of what was deleted meanwhile: so long it may
+go unnoticed.
+"""
 _PAGE: Final = 50
-"""Objects of a page of Kopf's first list. By default it asks for everything at once; reports of jobs can have a megabyte each."""
+"""Objects of a page of Kopf's first list. By default it asks for everything at once; reports of
+jobs can have a megabyte each.
+"""
 _RETRY_SECONDS = 2.0
 _STOP_SECONDS = 2.0
 _IDENTITY: Final[Any] = "backfill-operator"
-"""Nobody sees it. Without one Kopf makes it of the user's name, and the user of a container may have none."""
+"""Nobody sees it. Without one Kopf makes it of the user's name, and the user of a container may
+have none.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +54,9 @@ class Watched:
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """Where credentials are read from, each time they are needed: they change while the operator runs."""
+    """Where credentials are read from, each time they are needed: they change while the operator
+    runs.
+    """
 
     kubeconfig: Path | None = None
     context: str | None = None
@@ -54,7 +64,11 @@ class Login:
     @property
     def is_pod(self) -> bool:
         """Whether this is a pod that knows of no other cluster."""
-        return self.kubeconfig is None and self.context is None and "KUBERNETES_SERVICE_HOST" in os.environ
+        return (
+            self.kubeconfig is None
+            and self.context is None
+            and "KUBERNETES_SERVICE_HOST" in os.environ
+        )
 
     def cluster(self, **options: Any) -> Cluster:
         """A client.
@@ -62,7 +76,11 @@ class Login:
         Raises:
             BackfillError: there are no credentials.
         """
-        return Cluster.in_cluster(**options) if self.is_pod else Cluster.from_kubeconfig(self.kubeconfig, self.context, **options)
+        return (
+            Cluster.in_cluster(**options)
+            if self.is_pod
+            else Cluster.from_kubeconfig(self.kubeconfig, self.context, **options)
+        )
 
     def connection(self) -> kopf.ConnectionInfo:
         """The same for Kopf."""
@@ -70,7 +88,9 @@ class Login:
         if self.is_pod:
             load_incluster_config(read)  # type: ignore[no-untyped-call]
         else:
-            load_kube_config(None if self.kubeconfig is None else str(self.kubeconfig), self.context, read)  # type: ignore[no-untyped-call]
+            load_kube_config(
+                None if self.kubeconfig is None else str(self.kubeconfig), self.context, read
+            )  # type: ignore[no-untyped-call]
         scheme, _, token = (read.get_api_key_with_prefix("BearerToken") or "").rpartition(" ")
         return kopf.ConnectionInfo(
             server=read.host,
@@ -88,7 +108,12 @@ class Login:
 class Watching:
     """Kopf in a thread with a loop of its own. Where it cannot go on it begins anew."""
 
-    def __init__(self, watched: Sequence[Watched], namespaces: Sequence[str], connection: Callable[[], kopf.ConnectionInfo]):
+    def __init__(
+        self,
+        watched: Sequence[Watched],
+        namespaces: Sequence[str],
+        connection: Callable[[], kopf.ConnectionInfo],
+    ):
         """``namespaces``: empty for all of them."""
         self._watched = watched
         self._namespaces = namespaces
@@ -104,7 +129,9 @@ class Watching:
         return self._thread.is_alive()
 
     def start(self) -> None:
-        """Begins to watch; kinds that the API server does not know are left out until :meth:`restart`."""
+        """Begins to watch; kinds that the API server does not know are left out until
+        :meth:`restart`.
+        """
         self._thread.start()
 
     def restart(self) -> None:
@@ -128,7 +155,8 @@ class Watching:
                 self._closed.wait(_RETRY_SECONDS)
 
     async def _operator(self) -> None:
-        # Not an event of threads: Kopf would leave a thread waiting for it when it breaks, and the loop would wait for that.
+        # Not an event of threads: Kopf would leave a thread waiting for it when it breaks, and the
+        # loop would wait for that.
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
         with self._lock:
             self._end = partial(loop.call_soon_threadsafe, stop.set)
@@ -156,7 +184,13 @@ class Watching:
         for watched in self._watched:
             resource = watched.resource
             handler = _handler(watched.cache)
-            kopf.on.event(resource.group, resource.version, resource.plural, id=resource.plural, registry=registry)(handler)
+            kopf.on.event(
+                resource.group,
+                resource.version,
+                resource.plural,
+                id=resource.plural,
+                registry=registry,
+            )(handler)
         return registry
 
 
@@ -198,7 +232,10 @@ class Relisting:
         try:
             places: Sequence[str | None] = self._namespaces or (None,)
             essence = watched.cache.essence
-            listings = [self._cluster.list(watched.resource, place, labels=watched.labels, essence=essence) for place in places]
+            listings = [
+                self._cluster.list(watched.resource, place, labels=watched.labels, essence=essence)
+                for place in places
+            ]
         except KindMissing:
             return False
         oldest = min((listing.resource_version for listing in listings), key=int)
@@ -219,15 +256,18 @@ def _handler(cache: Cache) -> Callable[..., Any]:
 
 def _settings(watched: Sequence[Watched]) -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
-    settings.scanning.disabled = True  # or it asks for permissions on the cluster's namespaces and definitions
+    # or it asks for permissions on the cluster's namespaces and definitions
+    settings.scanning.disabled = True
     settings.posting.enabled = False
     settings.process.ultimate_exiting_timeout = None
     settings.watching.chunk_size = _PAGE
-    # Kopf removes its own finalizer from whatever it sees being deleted, and by default shares the name of that finalizer
-    # with every other operator that is made with it.
+    # Kopf removes its own finalizer from whatever it sees being deleted, and by default shares the
+    # name of that finalizer with every other operator that is made with it.
     settings.persistence.finalizer = f"{GROUP}/unused"
     for kind in watched:
         if kind.labels:
             resource = kind.resource
-            settings.watching.label_selectors[resource.group, resource.version, resource.plural] = label_selector(kind.labels)
+            settings.watching.label_selectors[resource.group, resource.version, resource.plural] = (
+                label_selector(kind.labels)
+            )
     return settings

@@ -1,4 +1,6 @@
-"""Puts together what a reconcile works with: the caches for all Backfills; store, channel, backend and jobs for each."""
+"""Puts together what a reconcile works with: the caches for all Backfills; store, channel, backend
+and jobs for each.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -34,25 +36,40 @@ PROGRESS_SECONDS = 5.0
 
 
 def _children() -> dict[Resource, Cache]:
-    return {resource: Cache(labelled_key, _child) for resource in (SPARK_APPLICATION, Apache.resource)}
+    return {
+        resource: Cache(labelled_key, _child) for resource in (SPARK_APPLICATION, Apache.resource)
+    }
 
 
 def _child(child: Manifest) -> Manifest:
     """What is made for an attempt is never looked at again, only what became of it."""
-    status = {name: value for name, value in (child.get("status") or {}).items() if name != "executorState"}
+    status = {
+        name: value
+        for name, value in (child.get("status") or {}).items()
+        if name != "executorState"
+    }
     return {"metadata": identity(child), "status": status}
 
 
 def _assignment(assignment: Manifest) -> Manifest:
-    return {"metadata": identity(assignment), "spec": assignment.get("spec"), "status": assignment.get("status")}
+    return {
+        "metadata": identity(assignment),
+        "spec": assignment.get("spec"),
+        "status": assignment.get("status"),
+    }
 
 
 def pod_essence(pod: Manifest) -> Manifest:
     """What is looked at of a pod: where it stands, its containers' names and memory."""
     containers = [
-        {"name": each["name"], "resources": each.get("resources")} for each in (pod.get("spec") or {}).get("containers") or ()
+        {"name": each["name"], "resources": each.get("resources")}
+        for each in (pod.get("spec") or {}).get("containers") or ()
     ]
-    return {"metadata": identity(pod), "spec": {"containers": containers}, "status": pod.get("status")}
+    return {
+        "metadata": identity(pod),
+        "spec": {"containers": containers},
+        "status": pod.get("status"),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +129,24 @@ class Cases:
         def find() -> Backfill | None:
             return store.loaded
 
-        backend = KubernetesBackend(self.cluster, find, caches.children, caches.pods, default_workspace=self.default_workspace)
+        backend = KubernetesBackend(
+            self.cluster,
+            find,
+            caches.children,
+            caches.pods,
+            default_workspace=self.default_workspace,
+        )
         channel = KubernetesChannel(self.cluster, caches.assignments, key, uid)
         jobs = self._jobs(key, find)
         plans = KubernetesPlans(self.cluster)
         reconciler = Reconciler(
-            store, plans, backend, channel, jobs, progress_every_seconds=PROGRESS_SECONDS, clock=lambda: self.cluster.now
+            store,
+            plans,
+            backend,
+            channel,
+            jobs,
+            progress_every_seconds=PROGRESS_SECONDS,
+            clock=lambda: self.cluster.now,
         )
         return Case(uid, store, jobs, reconciler)
 

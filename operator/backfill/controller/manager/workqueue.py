@@ -1,8 +1,10 @@
-"""Which Backfill is reconciled when: every key at most once in the queue, and by one thread at a time.
+"""Which Backfill is reconciled when: every key at most once in the queue, and by one thread at a
+time.
 
-The rules are those of client-go's work queue (``k8s.io/client-go/util/workqueue``): a key that is marked while it is worked
-on comes again afterwards; one that is marked many times before its turn comes once. Unlike there, the keys are of groups
-(namespaces) that share the threads, so that thousands of keys of one do not delay a key of another.
+The rules are those of client-go's work queue (``k8s.io/client-go/util/workqueue``): a key that is
+marked while it is worked on comes again afterwards; one that is marked many times before its turn
+comes once. Unlike there, the keys are of groups (namespaces) that share the threads, so that
+thousands of keys of one do not delay a key of another.
 """
 
 import heapq
@@ -25,7 +27,9 @@ _MOST_DOUBLINGS = 30
 
 
 class Agenda(Generic[K]):
-    """When each key is due, without threads or a clock of its own. Times are seconds of one monotonic clock."""
+    """When each key is due, without threads or a clock of its own. Times are seconds of one
+    monotonic clock.
+    """
 
     def __init__(self, group_of: Callable[[K], Hashable] = lambda key: None):
         """``group_of``: the group that a key belongs to; by default all keys are of one."""
@@ -51,7 +55,8 @@ class Agenda(Generic[K]):
             self._push(key)
 
     def begin(self, now: float, share: float = math.inf) -> tuple[K, float] | None:
-        """The next key, and since when it is due; None when there is none. It is taken until :meth:`end`.
+        """The next key, and since when it is due; None when there is none. It is taken until
+        :meth:`end`.
 
         Of the groups with the fewest keys running it is the one that has been due longest.
 
@@ -81,7 +86,9 @@ class Agenda(Generic[K]):
             self._push(key)
 
     def next_due(self, share: float = math.inf) -> float | None:
-        """When the next key that nobody works on is due, apart from groups that have their share already."""
+        """When the next key that nobody works on is due, apart from groups that have their share
+        already.
+        """
         return min((at for _, at in self._heads(share)), default=None)
 
     def due(self, now: float) -> int:
@@ -101,7 +108,10 @@ class Agenda(Generic[K]):
         return heads
 
     def _push(self, key: K) -> None:
-        heapq.heappush(self._heaps.setdefault(self._group_of(key), []), (self._due[key], next(self._order), key))
+        heapq.heappush(
+            self._heaps.setdefault(self._group_of(key), []),
+            (self._due[key], next(self._order), key),
+        )
 
     def _overtaken(self, entry: tuple[float, int, K]) -> bool:
         at, _, key = entry
@@ -124,7 +134,8 @@ class WorkQueue(Generic[K]):
 
         Args:
             threads: how many take keys.
-            group_of: the group of a key; groups share the threads, see :func:`~backfill.controller.jobs.shares.share_of`.
+            group_of: the group of a key; groups share the threads, see
+                :func:`~backfill.controller.jobs.shares.share_of`.
             groups: how many groups there are, also those without a key that is due.
             monotonic: the clock, in seconds.
             on_taken: called with how long a key that is taken was due, in seconds.
@@ -173,11 +184,16 @@ class WorkQueue(Generic[K]):
             self._end(key)
 
     def failed(self, key: K) -> float:
-        """The reconcile of a key has failed; it comes again after a wait, which is returned (seconds)."""
+        """The reconcile of a key has failed; it comes again after a wait, which is returned
+        (seconds).
+        """
         with self._changed:
             failures = self._failures.get(key, 0)
             self._failures[key] = failures + 1
-            wait = min(_FIRST_BACKOFF_SECONDS * 2.0 ** min(failures, _MOST_DOUBLINGS), _LONGEST_BACKOFF_SECONDS)
+            wait = min(
+                _FIRST_BACKOFF_SECONDS * 2.0 ** min(failures, _MOST_DOUBLINGS),
+                _LONGEST_BACKOFF_SECONDS,
+            )
             self._agenda.mark(key, self._monotonic() + wait)
             self._end(key)
             return wait
@@ -200,7 +216,10 @@ class Workers(Generic[K]):
         """``reconcile`` must not raise; it ends the key's reconcile with ``done`` or ``failed``."""
         self._queue = queue
         self._reconcile = reconcile
-        self._threads = [threading.Thread(target=self._work, name=f"reconcile-{n}", daemon=True) for n in range(threads)]
+        self._threads = [
+            threading.Thread(target=self._work, name=f"reconcile-{n}", daemon=True)
+            for n in range(threads)
+        ]
 
     def start(self) -> None:
         """Begins to reconcile."""
@@ -208,7 +227,9 @@ class Workers(Generic[K]):
             thread.start()
 
     def join(self, timeout_seconds: float) -> bool:
-        """Waits for the reconciles under way once the queue is closed; whether all have ended in time."""
+        """Waits for the reconciles under way once the queue is closed; whether all have ended in
+        time.
+        """
         deadline = time.monotonic() + timeout_seconds
         for thread in self._threads:
             if thread.ident is not None:

@@ -1,7 +1,9 @@
-"""Which positional deletes apply to which data files, by the rules of the Iceberg specification ("Scan Planning").
+"""Which positional deletes apply to which data files, by the rules of the Iceberg specification
+("Scan Planning").
 
-A deletion vector applies to the one file it names; a positional delete file to the file it names, or to all files of its
-partition. Either applies only to data that is not newer than it, and a deletion vector replaces all positional deletes.
+A deletion vector applies to the one file it names; a positional delete file to the file it names,
+or to all files of its partition. Either applies only to data that is not newer than it, and a
+deletion vector replaces all positional deletes.
 """
 
 from collections.abc import Sequence
@@ -26,7 +28,9 @@ class _Delete:
     upper_path: str | None
 
     def may_touch(self, path: str) -> bool:
-        return (self.lower_path is None or self.lower_path <= path) and (self.upper_path is None or path <= self.upper_path)
+        return (self.lower_path is None or self.lower_path <= path) and (
+            self.upper_path is None or path <= self.upper_path
+        )
 
 
 class DeleteIndex:
@@ -39,7 +43,9 @@ class DeleteIndex:
         """Sequence number and path of each equality delete file met."""
 
     def add(self, entry: Sequence[object], sequence: int, partition: int) -> None:
-        """Takes a positional delete file: the fields of its manifest entry in the order of format v3."""
+        """Takes a positional delete file: the fields of its manifest entry in the order of format
+        v3.
+        """
         path, kind, referenced = str(entry[1]), str(entry[2]).lower(), entry[17]
         lower, upper = _path_bound(entry[10]), _path_bound(entry[11])
         if referenced is None and lower is not None and lower == upper:
@@ -50,7 +56,9 @@ class DeleteIndex:
         else:
             self._by_partition.setdefault(partition, []).append(delete)
 
-    def assign(self, paths: pa.StringArray, sequences: Int64s, partitions: Int32s) -> tuple[Int32s, list[tuple[DeleteFile, ...]]]:
+    def assign(
+        self, paths: pa.StringArray, sequences: Int64s, partitions: Int32s
+    ) -> tuple[Int32s, list[tuple[DeleteFile, ...]]]:
         """For each data file the index of its set of deletes, and the sets; set 0 is empty."""
         sets: dict[tuple[DeleteFile, ...], int] = {(): 0}
         chosen = np.zeros(len(paths), np.int32)
@@ -61,7 +69,9 @@ class DeleteIndex:
         return chosen, list(sets)
 
     def _candidates(self, paths: pa.StringArray, partitions: Int32s) -> Int64s:
-        hit = np.isin(partitions, np.fromiter(self._by_partition, np.int32, len(self._by_partition)))
+        hit = np.isin(
+            partitions, np.fromiter(self._by_partition, np.int32, len(self._by_partition))
+        )
         if self._by_path:
             named = pc.is_in(paths, value_set=pa.array(self._by_path, pa.string()))
             hit |= named.to_numpy(zero_copy_only=False)
@@ -72,8 +82,14 @@ class DeleteIndex:
         vectors = [delete.file for delete in named if delete.file.format == "puffin"]
         if vectors:
             return tuple(sorted(vectors, key=lambda file: file.path))
-        shared = [d for d in self._by_partition.get(partition, ()) if d.sequence >= sequence and d.may_touch(path)]
-        return tuple(sorted({delete.file for delete in (*named, *shared)}, key=lambda file: file.path))
+        shared = [
+            d
+            for d in self._by_partition.get(partition, ())
+            if d.sequence >= sequence and d.may_touch(path)
+        ]
+        return tuple(
+            sorted({delete.file for delete in (*named, *shared)}, key=lambda file: file.path)
+        )
 
 
 def _path_bound(bounds: object) -> str | None:

@@ -1,4 +1,6 @@
-"""Filters: from a source's ``filter`` and ``regions`` to one expression, for planner and reader alike."""
+"""Filters: from a source's ``filter`` and ``regions`` to one expression, for planner and reader
+alike.
+"""
 
 import difflib
 from collections.abc import Callable
@@ -32,19 +34,23 @@ def check_filters(source: Source, schema: Schema, field: str) -> list[Problem]:
     """What is wrong with the filters of a source for a table of this schema."""
     problems: list[Problem] = []
     if source.filter:
-        problems += _problems(source.filter, partial(parse, source.filter), schema, source.table, f"{field}.filter")
+        problems += _problems(
+            source.filter, partial(parse, source.filter), schema, source.table, f"{field}.filter"
+        )
     if source.regions is not None:
         column, values = source.regions.column, source.regions.in_
         text = f"{column} in ({', '.join(values)})"
-        problems += _problems(text, lambda: In(term=column, literals=values), schema, source.table, f"{field}.regions")
+        problems += _problems(
+            text, lambda: In(term=column, literals=values), schema, source.table, f"{field}.regions"
+        )
     return problems
 
 
 def row_filter(source: SourceInput) -> BooleanExpression:
     """Which rows of a planned source are read: those for which all its filters are true.
 
-    As in SQL, what compares a null is neither true nor false, also where it is negated: only ``is null`` finds nulls. PyIceberg
-    says the same of ``!=``, but not of ``not in``.
+    As in SQL, what compares a null is neither true nor false, also where it is negated: only ``is
+    null`` finds nulls. PyIceberg says the same of ``!=``, but not of ``not in``.
     """
     whole: BooleanExpression = parse(source.row_filter) if source.row_filter else AlwaysTrue()
     if source.region_column is not None and source.regions is not None:
@@ -77,28 +83,54 @@ def _without_nulls(expression: BooleanExpression) -> BooleanExpression:
     return expression
 
 
-def _problems(text: str, make: Callable[[], BooleanExpression], schema: Schema, table: str, where: str) -> list[Problem]:
+def _problems(
+    text: str, make: Callable[[], BooleanExpression], schema: Schema, table: str, where: str
+) -> list[Problem]:
     try:
         expression = make()
     except ParseException as error:
-        fix = "write it like region == 'us-east-1' and level in (1, 2), and columns with other names like \"data-center\""
-        return [Problem(where, f"{text!r} is not a filter PyIceberg can parse, from character {error.column} on", fix)]
+        fix = (
+            "write it like region == 'us-east-1' and level in (1, 2), and columns with other names"
+            ' like "data-center"'
+        )
+        return [
+            Problem(
+                where,
+                f"{text!r} is not a filter PyIceberg can parse, from character {error.column} on",
+                fix,
+            )
+        ]
     except (ValueError, TypeError) as error:
-        return [Problem(where, f"{text!r} is not a filter: {error}", "write it like region == 'us-east-1'")]
+        return [
+            Problem(
+                where, f"{text!r} is not a filter: {error}", "write it like region == 'us-east-1'"
+            )
+        ]
     try:
         bind(schema, rewrite_not(expression), case_sensitive=True)
     except (ValueError, TypeError) as error:
-        return [Problem(where, f"{text!r} does not fit table {table}: {error}", _columns(text, schema))]
+        return [
+            Problem(where, f"{text!r} does not fit table {table}: {error}", _columns(text, schema))
+        ]
     return []
 
 
 def _columns(text: str, schema: Schema) -> str:
-    """The columns that look most like words of a filter which are none, or else all of them with their types."""
-    words = "".join(character if character.isalnum() or character in "_." else " " for character in text).split()
+    """The columns that look most like words of a filter which are none, or else all of them with
+    their types.
+    """
+    words = "".join(
+        character if character.isalnum() or character in "_." else " " for character in text
+    ).split()
     names = list(schema._name_to_id)
     strange = [word for word in words if word not in names]
-    near = dict.fromkeys(match for word in strange for match in difflib.get_close_matches(word, names, n=1, cutoff=0.6))
+    near = dict.fromkeys(
+        match
+        for word in strange
+        for match in difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    )
     if near:
         return f"did you mean {' and '.join(near)}?"
     types = {name: schema.find_type(name) for name in sorted(names)[:20]}
-    return f"its columns are: {', '.join(f'{name} ({kind})' if kind.is_primitive else name for name, kind in types.items())}"
+    shown = (f"{name} ({kind})" if kind.is_primitive else name for name, kind in types.items())
+    return f"its columns are: {', '.join(shown)}"

@@ -1,8 +1,10 @@
-"""Streams the manifests of a pinned snapshot into columns, one manifest at a time, leaving out what cannot match.
+"""Streams the manifests of a pinned snapshot into columns, one manifest at a time, leaving out what
+cannot match.
 
-Manifests are pruned by their partition summaries, entries by their partition (each distinct one evaluated once), by the
-bounds of the timestamp column and, where there is a filter, by the other columns' metrics. Entries are read as PyIceberg's
-generic records and dropped at once: an entry as objects takes some ten kilobytes.
+Manifests are pruned by their partition summaries, entries by their partition (each distinct one
+evaluated once), by the bounds of the timestamp column and, where there is a filter, by the other
+columns' metrics. Entries are read as PyIceberg's generic records and dropped at once: an entry as
+objects takes some ten kilobytes.
 """
 
 import struct
@@ -35,7 +37,14 @@ from pyiceberg.utils.schema_conversion import LOGICAL_FIELD_TYPE_MAPPING
 from backfill.api.errors import InvalidPlanInput, Problem
 from backfill.iceberg.failures import reason
 from backfill.iceberg.timestamps import GREATEST_US, LEAST_US
-from backfill.planning.files import UNKNOWN, ColumnRef, PartitionValues, SourceFiles, column_ref, timestamp_column
+from backfill.planning.files import (
+    UNKNOWN,
+    ColumnRef,
+    PartitionValues,
+    SourceFiles,
+    column_ref,
+    timestamp_column,
+)
 from backfill.planning.metadata.deletes import DeleteIndex
 from backfill.planning.metadata.filters import in_range
 from backfill.planning.metadata.partitions import SpecReader, spec_reader
@@ -45,7 +54,9 @@ LOGICAL_FIELD_TYPE_MAPPING.setdefault(("timestamp-nanos", "long"), TimestampNano
 """PyIceberg writes partitions of nanoseconds, but does not read them."""
 
 _READERS = 4
-"""Threads that read manifests: decoding holds the interpreter's lock, but waiting for the object store does not."""
+"""Threads that read manifests: decoding holds the interpreter's lock, but waiting for the object
+store does not.
+"""
 _INT_BYTES, _LONG_BYTES = 4, 8
 """Of a bound; a file older than an int's promotion to long has the int's."""
 
@@ -56,7 +67,9 @@ class _Columns:
 
     path: list[str] = field(default_factory=list)
     numbers: list[tuple[int, ...]] = field(default_factory=list)
-    """File bytes, rows, lower, upper, bounded, rows without timestamp, partition, sequence number."""
+    """File bytes, rows, lower, upper, bounded, rows without timestamp, partition, sequence
+    number.
+    """
     group_starts: list[list[int] | None] = field(default_factory=list)
     other_formats: list[str] = field(default_factory=list)
     without_timestamp: int = 0
@@ -75,7 +88,9 @@ class _Chunk:
 
 
 class _Partitions:
-    """Distinct partitions of all specs, numbered as they are met: numbers differ between runs, what they stand for does not."""
+    """Distinct partitions of all specs, numbered as they are met: numbers differ between runs, what
+    they stand for does not.
+    """
 
     def __init__(self, reader: Callable[[int], SpecReader]) -> None:
         self._reader = reader
@@ -117,14 +132,26 @@ class ManifestScan:
     """
 
     def __init__(
-        self, pinned: PinnedTable, start_us: int, end_us: int, on_progress: Callable[[int, int, int], None] = lambda *_: None
+        self,
+        pinned: PinnedTable,
+        start_us: int,
+        end_us: int,
+        on_progress: Callable[[int, int, int], None] = lambda *_: None,
     ) -> None:
         self._pinned = pinned
         self._range = (start_us, end_us)
         self._progress = on_progress
         self.column = timestamp_column(pinned.source, pinned.schema)
-        expression = And(in_range(self.column.name, self.column.ticks, start_us, end_us), pinned.row_filter)
-        read = partial(spec_reader, pinned.table.metadata, pinned.schema, expression=expression, column=self.column)
+        expression = And(
+            in_range(self.column.name, self.column.ticks, start_us, end_us), pinned.row_filter
+        )
+        read = partial(
+            spec_reader,
+            pinned.table.metadata,
+            pinned.schema,
+            expression=expression,
+            column=self.column,
+        )
         self._partitions = _Partitions(lambda spec_id: read(spec_id=spec_id))
         self._metrics_may_match = _metrics_evaluator(pinned)
         self._deletes = DeleteIndex()
@@ -135,7 +162,8 @@ class ManifestScan:
         """All data files that can hold rows of the range.
 
         Raises:
-            InvalidPlanInput: equality deletes, files in another format than Parquet, a manifest that cannot be read.
+            InvalidPlanInput: equality deletes, files in another format than Parquet, a manifest
+                that cannot be read.
         """
         manifests = self._manifests()
         io = self._pinned.table.io
@@ -160,7 +188,9 @@ class ManifestScan:
             listed = self._pinned.snapshot.manifests(self._pinned.table.io)
         except (OSError, ValueError) as error:
             raise self._unreadable(str(self._pinned.snapshot.manifest_list), error) from error
-        return [m for m in listed if self._partitions.reader(m.partition_spec_id).manifest_may_match(m)]
+        return [
+            m for m in listed if self._partitions.reader(m.partition_spec_id).manifest_may_match(m)
+        ]
 
     def _in_order(self, io: FileIO, manifests: list[ManifestFile]) -> Iterator[_Columns]:
         with ThreadPoolExecutor(_READERS) as pool:
@@ -186,18 +216,30 @@ class ManifestScan:
         bounded = lower is not None and upper is not None
         lower_us = self.column.ticks.floor_us(lower) if lower is not None else LEAST_US
         upper_us = self.column.ticks.floor_us(upper) if upper is not None else GREATEST_US
-        if lower_us >= self._range[1] or upper_us < self._range[0] or not self._metrics_may_match(entry):
+        if (
+            lower_us >= self._range[1]
+            or upper_us < self._range[0]
+            or not self._metrics_may_match(entry)
+        ):
             return
         if str(values[2]).upper() != "PARQUET":
             columns.other_formats.append(f"{values[1]} ({str(values[2]).lower()})")
         columns.path.append(values[1])
-        columns.numbers.append((values[5], rows, lower_us, upper_us, bounded, nulls, partition, sequence))
+        columns.numbers.append(
+            (values[5], rows, lower_us, upper_us, bounded, nulls, partition, sequence)
+        )
         columns.group_starts.append(_row_group_starts(values[13], values[5]))
 
     def _bound(self, bounds: Mapping[int, bytes] | None) -> int | None:
         value = bounds.get(self.column.field_id) if bounds else None
-        known = (_INT_BYTES, _LONG_BYTES) if isinstance(self.column.kind, (IntegerType, LongType)) else (_LONG_BYTES,)
-        return int.from_bytes(value, "little", signed=True) if value and len(value) in known else None
+        known = (
+            (_INT_BYTES, _LONG_BYTES)
+            if isinstance(self.column.kind, (IntegerType, LongType))
+            else (_LONG_BYTES,)
+        )
+        return (
+            int.from_bytes(value, "little", signed=True) if value and len(value) in known else None
+        )
 
     def _read_deletes(self, io: FileIO, manifest: ManifestFile) -> None:
         for entry, sequence in self._entries(io, manifest):
@@ -208,9 +250,13 @@ class ManifestScan:
                 self._deletes.add(entry._data, sequence, partition)
 
     def _entries(self, io: FileIO, manifest: ManifestFile) -> Iterator[tuple[DataFile, int]]:
-        """Live entries with their sequence numbers, inherited from the manifest where they have none of their own."""
+        """Live entries with their sequence numbers, inherited from the manifest where they have
+        none of their own.
+        """
         try:
-            with AvroFile[Record](io.new_input(manifest.manifest_path), MANIFEST_ENTRY_SCHEMAS[3], {2: DataFile}) as entries:
+            with AvroFile[Record](
+                io.new_input(manifest.manifest_path), MANIFEST_ENTRY_SCHEMAS[3], {2: DataFile}
+            ) as entries:
                 for entry in entries:
                     status, _, sequence, _, file = entry._data
                     if status != ManifestEntryStatus.DELETED:
@@ -219,9 +265,13 @@ class ManifestScan:
             raise self._unreadable(manifest.manifest_path, error) from error
 
     def _assemble(self, chunks: list[_Chunk]) -> SourceFiles:
-        numbers = np.concatenate([np.empty((0, _NUMBERS), np.int64), *(chunk.numbers for chunk in chunks)])
+        numbers = np.concatenate(
+            [np.empty((0, _NUMBERS), np.int64), *(chunk.numbers for chunk in chunks)]
+        )
         path = pa.chunked_array([chunk.path for chunk in chunks], pa.string()).combine_chunks()
-        starts = pa.chunked_array([chunk.group_starts for chunk in chunks], pa.list_(pa.int64())).combine_chunks()
+        starts = pa.chunked_array(
+            [chunk.group_starts for chunk in chunks], pa.list_(pa.int64())
+        ).combine_chunks()
         chunks.clear()
         partition, sequence = numbers[:, 6].astype(np.int32), numbers[:, 7].copy()
         self._refuse_equality_deletes(sequence)
@@ -254,9 +304,10 @@ class ManifestScan:
             raise InvalidPlanInput(
                 Problem(
                     f"{self._pinned.field}.table",
-                    f"table {self._pinned.source.table} has {len(applying)} equality delete files that may apply to the range, "
-                    f"such as {applying[0]}",
-                    "compact the table (rewrite_data_files with delete-file-threshold 1) and plan again on the new snapshot",
+                    f"table {self._pinned.source.table} has {len(applying)} equality delete files"
+                    f" that may apply to the range, such as {applying[0]}",
+                    "compact the table (rewrite_data_files with delete-file-threshold 1) and plan"
+                    " again on the new snapshot",
                 )
             )
 
@@ -265,8 +316,10 @@ class ManifestScan:
             raise InvalidPlanInput(
                 Problem(
                     f"{self._pinned.field}.table",
-                    f"table {self._pinned.source.table} has {len(files)} files in the range that are not Parquet: {files[0]}",
-                    "rewrite them as Parquet (write.format.default=parquet, then rewrite_data_files)",
+                    f"table {self._pinned.source.table} has {len(files)} files in the range that"
+                    f" are not Parquet: {files[0]}",
+                    "rewrite them as Parquet (write.format.default=parquet, then"
+                    " rewrite_data_files)",
                 )
             )
 
@@ -274,7 +327,8 @@ class ManifestScan:
         return InvalidPlanInput(
             Problem(
                 f"{self._pinned.field}.table",
-                f"metadata file {path} of {self._pinned.source.table} cannot be read: {reason(error)}",
+                f"metadata file {path} of {self._pinned.source.table} cannot be read:"
+                f" {reason(error)}",
                 "check the store's credentials; if the file is gone, choose a newer snapshot",
             )
         )
@@ -301,8 +355,14 @@ def _metrics_evaluator(pinned: PinnedTable) -> Callable[[DataFile], bool]:
 
 
 def _row_group_starts(offsets: list[int] | None, file_bytes: int) -> list[int] | None:
-    """Where row groups begin; None where that cannot be true, as some writers left it behind. Readers have to ignore that."""
-    if not offsets or offsets[-1] >= file_bytes or any(later <= earlier for earlier, later in pairwise(offsets)):
+    """Where row groups begin; None where that cannot be true, as some writers left it behind.
+    Readers have to ignore that.
+    """
+    if (
+        not offsets
+        or offsets[-1] >= file_bytes
+        or any(later <= earlier for earlier, later in pairwise(offsets))
+    ):
         return None
     return offsets
 

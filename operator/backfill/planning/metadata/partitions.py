@@ -1,4 +1,6 @@
-"""What a file's partition values say: whether it can match, between which moments its rows lie, and identity values."""
+"""What a file's partition values say: whether it can match, between which moments its rows lie, and
+identity values.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,12 +9,22 @@ from uuid import UUID
 
 import numpy as np
 from pyiceberg.expressions import BooleanExpression
-from pyiceberg.expressions.visitors import expression_evaluator, inclusive_projection, manifest_evaluator
+from pyiceberg.expressions.visitors import (
+    expression_evaluator,
+    inclusive_projection,
+    manifest_evaluator,
+)
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, MonthTransform, YearTransform
+from pyiceberg.transforms import (
+    DayTransform,
+    HourTransform,
+    IdentityTransform,
+    MonthTransform,
+    YearTransform,
+)
 from pyiceberg.typedef import Record
 
 from backfill.iceberg.timestamps import bounded_us
@@ -42,17 +54,29 @@ class SpecReader:
             value = partition[position]
             if isinstance(field.transform, IdentityTransform):
                 identity[field.source_id] = value
-            span = _span_us(field, value, self.column) if field.source_id == self.column.field_id else None
+            span = (
+                _span_us(field, value, self.column)
+                if field.source_id == self.column.field_id
+                else None
+            )
             if span is not None:
                 lower = span[0] if lower is None else max(lower, span[0])
                 upper = span[1] if upper is None else min(upper, span[1])
         bounds = None if lower is None or upper is None else (lower, upper)
-        numbers = {field_id: value for field_id, value in identity.items() if value is None or isinstance(value, int)}
+        numbers = {
+            field_id: value
+            for field_id, value in identity.items()
+            if value is None or isinstance(value, int)
+        }
         return PartitionValues(partition_text(self.schema, identity), bounds, numbers)
 
 
 def spec_reader(
-    metadata: TableMetadata, schema: Schema, spec_id: int, expression: BooleanExpression, column: TimestampColumn
+    metadata: TableMetadata,
+    schema: Schema,
+    spec_id: int,
+    expression: BooleanExpression,
+    column: TimestampColumn,
 ) -> SpecReader:
     """How to read partitions of one of a table's specs."""
     spec = metadata.specs()[spec_id]
@@ -87,7 +111,9 @@ def _span_us(field: PartitionField, value: Any, column: TimestampColumn) -> tupl
         case MonthTransform():
             return _span(_month_us(value), _month_us(value + 1))
         case YearTransform():
-            return _span(_month_us(value * _MONTHS_PER_YEAR), _month_us((value + 1) * _MONTHS_PER_YEAR))
+            return _span(
+                _month_us(value * _MONTHS_PER_YEAR), _month_us((value + 1) * _MONTHS_PER_YEAR)
+            )
         case _:
             return None
 
@@ -97,5 +123,7 @@ def _span(start_us: int, end_us: int) -> tuple[int, int]:
 
 
 def _month_us(months: int) -> int:
-    """The first moment of a month, counted from January 1970; also of those that no calendar of Python has."""
+    """The first moment of a month, counted from January 1970; also of those that no calendar of
+    Python has.
+    """
     return int(np.datetime64(months, "M").astype("datetime64[D]").astype(np.int64)) * _DAY_US

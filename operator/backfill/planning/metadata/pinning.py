@@ -56,7 +56,9 @@ def pin(catalogs: Catalogs, source: Source, field: str) -> PinnedTable:
         schema_id=schema.schema_id,
         timestamp_column=source.timestamp_column,
         timestamp_field_id=timestamp.field_id,
-        timestamp_type="long" if isinstance(timestamp.field_type, IntegerType) else str(timestamp.field_type),
+        timestamp_type=(
+            "long" if isinstance(timestamp.field_type, IntegerType) else str(timestamp.field_type)
+        ),
         timestamp_unit=source.timestamp_unit,
         row_filter=source.filter,
         region_column=source.regions.column if source.regions else None,
@@ -86,7 +88,8 @@ def check_pinned(catalogs: Catalogs, source: SourceInput, field: str) -> None:
         raise InvalidPlanInput(
             Problem(
                 f"{field}.snapshot",
-                f"snapshot {source.snapshot_id} of {source.table}, which the plan reads, has expired",
+                f"snapshot {source.snapshot_id} of {source.table}, which the plan reads, has"
+                " expired",
                 "start a new Backfill, with snapshot.protect: true to hold its snapshot",
             )
         )
@@ -96,57 +99,85 @@ def _pin_snapshot(table: Table, source: Source, field: str) -> Snapshot:
     wish = source.snapshot
     current = table.current_snapshot()
     if current is None:
-        raise InvalidPlanInput(Problem(f"{field}.table", f"table {source.table} has no snapshot: nothing was ever written to it"))
+        raise InvalidPlanInput(
+            Problem(
+                f"{field}.table",
+                f"table {source.table} has no snapshot: nothing was ever written to it",
+            )
+        )
     if wish.id is not None:
         found = table.snapshot_by_id(wish.id)
-        return found or _no_snapshot(table, source, field, f"snapshot {wish.id} of {source.table} is not there")
+        return found or _no_snapshot(
+            table, source, field, f"snapshot {wish.id} of {source.table} is not there"
+        )
     if wish.as_of is None:
         return current
     log = table.history()
-    place = next((place for place in reversed(range(len(log))) if log[place].timestamp_ms * 1000 <= to_us(wish.as_of)), None)
+    place = next(
+        (
+            place
+            for place in reversed(range(len(log)))
+            if log[place].timestamp_ms * 1000 <= to_us(wish.as_of)
+        ),
+        None,
+    )
     moment = format_time(wish.as_of)
     if place is None:
-        return _no_snapshot(table, source, field, f"{source.table} has no snapshot as old as {moment}")
+        return _no_snapshot(
+            table, source, field, f"{source.table} has no snapshot as old as {moment}"
+        )
     found = table.snapshot_by_id(log[place].snapshot_id)
     if found is None:
-        what = f"snapshot {log[place].snapshot_id}, current in {source.table} at {moment}, has expired"
+        what = (
+            f"snapshot {log[place].snapshot_id}, current in {source.table} at {moment}, has expired"
+        )
         return _no_snapshot(table, source, field, what)
     if place + 1 < len(log) and not _follows(table, log[place + 1].snapshot_id, found):
         what = (
-            f"the snapshot current in {source.table} at {moment} is unknown: after snapshot {found.snapshot_id}, snapshots have "
-            "expired or were rolled back"
+            f"the snapshot current in {source.table} at {moment} is unknown: after snapshot"
+            f" {found.snapshot_id}, snapshots have expired or were rolled back"
         )
         return _no_snapshot(table, source, field, what)
     return found
 
 
 def _follows(table: Table, snapshot_id: int, earlier: Snapshot) -> bool:
-    """Whether no other snapshot can have been current between two neighbors in the history. Expiring a snapshot takes it
-    out of the history, and may leave its child without a parent."""
+    """Whether no other snapshot can have been current between two neighbors in the history.
+    Expiring a snapshot takes it out of the history, and may leave its child without a parent.
+    """
     later = table.snapshot_by_id(snapshot_id)
     if later is None:
         return False
-    first, second = earlier.sequence_number, later.sequence_number  # format version 1 has none, or zeros
+    # format version 1 has none, or zeros
+    first, second = earlier.sequence_number, later.sequence_number
     if first and second == first + 1:
         return True
-    return any(ancestor.snapshot_id == earlier.snapshot_id for ancestor in ancestors_of(later, table.metadata))
+    return any(
+        ancestor.snapshot_id == earlier.snapshot_id
+        for ancestor in ancestors_of(later, table.metadata)
+    )
 
 
 def _no_snapshot(table: Table, source: Source, field: str, message: str) -> Snapshot:
     kept = sorted(table.snapshots(), key=lambda snapshot: snapshot.timestamp_ms)
     oldest, newest = kept[0], kept[-1]
     fix = (
-        f"choose one of the {len(kept)} that are kept, from {describe_us(oldest.timestamp_ms * 1000)} (id {oldest.snapshot_id}) "
-        f"to {describe_us(newest.timestamp_ms * 1000)} (id {newest.snapshot_id}), or leave snapshot out for the current one"
+        f"choose one of the {len(kept)} that are kept, from"
+        f" {describe_us(oldest.timestamp_ms * 1000)} (id {oldest.snapshot_id}) to"
+        f" {describe_us(newest.timestamp_ms * 1000)} (id {newest.snapshot_id}), or leave snapshot"
+        " out for the current one"
     )
     key = "id" if source.snapshot.id is not None else "asOf"
     raise InvalidPlanInput(Problem(f"{field}.snapshot.{key}", message, fix))
 
 
 def _schema_of(table: Table, snapshot: Snapshot, source: Source) -> Schema:
-    """The schema of a snapshot that was asked for; else the table's, as Iceberg's own readers have it: columns may have been
-    renamed or added since anything was written."""
-    schema_id = None if source.snapshot.id is None and source.snapshot.as_of is None else snapshot.schema_id
+    """The schema of a snapshot that was asked for; else the table's, as Iceberg's own readers have
+    it: columns may have been renamed or added since anything was written.
+    """
+    schema_id = (
+        None if source.snapshot.id is None and source.snapshot.as_of is None else snapshot.schema_id
+    )
     return table.schema() if schema_id is None else table.schemas().get(schema_id, table.schema())
 
 
@@ -157,12 +188,20 @@ def _find(schema: Schema, name: str) -> NestedField | None:
         return None
 
 
-def _timestamp_field(schema: Schema, source: Source, field: str, problems: list[Problem]) -> NestedField | None:
+def _timestamp_field(
+    schema: Schema, source: Source, field: str, problems: list[Problem]
+) -> NestedField | None:
     column, unit = source.timestamp_column, source.timestamp_unit
     found = _find(schema, column)
     where = f"{field}.timestampColumn"
     if found is None:
-        problems.append(Problem(where, f"table {source.table} has no column {column}", near(column, schema._name_to_id)))
+        problems.append(
+            Problem(
+                where,
+                f"table {source.table} has no column {column}",
+                near(column, schema._name_to_id),
+            )
+        )
         return None
     kind = str(found.field_type)
     is_a = f"column {column} of {source.table} is a {kind}"
@@ -171,23 +210,42 @@ def _timestamp_field(schema: Schema, source: Source, field: str, problems: list[
             fix = "set timestampUnit to s, ms, us or ns"
             problems.append(Problem(f"{field}.timestampUnit", f"{is_a}; its unit is missing", fix))
     elif kind not in TIMESTAMP_TYPES:
-        problems.append(Problem(where, is_a, "use a timestamp column, or a long with timestampUnit"))
+        problems.append(
+            Problem(where, is_a, "use a timestamp column, or a long with timestampUnit")
+        )
     elif unit is not None:
-        problems.append(Problem(f"{field}.timestampUnit", f"{is_a}, which has its own unit", "leave timestampUnit out"))
+        problems.append(
+            Problem(
+                f"{field}.timestampUnit",
+                f"{is_a}, which has its own unit",
+                "leave timestampUnit out",
+            )
+        )
     if _is_repeated(schema, found.field_id):
         problems.append(_repeated(column, source, where))
     return found
 
 
-def _check_kafka_columns(schema: Schema, source: Source, field: str, problems: list[Problem]) -> None:
+def _check_kafka_columns(
+    schema: Schema, source: Source, field: str, problems: list[Problem]
+) -> None:
     kafka = source.kafka
-    for key, column in (("partitionColumn", kafka.partition_column), ("offsetColumn", kafka.offset_column)):
+    for key, column in (
+        ("partitionColumn", kafka.partition_column),
+        ("offsetColumn", kafka.offset_column),
+    ):
         if column is None:
             continue
         found = _find(schema, column)
         where = f"{field}.kafka.{key}"
         if found is None:
-            problems.append(Problem(where, f"table {source.table} has no column {column}", near(column, schema._name_to_id)))
+            problems.append(
+                Problem(
+                    where,
+                    f"table {source.table} has no column {column}",
+                    near(column, schema._name_to_id),
+                )
+            )
         elif not isinstance(found.field_type, (LongType, IntegerType)):
             is_a = f"column {column} of {source.table} is a {found.field_type}"
             problems.append(Problem(where, is_a, "use an int or long column"))
@@ -197,7 +255,9 @@ def _check_kafka_columns(schema: Schema, source: Source, field: str, problems: l
 
 def _is_repeated(schema: Schema, field_id: int) -> bool:
     parent = schema._lazy_id_to_parent.get(field_id)
-    return parent is not None and (not schema.find_type(parent).is_struct or _is_repeated(schema, parent))
+    return parent is not None and (
+        not schema.find_type(parent).is_struct or _is_repeated(schema, parent)
+    )
 
 
 def _repeated(column: str, source: Source, where: str) -> Problem:

@@ -1,4 +1,6 @@
-"""Holds the snapshots a plan reads with tags, so that the expiration of snapshots leaves them alone."""
+"""Holds the snapshots a plan reads with tags, so that the expiration of snapshots leaves them
+alone.
+"""
 
 from collections.abc import Iterable
 
@@ -11,7 +13,9 @@ from backfill.iceberg.tables import Catalogs
 from backfill.planning.plan import SourceInput
 
 _TRIES = 5
-"""Others commit to a source table all the time; a tag conflicts with none of them, but the commit may be beaten to it."""
+"""Others commit to a source table all the time; a tag conflicts with none of them, but the commit
+may be beaten to it.
+"""
 
 
 def protect(source: SourceInput, tag: str, field: str) -> None:
@@ -30,10 +34,16 @@ def protect(source: SourceInput, tag: str, field: str) -> None:
             continue
         except Exception as error:  # catalogs raise whatever their client library raises
             message = f"the snapshot of {source.table} cannot be held with a tag: {reason(error)}"
-            fix = "give the controller write permission on the table, or set snapshot.protect to false"
+            fix = (
+                "give the controller write permission on the table, or set snapshot.protect to"
+                " false"
+            )
             raise InvalidPlanInput(Problem(f"{field}.snapshot.protect", message, fix)) from error
         return
-    message = f"the snapshot of {source.table} cannot be held with a tag: other commits were always faster"
+    message = (
+        f"the snapshot of {source.table} cannot be held with a tag: other commits were always"
+        " faster"
+    )
     raise InvalidPlanInput(Problem(f"{field}.snapshot.protect", message, "try again"))
 
 

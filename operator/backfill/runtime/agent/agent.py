@@ -1,7 +1,9 @@
-"""The agent: a thread in the driver that carries the controller's releases to the sources and the progress back.
+"""The agent: a thread in the driver that carries the controller's releases to the sources and the
+progress back.
 
-It decides nothing about what may be read. It ends the run when everything is committed, when it is asked to stop, when
-a query failed, when nobody reads its reports any more, or, at once and without a word, when a newer attempt is at work.
+It decides nothing about what may be read. It ends the run when everything is committed, when it is
+asked to stop, when a query failed, when nobody reads its reports any more, or, at once and without
+a word, when a newer attempt is at work.
 """
 
 import logging
@@ -19,13 +21,24 @@ from backfill.runtime.agent.causes import cause_of, lasting_cause
 from backfill.runtime.agent.channel import Channel
 from backfill.runtime.agent.executors import Executors
 from backfill.runtime.queries.lost_commits import LostCommits
-from backfill.runtime.queries.run import FINISHED, STOPPED, Outcome, Run, StartedQuery, failed, failed_for_good, unsupported
+from backfill.runtime.queries.run import (
+    FINISHED,
+    STOPPED,
+    Outcome,
+    Run,
+    StartedQuery,
+    failed,
+    failed_for_good,
+    unsupported,
+)
 from backfill.runtime.source.release_file import Release, release_path, write_release
 
 _PERIOD_SECONDS = 0.05
 _CONTROLLER_CHECK_SECONDS = 5.0
 _STEPS_TOLD_AHEAD = 4
-"""Enough that no query waits for the agent's next turn, and what has still to be read when the run is to stop."""
+"""Enough that no query waits for the agent's next turn, and what has still to be read when the run
+is to stop.
+"""
 CONTROLLER_GRACE_SECONDS = 30.0
 """How long a driver goes on without a controller."""
 
@@ -45,8 +58,9 @@ class Agent(threading.Thread):
         executors: Executors | None = None,
         lost_commits: LostCommits | None = None,
     ):
-        """``close`` stops a query that has committed everything and records what it leaves open; ``executors`` are by
-        default those of the application's SparkContext."""
+        """``close`` stops a query that has committed everything and records what it leaves open;
+        ``executors`` are by default those of the application's SparkContext.
+        """
         super().__init__(name="backfill-agent", daemon=True)
         self._run = run
         self._channel = channel
@@ -82,7 +96,9 @@ class Agent(threading.Thread):
             if spec.stop:
                 self._run.stopping.set()
             self._pass_on(spec.released)
-        self._executors_at_work = self._executors.follow(spec.executor_target if spec is not None else None)
+        self._executors_at_work = self._executors.follow(
+            spec.executor_target if spec is not None else None
+        )
         self._watch_queries()
         self._report()
 
@@ -91,15 +107,19 @@ class Agent(threading.Thread):
         if spec is None or spec.plan_id != settings.plan_id or spec.attempt < settings.attempt:
             return None
         if spec.attempt > settings.attempt:
-            _log.error("attempt %s is at work; this is attempt %s and ends at once", spec.attempt, settings.attempt)
+            _log.error(
+                "attempt %s is at work; this is attempt %s and ends at once",
+                spec.attempt,
+                settings.attempt,
+            )
             os._exit(1)
         return spec
 
     def _pass_on(self, released: int) -> None:
         """Replaces the release file where there is something new. After a stop nothing is.
 
-        All sources of a query must agree on where to stop, so whatever they were told of is read to its end. That is why
-        they learn of a few steps at a time, however much is released.
+        All sources of a query must agree on where to stop, so whatever they were told of is read to
+        its end. That is why they learn of a few steps at a time, however much is released.
         """
         old = self._release or Release()
         if old.stop:
@@ -147,17 +167,28 @@ class Agent(threading.Thread):
         return released if released < self._run.tracker.steps else self._flushed
 
     def _start_closing(self, close: Callable[[], None]) -> None:
-        """In a thread of its own: counting what is open may take longer than a controller waits for a heartbeat."""
-        self._closing = threading.Thread(target=self._end_by, args=(close,), name="backfill-closing", daemon=True)
+        """In a thread of its own: counting what is open may take longer than a controller waits for
+        a heartbeat.
+        """
+        self._closing = threading.Thread(
+            target=self._end_by, args=(close,), name="backfill-closing", daemon=True
+        )
         self._closing.start()
 
     def _end_by(self, close: Callable[[], None]) -> None:
-        """From now on nobody else looks at the queries: a run whose queries cannot be closed ends here."""
+        """From now on nobody else looks at the queries: a run whose queries cannot be closed ends
+        here.
+        """
         try:
             close()
         except Exception as error:
             _log.exception("the queries could not be closed")
-            self._run.end(failed(f"the queries could not be closed: {cause_of(error) or type(error).__name__}", error))
+            self._run.end(
+                failed(
+                    f"the queries could not be closed: {cause_of(error) or type(error).__name__}",
+                    error,
+                )
+            )
 
     def _finish(self) -> None:
         for query in self._run.queries:
@@ -175,13 +206,19 @@ class Agent(threading.Thread):
         status = self._status(now)
         old = self._reported
         news = old is None or status.model_copy(update={"heartbeat": old.heartbeat}) != old
-        if old is not None and not news and (now - old.heartbeat).total_seconds() < self._channel.heartbeat_seconds:
+        if (
+            old is not None
+            and not news
+            and (now - old.heartbeat).total_seconds() < self._channel.heartbeat_seconds
+        ):
             return
         self._channel.report(status)
         self._reported = status
 
     def _status(self, now: datetime) -> SplitAssignmentStatus:
-        """Until all queries are known it repeats what the attempt before reported: they have committed at least that."""
+        """Until all queries are known it repeats what the attempt before reported: they have
+        committed at least that.
+        """
         run, outcome = self._run, self._run.outcome
         complete = not run.missing()
         phase: Literal["Starting", "Running", "Finished", "Stopped", "Failed"]
@@ -205,11 +242,17 @@ def _outcome_of(query: str, error: Exception | None) -> Outcome:
         return failed(f"the query {query} was stopped from outside")
     cause = cause_of(error)
     lasting = lasting_cause(cause)
-    return failed(f"the query {query} failed: {cause}", error) if lasting is None else failed_for_good(*lasting, error)
+    return (
+        failed(f"the query {query} failed: {cause}", error)
+        if lasting is None
+        else failed_for_good(*lasting, error)
+    )
 
 
 class _ControllerWatch:
-    """Whether the controller has been away for longer than the grace. Looks rarely: a look takes its lock for a moment."""
+    """Whether the controller has been away for longer than the grace. Looks rarely: a look takes
+    its lock for a moment.
+    """
 
     def __init__(self, channel: Channel, grace_seconds: float):
         self._channel = channel

@@ -19,19 +19,27 @@ _JAVA_FRAME = re.compile(r"\n\s+(at .*|\.\.\. \d+ more)")
 def cause_of(error: BaseException) -> str:
     """What an error of Spark says, without the pages of query plan that follow it.
 
-    Where Python code raised it, in a function of the application or in a source, it is what that raised, without the stack.
+    Where Python code raised it, in a function of the application or in a source, it is what that
+    raised, without the stack.
     """
-    told = _JAVA_CALL.sub("", _JAVA_FRAME.sub("", _QUERY_PLAN.sub("", str(error))), count=1).rstrip("\n")
+    told = _JAVA_CALL.sub("", _JAVA_FRAME.sub("", _QUERY_PLAN.sub("", str(error))), count=1).rstrip(
+        "\n"
+    )
     _, python, stack = told.rpartition(_STACK)
     if not python:
         return _with_root(told, error)
     lines = _STATE.split(stack)[0].splitlines()
-    raised = next((number for number, line in enumerate(lines) if line and not line.startswith(" ")), len(lines))
+    raised = next(
+        (number for number, line in enumerate(lines) if line and not line.startswith(" ")),
+        len(lines),
+    )
     return "\n".join(lines[raised:]) or told
 
 
 def _with_root(told: str, error: BaseException) -> str:
-    """With what lies at the bottom, which Spark's words may leave out: that the disk is full, say."""
+    """With what lies at the bottom, which Spark's words may leave out: that the disk is full,
+    say.
+    """
     root: Exception | None = None
     while isinstance(below := getattr(root or error, "_cause", None), Exception):
         root = below
@@ -41,9 +49,14 @@ def _with_root(told: str, error: BaseException) -> str:
 
 
 def lasting_cause(cause: str) -> tuple[Reason, str] | None:
-    """Why another attempt would end the same way: what is wrong with the tables, if a source or a sink gave up because of them.
+    """Why another attempt would end the same way: what is wrong with the tables, if a source or a
+    sink gave up because of them.
 
     Only text comes back from where they ran. None: another attempt may succeed.
     """
-    found = ((reason, cause.removeprefix(kind)) for kind, reason in _LASTING.items() if cause.startswith(kind))
+    found = (
+        (reason, cause.removeprefix(kind))
+        for kind, reason in _LASTING.items()
+        if cause.startswith(kind)
+    )
     return next(found, None)

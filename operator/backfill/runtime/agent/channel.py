@@ -1,4 +1,6 @@
-"""How a driver hears from its controller and answers it. Without a cluster: two files in a directory."""
+"""How a driver hears from its controller and answers it. Without a cluster: two files in a
+directory.
+"""
 
 import logging
 from pathlib import Path
@@ -8,13 +10,20 @@ from pydantic import ValidationError
 
 from backfill.protocol.atomic_files import replace_file
 from backfill.protocol.liveness import controller_alive
-from backfill.protocol.split_assignment import ASSIGNMENT_FILE, STATUS_FILE, SplitAssignmentSpec, SplitAssignmentStatus
+from backfill.protocol.split_assignment import (
+    ASSIGNMENT_FILE,
+    STATUS_FILE,
+    SplitAssignmentSpec,
+    SplitAssignmentStatus,
+)
 
 _log = logging.getLogger(__name__)
 
 
 class Channel(Protocol):
-    """The driver's end of a SplitAssignment. Messages may come late, twice, or not at all. Nothing but ``close`` waits."""
+    """The driver's end of a SplitAssignment. Messages may come late, twice, or not at all. Nothing
+    but ``close`` waits.
+    """
 
     @property
     def heartbeat_seconds(self) -> float:
@@ -47,7 +56,9 @@ class DirectoryChannel:
         self._assignment: SplitAssignmentSpec | None = None
 
     def assignment(self) -> SplitAssignmentSpec | None:
-        """The controller's spec. The file is parsed only when it has been replaced; one that is not valid is left aside."""
+        """The controller's spec. The file is parsed only when it has been replaced; one that is not
+        valid is left aside.
+        """
         path = self._directory / ASSIGNMENT_FILE
         try:
             stat = path.stat()
@@ -65,12 +76,16 @@ class DirectoryChannel:
     def last_status(self) -> SplitAssignmentStatus | None:
         """The status file, if it is there and of this version."""
         try:
-            return SplitAssignmentStatus.model_validate_json((self._directory / STATUS_FILE).read_bytes())
+            return SplitAssignmentStatus.model_validate_json(
+                (self._directory / STATUS_FILE).read_bytes()
+            )
         except (FileNotFoundError, ValidationError):
             return None
 
     def report(self, status: SplitAssignmentStatus) -> None:
-        """Replaces the status file. A status that is lost with the machine is made again from the checkpoints."""
+        """Replaces the status file. A status that is lost with the machine is made again from the
+        checkpoints.
+        """
         content = status.model_dump_json(by_alias=True, exclude_none=True).encode()
         replace_file(self._directory / STATUS_FILE, content, durable=False)
 

@@ -1,8 +1,10 @@
-"""Executors come and go while the application runs: as many as the controller wants, without a restart.
+"""Executors come and go while the application runs: as many as the controller wants, without a
+restart.
 
-Spark keeps to a total that it is asked for, and replaces executors that are lost. It never lets one go by itself that is at
-work: those are decommissioned, so that they take no more tasks, hand on the blocks they hold and end. State stores are
-opened anew elsewhere from the checkpoint, by the next batch.
+Spark keeps to a total that it is asked for, and replaces executors that are lost. It never lets one
+go by itself that is at
+work: those are decommissioned, so that they take no more tasks, hand on the blocks they hold and
+end. State stores are opened anew elsewhere from the checkpoint, by the next batch.
 """
 
 import logging
@@ -26,7 +28,11 @@ def active_context() -> SparkContext | None:
 class Executors:
     """The executors of the application's SparkContext. Only one thread may use it."""
 
-    def __init__(self, context: Callable[[], Any] = active_context, clock: Callable[[], float] = time.monotonic):
+    def __init__(
+        self,
+        context: Callable[[], Any] = active_context,
+        clock: Callable[[], float] = time.monotonic,
+    ):
         """``context`` gives the SparkContext, ``clock`` the time in seconds."""
         self._context = context
         self._clock = clock
@@ -37,16 +43,19 @@ class Executors:
         self._looked_at = float("-inf")
 
     def follow(self, target: int | None) -> int:
-        """Moves towards as many executors as are wanted, and tells how many are at work now. None: leave it as it is.
+        """Moves towards as many executors as are wanted, and tells how many are at work now. None:
+        leave it as it is.
 
-        Cheap: Spark is asked at most once a second, and at once for a new target. What it does not answer is asked again.
+        Cheap: Spark is asked at most once a second, and at once for a new target. What it does not
+        answer is asked again.
         """
         if target != self._target or self._clock() - self._looked_at >= _LOOK_SECONDS:
             self._target, self._looked_at = target, self._clock()
             context = self._context()
             try:
                 self._count = self._look(context, target) if context is not None else 0
-            except AttributeError:  # a context that is being made or stopped has no JVM, and no executors that matter
+            # a context that is being made or stopped has no JVM, and no executors that matter
+            except AttributeError:
                 self._count = 0
             except (Py4JError, OSError) as error:
                 _log.warning("Spark does not tell of its executors: %s", type(error).__name__)
@@ -64,7 +73,8 @@ class Executors:
         staying = sorted(present - self._leaving, key=int)
         if target is None or len(staying) <= target:
             return len(staying)
-        surplus = staying[target:]  # the newest: the others have been sent more state and more of the tables' files
+        # the newest: the others have been sent more state and more of the tables' files
+        surplus = staying[target:]
         _decommission(context, surplus)
         _log.info("executors let go: %s", ", ".join(surplus))
         self._leaving.update(surplus)
@@ -72,16 +82,22 @@ class Executors:
 
 
 def _request(context: Any, total: int) -> None:
-    """Asks for so many executors in all. Fewer than there are: none is replaced any more, and none is let go by it."""
+    """Asks for so many executors in all. Fewer than there are: none is replaced any more, and none
+    is let go by it.
+    """
     nowhere_in_particular = context._jvm.PythonUtils.toScalaMap(context._jvm.java.util.HashMap())
     context._jsc.sc().requestTotalExecutors(total, 0, nowhere_in_particular)
 
 
 def _decommission(context: Any, executors: list[str]) -> None:
     jvm = context._jvm
-    why = jvm.org.apache.spark.scheduler.ExecutorDecommissionInfo("fewer executors are wanted", jvm.scala.Option.empty())
+    why = jvm.org.apache.spark.scheduler.ExecutorDecommissionInfo(
+        "fewer executors are wanted", jvm.scala.Option.empty()
+    )
     named = context._gateway.new_array(jvm.scala.Tuple2, len(executors))
     for index, executor in enumerate(executors):
         named[index] = jvm.scala.Tuple2(executor, why)
     adjust_total, asked_by_executor = False, False
-    context._jsc.sc().schedulerBackend().decommissionExecutors(named, adjust_total, asked_by_executor)
+    context._jsc.sc().schedulerBackend().decommissionExecutors(
+        named, adjust_total, asked_by_executor
+    )

@@ -1,9 +1,10 @@
 """The driver's end of a SplitAssignment in a cluster.
 
-Two threads keep the agent from ever waiting for the API server. One follows the object; whatever any answer says of it
-counts as well, so a watch that has silently died costs one heartbeat. The other delivers reports: the newest one only,
-again and again until it is there. So a server that is away for minutes stops nothing: the run goes on with what is
-released, and the next report says all that happened meanwhile.
+Two threads keep the agent from ever waiting for the API server. One follows the object; whatever
+any answer says of it counts as well, so a watch that has silently died costs one heartbeat. The
+other delivers reports: the newest one only, again and again until it is there. So a server that is
+away for minutes stops nothing: the run goes on with what is released, and the next report says all
+that happened meanwhile.
 """
 
 import logging
@@ -13,7 +14,11 @@ from dataclasses import dataclass
 
 from backfill.api.backfill import API_VERSION
 from backfill.api.errors import BackfillError
-from backfill.protocol.split_assignment import DRIVER_MANAGER, SplitAssignmentSpec, SplitAssignmentStatus
+from backfill.protocol.split_assignment import (
+    DRIVER_MANAGER,
+    SplitAssignmentSpec,
+    SplitAssignmentStatus,
+)
 from backfill.runtime.agent.api_server import ApiError, ApiServer
 from backfill.runtime.agent.retries import Retries
 from backfill.runtime.agent.seen_assignment import SeenAssignment
@@ -31,20 +36,28 @@ class Timing:
     heartbeat: float = 10.0
     """Between reports where nothing happens. A controller waits for six of them."""
     between_reports: float = 0.2
-    """At least this long from one report to the next: what happens in between is said by the next one."""
+    """At least this long from one report to the next: what happens in between is said by the next
+    one.
+    """
     first_retry: float = 0.2
     last_retry: float = 5.0
     """Retries come less and less often, up to this."""
     refused_at_start: float = 30.0
-    """How long the object may be missing, or forbidden, when a driver starts: permissions take a moment to be known."""
+    """How long the object may be missing, or forbidden, when a driver starts: permissions take a
+    moment to be known.
+    """
     patience: float = 300.0
-    """How long a driver waits for a server that is away, at its start and with its last report. Running, it waits for ever."""
+    """How long a driver waits for a server that is away, at its start and with its last report.
+    Running, it waits for ever.
+    """
 
 
 class KubernetesChannel:
     """A channel of the runtime (see ``channel.py``). ``open`` comes first, ``close`` last."""
 
-    def __init__(self, api: ApiServer, name: str, settings: RuntimeSettings, timing: Timing = Timing()):
+    def __init__(
+        self, api: ApiServer, name: str, settings: RuntimeSettings, timing: Timing = Timing()
+    ):
         """``name`` is the SplitAssignment's."""
         self._api, self._name, self._attempt, self._timing = api, name, settings.attempt, timing
         self._collection = _COLLECTION.format(settings.namespace)
@@ -71,7 +84,9 @@ class KubernetesChannel:
         """
         self._read_first()
         if self._seen.gone:
-            raise BackfillError(f"the SplitAssignment {self._name} belongs to another Backfill of this name")
+            raise BackfillError(
+                f"the SplitAssignment {self._name} belongs to another Backfill of this name"
+            )
         self._last_status = self._seen.status
         for thread in self._threads:
             thread.start()
@@ -85,15 +100,21 @@ class KubernetesChannel:
         return self._last_status
 
     def report(self, status: SplitAssignmentStatus) -> None:
-        """Takes the status to be delivered, in the place of one that still waits. Returns at once."""
+        """Takes the status to be delivered, in the place of one that still waits. Returns at
+        once.
+        """
         self._outbox.put(status)
 
     def controller_alive(self) -> bool:
-        """True: an operator that is away comes back. Where the object is gone so is its Backfill, and nobody reads reports."""
+        """True: an operator that is away comes back. Where the object is gone so is its Backfill,
+        and nobody reads reports.
+        """
         return not self._seen.gone
 
     def close(self) -> None:
-        """Returns when the last report is delivered, or cannot be: refused for good, or no server for minutes."""
+        """Returns when the last report is delivered, or cannot be: refused for good, or no server
+        for minutes.
+        """
         if not self._outbox.wait_until_empty(self._timing.patience):
             _log.error("the last report could not be delivered within %s s", self._timing.patience)
         self._closed.set()
@@ -106,13 +127,23 @@ class KubernetesChannel:
                 return self._seen.take(self._api.get(self._path))
             except ApiError as error:
                 refused = error.status in (403, 404)
-                if time.monotonic() - begun > (self._timing.refused_at_start if refused else self._timing.patience):
-                    hint = "; the driver's service account needs the Role backfill-driver" if error.status == 403 else ""
-                    raise BackfillError(f"the SplitAssignment {self._name} cannot be read: {error}{hint}") from error
+                if time.monotonic() - begun > (
+                    self._timing.refused_at_start if refused else self._timing.patience
+                ):
+                    hint = (
+                        "; the driver's service account needs the Role backfill-driver"
+                        if error.status == 403
+                        else ""
+                    )
+                    raise BackfillError(
+                        f"the SplitAssignment {self._name} cannot be read: {error}{hint}"
+                    ) from error
                 time.sleep(retries.failed(error, error.retry_after_seconds))
 
     def _follow(self) -> None:
-        """Watches until the channel is closed or the object gone, from where the last watch ended."""
+        """Watches until the channel is closed or the object gone, from where the last watch
+        ended.
+        """
         retries = self._retries("following the SplitAssignment")
         version = self._seen.version
         while not self._closed.is_set() and not self._seen.gone:
@@ -130,7 +161,8 @@ class KubernetesChannel:
                 pause = self._timing.first_retry
             except ApiError as error:
                 if error.status not in (0, 429):
-                    version = ""  # what the server has forgotten or does not understand is asked for anew
+                    # what the server has forgotten or does not understand is asked for anew
+                    version = ""
                 pause = self._failed(error, retries)
             self._closed.wait(pause)
 
@@ -151,9 +183,15 @@ class KubernetesChannel:
             self._closed.wait(pause)
 
     def _send(self, status: SplitAssignmentStatus) -> None:
-        """One PATCH. Where a test in it does not hold, the object is read, so that the next one is made from what it is now."""
+        """One PATCH. Where a test in it does not hold, the object is read, so that the next one is
+        made from what it is now.
+        """
         try:
-            self._seen.take(self._api.patch(f"{self._path}/status", self._seen.status_patch(status), DRIVER_MANAGER))
+            self._seen.take(
+                self._api.patch(
+                    f"{self._path}/status", self._seen.status_patch(status), DRIVER_MANAGER
+                )
+            )
         except ApiError as error:
             if error.status != 422:
                 raise
@@ -168,7 +206,9 @@ class KubernetesChannel:
         return spec is not None and spec.attempt > self._attempt
 
     def _failed(self, error: ApiError, retries: Retries) -> float:
-        """How long to wait. A starting server may not know a resource: only its word on this very object says that it is gone."""
+        """How long to wait. A starting server may not know a resource: only its word on this very
+        object says that it is gone.
+        """
         if error.status == 404 and error.concerns(self._name):
             self._seen.end()
             return 0.0

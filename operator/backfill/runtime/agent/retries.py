@@ -9,7 +9,9 @@ _log = logging.getLogger(__name__)
 
 
 class Retries:
-    """One thing that is tried again and again. The wait doubles; the log says when it begins to fail and when it works."""
+    """One thing that is tried again and again. The wait doubles; the log says when it begins to
+    fail and when it works.
+    """
 
     def __init__(self, what: str, first_seconds: float, last_seconds: float):
         self._what, self._first, self._last = what, first_seconds, last_seconds
@@ -28,6 +30,13 @@ class Retries:
         A random part keeps a thousand drivers from coming back at the same moment.
         """
         self._failures += 1
-        _log.log(logging.WARNING if self._failures == 1 else logging.DEBUG, "%s failed and is tried again: %s", self._what, error)
+        _log.log(
+            logging.WARNING if self._failures == 1 else logging.DEBUG,
+            "%s failed and is tried again: %s",
+            self._what,
+            error,
+        )
         seconds, self._next = self._next, min(self._next * 2, self._last)
-        return max(seconds * random.uniform(0.5, 1.0), min(asked_seconds or 0.0, _MOST_ASKED_SECONDS))
+        return max(
+            seconds * random.uniform(0.5, 1.0), min(asked_seconds or 0.0, _MOST_ASKED_SECONDS)
+        )

@@ -1,4 +1,6 @@
-"""One SplitAssignment as a driver has seen it last, from whatever answer or event said the newest."""
+"""One SplitAssignment as a driver has seen it last, from whatever answer or event said the
+newest.
+"""
 
 import logging
 import threading
@@ -13,10 +15,14 @@ _log = logging.getLogger(__name__)
 
 
 class SeenAssignment:
-    """Shared by the threads of a channel. Never goes back: of what is taken, only the newer counts."""
+    """Shared by the threads of a channel. Never goes back: of what is taken, only the newer
+    counts.
+    """
 
     def __init__(self, owner_uid: str):
-        """``owner_uid`` is the Backfill's; an object of a Backfill made again under its name is not ours."""
+        """``owner_uid`` is the Backfill's; an object of a Backfill made again under its name is not
+        ours.
+        """
         self._owner_uid = owner_uid
         self._lock = threading.Lock()
         self._manifest: dict[str, Any] | None = None
@@ -29,10 +35,14 @@ class SeenAssignment:
             if self._gone:
                 return
             metadata = manifest["metadata"]
-            if not any(owner["uid"] == self._owner_uid for owner in metadata.get("ownerReferences", [])):
+            if not any(
+                owner["uid"] == self._owner_uid for owner in metadata.get("ownerReferences", [])
+            ):
                 self._gone = True
                 return
-            if self._manifest is not None and int(metadata["resourceVersion"]) <= int(self.version or 0):
+            if self._manifest is not None and int(metadata["resourceVersion"]) <= int(
+                self.version or 0
+            ):
                 return
             self._manifest = manifest
             self._spec = _spec_of(manifest) or self._spec
@@ -67,15 +77,21 @@ class SeenAssignment:
         return str(self._manifest["metadata"]["resourceVersion"]) if self._manifest else ""
 
     def status_patch(self, status: SplitAssignmentStatus) -> list[dict[str, Any]]:
-        """A JSON patch that replaces the status, unless the object or its attempt is another, or somebody wrote meanwhile.
+        """A JSON patch that replaces the status, unless the object or its attempt is another, or
+        somebody wrote meanwhile.
 
-        A write that is not answered may still arrive later. The last test makes it too late once another one has.
+        A write that is not answered may still arrive later. The last test makes it too late once
+        another one has.
         """
         manifest = self._manifest
         if manifest is None:
             raise AssertionError("nothing was seen yet")
         stored = manifest.get("status")
-        unchanged = {"path": "/status/heartbeat", "value": stored["heartbeat"]} if stored else {"path": "/status", "value": None}
+        unchanged = (
+            {"path": "/status/heartbeat", "value": stored["heartbeat"]}
+            if stored
+            else {"path": "/status", "value": None}
+        )
         return [
             {"op": "test", "path": "/metadata/uid", "value": manifest["metadata"]["uid"]},
             {"op": "test", "path": "/spec/attempt", "value": status.attempt},

@@ -19,7 +19,9 @@ class GracefulSignals:
         self._deadline: threading.Timer | None = None
 
     def install(self) -> None:
-        """Takes both signals. PySpark takes SIGINT when a context starts, so this is called again after that."""
+        """Takes both signals. PySpark takes SIGINT when a context starts, so this is called again
+        after that.
+        """
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, self._handle)
             signal.signal(signal.SIGINT, self._handle)

@@ -29,14 +29,17 @@ _COMPARISONS = {
 
 
 def comparison_with_clock(frame: DataFrame) -> str:
-    """Where a query of this frame selects, joins or groups rows by the time of day, in words; empty if nowhere.
+    """Where a query of this frame selects, joins or groups rows by the time of day, in words; empty
+    if nowhere.
 
-    A column that only says when a row was processed does not count. What functions of the program do cannot be seen.
+    A column that only says when a row was processed does not count. What functions of the program
+    do cannot be seen.
     """
     plan = analyzed(frame)
     jvm = frame.sparkSession._jvm
     assert jvm is not None  # in classic PySpark
-    # Spark's own mark, below the whole plan: its text would leave out what is beyond the 25th column
+    # Spark's own mark, below the whole plan: its text would leave out what is beyond the 25th
+    # column
     if not plan.containsPattern(jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()):
         return ""
     nodes = list(nodes_of(plan))
@@ -50,7 +53,9 @@ def comparison_with_clock(frame: DataFrame) -> str:
 
 def _columns_by_clock(nodes: list[JavaObject]) -> dict[int, str]:
     """Columns that are computed from the time of day, by their ids."""
-    named = [each for node in nodes for each in elements(node.expressions()) if kind_of(each) == "Alias"]
+    named = [
+        each for node in nodes for each in elements(node.expressions()) if kind_of(each) == "Alias"
+    ]
     united = [columns for node in nodes if kind_of(node) == "Union" for columns in _united(node)]
     timed: dict[int, str] = {}
     before = -1
@@ -60,7 +65,10 @@ def _columns_by_clock(nodes: list[JavaObject]) -> dict[int, str]:
             if id_of(column) not in timed and (found := _clock_in(column, timed)):
                 timed[id_of(column)] = found
         for given, columns in united:
-            if given not in timed and (source := next((each for each in columns if each in timed), None)) is not None:
+            if (
+                given not in timed
+                and (source := next((each for each in columns if each in timed), None)) is not None
+            ):
                 timed[given] = timed[source]
     return timed
 
@@ -80,15 +88,21 @@ def _deciding(node: JavaObject) -> Iterator[tuple[str, JavaObject]]:
         case "Join" if node.condition().isDefined():
             yield "a join's condition", node.condition().get()
         case "Aggregate":
-            yield from (("what rows are grouped by", each) for each in elements(node.groupingExpressions()))
+            yield from (
+                ("what rows are grouped by", each) for each in elements(node.groupingExpressions())
+            )
         case "Deduplicate" | "DeduplicateWithinWatermark":
-            yield from (("what duplicates are recognized by", each) for each in elements(node.keys()))
+            yield from (
+                ("what duplicates are recognized by", each) for each in elements(node.keys())
+            )
         case "EventTimeWatermark":
             yield "the column of a watermark", node.eventTime()
 
 
 def _comparisons(node: JavaObject) -> Iterator[tuple[str, JavaObject]]:
-    """Whatever else a node compares: in a condition of an aggregate, or for a column that says whether something is late."""
+    """Whatever else a node compares: in a condition of an aggregate, or for a column that says
+    whether something is late.
+    """
     pending = elements(node.expressions())
     while pending:
         each = pending.pop()

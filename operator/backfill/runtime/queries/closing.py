@@ -1,4 +1,6 @@
-"""The end of a query: it has committed its flush, so it is stopped, and what it leaves open is counted."""
+"""The end of a query: it has committed its flush, so it is stopped, and what it leaves open is
+counted.
+"""
 
 import logging
 
@@ -23,13 +25,19 @@ def close_query(query: StartedQuery, run: Run) -> None:
 
 
 def _open_results(query: StartedQuery, run: Run) -> OpenResults:
-    """A result that cannot be counted does not undo a run that has committed everything, unless Spark is gone: then the
-    next attempt can count it."""
+    """A result that cannot be counted does not undo a run that has committed everything, unless
+    Spark is gone: then the next attempt can count it.
+    """
     try:
         times = {output.name: output.timestamp_column for output in run.settings.outputs}
         results, delay_us = shape(query.frame, times[query.output]), watermark_delay_us(query.frame)
-        return open_results(query.frame.sparkSession, query.checkpoint, run.settings.window, delay_us, results)
+        return open_results(
+            query.frame.sparkSession, query.checkpoint, run.settings.window, delay_us, results
+        )
     except Exception:
         _log.exception("what the query %s leaves open could not be counted", query.name)
-        query.handle.exception()  # raises where Spark is gone; what is raised while it goes looks like any other error
-        return OpenResults(unknown="counting them in the query's state failed; see the driver's log")
+        # raises where Spark is gone; what is raised while it goes looks like any other error
+        query.handle.exception()
+        return OpenResults(
+            unknown="counting them in the query's state failed; see the driver's log"
+        )

@@ -1,4 +1,6 @@
-"""What a streaming DataFrame's logical plan says: what it reads of which sources, and how long its watermarks wait."""
+"""What a streaming DataFrame's logical plan says: what it reads of which sources, and how long its
+watermarks wait.
+"""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -32,7 +34,9 @@ _BY_REFERENCE = frozenset(
         "Window",
     }
 )
-"""Nodes whose result depends on their children's columns only as far as they refer to them or hand them on by their ids."""
+"""Nodes whose result depends on their children's columns only as far as they refer to them or hand
+them on by their ids.
+"""
 
 
 def sources_read(frame: DataFrame) -> set[str]:
@@ -47,7 +51,13 @@ def sources_read(frame: DataFrame) -> set[str]:
             if _is_source(node):
                 names.add(_source_of(node))
             else:
-                others.append(Problem("", f"a query streams from {node.simpleStringWithNodeId()}", "read it through readStream"))
+                others.append(
+                    Problem(
+                        "",
+                        f"a query streams from {node.simpleStringWithNodeId()}",
+                        "read it through readStream",
+                    )
+                )
     if others:
         raise UnsupportedProgram(others)
     return names
@@ -55,16 +65,18 @@ def sources_read(frame: DataFrame) -> set[str]:
 
 def watermark_delay_us(frame: DataFrame) -> int:
     """The longest delay of the frame's watermarks, in microseconds; 0 without a watermark."""
-    watermarks = [node for node in nodes_of(analyzed(frame)) if node.nodeName() == "EventTimeWatermark"]
+    watermarks = [
+        node for node in nodes_of(analyzed(frame)) if node.nodeName() == "EventTimeWatermark"
+    ]
     return max((1_000 * int(node.getDelayMs(node.delay())) for node in watermarks), default=0)
 
 
 def columns_used(frame: DataFrame) -> dict[str, set[str]]:
     """The top-level columns that a query of this frame can tell from nulls, by source.
 
-    Followed from the query's result down to its sources through the optimized plan. Below a node that is not understood
-    every column counts. Spark takes every column of a source whose schema is given as one that may be null, so nulls can
-    stand in the others.
+    Followed from the query's result down to its sources through the optimized plan. Below a node
+    that is not understood every column counts. Spark takes every column of a source whose schema is
+    given as one that may be null, so nulls can stand in the others.
     """
     plan = analyzed(frame)
     optimized = frame.sparkSession._jsparkSession.sessionState().optimizer().execute(plan)
@@ -72,18 +84,24 @@ def columns_used(frame: DataFrame) -> dict[str, set[str]]:
     found: Counter[str] = Counter()
     for relation, wanted in _wanted_of_sources(optimized):
         columns = (column for column in elements(relation.output()) if id_of(column) in wanted)
-        used.setdefault(_source_of(relation), set()).update(str(column.name()) for column in columns)
+        used.setdefault(_source_of(relation), set()).update(
+            str(column.name()) for column in columns
+        )
         found[_source_of(relation)] += 1
     relations = [node for node in nodes_of(plan) if _is_source(node)]
     lost = Counter(_source_of(relation) for relation in relations) - found
     for relation in relations:
         if _source_of(relation) in lost:  # optimized away, or moved to where nobody looked
-            used.setdefault(_source_of(relation), set()).update(str(name) for name in relation.schema().fieldNames())
+            used.setdefault(_source_of(relation), set()).update(
+                str(name) for name in relation.schema().fieldNames()
+            )
     return used
 
 
 def _wanted_of_sources(root: JavaObject) -> Iterator[tuple[JavaObject, set[int]]]:
-    """The sources below a node, each with the ids of the columns that the node's output depends on."""
+    """The sources below a node, each with the ids of the columns that the node's output depends
+    on.
+    """
     pending = [(root, _ids(root.output()))]
     while pending:
         node, wanted = pending.pop()
@@ -91,16 +109,31 @@ def _wanted_of_sources(root: JavaObject) -> Iterator[tuple[JavaObject, set[int]]
             yield node, wanted
         inner = elements(node.subqueries())
         children = elements(node.children())
-        below = [_ids(child.output()) for child in children] if inner else _wanted_of_children(node, children, wanted)
-        pending += [*zip(children, below, strict=True), *((plan, _ids(plan.output())) for plan in inner)]
+        below = (
+            [_ids(child.output()) for child in children]
+            if inner
+            else _wanted_of_children(node, children, wanted)
+        )
+        pending += [
+            *zip(children, below, strict=True),
+            *((plan, _ids(plan.output())) for plan in inner),
+        ]
 
 
-def _wanted_of_children(node: JavaObject, children: list[JavaObject], wanted: set[int]) -> list[set[int]]:
+def _wanted_of_children(
+    node: JavaObject, children: list[JavaObject], wanted: set[int]
+) -> list[set[int]]:
     """The columns of each child that a node needs to give what is wanted of it."""
     kind = kind_of(node)
     if kind == "Union":  # by position; its own ids are those of its first child
-        positions = [position for position, column in enumerate(elements(node.output())) if id_of(column) in wanted]
-        return [{id_of(child.output().apply(position)) for position in positions} for child in children]
+        positions = [
+            position
+            for position, column in enumerate(elements(node.output()))
+            if id_of(column) in wanted
+        ]
+        return [
+            {id_of(child.output().apply(position)) for position in positions} for child in children
+        ]
     if kind == "Project":
         given = [column for column in elements(node.projectList()) if id_of(column) in wanted]
         return [{each for column in given for each in _ids(column.references().toSeq())}]
@@ -112,8 +145,10 @@ def _wanted_of_children(node: JavaObject, children: list[JavaObject], wanted: se
 
 
 def _record_columns_but(plan: JavaObject, named: set[str]) -> set[int]:
-    """Kafka's columns as the source makes them, other than the named ones. No program sees them under these names, so what
-    is above them and hands them on is the product's own, whatever it does with the rest of a row."""
+    """Kafka's columns as the source makes them, other than the named ones. No program sees them
+    under these names, so what is above them and hands them on is the product's own, whatever it
+    does with the rest of a row.
+    """
     columns = ((id_of(column), str(column.name())) for column in elements(plan.output()))
     return {each for each, name in columns if name in RECORD_COLUMNS and name not in named}
 

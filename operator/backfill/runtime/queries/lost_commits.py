@@ -1,4 +1,6 @@
-"""Commits that Spark has made and did not tell of: a progress event may be lost, and after the last batch none follows."""
+"""Commits that Spark has made and did not tell of: a progress event may be lost, and after the last
+batch none follows.
+"""
 
 import logging
 import threading
@@ -14,9 +16,11 @@ _log = logging.getLogger(__name__)
 
 
 class LostCommits:
-    """Looks into the checkpoints, which are the truth, when no query has reported anything for a while.
+    """Looks into the checkpoints, which are the truth, when no query has reported anything for a
+    while.
 
-    What is found counts at the next look only, for a report may be on its way, and it tells more: late rows and times.
+    What is found counts at the next look only, for a report may be on its way, and it tells more:
+    late rows and times.
     """
 
     def __init__(self, run: Run, silence_seconds: float = _SILENCE_SECONDS):
@@ -28,17 +32,25 @@ class LostCommits:
         self._found: dict[str, int] = {}
 
     def watch(self) -> None:
-        """To be called often. It looks in a thread of its own: a store may take longer to answer than heartbeats may wait."""
+        """To be called often. It looks in a thread of its own: a store may take longer to answer
+        than heartbeats may wait.
+        """
         reported, now = self._run.tracker.queries, time.monotonic()
         if reported != self._reported:
             self._reported, self._quiet_since = reported, now
-        elif now - self._quiet_since >= self._silence and (self._looking is None or not self._looking.is_alive()):
+        elif now - self._quiet_since >= self._silence and (
+            self._looking is None or not self._looking.is_alive()
+        ):
             self._quiet_since = now
-            self._looking = threading.Thread(target=self.look, name="backfill-lost-commits", daemon=True)
+            self._looking = threading.Thread(
+                target=self.look, name="backfill-lost-commits", daemon=True
+            )
             self._looking.start()
 
     def look(self) -> None:
-        """Counts what the last look has found, and looks again. A checkpoint that cannot be read is left for the next time."""
+        """Counts what the last look has found, and looks again. A checkpoint that cannot be read is
+        left for the next time.
+        """
         for query in self._run.queries:
             try:
                 self._look_at(query)
@@ -47,4 +59,6 @@ class LostCommits:
 
     def _look_at(self, query: StartedQuery) -> None:
         self._run.tracker.catch_up(query.name, self._found.get(query.name, 0))
-        self._found[query.name] = committed_steps(checkpoint_of(query.output, self._run.settings.checkpoint_workspace))
+        self._found[query.name] = committed_steps(
+            checkpoint_of(query.output, self._run.settings.checkpoint_workspace)
+        )

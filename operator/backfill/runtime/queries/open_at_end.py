@@ -1,4 +1,5 @@
-"""What a query leaves open when its plan has ended: results of the window that its watermark has not closed.
+"""What a query leaves open when its plan has ended: results of the window that its watermark has
+not closed.
 
 They are counted in the query's checkpoint with Spark's own state reader, after the flush.
 """
@@ -29,26 +30,38 @@ class _Found:
     first_us: int | None = None
     """The time of the earliest."""
     end_us: int | None = None
-    """When the last of them ends, by event time; None where that is not known, or there are none."""
+    """When the last of them ends, by event time; None where that is not known, or there are
+    none.
+    """
 
 
 class _Unknown(Exception):  # noqa: N818 - not an error: it says why nothing can be concluded
     """Why open results cannot be counted."""
 
 
-def open_results(spark: SparkSession, checkpoint: str, window: Window, watermark_delay_us: int, results: Shape) -> OpenResults:
-    """Counts the window's results in a query's state; without a number where it cannot be told, and then with the reason.
+def open_results(
+    spark: SparkSession, checkpoint: str, window: Window, watermark_delay_us: int, results: Shape
+) -> OpenResults:
+    """Counts the window's results in a query's state; without a number where it cannot be told, and
+    then with the reason.
 
-    A windowed aggregation's are its time windows, by the edge that is the result's time; of several operators all that touch
-    the window. An outer join's are rows without a partner.
+    A windowed aggregation's are its time windows, by the edge that is the result's time; of several
+    operators all that touch the window. An outer join's are rows without a partner.
     """
     reader = spark.newSession()
     reader.conf.set("spark.sql.session.timeZone", "UTC")  # times without a zone are taken as UTC
-    operators = {row.operatorId: row.operatorName for row in reader.read.format("state-metadata").load(checkpoint).collect()}
-    done = _NOTHING_PENDING if results.waiting else {*_NOTHING_PENDING, _JOIN}  # an inner join gives out what it matches
+    operators = {
+        row.operatorId: row.operatorName
+        for row in reader.read.format("state-metadata").load(checkpoint).collect()
+    }
+    # an inner join gives out what it matches
+    done = _NOTHING_PENDING if results.waiting else {*_NOTHING_PENDING, _JOIN}
     pending = {number: name for number, name in operators.items() if name not in done}
     try:
-        found = [_State(reader, checkpoint, number, window).count(name, results, pending) for number, name in pending.items()]
+        found = [
+            _State(reader, checkpoint, number, window).count(name, results, pending)
+            for number, name in pending.items()
+        ]
     except _Unknown as why:
         return OpenResults(unknown=str(why))
     return _together(found, window, watermark_delay_us)
@@ -96,12 +109,18 @@ class _State:
             time = start if results.origin.edge == "start" else end
             return self._found(state, self._within(time), time, end)
         if results.origin is None and not state.isEmpty():
-            raise _Unknown("the output's timestampColumn is neither the start nor the end of the query's time windows")
+            raise _Unknown(
+                "the output's timestampColumn is neither the start nor the end of the query's time"
+                " windows"
+            )
         return self._found(state, touches, start, end)
 
     def _rows_without_partner(self, results: Shape, operators: dict[int, str]) -> _Found:
         if results.joins > 1:
-            raise _Unknown("the query joins several streams, and an outer join's rows may still wait for a partner")
+            raise _Unknown(
+                "the query joins several streams, and an outer join's rows may still wait for a"
+                " partner"
+            )
         origin = results.origin if len(operators) == 1 else None
         times = origin.columns if isinstance(origin, JoinedColumns) else None
         found = [self._waiting(side, times, timed=results.timed) for side in results.waiting]
@@ -109,14 +128,19 @@ class _State:
         return _Found(sum(each.results for each in found), min(firsts, default=None))
 
     def _waiting(self, side: Side, times: dict[Side, str] | None, *, timed: bool) -> _Found:
-        state = self._reader.option("storeName", f"{side}-keyWithIndexToValue").load(self._checkpoint)
+        state = self._reader.option("storeName", f"{side}-keyWithIndexToValue").load(
+            self._checkpoint
+        )
         rows = state.where(~F.col("value.matched"))
         if not timed:
             return _Found(rows.count())
         if times is None:
             if rows.isEmpty():
                 return _Found(0)
-            raise _Unknown("rows of an outer join still wait for a partner, and the output's timestampColumn is none of theirs")
+            raise _Unknown(
+                "rows of an outer join still wait for a partner, and the output's timestampColumn"
+                " is none of theirs"
+            )
         if side not in times:
             return _Found(0)  # without a partner the result has no time, and belongs to no window
         time = _micros(F.col(f"value.`{times[side]}`"))
@@ -136,7 +160,9 @@ def _micros(time: Column) -> Column:
 
 
 def _time_window(state: DataFrame) -> str | None:
-    """The column that holds the time window: in the key of a windowed aggregation, in the value of a session's."""
+    """The column that holds the time window: in the key of a windowed aggregation, in the value of
+    a session's.
+    """
     for part in ("key", "value"):
         fields = state.schema[part].dataType
         if isinstance(fields, StructType):

@@ -1,4 +1,6 @@
-"""Spark's progress events, as committed batches. Spark reports a batch after its commit is in the checkpoint."""
+"""Spark's progress events, as committed batches. Spark reports a batch after its commit is in the
+checkpoint.
+"""
 
 import json
 import logging
@@ -39,7 +41,9 @@ class ProgressListener(StreamingQueryListener):
             batch = committed_batch(event.progress)
             if batch is not None:
                 self._commit(batch)
-        except Exception:  # Spark drops a listener's errors; the steps are counted by reading when the next batch comes
+        # Spark drops a listener's errors; the steps are counted by reading when the next batch
+        # comes
+        except Exception:
             _log.exception("a progress event could not be read")
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
@@ -57,7 +61,12 @@ def committed_batch(progress: StreamingQueryProgress) -> Batch | None:
     started_us = to_us(datetime.fromisoformat(progress.timestamp))
     durations = progress.durationMs
     observed = _by_source(progress.observedMetrics)
-    newest = [int(row["max_us"]) for rows in observed.values() for row in rows if row["max_us"] is not None]
+    newest = [
+        int(row["max_us"])
+        for rows in observed.values()
+        for row in rows
+        if row["max_us"] is not None
+    ]
     return Batch(
         query=progress.name,
         read_from_us=started_us + 1_000 * durations.get("latestOffset", 0),

@@ -1,4 +1,5 @@
-"""Where the time of a result comes from: which edge of a time window, or which column of a join, by a query's logical plan.
+"""Where the time of a result comes from: which edge of a time window, or which column of a join, by
+a query's logical plan.
 
 What is not understood has no origin: nothing may be concluded of it.
 """
@@ -13,8 +14,20 @@ from pyspark.sql import DataFrame
 from backfill.runtime.queries.logical_plan import analyzed, elements, id_of, kind_of
 
 Side = Literal["left", "right"]
-_OUTER: dict[str, tuple[Side, ...]] = {"LeftOuter": ("left",), "RightOuter": ("right",), "FullOuter": ("left", "right")}
-_SAME_MOMENT = {"Alias", "Cast", "KnownNullable", "PreciseTimestampConversion", "UnixMicros", "UnixMillis", "UnixSeconds"}
+_OUTER: dict[str, tuple[Side, ...]] = {
+    "LeftOuter": ("left",),
+    "RightOuter": ("right",),
+    "FullOuter": ("left", "right"),
+}
+_SAME_MOMENT = {
+    "Alias",
+    "Cast",
+    "KnownNullable",
+    "PreciseTimestampConversion",
+    "UnixMicros",
+    "UnixMillis",
+    "UnixSeconds",
+}
 """Expressions that give the moment of their only child, in another type at most."""
 
 
@@ -27,7 +40,9 @@ class WindowEdge:
 
 @dataclass(frozen=True, slots=True)
 class JoinedColumns:
-    """It is a column of the streaming join's input. By side: the column that gives it where the other side is null."""
+    """It is a column of the streaming join's input. By side: the column that gives it where the
+    other side is null.
+    """
 
     columns: dict[Side, str]
 
@@ -44,7 +59,9 @@ class Shape:
     joins: int
     """Joins of two streams."""
     waiting: tuple[Side, ...]
-    """The sides of which an outer join keeps rows without a partner until none can come any more; of all joins together."""
+    """The sides of which an outer join keeps rows without a partner until none can come any more;
+    of all joins together.
+    """
     timed: bool
     """Whether results have a time; without one all of them count as the window's."""
     origin: Origin | None
@@ -52,32 +69,66 @@ class Shape:
 
 
 def shape(frame: DataFrame, column: str | None) -> Shape:
-    """What a query's plan says of its results, with the column of their time, nested ones with dots."""
+    """What a query's plan says of its results, with the column of their time, nested ones with
+    dots.
+    """
     root = analyzed(frame)
     nodes = list(_nodes(root))
-    joins = [node for node in nodes if kind_of(node) == "Join" and node.left().isStreaming() and node.right().isStreaming()]
+    joins = [
+        node
+        for node in nodes
+        if kind_of(node) == "Join" and node.left().isStreaming() and node.right().isStreaming()
+    ]
     aggregations = [node for node in nodes if kind_of(node) == "Aggregate" and node.isStreaming()]
     waiting = {side for join in joins for side in _OUTER.get(join.joinType().toString(), ())}
     # of a union's rows only those of its first child can be followed
-    united = any(kind_of(node) == "Union" and any(_is_stateful(each) for each in _nodes(node)) for node in nodes)
-    origin = None if column is None or united else _Tracer(nodes, joins, aggregations).origin(root, column)
+    united = any(
+        kind_of(node) == "Union" and any(_is_stateful(each) for each in _nodes(node))
+        for node in nodes
+    )
+    origin = (
+        None
+        if column is None or united
+        else _Tracer(nodes, joins, aggregations).origin(root, column)
+    )
     sides: tuple[Side, ...] = ("left", "right")
-    return Shape(len(aggregations), len(joins), tuple(side for side in sides if side in waiting), column is not None, origin)
+    return Shape(
+        len(aggregations),
+        len(joins),
+        tuple(side for side in sides if side in waiting),
+        column is not None,
+        origin,
+    )
 
 
 class _Tracer:
-    def __init__(self, nodes: list[JavaObject], joins: list[JavaObject], aggregations: list[JavaObject]):
+    def __init__(
+        self, nodes: list[JavaObject], joins: list[JavaObject], aggregations: list[JavaObject]
+    ):
         self._given = {
             id_of(column): column
             for node in nodes
             if kind_of(node) in {"Project", "Aggregate"}
-            for column in elements(node.projectList() if kind_of(node) == "Project" else node.aggregateExpressions())
+            for column in elements(
+                node.projectList() if kind_of(node) == "Project" else node.aggregateExpressions()
+            )
             if kind_of(column) == "Alias"
         }
-        grouped = (each for node in aggregations[:1] for each in elements(node.groupingExpressions()))
-        self._windows = {id_of(each) for each in grouped if kind_of(each) == "AttributeReference" and _is_window(each)}
-        inputs: dict[Side, JavaObject] = {"left": joins[0].left(), "right": joins[0].right()} if len(joins) == 1 else {}
-        self._inputs = {side: {id_of(each): each for each in elements(plan.output())} for side, plan in inputs.items()}
+        grouped = (
+            each for node in aggregations[:1] for each in elements(node.groupingExpressions())
+        )
+        self._windows = {
+            id_of(each)
+            for each in grouped
+            if kind_of(each) == "AttributeReference" and _is_window(each)
+        }
+        inputs: dict[Side, JavaObject] = (
+            {"left": joins[0].left(), "right": joins[0].right()} if len(joins) == 1 else {}
+        )
+        self._inputs = {
+            side: {id_of(each): each for each in elements(plan.output())}
+            for side, plan in inputs.items()
+        }
 
     def origin(self, root: JavaObject, column: str) -> Origin | None:
         """Where a column of the result comes from."""
@@ -88,7 +139,11 @@ class _Tracer:
     def _follow(self, expression: JavaObject, path: tuple[str, ...]) -> Origin | None:
         kind = kind_of(expression)
         if kind in _SAME_MOMENT:
-            return self._follow(expression.child(), path) if kind != "Cast" or _keeps_the_moment(expression) else None
+            return (
+                self._follow(expression.child(), path)
+                if kind != "Cast" or _keeps_the_moment(expression)
+                else None
+            )
         if kind == "GetStructField":
             field = expression.childSchema().fieldNames()[expression.ordinal()]
             return self._follow(expression.child(), (field, *path))
@@ -99,7 +154,13 @@ class _Tracer:
     def _named(self, column: JavaObject, path: tuple[str, ...]) -> Origin | None:
         number = id_of(column)
         if number in self._windows:
-            return WindowEdge("start") if path == ("start",) else WindowEdge("end") if path == ("end",) else None
+            return (
+                WindowEdge("start")
+                if path == ("start",)
+                else WindowEdge("end")
+                if path == ("end",)
+                else None
+            )
         for side, inputs in self._inputs.items():
             if number in inputs:
                 return self._joined(side, inputs, number) if not path else None

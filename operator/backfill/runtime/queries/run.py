@@ -1,4 +1,6 @@
-"""The run as the application, the agent and the launcher share it: which queries there are, and how it ended."""
+"""The run as the application, the agent and the launcher share it: which queries there are, and how
+it ended.
+"""
 
 import threading
 import time
@@ -16,7 +18,9 @@ from backfill.runtime.queries.tracker import Tracker
 from backfill.runtime.settings import RuntimeSettings
 
 _IDLE_GRACE_SECONDS = 15.0
-"""How long nothing may start where all of the application's threads wait: a listener of its own could start a query."""
+"""How long nothing may start where all of the application's threads wait: a listener of its own
+could start a query.
+"""
 _NEXT_QUERY_SECONDS = 600.0
 """How long an application at work may take to start its next query."""
 _SILENT_SECONDS = 30.0
@@ -50,8 +54,9 @@ def failed_for_good(reason: Reason, message: str, error: Exception) -> Outcome:
 
 
 def unsupported(error: BadInput) -> Outcome:
-    """The program does what a backfill cannot redirect; another attempt would end the same way. Not so where only a catalog
-    did not answer."""
+    """The program does what a backfill cannot redirect; another attempt would end the same way. Not
+    so where only a catalog did not answer.
+    """
     if error.may_pass:
         return failed(str(error), error)
     return Outcome("Failed", 2, "UnsupportedProgram", str(error), error)
@@ -80,14 +85,18 @@ class Run:
         clock: Callable[[], float] = time.monotonic,
         application_works: Callable[[Set[int]], bool] = application_works,
     ):
-        """``application_works`` says whether any of the application's threads, but for the given ones, is at work."""
+        """``application_works`` says whether any of the application's threads, but for the given
+        ones, is at work.
+        """
         self.settings = settings
         self.tracker = tracker
         self.over = threading.Event()
         self.stopping = threading.Event()
         """Set when the run is to stop after what is released: no query may start any more."""
         self.unreplaced: list[Problem] = []
-        """What was wrong with streams that no source replaces, where only queries that are left out may read them."""
+        """What was wrong with streams that no source replaces, where only queries that are left out
+        may read them.
+        """
         self._lock = threading.RLock()
         self._queries: dict[str, StartedQuery] = {}
         self._left_out: list[StreamingQuery] = []
@@ -136,12 +145,16 @@ class Run:
         self.over.set()
 
     def refuse(self, error: BadInput) -> BadInput:
-        """Ends the run because of what the program does, even where the application catches the error; gives it back to raise."""
+        """Ends the run because of what the program does, even where the application catches the
+        error; gives it back to raise.
+        """
         self.end(unsupported(error))
         return error
 
     def application_waits(self) -> None:
-        """This thread of the application waits for the end of the run, or its program has returned: it starts nothing more."""
+        """This thread of the application waits for the end of the run, or its program has returned:
+        it starts nothing more.
+        """
         with self._lock:
             self._waiting.add(threading.get_ident())
 
@@ -165,21 +178,35 @@ class Run:
         with self._lock:
             written = set(self._queries)
         outputs = [
-            Problem("spec.outputs", f"no query of the application writes the output {output.name}", "give a query this queryName")
+            Problem(
+                "spec.outputs",
+                f"no query of the application writes the output {output.name}",
+                "give a query this queryName",
+            )
             for output in self.settings.outputs
             if output.name not in written
         ]
         sources = [
-            Problem("spec.sources", f"no query of the application reads the source {name}", "correct its topic or table")
+            Problem(
+                "spec.sources",
+                f"no query of the application reads the source {name}",
+                "correct its topic or table",
+            )
             for name in sorted(self.tracker.unread_sources)
         ]
         return outputs + sources
 
     def overdue(self) -> UnsupportedProgram | None:
-        """The error for what is missing, once the application cannot be expected to start it any more: all its threads wait, or
-        nothing has followed the last query for long. Before the first query an application may prepare as long as it likes."""
+        """The error for what is missing, once the application cannot be expected to start it any
+        more: all its threads wait, or nothing has followed the last query for long. Before the
+        first query an application may prepare as long as it likes.
+        """
         with self._lock:
-            quiet, waiting, began = self._clock() - self._changed_at, set(self._waiting), bool(self._queries)
+            quiet, waiting, began = (
+                self._clock() - self._changed_at,
+                set(self._waiting),
+                bool(self._queries),
+            )
         late = began and quiet >= _NEXT_QUERY_SECONDS
         if not late and (not waiting or quiet < _IDLE_GRACE_SECONDS):
             return None
@@ -190,7 +217,13 @@ class Run:
 
     @property
     def waits_for(self) -> str:
-        """What the application has still to start, where it has started nothing for a while; otherwise empty."""
+        """What the application has still to start, where it has started nothing for a while;
+        otherwise empty.
+        """
         with self._lock:
             quiet = self._clock() - self._changed_at
-        return "; ".join(problem.message for problem in self.missing()) if quiet >= _SILENT_SECONDS else ""
+        return (
+            "; ".join(problem.message for problem in self.missing())
+            if quiet >= _SILENT_SECONDS
+            else ""
+        )

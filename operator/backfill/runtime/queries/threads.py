@@ -9,16 +9,26 @@ _NOT_THE_APPLICATION = {"backfill", "py4j", "pyiceberg", "pyspark"}
 
 
 def application_works(waiting: Set[int]) -> bool:
-    """Whether a thread that is not among ``waiting`` runs code of the application, or of a library that it uses.
+    """Whether a thread that is not among ``waiting`` runs code of the application, or of a library
+    that it uses.
 
-    What a thread is for shows in the first function on its stack that is not of Python's own library.
+    What a thread is for shows in the first function on its stack that is not of Python's own
+    library.
     """
-    return any(_is_of_application(frame) for thread, frame in sys._current_frames().items() if thread not in waiting)
+    return any(
+        _is_of_application(frame)
+        for thread, frame in sys._current_frames().items()
+        if thread not in waiting
+    )
 
 
 def _is_of_application(newest: FrameType) -> bool:
-    packages = [str(frame.f_globals.get("__name__", "")).partition(".")[0] for frame in _stack(newest)]
-    first = next((package for package in reversed(packages) if package not in sys.stdlib_module_names), None)
+    packages = [
+        str(frame.f_globals.get("__name__", "")).partition(".")[0] for frame in _stack(newest)
+    ]
+    first = next(
+        (package for package in reversed(packages) if package not in sys.stdlib_module_names), None
+    )
     return first is not None and first not in _NOT_THE_APPLICATION
 
 

@@ -1,4 +1,6 @@
-"""What the queries of one driver have committed, and how far ahead of the global watermark they really read. No Spark here."""
+"""What the queries of one driver have committed, and how far ahead of the global watermark they
+really read. No Spark here.
+"""
 
 import logging
 import threading
@@ -88,7 +90,9 @@ class _Watermarks:
 
 
 class Tracker:
-    """Counts committed batches. A batch reported twice counts once; steps whose report was lost are counted by reading."""
+    """Counts committed batches. A batch reported twice counts once; steps whose report was lost are
+    counted by reading.
+    """
 
     def __init__(
         self,
@@ -114,16 +118,21 @@ class Tracker:
         self._lock = threading.Lock()
 
     def add(self, name: str, output: str, committed: Mapping[str, int], by_clock: str = "") -> None:
-        """A query begins, ``committed`` steps into its sources by its checkpoint; ``by_clock`` says where it compares with the
-        time of day.
+        """A query begins, ``committed`` steps into its sources by its checkpoint; ``by_clock`` says
+        where it compares with the time of day.
 
         Rows that no earlier attempt has reported are counted by reading; late rows cannot be.
         """
         before = self._before.pop(output, None)
         known = {source.name: source for source in before.sources} if before else {}
-        sources = {source: self._recount(known.get(source), source, steps) for source, steps in committed.items()}
+        sources = {
+            source: self._recount(known.get(source), source, steps)
+            for source, steps in committed.items()
+        }
         with self._lock:
-            self._queries[name] = _Query(name, output, sources, before.late_rows if before else 0, by_clock)
+            self._queries[name] = _Query(
+                name, output, sources, before.late_rows if before else 0, by_clock
+            )
             self._unread -= set(committed)
             self._note_watermark()
 
@@ -131,13 +140,17 @@ class Tracker:
         """A query committed a micro-batch."""
         with self._lock:
             query = self._queries.get(batch.query)
-            if query is None or all(batch.ends[name] <= source.committed for name, source in query.sources.items()):
+            if query is None or all(
+                batch.ends[name] <= source.committed for name, source in query.sources.items()
+            ):
                 return
             if batch.newest_us is not None:
                 ahead_us = batch.newest_us - self._watermarks.at(batch.read_from_us)
                 self._misalignment_seconds = max(self._misalignment_seconds or 0.0, ahead_us / 1e6)
             for name, source in query.sources.items():
-                query.sources[name] = self._advance(source, batch.ends[name], batch.rows.get(name, 0))
+                query.sources[name] = self._advance(
+                    source, batch.ends[name], batch.rows.get(name, 0)
+                )
             query.late_rows += batch.late_rows
             self._busy_us += max(batch.ended_us - max(batch.read_from_us, self._busy_until_us), 0)
             self._busy_until_us = max(self._busy_until_us, batch.ended_us)
@@ -150,12 +163,23 @@ class Tracker:
         """
         with self._lock:
             query = self._queries[name]
-            known = {source: progress for source, progress in query.sources.items() if progress.committed < committed}
-        found = {source: self._recount(progress, source, committed) for source, progress in known.items()}
+            known = {
+                source: progress
+                for source, progress in query.sources.items()
+                if progress.committed < committed
+            }
+        found = {
+            source: self._recount(progress, source, committed) for source, progress in known.items()
+        }
         with self._lock:
             for source, progress in found.items():
                 if query.sources[source] == known[source]:  # else it was reported meanwhile
-                    _log.warning("the query %s has committed %s steps of %s without a report", name, committed, source)
+                    _log.warning(
+                        "the query %s has committed %s steps of %s without a report",
+                        name,
+                        committed,
+                        source,
+                    )
                     query.sources[source] = progress
             self._note_watermark()
 
@@ -167,13 +191,21 @@ class Tracker:
     def all_reached(self, step: int) -> bool:
         """Whether every query has committed every source up to this offset."""
         with self._lock:
-            return all(source.committed >= step for query in self._queries.values() for source in query.sources.values())
+            return all(
+                source.committed >= step
+                for query in self._queries.values()
+                for source in query.sources.values()
+            )
 
     @property
     def slowest(self) -> int:
         """The steps that every query has committed of every source; zero before the first query."""
         with self._lock:
-            committed = (source.committed for query in self._queries.values() for source in query.sources.values())
+            committed = (
+                source.committed
+                for query in self._queries.values()
+                for source in query.sources.values()
+            )
             return min(committed, default=0)
 
     @property
@@ -195,19 +227,24 @@ class Tracker:
 
     @property
     def busy_seconds(self) -> float:
-        """Time in which at least one query was at work on a batch; waiting for a release is not work."""
+        """Time in which at least one query was at work on a batch; waiting for a release is not
+        work.
+        """
         with self._lock:
             return self._busy_us / 1e6
 
     @property
     def misalignment_seconds(self) -> float | None:
-        """The furthest any row read was ahead of the global watermark when its batch began, in this attempt and those
-        before it; null before the first row."""
+        """The furthest any row read was ahead of the global watermark when its batch began, in this
+        attempt and those before it; null before the first row.
+        """
         with self._lock:
             return self._misalignment_seconds
 
     def _recount(self, known: SourceProgress | None, source: str, committed: int) -> SourceProgress:
-        """The checkpoint is the truth about steps; the report about rows, as long as it is not ahead of the checkpoint."""
+        """The checkpoint is the truth about steps; the report about rows, as long as it is not
+        ahead of the checkpoint.
+        """
         start = known if known and known.committed <= committed else SourceProgress(name=source)
         missing = range(start.committed, min(committed, self._header.steps))
         rows = start.rows + sum(self._count_rows(source, step) for step in missing)
@@ -219,7 +256,9 @@ class Tracker:
         return SourceProgress(name=source.name, committed=end, rows=source.rows + lost + rows)
 
     def _note_watermark(self) -> None:
-        """Called with the lock held. A source that nobody reads yet holds the watermark; a finished one does not."""
+        """Called with the lock held. A source that nobody reads yet holds the watermark; a finished
+        one does not.
+        """
         starts = self._header.step_starts_us
         running = (source for query in self._queries.values() for source in query.sources.values())
         expected = [source for query in self._before.values() for source in query.sources]

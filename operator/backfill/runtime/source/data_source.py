@@ -1,7 +1,8 @@
 """The Iceberg source: a Python data source of Spark whose offset is the number of steps read.
 
-A micro-batch is exactly one step, so a batch that is run again reads the same rows. What may be read is in the release
-file that the agent keeps; tables, splits and bounds are in the plan. The driver plans each source in a process of its own.
+A micro-batch is exactly one step, so a batch that is run again reads the same rows. What may be
+read is in the release file that the agent keeps; tables, splits and bounds are in the plan. The
+driver plans each source in a process of its own.
 """
 
 import os
@@ -44,8 +45,10 @@ _POLL_SECONDS = 0.02
 
 
 class BackfillSource(DataSource):
-    """One source of a plan. Options: ``source`` (its name), ``scratch`` (the driver's directory with what is released and
-    used), and ``topic`` where rows are to have what Kafka adds (:mod:`backfill.runtime.source.record_columns`)."""
+    """One source of a plan. Options: ``source`` (its name), ``scratch`` (the driver's directory
+    with what is released and used), and ``topic`` where rows are to have what Kafka adds
+    (:mod:`backfill.runtime.source.record_columns`).
+    """
 
     plan: ClassVar[Workspace]
     """The plan's directory, in the class that :func:`register_source` makes."""
@@ -60,7 +63,13 @@ class BackfillSource(DataSource):
     def streamReader(self, schema: StructType) -> "StepReader":
         """Reads the plan's steps. ``schema`` is the table's, as :func:`source_frame` gives it."""
         options = self.options
-        return StepReader(self.tables[options["source"]], self.plan, options["scratch"], schema, options.get("topic"))
+        return StepReader(
+            self.tables[options["source"]],
+            self.plan,
+            options["scratch"],
+            schema,
+            options.get("topic"),
+        )
 
 
 @dataclass(frozen=True)
@@ -79,10 +88,18 @@ class StepPartition(InputPartition):
 
 
 class StepReader(DataSourceStreamReader):
-    """Gives one step after the other as they are released, and after the last one an empty one, the flush, in which the
-    last step's watermark takes effect."""
+    """Gives one step after the other as they are released, and after the last one an empty one, the
+    flush, in which the last step's watermark takes effect.
+    """
 
-    def __init__(self, table: SourceTable, plan: Workspace, scratch: str, schema: StructType, topic: str | None):
+    def __init__(
+        self,
+        table: SourceTable,
+        plan: Workspace,
+        scratch: str,
+        schema: StructType,
+        topic: str | None,
+    ):
         self._table = table
         self._source = table.source.name
         self._plan = plan
@@ -96,10 +113,12 @@ class StepReader(DataSourceStreamReader):
         return self._offset(0)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The offset after the next step as soon as it is released; ``start`` when nothing more will be.
+        """The offset after the next step as soon as it is released; ``start`` when nothing more
+        will be.
 
-        It waits here instead of answering that there is no news: else a release could arrive between the questions to two
-        sources of one query, and its batch would have them at different steps.
+        It waits here instead of answering that there is no news: else a release could arrive
+        between the questions to two sources of one query, and its batch would have them at
+        different steps.
 
         Raises:
             RunFailed: the driver that asked is gone; nobody else would end this process.
@@ -118,18 +137,25 @@ class StepReader(DataSourceStreamReader):
         return start
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of the step between two offsets; none for the flush and for steps without rows of this source."""
+        """The tasks of the step between two offsets; none for the flush and for steps without rows
+        of this source.
+        """
         step, next_step = self._step(start), self._step(end)
         if step in (next_step, self._header.steps):
             return []
         if next_step != step + 1:
-            raise PlanCorrupt(f"a batch of {self._source} from step {step} to {next_step}: a batch is one step, never more")
+            raise PlanCorrupt(
+                f"a batch of {self._source} from step {step} to {next_step}: a batch is one step,"
+                " never more"
+            )
         splits, tasks = read_splits(self._plan, step, self._source), self._header.inputs.parallelism
         strict = self._header.inputs.policy is OrderingPolicy.STRICT
         columns = read_used_columns(self._columns_file)
         packed = pack_by_kafka_partition(splits, tasks) if strict else pack_by_bytes(splits, tasks)
         return [
-            StepPartition(self._table, part, self._target, strict, columns, self._record_columns(step, task))
+            StepPartition(
+                self._table, part, self._target, strict, columns, self._record_columns(step, task)
+            )
             for task, part in enumerate(packed)
         ]
 
@@ -139,11 +165,18 @@ class StepReader(DataSourceStreamReader):
 
         assert isinstance(partition, StepPartition)
         exempt_from_collection(FORMAT)
-        table, splits, target, columns = partition.table, partition.splits, partition.target, partition.columns
+        table, splits, target, columns = (
+            partition.table,
+            partition.splits,
+            partition.target,
+            partition.columns,
+        )
         if partition.by_offset:
             rows = read_in_offset_order(table, splits, target, columns)
         else:
-            rows = (batch for split in splits for batch in read_split(table, split, target, columns))
+            rows = (
+                batch for split in splits for batch in read_split(table, split, target, columns)
+            )
         return rows if partition.record is None else partition.record.added_to(rows)
 
     def _record_columns(self, step: int, task: int) -> RecordColumns | None:
@@ -155,8 +188,8 @@ class StepReader(DataSourceStreamReader):
     def _step(self, offset: dict[str, Any]) -> int:
         if offset["source"] != self._source:
             raise PlanCorrupt(
-                f"the checkpoint has the source {offset['source']} where the application now reads {self._source}: "
-                "its sources were in another order before"
+                f"the checkpoint has the source {offset['source']} where the application now reads"
+                f" {self._source}: its sources were in another order before"
             )
         return int(offset["step"])
 
@@ -166,7 +199,11 @@ class StepReader(DataSourceStreamReader):
 
     @cached_property
     def _target(self) -> "pa.Schema":
-        columns = [field for field in self._schema if self._topic is None or field.name not in RECORD_COLUMNS]
+        columns = [
+            field
+            for field in self._schema
+            if self._topic is None or field.name not in RECORD_COLUMNS
+        ]
         return to_arrow_schema(StructType(columns), timezone="UTC")
 
 
@@ -176,23 +213,31 @@ def register_source(spark: SparkSession, settings: RuntimeSettings) -> None:
     Raises:
         InvalidPlanInput: a table is gone, is another one, or has lost the snapshot.
     """
-    # Spark pickles a class that is in no module with all it has. Options would be printed in query plans, and how to open a
-    # table's files may hold credentials; and so the sources' processes need neither PyIceberg nor its catalogs.
+    # Spark pickles a class that is in no module with all it has. Options would be printed in query
+    # plans, and how to open a table's files may hold credentials; and so the sources' processes
+    # need neither PyIceberg nor its catalogs.
     plan = settings.plan_workspace
-    spark.dataSource.register(type("PlannedSource", (BackfillSource,), {"plan": plan, "tables": _tables(plan)}))
+    spark.dataSource.register(
+        type("PlannedSource", (BackfillSource,), {"plan": plan, "tables": _tables(plan)})
+    )
 
 
-def source_frame(spark: SparkSession, settings: RuntimeSettings, source: str, topic: str | None = None) -> DataFrame:
-    """A source of the plan as a streaming DataFrame with all columns of its table; with ``topic``, also what Kafka adds.
+def source_frame(
+    spark: SparkSession, settings: RuntimeSettings, source: str, topic: str | None = None
+) -> DataFrame:
+    """A source of the plan as a streaming DataFrame with all columns of its table; with ``topic``,
+    also what Kafka adds.
 
-    Timestamps without a time zone are moments in UTC, so that they can be event times; with ``topic`` they stay as they
-    are, since a record's text does not say a zone that the table does not have.
+    Timestamps without a time zone are moments in UTC, so that they can be event times; with
+    ``topic`` they stay as they are, since a record's text does not say a zone that the table does
+    not have.
 
-    What a batch really read of it comes with the query's progress, as the observed metrics ``rows``, ``min_us`` and
-    ``max_us`` (arrival time).
+    What a batch really read of it comes with the query's progress, as the observed metrics
+    ``rows``, ``min_us`` and ``max_us`` (arrival time).
 
     Raises:
-        InvalidPlanInput: the table is gone, is another one, has lost the snapshot, or has columns Spark cannot represent.
+        InvalidPlanInput: the table is gone, is another one, has lost the snapshot, or has columns
+            Spark cannot represent.
     """
     register_source(spark, settings)
     table = _tables(settings.plan_workspace)[source]
@@ -200,9 +245,15 @@ def source_frame(spark: SparkSession, settings: RuntimeSettings, source: str, to
     options = {"source": source, "scratch": settings.scratch}
     if topic is not None:
         options["topic"] = topic
-        schema = StructType([*schema, *(StructField(name, kind) for name, kind in RECORD_COLUMNS.items())])
+        schema = StructType(
+            [*schema, *(StructField(name, kind) for name, kind in RECORD_COLUMNS.items())]
+        )
     frame = spark.readStream.format(FORMAT).schema(schema).options(**options).load()
-    return frame.observe(observed_name(source), F.count(F.lit(1)).alias("rows"), *_observed_times(frame, table.source))
+    return frame.observe(
+        observed_name(source),
+        F.count(F.lit(1)).alias("rows"),
+        *_observed_times(frame, table.source),
+    )
 
 
 @cache
@@ -228,7 +279,8 @@ def _observed_times(frame: DataFrame, source: SourceInput) -> list[Column]:
 
 
 def observed_name(source: str) -> str:
-    """A name for what one frame of a source observes of what was really read: ``rows``, ``min_us`` and ``max_us``.
+    """A name for what one frame of a source observes of what was really read: ``rows``, ``min_us``
+    and ``max_us``.
 
     No two frames have the same one, for Spark refuses a query in which they meet.
     """
@@ -237,4 +289,8 @@ def observed_name(source: str) -> str:
 
 def source_observed(name: str) -> str | None:
     """The source of which a metric tells; None for a metric of the program's own."""
-    return name.removeprefix(_OBSERVED_PREFIX).partition(".")[2] if name.startswith(_OBSERVED_PREFIX) else None
+    return (
+        name.removeprefix(_OBSERVED_PREFIX).partition(".")[2]
+        if name.startswith(_OBSERVED_PREFIX)
+        else None
+    )

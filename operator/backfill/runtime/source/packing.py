@@ -1,4 +1,6 @@
-"""Which task of a step reads which splits. Depends on nothing but the plan, so a step is always read in the same way."""
+"""Which task of a step reads which splits. Depends on nothing but the plan, so a step is always
+read in the same way.
+"""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -9,8 +11,9 @@ from backfill.planning.plan import Split
 
 
 def pack_by_bytes(splits: Sequence[Split], tasks: int) -> list[tuple[Split, ...]]:
-    """Spreads splits over at most ``tasks`` tasks of about the same bytes: the largest first, each to the least loaded task
-    (Graham's LPT rule). Within a task splits keep the plan's order."""
+    """Spreads splits over at most ``tasks`` tasks of about the same bytes: the largest first, each
+    to the least loaded task (Graham's LPT rule). Within a task splits keep the plan's order.
+    """
     if not splits:
         return []
     loads = [(0, task) for task in range(min(tasks, len(splits)))]
@@ -24,8 +27,9 @@ def pack_by_bytes(splits: Sequence[Split], tasks: int) -> list[tuple[Split, ...]
 
 
 def pack_by_kafka_partition(splits: Sequence[Split], tasks: int) -> list[tuple[Split, ...]]:
-    """Spreads Kafka partitions over at most ``tasks`` tasks of about the same number of offsets. A task gets every split
-    that has rows of its partitions, with the offsets of only those."""
+    """Spreads Kafka partitions over at most ``tasks`` tasks of about the same number of offsets. A
+    task gets every split that has rows of its partitions, with the offsets of only those.
+    """
     offsets: dict[int, int] = defaultdict(int)
     for each in (each for split in splits for each in split.offsets):
         offsets[each.partition] += each.end - each.start
@@ -38,5 +42,10 @@ def pack_by_kafka_partition(splits: Sequence[Split], tasks: int) -> list[tuple[S
 
 
 def _only(splits: Sequence[Split], partitions: set[int]) -> list[Split]:
-    kept = [replace(split, offsets=tuple(each for each in split.offsets if each.partition in partitions)) for split in splits]
+    kept = [
+        replace(
+            split, offsets=tuple(each for each in split.offsets if each.partition in partitions)
+        )
+        for split in splits
+    ]
     return [split for split in kept if split.offsets]

@@ -1,7 +1,8 @@
-"""Rows as a file holds them, turned into the columns Spark was promised: by field id, promoted, filled where absent.
+"""Rows as a file holds them, turned into the columns Spark was promised: by field id, promoted,
+filled where absent.
 
-Follows Iceberg's rules for schema evolution and column projection. Arrays whose type already fits are passed on as they
-are; the rest is rebuilt from the same buffers as far as Arrow allows.
+Follows Iceberg's rules for schema evolution and column projection. Arrays whose type already fits
+are passed on as they are; the rest is rebuilt from the same buffers as far as Arrow allows.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.io.pyarrow import schema_to_pyarrow
-from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType, TimeType, UUIDType
+from pyiceberg.types import (
+    IcebergType,
+    ListType,
+    MapType,
+    NestedField,
+    StructType,
+    TimeType,
+    UUIDType,
+)
 
 from backfill.iceberg.written import ELEMENT, KEY, VALUE, Columns, Written
 
@@ -22,7 +31,9 @@ _UUID_GROUPS = ((0, 4), (4, 6), (6, 8), (8, 10), (10, 16))
 
 @dataclass(frozen=True)
 class Projection:
-    """From the rows of one file, which :func:`backfill.iceberg.written.misfits` found to fit, to those of the table."""
+    """From the rows of one file, which :func:`backfill.iceberg.written.misfits` found to fit, to
+    those of the table.
+    """
 
     wanted: Sequence[NestedField]
     """The columns that matter, in the table's schema."""
@@ -37,17 +48,27 @@ class Projection:
         """The rows of a batch that was read from the file."""
         arrays = {field.name: self._top_level(field, batch) for field in self.wanted}
         return pa.RecordBatch.from_arrays(
-            [arrays[each.name] if each.name in arrays else pa.nulls(batch.num_rows, each.type) for each in self.target],
+            [
+                arrays[each.name] if each.name in arrays else pa.nulls(batch.num_rows, each.type)
+                for each in self.target
+            ],
             schema=self.target,
         )
 
     def _top_level(self, field: NestedField, batch: pa.RecordBatch) -> pa.Array:
         written = self.columns.get(field.field_id)
         array = None if written is None else batch.column(written.name)
-        return self._field(field, written, array, self.target.field(field.name).type, batch.num_rows)
+        return self._field(
+            field, written, array, self.target.field(field.name).type, batch.num_rows
+        )
 
     def _field(
-        self, field: NestedField, written: Written | None, array: pa.Array | None, target: pa.DataType, rows: int
+        self,
+        field: NestedField,
+        written: Written | None,
+        array: pa.Array | None,
+        target: pa.DataType,
+        rows: int,
     ) -> pa.Array:
         if written is not None and array is not None:
             return self._array(array, field.field_type, written, target)
@@ -57,7 +78,9 @@ class Projection:
         constant = pa.array([value], schema_to_pyarrow(field.field_type, include_field_ids=False))
         return pa.repeat(_primitive(constant, field.field_type, target)[0], rows)
 
-    def _array(self, array: pa.Array, wanted: IcebergType, written: Written, target: pa.DataType) -> pa.Array:
+    def _array(
+        self, array: pa.Array, wanted: IcebergType, written: Written, target: pa.DataType
+    ) -> pa.Array:
         if pa.types.is_null(array.type):
             return pa.nulls(len(array), target)
         match wanted:
@@ -65,19 +88,32 @@ class Projection:
                 return self._struct(array, wanted, written, target)
             case ListType():
                 offsets, part = _layout(array)
-                values = self._array(part(array.values), wanted.element_type, written.parts[ELEMENT], target.value_type)
+                values = self._array(
+                    part(array.values),
+                    wanted.element_type,
+                    written.parts[ELEMENT],
+                    target.value_type,
+                )
                 large = pa.types.is_large_list(target)
                 made = pa.LargeListArray if large else pa.ListArray
                 offsets = offsets.cast(pa.int64()) if large else offsets
                 return made.from_arrays(offsets, values, type=target, mask=_nulls(array))
             case MapType():
                 offsets, part = _layout(array)
-                keys = self._array(part(array.keys), wanted.key_type, written.parts[KEY], target.key_type)
-                values = self._array(part(array.items), wanted.value_type, written.parts[VALUE], target.item_type)
-                return pa.MapArray.from_arrays(offsets, keys, values, type=target, mask=_nulls(array))
+                keys = self._array(
+                    part(array.keys), wanted.key_type, written.parts[KEY], target.key_type
+                )
+                values = self._array(
+                    part(array.items), wanted.value_type, written.parts[VALUE], target.item_type
+                )
+                return pa.MapArray.from_arrays(
+                    offsets, keys, values, type=target, mask=_nulls(array)
+                )
         return _primitive(array, wanted, target)
 
-    def _struct(self, array: pa.StructArray, wanted: StructType, written: Written, target: pa.StructType) -> pa.Array:
+    def _struct(
+        self, array: pa.StructArray, wanted: StructType, written: Written, target: pa.StructType
+    ) -> pa.Array:
         children = []
         for number, field in enumerate(wanted.fields):
             found = written.parts.get(field.field_id)
@@ -91,7 +127,8 @@ def _nulls(array: pa.Array) -> pa.Array | None:
 
 
 def _layout(array: pa.ListArray) -> tuple[pa.Array, Any]:
-    """The offsets of a list or map counted from its own first element, and a function that cuts its children to match.
+    """The offsets of a list or map counted from its own first element, and a function that cuts its
+    children to match.
 
     Batches are slices of larger arrays, whose children are not sliced with them.
     """
@@ -99,7 +136,9 @@ def _layout(array: pa.ListArray) -> tuple[pa.Array, Any]:
         array = array.cast(pa.list_(array.type.value_field))
     offsets = array.offsets.to_numpy()
     first, length = int(offsets[0]), int(offsets[-1] - offsets[0])
-    return pa.array((offsets - first).astype(np.int32)), lambda children: children.slice(first, length)
+    return pa.array((offsets - first).astype(np.int32)), lambda children: children.slice(
+        first, length
+    )
 
 
 def _primitive(array: pa.Array, wanted: IcebergType, target: pa.DataType) -> pa.Array:
@@ -109,7 +148,11 @@ def _primitive(array: pa.Array, wanted: IcebergType, target: pa.DataType) -> pa.
         return array
     match wanted:
         case UUIDType():
-            return _uuid_strings(array) if pa.types.is_string(target) else pa.UuidArray.from_storage(target, array)
+            return (
+                _uuid_strings(array)
+                if pa.types.is_string(target)
+                else pa.UuidArray.from_storage(target, array)
+            )
         case TimeType():
             return array.cast(pa.time64("us")).cast(target)
     return _timestamps(array, target) if pa.types.is_timestamp(array.type) else array.cast(target)
@@ -119,7 +162,8 @@ def _timestamps(array: pa.Array, target: pa.TimestampType) -> pa.Array:
     """Whatever zone a file or the table names, the number counts from 1970 in UTC."""
     array = array.view(pa.timestamp(array.type.unit, target.tz))
     if array.type.unit == "ns" and target.unit != "ns":
-        array = pc.floor_temporal(array, unit="microsecond")  # a cast would round moments before 1970 up
+        # a cast would round moments before 1970 up
+        array = pc.floor_temporal(array, unit="microsecond")
     return array.cast(target)
 
 
@@ -131,12 +175,16 @@ def _uuid_strings(array: pa.Array) -> pa.Array:
         array = array.storage
     dense = array.fill_null(bytes(16)) if array.null_count else array
     start = dense.offset * 16
-    raw = np.frombuffer(dense.buffers()[1], np.uint8)[start : start + len(dense) * 16].reshape(-1, 16)
+    raw = np.frombuffer(dense.buffers()[1], np.uint8)[start : start + len(dense) * 16].reshape(
+        -1, 16
+    )
     text = np.full((len(dense), 36), ord("-"), np.uint8)
     for group, (first, last) in enumerate(_UUID_GROUPS):
         digits = _HEX_OF_BYTE[raw[:, first:last]].reshape(len(dense), -1)
         text[:, 2 * first + group : 2 * last + group] = digits
     strings = pa.StringArray.from_buffers(
-        len(dense), pa.py_buffer(np.arange(0, 36 * len(dense) + 1, 36, dtype=np.int32)), pa.py_buffer(text)
+        len(dense),
+        pa.py_buffer(np.arange(0, 36 * len(dense) + 1, 36, dtype=np.int32)),
+        pa.py_buffer(text),
     )
     return pc.if_else(array.is_valid(), strings, None) if array.null_count else strings

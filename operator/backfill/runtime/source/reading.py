@@ -1,4 +1,6 @@
-"""Reads splits: the rows that one step reads of one source, from Parquet files of an Iceberg table."""
+"""Reads splits: the rows that one step reads of one source, from Parquet files of an Iceberg
+table.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -45,12 +47,18 @@ def read_split(
         yield from _read(table, split, target, columns)
     except (FileNotFoundError, pa.ArrowInvalid) as error:
         message = f"{split.path} of {table.source.table} cannot be read: {first_line(error)}"
-        raise InvalidPlanInput(Problem("spec.sources", message, "restore the file, then try again")) from error
+        raise InvalidPlanInput(
+            Problem("spec.sources", message, "restore the file, then try again")
+        ) from error
     except (OSError, pa.ArrowException) as error:
-        raise BackfillError(f"{split.path} of {table.source.table} cannot be read: {error}") from error
+        raise BackfillError(
+            f"{split.path} of {table.source.table} cannot be read: {error}"
+        ) from error
 
 
-def _read(table: SourceTable, split: Split, target: pa.Schema, columns: frozenset[str] | None) -> Iterator[pa.RecordBatch]:
+def _read(
+    table: SourceTable, split: Split, target: pa.Schema, columns: frozenset[str] | None
+) -> Iterator[pa.RecordBatch]:
     opened = table.open()
     wanted = [field for field in opened.schema.fields if columns is None or field.name in columns]
     with _open_file(opened, split, wanted) as file:
@@ -61,22 +69,33 @@ def _read(table: SourceTable, split: Split, target: pa.Schema, columns: frozense
 
 
 def read_in_offset_order(
-    table: SourceTable, splits: Iterable[Split], target: pa.Schema, columns: frozenset[str] | None = None
+    table: SourceTable,
+    splits: Iterable[Split],
+    target: pa.Schema,
+    columns: frozenset[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of several splits as of :func:`read_split`, sorted by Kafka partition and offset. All are in memory at once."""
+    """The rows of several splits as of :func:`read_split`, sorted by Kafka partition and offset.
+    All are in memory at once.
+    """
     opened = table.open()
     struct = opened.schema.as_struct()
     paths = [path_of(struct, field_id) for field_id in kafka_field_ids(opened)]
     if columns is not None:
         columns |= {path[0] for path in paths if path}
-    rows = pa.Table.from_batches((batch for split in splits for batch in read_split(table, split, target, columns)), target)
+    rows = pa.Table.from_batches(
+        (batch for split in splits for batch in read_split(table, split, target, columns)), target
+    )
     whole = rows.combine_chunks().to_batches()
     if whole:
-        yield from in_order(whole, [path for path in paths if path], _batch_rows(rows.num_rows, rows.nbytes))
+        yield from in_order(
+            whole, [path for path in paths if path], _batch_rows(rows.num_rows, rows.nbytes)
+        )
 
 
 def count_rows(plan: Workspace, source: str, step: int) -> int:
-    """How many rows one step reads of one source, counted in the files (in their footers where no row is left out)."""
+    """How many rows one step reads of one source, counted in the files (in their footers where no
+    row is left out).
+    """
     described = next(each for each in read_header(plan).inputs.sources if each.name == source)
     table = load_source_table(described).open()
     return sum(_count_split(table, split) for split in read_splits(plan, step, source))
@@ -106,7 +125,9 @@ class _SplitFile:
         return [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
 
     def selected_batches(self, field_ids: set[int]) -> Iterator[pa.RecordBatch]:
-        """The rows that the split reads, as the file has them, with the columns of some fields; no batch is empty."""
+        """The rows that the split reads, as the file has them, with the columns of some fields; no
+        batch is empty.
+        """
         # a batch without any column would not know how many rows it has
         columns = names_of(self.columns, field_ids) or self.parquet.schema_arrow.names[:1]
         if self.selection.takes_all:
@@ -123,14 +144,19 @@ class _SplitFile:
 
     def _batches(self, row_groups: tuple[int, ...], columns: list[str]) -> Iterator[pa.RecordBatch]:
         batches: Iterator[pa.RecordBatch] = self.parquet.iter_batches(
-            batch_size=self._batch_rows, row_groups=list(row_groups), columns=columns, use_threads=False
+            batch_size=self._batch_rows,
+            row_groups=list(row_groups),
+            columns=columns,
+            use_threads=False,
         )
         return batches
 
     @cached_property
     def _batch_rows(self) -> int:
         groups = [self.parquet.metadata.row_group(group) for group in self.row_groups]
-        return _batch_rows(sum(group.num_rows for group in groups), sum(group.total_byte_size for group in groups))
+        return _batch_rows(
+            sum(group.num_rows for group in groups), sum(group.total_byte_size for group in groups)
+        )
 
 
 def _batch_rows(rows: int, size: int) -> int:
@@ -139,7 +165,9 @@ def _batch_rows(rows: int, size: int) -> int:
 
 
 @contextmanager
-def _open_file(table: OpenTable, split: Split, wanted: Iterable[NestedField]) -> Iterator[_SplitFile]:
+def _open_file(
+    table: OpenTable, split: Split, wanted: Iterable[NestedField]
+) -> Iterator[_SplitFile]:
     """Opens the file of a split to read some fields of the table."""
     with table.io.new_input(split.path).open() as stream:
         parquet = open_parquet(stream, pre_buffer=True)
@@ -150,14 +178,26 @@ def _open_file(table: OpenTable, split: Split, wanted: Iterable[NestedField]) ->
         problem = unfit(split.path, parquet.schema_arrow, needed, table.name_mapping, constants)
         problem = problem or miscounted(split.path, parquet.num_row_groups, split.file_row_groups)
         if problem:
-            raise InvalidPlanInput(Problem("spec.sources", f"a data file of {table.source.table}, {problem.reason}", problem.fix))
-        groups = split.row_groups if split.row_groups is not None else tuple(range(parquet.num_row_groups))
+            raise InvalidPlanInput(
+                Problem(
+                    "spec.sources",
+                    f"a data file of {table.source.table}, {problem.reason}",
+                    problem.fix,
+                )
+            )
+        groups = (
+            split.row_groups
+            if split.row_groups is not None
+            else tuple(range(parquet.num_row_groups))
+        )
         yield _SplitFile(parquet, columns, constants, selection, groups)
 
 
 def _constants(schema: Schema, split: Split) -> dict[int, Any]:
     """What a file has in columns that it does not have, for those that are not null then."""
-    defaults = {field_id: initial_value(field) for field_id, field in schema._lazy_id_to_field.items()}
+    defaults = {
+        field_id: initial_value(field) for field_id, field in schema._lazy_id_to_field.items()
+    }
     values = {**defaults, **partition_values(schema, split.partition)}
     return {field_id: value for field_id, value in values.items() if value is not None}
 
@@ -171,5 +211,7 @@ def _deleted_positions(table: OpenTable, split: Split) -> Positions | None:
 @lru_cache(maxsize=_DELETE_FILES_KEPT)
 def _read_delete_file(table: OpenTable, delete: DeleteFile) -> dict[str, pa.ChunkedArray]:
     """Deleted positions by data file. One delete file often serves many data files of a step."""
-    described = DataFile.from_args(file_path=delete.path, file_format=FileFormat[delete.format.upper()])
+    described = DataFile.from_args(
+        file_path=delete.path, file_format=FileFormat[delete.format.upper()]
+    )
     return _read_deletes(table.io, described)

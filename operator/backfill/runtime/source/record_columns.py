@@ -1,6 +1,8 @@
-"""What Kafka adds to a row, where the table does not have it: made by the source, so that it is a column like any other.
+"""What Kafka adds to a row, where the table does not have it: made by the source, so that it is a
+column like any other.
 
-Spark folds a literal away: a program that groups by ``topic`` would get other state than it has in production.
+Spark folds a literal away: a program that groups by ``topic`` would get other state than it has in
+production.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,8 +13,18 @@ import pyarrow as pa
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType
 
 _PREFIX = "__backfill_record_"
-TOPIC, PARTITION, OFFSET, KEY = f"{_PREFIX}topic", f"{_PREFIX}partition", f"{_PREFIX}offset", f"{_PREFIX}key"
-RECORD_COLUMNS = {TOPIC: StringType(), PARTITION: IntegerType(), OFFSET: LongType(), KEY: BinaryType()}
+TOPIC, PARTITION, OFFSET, KEY = (
+    f"{_PREFIX}topic",
+    f"{_PREFIX}partition",
+    f"{_PREFIX}offset",
+    f"{_PREFIX}key",
+)
+RECORD_COLUMNS = {
+    TOPIC: StringType(),
+    PARTITION: IntegerType(),
+    OFFSET: LongType(),
+    KEY: BinaryType(),
+}
 """The columns' names and types; they come after the table's."""
 
 _ROW_BITS, _TASK_BITS, _STEP_BITS = 30, 12, 21
@@ -20,7 +32,8 @@ _ROW_BITS, _TASK_BITS, _STEP_BITS = 30, 12, 21
 
 @dataclass(frozen=True)
 class RecordColumns:
-    """The record columns of one task's rows: all in one partition, with offsets that are unique in the source.
+    """The record columns of one task's rows: all in one partition, with offsets that are unique in
+    the source.
 
     Offsets grow from step to step and are the same whenever a step is read, but have gaps.
     """
@@ -36,7 +49,10 @@ class RecordColumns:
             OverflowError: there are more steps or tasks than offsets have room for.
         """
         if step >> _STEP_BITS or task >> _TASK_BITS:
-            raise OverflowError(f"step {step}, task {task}: no room left for offsets; give the source kafka.offsetColumn")
+            raise OverflowError(
+                f"step {step}, task {task}: no room left for offsets; give the source"
+                " kafka.offsetColumn"
+            )
         return cls(topic, (step << _TASK_BITS | task) << _ROW_BITS)
 
     def added_to(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -49,7 +65,9 @@ class RecordColumns:
         for batch in batches:
             rows = batch.num_rows
             if (offset + rows - self.first_offset) >> _ROW_BITS:
-                raise OverflowError(f"more than {1 << _ROW_BITS} rows in a task; give the source kafka.offsetColumn")
+                raise OverflowError(
+                    f"more than {1 << _ROW_BITS} rows in a task; give the source kafka.offsetColumn"
+                )
             added = [
                 pa.repeat(pa.scalar(self.topic), rows),
                 pa.repeat(pa.scalar(0, pa.int32()), rows),
@@ -57,4 +75,6 @@ class RecordColumns:
                 pa.nulls(rows, pa.binary()),
             ]
             offset += rows
-            yield pa.RecordBatch.from_arrays([*batch.columns, *added], names=[*batch.schema.names, *RECORD_COLUMNS])
+            yield pa.RecordBatch.from_arrays(
+                [*batch.columns, *added], names=[*batch.schema.names, *RECORD_COLUMNS]
+            )

@@ -1,7 +1,7 @@
 """How the agent tells the sources what may be read: one small file on the driver's own disk.
 
-Each source is planned by a process of its own, so a file that is replaced at once is what all of them can see without
-asking anyone. The agent writes it, ``latestOffset`` of the sources reads it.
+Each source is planned by a process of its own, so a file that is replaced at once is what all of
+them can see without asking anyone. The agent writes it, ``latestOffset`` of the sources reads it.
 """
 
 import json

@@ -1,4 +1,6 @@
-"""Which rows of a file a split reads: those that are not deleted, in its time slice, in its offsets, and wanted by the filter."""
+"""Which rows of a file a split reads: those that are not deleted, in its time slice, in its
+offsets, and wanted by the filter.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
@@ -30,11 +32,18 @@ _UUID_BYTES = 16
 class RowSelection:
     """Picks the rows of one split from batches of its file, as they are written there.
 
-    Rows are judged by what they are in the table: whatever a file calls a column, in whatever unit or width it has it, and also
-    where it does not have it.
+    Rows are judged by what they are in the table: whatever a file calls a column, in whatever unit
+    or width it has it, and also where it does not have it.
     """
 
-    def __init__(self, table: OpenTable, split: Split, columns: Columns, constants: Mapping[int, Any], deleted: Positions | None):
+    def __init__(
+        self,
+        table: OpenTable,
+        split: Split,
+        columns: Columns,
+        constants: Mapping[int, Any],
+        deleted: Positions | None,
+    ):
         """``columns`` are those of the file, ``constants`` the values of columns that it may lack,
         ``deleted`` the sorted positions of deleted rows in the file."""
         self._deleted = deleted
@@ -44,8 +53,12 @@ class RowSelection:
         looked_at = prune_columns(table.schema, self._ids, select_full_types=True)
         self.fields: tuple[NestedField, ...] = looked_at.fields
         """What is looked at: columns of the table, of structs only some fields."""
-        self._project = Projection(self.fields, schema_to_pyarrow(looked_at, include_field_ids=False), columns, constants)
-        self._paths = {field_id: path_of(looked_at.as_struct(), field_id) or [] for field_id in self._ids}
+        self._project = Projection(
+            self.fields, schema_to_pyarrow(looked_at, include_field_ids=False), columns, constants
+        )
+        self._paths = {
+            field_id: path_of(looked_at.as_struct(), field_id) or [] for field_id in self._ids
+        }
 
     @property
     def field_ids(self) -> set[int]:
@@ -58,7 +71,9 @@ class RowSelection:
         return self._deleted is None and not self._conditions and self._filter is None
 
     def __call__(self, batch: pa.RecordBatch, position: int) -> pa.RecordBatch:
-        """The rows of a batch that are read. ``position`` is the place of its first row in the file."""
+        """The rows of a batch that are read. ``position`` is the place of its first row in the
+        file.
+        """
         columns = self._columns(batch)
         masks = [condition(columns) for condition in self._conditions]
         if self._deleted is not None:
@@ -78,7 +93,10 @@ class RowSelection:
         if split.slice_start_us is None or split.slice_end_us is None:
             return []
         source = table.source
-        ticks, arrival = ticks_of(source.timestamp_type, source.timestamp_unit), source.timestamp_field_id
+        ticks, arrival = (
+            ticks_of(source.timestamp_type, source.timestamp_unit),
+            source.timestamp_field_id,
+        )
         start, end = ticks.first_at(split.slice_start_us), ticks.first_at(split.slice_end_us)
         self._ids.add(arrival)
         return [lambda columns: _between(columns[arrival].cast(pa.int64()), start, end)]
@@ -90,8 +108,16 @@ class RowSelection:
         self._ids |= {partition, offset}
 
         def inside(columns: Mapping[int, pa.Array]) -> pa.Array:
-            partitions, offsets = columns[partition].cast(pa.int64()), columns[offset].cast(pa.int64())
-            masks = [pc.and_(pc.equal(partitions, each.partition), _between(offsets, each.start, each.end)) for each in ranges]
+            partitions, offsets = (
+                columns[partition].cast(pa.int64()),
+                columns[offset].cast(pa.int64()),
+            )
+            masks = [
+                pc.and_(
+                    pc.equal(partitions, each.partition), _between(offsets, each.start, each.end)
+                )
+                for each in ranges
+            ]
             return reduce(pc.or_, masks)
 
         return [inside]
@@ -101,9 +127,17 @@ class RowSelection:
             return None
         used = extract_field_ids(table.row_filter)
         self._ids |= used
-        # The expression's columns are called by their ids: names may have dots, which would be taken for paths.
-        flat = Schema(*(NestedField(each, _flat_name(each), _compared(table.schema.find_type(each))) for each in used))
-        return expression_to_pyarrow(bind(flat, translate_column_names(table.row_filter, flat), case_sensitive=True), flat)
+        # The expression's columns are called by their ids: names may have dots, which would be
+        # taken for paths.
+        flat = Schema(
+            *(
+                NestedField(each, _flat_name(each), _compared(table.schema.find_type(each)))
+                for each in used
+            )
+        )
+        return expression_to_pyarrow(
+            bind(flat, translate_column_names(table.row_filter, flat), case_sensitive=True), flat
+        )
 
 
 def _compared(kind: IcebergType) -> IcebergType:
@@ -122,7 +156,10 @@ def _flat_name(field_id: int) -> str:
 def _matching(columns: Mapping[int, pa.Array], rows: int, condition: pc.Expression) -> pa.Array:
     """For which rows a condition is true."""
     flat = pa.table(
-        {_ROW: np.arange(rows), **{_flat_name(field_id): _comparable(column) for field_id, column in columns.items()}}
+        {
+            _ROW: np.arange(rows),
+            **{_flat_name(field_id): _comparable(column) for field_id, column in columns.items()},
+        }
     )
     mask = np.zeros(rows, np.bool_)
     mask[flat.filter(condition)[_ROW].to_numpy()] = True
@@ -134,7 +171,10 @@ def kafka_field_ids(table: OpenTable) -> tuple[int, int]:
     source = table.source
     if source.kafka_partition_column is None or source.kafka_offset_column is None:
         raise ValueError(f"the plan has offsets for {source.name}, but not the columns they are in")
-    partition, offset = (table.schema.find_field(name) for name in (source.kafka_partition_column, source.kafka_offset_column))
+    partition, offset = (
+        table.schema.find_field(name)
+        for name in (source.kafka_partition_column, source.kafka_offset_column)
+    )
     return partition.field_id, offset.field_id
 
 
@@ -143,7 +183,11 @@ def path_of(struct: StructType, field_id: int) -> list[str] | None:
     for field in struct.fields:
         if field.field_id == field_id:
             return [field.name]
-        below = path_of(field.field_type, field_id) if isinstance(field.field_type, StructType) else None
+        below = (
+            path_of(field.field_type, field_id)
+            if isinstance(field.field_type, StructType)
+            else None
+        )
         if below is not None:
             return [field.name, *below]
     return None

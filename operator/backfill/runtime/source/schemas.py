@@ -50,8 +50,8 @@ _PRIMITIVES: dict[type[IcebergType], Callable[[], spark.DataType]] = {
 
 
 def spark_schema(schema: Schema, table: str) -> spark.StructType:
-    """A table's columns as Spark's Iceberg reader would give them: nanoseconds become microseconds, UUIDs
-    and times of day strings.
+    """A table's columns as Spark's Iceberg reader would give them: nanoseconds become microseconds,
+    UUIDs and times of day strings.
 
     Everything is nullable, as in Spark's streaming sources.
 
@@ -66,8 +66,12 @@ def spark_schema(schema: Schema, table: str) -> spark.StructType:
 
 
 def with_moments(schema: spark.StructType) -> spark.StructType:
-    """A schema in which timestamps without a time zone are moments in UTC: Spark takes no others as event time."""
-    return spark.StructType([spark.StructField(field.name, _moment(field.dataType), field.nullable) for field in schema])
+    """A schema in which timestamps without a time zone are moments in UTC: Spark takes no others as
+    event time.
+    """
+    return spark.StructType(
+        [spark.StructField(field.name, _moment(field.dataType), field.nullable) for field in schema]
+    )
 
 
 def _moment(kind: spark.DataType) -> spark.DataType:
@@ -79,13 +83,21 @@ def _moment(kind: spark.DataType) -> spark.DataType:
         case spark.ArrayType():
             return spark.ArrayType(_moment(kind.elementType), kind.containsNull)
         case spark.MapType():
-            return spark.MapType(_moment(kind.keyType), _moment(kind.valueType), kind.valueContainsNull)
+            return spark.MapType(
+                _moment(kind.keyType), _moment(kind.valueType), kind.valueContainsNull
+            )
     return kind
 
 
-def _fields(fields: tuple[NestedField, ...], parent: str, table: str, problems: list[Problem]) -> list[spark.StructField]:
+def _fields(
+    fields: tuple[NestedField, ...], parent: str, table: str, problems: list[Problem]
+) -> list[spark.StructField]:
     return [
-        spark.StructField(field.name, _type(field.field_type, f"{parent}{field.name}", table, problems), nullable=True)
+        spark.StructField(
+            field.name,
+            _type(field.field_type, f"{parent}{field.name}", table, problems),
+            nullable=True,
+        )
         for field in fields
     ]
 
@@ -104,6 +116,8 @@ def _type(kind: IcebergType, column: str, table: str, problems: list[Problem]) -
     made = _PRIMITIVES.get(type(kind))
     if made is None:
         message = f"column {column} of {table} has the type {kind}, which Spark does not have"
-        problems.append(Problem("spec.sources", message, "read a snapshot or a table without this column"))
+        problems.append(
+            Problem("spec.sources", message, "read a snapshot or a table without this column")
+        )
         return spark.NullType()
     return made()

@@ -1,4 +1,6 @@
-"""Sorts rows that are in several batches: a string column of more than 2 GiB does not fit into one."""
+"""Sorts rows that are in several batches: a string column of more than 2 GiB does not fit into
+one.
+"""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,16 +11,25 @@ import pyarrow.compute as pc
 from backfill.runtime.source.row_selection import column_at
 
 
-def in_order(batches: Sequence[pa.RecordBatch], paths: Sequence[list[str]], batch_rows: int) -> Iterator[pa.RecordBatch]:
-    """All rows, sorted by the columns at ``paths``, in new batches of at most ``batch_rows``. At least one batch is given."""
-    keys = {str(number): pa.chunked_array([column_at(batch, path) for batch in batches]) for number, path in enumerate(paths)}
+def in_order(
+    batches: Sequence[pa.RecordBatch], paths: Sequence[list[str]], batch_rows: int
+) -> Iterator[pa.RecordBatch]:
+    """All rows, sorted by the columns at ``paths``, in new batches of at most ``batch_rows``. At
+    least one batch is given.
+    """
+    keys = {
+        str(number): pa.chunked_array([column_at(batch, path) for batch in batches])
+        for number, path in enumerate(paths)
+    }
     order = pc.sort_indices(pa.table(keys), [(name, "ascending") for name in keys])
     for start in range(0, len(order), batch_rows):
         yield _rows_at(batches, order.slice(start, batch_rows))
 
 
 def _rows_at(batches: Sequence[pa.RecordBatch], places: pa.Array) -> pa.RecordBatch:
-    """Rows by their place in all batches together, which are never joined: only what is given out."""
+    """Rows by their place in all batches together, which are never joined: only what is given
+    out.
+    """
     if len(batches) == 1:
         return batches[0].take(places)
     place = places.to_numpy().astype(np.int64)

@@ -1,4 +1,5 @@
-"""A source's table as its plan pinned it: loaded in the driver, handed to tasks, opened there without a catalog.
+"""A source's table as its plan pinned it: loaded in the driver, handed to tasks, opened there
+without a catalog.
 
 Loading PyIceberg takes half a second; only those who load or open a table do.
 """
@@ -31,7 +32,9 @@ class SourceTable:
     location: str
     """The table's location."""
     io_properties: tuple[tuple[str, str], ...] = field(repr=False)
-    """How its files are opened. May hold credentials, so it is only ever handed to tasks and never printed."""
+    """How its files are opened. May hold credentials, so it is only ever handed to tasks and never
+    printed.
+    """
 
     def open(self) -> "OpenTable":
         """Opens it for reading files; within a process only once."""
@@ -68,7 +71,9 @@ def load_source_table(source: SourceInput) -> SourceTable:
         schema_json=table.schemas()[source.schema_id].model_dump_json(),
         name_mapping_json=table.properties.get("schema.name-mapping.default"),
         location=table.location(),
-        io_properties=tuple(sorted((key, str(value)) for key, value in table.io.properties.items())),
+        io_properties=tuple(
+            sorted((key, str(value)) for key, value in table.io.properties.items())
+        ),
     )
 
 
@@ -96,7 +101,9 @@ def _open(table: SourceTable) -> OpenTable:
     return OpenTable(
         source=table.source,
         schema=schema,
-        name_mapping=parse_mapping_from_json(table.name_mapping_json) if table.name_mapping_json else None,
+        name_mapping=(
+            parse_mapping_from_json(table.name_mapping_json) if table.name_mapping_json else None
+        ),
         io=load_file_io(dict(table.io_properties), table.location),
         row_filter=bind(schema, row_filter(table.source), case_sensitive=True),
     )

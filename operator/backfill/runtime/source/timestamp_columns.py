@@ -34,7 +34,9 @@ def _find(struct: StructType, name: str) -> tuple[list[str], DataType] | None:
 
 
 def microseconds(value: Column, kind: DataType, unit: str | None = None) -> Column:
-    """A timestamp in microseconds since the epoch, whatever the session's time zone is. ``unit`` is that of a number."""
+    """A timestamp in microseconds since the epoch, whatever the session's time zone is. ``unit`` is
+    that of a number.
+    """
     if isinstance(kind, TimestampType):
         return F.unix_micros(value)
     if isinstance(kind, TimestampNTZType):

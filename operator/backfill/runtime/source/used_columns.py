@@ -1,7 +1,9 @@
-"""Which columns the queries use, told to the sources as releases are: by a small file on the driver's own disk.
+"""Which columns the queries use, told to the sources as releases are: by a small file on the
+driver's own disk.
 
-A source promises Spark all columns of its table before any query exists. Reading, decoding and handing over those that no
-query looks at would be most of the work on wide tables, so sources give nulls in their place.
+A source promises Spark all columns of its table before any query exists. Reading, decoding and
+handing over those that no query looks at would be most of the work on wide tables, so sources give
+nulls in their place.
 """
 
 import json

@@ -1,7 +1,8 @@
 """Starts the Python processes that sources need while the application still builds its queries.
 
-Spark starts one kind after the other when a first batch comes to need it: to make a source, to plan its reading, to read.
-Each has Python and this package's libraries to load, which together is most of the time of a first batch.
+Spark starts one kind after the other when a first batch comes to need it: to make a source, to plan
+its reading, to read. Each has Python and this package's libraries to load, which together is most
+of the time of a first batch.
 """
 
 import logging
@@ -54,13 +55,17 @@ class WarmUpReader(DataSourceReader):
 
 def warm_up(spark: SparkSession) -> None:
     """Begins in a thread; nothing waits for it, and nothing depends on it."""
-    threading.Thread(target=_read_nothing, args=(spark,), name="backfill-warm-up", daemon=True).start()
+    threading.Thread(
+        target=_read_nothing, args=(spark,), name="backfill-warm-up", daemon=True
+    ).start()
 
 
 def _read_nothing(spark: SparkSession) -> None:
     try:
         spark.dataSource.register(WarmUpSource)
         tasks = spark.sparkContext.defaultParallelism
-        DataFrameReader(spark).format(_FORMAT).option("tasks", tasks).load().write.format("noop").mode("overwrite").save()
+        DataFrameReader(spark).format(_FORMAT).option("tasks", tasks).load().write.format(
+            "noop"
+        ).mode("overwrite").save()
     except Exception as error:  # whatever it is, the application meets it where it can be told
         _log.info("processes could not be started early: %s", error)

@@ -1,4 +1,6 @@
-"""Rows as Avro records without a header, encoded in the tasks: no connector has to be on Spark's class path."""
+"""Rows as Avro records without a header, encoded in the tasks: no connector has to be on Spark's
+class path.
+"""
 
 import io
 import json
@@ -15,10 +17,11 @@ from backfill.api.errors import InvalidPlanInput, Problem, first_line
 
 
 def avro_values(frame: DataFrame, rows: list[str], schema: str) -> DataFrame:
-    """A frame with a further column ``value``: the columns ``rows`` of each row as an Avro record of a schema (JSON).
+    """A frame with a further column ``value``: the columns ``rows`` of each row as an Avro record
+    of a schema (JSON).
 
-    Timestamps without zone are UTC; local timestamps and dates of the schema are those of UTC, too, whatever the session's time
-    zone is. Columns that the schema does not have are left out.
+    Timestamps without zone are UTC; local timestamps and dates of the schema are those of UTC, too,
+    whatever the session's time zone is. Columns that the schema does not have are left out.
 
     Raises:
         InvalidPlanInput: it is no Avro schema.
@@ -29,7 +32,9 @@ def avro_values(frame: DataFrame, rows: list[str], schema: str) -> DataFrame:
     def encode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             values = pa.array(_encoded(batch.select(rows), schema), pa.binary())
-            yield pa.RecordBatch.from_arrays([*batch.columns, values], names=[*batch.schema.names, "value"])
+            yield pa.RecordBatch.from_arrays(
+                [*batch.columns, values], names=[*batch.schema.names, "value"]
+            )
 
     return frame.mapInArrow(encode, columns)
 
@@ -61,8 +66,9 @@ def _check(schema: str) -> None:
 
 
 def _in_utc(value: Any) -> Any:
-    """A value with every moment in UTC: what has no zone would be taken as local time, and what has the session's would give
-    its day and hour where the schema has no moments."""
+    """A value with every moment in UTC: what has no zone would be taken as local time, and what has
+    the session's would give its day and hour where the schema has no moments.
+    """
     if isinstance(value, datetime):
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
     if isinstance(value, dict):

@@ -17,8 +17,8 @@ _Make = Callable[[SparkSession, RuntimeSettings, str], DataFrame]
 class SourceFrames:
     """Hands out the frames of sources; an application may ask for one as often as it likes.
 
-    All that is read of a source in one shape shares one frame, which counts its rows, with columns of its own each time, as two
-    loads in production would have.
+    All that is read of a source in one shape shares one frame, which counts its rows, with columns
+    of its own each time, as two loads in production would have.
     """
 
     def __init__(self, settings: RuntimeSettings):
@@ -36,7 +36,9 @@ class SourceFrames:
 
     def _fresh(self, spark: SparkSession, make: _Make, source: str) -> DataFrame:
         frame = self._shared(spark, make, source)
-        return frame.select([F.col(f"`{name.replace('`', '``')}`").alias(name) for name in frame.columns])
+        return frame.select(
+            [F.col(f"`{name.replace('`', '``')}`").alias(name) for name in frame.columns]
+        )
 
     def _shared(self, spark: SparkSession, make: _Make, source: str) -> DataFrame:
         with self._lock:  # programs read in several threads

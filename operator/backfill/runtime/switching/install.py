@@ -1,7 +1,8 @@
 """Puts the backfill's readers, writers and queries where classic PySpark hands out its own.
 
-Only the places where the application gets them from are replaced: properties of the session and of the DataFrame, and
-how a SparkContext begins and ends. What it gets are subclasses of PySpark's own classes.
+Only the places where the application gets them from are replaced: properties of the session and of
+the DataFrame, and how a SparkContext begins and ends. What it gets are subclasses of PySpark's own
+classes.
 """
 
 import inspect
@@ -25,9 +26,11 @@ from backfill.runtime.switching.writer import SwitchedWriter
 
 
 def install(run: Run, context_started: Callable[[], None]) -> None:
-    """Switches this process over to a backfill. Call it once, before the application's program begins.
+    """Switches this process over to a backfill. Call it once, before the application's program
+    begins.
 
-    ``context_started`` is called after each start of a SparkContext, which takes the signal handlers for itself.
+    ``context_started`` is called after each start of a SparkContext, which takes the signal
+    handlers for itself.
     """
     listeners = _Listeners(run)
     frames = SourceFrames(run.settings)
@@ -62,7 +65,9 @@ class _Listeners:
     def listen(self, frame: DataFrame) -> None:
         session = frame.sparkSession._jsparkSession
         if not any(session.equals(known) for known in self._sessions):
-            StreamingQueryManager(session.streams()).addListener(ProgressListener(self._run.tracker.commit))
+            StreamingQueryManager(session.streams()).addListener(
+                ProgressListener(self._run.tracker.commit)
+            )
             self._sessions.append(session)
 
 
@@ -70,7 +75,9 @@ def _replace(owner: type, name: str, value: Any) -> None:
     setattr(owner, name, value)
 
 
-def _starting(original: Callable[..., None], run: Run, context_started: Callable[[], None]) -> Callable[..., None]:
+def _starting(
+    original: Callable[..., None], run: Run, context_started: Callable[[], None]
+) -> Callable[..., None]:
     signature = inspect.signature(original)
 
     def start(self: SparkContext, *args: Any, **kwargs: Any) -> None:
@@ -87,7 +94,9 @@ def _starting(original: Callable[..., None], run: Run, context_started: Callable
 
 def _stopping(original: Callable[[SparkContext], None], run: Run) -> Callable[[SparkContext], None]:
     def stop(self: SparkContext) -> None:
-        """An application that ends early must not cut its history short; one that fails ends the run."""
+        """An application that ends early must not cut its history short; one that fails ends the
+        run.
+        """
         error = sys.exc_info()[1]
         if run.queries and isinstance(error, Exception):
             run.end(failed(f"{type(error).__name__}: {error}", error))

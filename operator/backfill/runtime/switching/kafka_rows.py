@@ -1,4 +1,6 @@
-"""Rows of a table in the shape of Spark's Kafka source, for applications that are run as they are."""
+"""Rows of a table in the shape of Spark's Kafka source, for applications that are run as they
+are.
+"""
 
 import struct
 from collections.abc import Mapping, Sequence
@@ -30,13 +32,16 @@ _CREATE_TIME = 0
 def kafka_frame(spark: SparkSession, settings: RuntimeSettings, source: str) -> DataFrame:
     """A source of the plan with exactly the columns and types of Spark's Kafka source.
 
-    ``value`` is what ``live.kafka.value`` says: the row as a JSON object, as an Avro record, or one of its columns.
-    ``key``, ``partition``, ``offset`` and ``timestamp`` come from the source's ``kafka`` columns. Without them ``timestamp`` is
-    the arrival time, and nothing may depend on the others (:func:`missing_record_columns`): ``key`` is null, ``partition`` 0,
-    and ``offset`` a number that is unique in the source and the same whenever a step is read, though not the one Kafka gave.
+    ``value`` is what ``live.kafka.value`` says: the row as a JSON object, as an Avro record, or one
+    of its columns. ``key``, ``partition``, ``offset`` and ``timestamp`` come from the source's
+    ``kafka`` columns. Without them ``timestamp`` is the arrival time, and nothing may depend on the
+    others (:func:`missing_record_columns`): ``key`` is null, ``partition`` 0, and ``offset`` a
+    number that is unique in the source and the same whenever a step is read, though not the one
+    Kafka gave.
 
     Raises:
-        InvalidPlanInput: a column is missing or has a type that does not fit; see also :func:`source_frame`.
+        InvalidPlanInput: a column is missing or has a type that does not fit; see also
+            :func:`source_frame`.
     """
     described = next(each for each in settings.sources if each.name == source)
     live = _live(described)
@@ -44,7 +49,8 @@ def kafka_frame(spark: SparkSession, settings: RuntimeSettings, source: str) -> 
     rows = [name for name in frame.columns if name not in RECORD_COLUMNS]
     value, frame = _value(frame, rows, live.value)
     columns = described.kafka
-    # Expressions over nullable columns: the result is nullable throughout, as the columns of Spark's Kafka source are.
+    # Expressions over nullable columns: the result is nullable throughout, as the columns of
+    # Spark's Kafka source are.
     return frame.select(
         _bytes(frame, columns.key_column or KEY).alias("key"),
         value.alias("value"),
@@ -56,7 +62,9 @@ def kafka_frame(spark: SparkSession, settings: RuntimeSettings, source: str) -> 
     )
 
 
-def missing_record_columns(sources: Sequence[Source], used: Mapping[str, AbstractSet[str]]) -> list[Problem]:
+def missing_record_columns(
+    sources: Sequence[Source], used: Mapping[str, AbstractSet[str]]
+) -> list[Problem]:
     """What a query uses of its Kafka records that nobody has given.
 
     Args:
@@ -66,8 +74,10 @@ def missing_record_columns(sources: Sequence[Source], used: Mapping[str, Abstrac
     return [
         Problem(
             f"spec.sources[{place}].kafka.{field}",
-            f"the application uses the {what} of Kafka records, and source {source.name} does not say which column holds it",
-            f"{fix}; if the {what} does not matter, select the columns that do before giving whole rows to a function",
+            f"the application uses the {what} of Kafka records, and source {source.name} does not"
+            " say which column holds it",
+            f"{fix}; if the {what} does not matter, select the columns that do before giving whole"
+            " rows to a function",
         )
         for place, source in enumerate(sources)
         for column, what, field, given, fix in (
@@ -87,7 +97,10 @@ def missing_record_columns(sources: Sequence[Source], used: Mapping[str, Abstrac
 
 def _live(source: Source) -> LiveKafka:
     if source.live is None:
-        message = f"source {source.name} is read like a Kafka topic, but which topic it replaces is not said"
+        message = (
+            f"source {source.name} is read like a Kafka topic, but which topic it replaces is not"
+            " said"
+        )
         raise InvalidPlanInput(Problem("spec.sources", message, "add live.kafka.topic to it"))
     return source.live.kafka
 
@@ -98,7 +111,9 @@ def _value(frame: DataFrame, rows: list[str], value: KafkaValue) -> tuple[Column
         return _bytes(frame, value.column), frame
     if value.avro_schema is not None:
         return _framed(F.col("value"), value), avro_values(frame, rows, value.avro_schema)
-    text = F.to_json(F.struct(*(F.col(f"`{name.replace('`', '``')}`") for name in rows)), _JSON_OPTIONS)
+    text = F.to_json(
+        F.struct(*(F.col(f"`{name.replace('`', '``')}`") for name in rows)), _JSON_OPTIONS
+    )
     return _framed(text.cast("binary"), value), frame
 
 
@@ -106,7 +121,8 @@ def _framed(encoded: Column, value: KafkaValue) -> Column:
     if value.schema_id is None:
         return encoded
     header = F.lit(_CONFLUENT.pack(0, value.schema_id))
-    return F.concat(header, encoded).cast("binary")  # a legacy property of Spark makes strings of what is concatenated
+    # a legacy property of Spark makes strings of what is concatenated
+    return F.concat(header, encoded).cast("binary")
 
 
 def _bytes(frame: DataFrame, name: str) -> Column:
@@ -124,13 +140,23 @@ def _number(frame: DataFrame, name: str) -> Column:
 
 
 def _timestamp(frame: DataFrame, source: Source) -> Column:
-    """The record's timestamp; a number in a column of its own is in milliseconds, as Kafka counts."""
+    """The record's timestamp; a number in a column of its own is in milliseconds, as Kafka
+    counts.
+    """
     name, unit = source.kafka.timestamp_column, "ms"
     if name is None:
         name, unit = source.timestamp_column, source.timestamp_unit or "us"
     column, kind = column_of(frame, name)
-    return column if isinstance(kind, TimestampType) else F.timestamp_micros(microseconds(column, kind, unit))
+    return (
+        column
+        if isinstance(kind, TimestampType)
+        else F.timestamp_micros(microseconds(column, kind, unit))
+    )
 
 
 def _misfit(name: str, kind: DataType, wanted: str) -> InvalidPlanInput:
-    return InvalidPlanInput(Problem("spec.sources", f"column {name} has the type {kind.simpleString()}", f"name {wanted}"))
+    return InvalidPlanInput(
+        Problem(
+            "spec.sources", f"column {name} has the type {kind.simpleString()}", f"name {wanted}"
+        )
+    )

@@ -1,4 +1,6 @@
-"""Which source and which output of the resource a stream of the application is. Rules only, no Spark."""
+"""Which source and which output of the resource a stream of the application is. Rules only, no
+Spark.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,7 +39,11 @@ class Target:
     @property
     def identities(self) -> set[str]:
         """What a query is known by: its name, or else what it writes to."""
-        return {self.query_name} if self.query_name else {place for place in (self.topic, self.table) if place}
+        return (
+            {self.query_name}
+            if self.query_name
+            else {place for place in (self.topic, self.table) if place}
+        )
 
     def __str__(self) -> str:
         """The query, for messages."""
@@ -53,7 +59,8 @@ def kafka_sources(options: Mapping[str, str], sources: Sequence[Source]) -> list
     ``options`` are the reader's, with names in lower case.
 
     Raises:
-        UnsupportedProgram: the subscription is not a list of topics that sources replace, or headers are wanted.
+        UnsupportedProgram: the subscription is not a list of topics that sources replace, or
+            headers are wanted.
     """
     problems = [
         Problem("", f"readStream of format kafka {what}", "subscribe to topics by name")
@@ -61,13 +68,32 @@ def kafka_sources(options: Mapping[str, str], sources: Sequence[Source]) -> list
         if option in options
     ]
     if options.get("includeheaders", "false").lower() == "true":
-        problems.append(Problem("", "readStream of format kafka asks for includeHeaders", "leave it out: history has no headers"))
+        problems.append(
+            Problem(
+                "",
+                "readStream of format kafka asks for includeHeaders",
+                "leave it out: history has no headers",
+            )
+        )
     topics = [topic.strip() for topic in options.get("subscribe", "").split(",") if topic.strip()]
     if not topics and not problems:
-        problems.append(Problem("", "readStream of format kafka has no option subscribe", "subscribe to topics by name"))
-    replaced = {topic: [source for source in sources if source.live and source.live.kafka.topic == topic] for topic in topics}
+        problems.append(
+            Problem(
+                "",
+                "readStream of format kafka has no option subscribe",
+                "subscribe to topics by name",
+            )
+        )
+    replaced = {
+        topic: [source for source in sources if source.live and source.live.kafka.topic == topic]
+        for topic in topics
+    }
     problems += [
-        Problem("spec.sources", f"no source replaces the Kafka topic {topic}", f"add a source with live.kafka.topic: {topic}")
+        Problem(
+            "spec.sources",
+            f"no source replaces the Kafka topic {topic}",
+            f"add a source with live.kafka.topic: {topic}",
+        )
         for topic, found in replaced.items()
         if not found
     ]
@@ -86,10 +112,18 @@ def table_source(table: str, sources: Sequence[Source]) -> Source:
     if len(found) == 1:
         return found[0]
     if not found:
-        problem = Problem("spec.sources", f"no source reads the table {table}", f"add a source with table: {table}")
+        problem = Problem(
+            "spec.sources",
+            f"no source reads the table {table}",
+            f"add a source with table: {table}",
+        )
     else:
         names = ", ".join(source.name for source in found)
-        problem = Problem("spec.sources", f"the table {table} is read by several sources ({names})", "read them by name")
+        problem = Problem(
+            "spec.sources",
+            f"the table {table} is read by several sources ({names})",
+            "read them by name",
+        )
     raise UnsupportedProgram(problem)
 
 
@@ -102,32 +136,45 @@ def named_source(name: str, sources: Sequence[Source]) -> Source:
     for source in sources:
         if source.name == name:
             return source
-    raise UnsupportedProgram(Problem("spec.sources", f"the application reads the source {name}, which is not there", "add it"))
+    raise UnsupportedProgram(
+        Problem(
+            "spec.sources", f"the application reads the source {name}, which is not there", "add it"
+        )
+    )
 
 
 def same_table(full_name: str, written: str) -> bool:
-    """Whether the application's name for a table is a table of the resource; it may leave out the catalog."""
+    """Whether the application's name for a table is a table of the resource; it may leave out the
+    catalog.
+    """
     name = written.replace("`", "").lower()
     return full_name.lower() == name or full_name.lower().split(".", 1)[1] == name
 
 
-def reason_to_leave_out(target: Target, outputs: Sequence[Output], ignored: Iterable[str]) -> str | None:
+def reason_to_leave_out(
+    target: Target, outputs: Sequence[Output], ignored: Iterable[str]
+) -> str | None:
     """Why a query of the application is not run; None where it is."""
     if target.identities & set(ignored):
         return "it is among spec.ignoredQueries"
     if target.format in _KEEP_NOTHING and _named(target, outputs) is None:
-        return f"what it writes to {target.format} is gone with its driver, and no output has its name"
+        return (
+            f"what it writes to {target.format} is gone with its driver, and no output has its name"
+        )
     return None
 
 
 def records_misfit(target: Target, output: Output) -> UnsupportedProgram:
-    """What is wrong when the rows that a query writes to Kafka do not fit the output it was matched to."""
+    """What is wrong when the rows that a query writes to Kafka do not fit the output it was matched
+    to.
+    """
     message = (
-        f"{target}, gives records with key and value, and the table {output.table} of output {output.name} has other columns"
+        f"{target}, gives records with key and value, and the table {output.table} of output"
+        f" {output.name} has other columns"
     )
     fix = (
-        "write the rows themselves to the output by another query, before they become records; a query that this Backfill is not "
-        "for can be named in spec.ignoredQueries"
+        "write the rows themselves to the output by another query, before they become records; a"
+        " query that this Backfill is not for can be named in spec.ignoredQueries"
     )
     return UnsupportedProgram(Problem("spec.outputs", message, fix))
 
@@ -135,17 +182,21 @@ def records_misfit(target: Target, output: Output) -> UnsupportedProgram:
 def match_output(target: Target, outputs: Sequence[Output], taken: Mapping[str, str]) -> Output:
     """The output that a query of the application writes.
 
-    In this order: the output of the query's name; unless an output was asked for by name, the output whose table the query
-    names; the only output that no other query writes. ``taken`` has the queries of the outputs that are written already.
+    In this order: the output of the query's name; unless an output was asked for by name, the
+    output whose table the query names; the only output that no other query writes. ``taken`` has
+    the queries of the outputs that are written already.
 
     Raises:
-        UnsupportedProgram: none of the rules finds one, another query writes it, or the way it is written cannot be redirected.
+        UnsupportedProgram: none of the rules finds one, another query writes it, or the way it is
+            written cannot be redirected.
     """
     problems = _unsupported(target)
     free = [output for output in outputs if output.name not in taken]
     found = _named(target, outputs) or (free[0] if len(free) == 1 and not target.by_name else None)
     if found is None:
-        problems.append(_no_such_output(target, outputs) if target.by_name else _unmatched(target, free))
+        problems.append(
+            _no_such_output(target, outputs) if target.by_name else _unmatched(target, free)
+        )
     elif found not in free:
         problems.append(_taken(target, found, taken[found.name]))
     if problems or found is None:
@@ -166,15 +217,23 @@ def _named(target: Target, outputs: Sequence[Output]) -> Output | None:
 def _no_such_output(target: Target, outputs: Sequence[Output]) -> Problem:
     names = ", ".join(output.name for output in outputs)
     fix = f"the outputs are {names}" if names else "add it"
-    return Problem("spec.outputs", f"the application writes the output {target.query_name}, which is not there", fix)
+    return Problem(
+        "spec.outputs",
+        f"the application writes the output {target.query_name}, which is not there",
+        fix,
+    )
 
 
 def _taken(target: Target, output: Output, other: str) -> Problem:
-    message = f"two queries write the output {output.name} ({output.table}): the query {other}, and {target}"
+    message = (
+        f"two queries write the output {output.name} ({output.table}): the query {other}, and"
+        f" {target}"
+    )
     fix = (
-        "a Backfill takes one query for each table: unite their rows in one query, or name one of them in spec.ignoredQueries "
-        "and run another Backfill for it, both with publish mode Append; if the first is a side query, name it in "
-        "spec.ignoredQueries, or give the other the output's name as its queryName"
+        "a Backfill takes one query for each table: unite their rows in one query, or name one of"
+        " them in spec.ignoredQueries and run another Backfill for it, both with publish mode"
+        " Append; if the first is a side query, name it in spec.ignoredQueries, or give the other"
+        " the output's name as its queryName"
     )
     return Problem("spec.outputs", message, fix)
 
@@ -182,17 +241,35 @@ def _taken(target: Target, output: Output, other: str) -> Problem:
 def _unmatched(target: Target, free: Sequence[Output]) -> Problem:
     ignore = "name the query in spec.ignoredQueries to leave it out"
     if not free:
-        return Problem("spec.outputs", f"no output is left for {target}", f"add an output for it, or {ignore}")
+        return Problem(
+            "spec.outputs", f"no output is left for {target}", f"add an output for it, or {ignore}"
+        )
     names = " or ".join(output.name for output in free)
-    return Problem("spec.outputs", f"no output has the name or table of {target}", f"set queryName to {names}, or {ignore}")
+    return Problem(
+        "spec.outputs",
+        f"no output has the name or table of {target}",
+        f"set queryName to {names}, or {ignore}",
+    )
 
 
 def _unsupported(target: Target) -> list[Problem]:
     problems = []
     if target.foreach:
-        message = f"{target.foreach} runs the application's own code, whose effects cannot be set apart from production"
-        problems.append(Problem("", message, "write with writeStream in append mode, or with backfill.runtime.write_output"))
+        message = (
+            f"{target.foreach} runs the application's own code, whose effects cannot be set apart"
+            " from production"
+        )
+        problems.append(
+            Problem(
+                "",
+                message,
+                "write with writeStream in append mode, or with backfill.runtime.write_output",
+            )
+        )
     if target.output_mode.lower() != "append":
-        message = f"output mode {target.output_mode} changes rows after they are written; a backfill writes final rows only"
+        message = (
+            f"output mode {target.output_mode} changes rows after they are written; a backfill"
+            " writes final rows only"
+        )
         problems.append(Problem("", message, "use append mode, with a watermark on the input"))
     return problems

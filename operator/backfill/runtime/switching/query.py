@@ -16,8 +16,9 @@ _log = logging.getLogger(__name__)
 
 
 class SwitchedQuery(StreamingQuery):
-    """A streaming query as the application holds it. It is active until the run is over, not only until it is flushed:
-    what it leaves open is still counted after that."""
+    """A streaming query as the application holds it. It is active until the run is over, not only
+    until it is flushed: what it leaves open is still counted after that.
+    """
 
     def __init__(self, jsq: JavaObject, run: Run):
         super().__init__(jsq)
@@ -38,9 +39,11 @@ class SwitchedQuery(StreamingQuery):
         self._run.wait()
 
     def stop(self) -> None:
-        """Waits until the run is over: an application that stops a query after a while must not cut its history short.
+        """Waits until the run is over: an application that stops a query after a while must not cut
+        its history short.
 
-        From another thread than the main one it does nothing, for that thread may be what the run waits for.
+        From another thread than the main one it does nothing, for that thread may be what the run
+        waits for.
         """
         if threading.current_thread() is threading.main_thread():
             self._run.wait()
@@ -49,7 +52,9 @@ class SwitchedQuery(StreamingQuery):
 
 
 class LeftOutQuery(StreamingQuery):
-    """A query that is not run. To the application it is one without data: it ends with the run, or when it is stopped."""
+    """A query that is not run. To the application it is one without data: it ends with the run, or
+    when it is stopped.
+    """
 
     def __init__(self, name: str | None, run: Run):
         self._name = name
@@ -80,7 +85,11 @@ class LeftOutQuery(StreamingQuery):
     @property
     def status(self) -> dict[str, Any]:
         """That it waits, as Spark says it."""
-        return {"message": "Left out of the backfill", "isDataAvailable": False, "isTriggerActive": False}
+        return {
+            "message": "Left out of the backfill",
+            "isDataAvailable": False,
+            "isTriggerActive": False,
+        }
 
     @property
     def recentProgress(self) -> list[StreamingQueryProgress]:
@@ -125,7 +134,10 @@ class SwitchedQueryManager(StreamingQueryManager):
         if self._run.over.is_set():
             return []
         left_out = [query for query in self._run.queries_left_out if query.isActive]
-        return [*(SwitchedQuery(query.handle._jsq, self._run) for query in self._run.queries), *left_out]
+        return [
+            *(SwitchedQuery(query.handle._jsq, self._run) for query in self._run.queries),
+            *left_out,
+        ]
 
     def get(self, id: str) -> StreamingQuery | None:
         """The query of an id."""
@@ -136,6 +148,8 @@ class SwitchedQueryManager(StreamingQueryManager):
         return None if found is None else SwitchedQuery(found._jsq, self._run)
 
     def awaitAnyTermination(self, timeout: int | None = None) -> bool | None:
-        """Waits until the run is over, for all its queries end together; raises what made it fail."""
+        """Waits until the run is over, for all its queries end together; raises what made it
+        fail.
+        """
         over = self._run.wait(timeout)
         return None if timeout is None else over

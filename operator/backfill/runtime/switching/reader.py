@@ -1,4 +1,6 @@
-"""``spark.readStream`` and ``spark.read`` in a backfill: what the application reads from Kafka comes from history."""
+"""``spark.readStream`` and ``spark.read`` in a backfill: what the application reads from Kafka
+comes from history.
+"""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -20,7 +22,9 @@ from backfill.runtime.switching.matching import kafka_sources, named_source, tab
 
 
 class SwitchedReader(DataStreamReader):
-    """A stream reader that answers with the sources of the resource. It keeps options to itself: they may hold credentials."""
+    """A stream reader that answers with the sources of the resource. It keeps options to itself:
+    they may hold credentials.
+    """
 
     def __init__(self, spark: SparkSession, run: Run, frames: SourceFrames):
         super().__init__(spark)
@@ -50,10 +54,14 @@ class SwitchedReader(DataStreamReader):
 
     def options(self, **options: Any) -> DataStreamReader:
         """Remembers options; as in Spark their names do not depend on case."""
-        self._source_options |= {key.lower(): str(value) for key, value in options.items() if value is not None}
+        self._source_options |= {
+            key.lower(): str(value) for key, value in options.items() if value is not None
+        }
         return self
 
-    def load(self, path: str | None = None, format: str | None = None, schema: Any = None, **options: Any) -> DataFrame:
+    def load(
+        self, path: str | None = None, format: str | None = None, schema: Any = None, **options: Any
+    ) -> DataFrame:
         """The frame of the source that replaces what is asked for."""
         if format is not None and self.format(format) is not self:
             return DataStreamReader(self._spark).load(path, format, schema, **options)
@@ -107,12 +115,17 @@ class SwitchedReader(DataStreamReader):
                 return self._rows(table_source(options.get("path", ""), sources).name)
             case named_sources.NAMED_FORMAT:
                 source = named_source(options["source"], sources)
-                return self._kafka([source]) if options.get("shape") == "kafka" else self._rows(source.name)
+                return (
+                    self._kafka([source])
+                    if options.get("shape") == "kafka"
+                    else self._rows(source.name)
+                )
         raise _not_switched(self._source_format)
 
     def _topics(self) -> DataFrame:
-        """The topics' sources. Where queries are left out, a topic without a source may be theirs alone: then whoever starts
-        another query on it is refused."""
+        """The topics' sources. Where queries are left out, a topic without a source may be theirs
+        alone: then whoever starts another query on it is refused.
+        """
         settings = self._run.settings
         try:
             return self._kafka(kafka_sources(self._source_options, settings.sources))
@@ -126,7 +139,9 @@ class SwitchedReader(DataStreamReader):
         return self._frames.rows(self._spark, source)
 
     def _kafka(self, sources: Sequence[Source]) -> DataFrame:
-        return reduce(DataFrame.union, [self._frames.kafka(self._spark, source.name) for source in sources])
+        return reduce(
+            DataFrame.union, [self._frames.kafka(self._spark, source.name) for source in sources]
+        )
 
     def _refuse_format(self, what: str) -> NoReturn:
         raise self._run.refuse(_not_switched(what))
@@ -142,20 +157,35 @@ class SwitchedBatchReader(DataFrameReader):
     def format(self, source: str) -> DataFrameReader:
         """Refuses Kafka, passes everything else on."""
         if source.lower() == "kafka":
-            problem = Problem("", "spark.read of format kafka reads what Kafka holds now", "use readStream, or read a table")
+            problem = Problem(
+                "",
+                "spark.read of format kafka reads what Kafka holds now",
+                "use readStream, or read a table",
+            )
             raise self._run.refuse(UnsupportedProgram(problem))
         return super().format(source)
 
 
 def _unread_topic(spark: SparkSession) -> DataFrame:
-    """A stream with the columns of Spark's Kafka source that is never read: queries that are left out can be defined on it."""
+    """A stream with the columns of Spark's Kafka source that is never read: queries that are left
+    out can be defined on it.
+    """
     records = DataStreamReader(spark).format("rate").load()
-    kinds = {"key": "binary", "value": "binary", "topic": "string", "partition": "int", "offset": "bigint"}
+    kinds = {
+        "key": "binary",
+        "value": "binary",
+        "topic": "string",
+        "partition": "int",
+        "offset": "bigint",
+    }
     nothing = [F.lit(None).cast(kind).alias(name) for name, kind in kinds.items()]
     return records.select(*nothing, "timestamp", F.lit(0).alias("timestampType"))
 
 
 def _not_switched(format: str | None) -> UnsupportedProgram:
     what = f"readStream of format {format}" if format else "readStream without a format"
-    fix = "read Kafka topics, tables that are sources, or sources by name with backfill.runtime.read_source"
+    fix = (
+        "read Kafka topics, tables that are sources, or sources by name with"
+        " backfill.runtime.read_source"
+    )
     return UnsupportedProgram(Problem("", f"{what} cannot be replaced by history", fix))

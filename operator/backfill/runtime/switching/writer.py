@@ -1,4 +1,6 @@
-"""``writeStream`` in a backfill: queries are matched to the outputs of the resource and write into their branches."""
+"""``writeStream`` in a backfill: queries are matched to the outputs of the resource and write into
+their branches.
+"""
 
 import logging
 from collections.abc import Callable
@@ -19,14 +21,21 @@ from backfill.runtime.session_conf import in_session
 from backfill.runtime.sink import redirect
 from backfill.runtime.source.used_columns import add_used_columns, used_columns_path
 from backfill.runtime.switching.kafka_rows import missing_record_columns
-from backfill.runtime.switching.matching import Target, match_output, reason_to_leave_out, records_misfit
+from backfill.runtime.switching.matching import (
+    Target,
+    match_output,
+    reason_to_leave_out,
+    records_misfit,
+)
 from backfill.runtime.switching.query import LeftOutQuery, SwitchedQuery
 
 _log = logging.getLogger(__name__)
 
 
 class SwitchedWriter(DataStreamWriter):
-    """A stream writer that only remembers its calls; the query it starts writes where the backfill wants it."""
+    """A stream writer that only remembers its calls; the query it starts writes where the backfill
+    wants it.
+    """
 
     def __init__(self, frame: DataFrame, run: Run, listen: Callable[[DataFrame], None]):
         super().__init__(frame)
@@ -43,7 +52,9 @@ class SwitchedWriter(DataStreamWriter):
         return self._with(format=source.lower())
 
     def option(self, key: str, value: Any) -> DataStreamWriter:
-        """Remembers the table, path or topic; checkpoints, servers and credentials are production's and stay unused."""
+        """Remembers the table, path or topic; checkpoints, servers and credentials are production's
+        and stay unused.
+        """
         match key.lower():
             case "table" | "path":
                 return self._with(table=str(value))
@@ -92,7 +103,12 @@ class SwitchedWriter(DataStreamWriter):
     ) -> StreamingQuery:
         """Starts the query into the branch of the output it is matched to."""
         self.options(**options)
-        given = {"table": path, "format": format and format.lower(), "output_mode": outputMode, "query_name": queryName}
+        given = {
+            "table": path,
+            "format": format and format.lower(),
+            "output_mode": outputMode,
+            "query_name": queryName,
+        }
         self._with(**{field: value for field, value in given.items() if value is not None})
         if self._run.stopping.is_set():
             raise SystemExit(0)
@@ -115,17 +131,23 @@ class SwitchedWriter(DataStreamWriter):
         return self
 
     def _leave_out(self, reason: str) -> StreamingQuery:
-        """A query that is there for the application and does nothing. What it would keep in memory is an empty view."""
+        """A query that is there for the application and does nothing. What it would keep in memory
+        is an empty view.
+        """
         _log.info("%s, is left out: %s", self._target, reason)
         query = LeftOutQuery(self._target.query_name, self._run)
         self._run.left_out(query)
         if self._target.format == "memory" and query.name is not None:
-            self._df.sparkSession.createDataFrame([], self._df.schema).createOrReplaceTempView(query.name)
+            self._df.sparkSession.createDataFrame([], self._df.schema).createOrReplaceTempView(
+                query.name
+            )
         return query
 
     def _start(self) -> StreamingQuery:
         run, frame = self._run, self._df
-        output = match_output(self._target, run.settings.outputs, {query.output: query.name for query in run.queries})
+        output = match_output(
+            self._target, run.settings.outputs, {query.output: query.name for query in run.queries}
+        )
         name = self._target.query_name or output.name
         sources = self._sources_read()
         checkpoint = checkpoint_of(output.name, run.settings.checkpoint_workspace)
@@ -136,15 +158,27 @@ class SwitchedWriter(DataStreamWriter):
             raise UnsupportedProgram(missing)
         for source, columns in used.items():
             add_used_columns(used_columns_path(run.settings.scratch, source), columns)
-        plain = DataStreamWriter(frame).queryName(name).outputMode("append").option("checkpointLocation", checkpoint.for_spark)
+        plain = (
+            DataStreamWriter(frame)
+            .queryName(name)
+            .outputMode("append")
+            .option("checkpointLocation", checkpoint.for_spark)
+        )
         writer = self._redirected(plain, output, name)
-        run.tracker.add(name, output.name, dict.fromkeys(sorted(sources), committed), comparison_with_clock(frame))
+        run.tracker.add(
+            name,
+            output.name,
+            dict.fromkeys(sorted(sources), committed),
+            comparison_with_clock(frame),
+        )
         handle = writer.start()
         run.started(StartedQuery(name, output.name, checkpoint.for_spark, handle, frame))
         return SwitchedQuery(handle._jsq, run)
 
     def _sources_read(self) -> set[str]:
-        """The sources of the query. A topic without a source may only be read by queries that are left out."""
+        """The sources of the query. A topic without a source may only be read by queries that are
+        left out.
+        """
         try:
             return sources_read(self._df)
         except UnsupportedProgram as error:

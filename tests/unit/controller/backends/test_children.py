@@ -9,7 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backfill.api.backfill import Backfill
-from backfill.controller.children.manifests import child_manifests, child_problems, dialect, preview_launch, render
+from backfill.controller.children.manifests import (
+    child_manifests,
+    child_problems,
+    dialect,
+    preview_launch,
+    render,
+)
 from backfill.protocol.driver_settings import DriverSettings
 from spark_applications import APACHE, BACKFILL, KUBEFLOW, Manifest, backfill_of, production
 
@@ -17,7 +23,9 @@ BOTH = pytest.mark.parametrize("base", [KUBEFLOW, APACHE], ids=["kubeflow", "apa
 
 
 def child(base: Manifest, **spec: Any) -> Manifest:
-    """The child of a production SparkApplication, for a Backfill with fields of its spec replaced."""
+    """The child of a production SparkApplication, for a Backfill with fields of its spec
+    replaced.
+    """
     backfill = backfill_of(base, **spec)
     assert child_problems(backfill, base) == []
     return child_manifests(preview_launch(backfill), base)[1]
@@ -35,7 +43,10 @@ def spark(pod: Manifest) -> Manifest:
 
 
 def variables(pod: Manifest) -> dict[str, Any]:
-    return {variable["name"]: variable.get("value", variable.get("valueFrom")) for variable in spark(pod)["env"]}
+    return {
+        variable["name"]: variable.get("value", variable.get("valueFrom"))
+        for variable in spark(pod)["env"]
+    }
 
 
 def mounted(pod: Manifest) -> dict[str, Manifest]:
@@ -45,12 +56,18 @@ def mounted(pod: Manifest) -> dict[str, Manifest]:
 
 
 @BOTH
-def test_the_driver_begins_with_the_launcher_and_is_told_of_the_programs_own_main_file(base: Manifest) -> None:
+def test_the_driver_begins_with_the_launcher_and_is_told_of_the_programs_own_main_file(
+    base: Manifest,
+) -> None:
     launcher, made = child_manifests(preview_launch(backfill_of(base)), base)
     driver, _ = pods(base, made)
     told = DriverSettings.model_validate_json(variables(driver)["BACKFILL_SETTINGS"])
-    assert (made["spec"].get("mainApplicationFile") or made["spec"]["pyFiles"]) == "local:///etc/backfill/run.py"
-    assert mounted(driver)["/etc/backfill/run.py"]["configMap"]["name"] == launcher["metadata"]["name"]
+    assert (
+        made["spec"].get("mainApplicationFile") or made["spec"]["pyFiles"]
+    ) == "local:///etc/backfill/run.py"
+    assert (
+        mounted(driver)["/etc/backfill/run.py"]["configMap"]["name"] == launcher["metadata"]["name"]
+    )
     assert (told.main_file, told.arguments) == ("/opt/app/main.py", ("--brokers", "kafka:9092"))
     assert (told.channel, told.attempt) == ("kubernetes:rmi-july-11", 1)
     compile(launcher["data"]["run.py"], "run.py", "exec")
@@ -82,12 +99,23 @@ def test_child_and_launcher_belong_to_the_backfill(base: Manifest) -> None:
 def test_what_names_places_or_measures_productions_own_run_is_left_out(base: Manifest) -> None:
     made = child(base)
     conf, text = made["spec"]["sparkConf"], json.dumps(made["spec"])
-    for foreign in ("s3a://prod/checkpoints", "rmi-driver", "8090", "prometheus", "ngress", "argo-app", "nightly"):
+    for foreign in (
+        "s3a://prod/checkpoints",
+        "rmi-driver",
+        "8090",
+        "prometheus",
+        "ngress",
+        "argo-app",
+        "nightly",
+    ):
         assert foreign not in text, foreign
     assert conf["spark.dynamicAllocation.enabled"] == "false"
     assert conf["spark.sql.shuffle.partitions"] == "160"
     assert conf["spark.eventLog.enabled"] == "true"
-    assert "spark.sql.streaming.checkpointLocation" in made["metadata"]["annotations"]["backfill.dev/not-inherited"]
+    assert (
+        "spark.sql.streaming.checkpointLocation"
+        in made["metadata"]["annotations"]["backfill.dev/not-inherited"]
+    )
 
 
 def test_labels_by_which_other_tools_find_what_they_manage_are_left_out() -> None:
@@ -104,7 +132,12 @@ def test_labels_by_which_other_tools_find_what_they_manage_are_left_out() -> Non
 
 def test_kubeflows_child_says_everything_that_would_otherwise_be_guessed() -> None:
     spec = child(KUBEFLOW)["spec"]
-    assert (spec["type"], spec["mode"], spec["pythonVersion"], spec["sparkVersion"]) == ("Python", "cluster", "3", "4.3.0")
+    assert (spec["type"], spec["mode"], spec["pythonVersion"], spec["sparkVersion"]) == (
+        "Python",
+        "cluster",
+        "3",
+        "4.3.0",
+    )
     assert spec["restartPolicy"] == {"type": "Never"}
     assert (spec["driver"]["cores"], spec["driver"]["memory"]) == (2, "2g")
     assert [spec["executor"][field] for field in ("cores", "memory", "instances")] == [4, "8g", 2]
@@ -120,7 +153,10 @@ def test_what_only_kubeflows_webhook_would_do_is_in_the_templates() -> None:
     assert [container["name"] for container in driver["initContainers"]] == ["warm", "proxy"]
     assert driver["tolerations"] == [{"key": "spot", "operator": "Exists"}]
     assert "nodeAffinity" in driver["affinity"]
-    assert (driver["securityContext"], spark(driver)["securityContext"]["allowPrivilegeEscalation"]) == (
+    assert (
+        driver["securityContext"],
+        spark(driver)["securityContext"]["allowPrivilegeEscalation"],
+    ) == (
         {"runAsUser": 185},
         False,
     )
@@ -135,10 +171,16 @@ def test_what_only_kubeflows_webhook_would_do_is_in_the_templates() -> None:
 
 
 @BOTH
-def test_what_runs_beside_spark_starts_after_all_that_prepares_the_pod_and_ends_with_spark(base: Manifest) -> None:
+def test_what_runs_beside_spark_starts_after_all_that_prepares_the_pod_and_ends_with_spark(
+    base: Manifest,
+) -> None:
     driver, executor = pods(base, child(base))
     assert [container["name"] for container in driver["containers"]] == ["spark-kubernetes-driver"]
-    assert driver["initContainers"][-1] == {"name": "proxy", "image": "proxy:1", "restartPolicy": "Always"}
+    assert driver["initContainers"][-1] == {
+        "name": "proxy",
+        "image": "proxy:1",
+        "restartPolicy": "Always",
+    }
     assert not [each for each in driver["initContainers"][:-1] if "restartPolicy" in each]
     assert (len(executor["containers"]), "initContainers" in executor) == (1, False)
 
@@ -146,7 +188,17 @@ def test_what_runs_beside_spark_starts_after_all_that_prepares_the_pod_and_ends_
 def test_a_pod_is_the_same_with_kubeflows_webhook_and_without_it() -> None:
     """Whatever the webhook acts on is gone, so it finds nothing to add a second time."""
     made = child(KUBEFLOW)["spec"]
-    acted_on = {"env", "envFrom", "configMaps", "sidecars", "initContainers", "tolerations", "affinity", "gpu", "hostAliases"}
+    acted_on = {
+        "env",
+        "envFrom",
+        "configMaps",
+        "sidecars",
+        "initContainers",
+        "tolerations",
+        "affinity",
+        "gpu",
+        "hostAliases",
+    }
     for role in ("driver", "executor"):
         assert not acted_on & made[role].keys()
         assert [mount["name"] for mount in made[role]["volumeMounts"]] == ["spark-local-dir-1"]
@@ -175,14 +227,22 @@ def test_overrides_are_merged_over_production_named_items_by_name() -> None:
     assert (variables(driver)["REGION"], "TOKEN" in variables(driver)) == ("eu", True)
     assert ("tolerations" in driver, executor["tolerations"]) == (False, [{"key": "cheap"}])
     told = json.loads(variables(driver)["BACKFILL_SETTINGS"])["sparkConf"]
-    assert (told["spark.sql.shuffle.partitions"], told["spark.x"], told["spark.executor.cores"]) == ("300", "1", "8")
+    assert (
+        told["spark.sql.shuffle.partitions"],
+        told["spark.x"],
+        told["spark.executor.cores"],
+    ) == ("300", "1", "8")
     assert made["spec"]["sparkConf"]["spark.sql.shuffle.partitions"] == "300"
 
 
 def test_apaches_child_has_sizes_among_its_properties_and_keeps_the_pods_of_the_ended() -> None:
     over = {"driver": {"memory": "4g", "memoryOverhead": "1g"}, "executor": {"cores": 8}}
     spec = child(APACHE, overrides=over)["spec"]
-    sizes = {key: value for key, value in spec["sparkConf"].items() if key.startswith(("spark.driver.", "spark.executor."))}
+    sizes = {
+        key: value
+        for key, value in spec["sparkConf"].items()
+        if key.startswith(("spark.driver.", "spark.executor."))
+    }
     assert sizes == {
         "spark.driver.cores": "1",
         "spark.driver.memory": "4g",
@@ -196,7 +256,10 @@ def test_apaches_child_has_sizes_among_its_properties_and_keeps_the_pods_of_the_
         "spark.executor.failuresValidityInterval": "1h",
     }
     tolerations = spec["applicationTolerations"]
-    assert (tolerations["restartConfig"], tolerations["resourceRetainPolicy"]) == ({"restartPolicy": "Never"}, "Always")
+    assert (tolerations["restartConfig"], tolerations["resourceRetainPolicy"]) == (
+        {"restartPolicy": "Never"},
+        "Always",
+    )
     assert tolerations["applicationTimeoutConfig"] == {"driverStartTimeoutMillis": 600000}
     assert "instanceConfig" not in tolerations
 
@@ -209,7 +272,9 @@ def test_apaches_child_has_sizes_among_its_properties_and_keeps_the_pods_of_the_
     ],
     ids=["kubeflow", "apache"],
 )
-def test_a_main_program_in_an_object_store_is_fetched_beside_the_launcher(base: Manifest, field: str, files: Any) -> None:
+def test_a_main_program_in_an_object_store_is_fetched_beside_the_launcher(
+    base: Manifest, field: str, files: Any
+) -> None:
     remote = production(base, **{field: "s3a://code/jobs/main.py"})
     made = child(remote)
     assert files(made["spec"]) == ["s3a://code/jobs/main.py"]
@@ -217,19 +282,26 @@ def test_a_main_program_in_an_object_store_is_fetched_beside_the_launcher(base: 
 
 
 def test_several_files_of_apaches_are_the_program_and_its_modules() -> None:
-    conf = child(production(APACHE, pyFiles="local:///opt/app/main.py, local:///opt/app/lib.zip"))["spec"]["sparkConf"]
+    conf = child(production(APACHE, pyFiles="local:///opt/app/main.py, local:///opt/app/lib.zip"))[
+        "spec"
+    ]["sparkConf"]
     assert conf["spark.submit.pyFiles"] == "local:///opt/app/lib.zip"
 
 
 def test_an_image_as_a_property_is_how_apaches_are_given() -> None:
     over = {"sparkConf": {"spark.kubernetes.container.image": "registry.example/next:2"}}
-    assert child(APACHE, overrides=over)["spec"]["sparkConf"]["spark.kubernetes.container.image"] == "registry.example/next:2"
+    assert (
+        child(APACHE, overrides=over)["spec"]["sparkConf"]["spark.kubernetes.container.image"]
+        == "registry.example/next:2"
+    )
 
 
 @BOTH
 def test_a_preview_is_what_would_be_made(base: Manifest) -> None:
     backfill = backfill_of(base)
-    assert list(yaml.safe_load_all(render(backfill, base))) == child_manifests(preview_launch(backfill), base)
+    assert list(yaml.safe_load_all(render(backfill, base))) == child_manifests(
+        preview_launch(backfill), base
+    )
 
 
 def test_a_backfill_that_is_in_no_cluster_is_previewed_without_an_owner() -> None:
@@ -243,8 +315,12 @@ _OPTIONAL_OF_DRIVER = sorted(KUBEFLOW["spec"]["driver"])
 
 @settings(deadline=None)
 @given(st.sets(st.sampled_from(_OPTIONAL)), st.sets(st.sampled_from(_OPTIONAL_OF_DRIVER)))
-def test_whatever_production_leaves_unsaid_the_child_is_complete(gone: set[str], gone_of_driver: set[str]) -> None:
-    driver = {key: value for key, value in KUBEFLOW["spec"]["driver"].items() if key not in gone_of_driver}
+def test_whatever_production_leaves_unsaid_the_child_is_complete(
+    gone: set[str], gone_of_driver: set[str]
+) -> None:
+    driver = {
+        key: value for key, value in KUBEFLOW["spec"]["driver"].items() if key not in gone_of_driver
+    }
     base = production(KUBEFLOW, driver=driver, **dict.fromkeys(gone))
     before = json.dumps(base)
     made = child_manifests(preview_launch(backfill_of(base)), base)[1]
@@ -257,7 +333,9 @@ def test_whatever_production_leaves_unsaid_the_child_is_complete(gone: set[str],
 
 @pytest.mark.parametrize(("wanted", "started"), [(None, 2), (17, 17), (1, 2), (400, 40)])
 @BOTH
-def test_an_attempt_starts_with_as_many_executors_as_were_wanted_last(base: Manifest, wanted: int | None, started: int) -> None:
+def test_an_attempt_starts_with_as_many_executors_as_were_wanted_last(
+    base: Manifest, wanted: int | None, started: int
+) -> None:
     backfill = backfill_of(base)
     progress = backfill.status.progress.model_copy(update={"executor_target": wanted})
     status = backfill.status.model_copy(update={"progress": progress})
@@ -270,6 +348,11 @@ def test_an_attempt_starts_with_as_many_executors_as_were_wanted_last(base: Mani
 
 @BOTH
 def test_executors_can_be_let_go_whatever_production_says(base: Manifest) -> None:
-    old = production(base, sparkConf={**base["spec"].get("sparkConf", {}), "spark.decommission.enabled": "false"})
+    old = production(
+        base, sparkConf={**base["spec"].get("sparkConf", {}), "spark.decommission.enabled": "false"}
+    )
     conf = child(old)["spec"]["sparkConf"]
-    assert (conf["spark.decommission.enabled"], conf["spark.storage.decommission.enabled"]) == ("true", "true")
+    assert (conf["spark.decommission.enabled"], conf["spark.storage.decommission.enabled"]) == (
+        "true",
+        "true",
+    )

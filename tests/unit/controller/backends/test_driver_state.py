@@ -15,7 +15,13 @@ COMPLETED = ChildState("Over", "Completed")
 CREATED = "2024-01-01T00:00:00Z"
 
 
-def pod(phase: str, state: dict[str, Any] | None = None, *, name: str = "spark-kubernetes-driver", **status: Any) -> Manifest:
+def pod(
+    phase: str,
+    state: dict[str, Any] | None = None,
+    *,
+    name: str = "spark-kubernetes-driver",
+    **status: Any,
+) -> Manifest:
     containers = [{"name": name, "state": state}] if state else []
     return {
         "metadata": {"name": "a-driver", "creationTimestamp": CREATED},
@@ -25,7 +31,11 @@ def pod(phase: str, state: dict[str, Any] | None = None, *, name: str = "spark-k
 
 
 def scheduled(value: str, reason: str = "", message: str = "") -> dict[str, Any]:
-    return {"conditions": [{"type": "PodScheduled", "status": value, "reason": reason, "message": message}]}
+    return {
+        "conditions": [
+            {"type": "PodScheduled", "status": value, "reason": reason, "message": message}
+        ]
+    }
 
 
 def waiting(reason: str, message: str = "") -> dict[str, Any]:
@@ -33,7 +43,9 @@ def waiting(reason: str, message: str = "") -> dict[str, Any]:
 
 
 def ended(code: int, **more: Any) -> dict[str, Any]:
-    return {"terminated": {"exitCode": code, "reason": "Completed" if code == 0 else "Error", **more}}
+    return {
+        "terminated": {"exitCode": code, "reason": "Completed" if code == 0 else "Error", **more}
+    }
 
 
 BESIDE = {"name": "proxy", "state": {"running": {}}}
@@ -68,27 +80,41 @@ CASES: list[tuple[str, ChildState | None, Manifest | None, tuple[str, str, int |
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("child", "driver", "told"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_the_driver_is(child: ChildState | None, driver: Manifest | None, told: tuple[str, str, int | None]) -> None:
+@pytest.mark.parametrize(
+    ("child", "driver", "told"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
+)
+def test_the_driver_is(
+    child: ChildState | None, driver: Manifest | None, told: tuple[str, str, int | None]
+) -> None:
     state = driver_state(child, driver)
     assert (state.phase, state.reason, state.exit_status) == told
 
 
 def test_a_container_before_it_that_failed_is_named() -> None:
     status = {"initContainerStatuses": [{"name": "warm", "state": {"terminated": {"exitCode": 3}}}]}
-    assert driver_state(None, pod("Failed", **status)).message == "its init container warm exited with status 3"
+    assert (
+        driver_state(None, pod("Failed", **status)).message
+        == "its init container warm exited with status 3"
+    )
 
 
 def test_a_container_before_it_that_can_not_start_says_why() -> None:
     status = {"initContainerStatuses": [{"name": "warm", "state": waiting("ImagePullBackOff")}]}
-    assert driver_state(None, pod("Pending", waiting("PodInitializing"), **status)).reason == "ImagePullBackOff"
+    assert (
+        driver_state(None, pod("Pending", waiting("PodInitializing"), **status)).reason
+        == "ImagePullBackOff"
+    )
 
 
-QUOTA = 'pods "rmi-a1-driver" is forbidden: exceeded quota: tiny, requested: requests.memory=2496Mi, limited: requests.memory=1Gi'
+QUOTA = (
+    'pods "rmi-a1-driver" is forbidden: exceeded quota: tiny, requested: requests.memory=2496Mi,'
+    " limited: requests.memory=1Gi"
+)
 REFUSED = (
-    'failed to run spark-submit: WARNING: x\nException in thread "main" io.fabric8.kubernetes.client.KubernetesClientException: '
-    f"Failure executing: POST at: https://10.0.0.1/api/v1/namespaces/streaming/pods. Message: {QUOTA}. "
-    f"Received status: Status(apiVersion=v1, code=403, message={QUOTA}, metadata=ListMeta(_continue=null)).\n\tat y"
+    'failed to run spark-submit: WARNING: x\nException in thread "main"'
+    " io.fabric8.kubernetes.client.KubernetesClientException: Failure executing: POST at:"
+    f" https://10.0.0.1/api/v1/namespaces/streaming/pods. Message: {QUOTA}. Received status:"
+    f" Status(apiVersion=v1, code=403, message={QUOTA}, metadata=ListMeta(_continue=null)).\n\tat y"
 )
 
 
@@ -98,7 +124,10 @@ def test_a_quota_that_is_used_up_is_told_in_the_api_servers_words_with_what_to_d
     assert state.message == f"{QUOTA}. Raise the ResourceQuota, or lower spec.overrides.driver."
 
 
-TRACE = "failed to run spark-submit: 24/01/01 WARN x\n\tat y\nCaused by: java.io.IOException: no\n\tat z"
+TRACE = (
+    "failed to run spark-submit: 24/01/01 WARN x\n\tat y\nCaused by: java.io.IOException:"
+    " no\n\tat z"
+)
 
 
 @pytest.mark.parametrize(
@@ -114,21 +143,35 @@ def test_a_long_message_is_cut_to_what_was_wrong(message: str, line: str) -> Non
     assert essence(message) == line
 
 
-@pytest.mark.parametrize("state", ["", "SUBMITTED", "SUSPENDED", "SUSPENDING", "RESUMING", "PENDING_RERUN", "INVALIDATING"])
+@pytest.mark.parametrize(
+    "state",
+    ["", "SUBMITTED", "SUSPENDED", "SUSPENDING", "RESUMING", "PENDING_RERUN", "INVALIDATING"],
+)
 def test_kubeflow_has_no_driver_yet(state: str) -> None:
-    child = {"metadata": {"creationTimestamp": CREATED}, "status": {"applicationState": {"state": state}}}
+    child = {
+        "metadata": {"creationTimestamp": CREATED},
+        "status": {"applicationState": {"state": state}},
+    }
     assert Kubeflow().state(child).phase == "Waiting"
 
 
 @pytest.mark.parametrize("state", ["RUNNING", "SUCCEEDING", "FAILING", "UNKNOWN"])
 def test_kubeflow_has_a_driver(state: str) -> None:
-    child = {"metadata": {}, "status": {"applicationState": {"state": state}, "terminationTime": None}}
+    child = {
+        "metadata": {},
+        "status": {"applicationState": {"state": state}, "terminationTime": None},
+    }
     assert Kubeflow().state(child).phase == "Running"
 
 
-@pytest.mark.parametrize("summary", ["DriverStartTimedOut", "SchedulingFailure", "DriverEvicted", "Succeeded"])
+@pytest.mark.parametrize(
+    "summary", ["DriverStartTimedOut", "SchedulingFailure", "DriverEvicted", "Succeeded"]
+)
 def test_apaches_child_is_over_and_says_how(summary: str) -> None:
-    end, released = {"currentStateSummary": summary, "message": "so"}, {"currentStateSummary": "ResourceReleased"}
+    end, released = (
+        {"currentStateSummary": summary, "message": "so"},
+        {"currentStateSummary": "ResourceReleased"},
+    )
     for current in (end, released):
         status = {"currentState": current, "stateTransitionHistory": {"9": end, "10": released}}
         state = Apache().state({"metadata": {}, "status": status})

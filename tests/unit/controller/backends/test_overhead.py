@@ -34,7 +34,9 @@ def pods(base: Manifest, **spec: Any) -> tuple[Manifest, Manifest]:
         "enough in the properties",
     ],
 )
-def test_a_driver_has_room_for_its_sources_and_outputs(pod: Manifest, conf: dict[str, str], overhead: str | None) -> None:
+def test_a_driver_has_room_for_its_sources_and_outputs(
+    pod: Manifest, conf: dict[str, str], overhead: str | None
+) -> None:
     base = production(KUBEFLOW)
     base["spec"]["driver"] = pod
     base["spec"]["sparkConf"] = conf
@@ -55,7 +57,9 @@ def test_overrides_hold_as_they_are(field: str) -> None:
     base = production(KUBEFLOW)
     base["spec"]["driver"] = {"memory": "1g"}
     driver, _ = pods(base, overrides={"driver": {field: "1500m"}})
-    assert {key: driver[key] for key in ("memoryOverhead", "memoryLimit") if key in driver} == {field: "1500m"}
+    assert {key: driver[key] for key in ("memoryOverhead", "memoryLimit") if key in driver} == {
+        field: "1500m"
+    }
 
 
 def test_kubeflows_own_factor_counts() -> None:

@@ -1,4 +1,6 @@
-"""Which Spark properties a program runs with: its own, and the same on this machine as on a cluster."""
+"""Which Spark properties a program runs with: its own, and the same on this machine as on a
+cluster.
+"""
 
 import json
 import logging
@@ -34,21 +36,37 @@ ABOUT_PLACE = {PARTITIONS, "spark.sql.streaming.checkpointFileManagerClass"}
 
 
 def _launch(backfill: Backfill) -> Launch:
-    return Launch(1, backfill, HEADER.plan_id, Workspace("s3://lake/plan"), Workspace("s3://lake/checkpoints"))
+    return Launch(
+        1, backfill, HEADER.plan_id, Workspace("s3://lake/plan"), Workspace("s3://lake/checkpoints")
+    )
 
 
-def _on_cluster(backfill: Backfill, application: Manifest, program: dict[str, str]) -> dict[str, str]:
+def _on_cluster(
+    backfill: Backfill, application: Manifest, program: dict[str, str]
+) -> dict[str, str]:
     child = child_manifests(_launch(backfill), application)[1]
     pods = [child["spec"].get("driver"), child["spec"].get("driverSpec")]
     template = next(pod.get("template") or pod.get("podTemplateSpec") for pod in pods if pod)
-    variables = [variable for container in template["spec"]["containers"] for variable in container.get("env", [])]
-    settings = next(variable["value"] for variable in variables if variable["name"] == SETTINGS_VARIABLE)
-    return resolved_conf(child["spec"]["sparkConf"], program, RuntimeSettings.model_validate_json(settings))
+    variables = [
+        variable
+        for container in template["spec"]["containers"]
+        for variable in container.get("env", [])
+    ]
+    settings = next(
+        variable["value"] for variable in variables if variable["name"] == SETTINGS_VARIABLE
+    )
+    return resolved_conf(
+        child["spec"]["sparkConf"], program, RuntimeSettings.model_validate_json(settings)
+    )
 
 
-def _on_this_machine(directory: Path, backfill: Backfill, application: Manifest, program: dict[str, str]) -> dict[str, str]:
+def _on_this_machine(
+    directory: Path, backfill: Backfill, application: Manifest, program: dict[str, str]
+) -> dict[str, str]:
     (directory / "main.py").touch()
-    read = read_application(production(application, mainApplicationFile="main.py", deps=None), directory, "default")
+    read = read_application(
+        production(application, mainApplicationFile="main.py", deps=None), directory, "default"
+    )
     backend = LocalBackend(
         directory / "attempts",
         directory,
@@ -63,12 +81,26 @@ def _on_this_machine(directory: Path, backfill: Backfill, application: Manifest,
 
 
 def _of_sql(conf: dict[str, str]) -> dict[str, str]:
-    return {key: value for key, value in conf.items() if key.startswith("spark.sql.") and key not in ABOUT_PLACE}
+    return {
+        key: value
+        for key, value in conf.items()
+        if key.startswith("spark.sql.") and key not in ABOUT_PLACE
+    }
 
 
-@pytest.mark.parametrize("program", [{}, PROGRAM], ids=["a program that sets nothing", "a program that sets its own"])
-@pytest.mark.parametrize("overridden", [{}, {ZONE: "Asia/Tokyo", "spark.sql.caseSensitive": "false"}], ids=["as is", "overrides"])
-@pytest.mark.parametrize("brought", [{}, BROUGHT], ids=["an application without properties", "an application with properties"])
+@pytest.mark.parametrize(
+    "program", [{}, PROGRAM], ids=["a program that sets nothing", "a program that sets its own"]
+)
+@pytest.mark.parametrize(
+    "overridden",
+    [{}, {ZONE: "Asia/Tokyo", "spark.sql.caseSensitive": "false"}],
+    ids=["as is", "overrides"],
+)
+@pytest.mark.parametrize(
+    "brought",
+    [{}, BROUGHT],
+    ids=["an application without properties", "an application with properties"],
+)
 def test_the_same_manifest_runs_with_the_same_sql_properties_here_and_on_a_cluster(
     tmp_path: Path, brought: dict[str, str], overridden: dict[str, str], program: dict[str, str]
 ) -> None:
@@ -79,7 +111,9 @@ def test_the_same_manifest_runs_with_the_same_sql_properties_here_and_on_a_clust
 
 
 @pytest.mark.parametrize("base", [KUBEFLOW, APACHE], ids=["Kubeflow", "Apache"])
-def test_what_a_program_sets_holds_over_what_its_application_brings_and_under_the_overrides(base: Manifest) -> None:
+def test_what_a_program_sets_holds_over_what_its_application_brings_and_under_the_overrides(
+    base: Manifest,
+) -> None:
     conf = {**base["spec"]["sparkConf"], ZONE: "UTC", "spark.sql.ansi.enabled": "true"}
     backfill = backfill_of(base, overrides={"sparkConf": {"spark.sql.ansi.enabled": "true"}})
     resolved = _on_cluster(backfill, production(base, sparkConf=conf), PROGRAM)
@@ -88,15 +122,21 @@ def test_what_a_program_sets_holds_over_what_its_application_brings_and_under_th
 
 def test_a_default_of_the_backfill_gives_way_to_what_production_brings() -> None:
     provider = "spark.sql.streaming.stateStore.providerClass"
-    resolved = _on_cluster(backfill_of(KUBEFLOW), production(KUBEFLOW, sparkConf={provider: "the.teams.own"}), {})
+    resolved = _on_cluster(
+        backfill_of(KUBEFLOW), production(KUBEFLOW, sparkConf={provider: "the.teams.own"}), {}
+    )
     assert resolved[provider] == "the.teams.own"
 
 
-def test_a_program_whose_property_is_not_used_is_told_which_and_never_its_value(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_program_whose_property_is_not_used_is_told_which_and_never_its_value(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     key = "spark.hadoop.fs.s3a.secret.key"
     backfill = backfill_of(KUBEFLOW, overrides={"sparkConf": {key: "one"}})
     with caplog.at_level(logging.WARNING):
-        resolved = _on_cluster(backfill, KUBEFLOW, {key: "two", PARTITIONS: "5", ZONE: "America/New_York"})
+        resolved = _on_cluster(
+            backfill, KUBEFLOW, {key: "two", PARTITIONS: "5", ZONE: "America/New_York"}
+        )
     assert resolved[key] == "one"
     assert key in caplog.text
     assert PARTITIONS in caplog.text

@@ -21,28 +21,72 @@ UNFIT_CATALOG = {"catalogs": [{"name": "lake"}, {"name": "a_b", "secretRef": {"n
 
 REFUSED: list[tuple[str, Manifest, dict[str, Any], str]] = [
     ("a JVM application", production(KUBEFLOW, type="Scala"), {}, "spec.type"),
-    ("a program of the submitting machine", production(KUBEFLOW, mainApplicationFile="/home/me/main.py"), {}, "local:///path"),
-    ("a jar as program", production(KUBEFLOW, mainApplicationFile="local:///app.jar"), {}, "is not a Python program"),
-    ("no program", production(APACHE, pyFiles=None, jars="local:///app.jar"), {}, "spec.pyFiles: is missing"),
+    (
+        "a program of the submitting machine",
+        production(KUBEFLOW, mainApplicationFile="/home/me/main.py"),
+        {},
+        "local:///path",
+    ),
+    (
+        "a jar as program",
+        production(KUBEFLOW, mainApplicationFile="local:///app.jar"),
+        {},
+        "is not a Python program",
+    ),
+    (
+        "no program",
+        production(APACHE, pyFiles=None, jars="local:///app.jar"),
+        {},
+        "spec.pyFiles: is missing",
+    ),
     ("no image", production(KUBEFLOW, image=None, sparkConf=None), {}, "spec.image: is missing"),
     ("no image among properties", production(APACHE, sparkConf=None), {}, "name the image"),
     ("a master", KUBEFLOW, setting("spark.master"), "sparkConf[spark.master]"),
-    ("a checkpoint", APACHE, setting("spark.sql.streaming.checkpointLocation"), "kept in the workspace"),
+    (
+        "a checkpoint",
+        APACHE,
+        setting("spark.sql.streaming.checkpointLocation"),
+        "kept in the workspace",
+    ),
     ("a size as property", KUBEFLOW, setting("spark.driver.memory"), "spec.overrides.driver"),
-    ("dynamic allocation", KUBEFLOW, setting("spark.dynamicAllocation.enabled"), "set spec.scaling"),
+    (
+        "dynamic allocation",
+        KUBEFLOW,
+        setting("spark.dynamicAllocation.enabled"),
+        "set spec.scaling",
+    ),
     ("an image as property", KUBEFLOW, setting("spark.kubernetes.container.image"), "set image in"),
     ("no Spark property", KUBEFLOW, setting("fs.s3a.endpoint"), "spark.hadoop."),
     ("instances", KUBEFLOW, overriding(executor={"instances": 9}), "set spec.scaling"),
-    ("a pod's name", KUBEFLOW, overriding(driver={"podName": "x"}), "spec.overrides.driver.podName"),
-    ("another operator's field", APACHE, overriding(driver={"tolerations": []}), "below podTemplateSpec"),
+    (
+        "a pod's name",
+        KUBEFLOW,
+        overriding(driver={"podName": "x"}),
+        "spec.overrides.driver.podName",
+    ),
+    (
+        "another operator's field",
+        APACHE,
+        overriding(driver={"tolerations": []}),
+        "below podTemplateSpec",
+    ),
     ("no workspace", KUBEFLOW, {"workspace": None}, "spec.workspace: is missing"),
-    ("a workspace that is not shared", KUBEFLOW, {"workspace": "/data"}, "no volume that the driver share"),
+    (
+        "a workspace that is not shared",
+        KUBEFLOW,
+        {"workspace": "/data"},
+        "no volume that the driver share",
+    ),
     ("a catalog that no variable can name", KUBEFLOW, UNFIT_CATALOG, "spec.catalogs[1].name"),
 ]
 
 
-@pytest.mark.parametrize(("base", "spec", "words"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
-def test_what_can_not_work_is_refused_before_anything_is_planned(base: Manifest, spec: dict[str, Any], words: str) -> None:
+@pytest.mark.parametrize(
+    ("base", "spec", "words"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED]
+)
+def test_what_can_not_work_is_refused_before_anything_is_planned(
+    base: Manifest, spec: dict[str, Any], words: str
+) -> None:
     problems = child_problems(backfill_of(base, **spec), base)
     assert any(words in str(problem) for problem in problems), problems
     assert all(problem.fix for problem in problems)

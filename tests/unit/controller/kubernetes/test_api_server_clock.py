@@ -46,7 +46,9 @@ def api_server(ahead: timedelta, body: bytes = b"{}") -> Iterator[tuple[Cluster,
 
 
 @pytest.mark.parametrize("ahead", [timedelta(minutes=-6), timedelta(minutes=6), timedelta(0)])
-def test_a_clock_that_is_minutes_off_does_not_end_a_removal_before_it_began(ahead: timedelta) -> None:
+def test_a_clock_that_is_minutes_off_does_not_end_a_removal_before_it_began(
+    ahead: timedelta,
+) -> None:
     with api_server(ahead) as (cluster, _):
         assert abs(cluster.now - datetime.now(UTC)) < timedelta(seconds=1), "nothing is known yet"
         cluster.get(POD, "default", "a")

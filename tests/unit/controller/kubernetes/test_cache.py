@@ -11,8 +11,18 @@ from backfill.kube.names import BACKFILL_LABEL
 KEY = ("streaming", "july")
 
 
-def backfill(version: int, uid: str = "first", name: str = "july", **metadata: Any) -> dict[str, Any]:
-    return {"metadata": {"namespace": "streaming", "name": name, "uid": uid, "resourceVersion": str(version), **metadata}}
+def backfill(
+    version: int, uid: str = "first", name: str = "july", **metadata: Any
+) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "namespace": "streaming",
+            "name": name,
+            "uid": uid,
+            "resourceVersion": str(version),
+            **metadata,
+        }
+    }
 
 
 def kept_version(cache: Cache) -> str | None:
@@ -89,7 +99,14 @@ def test_listeners_hear_of_changes_only() -> None:
 def test_children_are_found_by_their_backfill_and_told_apart_by_who_made_them() -> None:
     cache = Cache(labelled_key)
     owner = {"uid": "second", "controller": True}
-    cache.put(backfill(1, name="july-a1", labels={BACKFILL_LABEL: "july"}, ownerReferences=[{**owner, "uid": "first"}]))
+    cache.put(
+        backfill(
+            1,
+            name="july-a1",
+            labels={BACKFILL_LABEL: "july"},
+            ownerReferences=[{**owner, "uid": "first"}],
+        )
+    )
     cache.put(backfill(2, name="july-a2", labels={BACKFILL_LABEL: "july"}, ownerReferences=[owner]))
     cache.put(backfill(3, name="august-a1", labels={BACKFILL_LABEL: "august"}))
     cache.put(backfill(4, name="somebody-elses"))
@@ -121,8 +138,12 @@ def test_the_end_of_a_later_object_is_the_end_of_the_earlier_one_too() -> None:
 
 
 @given(st.permutations(range(1, 8)), st.data())
-def test_in_whatever_order_the_history_of_a_name_arrives_the_last_word_stands(order: list[int], data: st.DataObject) -> None:
-    """Versions 1 to 7 of one name; at some of them the object ends, and the next is another object."""
+def test_in_whatever_order_the_history_of_a_name_arrives_the_last_word_stands(
+    order: list[int], data: st.DataObject
+) -> None:
+    """Versions 1 to 7 of one name; at some of them the object ends, and the next is another
+    object.
+    """
     ends = data.draw(st.sets(st.integers(1, 7)))
     cache = Cache(own_key)
     for version in order:

@@ -24,7 +24,9 @@ from backfill.kube.resources import BACKFILL, SPLIT_ASSIGNMENT, Resource
 
 
 def answer(reason: str, message: str = "in words", **details: Any) -> bytes:
-    return json.dumps({"kind": "Status", "reason": reason, "message": message, "details": details}).encode()
+    return json.dumps(
+        {"kind": "Status", "reason": reason, "message": message, "details": details}
+    ).encode()
 
 
 @pytest.mark.parametrize(
@@ -37,8 +39,16 @@ def answer(reason: str, message: str = "in words", **details: Any) -> bytes:
         (410, answer("Expired"), Expired),
         (401, answer("Unauthorized"), Unauthorized),
         (403, answer("Forbidden", 'User "a" cannot get resource "backfills"'), Forbidden),
-        (403, answer("Forbidden", 'pods "a" is forbidden: violates PodSecurity "restricted:latest"'), Denied),
-        (422, answer("Invalid", "ValidatingAdmissionPolicy 'a' with binding 'b' denied request: c"), Denied),
+        (
+            403,
+            answer("Forbidden", 'pods "a" is forbidden: violates PodSecurity "restricted:latest"'),
+            Denied,
+        ),
+        (
+            422,
+            answer("Invalid", "ValidatingAdmissionPolicy 'a' with binding 'b' denied request: c"),
+            Denied,
+        ),
         (400, answer("BadRequest", 'admission webhook "a" denied the request: b'), Denied),
         (403, answer("Forbidden", causes=[{"reason": "NamespaceTerminating"}]), NamespaceEnding),
         (422, answer("Invalid"), Refused),
@@ -57,28 +67,49 @@ def test_each_cause_has_its_error(status: int, body: bytes, error: type[Exceptio
 
 def test_a_missing_permission_is_told_with_what_to_grant() -> None:
     message = (
-        'backfills.backfill.dev "july" is forbidden: User "system:serviceaccount:b:o" cannot patch resource "backfills/status"'
+        'backfills.backfill.dev "july" is forbidden: User "system:serviceaccount:b:o" cannot patch'
+        ' resource "backfills/status"'
     )
-    error = error_of(403, answer("Forbidden", message), "patch", BACKFILL, "backfills/status streaming/july")
-    assert str(error).startswith("cannot patch backfills/status streaming/july: backfills.backfill.dev")
-    assert str(error).endswith('apiGroups: ["backfill.dev"], resources: ["backfills/status"], verbs: ["patch"]')
+    error = error_of(
+        403, answer("Forbidden", message), "patch", BACKFILL, "backfills/status streaming/july"
+    )
+    assert str(error).startswith(
+        "cannot patch backfills/status streaming/july: backfills.backfill.dev"
+    )
+    assert str(error).endswith(
+        'apiGroups: ["backfill.dev"], resources: ["backfills/status"], verbs: ["patch"]'
+    )
 
 
 def test_a_quota_is_no_missing_permission() -> None:
-    message = 'sparkapplications "july-a1" is forbidden: exceeded quota: small, requested: count=1, used: count=4'
-    assert "grant" not in str(error_of(403, answer("Forbidden", message), "create", BACKFILL, "sparkapplications a"))
+    message = (
+        'sparkapplications "july-a1" is forbidden: exceeded quota: small, requested: count=1, used:'
+        " count=4"
+    )
+    assert "grant" not in str(
+        error_of(403, answer("Forbidden", message), "create", BACKFILL, "sparkapplications a")
+    )
 
 
 def test_definitions_that_are_too_old_are_told_so_and_not_asked_again() -> None:
-    message = "failed to create typed patch object (a/b; Kind=Backfill): .status.news: field not declared in schema"
-    error = error_of(500, answer("InternalError", message), "patch", BACKFILL, "backfills/status a/b")
+    message = (
+        "failed to create typed patch object (a/b; Kind=Backfill): .status.news: field not declared"
+        " in schema"
+    )
+    error = error_of(
+        500, answer("InternalError", message), "patch", BACKFILL, "backfills/status a/b"
+    )
     assert isinstance(error, Refused)
     assert "definitions are older than this program" in str(error)
 
 
 def test_a_kind_without_a_definition_is_told_by_its_name() -> None:
     error = error_of(404, b"404 page not found", "list", SPLIT_ASSIGNMENT, "splitassignments")
-    assert str(error) == "the API server serves no splitassignments of apis/backfill.dev/v1alpha1: install its definition"
+    assert (
+        str(error)
+        == "the API server serves no splitassignments of apis/backfill.dev/v1alpha1: install its"
+        " definition"
+    )
 
 
 @pytest.mark.parametrize(

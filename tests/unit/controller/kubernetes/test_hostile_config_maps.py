@@ -1,4 +1,6 @@
-"""A tenant who edits the ConfigMaps and the report that the operator reads: its memory and other Backfills do not notice."""
+"""A tenant who edits the ConfigMaps and the report that the operator reads: its memory and other
+Backfills do not notice.
+"""
 
 import base64
 import gzip
@@ -85,8 +87,12 @@ def test_a_result_of_a_million_names_is_refused_in_little_memory() -> None:
     assert _kilobytes_to_read(content, "plan") < 100 * 1024
 
 
-@pytest.mark.parametrize("used", [{"seconds": 1e300, "peak_bytes": 1}, {"seconds": 1, "peak_bytes": 10**400}])
-def test_what_a_pod_says_that_it_took_cannot_spoil_the_metrics_of_all(used: dict[str, float]) -> None:
+@pytest.mark.parametrize(
+    "used", [{"seconds": 1e300, "peak_bytes": 1}, {"seconds": 1, "peak_bytes": 10**400}]
+)
+def test_what_a_pod_says_that_it_took_cannot_spoil_the_metrics_of_all(
+    used: dict[str, float],
+) -> None:
     with pytest.raises(BackfillError, match="cannot be read"):
         decode_end(VERIFY, packed({"kind": "Done", "result": None, "cause": "", "used": used}))
 
@@ -99,10 +105,14 @@ def test_a_message_of_megabytes_is_cut() -> None:
     assert "\x1b" not in str(end.error)
     assert isinstance(end.error, BadInput)
     assert end.error.may_pass
-    assert str(decode_end(VERIFY, packed(said | {"error": "BackfillError"})).error) == f"{'x' * 8191}…"
+    assert (
+        str(decode_end(VERIFY, packed(said | {"error": "BackfillError"})).error) == f"{'x' * 8191}…"
+    )
 
 
-def test_an_object_of_ten_thousand_levels_does_not_keep_the_operator_from_reading_the_others() -> None:
+def test_an_object_of_ten_thousand_levels_does_not_keep_the_operator_from_reading_the_others() -> (
+    None
+):
     """The API server takes them, and one answer has many objects."""
     reads = (
         "import json, sys, threading\n"
@@ -126,7 +136,10 @@ def test_an_object_of_ten_thousand_levels_does_not_keep_the_operator_from_readin
 @pytest.mark.parametrize("end", ["Progress", "Running", "", None, 3])
 def test_an_end_that_is_none_is_refused(end: object) -> None:
     with pytest.raises(BackfillError, match=r"cannot be read|incompatible job format"):
-        decode_end(VERIFY, packed({"kind": end, "result": None, "cause": "", "problems": [], "error": None}))
+        decode_end(
+            VERIFY,
+            packed({"kind": end, "result": None, "cause": "", "problems": [], "error": None}),
+        )
 
 
 def test_what_follows_or_misses_in_a_stream_is_refused() -> None:
@@ -144,7 +157,9 @@ def test_progress_of_megabytes_is_no_progress_and_is_not_kept() -> None:
     assert decode_progress("[" * 10**6) is None
     assert time.monotonic() - began < 0.1
     reports = Cache(labelled_key, report_essence)
-    reports.put(_object("job", status={"progress": "[" * 10**6, "more": "x" * 10**5, "result": "y" * 10**6}))
+    reports.put(
+        _object("job", status={"progress": "[" * 10**6, "more": "x" * 10**5, "result": "y" * 10**6})
+    )
     kept = reports.get("team-a", "job")
     assert result_of(kept)
     assert len(json.dumps(kept)) < 3000
@@ -154,27 +169,39 @@ def test_of_labelled_objects_only_what_is_used_is_kept() -> None:
     caches = Caches()
     padding = "x" * 200_000
     for cache in (caches.pods, caches.assignments, *caches.children.values()):
-        made = _object("made", spec={"containers": [{"name": "spark", "env": [{"name": "A", "value": padding}]}]})
+        made = _object(
+            "made",
+            spec={"containers": [{"name": "spark", "env": [{"name": "A", "value": padding}]}]},
+        )
         if cache is caches.assignments:
             made["spec"] = {"attempt": 1}
         made["metadata"]["annotations"] = {"a": padding}
         made["metadata"]["labels"]["theirs"] = padding
-        made["metadata"]["ownerReferences"] += [{"uid": str(n), "name": padding[:100]} for n in range(1000)]
+        made["metadata"]["ownerReferences"] += [
+            {"uid": str(n), "name": padding[:100]} for n in range(1000)
+        ]
         cache.put(made)
         assert len(json.dumps(cache.get("team-a", "made"))) < 1500
 
 
 def test_a_list_of_large_objects_takes_the_memory_of_a_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever may make objects with our labels makes as many and as large ones as the API server takes."""
+    """Whoever may make objects with our labels makes as many and as large ones as the API server
+    takes.
+    """
     cluster, padding, most = Cluster(Configuration()), "x" * 200_000, 600
 
     def page(call: Call) -> bytes:
         query = dict(call.query)
         first = int(query.get("continue", "0"))
         numbers = range(first, min(first + int(query["limit"]), most))
-        items = [_object(f"pod-{number}", spec={"containers": [], "hostname": padding}) for number in numbers]
+        items = [
+            _object(f"pod-{number}", spec={"containers": [], "hostname": padding})
+            for number in numbers
+        ]
         after = str(numbers.stop) if numbers.stop < most else ""
-        return json.dumps({"items": items, "metadata": {"continue": after, "resourceVersion": "1"}}).encode()
+        return json.dumps(
+            {"items": items, "metadata": {"continue": after, "resourceVersion": "1"}}
+        ).encode()
 
     monkeypatch.setattr(cluster._transport, "send", page)
     tracemalloc.start()
@@ -218,7 +245,11 @@ def test_an_absurd_report_counts_as_none(absurd: dict[str, Any]) -> None:
 
 def _kilobytes_to_read(content: bytes, *job: str) -> int:
     read = subprocess.run(
-        [sys.executable, "-c", _READS, *job], input=base64.b64encode(content), capture_output=True, check=True, timeout=60
+        [sys.executable, "-c", _READS, *job],
+        input=base64.b64encode(content),
+        capture_output=True,
+        check=True,
+        timeout=60,
     )
     return int(read.stdout)
 

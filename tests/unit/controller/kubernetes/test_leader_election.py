@@ -72,7 +72,9 @@ def candidate(lease: FakeLease, name: str, clock: FakeClock) -> Elector:
     return Elector(lease, name, monotonic=clock)
 
 
-def test_the_first_candidate_leads_and_the_second_does_not(lease: FakeLease, clock: FakeClock) -> None:
+def test_the_first_candidate_leads_and_the_second_does_not(
+    lease: FakeLease, clock: FakeClock
+) -> None:
     one, two = candidate(lease, "one", clock), candidate(lease, "two", clock)
     assert one.attempt()
     assert not two.attempt()
@@ -104,14 +106,18 @@ def test_a_lease_that_nobody_renews_is_taken_after_its_duration_by_the_watchers_
     assert (lease.spec["holderIdentity"], lease.spec["leaseTransitions"]) == ("two", 2)
 
 
-def test_a_record_from_the_past_or_the_future_is_no_reason_to_take_over(lease: FakeLease, clock: FakeClock) -> None:
+def test_a_record_from_the_past_or_the_future_is_no_reason_to_take_over(
+    lease: FakeLease, clock: FakeClock
+) -> None:
     assert candidate(lease, "one", clock).attempt()
     for wrong in ("1999-01-01T00:00:00.000000Z", "2999-01-01T00:00:00.000000Z"):
         lease.spec["renewTime"] = wrong
         assert not candidate(lease, "two", clock).attempt()
 
 
-def test_a_leader_that_can_not_renew_stops_before_anybody_else_may_begin(lease: FakeLease, clock: FakeClock) -> None:
+def test_a_leader_that_can_not_renew_stops_before_anybody_else_may_begin(
+    lease: FakeLease, clock: FakeClock
+) -> None:
     one, two = candidate(lease, "one", clock), candidate(lease, "two", clock)
     assert one.attempt()
     assert not two.attempt()
@@ -134,16 +140,22 @@ def test_a_leader_whose_lease_was_taken_stops_at_once(lease: FakeLease, clock: F
     assert not one.leads
 
 
-def test_an_answer_that_got_lost_does_not_end_the_leadership(lease: FakeLease, clock: FakeClock) -> None:
+def test_an_answer_that_got_lost_does_not_end_the_leadership(
+    lease: FakeLease, clock: FakeClock
+) -> None:
     one = candidate(lease, "one", clock)
     assert one.attempt()
-    lease.between = lambda: lease.spec.update(renewTime="later") or lease.lease["metadata"].update(resourceVersion="7")
+    lease.between = lambda: (
+        lease.spec.update(renewTime="later") or lease.lease["metadata"].update(resourceVersion="7")
+    )
     assert not one.attempt()
     assert one.leads
     assert one.attempt()
 
 
-def test_of_two_that_see_the_same_abandoned_lease_one_gets_it(lease: FakeLease, clock: FakeClock) -> None:
+def test_of_two_that_see_the_same_abandoned_lease_one_gets_it(
+    lease: FakeLease, clock: FakeClock
+) -> None:
     one, two, three = (candidate(lease, name, clock) for name in ("one", "two", "three"))
     assert one.attempt()
     assert not two.attempt()
@@ -171,7 +183,9 @@ def test_who_does_not_lead_releases_nothing(lease: FakeLease, clock: FakeClock) 
     assert lease.spec["holderIdentity"] == "one"
 
 
-def test_the_same_identity_goes_on_with_its_lease_after_a_restart(lease: FakeLease, clock: FakeClock) -> None:
+def test_the_same_identity_goes_on_with_its_lease_after_a_restart(
+    lease: FakeLease, clock: FakeClock
+) -> None:
     assert candidate(lease, "one", clock).attempt()
     assert candidate(lease, "one", clock).attempt()
     assert lease.spec["leaseTransitions"] == 1
@@ -190,7 +204,9 @@ class FakeStop(threading.Event):
         return False
 
 
-def test_keeping_goes_on_after_a_renewal_that_failed_and_ends_when_the_lease_is_lost(lease: FakeLease, clock: FakeClock) -> None:
+def test_keeping_goes_on_after_a_renewal_that_failed_and_ends_when_the_lease_is_lost(
+    lease: FakeLease, clock: FakeClock
+) -> None:
     times, one = LeaseTimes(), candidate(lease, "one", clock)
     began, last_renewal = clock.now, clock.now + 4 * times.retry
 
@@ -209,7 +225,9 @@ def test_keeping_ends_when_asked_to(lease: FakeLease) -> None:
     assert one.keep(stop)
 
 
-def test_whoever_waits_for_the_lease_looks_again_when_it_is_about_to_be_abandoned(lease: FakeLease, clock: FakeClock) -> None:
+def test_whoever_waits_for_the_lease_looks_again_when_it_is_about_to_be_abandoned(
+    lease: FakeLease, clock: FakeClock
+) -> None:
     assert candidate(lease, "one", clock).attempt()
     began, looks = clock.now, 0
 

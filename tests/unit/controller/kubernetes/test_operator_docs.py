@@ -21,10 +21,16 @@ def test_every_option_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parse(["--help"], {})
     options = set(re.findall(r"^ +(--[a-z-]+)", capsys.readouterr().out, re.MULTILINE))
-    assert set(re.findall(r"`(--[a-z-]+)`", first_column("operator.md", "option"))) == options != set()
+    assert (
+        set(re.findall(r"`(--[a-z-]+)`", first_column("operator.md", "option"))) == options != set()
+    )
 
 
 def test_every_series_is_listed() -> None:
     families = re.findall(r"^# TYPE backfill_(\w+)", Metrics(list).render().decode(), re.MULTILINE)
     series = {family for family in families if not family.endswith("_created")}
-    assert set(re.findall(r"`(\w+)`", first_column("metrics.md", "series (`backfill_…`)"))) == series != set()
+    assert (
+        set(re.findall(r"`(\w+)`", first_column("metrics.md", "series (`backfill_…`)")))
+        == series
+        != set()
+    )

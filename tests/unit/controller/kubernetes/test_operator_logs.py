@@ -33,7 +33,9 @@ def test_every_line_of_a_turn_says_which_backfill_and_attempt_it_is_about() -> N
         logger.info("attempt %d is starting", 2)
     logger.info("something else")
     first, second = map(json.loads, stream.getvalue().splitlines())
-    assert {key: first[key] for key in ("namespace", "name", "uid", "attempt", "level", "message")} == {
+    assert {
+        key: first[key] for key in ("namespace", "name", "uid", "attempt", "level", "message")
+    } == {
         "namespace": "streaming",
         "name": "july",
         "uid": "uid-1",

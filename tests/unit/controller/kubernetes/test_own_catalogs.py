@@ -27,18 +27,28 @@ def mounted(tmp_path: Path) -> Path:
 
 def spec(*catalogs: str) -> BackfillSpec:
     return clicks_spec(
-        sources=[{"name": f"s-{n}", "table": f"{name}.raw.clicks", "timestampColumn": "at"} for n, name in enumerate(catalogs)]
+        sources=[
+            {"name": f"s-{n}", "table": f"{name}.raw.clicks", "timestampColumn": "at"}
+            for n, name in enumerate(catalogs)
+        ]
     )
 
 
-def test_a_backfill_without_secrets_has_those_of_the_operators_catalogs_that_it_uses(mounted: Path) -> None:
+def test_a_backfill_without_secrets_has_those_of_the_operators_catalogs_that_it_uses(
+    mounted: Path,
+) -> None:
     lake = GivenCatalog({"uri": "https://lake", "credential": "of the lake"}, own=True)
     assert with_own_catalogs(spec("lake"), {}, mounted) == {"lake": lake}
-    assert with_own_catalogs(spec("lake", "elsewhere"), {}, mounted) == {"lake": lake, "elsewhere": GivenCatalog({}, own=True)}
+    assert with_own_catalogs(spec("lake", "elsewhere"), {}, mounted) == {
+        "lake": lake,
+        "elsewhere": GivenCatalog({}, own=True),
+    }
 
 
 @pytest.mark.parametrize("name", ["lake", "LAKE", "la\N{KELVIN SIGN}e"])
-def test_a_backfills_catalog_gets_nothing_of_the_operators_of_that_name(mounted: Path, name: str) -> None:
+def test_a_backfills_catalog_gets_nothing_of_the_operators_of_that_name(
+    mounted: Path, name: str
+) -> None:
     theirs = GivenCatalog({"uri": "https://elsewhere"})
     catalogs = with_own_catalogs(spec("lake", "sea"), {name: theirs}, mounted)
     assert set(catalogs) == {name, "sea"}
@@ -57,21 +67,31 @@ def test_a_backfills_catalog_gets_nothing_of_the_operators_of_that_name(mounted:
     ],
     ids=["a long value", "much in all", "many lines", "many keys"],
 )
-def test_a_secret_larger_than_any_catalog_needs_is_refused(properties: dict[str, str], wrong: str) -> None:
+def test_a_secret_larger_than_any_catalog_needs_is_refused(
+    properties: dict[str, str], wrong: str
+) -> None:
     """What is said of a job is searched for all of it, in the operator's own process."""
     with pytest.raises(BadInput) as raised:
         catalog_credentials(secrets(properties), with_secret())
-    assert str(raised.value).startswith("spec.catalogs[0].secretRef: Secret lake-catalog in namespace default " + wrong)
+    assert str(raised.value).startswith(
+        "spec.catalogs[0].secretRef: Secret lake-catalog in namespace default " + wrong
+    )
 
 
 def test_a_secret_as_people_have_them_is_read() -> None:
     key = "\n".join(["-----BEGIN PRIVATE KEY-----", *["x" * 64] * 50, "-----END PRIVATE KEY-----"])
     properties = {"uri": "https://lake", "token": key}
-    assert catalog_credentials(secrets(properties), with_secret()) == {"lake": GivenCatalog(properties)}
+    assert catalog_credentials(secrets(properties), with_secret()) == {
+        "lake": GivenCatalog(properties)
+    }
 
 
 def secrets(properties: dict[str, str]) -> Cluster:
-    secret = {"data": {key: base64.b64encode(value.encode()).decode() for key, value in properties.items()}}
+    secret = {
+        "data": {
+            key: base64.b64encode(value.encode()).decode() for key, value in properties.items()
+        }
+    }
     return cast("Cluster", SimpleNamespace(get=lambda *_: secret))
 
 

@@ -40,10 +40,21 @@ class Place:
         return True
 
     def see(
-        self, name: str, phase: str = "Pending", label: str = JOB_LABEL, *, namespace: str = "default", **more: Any
+        self,
+        name: str,
+        phase: str = "Pending",
+        label: str = JOB_LABEL,
+        *,
+        namespace: str = "default",
+        **more: Any,
     ) -> dict[str, Any]:
         """The pod of a Backfill; ``called`` is its own name."""
-        backfill = {"namespace": namespace, "name": name, "uid": f"uid of {name}", "resourceVersion": "1"}
+        backfill = {
+            "namespace": namespace,
+            "name": name,
+            "uid": f"uid of {name}",
+            "resourceVersion": "1",
+        }
         self.backfills.put({"metadata": backfill})
         pod_name = more.pop("called", key(name)[1])
         metadata = {
@@ -116,7 +127,9 @@ def test_drivers_need_no_place() -> None:
     assert place.make("a")
 
 
-def test_a_pod_that_is_being_deleted_has_its_place_but_not_for_ever_where_its_node_is_lost() -> None:
+def test_a_pod_that_is_being_deleted_has_its_place_but_not_for_ever_where_its_node_is_lost() -> (
+    None
+):
     place, now = Place(most=1), datetime.now(UTC)
     place.see("a", "Running", deletionTimestamp=format_time(now))
     assert not place.make("b")
@@ -156,7 +169,14 @@ def test_of_ten_pods_that_look_like_those_of_one_backfill_one_takes_a_place() ->
 @pytest.mark.hostile
 def test_a_namespace_has_no_more_than_half_of_the_places_where_there_are_others() -> None:
     place = Place(most=4, namespaces=lambda: 2)
-    assert [place.make(f"x{number}", "team-a") for number in range(6)] == [True, True, False, False, False, False]
+    assert [place.make(f"x{number}", "team-a") for number in range(6)] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+        False,
+    ]
     assert place.make("july", "team-b")
     assert place.make("august", "team-b")
     place.see("july", "Succeeded", namespace="team-b")
@@ -172,7 +192,9 @@ def test_a_namespace_has_no_more_than_half_of_the_places_where_there_are_others(
     places=st.integers(1, 12),
     namespaces=st.integers(0, 3),
 )
-def test_shares_hold_whoever_comes(waiting: list[Key], at_work: list[Key], places: int, namespaces: int) -> None:
+def test_shares_hold_whoever_comes(
+    waiting: list[Key], at_work: list[Key], places: int, namespaces: int
+) -> None:
     share = share_of(places, namespaces)
     turns = next_turns(waiting, at_work, places, share)
     assert not turns or len(turns) + len(at_work) <= places
@@ -181,6 +203,8 @@ def test_shares_hold_whoever_comes(waiting: list[Key], at_work: list[Key], place
     assert share < places or namespaces < 2 or places == 1
     for namespace in "abc":  # of one namespace whoever waits longest
         own = [key for key in waiting if key[0] == namespace]
-        assert [key for key in turns if key[0] == namespace] == own[: sum(key[0] == namespace for key in turns)]
+        assert [key for key in turns if key[0] == namespace] == own[
+            : sum(key[0] == namespace for key in turns)
+        ]
     if len(turns) + len(at_work) < places:  # nobody waits in vain
         assert all(key in turns or busy[key[0]] >= share for key in waiting)

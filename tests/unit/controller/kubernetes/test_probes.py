@@ -15,7 +15,11 @@ from backfill.controller.manager.probes import Answer, HttpServer, probe
 
 @pytest.fixture
 def server() -> Iterator[HttpServer]:
-    routes = {"/healthz": lambda: probe(None), "/readyz": lambda: probe("no list yet"), "/metrics": lambda: Answer(b"a 1\n")}
+    routes = {
+        "/healthz": lambda: probe(None),
+        "/readyz": lambda: probe("no list yet"),
+        "/metrics": lambda: Answer(b"a 1\n"),
+    }
     server = HttpServer(0, routes, "127.0.0.1")
     yield server
     server.close()
@@ -44,10 +48,15 @@ def test_a_port_in_use_is_an_error_at_once(server: HttpServer) -> None:
 
 
 @pytest.mark.hostile
-def test_connections_that_say_nothing_take_few_threads_and_keep_no_probe_from_its_answer(server: HttpServer) -> None:
+def test_connections_that_say_nothing_take_few_threads_and_keep_no_probe_from_its_answer(
+    server: HttpServer,
+) -> None:
     before, began = threading.active_count(), time.monotonic()
     with ExitStack() as theirs:
-        connections = [theirs.enter_context(socket.create_connection(("127.0.0.1", server.port))) for _ in range(300)]
+        connections = [
+            theirs.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+            for _ in range(300)
+        ]
         for connection in connections[200:]:
             connection.sendall(b"GET /heal")
         assert get(server, "/healthz") == (200, "ok\n")

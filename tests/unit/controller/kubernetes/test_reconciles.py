@@ -15,7 +15,12 @@ from backfill.controller.decisions.actions import Decision, Next
 from backfill.controller.jobs.kinds import JobState
 from backfill.controller.jobs.pool import JobUsage
 from backfill.controller.manager.metrics import Metrics, ended, state_of
-from backfill.controller.manager.reconciles import STUCK_SECONDS, Case, Reconciles, changed_conditions
+from backfill.controller.manager.reconciles import (
+    STUCK_SECONDS,
+    Case,
+    Reconciles,
+    changed_conditions,
+)
 from backfill.controller.manager.workqueue import WorkQueue
 from backfill.controller.reconcile import Reconciled
 from backfill.kube.errors import Faltering, Forbidden, Refused, Unreachable
@@ -114,7 +119,12 @@ class Desk:
     def _open(self, key: tuple[str, str], manifest: dict[str, Any]) -> Case:
         jobs = FakeJobs(self.job)
         self.opened.append(jobs)
-        return Case(manifest["metadata"]["uid"], cast(Any, self.store), cast(Any, jobs), cast(Any, self.reconciler))
+        return Case(
+            manifest["metadata"]["uid"],
+            cast(Any, self.store),
+            cast(Any, jobs),
+            cast(Any, self.reconciler),
+        )
 
 
 @pytest.mark.parametrize(
@@ -130,9 +140,21 @@ class Desk:
         (BadInput(Problem("spec.window", "is wrong")), None),
         (None, None),
     ],
-    ids=["waits", "at once", "later", "at rest", "finished with a time to live", "conflict", "error", "bad input", "gone"],
+    ids=[
+        "waits",
+        "at once",
+        "later",
+        "at rest",
+        "finished with a time to live",
+        "conflict",
+        "error",
+        "bad input",
+        "gone",
+    ],
 )
-def test_the_next_turn_is_taken_when_the_last_one_says(result: Reconciled | Exception | None, due: float | None) -> None:
+def test_the_next_turn_is_taken_when_the_last_one_says(
+    result: Reconciled | Exception | None, due: float | None
+) -> None:
     desk = Desk(result)
     desk.take()
     assert desk.due_after() == due
@@ -170,10 +192,16 @@ def change_nothing(desk: Desk) -> None:
 
 @pytest.mark.parametrize(
     ("last", "change"),
-    [(turn(), change_to_gone), (None, change_nothing), (turn(SUCCEEDED, Next(at_rest=True)), change_nothing)],
+    [
+        (turn(), change_to_gone),
+        (None, change_nothing),
+        (turn(SUCCEEDED, Next(at_rest=True)), change_nothing),
+    ],
     ids=["deleted", "let go of", "finished"],
 )
-def test_nothing_is_kept_of_a_backfill_that_is_over(last: Reconciled | None, change: Callable[[Desk], None]) -> None:
+def test_nothing_is_kept_of_a_backfill_that_is_over(
+    last: Reconciled | None, change: Callable[[Desk], None]
+) -> None:
     desk = Desk(turn(), last, job=JobState(cast(Any, None), "Done"))
     desk.take()
     change(desk)
@@ -200,7 +228,11 @@ def test_what_keeps_turns_from_succeeding_is_told_once_for_each_cause() -> None:
     for _ in range(6):
         desk.take()
         desk.clock.now += 60
-    told = [*(str(cause) for cause in causes), str(causes[1]), "ValueError (details in the operator's log)"]
+    told = [
+        *(str(cause) for cause in causes),
+        str(causes[1]),
+        "ValueError (details in the operator's log)",
+    ]
     assert desk.troubles == told
 
 
@@ -250,19 +282,29 @@ def test_closing_ends_what_works_for_backfills() -> None:
 def test_only_backfills_at_work_have_series_of_their_own() -> None:
     desk = Desk(turn(), turn(SUCCEEDED, Next(at_rest=True)))
     desk.take()
-    assert 'backfill_steps{name="january",namespace="streaming"} 10.0' in desk.metrics.render().decode()
+    assert (
+        'backfill_steps{name="january",namespace="streaming"} 10.0'
+        in desk.metrics.render().decode()
+    )
     desk.take()
     assert "january" not in desk.metrics.render().decode()
 
 
 @pytest.mark.parametrize(
-    ("watermark", "lag"), [(START + timedelta(hours=4), "21600.0"), (START + timedelta(hours=11), "0.0"), (None, None)]
+    ("watermark", "lag"),
+    [(START + timedelta(hours=4), "21600.0"), (START + timedelta(hours=11), "0.0"), (None, None)],
 )
-def test_the_lag_is_what_of_the_window_is_not_behind_the_watermark(watermark: datetime | None, lag: str | None) -> None:
+def test_the_lag_is_what_of_the_window_is_not_behind_the_watermark(
+    watermark: datetime | None, lag: str | None
+) -> None:
     desk = Desk(turn(planned(attempts=(attempt(),), watermark=watermark)))
     desk.take()
     series = 'backfill_lag_seconds{name="january",namespace="streaming"} '
-    told = [line.removeprefix(series) for line in desk.metrics.render().decode().splitlines() if line.startswith(series)]
+    told = [
+        line.removeprefix(series)
+        for line in desk.metrics.render().decode().splitlines()
+        if line.startswith(series)
+    ]
     assert told == ([lag] if lag else [])
 
 
@@ -301,28 +343,51 @@ def test_only_conditions_with_another_status_or_reason_are_news() -> None:
     ("conditions", "deleted", "word"),
     [
         ([], False, "New"),
-        ([("Succeeded", "Unknown", "InProgress"), ("Planned", "Unknown", "Planning")], False, "Planning"),
-        ([("Succeeded", "Unknown", "InProgress"), ("Planned", "True", "PlanReady")], False, "Planned"),
+        (
+            [("Succeeded", "Unknown", "InProgress"), ("Planned", "Unknown", "Planning")],
+            False,
+            "Planning",
+        ),
+        (
+            [("Succeeded", "Unknown", "InProgress"), ("Planned", "True", "PlanReady")],
+            False,
+            "Planned",
+        ),
         ([("Planned", "True", "PlanReady"), ("Running", "True", "Replaying")], False, "Replaying"),
         (
-            [("Running", "False", "AllStepsCommitted"), ("Published", "Unknown", "WaitingForApproval")],
+            [
+                ("Running", "False", "AllStepsCommitted"),
+                ("Published", "Unknown", "WaitingForApproval"),
+            ],
             False,
             "WaitingForApproval",
         ),
-        ([("Succeeded", "True", "Finished"), ("Running", "False", "AllStepsCommitted")], False, "Succeeded"),
+        (
+            [("Succeeded", "True", "Finished"), ("Running", "False", "AllStepsCommitted")],
+            False,
+            "Succeeded",
+        ),
         ([("Succeeded", "False", "InvalidInput")], False, "Failed"),
         ([("Running", "True", "Replaying")], True, "Deleting"),
     ],
 )
-def test_where_a_backfill_stands_is_one_word(conditions: list[tuple[str, str, str]], deleted: bool, word: str) -> None:
+def test_where_a_backfill_stands_is_one_word(
+    conditions: list[tuple[str, str, str]], deleted: bool, word: str
+) -> None:
     metadata = {"deletionTimestamp": "2024-01-01T00:00:00Z"} if deleted else {}
-    status = {"conditions": [{"type": kind, "status": value, "reason": reason} for kind, value, reason in conditions]}
+    status = {
+        "conditions": [
+            {"type": kind, "status": value, "reason": reason} for kind, value, reason in conditions
+        ]
+    }
     assert state_of({"metadata": metadata, "status": status}) == word
 
 
 def test_what_a_job_took_is_measured_by_its_kind() -> None:
     metrics = Metrics(list)
-    metrics.used(JobUsage(KEY, "plan", "Done", waited_seconds=0.5, seconds=42.0, peak_bytes=300_000_000))
+    metrics.used(
+        JobUsage(KEY, "plan", "Done", waited_seconds=0.5, seconds=42.0, peak_bytes=300_000_000)
+    )
     metrics.used(JobUsage(KEY, "plan", "Failed", waited_seconds=0.5, seconds=1.0, peak_bytes=None))
     text = metrics.render().decode()
     assert 'backfill_jobs_total{kind="plan",outcome="Done"} 1.0' in text

@@ -40,7 +40,9 @@ def test_a_key_that_is_marked_many_times_is_taken_once(queue: WorkQueue[str]) ->
     assert (queue.depth, take(queue), take(queue), queue.depth) == (1, "a", None, 0)
 
 
-def test_keys_are_taken_in_the_order_in_which_they_became_due(queue: WorkQueue[str], clock: FakeClock) -> None:
+def test_keys_are_taken_in_the_order_in_which_they_became_due(
+    queue: WorkQueue[str], clock: FakeClock
+) -> None:
     queue.mark("late", after_seconds=2)
     clock.now += 1
     queue.mark("now")
@@ -48,7 +50,9 @@ def test_keys_are_taken_in_the_order_in_which_they_became_due(queue: WorkQueue[s
     assert [take(queue), take(queue)] == ["now", "late"]
 
 
-def test_a_key_that_is_marked_during_its_turn_comes_again_and_not_before_the_turn_has_ended(queue: WorkQueue[str]) -> None:
+def test_a_key_that_is_marked_during_its_turn_comes_again_and_not_before_the_turn_has_ended(
+    queue: WorkQueue[str],
+) -> None:
     queue.mark("a")
     assert take(queue) == "a"
     queue.mark("a")
@@ -68,7 +72,9 @@ def test_the_earliest_of_several_times_counts(queue: WorkQueue[str], clock: Fake
     assert take(queue) is None
 
 
-def test_a_key_that_waits_for_its_time_does_not_count_as_depth(queue: WorkQueue[str], clock: FakeClock) -> None:
+def test_a_key_that_waits_for_its_time_does_not_count_as_depth(
+    queue: WorkQueue[str], clock: FakeClock
+) -> None:
     queue.mark("a", after_seconds=60)
     assert queue.depth == 0
     clock.now += 60
@@ -209,7 +215,9 @@ Pair = tuple[str, int]
 
 
 def shared_queue(clock: FakeClock, threads: int = 8, namespaces: int = 2) -> WorkQueue[Pair]:
-    return WorkQueue(threads=threads, group_of=lambda key: key[0], groups=lambda: namespaces, monotonic=clock)
+    return WorkQueue(
+        threads=threads, group_of=lambda key: key[0], groups=lambda: namespaces, monotonic=clock
+    )
 
 
 def test_thousands_of_keys_of_one_namespace_do_not_delay_a_key_of_another(clock: FakeClock) -> None:
@@ -224,7 +232,9 @@ def test_thousands_of_keys_of_one_namespace_do_not_delay_a_key_of_another(clock:
     assert queue.take(0) == ("busy", 1), "the rest goes on meanwhile"
 
 
-def test_one_namespace_has_at_most_half_of_the_threads_while_others_have_backfills(clock: FakeClock) -> None:
+def test_one_namespace_has_at_most_half_of_the_threads_while_others_have_backfills(
+    clock: FakeClock,
+) -> None:
     queue = shared_queue(clock)
     for number in range(20):
         queue.mark(("busy", number))
@@ -243,7 +253,9 @@ def test_a_namespace_that_is_alone_has_all_threads(clock: FakeClock) -> None:
     assert all(queue.take(0) for _ in range(8))
 
 
-def test_a_thread_that_waits_for_the_share_of_a_namespace_wakes_when_one_of_its_turns_ends() -> None:
+def test_a_thread_that_waits_for_the_share_of_a_namespace_wakes_when_one_of_its_turns_ends() -> (
+    None
+):
     queue: WorkQueue[Pair] = WorkQueue(threads=2, group_of=lambda key: key[0], groups=lambda: 2)
     queue.mark(("busy", 0))
     queue.mark(("busy", 1))

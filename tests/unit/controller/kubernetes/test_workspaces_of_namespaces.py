@@ -16,28 +16,53 @@ BELOW = "s3://lake/work"
 SECRET = {"catalogs": [{"name": "lake", "secretRef": {"name": "own"}}]}
 
 
-def load(below: str | None = BELOW, default: str | None = None, run_in: RunIn = "Operator", **spec: Any) -> Backfill | None:
+def load(
+    below: str | None = BELOW, default: str | None = None, run_in: RunIn = "Operator", **spec: Any
+) -> Backfill | None:
     source = {"name": "clicks", "table": "lake.raw.clicks", "timestampColumn": "at"}
     window = {"start": "2024-01-01T00:00:00Z", "end": "2024-01-02T00:00:00Z"}
     wanted = {"applicationRef": {"name": "rmi"}, "window": window, "sources": [source], **spec}
     metadata = {"namespace": "team-a", "name": "july", "uid": "u", "resourceVersion": "1"}
     backfills = Cache(own_key)
-    backfills.put({"apiVersion": "backfill.dev/v1alpha1", "kind": "Backfill", "metadata": metadata, "spec": wanted})
+    backfills.put(
+        {
+            "apiVersion": "backfill.dev/v1alpha1",
+            "kind": "Backfill",
+            "metadata": metadata,
+            "spec": wanted,
+        }
+    )
     nobody = cast("Cluster", None)
     places: dict[str, Any] = {"default_workspace": default, "workspaces_below": below}
-    return KubernetesStore(nobody, backfills, ("team-a", "july"), "u", default_run_in=run_in, **places).load()
+    return KubernetesStore(
+        nobody, backfills, ("team-a", "july"), "u", default_run_in=run_in, **places
+    ).load()
 
 
 @pytest.mark.parametrize(
     "workspace",
-    ["s3://lake/work/team-b", "s3://lake/prod", "s3://lake/work/team-ab", "s3://lake", "gs://lake/work/team-a", "/work/team-a"],
+    [
+        "s3://lake/work/team-b",
+        "s3://lake/prod",
+        "s3://lake/work/team-ab",
+        "s3://lake",
+        "gs://lake/work/team-a",
+        "/work/team-a",
+    ],
 )
 def test_another_namespaces_part_is_refused_with_what_to_write(workspace: str) -> None:
-    with pytest.raises(BadInput, match=r"spec\.workspace: .* is not below s3://lake/work/team-a, .* name s3://lake/work/team-a"):
+    with pytest.raises(
+        BadInput,
+        match=(
+            r"spec\.workspace: .* is not below s3://lake/work/team-a, .* name s3://lake/work/team-a"
+        ),
+    ):
         load(workspace=workspace)
 
 
-@pytest.mark.parametrize("workspace", ["s3://lake/work/team-a", "s3a://lake/work/team-a/deep", "s3://lake/work"])
+@pytest.mark.parametrize(
+    "workspace", ["s3://lake/work/team-a", "s3a://lake/work/team-a/deep", "s3://lake/work"]
+)
 def test_its_own_part_is_taken(workspace: str) -> None:
     assert load(workspace=workspace)
 

@@ -1,4 +1,6 @@
-"""What admission has against the pod of a job: how the pod is fitted to it, and what a person can do. Pure."""
+"""What admission has against the pod of a job: how the pod is fitted to it, and what a person can
+do. Pure.
+"""
 
 import copy
 from typing import Final
@@ -20,13 +22,19 @@ _ADVICE = {
     POD_SECURITY: "change what it names in the driver of the SparkApplication, or overrides.driver",
     QUOTA: "raise the ResourceQuota, or lower spec.planning.resources",
     "must specify": "give every container of the driver's template requests and limits",
-    "error looking up service account": "create the ServiceAccount, or name another one in the driver of the SparkApplication",
+    "error looking up service account": (
+        "create the ServiceAccount, or name another one in the driver of the SparkApplication"
+    ),
 } | dict.fromkeys(_LIMIT_RANGE, "choose spec.planning.resources within the LimitRange")
-_OTHERWISE = "change the driver of the SparkApplication, or overrides.driver, or ask whoever runs the policy"
+_OTHERWISE = (
+    "change the driver of the SparkApplication, or overrides.driver, or ask whoever runs the policy"
+)
 
 
 def confined(context: Manifest) -> Manifest:
-    """A container's security context with what any image can do without taken away, whatever it grants."""
+    """A container's security context with what any image can do without taken away, whatever it
+    grants.
+    """
     profile = context.get("seccompProfile") or {}
     return {
         **{field: value for field, value in context.items() if field not in _FREE},
@@ -39,14 +47,19 @@ def confined(context: Manifest) -> Manifest:
 def restricted(pod: Manifest) -> Manifest:
     """The pod as Pod Security ``restricted`` wants it; only volumes that it forbids stay.
 
-    A user that nobody has named is Spark's: the level asks for one that is not root, and images may name none, or root.
+    A user that nobody has named is Spark's: the level asks for one that is not root, and images may
+    name none, or root.
     """
     fitted = copy.deepcopy(pod)
     spec = part(fitted, "spec")
     for field in _HOST:
         spec.pop(field, None)
     given = spec.get("securityContext") or {}
-    kept = {field: value for field, value in confined(given).items() if field not in ("allowPrivilegeEscalation", "capabilities")}
+    kept = {
+        field: value
+        for field, value in confined(given).items()
+        if field not in ("allowPrivilegeEscalation", "capabilities")
+    }
     spec["securityContext"] = _not_root(kept) | {"runAsUser": given.get("runAsUser") or SPARK_USER}
     for container in (*spec["containers"], *(spec.get("initContainers") or ())):
         container["securityContext"] = _not_root(confined(container.get("securityContext") or {}))
@@ -61,5 +74,9 @@ def advice(denied: str) -> str:
 
 
 def _not_root(context: Manifest) -> Manifest:
-    left_out = {"seLinuxOptions", "appArmorProfile"} | ({"runAsUser"} if context.get("runAsUser") == 0 else set())
-    return {field: value for field, value in context.items() if field not in left_out} | {"runAsNonRoot": True}
+    left_out = {"seLinuxOptions", "appArmorProfile"} | (
+        {"runAsUser"} if context.get("runAsUser") == 0 else set()
+    )
+    return {field: value for field, value in context.items() if field not in left_out} | {
+        "runAsNonRoot": True
+    }

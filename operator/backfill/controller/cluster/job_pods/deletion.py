@@ -1,4 +1,6 @@
-"""Pods that are being deleted. Where a node is lost nobody tells that its pods have ended, and they stay for ever. Pure."""
+"""Pods that are being deleted. Where a node is lost nobody tells that its pods have ended, and they
+stay for ever. Pure.
+"""
 
 from datetime import datetime, timedelta
 from typing import Final
@@ -21,13 +23,18 @@ def overdue(pod: Manifest, now: datetime) -> bool:
 
 
 def end_in_words(pod: Manifest, now: datetime) -> str:
-    """What somebody waits for who waits for its end, and what to do where that may take for ever."""
+    """What somebody waits for who waits for its end, and what to do where that may take for
+    ever.
+    """
     metadata = pod["metadata"]
     end = f"the end of pod {metadata['name']}"
     if not overdue(pod, now):
         return f"{end}, which is being deleted" if being_deleted(pod) else end
     command = f"kubectl delete pod {metadata['name']} -n {metadata['namespace']} --force"
-    return f"{end}, which was to be gone by {format_time(_gone_by(pod))}; if its node is lost for good, run: {command}"
+    return (
+        f"{end}, which was to be gone by {format_time(_gone_by(pod))}; if its node is lost for"
+        f" good, run: {command}"
+    )
 
 
 def _gone_by(pod: Manifest) -> datetime:

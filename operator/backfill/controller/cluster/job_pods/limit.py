@@ -14,14 +14,18 @@ from backfill.kube.resources import Manifest
 
 
 class PodPlaces:
-    """Bounds the pods of jobs, also those that an operator before this one has made: a pod in the cache has a place.
+    """Bounds the pods of jobs, also those that an operator before this one has made: a pod in the
+    cache has a place.
 
-    Only what an operator can have made counts: one pod for each Backfill, which owns it, called as ours are. Namespaces share the
-    places, see :mod:`~backfill.controller.jobs.shares`; of one namespace whoever waits longest is next. One that does not
-    come when it is called keeps its place in the queue and holds up nobody but itself, as long as there is another place.
+    Only what an operator can have made counts: one pod for each Backfill, which owns it, called as
+    ours are. Namespaces share the places, see :mod:`~backfill.controller.jobs.shares`; of one
+    namespace whoever waits longest is next. One that does not come when it is called keeps its
+    place in the queue and holds up nobody but itself, as long as there is another place.
     """
 
-    def __init__(self, pods: Cache, most: int, backfills: Cache, namespaces: Callable[[], int] = lambda: 1):
+    def __init__(
+        self, pods: Cache, most: int, backfills: Cache, namespaces: Callable[[], int] = lambda: 1
+    ):
         """The places.
 
         Args:
@@ -40,8 +44,8 @@ class PodPlaces:
         pods.listen(lambda _backfill: self._tell_the_next())
 
     def take(self, pod: Key, on_turn: Callable[[], None]) -> bool:
-        """Whether a pod may be made now; :meth:`leave` tells that it has been. Else it waits, and ``on_turn`` is called
-        when it is worth asking again.
+        """Whether a pod may be made now; :meth:`leave` tells that it has been. Else it waits, and
+        ``on_turn`` is called when it is worth asking again.
         """
         with self._lock:
             self._waiting.setdefault(pod, on_turn)
@@ -71,7 +75,9 @@ class PodPlaces:
         return next_turns(self._waiting, self._making | self._at_work(), self._most, share)
 
     def _at_work(self) -> set[Key]:
-        """The pods that have a place, at most one of each Backfill: an operator makes no second one."""
+        """The pods that have a place, at most one of each Backfill: an operator makes no second
+        one.
+        """
         known = (self._pods.get(*key) for key in self._pods.keys())  # noqa: SIM118 - no mapping
         found: dict[Key, Key] = {}
         for pod in known:

@@ -1,7 +1,8 @@
 """What a job's pod runs: ``python -m backfill.job``.
 
-It reads its job from the mounted ConfigMap, does it with the identity and the mounted catalogs of the pod, and writes what
-became of it into its JobReport. Its service account needs ``patch`` on ``jobreports/status``.
+It reads its job from the mounted ConfigMap, does it with the identity and the mounted catalogs of
+the pod, and writes what became of it into its JobReport. Its service account needs ``patch`` on
+``jobreports/status``.
 """
 
 import base64
@@ -19,7 +20,13 @@ from backfill.api.catalogs import CATALOGS_DIRECTORY, CATALOGS_VARIABLE, mounted
 from backfill.api.errors import BackfillError
 from backfill.api.job_report import MOST_RESULT_BYTES
 from backfill.api.redaction import RedactedText, Redactor, redactor
-from backfill.controller.cluster.job_pods.manifests import JOB_DIRECTORY, JOB_KEY, JOB_VARIABLE, PROGRESS_KEY, RESULT_KEY
+from backfill.controller.cluster.job_pods.manifests import (
+    JOB_DIRECTORY,
+    JOB_KEY,
+    JOB_VARIABLE,
+    PROGRESS_KEY,
+    RESULT_KEY,
+)
 from backfill.controller.jobs.case_codec import decode_job, encode_end
 from backfill.controller.jobs.codec import encode_progress
 from backfill.controller.jobs.isolation import keep_memory_private
@@ -40,7 +47,9 @@ DIRECTORY_VARIABLE = "BACKFILL_JOB_DIRECTORY"
 
 
 def main() -> int:
-    """Does the job. The exit status is 0 once it is written down what became of it, also where that is a failure."""
+    """Does the job. The exit status is 0 once it is written down what became of it, also where that
+    is a failure.
+    """
     keep_memory_private()
     os.environ.setdefault(CATALOGS_VARIABLE, CATALOGS_DIRECTORY)
     hidden = redactor(mounted_catalogs(Path(os.environ[CATALOGS_VARIABLE])), os.environ)
@@ -52,11 +61,19 @@ def _main(hidden: Redactor) -> int:
     began = time.monotonic()
     work_in_time()
     try:
-        job = decode_job((Path(os.environ.get(DIRECTORY_VARIABLE, JOB_DIRECTORY)) / JOB_KEY).read_bytes())
-        cluster = Cluster.in_cluster() if "KUBERNETES_SERVICE_HOST" in os.environ else Cluster.from_kubeconfig()
+        job = decode_job(
+            (Path(os.environ.get(DIRECTORY_VARIABLE, JOB_DIRECTORY)) / JOB_KEY).read_bytes()
+        )
+        cluster = (
+            Cluster.in_cluster()
+            if "KUBERNETES_SERVICE_HOST" in os.environ
+            else Cluster.from_kubeconfig()
+        )
         desk = _Desk(cluster, os.environ[JOB_VARIABLE])
         end = do(job, desk.note)
-        used = Used(time.monotonic() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+        used = Used(
+            time.monotonic() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        )
         desk.hand_in(job, replace(redacted(end, hidden), used=used))
     except (BackfillError, OSError, KeyError) as error:
         sys.stderr.write(f"{error}\n")
@@ -89,11 +106,18 @@ class _Desk:
         """Writes down how the job has ended."""
         content = encode_end(job, end)
         if len(content) > MOST_RESULT_BYTES:
-            text = f"the result takes {len(content):,} bytes, compressed, of which {MOST_RESULT_BYTES:,} can be handed over"
+            text = (
+                f"the result takes {len(content):,} bytes, compressed, of which"
+                f" {MOST_RESULT_BYTES:,} can be handed over"
+            )
             fix = "raise maxMisalignment or planning.targetStepBytes for fewer steps"
-            content = encode_end(job, Message("Failed", error=BackfillError(f"{text}; {fix}"), used=end.used))
+            content = encode_end(
+                job, Message("Failed", error=BackfillError(f"{text}; {fix}"), used=end.used)
+            )
         self._write(RESULT_KEY, base64.b64encode(content).decode())
 
     def _write(self, key: str, text: str) -> None:
         namespace, change = self.cluster.namespace, {"status": {key: text}}
-        self.cluster.merge(JOB_REPORT, namespace, self.report, change, manager=DRIVER_MANAGER, subresource="status")
+        self.cluster.merge(
+            JOB_REPORT, namespace, self.report, change, manager=DRIVER_MANAGER, subresource="status"
+        )

@@ -1,8 +1,10 @@
-"""The objects of a job that runs in a pod: a JobReport that takes its result, a ConfigMap that holds the job, and the pod. Pure.
+"""The objects of a job that runs in a pod: a JobReport that takes its result, a ConfigMap that
+holds the job, and the pod. Pure.
 
-A plain Pod, not a batch Job: each job is tried once and its failure judged by the controller, which a Job's own retries
-would only hide, and a pod's status says itself why it does not start. The pod is made of the driver's template, so it has
-the image, identity, volumes and place that the application's driver has.
+A plain Pod, not a batch Job: each job is tried once and its failure judged by the controller, which
+a Job's own retries would only hide, and a pod's status says itself why it does not start. The pod
+is made of the driver's template, so it has the image, identity, volumes and place that the
+application's driver has.
 """
 
 import base64
@@ -55,13 +57,18 @@ _CPU_LIMIT = "2"
 
 def job_name(backfill: Backfill, job: Job) -> str:
     """The name of a job's objects: the same job of the same Backfill has the same one."""
-    content = hashlib.sha256(backfill.metadata.uid.encode() + job_identity(job)).hexdigest()[:_HASH_CHARACTERS]
+    content = hashlib.sha256(backfill.metadata.uid.encode() + job_identity(job)).hexdigest()[
+        :_HASH_CHARACTERS
+    ]
     return f"{_prefix(backfill.metadata.name)}-job-{content}"
 
 
 def is_job_name(backfill: str, name: str) -> bool:
     """Whether a pod may be called so that does a job of a Backfill."""
-    return re.fullmatch(rf"{re.escape(_prefix(backfill))}-job-[0-9a-f]{{{_HASH_CHARACTERS}}}", name) is not None
+    return (
+        re.fullmatch(rf"{re.escape(_prefix(backfill))}-job-[0-9a-f]{{{_HASH_CHARACTERS}}}", name)
+        is not None
+    )
 
 
 def _prefix(backfill: str) -> str:
@@ -78,12 +85,22 @@ def job_config_map(backfill: Backfill, job: Job) -> Manifest:
 def job_report(backfill: Backfill, job: Job) -> Manifest:
     """The JobReport: the pod writes progress and result into its status."""
     spec = {"backfill": backfill.metadata.name, "job": job_kind(type(job))}
-    return {"apiVersion": API_VERSION, "kind": "JobReport", "metadata": _metadata(backfill, job), "spec": spec}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "JobReport",
+        "metadata": _metadata(backfill, job),
+        "spec": spec,
+    }
 
 
 def report_essence(report: Manifest) -> Manifest:
-    """What is to be remembered of a JobReport: of the result, which may be large, only whether there is one."""
-    status = {PROGRESS_KEY: _said(report, PROGRESS_KEY)[:MOST_PROGRESS], RESULT_KEY: _said(report, RESULT_KEY)[:1]}
+    """What is to be remembered of a JobReport: of the result, which may be large, only whether
+    there is one.
+    """
+    status = {
+        PROGRESS_KEY: _said(report, PROGRESS_KEY)[:MOST_PROGRESS],
+        RESULT_KEY: _said(report, RESULT_KEY)[:1],
+    }
     return {"metadata": identity(report), "status": status}
 
 
@@ -102,19 +119,25 @@ def _said(report: Manifest | None, key: str) -> str:
 
 
 def job_pod(backfill: Backfill, job: Job, production: Manifest) -> Manifest:
-    """The pod: the application's driver pod with another program. Which user it runs as is the application's choice: some images
-    only name theirs."""
+    """The pod: the application's driver pod with another program. Which user it runs as is the
+    application's choice: some images only name theirs.
+    """
     template, application = _driver(production, backfill)
     spec, container = part(template, "spec"), spark_container(template, "driver")
     name = job_name(backfill, job)
     _leave_out_the_driver(spec, container)
     _identify(spec, container, application)
-    items(spec, "volumes").append({"name": _VOLUME, "configMap": {"name": name, "items": [{"key": JOB_KEY, "path": JOB_KEY}]}})
-    items(container, "volumeMounts").append({"name": _VOLUME, "mountPath": JOB_DIRECTORY, "readOnly": True})
+    items(spec, "volumes").append(
+        {"name": _VOLUME, "configMap": {"name": name, "items": [{"key": JOB_KEY, "path": JOB_KEY}]}}
+    )
+    items(container, "volumeMounts").append(
+        {"name": _VOLUME, "mountPath": JOB_DIRECTORY, "readOnly": True}
+    )
     items(container, "env").append({"name": JOB_VARIABLE, "value": name})
     container |= {
         "command": ["sh", "-c", _COMMAND],
-        "terminationMessagePolicy": "FallbackToLogsOnError",  # one that cannot even begin writes no result
+        # one that cannot even begin writes no result
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "resources": _resources(backfill.spec.planning.resources),
         "securityContext": confined(container.get("securityContext") or {}),
     }
@@ -125,16 +148,25 @@ def job_pod(backfill: Backfill, job: Job, production: Manifest) -> Manifest:
     }
     metadata = _metadata(backfill, job)
     given = part(template, "metadata")
-    own = {key: value for key, value in _labels(given, application).items() if key not in (ATTEMPT_LABEL, UID_LABEL)}
+    own = {
+        key: value
+        for key, value in _labels(given, application).items()
+        if key not in (ATTEMPT_LABEL, UID_LABEL)
+    }
     metadata["labels"] = own | metadata["labels"]
-    metadata["annotations"] = (given.get("annotations") or {}) | (part(application, "driver").get("annotations") or {})
+    metadata["annotations"] = (given.get("annotations") or {}) | (
+        part(application, "driver").get("annotations") or {}
+    )
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
 def _resources(chosen: PodResources) -> Manifest:
     """Requests and limits of all that a ResourceQuota can ask for."""
     same = {"memory": chosen.memory, "ephemeral-storage": chosen.ephemeral_storage}
-    return {"requests": {"cpu": chosen.cpu or _CPU_REQUEST} | same, "limits": {"cpu": chosen.cpu or _CPU_LIMIT} | same}
+    return {
+        "requests": {"cpu": chosen.cpu or _CPU_REQUEST} | same,
+        "limits": {"cpu": chosen.cpu or _CPU_LIMIT} | same,
+    }
 
 
 def _metadata(backfill: Backfill, job: Job) -> Manifest:
@@ -148,7 +180,9 @@ def _metadata(backfill: Backfill, job: Job) -> Manifest:
 
 
 def _driver(production: Manifest, backfill: Backfill) -> tuple[Manifest, Manifest]:
-    """The template of the driver that an attempt would have, and the specification of the application around it."""
+    """The template of the driver that an attempt would have, and the specification of the
+    application around it.
+    """
     speech = dialect(production["apiVersion"])
     child = copy.deepcopy(speech.child(production, preview_launch(backfill)))
     return speech.pods(child)[0], child["spec"]
@@ -159,19 +193,33 @@ def _labels(metadata: Manifest, application: Manifest) -> dict[str, str]:
 
 
 def _leave_out_the_driver(spec: Manifest, container: Manifest) -> None:
-    spec["volumes"] = [volume for volume in spec.get("volumes") or [] if volume["name"] != LAUNCHER_VOLUME]
-    container["volumeMounts"] = [each for each in container.get("volumeMounts") or [] if each["name"] != LAUNCHER_VOLUME]
-    container["env"] = [each for each in container.get("env") or [] if each["name"] != SETTINGS_VARIABLE]
+    spec["volumes"] = [
+        volume for volume in spec.get("volumes") or [] if volume["name"] != LAUNCHER_VOLUME
+    ]
+    container["volumeMounts"] = [
+        each for each in container.get("volumeMounts") or [] if each["name"] != LAUNCHER_VOLUME
+    ]
+    container["env"] = [
+        each for each in container.get("env") or [] if each["name"] != SETTINGS_VARIABLE
+    ]
     for field in ("args", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe", "ports"):
         container.pop(field, None)
 
 
 def _identify(spec: Manifest, container: Manifest, application: Manifest) -> None:
-    """What Spark or its operator sets on a driver's pod from the application's fields and properties."""
+    """What Spark or its operator sets on a driver's pod from the application's fields and
+    properties.
+    """
     conf: Mapping[str, str] = application.get("sparkConf") or {}
     driver = part(application, "driver")
-    image = driver.get("image") or application.get("image") or next((conf[key] for key in _IMAGES if key in conf), None)
-    secrets = application.get("imagePullSecrets") or [name for name in conf.get(_PULL_SECRETS, "").split(",") if name]
+    image = (
+        driver.get("image")
+        or application.get("image")
+        or next((conf[key] for key in _IMAGES if key in conf), None)
+    )
+    secrets = application.get("imagePullSecrets") or [
+        name for name in conf.get(_PULL_SECRETS, "").split(",") if name
+    ]
     chosen: dict[str, Any] = {
         "serviceAccountName": driver.get("serviceAccount") or conf.get(_ACCOUNT),
         "imagePullSecrets": [{"name": name} for name in secrets],
@@ -180,12 +228,24 @@ def _identify(spec: Manifest, container: Manifest, application: Manifest) -> Non
     if selector := application.get("nodeSelector"):
         spec["nodeSelector"] = selector | (spec.get("nodeSelector") or {})
     for secret in driver.get("secrets") or []:
-        items(spec, "volumes").append({"name": f"{secret['name']}-volume", "secret": {"secretName": secret["name"]}})
-        items(container, "volumeMounts").append({"name": f"{secret['name']}-volume", "mountPath": secret["path"]})
+        items(spec, "volumes").append(
+            {"name": f"{secret['name']}-volume", "secret": {"secretName": secret["name"]}}
+        )
+        items(container, "volumeMounts").append(
+            {"name": f"{secret['name']}-volume", "mountPath": secret["path"]}
+        )
     policy = application.get("imagePullPolicy") or conf.get(_PULL_POLICY)
-    container |= {field: value for field, value in (("image", image), ("imagePullPolicy", policy)) if value}
-    variables = {key.removeprefix(_VARIABLES): value for key, value in conf.items() if key.startswith(_VARIABLES)}
+    container |= {
+        field: value for field, value in (("image", image), ("imagePullPolicy", policy)) if value
+    }
+    variables = {
+        key.removeprefix(_VARIABLES): value
+        for key, value in conf.items()
+        if key.startswith(_VARIABLES)
+    }
     variables |= driver.get("envVars") or {}
-    items(container, "env").extend({"name": name, "value": value} for name, value in variables.items())
+    items(container, "env").extend(
+        {"name": name, "value": value} for name, value in variables.items()
+    )
     for name, reference in (driver.get("envSecretKeyRefs") or {}).items():
         items(container, "env").append({"name": name, "valueFrom": {"secretKeyRef": reference}})

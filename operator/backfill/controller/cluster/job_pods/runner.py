@@ -1,9 +1,11 @@
-"""Jobs in pods of the Backfill's namespace, with the identity, the image and the volumes of the application's driver.
+"""Jobs in pods of the Backfill's namespace, with the identity, the image and the volumes of the
+application's driver.
 
-Nothing about a job is kept here alone: its pod, its JobReport and its ConfigMap are named after what it does, so an operator
-that starts anew finds a job under way, and the result of one that is done, by asking for it once more. What becomes of them is
-in the caches; the API server is asked only where something is to be made, fetched or removed. The report is made before the
-ConfigMap and removed after it, so ConfigMaps need not be watched.
+Nothing about a job is kept here alone: its pod, its JobReport and its ConfigMap are named after
+what it does, so an operator that starts anew finds a job under way, and the result of one that is
+done, by asking for it once more. What becomes of them is in the caches; the API server is asked
+only where something is to be made, fetched or removed. The report is made before the ConfigMap and
+removed after it, so ConfigMaps need not be watched.
 """
 
 import base64
@@ -57,10 +59,14 @@ START_SECONDS: Final = 300.0
 _AGAIN_SECONDS = 2.0
 """Between two tries of what the API server does not answer."""
 _LOOK_SECONDS = 60.0
-"""Between two looks at what no watch tells of: a pod that should be gone by now, or one that cannot be removed."""
+"""Between two looks at what no watch tells of: a pod that should be gone by now, or one that cannot
+be removed.
+"""
 _OUT_OF_MEMORY = "OOMKilled"
 _DISK = "ephemeral local storage usage exceeds"
-"""In what the kubelet says of a pod that it has evicted because it used more of the node's disk than its limit."""
+"""In what the kubelet says of a pod that it has evicted because it used more of the node's disk
+than its limit.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,20 +77,24 @@ class JobPods:
     pods: Cache
     """Holds at least the pods of jobs."""
     reports: Cache
-    """The JobReports, see :func:`~backfill.controller.cluster.job_pods.manifests.report_essence`."""
+    """The JobReports, see
+    :func:`~backfill.controller.cluster.job_pods.manifests.report_essence`.
+    """
     places: PodPlaces
     start_seconds: float = START_SECONDS
     """How long one may take to start."""
     on_used: Callable[[JobUsage], None] = lambda usage: None
     """Told of each job that came to its end."""
 
-    def runner(self, find: Callable[[], Backfill | None], again: Callable[[float], None]) -> "PodJobs":
+    def runner(
+        self, find: Callable[[], Backfill | None], again: Callable[[float], None]
+    ) -> "PodJobs":
         """The jobs of one Backfill.
 
         Args:
             find: the Backfill as it is now; asked often.
-            again: has the state asked for once more, after some seconds. It is asked for in any case when one of the
-                caches has news of the Backfill.
+            again: has the state asked for once more, after some seconds. It is asked for in any
+                case when one of the caches has news of the Backfill.
         """
         return PodJobs(self, find, again)
 
@@ -106,21 +116,36 @@ class _Run:
 
     def note_pod(self, backfill: Backfill) -> None:
         """There is a pod."""
-        self.made, self.since, self.generation = True, time.monotonic(), backfill.metadata.generation
+        self.made, self.since, self.generation = (
+            True,
+            time.monotonic(),
+            backfill.metadata.generation,
+        )
 
     def usage(self, backfill: Key, end: JobState) -> JobUsage:
-        """What the job took. Of a pod that ended without a word it is the time since it was made."""
+        """What the job took. Of a pod that ended without a word it is the time since it was
+        made.
+        """
         now, used = time.monotonic(), end.used
         seconds = used.seconds if used else now - self.since
         outcome: Literal["Done", "Failed"] = "Done" if end.phase == "Done" else "Failed"
         waited = max(now - self.asked_at - seconds, 0.0)
-        return JobUsage(backfill, job_kind(type(self.job)), outcome, waited, seconds, used.peak_bytes if used else None)
+        return JobUsage(
+            backfill,
+            job_kind(type(self.job)),
+            outcome,
+            waited,
+            seconds,
+            used.peak_bytes if used else None,
+        )
 
 
 class PodJobs:
     """Does the jobs of one Backfill in pods, one at a time. One thread uses it at a time."""
 
-    def __init__(self, pods: JobPods, find: Callable[[], Backfill | None], again: Callable[[float], None]):
+    def __init__(
+        self, pods: JobPods, find: Callable[[], Backfill | None], again: Callable[[float], None]
+    ):
         self._shared = pods
         self._cluster = pods.cluster
         self._find = find
@@ -130,7 +155,9 @@ class PodJobs:
 
     @property
     def state(self) -> JobState | None:
-        """The job under way or done last. What is to be done for a job under way is done when this is asked."""
+        """The job under way or done last. What is to be done for a job under way is done when this
+        is asked.
+        """
         if self._run is not None and self._state is not None and self._state.phase == "Running":
             self._state = self._looked_after(self._run, self._state)
             if self._state.phase != "Running":
@@ -162,7 +189,9 @@ class PodJobs:
         if run.pod is not None:
             self._shared.places.leave(run.pod)
         if backfill is not None:
-            self._shared.on_used(run.usage((backfill.metadata.namespace, backfill.metadata.name), end))
+            self._shared.on_used(
+                run.usage((backfill.metadata.namespace, backfill.metadata.name), end)
+            )
 
     @property
     def _kinds(self) -> tuple[tuple[Resource, Cache], ...]:
@@ -172,7 +201,11 @@ class PodJobs:
         try:
             return self._step(run, state)
         except (Unreachable, Unauthorized) as error:
-            _LOG.warning("the %s job's pod is looked after again in a moment: %s", job_kind(type(run.job)), error)
+            _LOG.warning(
+                "the %s job's pod is looked after again in a moment: %s",
+                job_kind(type(run.job)),
+                error,
+            )
             self._again(_AGAIN_SECONDS)
             why = f": {error}" if isinstance(error, Faltering) else ""
             return replace(state, waits_for=f"the API server{why}")
@@ -187,13 +220,19 @@ class PodJobs:
             run.pod = backfill.metadata.namespace, job_name(backfill, run.job)
         report, pod = self._shared.reports.get(*run.pod), self._shared.pods.get(*run.pod)
         if result_of(report) and (end := self._end(run.pod, state)) is not None:
-            return self._begun_anew(run.pod, end) if end.phase == "Failed" and not run.made else self._closed(run.pod, end)
+            return (
+                self._begun_anew(run.pod, end)
+                if end.phase == "Failed" and not run.made
+                else self._closed(run.pod, end)
+            )
         if pod is None and not run.made:
             return self._made(run, run.pod, state, backfill)
         if pod is not None and being_deleted(pod) and not run.made:
             return self._waiting_for_end(pod, state)
         if pod is None or report is None or being_deleted(pod):
-            raise BackfillError(f"pod {run.pod[1]} was deleted before the {job_kind(type(run.job))} job was done")
+            raise BackfillError(
+                f"pod {run.pod[1]} was deleted before the {job_kind(type(run.job))} job was done"
+            )
         if not run.made:
             run.note_pod(backfill)
         seen = driver_state(None, pod)
@@ -205,10 +244,19 @@ class PodJobs:
         return self._judged(run, run.pod, state, seen, backfill)
 
     def _made(self, run: _Run, pod: Key, state: JobState, backfill: Backfill) -> JobState:
-        """Once no earlier pod of the Backfill is at work, and there is a place for this one: two at the same time would not
-        know of each other, and one could remove what the other one publishes."""
+        """Once no earlier pod of the Backfill is at work, and there is a place for this one: two at
+        the same time would not know of each other, and one could remove what the other one
+        publishes.
+        """
         self._remove_others(pod, backfill)
-        earlier = next((other for other in self._others(self._shared.pods, pod, backfill) if not has_ended(other)), None)
+        earlier = next(
+            (
+                other
+                for other in self._others(self._shared.pods, pod, backfill)
+                if not has_ended(other)
+            ),
+            None,
+        )
         if earlier is not None:
             return self._waiting_for_end(earlier, state)
         if not self._shared.places.take(pod, lambda: self._again(0)):
@@ -221,12 +269,16 @@ class PodJobs:
             manifest = self._admitted(job_pod(backfill, run.job, application))
             self._create(JOB_REPORT, self._shared.reports, job_report(backfill, run.job))
             with suppress(AlreadyExists):
-                self._cluster.create(CONFIG_MAP, job_config_map(backfill, run.job), manager=CONTROLLER_MANAGER)
+                self._cluster.create(
+                    CONFIG_MAP, job_config_map(backfill, run.job), manager=CONTROLLER_MANAGER
+                )
             self._create(POD, self._shared.pods, manifest)
         except Denied as error:
             self._remove_all(pod)  # admission may have changed its mind since the dry run
             self._again(_LOOK_SECONDS)  # a quota may be full for hours, and free again by itself
-            return replace(state, waits_for=f"its pod to be admitted: {error}; {advice(str(error))}")
+            return replace(
+                state, waits_for=f"its pod to be admitted: {error}; {advice(str(error))}"
+            )
         finally:
             self._shared.places.leave(pod)
         run.note_pod(backfill)
@@ -234,8 +286,9 @@ class PodJobs:
         return replace(state, waits_for="its pod")
 
     def _admitted(self, pod: Manifest) -> Manifest:
-        """The pod as admission takes it. In a namespace whose Pod Security asks for more than the driver of the application says,
-        which may be made by somebody who is exempt, it is fitted to that.
+        """The pod as admission takes it. In a namespace whose Pod Security asks for more than the
+        driver of the application says, which may be made by somebody who is exempt, it is fitted to
+        that.
 
         Raises:
             Denied: admission does not take it.
@@ -258,14 +311,18 @@ class PodJobs:
         return replace(state, waits_for=end_in_words(pod, datetime.now(UTC)))
 
     def _begun_anew(self, pod: Key, end: JobState) -> JobState:
-        """What failed before anybody asked this time is tried once more; its failure is an answer to an earlier question."""
+        """What failed before anybody asked this time is tried once more; its failure is an answer
+        to an earlier question.
+        """
         self._remove_all(pod)
         if self._shared.reports.get(*pod) is not None:
             return self._closed(pod, end)
         self._again(0)
         return JobState(end.job, "Running", waits_for="its pod")
 
-    def _judged(self, run: _Run, pod: Key, state: JobState, seen: DriverState, backfill: Backfill) -> JobState:
+    def _judged(
+        self, run: _Run, pod: Key, state: JobState, seen: DriverState, backfill: Backfill
+    ) -> JobState:
         """What the pod says, of a job without a result."""
         if seen.phase == "Exited":
             end = self._end(pod, state)  # the two caches need not be of the same moment
@@ -278,7 +335,9 @@ class PodJobs:
             cause = ": ".join(text for text in (seen.reason, seen.message) if text)
             left = run.since + self._shared.start_seconds - time.monotonic()
             if left <= 0:
-                raise BackfillError(f"pod {pod[1]} did not start within {self._shared.start_seconds:.0f} s: {cause}")
+                raise BackfillError(
+                    f"pod {pod[1]} did not start within {self._shared.start_seconds:.0f} s: {cause}"
+                )
             self._again(left)
             return replace(state, waits_for=f"pod {pod[1]} ({cause})")
         progress = decode_progress(progress_of(self._shared.reports.get(*pod)))
@@ -301,7 +360,9 @@ class PodJobs:
         return end
 
     def _log(self, pod: Key, backfill: Backfill, job: Job, error: Exception) -> None:
-        """The end of the pod's own log goes with the pod. What its libraries print past Python is not redacted there."""
+        """The end of the pod's own log goes with the pod. What its libraries print past Python is
+        not redacted there.
+        """
         lines: list[str] = []
         with suppress(ClusterError):
             lines += map(redact, self._cluster.log(*pod, tail_lines=LOG_LINES))
@@ -333,8 +394,15 @@ class PodJobs:
 
     def _others(self, cache: Cache, pod: Key, backfill: Backfill) -> list[Manifest]:
         """What the cache has of other jobs."""
-        known = ((manifest, manifest["metadata"]) for manifest in cache.of((pod[0], backfill.metadata.name)))
-        return [each for each, metadata in known if JOB_LABEL in metadata["labels"] and metadata["name"] != pod[1]]
+        known = (
+            (manifest, manifest["metadata"])
+            for manifest in cache.of((pod[0], backfill.metadata.name))
+        )
+        return [
+            each
+            for each, metadata in known
+            if JOB_LABEL in metadata["labels"] and metadata["name"] != pod[1]
+        ]
 
     def _remove_all(self, pod: Key) -> None:
         for resource, cache in self._kinds:
@@ -343,7 +411,9 @@ class PodJobs:
                 self._remove(resource, cache, left)
 
     def _remove(self, resource: Resource, cache: Cache, manifest: Manifest) -> None:
-        """A failure is no other job's: what is left is removed before the next job, or goes with the Backfill."""
+        """A failure is no other job's: what is left is removed before the next job, or goes with
+        the Backfill.
+        """
         metadata = manifest["metadata"]
         key = metadata["namespace"], metadata["name"]
         try:
@@ -353,15 +423,21 @@ class PodJobs:
                 self._cluster.delete(resource, *key, uid=uid_of(manifest))
             self._fetched(resource, cache, key)
         except ClusterError as error:
-            _LOG.warning("%s %s of an earlier job is left: %s", resource.plural, "/".join(key), error)
+            _LOG.warning(
+                "%s %s of an earlier job is left: %s", resource.plural, "/".join(key), error
+            )
 
 
 def _why(job: Job, pod: Key, seen: DriverState, backfill: Backfill) -> BackfillError:
     kind = job_kind(type(job))
     if seen.reason == _OUT_OF_MEMORY:
         had = backfill.spec.planning.resources.memory
-        return BackfillError(f"the {kind} job needs more than {had} of memory: raise planning.resources.memory")
+        return BackfillError(
+            f"the {kind} job needs more than {had} of memory: raise planning.resources.memory"
+        )
     last_words = redact(seen.message.strip().splitlines()[-1]) if seen.message.strip() else ""
     more = f": {last_words}" if last_words else ""
     more += "; raise planning.resources.ephemeralStorage" if _DISK in last_words else ""
-    return BackfillError(f"pod {pod[1]} of the {kind} job ended without a result: {seen.reason}{more}")
+    return BackfillError(
+        f"pod {pod[1]} of the {kind} job ended without a result: {seen.reason}{more}"
+    )
