@@ -91,6 +91,11 @@ CATALOGS = st.lists(
     max_size=3,
 ).map(lambda names: [{"name": name} for name in names])
 EXECUTORS = st.integers(1, 10000)
+MEMORY = st.builds(
+    "{}{}".format,
+    st.integers(1, 2**28) | st.integers(127, 135).map(lambda value: value * 2**20),
+    st.sampled_from(["", "k", "Ki", "M", "Mi", "G", "Gi", "T", "Ti"]),
+) | st.sampled_from(["127Mi", "128Mi", "134217727", "134217728", "131071Ki", "134M", "135M"])
 SPECS = some_of(
     {
         "applicationRef": st.just({"name": "rmi"}),
@@ -129,6 +134,7 @@ SPECS = some_of(
             {
                 "runIn": st.sampled_from(["Operator", "Pod"]),
                 "targetStepBytes": st.sampled_from([1, "1Gi"]),
+                "resources": some_of({}, {"memory": MEMORY}),
             },
         ),
         "failurePolicy": some_of({}, {"maxAttempts": st.integers(1, 100), "backoff": DURATIONS}),

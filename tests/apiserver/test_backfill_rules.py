@@ -168,6 +168,21 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         'spec.scaling.minExecutors: Invalid value: "object": must not be greater than maxExecutors',
     ),
     "a step of no bytes": ({"planning": {"targetStepBytes": 0}}, "spec.planning.targetStepBytes"),
+    "memory in which no job starts": (
+        {"planning": {"resources": {"memory": "64Mi"}}},
+        (
+            'spec.planning.resources.memory: Invalid value: "object": is too little for a job to'
+            " start; give at least 128Mi"
+        ),
+    ),
+    "memory in bytes in which no job starts": (
+        {"planning": {"resources": {"memory": "134217727"}}},
+        "give at least 128Mi",
+    ),
+    "memory of a few decimal megabytes": (
+        {"planning": {"resources": {"memory": "134M"}}},
+        "give at least 128Mi",
+    ),
     "no attempts": ({"failurePolicy": {"maxAttempts": 0}}, "should be greater than or equal to 1"),
     "a field that does not exist": ({"windoww": {}}, 'unknown field "spec.windoww"'),
 }

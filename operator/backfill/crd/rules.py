@@ -20,6 +20,7 @@ from backfill.api.spec import (
     KafkaColumns,
     KafkaValue,
     Output,
+    PodResources,
     Publish,
     Scaling,
     SnapshotRef,
@@ -238,6 +239,13 @@ RULES: Final[dict[type[Model], tuple[Rule, ...]]] = {
             "self.minExecutors <= self.maxExecutors",
             "must not be greater than maxExecutors",
             "minExecutors",
+        ),
+    ),
+    PodResources: (
+        Rule(
+            "quantity(self.memory).compareTo(quantity('128Mi')) >= 0",
+            "is too little for a job to start; give at least 128Mi",
+            "memory",
         ),
     ),
     BackfillSpec: _SPEC,
