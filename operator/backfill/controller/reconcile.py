@@ -166,11 +166,10 @@ class Reconciler:
             return observed
         driver = self._driver(attempt.number)
         report = self._report(attempt.number, newest=not driver.alive)
-        self._meter.note(attempt.number, header, report, self._monotonic())
+        observed = replace(observed, driver=driver, report=report)
+        self._meter.note(attempt.number, observed, self._monotonic())
         return replace(
             observed,
-            driver=driver,
-            report=report,
             report_age_seconds=self._meter.silence(self._monotonic()),
             rate=self._meter.rate,
             executor_rate=self._meter.executor_rate,

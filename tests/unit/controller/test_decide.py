@@ -34,6 +34,7 @@ from backfill.api.errors import (
 )
 from backfill.api.quantities import from_us
 from backfill.api.status import Attempt, BackfillStatus, OutputStatus
+from backfill.controller.decisions import observed as observed_module
 from backfill.controller.decisions.actions import (
     CancelJob,
     Decision,
@@ -45,6 +46,7 @@ from backfill.controller.decisions.actions import (
 )
 from backfill.controller.decisions.decide import decide
 from backfill.controller.decisions.observed import Observed
+from backfill.controller.decisions.policy import CLUSTER
 from backfill.controller.decisions.status_draft import AttemptChange, StatusChange
 from backfill.controller.driver import DriverState
 from backfill.controller.jobs.kinds import (
@@ -238,6 +240,21 @@ def test_what_a_start_waited_for_is_not_taken_for_why_its_driver_ended() -> None
     report = reported("Starting", message="no query of the application writes the output counts")
     decision = decide(running(report=report, driver=DriverState("Exited", 137)))
     assert "writes the output counts" not in decision.status.attempts[-1].message
+
+
+def test_watermarks_and_work_are_computed_once_for_the_status_and_the_assignment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[str] = []
+    for name in ("watermarks", "work"):
+        computed = getattr(observed_module, name)
+        monkeypatch.setattr(
+            observed_module,
+            name,
+            lambda *given, name=name, computed=computed: made.append(name) or computed(*given),
+        )
+    decide(replace(running(report=reported("Running", committed=2)), policy=CLUSTER))
+    assert sorted(made) == ["watermarks", "work"]
 
 
 def test_an_assignment_that_has_not_changed_is_not_written_again() -> None:

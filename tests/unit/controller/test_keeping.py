@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from situations import HEADER, NOW, backfill, planned, reported, with_condition
+from situations import NOW, backfill, planned, reported, running, with_condition
 
 from backfill.api.application import Application
 from backfill.api.backfill import Backfill
@@ -205,20 +205,21 @@ def test_a_job_under_way_is_abandoned_for_another(
 
 
 def test_silence_is_counted_from_the_last_new_report() -> None:
-    meter, report = Meter(), reported("Running", committed=1)
-    meter.note(1, HEADER, None, now=100.0)
+    meter, reading = Meter(), running(report=reported("Running", committed=1))
+    meter.note(1, running(), now=100.0)
     assert meter.silence(130.0) == 30.0, (
         "a driver that is starting is waited for as long as one that is running"
     )
-    meter.note(1, HEADER, report, now=140.0)
-    meter.note(1, HEADER, report, now=150.0)
+    meter.note(1, reading, now=140.0)
+    meter.note(1, reading, now=150.0)
     assert meter.silence(150.0) == 10.0
-    meter.note(2, HEADER, report, now=160.0)
+    meter.note(2, reading, now=160.0)
     assert meter.silence(161.0) == 1.0, "a new attempt begins to be listened to when it begins"
 
 
 def test_the_rate_leaves_out_the_first_batch_which_waits_for_much_to_start() -> None:
     meter = Meter()
     for committed, now in ((0, 0.0), (0, 50.0), (1, 60.0), (2, 61.0), (3, 62.0)):
-        meter.note(1, HEADER, reported("Running", committed=committed, heartbeat=NOW), now)
+        report = reported("Running", committed=committed, heartbeat=NOW)
+        meter.note(1, running(report=report), now)
     assert meter.rate.per_second == pytest.approx(100.0)

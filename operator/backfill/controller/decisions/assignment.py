@@ -3,17 +3,13 @@
 from collections.abc import Iterable
 
 from backfill.api.quantities import from_us, to_us
-from backfill.api.spec import OrderingPolicy
 from backfill.api.status import OutputStatus, Progress
 from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.status_draft import Draft
 from backfill.coordination.eta import eta
 from backfill.coordination.executors import ExecutorTarget, Load, executor_target
-from backfill.coordination.progress import committed_steps, work
+from backfill.coordination.progress import committed_steps
 from backfill.coordination.release import release
-from backfill.coordination.timeline import SourceTimeline, Timeline
-from backfill.coordination.watermarks import watermarks
-from backfill.planning.plan import PlanHeader
 from backfill.protocol.split_assignment import (
     QueryProgress,
     SplitAssignmentSpec,
@@ -21,36 +17,21 @@ from backfill.protocol.split_assignment import (
 )
 
 
-def timeline_of(header: PlanHeader) -> Timeline:
-    """The timeline of a plan, for coordination."""
-    return Timeline(
-        starts_us=header.step_starts_us,
-        ends_us=header.step_ends_us,
-        read_end_us=header.inputs.read_end_us,
-        sources=tuple(SourceTimeline(source.name, source.step_rows) for source in header.sources),
-        max_misalignment_us=header.inputs.max_misalignment_us,
-        aligned=header.inputs.policy != OrderingPolicy.UNORDERED,
-    )
-
-
-def assignment(
-    observed: Observed, attempt: int, report: SplitAssignmentStatus | None
-) -> SplitAssignmentSpec:
+def assignment(observed: Observed, attempt: int) -> SplitAssignmentSpec:
     """How far an attempt may read now. A driver that was asked to stop is never asked to
     continue.
     """
     header, last = observed.plan, _last_word(observed, attempt)
     if last is not None and last.stop:
         return last
-    timeline = timeline_of(header)
-    watermark_us = watermarks(timeline, report).global_us
-    wanted = _executors(observed, timeline, report)
+    watermark_us = observed.watermarks.global_us
+    wanted = _executors(observed)
     return SplitAssignmentSpec(
         backfill=observed.backfill.metadata.name,
         plan_id=header.plan_id,
         attempt=attempt,
         steps=header.steps,
-        released=release(timeline, watermark_us, last.released if last else 0),
+        released=release(observed.timeline, watermark_us, last.released if last else 0),
         watermark=from_us(watermark_us),
         executor_target=wanted.count if wanted else None,
     )
@@ -58,7 +39,7 @@ def assignment(
 
 def stop_assignment(observed: Observed, attempt: int) -> SplitAssignmentSpec:
     """The last assignment, with a request to stop."""
-    last = _last_word(observed, attempt) or assignment(observed, attempt, report=None)
+    last = _last_word(observed, attempt) or assignment(observed, attempt)
     return last.model_copy(update={"stop": True})
 
 
@@ -78,8 +59,7 @@ def record_progress(observed: Observed, draft: Draft) -> None:
     report = observed.report
     if report is None or not report.queries or report.phase == "Starting":
         return
-    timeline = timeline_of(observed.plan)
-    marks = watermarks(timeline, report)
+    marks = observed.watermarks
     rows = rows_by_source(report.queries)
     sources = tuple(
         source.model_copy(
@@ -91,7 +71,7 @@ def record_progress(observed: Observed, draft: Draft) -> None:
         for source in draft.status.sources
     )
     draft.set(
-        progress=_progress(observed, timeline, report),
+        progress=_progress(observed, report),
         sources=sources,
         watermark=from_us(marks.global_us),
     )
@@ -134,20 +114,18 @@ def rows_by_source(queries: Iterable[QueryProgress]) -> dict[str, int]:
     return rows
 
 
-def _progress(observed: Observed, timeline: Timeline, report: SplitAssignmentStatus) -> Progress:
+def _progress(observed: Observed, report: SplitAssignmentStatus) -> Progress:
     """The new progress, or the recorded one if only figures that depend on the clock differ: these
     alone are not worth a write.
     """
     old = observed.backfill.status.progress
-    new = _progress_now(observed, timeline, report)
+    new = _progress_now(observed, report)
     return old if _facts(old) == _facts(new) else new
 
 
-def _progress_now(
-    observed: Observed, timeline: Timeline, report: SplitAssignmentStatus
-) -> Progress:
-    old = observed.backfill.status.progress
-    left = work(timeline, report).rows_left
+def _progress_now(observed: Observed, report: SplitAssignmentStatus) -> Progress:
+    old, timeline = observed.backfill.status.progress, observed.timeline
+    left = observed.work.rows_left
     done_at_us = eta(to_us(observed.now), left, observed.rate) if left else None
     misalignments = (
         old.max_observed_misalignment_seconds,
@@ -156,7 +134,7 @@ def _progress_now(
     open_results = [query.open_at_end for query in report.queries if query.open_at_end is not None]
     known = report.phase == "Finished" and len(open_results) == len(report.queries)
     committed = min(timeline.steps, *committed_steps(timeline, report).values())
-    wanted = _executors(observed, timeline, report)
+    wanted = _executors(observed)
     same_target = wanted is not None and wanted.count == old.executor_target
     return Progress(
         steps=timeline.steps,
@@ -192,14 +170,12 @@ def _facts(progress: Progress) -> Progress:
     return progress.model_copy(update=derived)
 
 
-def _executors(
-    observed: Observed, timeline: Timeline, report: SplitAssignmentStatus | None
-) -> ExecutorTarget | None:
+def _executors(observed: Observed) -> ExecutorTarget | None:
     """The desired number of executors; None if the run has only one process."""
     if observed.policy.one_process:
         return None
     scaling, status = observed.backfill.spec.scaling, observed.backfill.status
-    old, left = status.progress, work(timeline, report)
+    old, left = status.progress, observed.work
     rate = observed.executor_rate.per_second
     began = status.started_at or observed.now
     load = Load(

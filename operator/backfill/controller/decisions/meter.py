@@ -2,10 +2,8 @@
 fast it commits.
 """
 
-from backfill.controller.decisions.assignment import timeline_of
-from backfill.coordination.progress import work
+from backfill.controller.decisions.observed import Observed
 from backfill.coordination.rate import Rate
-from backfill.planning.plan import PlanHeader
 from backfill.protocol.split_assignment import SplitAssignmentStatus
 
 
@@ -29,14 +27,9 @@ class Meter:
         self._rows_done: int | None = None
         self._at_work_seconds = 0.0
 
-    def note(
-        self,
-        attempt: int,
-        header: PlanHeader | None,
-        report: SplitAssignmentStatus | None,
-        now: float,
-    ) -> None:
-        """Records the latest report of an attempt, and when it was seen."""
+    def note(self, attempt: int, observed: Observed, now: float) -> None:
+        """Records that the latest report of an attempt was seen at ``now``."""
+        report = observed.report
         if attempt != self._attempt:
             self._attempt, self._heard_at = attempt, now
             self._report = self._begun_with = self._rows_done = None
@@ -44,8 +37,8 @@ class Meter:
         if report is None or report is self._report:
             return
         self._report, self._heard_at = report, now
-        if header is not None and report.queries and report.phase != "Starting":
-            self._measure(work(timeline_of(header), report).rows_done, report, now)
+        if observed.header is not None and report.queries and report.phase != "Starting":
+            self._measure(observed.work.rows_done, report, now)
 
     def silence(self, now: float) -> float:
         """Seconds since the last report of the driver, or since this controller began to watch

@@ -2,21 +2,28 @@
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 
 from backfill.api.backfill import Backfill
 from backfill.api.errors import Problem
+from backfill.api.spec import OrderingPolicy
 from backfill.api.status import Attempt
 from backfill.controller.decisions.policy import CLUSTER, Policy
 from backfill.controller.driver import DriverState
 from backfill.controller.jobs.kinds import JobState
+from backfill.coordination.progress import Work, work
 from backfill.coordination.rate import Rate
+from backfill.coordination.timeline import SourceTimeline, Timeline
+from backfill.coordination.watermarks import Watermarks, watermarks
 from backfill.planning.plan import PlanHeader
 from backfill.protocol.split_assignment import SplitAssignmentSpec, SplitAssignmentStatus
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Observed:
-    """A Backfill and its surroundings at one moment."""
+    """A Backfill and its surroundings at one moment. What several decisions derive from them is
+    computed when it is first needed, and then kept.
+    """
 
     backfill: Backfill
     now: datetime
@@ -67,6 +74,31 @@ class Observed:
         if self.header is None:
             raise AssertionError("no plan was observed")
         return self.header
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """The plan's timeline, in phases that require a plan."""
+        header = self.plan
+        return Timeline(
+            starts_us=header.step_starts_us,
+            ends_us=header.step_ends_us,
+            read_end_us=header.inputs.read_end_us,
+            sources=tuple(
+                SourceTimeline(source.name, source.step_rows) for source in header.sources
+            ),
+            max_misalignment_us=header.inputs.max_misalignment_us,
+            aligned=header.inputs.policy != OrderingPolicy.UNORDERED,
+        )
+
+    @cached_property
+    def watermarks(self) -> Watermarks:
+        """Watermarks by the current attempt's report, in phases that require a plan."""
+        return watermarks(self.timeline, self.report)
+
+    @cached_property
+    def work(self) -> Work:
+        """Work done and left by the current attempt's report, in phases that require a plan."""
+        return work(self.timeline, self.report)
 
 
 def next_attempt_number(attempts: tuple[Attempt, ...]) -> int:

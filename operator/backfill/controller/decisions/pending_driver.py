@@ -144,7 +144,7 @@ def begin_again(observed: Observed, attempt: Attempt) -> Next | None:
     waited = observed.now - attempt.started_at
     if attempt.child is None or attempt.message or _has_read(observed) or waited >= CREATION_LIMIT:
         return None
-    first = assignment(observed, attempt.number, report=None)
+    first = assignment(observed, attempt.number)
     return Next(
         actions=(WriteAssignment(first), StartDriver(attempt.number)), requeue_seconds=_LOOK_SECONDS
     )

@@ -84,7 +84,7 @@ def _start_attempt(observed: Observed, draft: Draft, number: int) -> Next:
     )
     draft.set(next_attempt_at=None)
     draft.condition(_RUNNING, "Unknown", Reason.STARTING, f"attempt {number} is starting")
-    first = assignment(observed, number, report=None)
+    first = assignment(observed, number)
     # the result of the job is used up
     return Next(actions=(CancelJob(), WriteAssignment(first), StartDriver(number)))
 
@@ -115,7 +115,7 @@ def _watch(observed: Observed, draft: Draft, attempt: Attempt) -> Next:
         draft.condition(
             _RUNNING, "Unknown", Reason.STARTING, f"attempt {attempt.number} is starting"
         )
-    wanted = assignment(observed, attempt.number, report)
+    wanted = assignment(observed, attempt.number)
     actions: tuple[Action, ...] = (
         () if wanted == observed.assignment else (WriteAssignment(wanted),)
     )
