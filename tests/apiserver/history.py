@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from resources import OWN, ROOT
+from resources import OWN
 from rest import Manifest
+
+from repository import ROOT
 
 
 def previous_commit() -> str:

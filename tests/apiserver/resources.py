@@ -9,9 +9,9 @@ from pathlib import Path
 import yaml
 from rest import DEFINITIONS, Manifest, Rest
 
+from repository import ROOT
 from waiting import eventually
 
-ROOT = Path(__file__).parents[2]
 DATA = Path(__file__).parent / "data"
 OWN = sorted((ROOT / "crds").glob("*.yaml"))
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import yaml
 from identities import RBAC, Rules
-from resources import ROOT
 from rest import Rest
+
+from repository import ROOT
 
 _RBAC = ROOT / "deploy" / "rbac"
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import yaml
-from resources import ROOT
 from rest import BACKFILLS, Manifest, Rest
 from samples import BACKFILL, changed, rich_backfill
 
 from backfill.api.backfill import Backfill
 from backfill.api.manifests.problems import read_json
+from repository import ROOT
 
 
 def documents() -> Iterator[tuple[str, Manifest]]:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from resources import ROOT
 from rest import Manifest, Rest
 
 import missing
 from backfill.controller.manager.options import parse
+from repository import ROOT
 
 KUSTOMIZE = ROOT / "deploy" / "kustomize"
 CORE = {"Namespace": "namespaces", "Service": "services", "ServiceAccount": "serviceaccounts"}

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from resources import ROOT
 from rest import BACKFILLS, SPARK_APPLICATIONS, Manifest, Rest
 
 from backfill.api.manifests.backfill_manifest import load_for_cluster
 from backfill.controller.children.manifests import child_problems, render
+from repository import ROOT
 
 SAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 PATHS = {

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import missing
+from repository import ROOT
 from waiting import eventually
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "object-store.sh"
+SCRIPT = ROOT / "scripts" / "object-store.sh"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,17 +4,16 @@ import functools
 import json
 import subprocess
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import yaml
 
 import missing
+from repository import ROOT
 
 Manifest = dict[str, Any]
 Values = Mapping[str, Any]
 
-ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "backfill-operator"
 NAMESPACE = "backfill-operator"
 RELEASE = "backfill-operator"

@@ -23,7 +23,7 @@ from backfill.api.conditions import ConditionType, Reason, find_condition
 from backfill.controller.local.store import LocalStore
 from waiting import eventually
 
-FAKE_CLI = Path(__file__).parents[1] / "unit" / "controller" / "fake_cli.py"
+FAKE_CLI = Path(__file__).with_name("fake_cli.py")
 START = datetime(2024, 1, 1, tzinfo=UTC)
 HOURS = 6
 STEPS = 2 * HOURS

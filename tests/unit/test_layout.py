@@ -2,11 +2,10 @@
 
 import operator
 import re
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from repository import ROOT
 
 
 def test_the_operator_folder_is_not_a_package_because_it_would_shadow_the_standard_library() -> (
@@ -14,6 +13,17 @@ def test_the_operator_folder_is_not_a_package_because_it_would_shadow_the_standa
 ):
     assert not (ROOT / "operator" / "__init__.py").exists()
     assert operator.itemgetter(0)("ab") == "a"
+
+
+def test_unit_tests_are_in_the_folders_of_what_they_test() -> None:
+    unit = ROOT / "tests" / "unit"
+    folders = {path.parent.relative_to(unit) for path in unit.rglob("*.py")}
+    mirrored = [ROOT / "operator" / "backfill", ROOT]
+    assert [
+        str(folder)
+        for folder in sorted(folders)
+        if not any((root / folder).is_dir() for root in mirrored)
+    ] == []
 
 
 def test_no_file_names_a_package_registry() -> None:

@@ -5,7 +5,6 @@ import warnings
 from collections.abc import Iterator
 
 import pytest
-from manifests import BACKFILL, changed
 from pydantic import BaseModel
 
 from backfill.api.application import Application
@@ -16,6 +15,7 @@ from backfill.api.manifests.problems import read_json
 from backfill.api.quantities import parse_time
 from backfill.api.status import Attempt, BackfillStatus
 from backfill.protocol.split_assignment import SplitAssignment
+from manifests import BACKFILL, changed
 
 VALUE = {"format": "avro", "schema": "{}", "framing": "Confluent", "schemaId": 7}
 EVERYTHING = {

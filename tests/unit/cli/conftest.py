@@ -4,10 +4,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from pyiceberg.catalog import Catalog
 
 from backfill.cli.main import main
-from local_runs import Command, Ended, LocalRuns
+from local_runs import Command, Ended
 
 
 @pytest.fixture
@@ -26,8 +25,3 @@ def backfill(
         return Ended(int(end.value.code or 0), out, err)
 
     return run
-
-
-@pytest.fixture
-def runs(tmp_path: Path, lake: Catalog) -> LocalRuns:
-    return LocalRuns(tmp_path, lake)

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from situations import backfill, planned
 
 from backfill.api.application import Application
 from backfill.api.conditions import ConditionType, Reason, find_condition
@@ -20,6 +19,7 @@ from backfill.controller.local.plan_headers import StoredPlans
 from backfill.controller.local.store import LocalStore
 from backfill.controller.reconcile import Reconciler
 from backfill.kube.errors import Forbidden
+from situations import backfill, planned
 
 APPLICATION = Application(name="app", main_application_file="/app/main.py")
 

@@ -3,15 +3,15 @@
 """
 
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
 from lupa import LuaRuntime
 
 from backfill.api.conditions import ConditionType, Reason, set_condition
+from repository import ROOT
 
-SCRIPT = (Path(__file__).parents[3] / "deploy" / "argocd" / "health.lua").read_text()
+SCRIPT = (ROOT / "deploy" / "argocd" / "health.lua").read_text()
 NOW = datetime(2024, 1, 1, tzinfo=UTC)
 UNDER_WAY = (ConditionType.SUCCEEDED, "Unknown", Reason.IN_PROGRESS, "")
 

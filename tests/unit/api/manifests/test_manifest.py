@@ -1,0 +1,452 @@
+"""Reading a manifest file, and saying everything that is wrong with it at once."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from backfill.api.errors import InvalidManifest
+from backfill.api.manifests.backfill_manifest import load_manifests
+from backfill.api.quantities import format_time
+from backfill.api.spec import PublishMode
+from manifests import APPLICATION, BACKFILL, changed, spec_with
+from repository import ROOT
+
+
+def problems(source: Path | str, *, require_application: bool = False) -> list[str]:
+    with pytest.raises(InvalidManifest) as caught:
+        load_manifests(source, require_application=require_application)
+    return [str(problem) for problem in caught.value.problems]
+
+
+def file(directory: Path, *documents: dict[str, Any]) -> Path:
+    (directory / "app.py").write_text("print()")
+    path = directory / "backfill.yaml"
+    path.write_text(yaml.safe_dump_all(documents))
+    return path
+
+
+def test_a_file_gives_the_backfill_and_the_application_it_refers_to(tmp_path: Path) -> None:
+    other = changed(
+        APPLICATION, {"metadata.name": "other", "spec.mainApplicationFile": "missing.py"}
+    )
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "rmi"},
+        "spec": {"ports": [{1: 2}]},
+    }
+    loaded = load_manifests(file(tmp_path, service, other, APPLICATION, BACKFILL))
+    assert loaded.backfill.metadata.namespace == "streaming"
+    assert loaded.application is not None
+    assert loaded.application.name == "rmi"
+    assert loaded.application.main_application_file == str(tmp_path / "app.py")
+    assert loaded.application.manifest == APPLICATION
+
+
+def test_an_application_without_a_namespace_is_in_the_backfills(tmp_path: Path) -> None:
+    loaded = load_manifests(
+        file(tmp_path, changed(APPLICATION, {"metadata.namespace": None}), BACKFILL)
+    )
+    assert loaded.application is not None
+    assert loaded.application.namespace == "streaming"
+
+
+def test_everything_a_local_run_needs_is_taken_from_the_application(tmp_path: Path) -> None:
+    application = changed(
+        APPLICATION,
+        {
+            "spec.mainApplicationFile": f"local://{tmp_path}/app.py",
+            "spec.arguments": ["--day", "11"],
+            "spec.sparkConf": {"spark.sql.ansi.enabled": "true"},
+            "spec.deps": {
+                "pyFiles": ["lib/shared.zip", "s3://code/more.zip"],
+                "jars": ["local:///opt/a.jar"],
+                "repositories": [],
+            },
+            "spec.driver": {
+                "cores": 1,
+                "envVars": {"MODE": "x"},
+                "env": [
+                    {"name": "REGION", "value": "eu"},
+                    {"name": "PASSWORD", "valueFrom": {"secretKeyRef": {"name": "s"}}},
+                ],
+            },
+        },
+    )
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "shared.zip").touch()
+    loaded = load_manifests(file(tmp_path, application, BACKFILL)).application
+    assert loaded is not None
+    assert loaded.main_application_file == f"{tmp_path}/app.py"
+    assert loaded.arguments == ("--day", "11")
+    assert loaded.spark_conf == {"spark.sql.ansi.enabled": "true"}
+    assert loaded.py_files == (str(tmp_path / "lib/shared.zip"), "s3://code/more.zip")
+    assert loaded.jars == ("/opt/a.jar",)
+    assert loaded.env == {"MODE": "x", "REGION": "eu"}
+
+
+def test_json_indented_with_tabs_is_read_as_well_as_yaml() -> None:
+    text = json.dumps(BACKFILL, indent="\t")
+    assert load_manifests(text, require_application=False).backfill.metadata.name == "july"
+
+
+def test_unquoted_times_stay_what_was_written() -> None:
+    text = spec_with().replace("'2021-07-11T00:00:00Z'", "2021-07-11T02:30:00.5+02:30")
+    assert text != spec_with()
+    window = load_manifests(text, require_application=False).backfill.spec.window
+    assert format_time(window.start) == "2021-07-11T00:00:00.500000Z"
+
+
+def test_publish_mode_none_is_a_word_and_not_nothing() -> None:
+    text = spec_with(outputs__0__publish={"mode": "None"})
+    assert "mode: None" in text
+    assert (
+        load_manifests(text, require_application=False).backfill.spec.outputs[0].publish.mode
+        is PublishMode.NONE
+    )
+
+
+def test_a_status_in_the_file_is_not_taken_for_the_truth() -> None:
+    text = yaml.safe_dump(changed(BACKFILL, {"status": {"planId": "abc"}}))
+    assert load_manifests(text, require_application=False).backfill.status.plan_id is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param(
+            "", "kind: manifest holds no Backfill, no resource at all", id="an empty file"
+        ),
+        pytest.param("- 1", "manifest: document 1 is not a resource", id="a list"),
+        pytest.param(
+            "kind: [",
+            "manifest, line 1, column 8: expected the node content",
+            id="a bracket left open",
+        ),
+        pytest.param(
+            "a:\n\tb: 1", "manifest, line 2, column 1: found character '\\t'", id="a tab in YAML"
+        ),
+        pytest.param(
+            "a: 1\nb: 2\na: 3",
+            "manifest, line 3, column 1: the key 'a' is given twice",
+            id="a key twice",
+        ),
+        pytest.param(
+            '{"a": 1, "a": 2}',
+            "manifest, line 1, column 10: the key 'a' is given twice",
+            id="a key twice in JSON",
+        ),
+        pytest.param("a: \x01", "special characters are not allowed", id="control characters"),
+        pytest.param("a: .nan", "write it with the types of JSON only", id="not a number"),
+        pytest.param("a: !!binary aGk=", "write it with the types of JSON only", id="bytes"),
+        pytest.param("&a [*a]", "Circular reference", id="a list within itself"),
+        pytest.param(
+            "a: !!python/object:os.system {}",
+            "could not determine a constructor",
+            id="a Python object",
+        ),
+        pytest.param(
+            "kind: backfill", "only backfill; did you mean Backfill?", id="a kind in lower case"
+        ),
+        pytest.param(
+            "kind: Service",
+            "only Service; add one (apiVersion: backfill.dev/v1alpha1)",
+            id="another kind",
+        ),
+        pytest.param(
+            spec_with() + "---\n" + spec_with(),
+            "holds 2 Backfills (july, july); keep one",
+            id="two Backfills",
+        ),
+    ],
+)
+def test_a_text_that_is_no_manifest_is_refused(text: str, expected: str) -> None:
+    found = problems(text)
+    assert len(found) == 1
+    assert expected in found[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        pytest.param(
+            {"window": None}, "spec.window: is missing; add window", id="a field left out"
+        ),
+        pytest.param(
+            {"sources__0__timestampColum": "x"},
+            "spec.sources[0].timestampColum: is not a field; did you mean timestampColumn?",
+            id="a field misspelt",
+        ),
+        pytest.param(
+            {"max_misalignment": "15m"},
+            "spec.max_misalignment: is not a field; did you mean maxMisalignment?",
+            id="snake case",
+        ),
+        pytest.param(
+            {"window__colour": "red"},
+            "spec.window.colour: is not a field; the fields here are start, end, warmUp, drain",
+            id="unknown",
+        ),
+        pytest.param(
+            {"sources__0__live": {"kafka": {"topik": "t", "topic": "t"}}},
+            "spec.sources[0].live.kafka.topik: is not a field; did you mean topic?",
+            id="a field misspelt deep inside",
+        ),
+        pytest.param(
+            {"sources__0__table": "raw.impressions"},
+            'spec.sources[0].table: "raw.impressions" does not have the form that is wanted; '
+            "write it as catalog.namespace.table, the catalog in ASCII letters and digits",
+            id="a table without its catalog",
+        ),
+        pytest.param(
+            {"outputs__0__validate": {"minMatch": 99.9}},
+            "spec.outputs[0].validate.minMatch: 99.9 is a number, text is wanted; put it in quotes:"
+            ' "99.9"',
+            id="a number for text",
+        ),
+        pytest.param(
+            {"overrides__sparkConf": {"spark.sql.shuffle.partitions": 200}},
+            "spec.overrides.sparkConf[spark.sql.shuffle.partitions]: 200 is a number, text is"
+            ' wanted; put it in quotes: "200"',
+            id="a number as Spark property",
+        ),
+        pytest.param(
+            {"sources__0__regions": {"column": "country", "in": [False]}},
+            "spec.sources[0].regions.in[0]: false is a truth value, text is wanted; put what is"
+            " written there in quotes",
+            id="Norway",
+        ),
+        pytest.param(
+            {"scaling": {"minExecutors": "3"}},
+            'spec.scaling.minExecutors: "3" is not a whole number; remove the quotes',
+            id="text for a number",
+        ),
+        pytest.param(
+            {"scaling": {"minExecutors": 0}},
+            "spec.scaling.minExecutors: 0 should be greater than or equal to 1",
+            id="too small a number",
+        ),
+        pytest.param(
+            {"suspend": "soon"},
+            'spec.suspend: "soon" is not true or false; remove the quotes',
+            id="text for a truth value",
+        ),
+        pytest.param(
+            {"sources": []}, "spec.sources: [] should have at least 1 item", id="no sources"
+        ),
+        pytest.param(
+            {"sources": {"a": 1}},
+            'spec.sources: {"a": 1} is not a list; give a list',
+            id="a mapping for a list",
+        ),
+        pytest.param(
+            {"window": "today"},
+            'spec.window: "today" is not a mapping; remove the quotes',
+            id="text for a mapping",
+        ),
+        pytest.param(
+            {"execution": "stream"},
+            'spec.execution: "stream" is not one of Auto, Streaming or Batch; did you mean'
+            " Streaming?",
+            id="no choice",
+        ),
+        pytest.param(
+            {"outputs__0__publish": {"mode": "replace"}},
+            'spec.outputs[0].publish.mode: "replace" is not one of None, Append or Replace; did you'
+            " mean Replace?",
+            id="a choice in lower case",
+        ),
+        pytest.param(
+            {"window__warmUp": "2 hours"},
+            'spec.window.warmUp: "2 hours" is not a duration; write it as 30s, 15m, 2h, 1d or'
+            " 1h30m",
+            id="a duration in words",
+        ),
+        pytest.param(
+            {"window__start": "2021-07-11"},
+            'spec.window.start: "2021-07-11" is not a time in RFC 3339; write it as'
+            " 2021-07-11T00:00:00Z",
+            id="a date for a time",
+        ),
+        pytest.param(
+            {"window__end": "2021-07-10T00:00:00Z"},
+            "spec.window: end 2021-07-10T00:00:00Z is not after start 2021-07-11T00:00:00Z; "
+            "end is exclusive and must be later than start",
+            id="a window that ends before it starts",
+        ),
+    ],
+)
+def test_a_mistake_in_a_field_is_named_with_its_place_and_what_to_do(
+    changes: dict[str, Any], expected: str
+) -> None:
+    assert problems(spec_with(**changes)) == [expected]
+
+
+def test_an_empty_field_says_so() -> None:
+    assert problems(
+        spec_with()
+        .replace("  window:\n", "  workspaces:\n")
+        .replace("spec:\n", "spec:\n  window:\n")
+    )[0].startswith("spec.window: is empty, a mapping is wanted")
+
+
+def test_mistakes_in_fields_between_fields_and_in_the_application_are_told_together(
+    tmp_path: Path,
+) -> None:
+    backfill = changed(
+        BACKFILL,
+        {
+            "spec.window.warmUp": 5,
+            "spec.sources.1.name": "impressions",
+            "spec.sources.1.colour": "red",
+            "spec.outputs.0.publish": {"mode": "Replace"},
+            "spec.outputs.0.timestampColumn": None,
+            "spec.execution": "Batch",
+        },
+    )
+    application = changed(APPLICATION, {"spec.type": "Scala", "spec.sparkConf": {"spark.x": 1}})
+    fields = [
+        problem.split(": ")[0]
+        for problem in problems(file(tmp_path, application, backfill), require_application=True)
+    ]
+    assert fields == [
+        "spec.window.warmUp",
+        "spec.sources[1].colour",
+        "spec.sources[1].name",
+        "spec.outputs[0].timestampColumn",
+        "spec.execution",
+        "SparkApplication/rmi",
+        "SparkApplication/rmi",
+    ]
+
+
+def test_a_rule_is_not_told_about_a_field_that_is_wrong_by_itself() -> None:
+    found = problems(
+        spec_with(outputs__0__timestampColumn=7, outputs__0__publish={"mode": "Replace"})
+    )
+    assert found == [
+        'spec.outputs[0].timestampColumn: 7 is a number, text is wanted; put it in quotes: "7"'
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        pytest.param(
+            {"metadata.name": "rni"},
+            'holds no SparkApplication "rmi" in namespace streaming; did you mean rni?',
+            id="a near name",
+        ),
+        pytest.param(
+            {"metadata.namespace": "prod"},
+            "add the production SparkApplication as another document",
+            id="another namespace",
+        ),
+        pytest.param(
+            {"spec.mainApplicationFile": "gone.py"},
+            '"gone.py": there is no file ',
+            id="a program that is not there",
+        ),
+        pytest.param(
+            {"spec.mainApplicationFile": "s3://code/app.py"},
+            '"s3://code/app.py" is not on this machine',
+            id="a program elsewhere",
+        ),
+        pytest.param(
+            {"spec.mainApplicationFile": None},
+            "spec.mainApplicationFile: is missing",
+            id="no program",
+        ),
+        pytest.param(
+            {"spec.deps": {"pyFiles": ["s3://code/more.zip", "gone.zip"]}},
+            'spec.deps.pyFiles[1]: "gone.zip": there is no file ',
+            id="a module that is not there",
+        ),
+        pytest.param(
+            {"spec.type": "Scala"}, 'spec.type: "Scala" is not Python', id="another language"
+        ),
+        pytest.param(
+            {"apiVersion": "spark.apache.org/v1"},
+            'apiVersion: "spark.apache.org/v1" is not sparkoperator',
+            id="another operator",
+        ),
+    ],
+)
+def test_an_application_that_can_not_be_run_here_is_refused(
+    tmp_path: Path, change: dict[str, Any], expected: str
+) -> None:
+    found = problems(
+        file(tmp_path, changed(APPLICATION, change), BACKFILL), require_application=True
+    )
+    assert len(found) == 1
+    assert expected in found[0]
+
+
+def test_two_applications_of_one_name_are_refused(tmp_path: Path) -> None:
+    path = file(tmp_path, APPLICATION, APPLICATION, BACKFILL)
+    assert problems(path) == ['spec.applicationRef.name: "rmi" is there 2 times; keep one of them']
+
+
+def test_without_the_application_a_file_is_enough_where_none_is_required(tmp_path: Path) -> None:
+    path = file(tmp_path, BACKFILL)
+    assert load_manifests(path, require_application=False).application is None
+    assert "holds no SparkApplication" in problems(path, require_application=True)[0]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        pytest.param(None, "there is no file", id="is not there"),
+        pytest.param(b"\xff\xfe\x00", "cannot be read", id="is not text"),
+    ],
+)
+def test_a_file_is_refused_that(tmp_path: Path, content: bytes | None, expected: str) -> None:
+    path = tmp_path / "backfill.yaml"
+    if content is not None:
+        path.write_bytes(content)
+    assert expected in problems(path)[0]
+
+
+def test_a_directory_is_refused(tmp_path: Path) -> None:
+    assert "cannot be read" in problems(tmp_path)[0]
+
+
+def test_a_missing_version_is_told_with_everything_else() -> None:
+    text = yaml.safe_dump(changed(BACKFILL, {"apiVersion": None, "spec.execution": "Batch"}))
+    assert [problem.split(":")[0] for problem in problems(text)] == ["apiVersion", "spec.execution"]
+
+
+def test_the_example_of_the_repository_is_well_formed() -> None:
+    assert load_manifests(ROOT / "examples/demo/backfill.yaml").application is not None
+
+
+@pytest.mark.hostile
+def test_a_workspace_that_could_mean_another_place_is_refused_and_it_is_said_what_to_write() -> (
+    None
+):
+    (problem,) = problems(spec_with(workspace="s3://lake/prod/team-b?"))
+    assert problem.startswith('spec.workspace: "s3://lake/prod/team-b?" does not have the form')
+    assert "without .., spaces" in problem
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize(
+    "name",
+    ["la\u212ae", "l\u0430ke", "lake\u200b", "lake__uri", "la--ke", "\uff4cake", "lake\n", "-lake"],
+    ids=ascii,
+)
+def test_a_catalog_that_only_looks_like_another_one_is_refused(name: str) -> None:
+    """PyIceberg folds KELVIN SIGN to k: the operator's own catalog would be opened with another
+    server.
+    """
+    found = problems(spec_with(catalogs=[{"name": name, "secretRef": {"name": "s"}}]))
+    assert any(
+        problem.startswith("spec.catalogs[0].name") and "ASCII" in problem for problem in found
+    ), found
+    found = problems(spec_with(sources__0__table=f"{name}.raw.a"))
+    assert any(
+        problem.startswith("spec.sources[0].table") and "ASCII" in problem for problem in found
+    ), found

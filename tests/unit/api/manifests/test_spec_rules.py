@@ -1,0 +1,235 @@
+"""Rules between fields, and which fields may change once planned."""
+
+from typing import Any
+
+import pytest
+
+from backfill.api.backfill import Backfill
+from backfill.api.manifests.backfill_manifest import check_spec, spec_difference
+from backfill.api.manifests.problems import read_json
+from backfill.api.spec import BackfillSpec
+from manifests import BACKFILL, changed
+
+
+def spec(changes: dict[str, Any] | None = None) -> BackfillSpec:
+    places = {f"spec.{place}": value for place, value in (changes or {}).items()}
+    return read_json(Backfill, changed(BACKFILL, places)).spec
+
+
+OFFSETS = {"partitionColumn": "p", "offsetColumn": "o"}
+BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "two sources of one name": (
+        {"sources.1.name": "impressions"},
+        ['spec.sources[1].name: "impressions" is already the name'],
+    ),
+    "two outputs of one name": (
+        {"outputs": [{"name": "a", "table": "lake.ops.a"}, {"name": "a", "table": "lake.ops.b"}]},
+        ['spec.outputs[1].name: "a" is already the name of another output'],
+    ),
+    "two outputs into one table": (
+        {"outputs": [{"name": "a", "table": "lake.ops.a"}, {"name": "b", "table": "lake.ops.a"}]},
+        ['spec.outputs[1].table: "lake.ops.a" is already the table of another output'],
+    ),
+    "an output that is read, too": (
+        {"sources.1.table": "lake.ops.summary", "sources.1.snapshot": {"protect": True}},
+        [
+            'spec.outputs[0].table: "lake.ops.summary" is also the table of spec.sources[1]: the'
+            " application would read the old rows of its own output; write to another table, or"
+            " choose the rows"
+        ],
+    ),
+    "an output whose query is left out": (
+        {"ignoredQueries": ["alerts", "a"], "outputs": [{"name": "a", "table": "lake.ops.a"}]},
+        ['spec.ignoredQueries[1]: "a" is also the name of an output'],
+    ),
+    "two sources of one topic": (
+        {"sources.0.live": {"kafka": {"topic": "t"}}, "sources.1.live": {"kafka": {"topic": "t"}}},
+        ['spec.sources[1].live.kafka.topic: "t" is already the topic of another source'],
+    ),
+    "a catalog listed twice": (
+        {"catalogs": [{"name": "lake"}, {"name": "lake"}]},
+        ['spec.catalogs[1].name: "lake" is already the name of another catalog'],
+    ),
+    "catalogs that PyIceberg cannot tell apart": (
+        {
+            "catalogs": [
+                {"name": "lake"},
+                {"name": "LAKE"},
+                {"name": "my-lake"},
+                {"name": "my_lake"},
+            ]
+        },
+        [
+            'spec.catalogs[1].name: "LAKE" is the same catalog as "lake" to PyIceberg',
+            'spec.catalogs[3].name: "my_lake" is the same catalog as "my-lake" to PyIceberg',
+        ],
+    ),
+    "catalogs listed, but not these": (
+        {"catalogs": [{"name": "pond"}], "sources.1.table": "pond.a.b"},
+        [
+            (
+                'spec.sources[0].table: "lake.raw.impressions" is in a catalog that spec.catalogs'
+                " does not list; add lake"
+            ),
+            (
+                'spec.outputs[0].table: "lake.ops.summary" is in a catalog that spec.catalogs does'
+                " not list; add lake"
+            ),
+        ],
+    ),
+    "strict order without offsets": (
+        {
+            "ordering": {"policy": "Strict"},
+            "sources.0.kafka": OFFSETS,
+            "sources.1.kafka": {"partitionColumn": "p"},
+        },
+        [
+            "spec.sources[1].kafka.offsetColumn: is missing, Strict order needs it; name the column"
+            " that holds the Kafka offset"
+        ],
+    ),
+    "rows to replace that no time tells apart": (
+        {"outputs.0.timestampColumn": None, "outputs.0.publish": {"mode": "Replace"}},
+        ["spec.outputs[0].timestampColumn: is missing, publish mode Replace needs it"],
+    ),
+    "a warm-up whose output cannot be told apart": (
+        {"outputs.0.timestampColumn": None, "window.warmUp": "1h"},
+        [
+            "spec.outputs[0].timestampColumn: is missing, without it the output of warmUp and drain"
+            " cannot be left out"
+        ],
+    ),
+    "a unit without a column": (
+        {"outputs.0.timestampColumn": None, "outputs.0.timestampUnit": "ms"},
+        ["spec.outputs[0].timestampUnit: is the unit of no column"],
+    ),
+    "a gate that nothing guards, published by itself": (
+        {
+            "outputs.0.validate": {"minMatch": "99.9"},
+            "outputs.0.publish": {"mode": "Replace", "approval": "Automatic"},
+        },
+        [
+            "spec.outputs[0].validate: is not available yet: nothing would compare the result with"
+            " production (minMatch 99.9); leave validate out; with publish.approval: Manual the"
+            " result waits in its branch"
+        ],
+    ),
+    "a comparison that nobody makes, before an approval": (
+        {
+            "outputs.0.validate": {"keys": ["show_id"]},
+            "outputs.0.publish": {"mode": "Append", "approval": "Manual"},
+        },
+        [
+            "spec.outputs[0].validate: is not available yet: nothing would compare the result with"
+            " production (keys show_id,"
+        ],
+    ),
+    "a way to execute that does not exist yet": (
+        {"execution": "Batch"},
+        ['spec.execution: "Batch" is not available yet'],
+    ),
+    "more steps than make sense": (
+        {"maxMisalignment": "100ms"},
+        [
+            "spec.maxMisalignment: would cut a window of 1d into up to 1,728,000 steps, more than"
+            " 1,000,000"
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_a_broken_rule_is_told(broken: str) -> None:
+    changes, expected = BROKEN[broken]
+    found = [str(problem) for problem in check_spec(spec(changes))]
+    assert len(found) == len(expected)
+    assert all(text.startswith(start) for text, start in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({}, id="the plainest one"),
+        pytest.param({"catalogs": [{"name": "lake"}]}, id="all catalogs listed"),
+        pytest.param(
+            {
+                "ordering": {"policy": "Strict"},
+                "sources.0.kafka": OFFSETS,
+                "sources.1.kafka": OFFSETS,
+            },
+            id="strict with offsets",
+        ),
+        pytest.param(
+            {"outputs.0.timestampColumn": None, "outputs.0.publish": {"mode": "Append"}},
+            id="all rows are the window's",
+        ),
+        pytest.param(
+            {"window.drain": "1h", "outputs.0.publish": {"mode": "Replace"}},
+            id="a drain that can be cut off",
+        ),
+        pytest.param({"sources.1.table": "lake.raw.impressions"}, id="one table as two sources"),
+        pytest.param(
+            {"sources.1.table": "lake.ops.summary", "sources.1.snapshot": {"id": 7}},
+            id="a chosen snapshot of the output's table",
+        ),
+        pytest.param({"maxMisalignment": "1s"}, id="many steps, but not too many"),
+    ],
+)
+def test_no_rule_is_broken_by(changes: dict[str, Any]) -> None:
+    assert check_spec(spec(changes)) == []
+
+
+CHANGED: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "the window": (
+        {"window.end": "2021-07-13T00:00:00Z"},
+        ['spec.window.end: was "2021-07-12T00:00:00Z", is "2021-07-13T00:00:00Z"'],
+    ),
+    "a source's filter": (
+        {"sources.1.filter": "a = 1"},
+        ['spec.sources[1].filter: was not set, is "a = 1"'],
+    ),
+    "a default": (
+        {"ordering": {"policy": "Exact"}},
+        ['spec.ordering.policy: was "WithinLateness", is "Exact"'],
+    ),
+    "the publish mode, with its approval": (
+        {"outputs.0.publish": {"mode": "Append", "approval": "Manual"}},
+        ['spec.outputs[0].publish.mode: was "None", is "Append"'],
+    ),
+    "several at once": (
+        {"maxMisalignment": "1h", "workspace": "/shared"},
+        ['spec.maxMisalignment: was "15m", is "1h"', 'spec.workspace: was not set, is "/shared"'],
+    ),
+    "the number of catalogs": (
+        {"catalogs": [{"name": "lake"}]},
+        ['spec.catalogs: was [], is [{"name": "lake"}]'],
+    ),
+}
+
+
+@pytest.mark.parametrize("change", CHANGED)
+def test_a_change_after_planning_is_told(change: str) -> None:
+    changes, expected = CHANGED[change]
+    assert [str(problem) for problem in spec_difference(spec(), spec(changes))] == expected
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({}, id="nothing"),
+        pytest.param({"suspend": True}, id="suspend"),
+        pytest.param(
+            {"overrides": {"driver": {"memory": "8g"}, "sparkConf": {"spark.x": "1"}}},
+            id="tuning of the next attempt",
+        ),
+        pytest.param({"scaling": {"maxExecutors": 40, "completeWithin": "5h"}}, id="scaling"),
+        pytest.param({"failurePolicy": {"maxAttempts": 9}}, id="the failure policy"),
+        pytest.param({"ttlAfterFinished": "7d"}, id="how long things are kept"),
+        pytest.param({"outputs.0.publish": {"approval": "Manual"}}, id="the approval of an output"),
+        pytest.param(
+            {"window.end": "2021-07-12T02:00:00+02:00"}, id="another way to write the same moment"
+        ),
+    ],
+)
+def test_at_any_time_may_change(changes: dict[str, Any]) -> None:
+    assert spec_difference(spec(), spec(changes)) == []

@@ -1,0 +1,274 @@
+"""Results that were still open when the input ended: said before anything is published, and not
+replaced by nothing.
+"""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from backfill.api.approval import approved
+from backfill.api.backfill import Backfill
+from backfill.api.conditions import ConditionType, Reason, find_condition
+from backfill.api.spec import Publish, Window
+from backfill.api.status import BackfillStatus, OutputStatus, Progress
+from backfill.controller.decisions.actions import Decision, StartJob
+from backfill.controller.decisions.decide import decide
+from backfill.controller.decisions.open_results import left_out
+from backfill.controller.driver import DriverState
+from backfill.controller.jobs.kinds import (
+    PublishJob,
+    SettleJob,
+    SettleResult,
+    Totals,
+    staged_outputs,
+)
+from backfill.protocol.split_assignment import QueryProgress, SourceProgress
+from situations import (
+    START,
+    STEPS,
+    attempt,
+    backfill,
+    job_state,
+    observed,
+    planned,
+    reported,
+    running,
+    with_condition,
+)
+
+OPEN = {"open_at_end": 7, "open_from": START + timedelta(hours=9), "needed_drain_seconds": 1800.0}
+COMPLETE = {"open_at_end": 0, "needed_drain_seconds": 0.0}
+UNKNOWN = {"open_unknown": "the query keeps state of its own"}
+
+
+def output(mode: str = "Replace", *, name: str = "counts", **publish: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "table": f"lake.ops.{name}",
+        "timestampColumn": "at",
+        "publish": {"mode": mode, **publish},
+    }
+
+
+def settled(**found: Any) -> BackfillStatus:
+    status = planned(attempts=(attempt(outcome="Succeeded"),), committed=STEPS, output=found)
+    return with_condition(status, ConditionType.RUNNING, "False", Reason.ALL_STEPS_COMMITTED)
+
+
+def waiting(resource: Backfill) -> Backfill:
+    return resource.model_copy(update={"status": decide(observed(resource)).status})
+
+
+def said(decision: Decision, kind: ConditionType) -> tuple[Reason, str]:
+    condition = find_condition(decision.status.conditions, kind)
+    assert condition is not None
+    return condition.reason, condition.message
+
+
+def publishes(decision: Decision) -> list[str]:
+    jobs = (action.job for action in decision.next.actions if isinstance(action, StartJob))
+    return [job.staged.output.name for job in jobs if isinstance(job, PublishJob)]
+
+
+def test_rows_whose_replacement_has_not_closed_are_not_deleted_before_a_person_says_so() -> None:
+    decision = decide(observed(backfill(settled(**OPEN), outputs=[output()])))
+    assert publishes(decision) == []
+    assert decision.next.at_rest
+    reason, message = said(decision, ConditionType.PUBLISHED)
+    assert reason == Reason.WAITING_FOR_APPROVAL
+    assert message.splitlines() == [
+        "waits for approval to publish counts",
+        (
+            "counts: publishing deletes the rows of lake.ops.counts in [2024-01-01T00:00:00Z,"
+            " 2024-01-01T10:00:00Z) and does not replace all of them: 7 results of the window that"
+            " were still open when the input ended, from 2024-01-01T09:00:00Z on; a new Backfill"
+            " with a window.drain longer than 30m lets them close, if the sources have later events"
+        ),
+    ]
+
+
+def test_rows_whose_replacement_can_not_be_counted_are_not_deleted_before_a_person_says_so() -> (
+    None
+):
+    decision = decide(observed(backfill(settled(**UNKNOWN), outputs=[output()])))
+    assert publishes(decision) == []
+    reason, message = said(decision, ConditionType.PUBLISHED)
+    assert reason == Reason.WAITING_FOR_APPROVAL
+    assert "is unknown, because the query keeps state of its own" in message
+
+
+def test_history_that_a_comparison_with_the_clock_may_have_dropped_is_not_replaced_before_a_person_says_so() -> (
+    None
+):
+    found = COMPLETE | {"by_clock": "current_timestamp() in a filter"}
+    decision = decide(observed(backfill(settled(**found), outputs=[output()])))
+    assert publishes(decision) == []
+    _, message = said(decision, ConditionType.PUBLISHED)
+    assert "its query has current_timestamp() in a filter, which is the time of this run" in message
+    accepted = approved(waiting(backfill(settled(**found), outputs=[output()])))
+    assert accepted["counts"].incomplete == "Publish"
+    assert publishes(decide(observed(backfill(settled(**found), outputs=[output("Append")])))) == [
+        "counts"
+    ]
+
+
+def test_a_comparison_with_the_clock_is_said_while_the_run_reads() -> None:
+    query = QueryProgress(
+        name="counts",
+        output="counts",
+        by_clock="now() in a filter",
+        sources=(SourceProgress(name="clicks"),),
+    )
+    decision = decide(running(report=reported("Running", queries=(query,))))
+    _, message = said(decision, ConditionType.RUNNING)
+    assert "counts: its query has now() in a filter" in message
+
+
+def test_a_result_of_an_earlier_version_that_says_nothing_waits_as_well() -> None:
+    _, message = said(
+        decide(observed(backfill(settled(), outputs=[output()]))), ConditionType.PUBLISHED
+    )
+    assert "because the driver did not report it" in message
+
+
+@pytest.mark.parametrize(
+    ("found", "publish"),
+    [
+        (COMPLETE, output()),
+        (OPEN, output("Append")),
+        (UNKNOWN, output("Append")),
+        (OPEN, output(incomplete="Publish")),
+        (UNKNOWN, output(incomplete="Publish")),
+    ],
+    ids=["complete", "append", "append, unknown", "allowed", "allowed, unknown"],
+)
+def test_what_deletes_nothing_unseen_is_published(
+    found: dict[str, Any], publish: dict[str, Any]
+) -> None:
+    assert publishes(decide(observed(backfill(settled(**found), outputs=[publish])))) == ["counts"]
+
+
+def test_outputs_that_are_complete_do_not_wait_for_the_others() -> None:
+    outputs = (
+        OutputStatus(name="a", table="lake.ops.a", **OPEN),
+        OutputStatus(name="b", table="lake.ops.b", **COMPLETE),
+    )
+    status = settled().model_copy(update={"outputs": outputs})
+    resource = backfill(status, outputs=[output(name="a"), output(name="b")])
+    assert publishes(decide(observed(resource))) == ["b"]
+
+
+def test_a_drain_that_was_long_enough_is_not_asked_for_once_more() -> None:
+    window = {"start": "2024-01-01T00:00:00Z", "end": "2024-01-01T10:00:00Z", "drain": "2h"}
+    _, message = said(
+        decide(observed(backfill(settled(**OPEN), outputs=[output()], window=window))),
+        ConditionType.PUBLISHED,
+    )
+    assert (
+        "they need events of more than 30m after the window's end, and the sources have none"
+        in message
+    )
+
+
+def test_whoever_approves_a_replacement_is_told_of_late_rows() -> None:
+    progress = Progress(steps=STEPS, committed=STEPS, rows_dropped_late=12)
+    status = settled(**COMPLETE).model_copy(update={"progress": progress})
+    _, message = said(
+        decide(observed(backfill(status, outputs=[output(approval="Manual")]))),
+        ConditionType.PUBLISHED,
+    )
+    assert "12 rows were dropped as late" in message
+
+
+def test_an_approval_covers_what_was_said_to_be_missing() -> None:
+    for publish in (output(), output(approval="Manual")):
+        resource = waiting(backfill(settled(**OPEN), outputs=[publish]))
+        wanted = Publish(mode="Replace", approval="Automatic", incomplete="Publish")
+        assert approved(resource) == {"counts": wanted}
+        allowed = backfill(resource.status, generation=2, outputs=[wanted_output(wanted)])
+        assert publishes(decide(observed(allowed))) == ["counts"]
+
+
+def test_an_approval_given_before_the_end_does_not_cover_what_nobody_knew() -> None:
+    resource = backfill(planned(attempts=(attempt(),)), outputs=[output(approval="Manual")])
+    assert approved(resource) == {"counts": Publish(mode="Replace", approval="Automatic")}
+
+
+def wanted_output(publish: Publish) -> dict[str, Any]:
+    return {**output(), "publish": publish.to_manifest()}
+
+
+def test_what_a_query_left_open_is_recorded_with_its_output() -> None:
+    sources = (SourceProgress(name="clicks", committed=STEPS + 1, rows=1000),)
+    queries = (QueryProgress(name="q", output="counts", sources=sources, **OPEN),)
+    report = reported("Finished", committed=STEPS + 1, queries=queries)
+    decision = decide(running(driver=DriverState("Exited", 0), report=report))
+    (recorded,) = decision.status.outputs
+    assert (recorded.open_at_end, recorded.open_from, recorded.needed_drain_seconds) == tuple(
+        OPEN.values()
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (OPEN, "counts lacks 7 results of the window that were still open"),
+        (UNKNOWN, "counts may lack results of the window"),
+    ],
+    ids=["counted", "unknown"],
+)
+def test_what_is_missing_is_said_before_anything_is_published(
+    found: dict[str, Any], words: str
+) -> None:
+    status = planned(attempts=(attempt(outcome="Succeeded"),), committed=STEPS, output=found)
+    resource = backfill(status)
+    result = SettleResult({"counts": Totals("backfill/january", rows=40, rows_outside_window=2)})
+    decision = decide(
+        observed(
+            resource, job=job_state(SettleJob(staged_outputs(resource)), "Done", result=result)
+        )
+    )
+    assert words in said(decision, ConditionType.RUNNING)[1]
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (COMPLETE, ""),
+        (
+            COMPLETE | {"by_clock": "now() in a filter"},
+            "may lack results of the window: its query has now() in a filter",
+        ),
+        (UNKNOWN, "may lack results of the window: how many were still open is unknown"),
+        (OPEN | {"open_at_end": 1}, "lacks 1 result of the window that was still open"),
+        (OPEN | {"open_at_end": 2}, "lacks 2 results of the window that were still open"),
+        (
+            OPEN | {"needed_drain_seconds": None},
+            "a new Backfill with a longer window.drain lets them close",
+        ),
+        (
+            OPEN | {"needed_drain_seconds": 0.0},
+            "they need events of more than 0s after the window's end, and the sources have none",
+        ),
+        (
+            OPEN | {"needed_drain_seconds": 1799.0},
+            "they need events of more than 29m59s after the window's end",
+        ),
+        (
+            OPEN | {"needed_drain_seconds": 1800.0},
+            "a new Backfill with a window.drain longer than 30m lets them close",
+        ),
+        (
+            OPEN | {"needed_drain_seconds": 1800.25},
+            "a new Backfill with a window.drain longer than 30m1s lets them close",
+        ),
+    ],
+)
+def test_what_a_result_lacks_is_said_with_the_drain_that_helps(
+    found: dict[str, Any], words: str
+) -> None:
+    half_an_hour = Window(start=START, end=START + timedelta(hours=10), drain=timedelta(minutes=30))
+    text = left_out(OutputStatus(name="counts", table="lake.ops.counts", **found), half_an_hour)
+    assert words in text
+    assert bool(text) == bool(words)

@@ -1,0 +1,98 @@
+"""What a person is told when the plan is made: fields without effect, and history that is missing
+where rows are replaced.
+"""
+
+from typing import Any
+
+import pytest
+
+from backfill.controller.decisions.remarks import remarks
+from backfill.planning.plan import PlanHeader
+from situations import HEADER, backfill
+
+REPLACED = [
+    {
+        "name": "counts",
+        "table": "lake.ops.counts",
+        "timestampColumn": "at",
+        "publish": {"mode": "Replace"},
+    }
+]
+
+
+def told(*, one_process: bool = False, header: PlanHeader = HEADER, **spec: Any) -> list[str]:
+    return list(remarks(backfill(**spec).spec, header, one_process=one_process))
+
+
+def with_rows(*step_rows: int) -> PlanHeader:
+    source = HEADER.sources[0].model_copy(update={"step_rows": step_rows})
+    return HEADER.model_copy(update={"sources": (source,)})
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"scaling": {"maxExecutors": 4}}, "spec.scaling"),
+        ({"scaling": {"completeWithin": "1h"}}, "spec.scaling"),
+        (
+            {"overrides": {"driver": {"memory": "4g", "serviceAccount": "spark"}}},
+            "spec.overrides.driver other than memory",
+        ),
+        ({"overrides": {"executor": {"memory": "8g"}}}, "spec.overrides.executor"),
+        ({"planning": {"runIn": "Pod"}}, "spec.planning.runIn"),
+        ({"catalogs": [{"name": "lake", "secretRef": {"name": "s"}}]}, "spec.catalogs[].secretRef"),
+    ],
+)
+def test_what_has_no_effect_on_this_machine_is_said_there_and_only_there(
+    spec: dict[str, Any], field: str
+) -> None:
+    (remark,) = told(one_process=True, **spec)
+    assert remark.startswith("without effect on this machine: ")
+    assert field in remark
+    assert told(**spec) == []
+
+
+def test_a_lateness_that_the_policy_does_not_look_at_is_said() -> None:
+    ordering = {"policy": "Exact", "allowedLateness": "1h"}
+    for one_process in (True, False):
+        (remark,) = told(one_process=one_process, ordering=ordering)
+        assert "spec.ordering.allowedLateness with policy Exact" in remark
+    assert told(ordering=ordering | {"policy": "Strict"}) == []
+
+
+def test_the_resources_of_a_pod_that_is_not_made_are_said() -> None:
+    resources = {"memory": "8Gi"}
+    assert told(planning={"resources": resources}) == [
+        "without effect here: spec.planning.resources with runIn: Operator"
+    ]
+    assert told(planning={"resources": resources, "runIn": "Pod"}) == []
+
+
+def test_a_plain_backfill_is_not_talked_about() -> None:
+    for one_process in (True, False):
+        assert (
+            told(
+                one_process=one_process,
+                outputs=REPLACED,
+                overrides={"driver": {"memory": "4g"}, "sparkConf": {"a": "b"}},
+            )
+            == []
+        )
+
+
+@pytest.mark.parametrize(
+    ("step_rows", "stretch"),
+    [
+        ((0, 0, 5, 5, 5, 5, 5, 5, 5, 5), "[2024-01-01T00:00:00Z, 2024-01-01T02:00:00Z)"),
+        ((5, 5, 5, 5, 0, 5, 5, 0, 0, 0), "[2024-01-01T07:00:00Z, 2024-01-01T10:00:00Z)"),
+        ((5, 5, 5, 0, 0, 5, 5, 0, 5, 5), "[2024-01-01T03:00:00Z, 2024-01-01T05:00:00Z)"),
+        ((0,) * 10, "[2024-01-01T00:00:00Z, 2024-01-01T10:00:00Z)"),
+    ],
+    ids=["at the beginning", "at the end", "in the middle", "everywhere"],
+)
+def test_history_that_is_missing_where_rows_are_replaced_is_said(
+    step_rows: tuple[int, ...], stretch: str
+) -> None:
+    (remark,) = told(header=with_rows(*step_rows), outputs=REPLACED)
+    assert remark.startswith(f"source clicks has no rows in {stretch}: ")
+    assert told(header=with_rows(*step_rows)) == [], "Append deletes nothing"

@@ -1,0 +1,70 @@
+"""The page about failures says for how long the operator waits, and it waits for so long."""
+
+import inspect
+import re
+from datetime import timedelta
+
+import pytest
+
+from backfill.controller.cluster.job_pods.manifests import LONGEST_SECONDS
+from backfill.controller.cluster.job_pods.runner import START_SECONDS
+from backfill.controller.decisions import attempts, planning
+from backfill.controller.decisions import deleting as removing
+from backfill.controller.decisions import finished as resting
+from backfill.controller.decisions import job_retries as work
+from backfill.controller.decisions import pending_driver as pending
+from backfill.controller.decisions import silent_driver as silence
+from backfill.controller.decisions import suspending as stopping
+from backfill.controller.jobs.pool import PLACE_SECONDS, JobPool
+from repository import ROOT
+
+PAGE = (ROOT / "docs" / "failure-modes.md").read_text()
+ROWS = re.findall(
+    r"^\| ([^|]+) \| ([^|]+) \|", PAGE.partition("## How long the operator waits")[2], re.MULTILINE
+)
+UNITS = {"s": "seconds", "second": "seconds", "minute": "minutes", "hour": "hours", "day": "days"}
+IN_THE_OPERATOR, IDLE = (
+    inspect.signature(JobPool).parameters[name].default
+    for name in ("longest_seconds", "idle_seconds")
+)
+WAITS = {
+    "a Spark operator that takes up the child": [pending.UNTAKEN_LIMIT],
+    "a driver pod of a child that was submitted": [pending.SUBMITTED_LIMIT],
+    "room on a node": [pending.UNSCHEDULED_LIMIT],
+    "an image that cannot be pulled": [pending.BROKEN_LIMIT],
+    "a pod on a node that starts": [pending.STARTING_LIMIT],
+    "the first report": [timedelta(seconds=silence.FIRST_REPORT_LIMIT_SECONDS)],
+    "a driver that was asked to stop": [stopping.STOP_LIMIT],
+    "a driver that was killed": [attempts.END_LIMIT],
+    "a catalog or store that does not answer": [
+        work.PATIENCE,
+        work.FIRST_RETRY,
+        work.LONGEST_RETRY,
+    ],
+    "a job (": [timedelta(seconds=IN_THE_OPERATOR), timedelta(seconds=IDLE)],
+    "the operator's container for jobs": [timedelta(seconds=PLACE_SECONDS)],
+    "a job's pod": [timedelta(seconds=START_SECONDS), timedelta(seconds=LONGEST_SECONDS)],
+    "a missing SparkApplication or Secret, before planning": [planning.APPLIED_WITHIN],
+    "the removal of what a finished Backfill made": [resting.REMOVAL_PATIENCE],
+    "the removal of what a deleted Backfill made": [removing.REMOVAL_LIMIT],
+}
+
+
+def lengths(text: str) -> list[timedelta]:
+    """The lengths of time that a text names."""
+    found = re.findall(rf"\b(\d+|a) ({'|'.join(UNITS)})", text)
+    return [
+        timedelta(**{UNITS[unit]: 1 if number == "a" else int(number)}) for number, unit in found
+    ]
+
+
+@pytest.mark.parametrize("what", WAITS)
+def test_the_figures_of_the_page_are_the_programs(what: str) -> None:
+    (said,) = [how_long for row, how_long in ROWS if row.startswith(what)]
+    assert lengths(said) == WAITS[what]
+
+
+def test_no_other_row_has_a_figure() -> None:
+    figures = [row for row, how_long in ROWS if lengths(how_long)]
+    assert [row for row in figures if not row.startswith(tuple(WAITS))] == []
+    assert len(figures) == len(WAITS)
