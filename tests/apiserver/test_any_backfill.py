@@ -15,7 +15,7 @@ from backfill.api.errors import InvalidManifest
 from backfill.api.manifests.backfill_manifest import load_manifests
 from backfill.api.quantities import format_duration, format_time
 
-ON_A_SERVER = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+ON_A_SERVER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 NAMES = st.from_regex(r"\A[A-Za-z0-9]([-_.A-Za-z0-9]{0,10}[A-Za-z0-9])?\Z")
 COLUMNS = st.text(st.characters(codec="ascii", exclude_characters="\n"), min_size=1, max_size=12)

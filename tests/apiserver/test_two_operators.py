@@ -158,7 +158,6 @@ _OLD_STATUS = [
 @example(moves=_OLD_STATUS)
 @settings(
     max_examples=15,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(

@@ -364,7 +364,6 @@ def test_a_column_that_says_when_a_row_was_processed_drops_nothing(
 
 @settings(
     max_examples=PROGRAMS,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
     phases=[Phase.generate],
 )

@@ -92,7 +92,6 @@ TestAnythingMayHappen = AnythingMayHappen.TestCase
 TestAnythingMayHappen.settings = settings(
     max_examples=300,
     stateful_step_count=60,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
 
@@ -169,7 +168,6 @@ def test_the_simulation_notices_when(wrong: str) -> None:
     search = settings(
         max_examples=2000,
         stateful_step_count=40,
-        deadline=None,
         derandomize=True,
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),

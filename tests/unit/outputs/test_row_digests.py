@@ -77,7 +77,7 @@ def test_every_value_and_null_have_digests_of_their_own(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", TYPES)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     picked=st.lists(st.integers(0, 7), max_size=12),
     other=st.lists(st.integers(0, 7), max_size=12),

@@ -55,7 +55,7 @@ def plan(
     return header, splits, {path: data for _, content in pairs for path, data in content.items()}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(sources, wishes, st.booleans())
 def test_every_row_of_the_range_is_read_once_and_within_the_promises(
     made: tuple[list[Groups], list[Groups]], asked: dict[str, Any], known_groups: bool
@@ -111,7 +111,7 @@ def check_order(
         assert all(moment - released_from[0] <= misalignment + lateness for moment in rows)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(sources, wishes)
 def test_the_same_input_gives_the_same_plan(
     made: tuple[list[Groups], list[Groups]], asked: dict[str, Any]

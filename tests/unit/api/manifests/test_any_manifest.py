@@ -92,7 +92,7 @@ def read_or_refused(text: str) -> None:
         assert len({str(problem) for problem in error.problems}) == len(error.problems)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(mutilated())
 def test_a_mutilated_backfill(document: dict[str, Any]) -> None:
     read_or_refused(json.dumps(document))

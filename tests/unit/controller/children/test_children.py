@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backfill.api.backfill import Backfill
@@ -313,7 +313,6 @@ _OPTIONAL = ["volumes", "deps", "hadoopConfigMap", "nodeSelector", "imagePullSec
 _OPTIONAL_OF_DRIVER = sorted(KUBEFLOW["spec"]["driver"])
 
 
-@settings(deadline=None)
 @given(st.sets(st.sampled_from(_OPTIONAL)), st.sets(st.sampled_from(_OPTIONAL_OF_DRIVER)))
 def test_whatever_production_leaves_unsaid_the_child_is_complete(
     gone: set[str], gone_of_driver: set[str]

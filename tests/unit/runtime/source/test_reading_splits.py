@@ -109,7 +109,7 @@ deletes = st.tuples(st.sets(st.integers(0, ROWS - 1)), st.sampled_from(["positio
 moments = st.integers(-2 * SECOND, (ROWS + 1) * SECOND)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     groups=groups, deleted=deletes, start=st.none() | moments, length=st.integers(0, 200 * SECOND)
 )

@@ -162,9 +162,7 @@ KINDS: dict[str, tuple[PrimitiveType, pa.DataType, str | None]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ticks=st.lists(TICKS, min_size=1, max_size=20), start=TICKS, length=st.integers(0, 3_000))
 @example(ticks=[-1_000, -999, -1, 0, 1, 999, 1_000], start=-1, length=1)
 @example(ticks=[-1_000, -999, -1, 0, 1, 999, 1_000], start=0, length=1)
