@@ -28,6 +28,8 @@ from backfill.planning.workspace import Workspace, checkpoints
 from backfill.protocol.driver_settings import SETTINGS_VARIABLE
 
 _DIALECTS: Final[Mapping[str, Dialect]] = {KUBEFLOW: Kubeflow(), APACHE: Apache()}
+CHILD_RESOURCES: Final = tuple(dialect.resource for dialect in _DIALECTS.values())
+"""Where children may be."""
 _CATALOG_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?")
 _MOST_SETTINGS_BYTES = 120_000
 """Linux takes no variable longer than 128 KiB."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from backfill.api.backfill import Backfill
-from backfill.controller.children.apache import Apache
+from backfill.controller.children.manifests import CHILD_RESOURCES
 from backfill.controller.cluster.channel import KubernetesChannel
 from backfill.controller.cluster.driver import KubernetesBackend
 from backfill.controller.cluster.job_pods.manifests import JOB_LABEL, report_essence
@@ -25,7 +25,6 @@ from backfill.kube.resources import (
     BACKFILL,
     JOB_REPORT,
     POD,
-    SPARK_APPLICATION,
     SPLIT_ASSIGNMENT,
     Manifest,
     Resource,
@@ -36,9 +35,7 @@ PROGRESS_SECONDS = 5.0
 
 
 def _children() -> dict[Resource, Cache]:
-    return {
-        resource: Cache(labelled_key, _child) for resource in (SPARK_APPLICATION, Apache.resource)
-    }
+    return {resource: Cache(labelled_key, _child) for resource in CHILD_RESOURCES}
 
 
 def _child(child: Manifest) -> Manifest:

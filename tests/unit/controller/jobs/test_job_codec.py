@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from dataclasses import fields
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from backfill.api.errors import BackfillError, InvalidPlanInput, Problem, PublishConflict
 from backfill.api.spec import Window
 from backfill.api.status import OutputStatus
+from backfill.controller.jobs import kinds as kinds_module
 from backfill.controller.jobs.case_codec import (
     decode_end,
     decode_job,
@@ -74,6 +76,11 @@ ENDS: list[tuple[Job, object]] = [
     (DiscardJob("default", "january", RESOURCE.spec, STAGED, Workspace("s3://lake/a")), None),
     (DiscardJob("default", "january", RESOURCE.spec, (), None), None),
 ]
+
+
+def test_every_kind_of_job_is_tried_here() -> None:
+    kinds = {kind for name, kind in vars(kinds_module).items() if re.fullmatch(r"\w+Job", name)}
+    assert {type(job) for job, _ in ENDS} == kinds
 
 
 def vars_of(job: Any) -> dict[str, Any]:
