@@ -381,12 +381,16 @@ def read_splits(directory: Workspace, step: int, source: str) -> list[Split]:
     """The splits of one source in one step, in the plan's order. Reads only the row groups that can
     hold the step.
     """
+    return read_splits_of_steps(directory, range(step, step + 1), source)
+
+
+def read_splits_of_steps(directory: Workspace, steps: range, source: str) -> list[Split]:
+    """The same of a run of consecutive steps."""
     import pyarrow.parquet as pq
 
+    wanted = [("step", ">=", steps.start), ("step", "<", steps.stop), ("source", "=", source)]
     with directory.open_input(SPLITS_FILE) as file:
-        table = pq.read_table(
-            file, schema=splits_schema(), filters=[("step", "=", step), ("source", "=", source)]
-        )
+        table = pq.read_table(file, schema=splits_schema(), filters=wanted)
     return [_split(row) for row in table.to_pylist()]
 
 

@@ -218,7 +218,7 @@ def register_source(spark: SparkSession, settings: RuntimeSettings) -> None:
     # need neither PyIceberg nor its catalogs.
     plan = settings.plan_workspace
     spark.dataSource.register(
-        type("PlannedSource", (BackfillSource,), {"plan": plan, "tables": _tables(plan)})
+        type("PlannedSource", (BackfillSource,), {"plan": plan, "tables": planned_tables(plan)})
     )
 
 
@@ -240,14 +240,11 @@ def source_frame(
             Spark cannot represent.
     """
     register_source(spark, settings)
-    table = _tables(settings.plan_workspace)[source]
-    schema = _schema(table, moments=topic is None)
+    table = planned_tables(settings.plan_workspace)[source]
+    schema = source_schema(table, with_record=topic is not None)
     options = {"source": source, "scratch": settings.scratch}
     if topic is not None:
         options["topic"] = topic
-        schema = StructType(
-            [*schema, *(StructField(name, kind) for name, kind in RECORD_COLUMNS.items())]
-        )
     frame = spark.readStream.format(FORMAT).schema(schema).options(**options).load()
     return frame.observe(
         observed_name(source),
@@ -257,17 +254,31 @@ def source_frame(
 
 
 @cache
-def _tables(plan: Workspace) -> dict[str, SourceTable]:
+def planned_tables(plan: Workspace) -> dict[str, SourceTable]:
+    """The tables of a plan by source, loaded once.
+
+    Raises:
+        InvalidPlanInput: a table is gone, is another one, or has lost the snapshot.
+        BackfillError: a catalog does not answer.
+    """
     return {source.name: load_source_table(source) for source in read_header(plan).inputs.sources}
 
 
-def _schema(table: SourceTable, *, moments: bool) -> StructType:
+def source_schema(table: SourceTable, *, with_record: bool) -> StructType:
+    """The columns of a source's frame; ``with_record`` adds those that Kafka does.
+
+    Raises:
+        InvalidPlanInput: columns of types that Spark does not have.
+    """
     from pyiceberg.schema import Schema
 
     from backfill.runtime.source.schemas import spark_schema, with_moments
 
     schema = spark_schema(Schema.model_validate_json(table.schema_json), table.source.table)
-    return with_moments(schema) if moments else schema
+    if not with_record:
+        return with_moments(schema)
+    added = (StructField(name, kind) for name, kind in RECORD_COLUMNS.items())
+    return StructType([*schema, *added])
 
 
 def _observed_times(frame: DataFrame, source: SourceInput) -> list[Column]:

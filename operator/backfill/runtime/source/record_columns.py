@@ -28,6 +28,8 @@ RECORD_COLUMNS = {
 """The columns' names and types; they come after the table's."""
 
 _ROW_BITS, _TASK_BITS, _STEP_BITS = 30, 12, 21
+MOST_TASKS = 1 << _TASK_BITS
+"""More tasks of a step have no offsets."""
 
 
 @dataclass(frozen=True)

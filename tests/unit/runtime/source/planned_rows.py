@@ -5,13 +5,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql.pandas.types import to_arrow_schema
-from random_columns import plain
 
-from backfill.planning.plan import PlanHeader, plan_directory
+from backfill.planning.plan import PlanHeader, plan_directory, read_splits_of_steps
 from backfill.planning.workspace import Workspace
+from backfill.runtime.batch.merging import merged
 from backfill.runtime.source.data_source import StepPartition, StepReader
+from backfill.runtime.source.reading import read_split
 from backfill.runtime.source.schemas import spark_schema
 from backfill.runtime.source.table import load_source_table
+from plain_values import plain_rows
 
 
 @dataclass(frozen=True)
@@ -38,11 +40,20 @@ def rows_of_plan(header: PlanHeader, workspace: Workspace) -> Iterator[PlannedRo
                 assert isinstance(partition, StepPartition)
                 for batch in reader.read(partition):
                     assert batch.num_rows, "an empty batch was given"
-                    columns = [plain(column) for column in batch.columns]
-                    for values in zip(*columns, strict=True):
-                        yield PlannedRow(
-                            step,
-                            described.name,
-                            task,
-                            dict(zip(batch.schema.names, values, strict=True)),
-                        )
+                    for values in plain_rows(batch):
+                        yield PlannedRow(step, described.name, task, values)
+
+
+def rows_of_run(
+    header: PlanHeader, workspace: Workspace, source: str, steps: range, most_bytes: int
+) -> list[dict[str, Any]]:
+    """The rows of a run of steps, by splits that were merged."""
+    described = next(each for each in header.inputs.sources if each.name == source)
+    table = load_source_table(described)
+    target = to_arrow_schema(spark_schema(table.open().schema, described.table), timezone="UTC")
+    splits = read_splits_of_steps(plan_directory(workspace, header.plan_id), steps, source)
+    rows: list[dict[str, Any]] = []
+    for split in merged(splits, most_bytes):
+        for batch in read_split(table, split, target):
+            rows += plain_rows(batch)
+    return rows

@@ -328,22 +328,3 @@ def mapping_of(
         for column in columns
         if column.name not in lacking
     ]
-
-
-def plain(array: pa.Array) -> list[Any]:
-    """What was read, as plain Python: moments as microseconds, days and times of day as they are
-    given.
-    """
-    if pa.types.is_timestamp(array.type):
-        return array.cast(pa.int64()).to_pylist()
-    if pa.types.is_date(array.type):
-        return array.cast(pa.int32()).to_pylist()
-    if pa.types.is_struct(array.type):
-        children = [plain(array.field(number)) for number in range(array.type.num_fields)]
-        names = [part.name for part in array.type]
-        valid = array.is_valid().to_pylist()
-        return [
-            dict(zip(names, values, strict=True)) if there else None
-            for values, there in zip(zip(*children, strict=True), valid, strict=True)
-        ]
-    return array.to_pylist()

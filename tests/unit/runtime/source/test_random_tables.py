@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from planned_rows import PlannedRow, rows_of_plan
+from planned_rows import PlannedRow, rows_of_plan, rows_of_run
 from pyiceberg.catalog import Catalog
 from random_filters import Meaning, random_filter
 from random_tables import HOURS, START_S, FileRow, RandomTable, make_table
@@ -131,12 +131,28 @@ def _check(asked: Asked, header: PlanHeader, workspace: Workspace) -> int:
         wanted = Counter(_shown(_given(row.values, table)) for row in asked.wanted(number))
         found = Counter(_shown(row.values) for row in read if row.source == table.name)
         assert found == wanted, f"{table.name}: too many {found - wanted}, missing {wanted - found}"
+        _check_runs(table, header, workspace, read)
     _check_header(asked, header, workspace, read)
     if asked.policy is not OrderingPolicy.UNORDERED:
         _check_order(asked, header, read)
     if asked.policy is OrderingPolicy.STRICT:
         _check_offsets(asked, read)
     return len(read)
+
+
+def _check_runs(
+    table: RandomTable, header: PlanHeader, workspace: Workspace, read: list[PlannedRow]
+) -> None:
+    """Steps that are read together give the rows of each of them, no more and no fewer."""
+    middle = header.steps // 2
+    for steps, most_bytes in ((range(header.steps), 2**40), (range(middle, header.steps), 1)):
+        wanted = Counter(
+            _shown(row.values) for row in read if row.source == table.name and row.step in steps
+        )
+        found = Counter(
+            _shown(row) for row in rows_of_run(header, workspace, table.name, steps, most_bytes)
+        )
+        assert found == wanted, f"{steps}: {found - wanted} too many, {wanted - found} missing"
 
 
 def _given(values: dict[str, Any], table: RandomTable) -> dict[str, Any]:

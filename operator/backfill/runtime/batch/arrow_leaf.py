@@ -1,0 +1,97 @@
+"""Splits as a batch DataFrame, read as streaming reads them: by this package's reader, in Python
+tasks.
+"""
+
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from backfill.planning.plan import Split
+from backfill.runtime.source.long_lived import exempt_from_collection
+from backfill.runtime.source.record_columns import RECORD_COLUMNS, RecordColumns
+from backfill.runtime.source.table import SourceTable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_Read = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
+
+
+def arrow_frame(
+    spark: SparkSession,
+    table: SourceTable,
+    tasks: Sequence[tuple[Split, ...]],
+    schema: StructType,
+    *,
+    columns: frozenset[str] | None = None,
+    record: Sequence[RecordColumns] | None = None,
+) -> DataFrame:
+    """The rows of all tasks' splits.
+
+    Args:
+        schema: the table's columns, as :func:`source_schema` gives them.
+        columns: the columns that matter, None for all; the others are null.
+        record: for each task what Kafka would have added, where ``schema`` has its columns.
+    """
+    read = [name for name in schema.names if columns is None or name in columns]
+    # rows are counted by a column of the table, if only by one of nulls
+    counted = [] if any(name not in RECORD_COLUMNS for name in read) else schema.names[:1]
+    given = StructType([schema[name] for name in (*counted, *read)])
+    rows = spark.range(0, len(tasks), 1, max(len(tasks), 1)).mapInArrow(
+        _reader(table, tasks, given, frozenset(read), record), given
+    )
+    return rows.select([_column(rows, name, schema) for name in schema.names])
+
+
+def _column(rows: DataFrame, name: str, schema: StructType) -> Column:
+    if name in rows.columns:
+        return F.col(f"`{name.replace('`', '``')}`")
+    return F.lit(None).cast(schema[name].dataType).alias(name)
+
+
+def _reader(
+    table: SourceTable,
+    tasks: Sequence[tuple[Split, ...]],
+    given: StructType,
+    columns: frozenset[str],
+    record: Sequence[RecordColumns] | None,
+) -> _Read:
+    """What a task does with the number that it is.
+
+    How to open a table's files may hold credentials. What a function closes over is sent to Python
+    workers only; anything else of a query is printed in its plan and in Spark's event log.
+    """
+    target = to_arrow_schema(
+        StructType(
+            [field for field in given if record is None or field.name not in RECORD_COLUMNS]
+        ),
+        timezone="UTC",
+    )
+    names = given.names
+    # each task takes only its own splits apart
+    packed = [pickle.dumps(splits) for splits in tasks]
+
+    def read_task(task: int) -> Iterator["pa.RecordBatch"]:
+        from backfill.runtime.source.reading import read_split
+
+        exempt_from_collection("batch")
+        rows = (
+            batch
+            for split in pickle.loads(packed[task])
+            for batch in read_split(table, split, target, columns)
+        )
+        if record is None:
+            return rows
+        return (batch.select(names) for batch in record[task].added_to(rows))
+
+    def read(numbers: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
+        for batch in numbers:
+            for task in batch.column(0).to_pylist():
+                yield from read_task(task)
+
+    return read

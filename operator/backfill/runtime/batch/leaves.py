@@ -1,0 +1,64 @@
+"""The sources of a batch query: all rows of a run of plan steps at once, in the columns that the
+streaming source gives.
+"""
+
+from pyspark.sql import DataFrame, SparkSession
+
+from backfill.planning.plan import Split, read_header, read_splits_of_steps
+from backfill.runtime.batch.arrow_leaf import arrow_frame
+from backfill.runtime.batch.merging import merged
+from backfill.runtime.settings import RuntimeSettings
+from backfill.runtime.source.data_source import planned_tables, source_schema
+from backfill.runtime.source.packing import pack_by_bytes
+from backfill.runtime.source.record_columns import MOST_TASKS, RecordColumns
+
+_TASK_BYTES = 32 * 2**20
+"""About four seconds of a task: much more than starting it costs, and little enough that the last
+task of a run does not keep the others waiting.
+"""
+
+
+class Leaves:
+    """Makes the batch DataFrames of a plan's sources."""
+
+    def __init__(self, spark: SparkSession, settings: RuntimeSettings):
+        self._spark = spark
+        self._plan = settings.plan_workspace
+        self._header = read_header(self._plan)
+        self._tables = planned_tables(self._plan)
+
+    def frame(
+        self,
+        source: str,
+        steps: range,
+        topic: str | None = None,
+        columns: frozenset[str] | None = None,
+    ) -> DataFrame:
+        """The rows that streaming reads of a source in these consecutive steps, in no order.
+
+        Columns, names and types are those of :func:`source_frame`. What Kafka adds, with ``topic``,
+        is the same whenever the same run of steps is read; its offsets are unique in the run, and
+        not those that streaming gives.
+
+        Args:
+            columns: the columns that matter, as :func:`columns_used` finds them; the others are
+                null. None is all.
+
+        Raises:
+            InvalidPlanInput: columns of types that Spark does not have.
+        """
+        table = self._tables[source]
+        tasks = self._tasks(read_splits_of_steps(self._plan, steps, source))
+        record = (
+            None
+            if topic is None
+            else [RecordColumns.of(topic, steps.start, task) for task in range(len(tasks))]
+        )
+        schema = source_schema(table, with_record=topic is not None)
+        return arrow_frame(self._spark, table, tasks, schema, columns=columns, record=record)
+
+    def _tasks(self, splits: list[Split]) -> list[tuple[Split, ...]]:
+        size = sum(split.bytes for split in splits)
+        tasks = max(self._header.inputs.parallelism, -(-size // _TASK_BYTES))
+        shared = merged(splits, max(size // tasks, 1))
+        return pack_by_bytes(shared, min(tasks, MOST_TASKS))

@@ -1,0 +1,226 @@
+"""A run of steps as a batch DataFrame has exactly the rows that streaming reads in these steps."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from every_type import AT, SCHEMA, START, rows_of_every_type
+from planned_sources import Backfill, planned
+from pyiceberg.catalog import Catalog
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from backfill.api.spec import BackfillSpec
+from backfill.runtime.batch.leaves import Leaves
+from backfill.runtime.source.data_source import (
+    StepPartition,
+    StepReader,
+    planned_tables,
+    source_frame,
+    source_schema,
+)
+from backfill.runtime.source.record_columns import OFFSET, RECORD_COLUMNS
+from plain_values import plain_rows
+
+ZONES = ["UTC", "America/New_York", "Asia/Kolkata"]
+
+
+def streamed(backfill: Backfill, steps: range, topic: str | None = None) -> Counter[str]:
+    """The rows that streaming reads."""
+    plan = backfill.settings.plan_workspace
+    table = planned_tables(plan)["events"]
+    schema = source_schema(table, with_record=topic is not None)
+    reader = StepReader(table, plan, backfill.settings.scratch, schema, topic)
+    rows = []
+    for step in steps:
+        start, end = ({"source": "events", "step": number} for number in (step, step + 1))
+        for partition in reader.partitions(start, end):
+            assert isinstance(partition, StepPartition)
+            rows += [row for batch in reader.read(partition) for row in plain_rows(batch)]
+    return Counter(map(shown, rows))
+
+
+def collected(frame: DataFrame) -> Counter[str]:
+    """The rows of a batch DataFrame."""
+    return Counter(
+        shown(row) for batch in frame.toArrow().to_batches() for row in plain_rows(batch)
+    )
+
+
+def shown(row: dict[str, Any]) -> str:
+    return repr({name: value for name, value in row.items() if name != OFFSET})
+
+
+@pytest.fixture
+def plan(lake: Catalog, tmp_path: Path) -> Callable[..., Backfill]:
+    """Plans the table ``lake.raw.events``; arguments are more fields of the source and the spec."""
+
+    def make(
+        window: tuple[datetime, datetime] = (START, START + timedelta(hours=1)),
+        spec: dict[str, Any] | None = None,
+        **source: Any,
+    ) -> Backfill:
+        described = {"name": "events", "table": "lake.raw.events", "timestampColumn": "at"}
+        return planned(
+            BackfillSpec.model_validate(
+                {
+                    "applicationRef": {"name": "app"},
+                    "window": {"start": window[0], "end": window[1]},
+                    "sources": [{**described, **source}],
+                    **(spec or {}),
+                }
+            ),
+            tmp_path,
+        )
+
+    return make
+
+
+@pytest.fixture
+def in_zone(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[None]:
+    spark.conf.set("spark.sql.session.timeZone", request.param)
+    yield
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+@pytest.mark.usefixtures("in_zone")
+@pytest.mark.parametrize("in_zone", ZONES, indirect=True)
+@pytest.mark.parametrize("topic", [None, "raw"])
+def test_every_type_of_column_is_what_streaming_gives(
+    spark: SparkSession, lake: Catalog, plan: Callable[..., Backfill], topic: str | None
+) -> None:
+    lake.create_table("raw.events", schema=SCHEMA).append(rows_of_every_type())
+    backfill = plan()
+    steps = range(backfill.header.steps)
+    frame = Leaves(spark, backfill.settings).frame("events", steps, topic)
+    assert frame.schema == source_frame(spark, backfill.settings, "events", topic).schema
+    assert collected(frame) == streamed(backfill, steps, topic)
+    moments = frame.select(F.unix_micros(F.col("at").cast("timestamp")).alias("us"), "zoned")
+    if topic is None:
+        assert {row.us for row in moments.collect()} == {
+            int(AT.replace(tzinfo=UTC).timestamp()) * 1_000_000 + 123_456
+        }
+
+
+@contextmanager
+def event_log(spark: SparkSession, directory: Path) -> Iterator[Callable[[], str]]:
+    """What Spark tells its event log meanwhile."""
+    jvm, context = spark._jvm, spark.sparkContext._jsc.sc()
+    conf = context.getConf().clone().set("spark.eventLog.compress", "false")
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    listener = jvm.org.apache.spark.scheduler.EventLoggingListener(
+        "app", jvm.scala.Option.apply(None), jvm.java.net.URI(f"file://{directory}"), conf, hadoop
+    )
+    listener.start()
+    context.addSparkListener(listener)
+    yield lambda: "".join(path.read_text() for path in directory.rglob("*app*") if path.is_file())
+    context.listenerBus().waitUntilEmpty()
+    context.removeSparkListener(listener)
+    listener.stop()
+
+
+def history(lake: Catalog, files: int = 3, rows: int = 400) -> None:
+    """Files of an hour each that overlap by half, with row groups in no order of time, and some
+    rows without a time.
+    """
+    schema = pa.schema(
+        [("id", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("user", pa.string())]
+    )
+    table = lake.create_table(
+        "raw.events", schema=schema, properties={"write.parquet.row-group-limit": "50"}
+    )
+    for file in range(files):
+        numbers = [file * rows + number for number in range(rows)]
+        moments = [
+            None
+            if number % 97 == 0
+            else START + timedelta(seconds=1800 * file + number * 37 % 3600)
+            for number in numbers
+        ]
+        users = [None if number % 5 == 0 else f"u{number % 7}" for number in numbers]
+        table.append(pa.table([numbers, moments, users], schema=schema))
+
+
+POLICIES = ["WithinLateness", "Exact", "Unordered"]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_run_of_steps_has_the_rows_of_its_steps(
+    spark: SparkSession, lake: Catalog, plan: Callable[..., Backfill], policy: str
+) -> None:
+    history(lake)
+    backfill = plan(
+        (START + timedelta(minutes=10), START + timedelta(minutes=90)),
+        {
+            "ordering": {"policy": policy, "allowedLateness": "5m"},
+            "maxMisalignment": "20m",
+            "planning": {"targetStepBytes": 4096},
+        },
+        filter="user != 'u3'",
+    )
+    count = backfill.header.steps
+    assert count > 3
+    leaves = Leaves(spark, backfill.settings)
+    for steps in (range(count), range(1, count - 1), range(2, 3), range(0)):
+        assert collected(leaves.frame("events", steps)) == streamed(backfill, steps)
+
+
+def test_columns_that_do_not_matter_are_null_and_rows_are_counted_without_any(
+    spark: SparkSession, lake: Catalog, plan: Callable[..., Backfill]
+) -> None:
+    history(lake)
+    backfill = plan()
+    steps = range(backfill.header.steps)
+    leaves = Leaves(spark, backfill.settings)
+    rows = sum(streamed(backfill, steps).values())
+    users = leaves.frame("events", steps, columns=frozenset({"user"}))
+    assert users.schema == leaves.frame("events", steps).schema
+    (row,) = users.agg(F.count("*"), F.count("id"), F.count("user")).collect()
+    assert (row[0], row[1]) == (rows, 0)
+    assert 0 < row[2] < rows
+    for topic in (None, "raw"):
+        assert leaves.frame("events", steps, topic, columns=frozenset()).count() == rows
+
+
+def test_offsets_are_unique_in_a_run_and_the_same_each_time(
+    spark: SparkSession, lake: Catalog, plan: Callable[..., Backfill]
+) -> None:
+    history(lake)
+    backfill = plan()
+    steps = range(backfill.header.steps)
+    frame = Leaves(spark, backfill.settings).frame("events", steps, "raw")
+    again = Leaves(spark, backfill.settings).frame(
+        "events", steps, "raw", columns=frozenset({"id", *RECORD_COLUMNS})
+    )
+    found, other = ({row.id: row[OFFSET] for row in each.collect()} for each in (frame, again))
+    assert len(set(found.values())) == frame.count()
+    assert found == other
+
+
+def test_plans_say_nothing_of_how_files_are_opened(
+    spark: SparkSession,
+    lake: Catalog,
+    plan: Callable[..., Backfill],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    history(lake, files=1)
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__S3__SECRET_ACCESS_KEY", "hush-hush")
+    backfill = plan()
+    table = planned_tables(backfill.settings.plan_workspace)["events"]
+    assert "hush-hush" in str(table.io_properties)
+    frame = Leaves(spark, backfill.settings).frame("events", range(backfill.header.steps))
+    with event_log(spark, tmp_path) as log:
+        frame.collect()
+    heard = log()
+    frame.explain(mode="extended")
+    frame.explain(mode="formatted")
+    told = f"{heard}{capsys.readouterr().out}{frame._jdf.queryExecution().logical().toJSON()}"
+    assert "SparkListenerSQLExecutionStart" in heard
+    assert "hush" not in told
