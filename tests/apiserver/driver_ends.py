@@ -12,9 +12,10 @@ from typing import Any
 from kubeconfigs import address_and_ca, token_of
 from rest import SPLIT_ASSIGNMENTS, Manifest, Rest
 
+from backfill.kube.client import Cluster
+from backfill.kube.service_account import service_account
 from backfill.protocol.split_assignment import QueryProgress, SourceProgress, SplitAssignmentStatus
-from backfill.runtime.agent.api_server import ApiServer, Connection
-from backfill.runtime.agent.kubernetes_channel import KubernetesChannel, Timing
+from backfill.runtime.agent.kubernetes_channel import REQUESTS, KubernetesChannel, Timing
 from backfill.runtime.settings import RuntimeSettings
 from waiting import eventually
 
@@ -95,14 +96,30 @@ class PlayedController:
         }
 
 
+@dataclass(frozen=True)
+class Connection:
+    """The address of the API server, and the files of a service account."""
+
+    url: str
+    directory: Path
+
+    @property
+    def token_file(self) -> Path:
+        return self.directory / "token"
+
+    def cluster(self) -> Cluster:
+        """The client that a driver's pod has."""
+        return Cluster(service_account(self.url, self.directory), options=REQUESTS)
+
+
 def driver_connection(kubeconfig: Path, directory: Path) -> Connection:
     """The files and the address that a pod with this identity has."""
     directory.mkdir(exist_ok=True)
-    token, ca = directory / "token", directory / "ca.crt"
-    token.write_text(token_of(kubeconfig))
     url, certificates = address_and_ca(kubeconfig)
-    ca.write_bytes(certificates)
-    return Connection(url, token, ca)
+    (directory / "token").write_text(token_of(kubeconfig))
+    (directory / "ca.crt").write_bytes(certificates)
+    (directory / "namespace").write_text("default")
+    return Connection(url, directory)
 
 
 def driver_settings(controller: PlayedController, attempt: int = 1, **more: Any) -> RuntimeSettings:
@@ -130,7 +147,7 @@ def driver_channel(
 ) -> KubernetesChannel:
     """The channel of a driver, not yet opened."""
     return KubernetesChannel(
-        ApiServer(connection), controller.name, driver_settings(controller, attempt), timing
+        connection.cluster(), controller.name, driver_settings(controller, attempt), timing
     )
 
 

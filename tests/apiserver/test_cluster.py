@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from identities import ServiceAccountMaker, rule
-from kubernetes.config import ConfigException
 from proxy import CUT, Nth, Response, UnreliableProxy, refusal, running_proxy
 from rest import Manifest, Rest
 
@@ -279,6 +278,5 @@ def test_a_context_that_is_not_there_is_told_so(cluster_admin: Path) -> None:
 
 def test_outside_of_a_pod_there_is_no_service_account(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    with pytest.raises(BackfillError, match="no pod with a service account") as failure:
+    with pytest.raises(BackfillError, match="not in a pod"):
         Cluster.in_cluster()
-    assert isinstance(failure.value.__cause__, ConfigException)

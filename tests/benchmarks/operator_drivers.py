@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from driver_ends import PlayedController, driver_connection, driver_settings
+from driver_ends import Connection, PlayedController, driver_connection, driver_settings
 from identities import kubeconfig_of, service_account
 from operator_world import NAMESPACES, SOURCES, STEP_ROWS, STEPS, Placed, header, namespace_of
 from rest import Rest
 from roles import rules_of
 
 from backfill.protocol.split_assignment import QueryProgress, SourceProgress, SplitAssignmentStatus
-from backfill.runtime.agent.api_server import ApiServer, Connection
 from backfill.runtime.agent.kubernetes_channel import KubernetesChannel, Timing
 
 _LOOK_SECONDS = 0.02
@@ -140,6 +139,6 @@ def _connection(admin: Rest, admin_kubeconfig: Path, namespace: str, folder: Pat
 def _channel(admin: Rest, connection: Connection, placed: Placed) -> KubernetesChannel:
     controller = PlayedController(admin, placed.namespace, placed.name, placed.uid)
     settings = driver_settings(controller, planId=header().plan_id)
-    channel = KubernetesChannel(ApiServer(connection), placed.name, settings, Timing())
+    channel = KubernetesChannel(connection.cluster(), placed.name, settings, Timing())
     channel.open()
     return channel

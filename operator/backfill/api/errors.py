@@ -3,8 +3,8 @@
 BackfillError
 ├── BadInput                 invalid input; carries a Problem for each mistake (exit status 2)
 │   ├── InvalidManifest      the file or a resource in it (YAML, unknown field, a field's value)
-│   ├── InvalidPlanInput     the tables do not allow the plan (missing table, column, statistics,
-snapshot, rows) │   ├── SpecChanged          a Backfill of this name exists with another spec or
+│   ├── InvalidPlanInput     the tables do not allow the plan (table, column, statistics, snapshot)
+│   ├── SpecChanged          a Backfill of this name exists with another spec or
 program │   └── UnsupportedProgram   the application does something a backfill cannot redirect
 ├── ControllerRunning        another process works on this Backfill
 ├── PlanCorrupt              a stored plan is lost, or does not match its header

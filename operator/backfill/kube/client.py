@@ -14,15 +14,15 @@ from kubernetes.client import Configuration
 from kubernetes.config import (
     ConfigException,
     list_kube_config_contexts,
-    load_incluster_config,
     load_kube_config,
 )
 
 from backfill.api.errors import BackfillError, ConflictError
-from backfill.kube.errors import Expired, KindMissing, NotFound, error_of
+from backfill.kube.errors import Expired, KindMissing, NotFound, Unreachable, error_of
 from backfill.kube.resources import POD, Manifest, Resource
+from backfill.kube.service_account import ACCOUNT, pod_configuration
 from backfill.kube.throttle import Throttle
-from backfill.kube.transport import Call, OnRequest, Transport
+from backfill.kube.transport import Call, OnRequest, RequestOptions, Transport
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,6 @@ class Not:
 Labels = Mapping[str, str | Not | None]
 """Labels that objects must have; None: whatever the value."""
 
-_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _PAGE = 20
 """Objects of one page of a list: each may have one and a half megabytes, and the whole page is in
 memory twice.
@@ -49,6 +48,7 @@ yet.
 """
 _DRY_RUN = ("dryRun", "All")
 _STRICT = ("fieldValidation", "Strict")
+_OPTIONS = RequestOptions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +77,13 @@ class Cluster:
         requests_per_second: float = 50.0,
         burst: int = 100,
         on_request: OnRequest = lambda verb, kind, status, seconds: None,
+        options: RequestOptions = _OPTIONS,
     ):
         self.namespace = namespace
         """Where whoever runs this works if nothing else is said."""
-        self._transport = Transport(configuration, Throttle(requests_per_second, burst), on_request)
+        self._transport = Transport(
+            configuration, Throttle(requests_per_second, burst), on_request, options
+        )
 
     @classmethod
     def from_kubeconfig(
@@ -108,18 +111,13 @@ class Cluster:
 
     @classmethod
     def in_cluster(cls, **options: Any) -> "Cluster":
-        """The cluster this pod runs in, as its service account; a rotated token is taken up.
+        """The cluster that this pod runs in, with the pod's service account.
 
         Raises:
-            BackfillError: this is no pod, or it has no service account.
+            BackfillError: this process is not in a pod, or its pod has no service account token.
         """
-        configuration = Configuration()
-        try:
-            load_incluster_config(configuration)  # type: ignore[no-untyped-call]
-            namespace = _NAMESPACE_FILE.read_text().strip()
-        except (ConfigException, OSError) as error:
-            raise BackfillError(f"this is no pod with a service account: {error}") from error
-        return cls(configuration, namespace=namespace, **options)
+        configuration = pod_configuration()
+        return cls(configuration, namespace=(ACCOUNT / "namespace").read_text().strip(), **options)
 
     @property
     def now(self) -> datetime:
@@ -252,17 +250,19 @@ class Cluster:
         operations: Sequence[Manifest],
         *,
         manager: str,
+        subresource: str = "",
     ) -> Manifest:
-        """JSON patch.
+        """JSON patch, which is done as a whole or not at all.
 
         Raises:
             NotFound: there is no such object.
+            Invalid: the object would not be valid.
             Refused: an operation, such as a ``test``, does not fit what is there.
         """
         query = (("fieldManager", manager),)
         kind = "application/json-patch+json"
         return self._object(
-            Call("patch", resource, namespace, name, "", query, list(operations), kind)
+            Call("patch", resource, namespace, name, subresource, query, list(operations), kind)
         )
 
     def replace(self, resource: Resource, manifest: Manifest, *, manager: str = "") -> Manifest:
@@ -319,31 +319,33 @@ class Cluster:
         resource: Resource,
         namespace: str | None = None,
         *,
+        name: str = "",
         resource_version: str,
         labels: Labels | None = None,
         seconds: int = _WATCH_SECONDS,
+        silence_seconds: float | None = None,
     ) -> Iterator[tuple[str, Manifest]]:
         """What happens after a version: ``ADDED``, ``MODIFIED``, ``DELETED`` or ``BOOKMARK``, with
-        the object.
+        the object, which has at least its version. With a ``name`` only that object is watched.
 
-        It ends after ``seconds``, and when the connection breaks: go on from the version of the
-        last object seen.
+        It ends after ``seconds``, after ``silence_seconds`` without an event, and when the
+        connection breaks: go on from the version of the last object seen.
 
         Raises:
             Expired: that version is too long ago; list again.
         """
         query = (
             *_selector(labels),
+            *((("fieldSelector", f"metadata.name={name}"),) if name else ()),
             ("watch", "true"),
             ("allowWatchBookmarks", "true"),
             ("resourceVersion", resource_version),
             ("timeoutSeconds", str(seconds)),
         )
-        call = Call(
-            "watch", resource, namespace, query=query, read_seconds=seconds + _WATCH_SILENCE_SECONDS
-        )
+        silence = silence_seconds or seconds + _WATCH_SILENCE_SECONDS
+        call = Call("watch", resource, namespace, query=query, read_seconds=silence)
         for line in self._transport.lines(call):
-            event = json.loads(line)
+            event = _parsed(line, call, "object")
             if event["type"] == "ERROR":
                 status = event["object"]
                 raise error_of(
@@ -399,8 +401,20 @@ class Cluster:
         self._transport.close()
 
     def _object(self, call: Call) -> Manifest:
-        answer: Manifest = json.loads(self._transport.send(call))
-        return answer
+        return _parsed(self._transport.send(call), call, "kind")
+
+
+def _parsed(text: bytes, call: Call, field: str) -> Manifest:
+    """An answer in JSON that has this field.
+
+    Raises:
+        Unreachable: something between this client and the API server has answered in its place.
+    """
+    with suppress(ValueError):
+        answer = json.loads(text)
+        if isinstance(answer, dict) and field in answer:
+            return answer
+    raise Unreachable(f"cannot {call.verb} {call.where}: the answer is not one of an API server")
 
 
 def label_selector(labels: Labels) -> str:

@@ -1,23 +1,21 @@
-"""What can go wrong at the API server.
+"""Errors of requests to the API server.
 
 BackfillError
-└── ClusterError             the API server did not do what it was asked for; ``status`` is its
-answer's, 0 without one
-    ├── AlreadyExists        an object of this name is there
-    ├── Expired              a list or watch cannot go on from there (410): list again
+└── ClusterError             a request failed; ``status`` is that of the answer, 0 without one
+    ├── AlreadyExists        an object of this name exists
+    ├── Expired              a list or watch cannot continue from there (410): list again
     ├── Forbidden            a permission is missing
-    │   └── Denied           admission says no: a quota, a LimitRange, Pod Security, a policy or a
-    webhook ├── KindMissing          the API server does not know the kind of object: its definition
-    is not installed ├── NamespaceEnding      the namespace is being deleted: nothing can be made in
-    it any more ├── NotFound             the object that was to be changed is not there
-    ├── Refused              the object is not valid
-    ├── Unauthorized         the API server does not know who asks
-    └── Unreachable          there was no answer, or one that promises better for later
-        └── Faltering        the API server is there, and something that it asks has failed: as a
-        rule an admission webhook
+    │   └── Denied           refused by admission: quota, LimitRange, Pod Security, policy, webhook
+    ├── KindMissing          the API server does not know the kind: its definition is not installed
+    ├── NamespaceEnding      nothing can be created in a namespace that is being deleted
+    ├── NotFound             the object to be changed does not exist
+    ├── Refused              the request is not valid, or does not fit the object
+    │   └── Invalid          the object would not be valid
+    ├── Unauthorized         the API server does not accept the credentials
+    └── Unreachable          no answer, or one that asks to try later
+        └── Faltering        the API server answers, but something that it calls has failed
 
-A write that lost against another one (409) is
-:class:`backfill.controller.interfaces.ConflictError`.
+A write that lost against another one (409) is :class:`backfill.api.errors.ConflictError`.
 """
 
 # ruff: noqa: N818 - as in the project's other errors: the names say what is wrong
@@ -77,7 +75,11 @@ class NotFound(ClusterError):
 
 
 class Refused(ClusterError):
-    """The object is not valid."""
+    """The request is not valid, or does not fit what is there."""
+
+
+class Invalid(Refused):
+    """The object would not be valid: its schema or a rule does not allow it."""
 
 
 class Unauthorized(ClusterError):
@@ -86,6 +88,9 @@ class Unauthorized(ClusterError):
 
 class Unreachable(ClusterError):
     """No answer, or one that promises better for later."""
+
+    retry_after_seconds: float = 0.0
+    """How long the server asks to wait before the next attempt."""
 
 
 class Faltering(Unreachable):
@@ -144,7 +149,9 @@ def error_of(
         ):
             return Unreachable(said, status)
         case _:
-            return Refused(said, status)
+            # a patch whose test fails is answered with 422 as well, but names no kind
+            invalid = status == HTTPStatus.UNPROCESSABLE_ENTITY and told.kind
+            return Invalid(said, status) if invalid else Refused(said, status)
 
 
 class _Told:

@@ -20,7 +20,7 @@ from kubernetes.client import ApiClient, Configuration
 from urllib3 import BaseHTTPResponse
 
 from backfill.api.errors import first_line
-from backfill.kube.errors import ClusterError, Unreachable, error_of
+from backfill.kube.errors import Unreachable, error_of
 from backfill.kube.resources import Resource
 from backfill.kube.throttle import Throttle
 
@@ -44,20 +44,30 @@ _METHODS: dict[Verb, str] = {
     "delete": "DELETE",
 }
 _CONNECT_SECONDS = 5.0
-_READ_SECONDS = 30.0
-_RETRIES = 4
 _FIRST_WAIT_SECONDS = 0.2
 _LONGEST_WAIT_SECONDS = 10.0
 _CONNECTIONS = 32
 _MOST_LINE_BYTES = 2**20
 _SAME_TIME = timedelta(seconds=2)
 """An answer tells its time in whole seconds, and comes a moment later."""
-_USER_AGENT = "backfill-operator"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestOptions:
+    """How all requests of a client are made."""
+
+    user_agent: str = "backfill-operator"
+    read_seconds: float = 30.0
+    """Longest silence of the server within an answer, unless the request has its own limit."""
+    retries: int = 4
+    """Retries of a request that was not answered, or that may succeed later. Zero leaves them to
+    the caller.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One thing that is asked for."""
+    """A request to the API server."""
 
     verb: Verb
     resource: Resource
@@ -68,7 +78,8 @@ class Call:
     body: object = None
     content_type: str = "application/json"
     accept: str = "application/json"
-    read_seconds: float = _READ_SECONDS
+    read_seconds: float | None = None
+    """Longest silence of the server within the answer; None for that of the client's options."""
 
     @property
     def kind(self) -> str:
@@ -105,12 +116,14 @@ class Transport:
         configuration: Configuration,
         throttle: Throttle,
         on_request: OnRequest,
+        options: RequestOptions,
         sleep: Callable[[float], None] = time.sleep,
     ):
         configuration.connection_pool_maxsize = _CONNECTIONS
         self._client = ApiClient(configuration)
         self._throttle = throttle
         self._on_request = on_request
+        self._options = options
         self._sleep = sleep
         self._ahead = timedelta()
 
@@ -156,27 +169,29 @@ class Transport:
         self._client.rest_client.close()
 
     def _repeatedly(self, call: Call, take: Callable[[BaseHTTPResponse], T]) -> T:
-        waits = (_FIRST_WAIT_SECONDS * 2.0**number for number in range(_RETRIES))
+        waits = (_FIRST_WAIT_SECONDS * 2.0**number for number in range(self._options.retries))
         while True:
             try:
                 return take(self._once(call))
             except (urllib3.exceptions.HTTPError, OSError) as error:  # the answer broke off
-                failure: ClusterError = _unreachable(call, error)
-                asked_wait = 0.0
-            except _Later as later:
-                failure, asked_wait = later.error, later.seconds
+                failure = _unreachable(call, error)
+            except Unreachable as error:
+                failure = error
             wait = next(waits, None)
             if wait is None:
                 raise failure
             self._sleep(
-                max(wait * random.uniform(0.5, 1.0), min(asked_wait, _LONGEST_WAIT_SECONDS))
+                max(
+                    wait * random.uniform(0.5, 1.0),
+                    min(failure.retry_after_seconds, _LONGEST_WAIT_SECONDS),
+                )
             )
 
     def _once(self, call: Call) -> BaseHTTPResponse:
         """The answer, its body not read yet.
 
         Raises:
-            _Later: it may be repeated.
+            Unreachable: it was not answered, or may succeed later.
             ClusterError: it was not done.
             ConflictError: it lost against another write.
         """
@@ -190,11 +205,11 @@ class Transport:
                 return answer
             error = error_of(status, answer.data, call.verb, call.resource, call.where)
         except (urllib3.exceptions.HTTPError, OSError) as failure:
-            raise _Later(_unreachable(call, failure)) from failure
+            raise _unreachable(call, failure) from failure
         finally:
             self._on_request(call.verb, call.kind, status, time.monotonic() - started)
         if isinstance(error, Unreachable):
-            raise _Later(error, _retry_after(answer))
+            error.retry_after_seconds = _retry_after(answer)
         raise error
 
     def _note_time(self, answer: BaseHTTPResponse) -> None:
@@ -207,7 +222,7 @@ class Transport:
         headers = {
             "Accept": call.accept,
             "Content-Type": call.content_type,
-            "User-Agent": _USER_AGENT,
+            "User-Agent": self._options.user_agent,
         }
         if token := configuration.get_api_key_with_prefix("BearerToken", alias="authorization"):
             headers["Authorization"] = token  # asked for each time: tokens are rotated
@@ -216,18 +231,13 @@ class Transport:
             f"{configuration.host}{call.path}",
             body=None if call.body is None else json.dumps(call.body),
             headers=headers,
-            timeout=urllib3.Timeout(connect=_CONNECT_SECONDS, read=call.read_seconds),
+            timeout=urllib3.Timeout(
+                connect=_CONNECT_SECONDS,
+                read=self._options.read_seconds if call.read_seconds is None else call.read_seconds,
+            ),
             retries=False,  # the library's would wait on their own and be bound to no rate
             preload_content=False,
         )
-
-
-class _Later(Exception):  # noqa: N818
-    """A failure that may be over when asked again."""
-
-    def __init__(self, error: ClusterError, seconds: float = 0.0):
-        self.error = error
-        self.seconds = seconds
 
 
 def _unreachable(call: Call, error: Exception) -> Unreachable:

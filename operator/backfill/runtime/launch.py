@@ -14,13 +14,13 @@ from pathlib import Path
 from pyspark import SparkContext
 
 from backfill.api.errors import BackfillError, BadInput, Problem, UnsupportedProgram
+from backfill.kube.client import Cluster
 from backfill.planning.plan import read_header
 from backfill.protocol.driver_settings import CLUSTER_CHANNEL
 from backfill.runtime.agent.agent import Agent
-from backfill.runtime.agent.api_server import ApiServer, pod_connection
 from backfill.runtime.agent.causes import cause_of
 from backfill.runtime.agent.channel import Channel, DirectoryChannel
-from backfill.runtime.agent.kubernetes_channel import KubernetesChannel
+from backfill.runtime.agent.kubernetes_channel import REQUESTS, KubernetesChannel
 from backfill.runtime.agent.signals import GracefulSignals
 from backfill.runtime.queries.closing import close_query
 from backfill.runtime.queries.run import Outcome, Run, failed, unsupported
@@ -106,7 +106,7 @@ def _open_channel(settings: RuntimeSettings) -> Channel:
     _, cluster, name = settings.channel.partition(CLUSTER_CHANNEL)
     if not cluster:
         return DirectoryChannel(Path(settings.channel))
-    channel = KubernetesChannel(ApiServer(pod_connection()), name, settings)
+    channel = KubernetesChannel(Cluster.in_cluster(options=REQUESTS), name, settings)
     channel.open()
     return channel
 

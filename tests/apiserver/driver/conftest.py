@@ -7,13 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from driver_ends import PATIENT, ChannelMaker, PlayedController, driver_channel, driver_connection
+from driver_ends import (
+    PATIENT,
+    ChannelMaker,
+    Connection,
+    PlayedController,
+    driver_channel,
+    driver_connection,
+)
 from identities import ServiceAccountMaker
 from proxy import UnreliableProxy
 from rest import Rest
 from roles import rules_of
 
-from backfill.runtime.agent.api_server import Connection
 from backfill.runtime.agent.kubernetes_channel import KubernetesChannel, Timing
 
 

@@ -12,6 +12,7 @@ from driver_ends import (
     PATIENT,
     QUICK,
     ChannelMaker,
+    Connection,
     PlayedController,
     await_committed,
     await_released,
@@ -25,7 +26,6 @@ from proxy import CUT, UnreliableProxy, refusal
 from rest import Rest
 
 from backfill.api.errors import BackfillError
-from backfill.runtime.agent.api_server import Connection
 from waiting import eventually
 
 
@@ -224,7 +224,7 @@ def test_a_replaced_token_is_used_at_once(
     controller.create()
     token = connection.token_file.read_text()
     connection.token_file.write_text("expired")
-    with pytest.raises(BackfillError, match="401"):
+    with pytest.raises(BackfillError, match="check the credentials"):
         make_channel(timing=QUICK)
     connection.token_file.write_text(f"{token}\n")
     channel = make_channel()
@@ -251,7 +251,7 @@ def test_a_driver_without_permission_says_which_role_it_needs(
         driver_connection(service_account("nobody"), tmp_path / "nobody"), controller, timing=QUICK
     )
     with pytest.raises(
-        BackfillError, match=r"403.*the driver's service account needs the Role backfill-driver"
+        BackfillError, match="the driver's service account needs the Role backfill-driver"
     ):
         channel.open()
 
@@ -264,5 +264,5 @@ def test_a_driver_waits_a_while_for_an_assignment_that_is_not_there_yet(
 
 
 def test_a_driver_whose_assignment_never_comes_says_so(make_channel: ChannelMaker) -> None:
-    with pytest.raises(BackfillError, match="SplitAssignment b cannot be read: 404"):
+    with pytest.raises(BackfillError, match=r"there is no SplitAssignment .*/b"):
         make_channel(timing=QUICK)

@@ -6,14 +6,13 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from driver_ends import PlayedController, driver_channel, driver_settings
+from driver_ends import Connection, PlayedController, driver_channel, driver_settings
 from pyiceberg.utils.config import Config
 
+from backfill.kube import client, service_account
 from backfill.planning.plan import PlanHeader, plan_directory
 from backfill.planning.workspace import Workspace
-from backfill.runtime.agent import api_server
 from backfill.runtime.agent.agent import Agent
-from backfill.runtime.agent.api_server import Connection
 from backfill.runtime.launch import prepare
 from backfill.runtime.queries.run import FINISHED, Run
 from backfill.runtime.queries.tracker import Tracker
@@ -49,7 +48,8 @@ def test_a_driver_in_a_pod_talks_through_the_assignment_that_its_settings_name(
     connection: Connection,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(api_server, "_SERVICE_ACCOUNT", connection.token_file.parent)
+    for module in (client, service_account):
+        monkeypatch.setattr(module, "ACCOUNT", connection.directory)
     address = urlsplit(connection.url)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", str(address.hostname))
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(address.port))

@@ -18,7 +18,9 @@ MIB = 2**20
 
 
 @contextmanager
-def api_server(ahead: timedelta, body: bytes = b"{}") -> Iterator[tuple[Cluster, list[str]]]:
+def api_server(
+    ahead: timedelta, body: bytes = b'{"kind": "Pod"}'
+) -> Iterator[tuple[Cluster, list[str]]]:
     """One whose clock is ahead of ours."""
     asked: list[str] = []
 

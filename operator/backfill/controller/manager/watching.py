@@ -17,13 +17,14 @@ from typing import Any, Final
 
 import kopf
 from kubernetes.client import Configuration
-from kubernetes.config import load_incluster_config, load_kube_config
+from kubernetes.config import load_kube_config
 
 from backfill.kube.cache import Cache
 from backfill.kube.client import Cluster, Labels, label_selector
 from backfill.kube.errors import ClusterError, KindMissing
 from backfill.kube.names import GROUP
 from backfill.kube.resources import Resource
+from backfill.kube.service_account import pod_configuration
 
 _LOG = logging.getLogger(__name__)
 RELIST_SECONDS: Final = 180.0
@@ -84,10 +85,8 @@ class Login:
 
     def connection(self) -> kopf.ConnectionInfo:
         """The same for Kopf."""
-        read = Configuration()
-        if self.is_pod:
-            load_incluster_config(read)  # type: ignore[no-untyped-call]
-        else:
+        read = pod_configuration() if self.is_pod else Configuration()
+        if not self.is_pod:
             load_kube_config(
                 None if self.kubeconfig is None else str(self.kubeconfig), self.context, read
             )  # type: ignore[no-untyped-call]

@@ -10,21 +10,37 @@ that happened meanwhile.
 import logging
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
-from backfill.api.backfill import API_VERSION
-from backfill.api.errors import BackfillError
+from backfill.api.errors import BackfillError, ConflictError
+from backfill.kube.client import Cluster
+from backfill.kube.errors import (
+    ClusterError,
+    Forbidden,
+    Invalid,
+    KindMissing,
+    NotFound,
+    Refused,
+    Unreachable,
+)
+from backfill.kube.resources import SPLIT_ASSIGNMENT, Manifest
+from backfill.kube.transport import RequestOptions
 from backfill.protocol.split_assignment import (
     DRIVER_MANAGER,
     SplitAssignmentSpec,
     SplitAssignmentStatus,
 )
-from backfill.runtime.agent.api_server import ApiError, ApiServer
 from backfill.runtime.agent.retries import Retries
 from backfill.runtime.agent.seen_assignment import SeenAssignment
 from backfill.runtime.settings import RuntimeSettings
 
-_COLLECTION = f"/apis/{API_VERSION}/namespaces/{{}}/splitassignments"
+REQUESTS: Final = RequestOptions(user_agent=DRIVER_MANAGER, read_seconds=15.0, retries=0)
+"""The channel itself retries, so that a retry delivers the newest report."""
+_WATCH_SECONDS = 240
+_SILENCE_SECONDS = 100.0
+"""A watch gets a bookmark about once a minute; one that is silent for longer is dead."""
 
 _log = logging.getLogger(__name__)
 
@@ -56,12 +72,11 @@ class KubernetesChannel:
     """A channel of the runtime (see ``channel.py``). ``open`` comes first, ``close`` last."""
 
     def __init__(
-        self, api: ApiServer, name: str, settings: RuntimeSettings, timing: Timing = Timing()
+        self, cluster: Cluster, name: str, settings: RuntimeSettings, timing: Timing = Timing()
     ):
         """``name`` is the SplitAssignment's."""
-        self._api, self._name, self._attempt, self._timing = api, name, settings.attempt, timing
-        self._collection = _COLLECTION.format(settings.namespace)
-        self._path = f"{self._collection}/{name}"
+        self._cluster, self._namespace, self._name = cluster, settings.namespace, name
+        self._attempt, self._timing = settings.attempt, timing
         self._seen = SeenAssignment(owner_uid=settings.uid)
         self._last_status: SplitAssignmentStatus | None = None
         self._outbox = _Outbox()
@@ -124,50 +139,51 @@ class KubernetesChannel:
         begun, retries = time.monotonic(), self._retries("reading the SplitAssignment")
         while True:
             try:
-                return self._seen.take(self._api.get(self._path))
-            except ApiError as error:
-                refused = error.status in (403, 404)
-                if time.monotonic() - begun > (
-                    self._timing.refused_at_start if refused else self._timing.patience
-                ):
+                return self._seen.take(self._read())
+            except (ClusterError, ConflictError) as error:
+                refused = isinstance(error, Forbidden | NotFound | KindMissing)
+                limit = self._timing.refused_at_start if refused else self._timing.patience
+                if time.monotonic() - begun > limit:
                     hint = (
                         "; the driver's service account needs the Role backfill-driver"
-                        if error.status == 403
+                        if isinstance(error, Forbidden)
                         else ""
                     )
-                    raise BackfillError(
-                        f"the SplitAssignment {self._name} cannot be read: {error}{hint}"
-                    ) from error
-                time.sleep(retries.failed(error, error.retry_after_seconds))
+                    raise BackfillError(f"{error}{hint}") from error
+                time.sleep(_wait(error, retries))
 
     def _follow(self) -> None:
-        """Watches until the channel is closed or the object gone, from where the last watch
-        ended.
+        """Watches until the channel is closed or the object gone, each time from where the last
+        watch ended.
         """
         retries = self._retries("following the SplitAssignment")
         version = self._seen.version
         while not self._closed.is_set() and not self._seen.gone:
             try:
                 if not version:
-                    self._seen.take(self._api.get(self._path))
+                    self._seen.take(self._read())
                     version = self._seen.version
-                for event in self._api.watch(self._collection, self._name, version):
-                    version = event.version
-                    if event.type == "DELETED":
+                ended = version
+                for kind, manifest in self._watch(version):
+                    version = manifest["metadata"]["resourceVersion"]
+                    if kind == "DELETED":
                         self._seen.end()
-                    elif event.type != "BOOKMARK":
-                        self._seen.take(event.manifest)
+                    elif kind != "BOOKMARK":
+                        self._seen.take(manifest)
                     retries.worked()
+                if version == ended:
+                    raise Unreachable("the watch ended without an event")
                 pause = self._timing.first_retry
-            except ApiError as error:
-                if error.status not in (0, 429):
-                    # what the server has forgotten or does not understand is asked for anew
-                    version = ""
+            except (ClusterError, ConflictError) as error:
+                if not isinstance(error, Unreachable) or error.status not in (0, 429):
+                    version = ""  # which the server has forgotten, or does not understand
                 pause = self._failed(error, retries)
             self._closed.wait(pause)
 
     def _deliver(self) -> None:
-        """Delivers reports until the channel is closed, or this attempt's do not count any more."""
+        """Delivers reports until the channel is closed, or those of this attempt no longer
+        count.
+        """
         retries = self._retries("reporting")
         while (status := self._outbox.wait_for_one()) is not None:
             if self._seen.gone or self._newer_attempt():
@@ -178,44 +194,72 @@ class KubernetesChannel:
                 self._outbox.delivered(status)
                 retries.worked()
                 pause = self._timing.between_reports
-            except ApiError as error:
+            except (ClusterError, ConflictError) as error:
                 pause = self._failed(error, retries)
             self._closed.wait(pause)
 
     def _send(self, status: SplitAssignmentStatus) -> None:
-        """One PATCH. Where a test in it does not hold, the object is read, so that the next one is
-        made from what it is now.
+        """Writes the status once. If it does not fit the object as it is now, the object is read,
+        so that the next patch is made for that.
         """
         try:
             self._seen.take(
-                self._api.patch(
-                    f"{self._path}/status", self._seen.status_patch(status), DRIVER_MANAGER
+                self._cluster.edit(
+                    SPLIT_ASSIGNMENT,
+                    self._namespace,
+                    self._name,
+                    self._seen.status_patch(status),
+                    manager=DRIVER_MANAGER,
+                    subresource="status",
                 )
             )
-        except ApiError as error:
-            if error.status != 422:
-                raise
-            if error.concerns(self._name):
-                _log.error("the API server does not accept this report, it is left out: %s", error)
-                return
-            self._seen.take(self._api.get(self._path))
+        except Invalid as error:
+            _log.error("a report is left out, because the API server rejects it: %s", error)
+        except Refused:
+            self._seen.take(self._read())
             raise
+
+    def _read(self) -> Manifest:
+        """The object as it is now.
+
+        Raises:
+            NotFound: it does not exist.
+        """
+        manifest = self._cluster.get(SPLIT_ASSIGNMENT, self._namespace, self._name)
+        if manifest is None:
+            raise NotFound(f"there is no SplitAssignment {self._namespace}/{self._name}", 404)
+        return manifest
+
+    def _watch(self, version: str) -> Iterator[tuple[str, Manifest]]:
+        return self._cluster.watch(
+            SPLIT_ASSIGNMENT,
+            self._namespace,
+            name=self._name,
+            resource_version=version,
+            seconds=_WATCH_SECONDS,
+            silence_seconds=_SILENCE_SECONDS,
+        )
 
     def _newer_attempt(self) -> bool:
         spec = self._seen.spec
         return spec is not None and spec.attempt > self._attempt
 
-    def _failed(self, error: ApiError, retries: Retries) -> float:
-        """How long to wait. A starting server may not know a resource: only its word on this very
-        object says that it is gone.
+    def _failed(self, error: ClusterError | ConflictError, retries: Retries) -> float:
+        """Seconds to wait. A server that is starting may not know the resource, which is not to say
+        that the object is gone.
         """
-        if error.status == 404 and error.concerns(self._name):
+        if isinstance(error, NotFound):
             self._seen.end()
             return 0.0
-        return retries.failed(error, error.retry_after_seconds)
+        return _wait(error, retries)
 
     def _retries(self, what: str) -> Retries:
         return Retries(what, self._timing.first_retry, self._timing.last_retry)
+
+
+def _wait(error: ClusterError | ConflictError, retries: Retries) -> float:
+    asked = error.retry_after_seconds if isinstance(error, Unreachable) else 0.0
+    return retries.failed(error, asked)
 
 
 class _Outbox:

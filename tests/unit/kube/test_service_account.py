@@ -1,18 +1,18 @@
-"""Where a driver in a pod finds its API server and its token."""
+"""Where a pod finds its API server and its token."""
 
 from pathlib import Path
 
 import pytest
 
 from backfill.api.errors import BackfillError
-from backfill.runtime.agent import api_server
-from backfill.runtime.agent.api_server import pod_connection
+from backfill.kube import service_account
+from backfill.kube.service_account import pod_configuration
 
 
 @pytest.fixture
 def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty directory in the place of a service account's."""
-    monkeypatch.setattr(api_server, "_SERVICE_ACCOUNT", tmp_path)
+    monkeypatch.setattr(service_account, "ACCOUNT", tmp_path)
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     return tmp_path
@@ -26,18 +26,26 @@ def test_it_is_what_kubernetes_tells_every_pod(
 ) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
     (account / "token").write_text("t")
-    assert pod_connection().url == url
+    assert pod_configuration().host == url
+
+
+def test_the_api_server_is_reached_without_the_proxy_for_other_destinations(
+    account: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy:3128")
+    (account / "token").write_text("t")
+    assert pod_configuration().proxy is None
 
 
 def test_a_pod_without_a_token_is_told_what_it_lacks(account: Path) -> None:
     with pytest.raises(BackfillError, match="automountServiceAccountToken must be true"):
-        pod_connection()
+        pod_configuration()
 
 
-def test_a_process_that_is_in_no_pod_is_told_the_same(
+def test_a_process_that_is_in_no_pod_is_told_so(
     account: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (account / "token").write_text("t")
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST")
-    with pytest.raises(BackfillError):
-        pod_connection()
+    with pytest.raises(BackfillError, match="not in a pod"):
+        pod_configuration()
