@@ -14,7 +14,7 @@ from typing import Any, cast
 from backfill.controller.cluster.job_pods.limit import PodPlaces
 from backfill.controller.cluster.job_pods.runner import JobPods
 from backfill.controller.interfaces import JobRunner
-from backfill.controller.jobs.kinds import Job, JobState
+from backfill.controller.jobs.job import Job, JobState
 from backfill.controller.jobs.pool import JobPool
 from backfill.controller.manager.events import Recorder
 from backfill.controller.manager.metrics import Metrics

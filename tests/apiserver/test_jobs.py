@@ -22,9 +22,10 @@ from backfill.api.spec import PlanningOptions, PodResources
 from backfill.controller.cluster.credentials import catalog_credentials
 from backfill.controller.cluster.job_pods.limit import PodPlaces
 from backfill.controller.cluster.job_pods.manifests import JOB_LABEL, job_name, job_report
+from backfill.controller.cluster.job_pods.packed_jobs import encode_progress
 from backfill.controller.cluster.job_pods.runner import JobPods, PodJobs
-from backfill.controller.jobs.codec import encode_progress
-from backfill.controller.jobs.kinds import Job, PlanJob, PlanResult
+from backfill.controller.jobs.job import Job
+from backfill.controller.jobs.kinds.plan import PlanJob, PlanResult
 from backfill.controller.jobs.pool import JobPool, JobUsage
 from backfill.controller.manager.watching import Login, Relisting, Watching
 from backfill.controller.manager.wiring import Caches

@@ -14,7 +14,9 @@ from backfill.api.status import Attempt, BackfillStatus, OutputStatus, Progress,
 from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.policy import LOCAL
 from backfill.controller.driver import DriverState
-from backfill.controller.jobs.kinds import Job, JobState, PlanJob, VerifyJob
+from backfill.controller.jobs.job import Job, JobState
+from backfill.controller.jobs.kinds.plan import PlanJob
+from backfill.controller.jobs.kinds.verify import VerifyJob
 from backfill.planning.plan import PlanHeader, PlanInputs, Proof, SourceTotals
 from backfill.planning.workspace import Workspace
 from backfill.protocol.split_assignment import (

@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from backfill.api.catalogs import catalog_variables
 from backfill.api.spec import BackfillSpec
-from backfill.controller.jobs.kinds import Job, JobState, PlanJob
+from backfill.controller.jobs.job import Job, JobState
+from backfill.controller.jobs.kinds.plan import PlanJob
 from backfill.planning.plan import PlanHeader
 from backfill.planning.planner import make_plan
 from backfill.planning.workspace import Workspace

@@ -13,7 +13,8 @@ from backfill.cli.installed import TABLES, require
 from backfill.cli.plan_page import render_plan
 from backfill.cli.target import read_file
 from backfill.cli.view import planning_in_words
-from backfill.controller.jobs.kinds import JobState, PlanJob, PlanResult
+from backfill.controller.jobs.job import JobState
+from backfill.controller.jobs.kinds.plan import PlanJob, PlanResult
 from backfill.controller.local.jobs import Worker
 from backfill.controller.local.spark_conf import cores
 from backfill.planning.summary import PlanSummary, summarize

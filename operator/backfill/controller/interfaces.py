@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # commands need no more of this than the error, and are to st
     from backfill.api.backfill import Backfill
     from backfill.api.spec import BackfillSpec
     from backfill.api.status import BackfillStatus
-    from backfill.controller.jobs.kinds import Job, JobState
+    from backfill.controller.jobs.job import Job, JobState
     from backfill.planning.plan import PlanHeader
     from backfill.planning.workspace import Workspace
     from backfill.protocol.split_assignment import SplitAssignmentSpec, SplitAssignmentStatus

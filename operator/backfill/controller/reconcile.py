@@ -29,7 +29,8 @@ from backfill.controller.decisions.policy import CLUSTER, Policy
 from backfill.controller.decisions.rivals import published_tables, rivals
 from backfill.controller.driver import Backend, DriverState, Launch
 from backfill.controller.interfaces import Channel, JobRunner, Plans, Store
-from backfill.controller.jobs.kinds import JobState, PlanResult
+from backfill.controller.jobs.job import JobState
+from backfill.controller.jobs.kinds.plan import PlanResult
 from backfill.planning.plan import PlanHeader, plan_directory
 from backfill.planning.workspace import Workspace, checkpoints
 from backfill.protocol.split_assignment import SplitAssignmentStatus

@@ -13,7 +13,8 @@ from backfill.api.spec import BackfillSpec
 from backfill.api.status import BackfillStatus
 from backfill.controller.decisions.deleting import REMOVAL_LIMIT
 from backfill.controller.driver import DriverState, Launch
-from backfill.controller.jobs.kinds import Job, JobState, PlanJob
+from backfill.controller.jobs.job import Job, JobState
+from backfill.controller.jobs.kinds.plan import PlanJob
 from backfill.controller.local.channel import ControllerChannel
 from backfill.controller.local.plan_headers import StoredPlans
 from backfill.controller.local.store import LocalStore

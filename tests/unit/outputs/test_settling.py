@@ -9,7 +9,9 @@ from pyiceberg.catalog import Catalog
 
 from backfill.api.errors import BackfillError, ResultLost
 from backfill.api.spec import PublishMode
-from backfill.controller.jobs.kinds import DiscardJob, SettleJob, StagedOutput, Totals
+from backfill.controller.jobs.kinds.discard import DiscardJob
+from backfill.controller.jobs.kinds.settle import SettleJob, Totals
+from backfill.controller.jobs.staged_outputs import StagedOutput
 from backfill.outputs.publish import publish
 from backfill.planning.workspace import Workspace
 from staged import COLUMNS, HOUR_US, RESULT, WINDOW, make_table, output, rows_of, stage

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from backfill.api.locations import is_below
 from backfill.api.spec import WorkspaceBase
 from backfill.api.status import BackfillStatus
-from backfill.controller.jobs.kinds import DiscardJob
+from backfill.controller.jobs.kinds.discard import DiscardJob
 from backfill.planning import workspace as workspace_module
 from backfill.planning.workspace import Workspace
 from situations import backfill

@@ -15,7 +15,8 @@ from backfill.controller.decisions.job_retries import (
 )
 from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.status_draft import Draft
-from backfill.controller.jobs.kinds import DiscardJob, PublishJob
+from backfill.controller.jobs.kinds.discard import DiscardJob
+from backfill.controller.jobs.kinds.publish import PublishJob
 from backfill.protocol.branches import result_branch
 
 REMOVAL_LIMIT = timedelta(minutes=5)

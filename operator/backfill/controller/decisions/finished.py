@@ -11,7 +11,7 @@ from backfill.controller.decisions.attempts import LOOK_SECONDS, close_attempt
 from backfill.controller.decisions.job_retries import note_failure, seconds_until_retry, start
 from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.status_draft import Draft
-from backfill.controller.jobs.kinds import DiscardJob
+from backfill.controller.jobs.kinds.discard import DiscardJob
 
 REMOVAL_PATIENCE = timedelta(days=1)
 """How long a removal after ``ttlAfterFinished`` is retried. Deleting the Backfill tries once

@@ -10,7 +10,7 @@ from backfill.api.spec import OrderingPolicy
 from backfill.api.status import Attempt
 from backfill.controller.decisions.policy import CLUSTER, Policy
 from backfill.controller.driver import DriverState
-from backfill.controller.jobs.kinds import JobState
+from backfill.controller.jobs.job import JobState
 from backfill.coordination.progress import Work, work
 from backfill.coordination.rate import Rate
 from backfill.coordination.timeline import SourceTimeline, Timeline

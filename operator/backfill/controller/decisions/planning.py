@@ -12,7 +12,8 @@ from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.obstacles import obstructed
 from backfill.controller.decisions.remarks import remarks
 from backfill.controller.decisions.status_draft import Draft, in_lines
-from backfill.controller.jobs.kinds import PlanJob, PlanResult, RecoverJob
+from backfill.controller.jobs.kinds.plan import PlanJob, PlanResult
+from backfill.controller.jobs.kinds.recover import RecoverJob
 from backfill.planning.plan import PlanHeader
 from backfill.planning.workspace import Workspace
 

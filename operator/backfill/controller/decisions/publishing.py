@@ -10,7 +10,8 @@ from backfill.controller.decisions.job_retries import work
 from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.open_results import unreplaced
 from backfill.controller.decisions.status_draft import Draft
-from backfill.controller.jobs.kinds import PublishJob, PublishResult, staged_outputs
+from backfill.controller.jobs.kinds.publish import PublishJob, PublishResult
+from backfill.controller.jobs.staged_outputs import staged_outputs
 
 _PUBLISHED = ConditionType.PUBLISHED
 

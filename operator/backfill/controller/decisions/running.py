@@ -19,7 +19,8 @@ from backfill.controller.decisions.open_results import by_clock
 from backfill.controller.decisions.pending_driver import begin_again, watch_pending
 from backfill.controller.decisions.silent_driver import until_silent, watch_silence
 from backfill.controller.decisions.status_draft import Draft
-from backfill.controller.jobs.kinds import PlanJob, VerifyJob
+from backfill.controller.jobs.kinds.plan import PlanJob
+from backfill.controller.jobs.kinds.verify import VerifyJob
 
 _RUNNING = ConditionType.RUNNING
 _BEFORE_READING = (Reason.DRIVER_PENDING, Reason.DRIVER_START_BLOCKED, Reason.DRIVER_SILENT)

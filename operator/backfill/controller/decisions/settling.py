@@ -9,7 +9,8 @@ from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.open_results import left_out
 from backfill.controller.decisions.publishing import reason_of
 from backfill.controller.decisions.status_draft import Draft
-from backfill.controller.jobs.kinds import SettleJob, SettleResult, Totals, staged_outputs
+from backfill.controller.jobs.kinds.settle import SettleJob, SettleResult, Totals
+from backfill.controller.jobs.staged_outputs import staged_outputs
 
 _RUNNING = ConditionType.RUNNING
 

@@ -11,7 +11,8 @@ from backfill.controller.decisions.attempts import end_attempt, kill
 from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.silent_driver import until_silent, watch_silence
 from backfill.controller.decisions.status_draft import Draft
-from backfill.controller.jobs.kinds import PlanJob, VerifyJob
+from backfill.controller.jobs.kinds.plan import PlanJob
+from backfill.controller.jobs.kinds.verify import VerifyJob
 
 STOP_LIMIT = timedelta(minutes=15)
 """Time after which a driver that was asked to stop and still runs is killed. Steps it has not

@@ -1,33 +1,26 @@
-"""Jobs and what became of them as JSON: what travels between the controller and whoever does a job.
+"""Jobs and their results as JSON values, for the messages between the controller and the process or
+pod of a job.
 
-Nothing that a job's process or pod says is run, or trusted to be well formed: it is read into the
-models that are known here.
+Nothing that a job's process or pod sends is executed, or trusted to be well formed: it is parsed
+into the models listed here.
 """
 
 from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from backfill.api import errors
 from backfill.api.base import Checked, shortened
 from backfill.api.errors import BackfillError, BadInput, Problem, first_line
-from backfill.api.job_report import MOST_PROGRESS
-from backfill.controller.jobs.kinds import (
-    DiscardJob,
-    Job,
-    PlanJob,
-    PlanResult,
-    PublishJob,
-    PublishResult,
-    RecoverJob,
-    SettleJob,
-    SettleResult,
-    Used,
-    VerifyJob,
-    job_kind,
-)
+from backfill.controller.jobs.job import Job, Used, job_kind
+from backfill.controller.jobs.kinds.discard import DiscardJob
+from backfill.controller.jobs.kinds.plan import PlanJob, PlanResult
+from backfill.controller.jobs.kinds.publish import PublishJob, PublishResult
+from backfill.controller.jobs.kinds.recover import RecoverJob
+from backfill.controller.jobs.kinds.settle import SettleJob, SettleResult
+from backfill.controller.jobs.kinds.verify import VerifyJob
 from backfill.controller.jobs.messages import Message
 from backfill.planning.plan import PlanHeader
 from backfill.planning.progress import PlanningProgress
@@ -50,7 +43,7 @@ _USED: TypeAdapter[Used | None] = TypeAdapter(Used | None)
 _Read = TypeVar("_Read")
 _PROBLEMS: TypeAdapter[tuple[Problem, ...]] = TypeAdapter(Checked[Problem])
 _MOST_PROBLEMS = 64
-"""Of one job, told to people."""
+"""Problems of one job that are shown."""
 
 
 def job_parts(job: Job) -> dict[str, Any]:
@@ -60,7 +53,7 @@ def job_parts(job: Job) -> dict[str, Any]:
 
 
 def identifying_parts(job: Any) -> dict[str, Any]:
-    """The same parts for equal jobs, which go on with each other's work."""
+    """The same parts for equal jobs, of which one continues the work of the other."""
     kind = job_kind(type(job))
     compared = {field.name for field in fields(job) if field.compare}
     return {
@@ -73,7 +66,7 @@ def job_of(parts: Any) -> Job:
     """The job.
 
     Raises:
-        BackfillError: it is none that this version knows.
+        BackfillError: this version knows no such job.
     """
 
     def job() -> Job:
@@ -84,7 +77,7 @@ def job_of(parts: Any) -> Job:
 
 
 def message_parts(job: Job, message: Message) -> dict[str, Any]:
-    """What is said of a job."""
+    """A message about a job."""
     error = message.error
     return {
         "kind": message.kind,
@@ -104,10 +97,10 @@ def message_parts(job: Job, message: Message) -> dict[str, Any]:
 
 
 def message_of(job: Job, parts: Any) -> Message:
-    """What is said of a job.
+    """A message about a job.
 
     Raises:
-        BackfillError: that cannot be told from this.
+        BackfillError: it is not well formed.
     """
 
     def message() -> Message:
@@ -134,23 +127,8 @@ def message_of(job: Job, parts: Any) -> Message:
     return readable(message)
 
 
-def encode_progress(progress: PlanningProgress) -> str:
-    """How far planning is."""
-    return _PROGRESS.dump_json(progress).decode()
-
-
-def decode_progress(text: str) -> PlanningProgress | None:
-    """How far planning is; None where that cannot be told."""
-    if len(text) >= MOST_PROGRESS:
-        return None
-    try:
-        return _PROGRESS.validate_json(text)
-    except ValidationError:
-        return None
-
-
 def readable(reader: Callable[[], _Read]) -> _Read:
-    """What a reader finds in a message.
+    """The result of a reader of a message.
 
     Raises:
         BackfillError: it is not well formed.
@@ -167,8 +145,8 @@ def readable(reader: Callable[[], _Read]) -> _Read:
         RecursionError,
     ) as error:
         raise BackfillError(
-            "what the controller and a job say to each other cannot be read: are both of one"
-            f" version? ({type(error).__name__}: {first_line(error)})"
+            "incompatible job format: operator and image versions differ"
+            f" ({type(error).__name__}: {first_line(error)})"
         ) from error
 
 
@@ -182,8 +160,8 @@ def _error(parts: dict[str, Any]) -> BackfillError:
 
 
 def _some(problems: tuple[Problem, ...]) -> tuple[Problem, ...]:
-    """As many of the problems as anybody reads, each as long as a message may be: names in a
-    table's metadata have no bound, and every message is searched for secrets.
+    """The first problems, each as long as a message may be, and how many more there are: names in
+    a table's metadata have no limit, and every message is searched for secrets.
     """
     told = tuple(
         replace(each, field=_text(each.field), message=_text(each.message), fix=_text(each.fix))

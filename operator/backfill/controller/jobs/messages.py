@@ -7,7 +7,7 @@ from typing import Literal
 from backfill.api.base import shortened
 from backfill.api.errors import BackfillError
 from backfill.api.redaction import Redactor
-from backfill.controller.jobs.kinds import JobState, Used
+from backfill.controller.jobs.job import JobState, Used
 from backfill.planning.progress import PlanningProgress
 
 LOG_LINES = 30

@@ -20,7 +20,7 @@ from backfill.api.catalogs import GivenCatalog
 from backfill.api.errors import BackfillError, first_line
 from backfill.api.redaction import redactor
 from backfill.controller.jobs.fair_threads import FairThreads, Ticket
-from backfill.controller.jobs.kinds import Job, JobState, job_kind
+from backfill.controller.jobs.job import Job, JobState, job_kind
 from backfill.controller.jobs.messages import Message, failed, log_text, told
 from backfill.controller.jobs.process import (
     ConfinedChild,

@@ -18,7 +18,7 @@ from backfill.api.catalogs import GivenCatalog
 from backfill.api.errors import BackfillError
 from backfill.controller.jobs.codec import job_parts, message_of
 from backfill.controller.jobs.frames import Frames
-from backfill.controller.jobs.kinds import Job
+from backfill.controller.jobs.job import Job
 from backfill.controller.jobs.messages import Message
 from backfill.iceberg.addresses import Network
 

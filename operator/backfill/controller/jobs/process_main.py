@@ -23,7 +23,7 @@ from backfill.api.redaction import Redactor, redactor
 from backfill.controller.jobs.codec import job_of, message_parts
 from backfill.controller.jobs.frames import Frames
 from backfill.controller.jobs.isolation import confine_to_files, keep_memory_private
-from backfill.controller.jobs.kinds import Job, OnProgress
+from backfill.controller.jobs.job import Job, OnProgress
 from backfill.controller.jobs.messages import Message, redacted
 from backfill.iceberg.failures import reason, trace
 

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from backfill.api.errors import BackfillError
-from backfill.controller.jobs.kinds import Job, JobState
+from backfill.controller.jobs.job import Job, JobState
 from backfill.controller.jobs.messages import failed, told
 from backfill.controller.jobs.process import ChildProcess, JobProcess, ProcessDied
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from backfill.api.backfill import Backfill
 from backfill.api.errors import BadInput, Problem
 from backfill.controller.interfaces import JobRunner
-from backfill.controller.jobs.kinds import Job, JobState
+from backfill.controller.jobs.job import Job, JobState
 
 
 class ChosenJobs:

@@ -18,9 +18,8 @@ from backfill.api.errors import BackfillError, BadInput
 from backfill.api.manifests.problems import read_json
 from backfill.controller.cluster.channel import KubernetesChannel
 from backfill.controller.cluster.job_pods.manifests import report_essence, result_of
-from backfill.controller.jobs.case_codec import decode_end
-from backfill.controller.jobs.codec import decode_progress
-from backfill.controller.jobs.kinds import VerifyJob
+from backfill.controller.cluster.job_pods.packed_jobs import decode_end, decode_progress
+from backfill.controller.jobs.kinds.verify import VerifyJob
 from backfill.controller.manager.wiring import Caches, pod_essence
 from backfill.kube.cache import Cache, labelled_key, own_key
 from backfill.kube.client import Cluster
@@ -52,8 +51,9 @@ WRONG = {
 _READS = """
 import base64, resource, sys
 from backfill.kube.packed import unpacked
-from backfill.controller.jobs.case_codec import decode_end
-from backfill.controller.jobs.kinds import PlanJob, VerifyJob
+from backfill.controller.cluster.job_pods.packed_jobs import decode_end
+from backfill.controller.jobs.kinds.plan import PlanJob
+from backfill.controller.jobs.kinds.verify import VerifyJob
 from backfill.api.errors import BackfillError
 content = base64.b64decode(sys.stdin.buffer.read())
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -32,17 +32,12 @@ from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.policy import CLUSTER
 from backfill.controller.decisions.status_draft import AttemptChange, StatusChange
 from backfill.controller.driver import DriverState
-from backfill.controller.jobs.kinds import (
-    DiscardJob,
-    PlanResult,
-    PublishJob,
-    PublishResult,
-    SettleJob,
-    SettleResult,
-    Totals,
-    VerifyJob,
-    staged_outputs,
-)
+from backfill.controller.jobs.kinds.discard import DiscardJob
+from backfill.controller.jobs.kinds.plan import PlanResult
+from backfill.controller.jobs.kinds.publish import PublishJob, PublishResult
+from backfill.controller.jobs.kinds.settle import SettleJob, SettleResult, Totals
+from backfill.controller.jobs.kinds.verify import VerifyJob
+from backfill.controller.jobs.staged_outputs import staged_outputs
 from situations import (
     HEADER,
     NOW,

@@ -16,13 +16,9 @@ from backfill.controller.decisions.actions import Decision, StartJob
 from backfill.controller.decisions.decide import decide
 from backfill.controller.decisions.open_results import left_out
 from backfill.controller.driver import DriverState
-from backfill.controller.jobs.kinds import (
-    PublishJob,
-    SettleJob,
-    SettleResult,
-    Totals,
-    staged_outputs,
-)
+from backfill.controller.jobs.kinds.publish import PublishJob
+from backfill.controller.jobs.kinds.settle import SettleJob, SettleResult, Totals
+from backfill.controller.jobs.staged_outputs import staged_outputs
 from backfill.protocol.split_assignment import QueryProgress, SourceProgress
 from situations import (
     START,

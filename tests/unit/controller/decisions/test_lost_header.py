@@ -12,7 +12,7 @@ from backfill.controller.decisions.actions import CancelJob, Decision, StartJob
 from backfill.controller.decisions.decide import decide
 from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.policy import CLUSTER
-from backfill.controller.jobs.kinds import RecoverJob
+from backfill.controller.jobs.kinds.recover import RecoverJob
 from backfill.planning.plan import HEADER_FILE, plan_directory
 from backfill.planning.workspace import Workspace
 from situations import HEADER, attempt, backfill, job_state, observed, planned

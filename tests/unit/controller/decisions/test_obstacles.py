@@ -13,7 +13,7 @@ from backfill.controller.decisions.actions import Decision, StartDriver, StartJo
 from backfill.controller.decisions.decide import decide
 from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.policy import CLUSTER, LOCAL
-from backfill.controller.jobs.kinds import VerifyJob
+from backfill.controller.jobs.kinds.verify import VerifyJob
 from situations import HEADER, NOW, attempt, backfill, observed, planned, verified
 
 GONE = (Problem("spec.applicationRef.name", 'there is no SparkApplication "app"', "name another"),)

@@ -13,7 +13,7 @@ from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType, Reason, find_condition
 from backfill.controller.decisions.decide import decide
 from backfill.controller.decisions.rivals import published_tables, rivals
-from backfill.controller.jobs.kinds import PlanResult
+from backfill.controller.jobs.kinds.plan import PlanResult
 from backfill.controller.local.store import LocalStore
 from situations import HEADER, backfill, job_state, observed, plan_job, planned, with_condition
 

@@ -17,7 +17,7 @@ import pytest
 
 from backfill.api.catalogs import GivenCatalog
 from backfill.controller.jobs.isolation import landlock_version
-from backfill.controller.jobs.kinds import VerifyJob
+from backfill.controller.jobs.kinds.verify import VerifyJob
 from backfill.controller.jobs.pool import JobPool
 from backfill.controller.jobs.process import Confinement, JobProcess, ProcessDied
 from job_hosts import HostedPlace

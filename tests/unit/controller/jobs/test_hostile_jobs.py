@@ -21,7 +21,7 @@ from backfill.api.catalogs import GivenCatalog
 from backfill.controller.jobs import process as job_process
 from backfill.controller.jobs.frames import Frames
 from backfill.controller.jobs.isolation import landlock_version
-from backfill.controller.jobs.kinds import VerifyJob
+from backfill.controller.jobs.kinds.verify import VerifyJob
 from backfill.controller.jobs.pool import JobPool
 from backfill.controller.jobs.process import (
     ChildProcess,

@@ -4,6 +4,8 @@ import gzip
 import json
 import re
 from dataclasses import fields
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any
 
 import pytest
@@ -11,30 +13,24 @@ import pytest
 from backfill.api.errors import BackfillError, InvalidPlanInput, Problem, PublishConflict
 from backfill.api.spec import Window
 from backfill.api.status import OutputStatus
-from backfill.controller.jobs import kinds as kinds_module
-from backfill.controller.jobs.case_codec import (
+from backfill.controller.cluster.job_pods.packed_jobs import (
     decode_end,
     decode_job,
+    decode_progress,
     encode_end,
     encode_job,
+    encode_progress,
 )
-from backfill.controller.jobs.codec import decode_progress, encode_progress
-from backfill.controller.jobs.kinds import (
-    DiscardJob,
-    Job,
-    PlanJob,
-    PlanResult,
-    PublishJob,
-    PublishResult,
-    RecoverJob,
-    SettleJob,
-    SettleResult,
-    Totals,
-    Used,
-    VerifyJob,
-    staged_outputs,
-)
+from backfill.controller.jobs import kinds as kinds_package
+from backfill.controller.jobs.job import Job, Used
+from backfill.controller.jobs.kinds.discard import DiscardJob
+from backfill.controller.jobs.kinds.plan import PlanJob, PlanResult
+from backfill.controller.jobs.kinds.publish import PublishJob, PublishResult
+from backfill.controller.jobs.kinds.recover import RecoverJob
+from backfill.controller.jobs.kinds.settle import SettleJob, SettleResult, Totals
+from backfill.controller.jobs.kinds.verify import VerifyJob
 from backfill.controller.jobs.messages import Message
+from backfill.controller.jobs.staged_outputs import staged_outputs
 from backfill.kube.packed import packed
 from backfill.planning.progress import PlanningProgress
 from backfill.planning.workspace import Workspace
@@ -79,7 +75,12 @@ ENDS: list[tuple[Job, object]] = [
 
 
 def test_every_kind_of_job_is_tried_here() -> None:
-    kinds = {kind for name, kind in vars(kinds_module).items() if re.fullmatch(r"\w+Job", name)}
+    kinds = {
+        kind
+        for module in iter_modules(kinds_package.__path__)
+        for name, kind in vars(import_module(f"{kinds_package.__name__}.{module.name}")).items()
+        if re.fullmatch(r"\w+Job", name)
+    }
     assert {type(job) for job, _ in ENDS} == kinds
 
 
@@ -170,7 +171,7 @@ def test_what_can_not_be_read_is_an_error_and_not_a_result(content: bytes) -> No
     try:
         assert decode_end(PLAN, content).kind == "Failed"
     except BackfillError as error:
-        assert "one version" in str(error)
+        assert "versions differ" in str(error)
 
 
 def test_progress_arrives_and_nonsense_is_no_progress() -> None:

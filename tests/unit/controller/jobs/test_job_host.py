@@ -12,7 +12,8 @@ import pytest
 from backfill.api.catalogs import GivenCatalog
 from backfill.api.errors import BackfillError, BadInput
 from backfill.controller.jobs import pool as pool_module
-from backfill.controller.jobs.kinds import PlanResult, VerifyJob
+from backfill.controller.jobs.kinds.plan import PlanResult
+from backfill.controller.jobs.kinds.verify import VerifyJob
 from backfill.controller.jobs.pool import JobPool
 from backfill.controller.manager.jobs_container import JobsContainer
 from backfill.kube.names import Key

@@ -11,7 +11,8 @@ import pytest
 
 from backfill.api.catalogs import GivenCatalog
 from backfill.api.errors import BadInput, Problem
-from backfill.controller.jobs.kinds import PlanResult, VerifyJob
+from backfill.controller.jobs.kinds.plan import PlanResult
+from backfill.controller.jobs.kinds.verify import VerifyJob
 from backfill.controller.jobs.pool import BesideOperator, JobPlace, JobPool, JobUsage, Key
 from job_hosts import HostedPlace
 from situations import HEADER

@@ -18,7 +18,7 @@ from backfill.api.catalogs import catalog_variables
 from backfill.api.conditions import ConditionType, Reason
 from backfill.api.errors import BackfillError, BadInput, ControllerRunning
 from backfill.controller.decisions.meter import Meter
-from backfill.controller.jobs.kinds import PlanJob, PlanResult
+from backfill.controller.jobs.kinds.plan import PlanJob, PlanResult
 from backfill.controller.local.channel import ControllerChannel
 from backfill.controller.local.jobs import Worker
 from backfill.controller.local.lock import ControllerLock

@@ -4,7 +4,8 @@ import pytest
 
 from backfill.api.backfill import Backfill
 from backfill.api.errors import BadInput
-from backfill.controller.jobs.kinds import Job, JobState, VerifyJob
+from backfill.controller.jobs.job import Job, JobState
+from backfill.controller.jobs.kinds.verify import VerifyJob
 from backfill.controller.manager.chosen_jobs import ChosenJobs
 from situations import HEADER, backfill
 

@@ -11,7 +11,7 @@ from backfill.api.conditions import ConditionType, Reason
 from backfill.api.errors import BadInput, ConflictError, Problem
 from backfill.api.status import BackfillStatus
 from backfill.controller.decisions.actions import Decision, Next
-from backfill.controller.jobs.kinds import JobState
+from backfill.controller.jobs.job import JobState
 from backfill.controller.jobs.pool import JobUsage
 from backfill.controller.manager.metrics import Metrics, ended, state_of
 from backfill.controller.manager.reconciles import (

@@ -27,10 +27,9 @@ from backfill.controller.cluster.job_pods.manifests import (
     PROGRESS_KEY,
     RESULT_KEY,
 )
-from backfill.controller.jobs.case_codec import decode_job, encode_end
-from backfill.controller.jobs.codec import encode_progress
+from backfill.controller.cluster.job_pods.packed_jobs import decode_job, encode_end, encode_progress
 from backfill.controller.jobs.isolation import keep_memory_private
-from backfill.controller.jobs.kinds import Job, Used
+from backfill.controller.jobs.job import Job, Used
 from backfill.controller.jobs.messages import Message, redacted
 from backfill.controller.jobs.process_main import do
 from backfill.iceberg.catalogs import work_in_time

@@ -22,8 +22,8 @@ from backfill.controller.children.manifests import dialect, preview_launch
 from backfill.controller.children.merge import items, part
 from backfill.controller.children.pod_template import spark_container
 from backfill.controller.cluster.job_pods.admission import confined
-from backfill.controller.jobs.case_codec import encode_job, job_identity
-from backfill.controller.jobs.kinds import Job, job_kind
+from backfill.controller.cluster.job_pods.packed_jobs import encode_job, job_identity
+from backfill.controller.jobs.job import Job, job_kind
 from backfill.kube.cache import identity
 from backfill.kube.names import ATTEMPT_LABEL, GROUP, UID_LABEL, backfill_labels, owner_reference
 from backfill.kube.resources import Manifest

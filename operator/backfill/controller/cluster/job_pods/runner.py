@@ -33,11 +33,10 @@ from backfill.controller.cluster.job_pods.manifests import (
     progress_of,
     result_of,
 )
+from backfill.controller.cluster.job_pods.packed_jobs import decode_end, decode_progress
 from backfill.controller.cluster.plan_config_map import application_of
 from backfill.controller.driver import DriverState
-from backfill.controller.jobs.case_codec import decode_end
-from backfill.controller.jobs.codec import decode_progress
-from backfill.controller.jobs.kinds import Job, JobState, job_kind
+from backfill.controller.jobs.job import Job, JobState, job_kind
 from backfill.controller.jobs.messages import LOG_LINES, failed, log_text, told
 from backfill.controller.jobs.pool import JobUsage
 from backfill.kube.cache import Cache, uid_of

@@ -11,7 +11,7 @@ from backfill.controller.cluster.job_pods.manifests import (
     job_pod,
     job_report,
 )
-from backfill.controller.jobs.kinds import PlanJob
+from backfill.controller.jobs.kinds.plan import PlanJob
 from backfill.planning.workspace import Workspace
 from spark_applications import APACHE, KUBEFLOW, Manifest, backfill_of
 

@@ -1,9 +1,14 @@
-"""Jobs and what became of them, compressed: what travels between the operator and a job's pod."""
+"""Jobs, their progress and their results as the operator and the pod of a job exchange them: in a
+ConfigMap, and in a JobReport.
+"""
 
 import json
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from backfill.api.errors import BackfillError
+from backfill.api.job_report import MOST_PROGRESS
 from backfill.controller.jobs.codec import (
     identifying_parts,
     job_of,
@@ -12,9 +17,12 @@ from backfill.controller.jobs.codec import (
     message_parts,
     readable,
 )
-from backfill.controller.jobs.kinds import Job
+from backfill.controller.jobs.job import Job
 from backfill.controller.jobs.messages import Message
 from backfill.kube.packed import packed, unpacked
+from backfill.planning.progress import PlanningProgress
+
+_PROGRESS: TypeAdapter[PlanningProgress] = TypeAdapter(PlanningProgress)
 
 
 def encode_job(job: Job) -> bytes:
@@ -23,7 +31,7 @@ def encode_job(job: Job) -> bytes:
 
 
 def job_identity(job: Job) -> bytes:
-    """The same bytes for equal jobs, which go on with each other's work."""
+    """The same bytes for equal jobs, of which one continues the work of the other."""
     return packed(identifying_parts(job))
 
 
@@ -31,7 +39,7 @@ def decode_job(content: bytes) -> Job:
     """The job.
 
     Raises:
-        BackfillError: it is none that this version knows.
+        BackfillError: this version knows no such job.
     """
     return job_of(_unpacked(content))
 
@@ -45,12 +53,27 @@ def decode_end(job: Job, content: bytes) -> Message:
     """How a job has ended.
 
     Raises:
-        BackfillError: that cannot be told from this.
+        BackfillError: the content is not well formed, or does not say so.
     """
     end = message_of(job, _unpacked(content))
     if end.kind == "Progress":
         raise BackfillError("incompatible job format: operator and image versions differ")
     return end
+
+
+def encode_progress(progress: PlanningProgress) -> str:
+    """The progress of planning."""
+    return _PROGRESS.dump_json(progress).decode()
+
+
+def decode_progress(text: str) -> PlanningProgress | None:
+    """The progress of planning; None if the text is too long or not well formed."""
+    if len(text) >= MOST_PROGRESS:
+        return None
+    try:
+        return _PROGRESS.validate_json(text)
+    except ValidationError:
+        return None
 
 
 def _unpacked(content: bytes) -> Any:

@@ -1,0 +1,61 @@
+"""Cleanup: removes what a Backfill made."""
+
+from dataclasses import dataclass
+from typing import Self
+
+from backfill.api.backfill import Backfill
+from backfill.api.errors import BackfillError
+from backfill.api.spec import BackfillSpec
+from backfill.controller.jobs.job import OnProgress
+from backfill.controller.jobs.staged_outputs import StagedOutput, staged_outputs
+from backfill.planning.workspace import Workspace, checkpoints
+
+
+@dataclass(frozen=True, slots=True)
+class DiscardJob:
+    """Removes everything that a Backfill made: branches, staged files, tags, plan, checkpoints."""
+
+    namespace: str
+    name: str
+    spec: BackfillSpec
+    staged: tuple[StagedOutput, ...]
+    workspace: Workspace | None
+
+    @classmethod
+    def of(cls, backfill: Backfill) -> Self:
+        """The job for a Backfill, planned or not."""
+        metadata, location = backfill.metadata, backfill.status.workspace
+        workspace = Workspace.of(backfill, location) if location else None
+        return cls(
+            metadata.namespace, metadata.name, backfill.spec, staged_outputs(backfill), workspace
+        )
+
+    def run(self, on_progress: OnProgress) -> None:
+        """May be repeated: what no longer exists is skipped.
+
+        Raises:
+            BackfillError: part of an output could not be removed; everything else was.
+        """
+        from backfill.outputs.cleanup import discard
+        from backfill.planning.planner import release_snapshots
+
+        release_snapshots(self.spec, f"{self.namespace}/{self.name}")
+        problems = []
+        for table in dict.fromkeys(staged.output.table for staged in self.staged):
+            mine = [staged for staged in self.staged if staged.output.table == table]
+            try:
+                discard(
+                    table,
+                    [staged.result for staged in mine],
+                    [staged.base_snapshot_id for staged in mine],
+                )
+            except BackfillError as error:  # the rest is removed nevertheless
+                problems.append(error)
+        if self.workspace is not None:
+            self.workspace.child("plans").remove()
+            checkpoints(self.workspace).remove()
+            self.workspace.remove_if_empty()
+        if problems:
+            raise (
+                problems[0] if len(problems) == 1 else BackfillError("\n".join(map(str, problems)))
+            )

@@ -1,0 +1,35 @@
+"""Publishing: from the staged result to the output table."""
+
+from dataclasses import dataclass
+
+from backfill.api.spec import Window
+from backfill.controller.jobs.job import OnProgress
+from backfill.controller.jobs.staged_outputs import StagedOutput
+
+
+@dataclass(frozen=True, slots=True)
+class PublishResult:
+    """A published output."""
+
+    output: str
+    snapshot_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class PublishJob:
+    """Publishes one output, unless it is published already."""
+
+    staged: StagedOutput
+    window: Window
+
+    def run(self, on_progress: OnProgress) -> PublishResult:
+        """Returns the snapshot that holds the result.
+
+        Raises:
+            PublishConflict: the window has changed since the backfill began.
+        """
+        from backfill.outputs.publish import publish
+
+        staged = self.staged
+        published = publish(staged.output, staged.result, self.window, staged.base_snapshot_id)
+        return PublishResult(staged.output.name, published.snapshot_id)
