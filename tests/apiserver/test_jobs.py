@@ -18,7 +18,7 @@ from roles import rules_of
 
 from backfill.api.backfill import Backfill
 from backfill.api.errors import BadInput
-from backfill.api.spec import PlanningOptions, PodResources
+from backfill.api.pods import PlanningOptions, PodResources
 from backfill.controller.cluster.credentials import catalog_credentials
 from backfill.controller.cluster.job_pods.limit import PodPlaces
 from backfill.controller.cluster.job_pods.manifests import JOB_LABEL, job_name, job_report

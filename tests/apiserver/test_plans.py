@@ -15,7 +15,7 @@ from samples import BACKFILL
 from backfill.api.backfill import Backfill
 from backfill.api.errors import BackfillError, BadInput, PlanCorrupt
 from backfill.api.manifests.problems import read_json
-from backfill.api.spec import Overrides
+from backfill.api.pods import Overrides
 from backfill.controller.cluster.plan_config_map import KubernetesPlans, kept_application
 from backfill.kube.client import Cluster
 from backfill.kube.errors import Unreachable

@@ -20,7 +20,8 @@ from spark_reference import sessions_of
 from spark_session import bench_session
 
 from backfill.api.quantities import from_us
-from backfill.api.spec import ApplicationRef, BackfillSpec, Source, Window
+from backfill.api.source import Source
+from backfill.api.spec import ApplicationRef, BackfillSpec, Window
 from backfill.planning.plan import plan_directory
 from backfill.planning.planner import make_plan
 from backfill.planning.workspace import Workspace

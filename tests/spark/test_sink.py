@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQueryException
 
 from backfill.api.errors import UnsupportedProgram
-from backfill.api.spec import Output
+from backfill.api.output import Output
 from backfill.outputs.cleanup import remove_orphans
 from backfill.outputs.result import Result
 from backfill.outputs.staging import Staged, read_staged, staged_files

@@ -13,7 +13,8 @@ from pyiceberg.catalog import Catalog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from backfill.api.spec import BackfillSpec, KafkaColumns, KafkaValue
+from backfill.api.source import KafkaColumns, KafkaValue
+from backfill.api.spec import BackfillSpec
 from backfill.runtime.queries.clock import comparison_with_clock
 from backfill.runtime.queries.logical_plan import columns_used, sources_read
 from backfill.runtime.settings import RuntimeSettings

@@ -15,7 +15,8 @@ from pyiceberg.table.update import SetLocationUpdate
 from pyiceberg.transforms import parse_transform
 from pyiceberg.types import ListType, LongType, NestedField, StringType, StructType, TimestamptzType
 
-from backfill.api.spec import Output, Publish, PublishMode, Window
+from backfill.api.output import Output, Publish, PublishMode
+from backfill.api.spec import Window
 from backfill.outputs.commits import commit
 from backfill.outputs.data_files import DataFileWriter, layout
 from backfill.outputs.result import Result

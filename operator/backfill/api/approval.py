@@ -2,7 +2,7 @@
 
 from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType, Reason, find_condition
-from backfill.api.spec import Output, Publish, PublishMode
+from backfill.api.output import Output, Publish, PublishMode
 from backfill.api.status import OutputStatus
 
 

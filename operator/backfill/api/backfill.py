@@ -5,8 +5,9 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from backfill.api.base import Model
+from backfill.api.field_types import Name
 from backfill.api.quantities import Time
-from backfill.api.spec import BackfillSpec, Name
+from backfill.api.spec import BackfillSpec
 from backfill.api.status import BackfillStatus
 
 API_VERSION: Final = "backfill.dev/v1alpha1"

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from backfill.api.backfill import ObjectMeta
 from backfill.api.base import Model
-from backfill.api.spec import Name
+from backfill.api.field_types import Name
 
 MOST_RESULT_BYTES: Final = 900 * 1024
 """Bytes of a compressed result. Base64 adds a third, and etcd takes at most 1.5 MiB."""

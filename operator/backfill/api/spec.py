@@ -7,42 +7,19 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from backfill.api.base import Model
+from backfill.api.field_types import CATALOG_NAME_PATTERN
 from backfill.api.locations import LOCATION_PATTERN
-from backfill.api.quantities import ByteSize, Duration, Time, format_time, parse_bytes
+from backfill.api.output import Output
+from backfill.api.pods import Overrides, PlanningOptions, Scaling
+from backfill.api.quantities import Duration, Time, format_time
+from backfill.api.source import Source
 
-NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
-INPUT_NAME_PATTERN = r"^[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?$"
-CATALOG_NAME_PATTERN = r"^[A-Za-z0-9]+([-_][A-Za-z0-9]+)*$"
-TABLE_NAME_PATTERN = r"^[A-Za-z0-9]+([-_][A-Za-z0-9]+)*(\.[^.\s\x00-\x1f\x7f]+){2,}$"
-PERCENTAGE_PATTERN = r"^(100(\.0+)?|\d{1,2}(\.\d+)?)$"
-QUANTITY_PATTERN = r"^[1-9]\d*(Ki|Mi|Gi|Ti|k|M|G|T)?$"
-CPU_PATTERN = r"^(0\.[1-9]\d{0,2}|[1-9]\d{0,2}(\.\d{1,3})?|[1-9]\d{1,5}m)$"
-MEMORY_PATTERN = r"^\d+[kKmMgGtT]?$"
-
-Name = Annotated[str, Field(max_length=63, pattern=NAME_PATTERN)]
-InputName = Annotated[str, Field(max_length=63, pattern=INPUT_NAME_PATTERN)]
-TableName = Annotated[str, Field(max_length=255, pattern=TABLE_NAME_PATTERN)]
-ColumnName = Annotated[str, Field(min_length=1, max_length=255)]
 WorkspaceBase = Annotated[str, Field(min_length=1, max_length=1024, pattern=LOCATION_PATTERN)]
 IgnoredQuery = Annotated[str, Field(min_length=1, max_length=255)]
-Percentage = Annotated[str, Field(pattern=PERCENTAGE_PATTERN, max_length=16)]
-
-LEAST_JOB_MEMORY: Final = 128 * 2**20
-"""In bytes. A job's program takes about 90 MiB before it opens a table."""
-RunIn = Literal["Operator", "Pod"]
 
 MOST_SOURCES: Final = 64
 MOST_OUTPUTS: Final = 64
 MOST_IGNORED_QUERIES: Final = 64
-
-
-class TimestampUnit(StrEnum):
-    """Unit of a ``long`` timestamp column."""
-
-    SECONDS = "s"
-    MILLISECONDS = "ms"
-    MICROSECONDS = "us"
-    NANOSECONDS = "ns"
 
 
 class OrderingPolicy(StrEnum):
@@ -52,14 +29,6 @@ class OrderingPolicy(StrEnum):
     EXACT = "Exact"
     STRICT = "Strict"
     UNORDERED = "Unordered"
-
-
-class PublishMode(StrEnum):
-    """How a result becomes part of the output table."""
-
-    NONE = "None"
-    APPEND = "Append"
-    REPLACE = "Replace"
 
 
 class ApplicationRef(Model):
@@ -101,172 +70,6 @@ class Window(Model):
         return self
 
 
-class SnapshotRef(Model):
-    """Iceberg snapshot of a source table. Without ``id`` and ``asOf`` it is the one that is current
-    when the plan is made.
-    """
-
-    id: Annotated[int, Field(ge=0)] | None = None
-    """ID of the snapshot to read. Cannot be combined with ``asOf``."""
-    as_of: Time | None = None
-    """Read the snapshot that was current at this time. Cannot be combined with ``id``."""
-    protect: bool = False
-    """Whether to tag the snapshot until the Backfill is deleted, so that snapshot expiration does
-    not remove it. Requires write permission on the source table.
-    """
-
-    @model_validator(mode="after")
-    def _one_of(self) -> Self:
-        if self.id is not None and self.as_of is not None:
-            raise PydanticCustomError(
-                "snapshot_choice", "both id and asOf are given; keep one of them"
-            )
-        return self
-
-    @property
-    def is_chosen(self) -> bool:
-        """Whether the spec names a snapshot, instead of whatever is current."""
-        return self.id is not None or self.as_of is not None
-
-
-class Regions(Model):
-    """Shorthand for a filter: reads the rows in which a column has one of the given values."""
-
-    column: ColumnName
-    """Column to compare."""
-    in_: Annotated[
-        tuple[Annotated[str, Field(max_length=1024)], ...],
-        Field(alias="in", min_length=1, max_length=256),
-    ]
-    """Values to read."""
-
-
-class KafkaColumns(Model):
-    """Columns of the source table that hold the Kafka metadata of each row."""
-
-    partition_column: ColumnName | None = None
-    """Column with the Kafka partition. Required by ordering policy ``Strict``."""
-    offset_column: ColumnName | None = None
-    """Column with the Kafka offset. Required by ordering policy ``Strict``."""
-    key_column: ColumnName | None = None
-    """Column with the record key, which an unmodified Kafka application reads as ``key``. An
-    application that reads ``key`` needs either this or ``keyless: true``.
-    """
-    keyless: bool = False
-    """Whether records of the topic have no key, so that ``key`` is null. Cannot be combined with
-    ``keyColumn``.
-    """
-    timestamp_column: ColumnName | None = None
-    """Column with the record timestamp, which an unmodified Kafka application reads as
-    ``timestamp``. Default: the source's ``timestampColumn``.
-    """
-
-    @model_validator(mode="after")
-    def _one_key(self) -> Self:
-        if self.keyless and self.key_column is not None:
-            raise PydanticCustomError(
-                "kafka_keyless", "keyless is true and keyColumn is given; keep one of them"
-            )
-        return self
-
-
-class KafkaValue(Model):
-    """How a row is encoded as the ``value`` of a Kafka record, for an unmodified application."""
-
-    format: Literal["json", "avro", "column"] = "json"
-    """``json``: the row as a JSON object. ``avro``: the row in Avro, encoded with ``schema``.
-    ``column``: the bytes of ``column``, unchanged.
-    """
-    column: ColumnName | None = None
-    """Column with the record value. Required by format ``column``, not allowed with any other."""
-    avro_schema: Annotated[str | None, Field(alias="schema", max_length=65536)] = None
-    """Avro schema, in JSON, to encode rows with. Required by format ``avro``, not allowed with any
-    other.
-    """
-    framing: Literal["Plain", "Confluent"] = "Plain"
-    """Prefix of each encoded row, for formats ``json`` and ``avro``. ``Plain``: none.
-    ``Confluent``: the five bytes that Confluent's serializers write (a zero byte, then
-    ``schemaId``), for applications that skip them or look the schema up.
-    """
-    schema_id: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
-    """ID of the schema in production's schema registry. Required by framing ``Confluent``, not
-    allowed with any other.
-    """
-
-    @model_validator(mode="after")
-    def _complete(self) -> Self:
-        if (self.format == "column") != (self.column is not None):
-            raise PydanticCustomError(
-                "kafka_value_column", "column goes with format: column, and format: column needs it"
-            )
-        if (self.format == "avro") != (self.avro_schema is not None):
-            raise PydanticCustomError(
-                "kafka_value_schema", "schema goes with format: avro, and format: avro needs it"
-            )
-        if (self.framing == "Confluent") != (self.schema_id is not None):
-            raise PydanticCustomError(
-                "kafka_value_schema_id",
-                "schemaId goes with framing: Confluent, and framing: Confluent needs it",
-            )
-        if self.framing != "Plain" and self.format == "column":
-            raise PydanticCustomError(
-                "kafka_value_framing",
-                "format: column keeps the bytes unchanged, including any framing; leave"
-                " framing out",
-            )
-        return self
-
-
-class LiveKafka(Model):
-    """Kafka topic that the source replaces when the application runs unmodified."""
-
-    topic: Annotated[str, Field(min_length=1, max_length=249)]
-    """Topic that the application subscribes to. Unique among the sources."""
-    value: KafkaValue = KafkaValue()
-    """How rows are encoded as record values."""
-
-
-class Live(Model):
-    """Input that the source replaces in production."""
-
-    kafka: LiveKafka
-    """Kafka topic that the source replaces."""
-
-
-class Source(Model):
-    """Input of the application, read from an Iceberg table."""
-
-    name: InputName
-    """Name of the input in the application, unique among the sources. At most 63 letters, digits,
-    ``-``, ``_`` and ``.``.
-    """
-    table: TableName
-    """Iceberg table to read, as ``catalog.namespace.table``, with the catalog's name in
-    PyIceberg.
-    """
-    timestamp_column: ColumnName
-    """Column with the arrival time of each row: a timestamp, timestamptz or nanosecond timestamp,
-    or a long with ``timestampUnit``. Separate the names of nested columns with dots.
-    """
-    timestamp_unit: TimestampUnit | None = None
-    """Unit of a long ``timestampColumn``, counted from 1970-01-01 UTC: seconds (``s``),
-    milliseconds (``ms``), microseconds (``us``) or nanoseconds (``ns``). Required for a long
-    column.
-    """
-    filter: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
-    """PyIceberg expression that rows must satisfy to be read, for example ``region ==
-    'us-east-1'``. Default: all rows are read.
-    """
-    regions: Regions | None = None
-    """Shorthand for a filter on one column. Rows must satisfy both ``filter`` and this."""
-    snapshot: SnapshotRef = SnapshotRef()
-    """Snapshot of the table to read. Default: the one that is current when the plan is made."""
-    kafka: KafkaColumns = KafkaColumns()
-    """Columns that hold the Kafka metadata of each row."""
-    live: Live | None = None
-    """Input that the source replaces in production, for an unmodified application."""
-
-
 class Ordering(Model):
     """Order in which history is read."""
 
@@ -280,123 +83,6 @@ class Ordering(Model):
     allowed_lateness: Duration = Field(default="5m", validate_default=True)
     """How far out of order rows of different steps may be read, in arrival time. Should be at most
     the watermark delay of the application. Policies ``Exact`` and ``Unordered`` ignore it.
-    """
-
-
-class Validate(Model):
-    """How the result is compared with production before it is published. Not available yet: a
-    Backfill that sets it is refused.
-    """
-
-    against: Literal["Production"] = "Production"
-    """What to compare the result with."""
-    keys: Annotated[tuple[ColumnName, ...], Field(max_length=64)] = ()
-    """Columns that identify a row. Without any, rows are compared as a multiset."""
-    min_match: Percentage = "99.9"
-    """Minimum percentage of rows that must match, from 0 to 100."""
-
-
-class Publish(Model):
-    """How the result of an output is published."""
-
-    mode: PublishMode = PublishMode.NONE
-    """``None``: the result stays in its branch. ``Append``: its rows are added to the table.
-    ``Replace``: its rows replace the table's rows of the window.
-    """
-    approval: Literal["Automatic", "Manual"] = "Automatic"
-    """``Automatic``: publish as soon as the result is complete. ``Manual``: wait for approval
-    first. May change at any time.
-    """
-    incomplete: Literal["Wait", "Publish"] = "Wait"
-    """How mode ``Replace`` treats a result that lacks rows because they were still open when the
-    input ended, or may lack rows because their number is unknown. ``Wait``: wait for approval, even
-    if ``approval`` is ``Automatic``. ``Publish``: publish it, which also deletes rows of production
-    that it does not replace. May change at any time.
-    """
-
-
-class Output(Model):
-    """Sink of the application, and the table that it writes."""
-
-    name: InputName
-    """Name of the sink or of the streaming query (``queryName``) in the application, unique among
-    the outputs. At most 63 letters, digits, ``-``, ``_`` and ``.``.
-    """
-    table: TableName
-    """Iceberg table that the application writes in production, as ``catalog.namespace.table``.
-    Unique among the outputs.
-    """
-    timestamp_column: ColumnName | None = None
-    """Column that decides whether a row belongs to the window. Timestamps without a time zone are
-    read as UTC. A date counts as midnight UTC, and the window must then start and end at midnight
-    UTC. Required by publish mode ``Replace``, and by ``window.warmUp`` and ``window.drain``.
-    Default: every row that is written belongs to the window.
-    """
-    timestamp_unit: TimestampUnit | None = None
-    """Unit of a long ``timestampColumn``, counted from 1970-01-01 UTC: seconds (``s``),
-    milliseconds (``ms``), microseconds (``us``) or nanoseconds (``ns``). Required for a long
-    column.
-    """
-    validate_: Annotated[Validate | None, Field(alias="validate")] = None
-    """How the result is compared with production before it is published. Not available yet: a
-    Backfill that sets it is refused, so that nothing is published unchecked. To compare the result
-    yourself, set ``publish.approval:
-    Manual``.
-    """
-    publish: Publish = Publish()
-    """How the result is published. Default: it stays in its branch."""
-
-
-class Scaling(Model):
-    """Number of executors of the run."""
-
-    min_executors: Annotated[int, Field(ge=1, le=10000)] = 1
-    """Minimum number of executors. Must not be greater than ``maxExecutors``."""
-    max_executors: Annotated[int, Field(ge=1, le=10000)] = 1
-    """Maximum number of executors. ``kubectl scale`` sets this field."""
-    complete_within: Duration | None = None
-    """Target duration of the run. The number of executors then follows the measured rate, between
-    the minimum and the maximum. Default: none, and ``maxExecutors`` are used throughout.
-    """
-
-    @model_validator(mode="after")
-    def _bounds(self) -> Self:
-        if self.min_executors > self.max_executors:
-            raise PydanticCustomError(
-                "scaling_bounds",
-                "minExecutors {low} is greater than maxExecutors {high}; raise maxExecutors or"
-                " lower minExecutors",
-                {"low": self.min_executors, "high": self.max_executors},
-            )
-        return self
-
-
-class PodOverrides(Model):
-    """Fields of the production SparkApplication's driver or executor to override. Any of its fields
-    may be set. Mappings are merged field by field and lists of named items by name; other lists are
-    replaced, and ``null`` removes a field.
-    """
-
-    model_config = {"extra": "allow"}
-
-    cores: Annotated[int, Field(ge=1, le=1024)] | None = None
-    """Number of CPU cores of each pod."""
-    memory: Annotated[str, Field(pattern=MEMORY_PATTERN, max_length=20)] | None = None
-    """Memory of each pod, in Spark's notation, such as ``4g``."""
-
-
-class Overrides(Model):
-    """Settings that differ from production, merged over the production SparkApplication."""
-
-    driver: PodOverrides = PodOverrides()
-    """Overrides of the driver."""
-    executor: PodOverrides = PodOverrides()
-    """Overrides of the executors."""
-    spark_conf: Annotated[
-        dict[str, Annotated[str, Field(max_length=65536)]], Field(max_length=256)
-    ] = Field(default_factory=dict)
-    """Spark properties to add or replace. They take precedence over those that the application
-    sets. Properties that would break the run, such as ``spark.master``, are refused.
     """
 
 
@@ -418,51 +104,6 @@ class CatalogRef(Model):
     secret_ref: SecretRef | None = None
     """Secret whose keys are PyIceberg's properties of the catalog. Default: none, and pods use
     their own identity.
-    """
-
-
-class PodResources(Model):
-    """Compute resources of a job pod (``runIn: Pod``)."""
-
-    cpu: Annotated[str, Field(pattern=CPU_PATTERN, max_length=10)] | None = None
-    """CPU request and limit, in cores, such as ``2`` or ``500m``. Default: a request of 250m and a
-    limit of 2.
-    """
-    memory: Annotated[str, Field(pattern=QUANTITY_PATTERN, max_length=20)] = "2Gi"
-    """Memory request and limit, in bytes or with a suffix such as ``Gi``. At least 128Mi. Planning
-    takes about 1Gi for a million files.
-    """
-    ephemeral_storage: Annotated[str, Field(pattern=QUANTITY_PATTERN, max_length=20)] = "1Gi"
-    """Request and limit of disk space on the node for scratch files and the log, in bytes or with a
-    suffix such as ``Gi``.
-    """
-
-    @field_validator("memory")
-    @classmethod
-    def _enough_to_begin(cls, memory: str) -> str:
-        if parse_bytes(memory) < LEAST_JOB_MEMORY:
-            raise PydanticCustomError(
-                "too_little", "is too little for a job to start; give at least 128Mi"
-            )
-        return memory
-
-
-class PlanningOptions(Model):
-    """Where planning and the operator's other jobs for this Backfill run, and how the plan is
-    made.
-    """
-
-    run_in: RunIn | None = None
-    """``Operator``: jobs run in the operator's pod. ``Pod``: each job runs in a pod of the
-    Backfill's namespace, with the service account of the application's driver. Default:
-    ``Operator`` if the operator may run jobs of the namespace (``--plan-in-operator-for``), else
-    ``Pod``.
-    """
-    resources: PodResources = PodResources()
-    """Compute resources of job pods. Ignored with ``runIn: Operator``."""
-    target_step_bytes: ByteSize | None = None
-    """Most bytes to read in a step where data is dense. Default: about ten seconds of work for
-    ``maxExecutors``.
     """
 
 

@@ -6,8 +6,9 @@ from pydantic import AliasChoices, Field, field_validator
 
 from backfill.api.base import Message, Model
 from backfill.api.conditions import Condition, ConditionType, Reason
+from backfill.api.field_types import InputName, TableName
 from backfill.api.quantities import Time
-from backfill.api.spec import MOST_OUTPUTS, MOST_SOURCES, InputName, TableName
+from backfill.api.spec import MOST_OUTPUTS, MOST_SOURCES
 
 PlanId = Annotated[str, Field(max_length=128)]
 WorkspaceUri = Annotated[str, Field(min_length=1, max_length=2048)]

@@ -10,8 +10,8 @@ import math
 from dataclasses import dataclass
 from datetime import timedelta
 
+from backfill.api.pods import Scaling
 from backfill.api.quantities import format_duration
-from backfill.api.spec import Scaling
 
 _UTILISATION = 0.9
 """Share of its time that an executor is expected to work. Steps that do not fill all executors take

@@ -14,18 +14,11 @@ from backfill.api.backfill import Backfill
 from backfill.api.base import Model
 from backfill.api.changes import MUTABLE_FIELDS, MUTABLE_IN_OUTPUTS
 from backfill.api.manifests.rules import MOST_STEPS
+from backfill.api.output import Output, Publish
+from backfill.api.pods import PodResources, Scaling
 from backfill.api.quantities import DURATION_IN_MILLISECONDS
-from backfill.api.spec import (
-    BackfillSpec,
-    KafkaColumns,
-    KafkaValue,
-    Output,
-    PodResources,
-    Publish,
-    Scaling,
-    SnapshotRef,
-    Window,
-)
+from backfill.api.source import KafkaColumns, KafkaValue, SnapshotRef
+from backfill.api.spec import BackfillSpec, Window
 from backfill.protocol.split_assignment import SplitAssignmentSpec, SplitAssignmentStatus
 
 

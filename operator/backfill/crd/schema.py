@@ -17,7 +17,7 @@ from typing import Any, Final
 from backfill.api.backfill import Backfill
 from backfill.api.base import Model
 from backfill.api.changes import MUTABLE_FIELDS, MUTABLE_IN_OUTPUTS
-from backfill.api.spec import NAME_PATTERN
+from backfill.api.field_types import NAME_PATTERN
 from backfill.crd.rules import RULES
 
 Schema = dict[str, Any]

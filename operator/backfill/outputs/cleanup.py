@@ -13,7 +13,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import RemoveSnapshotRefUpdate
 
 from backfill.api.errors import BackfillError, UnknownReferences
-from backfill.api.spec import Output
+from backfill.api.output import Output
 from backfill.iceberg.tables import Catalogs
 from backfill.outputs.commits import commit, commit_once
 from backfill.outputs.files import OwnDirectory

@@ -13,8 +13,9 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 
 from backfill.api.errors import Problem, PublishConflict
+from backfill.api.output import Output, PublishMode
 from backfill.api.quantities import format_time, from_us, parse_time
-from backfill.api.spec import Output, PublishMode, Window
+from backfill.api.spec import Window
 from backfill.iceberg.tables import Catalogs
 from backfill.outputs.result import NAME, NAMESPACE, OUTPUT, PLAN_ID, Result
 from backfill.outputs.staging import ROWS, summary_of

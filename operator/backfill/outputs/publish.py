@@ -13,7 +13,8 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 
 from backfill.api.errors import BackfillError, CanNotPublish
-from backfill.api.spec import Output, PublishMode, Window
+from backfill.api.output import Output, PublishMode
+from backfill.api.spec import Window
 from backfill.iceberg.tables import Catalogs
 from backfill.outputs.commits import as_writer, clean_refused, commit, commit_once
 from backfill.outputs.conflicts import ConflictCheck

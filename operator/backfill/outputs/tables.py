@@ -12,8 +12,10 @@ from pyiceberg.types import DateType
 from backfill.api.errors import BadInput, Problem
 from backfill.api.locations import is_below
 from backfill.api.manifests.rules import output_is_source
+from backfill.api.output import Output, PublishMode
 from backfill.api.quantities import format_time, to_us
-from backfill.api.spec import Output, PublishMode, Source, Window
+from backfill.api.source import Source
+from backfill.api.spec import Window
 from backfill.iceberg.tables import Catalogs
 from backfill.outputs.replaced import irremovable
 from backfill.outputs.result import Result

@@ -22,8 +22,9 @@ from pyiceberg.types import (
 )
 
 from backfill.api.errors import BadInput, Problem
+from backfill.api.output import Output
 from backfill.api.quantities import to_us
-from backfill.api.spec import Output, Window
+from backfill.api.spec import Window
 from backfill.iceberg.timestamps import Ticks, ticks_of
 
 DAY_US = 86_400_000_000

@@ -5,7 +5,9 @@ form.
 from pydantic import Field
 
 from backfill.api.base import Model
-from backfill.api.spec import Output, Source, Window
+from backfill.api.output import Output
+from backfill.api.source import Source
+from backfill.api.spec import Window
 
 SETTINGS_VARIABLE = "BACKFILL_SETTINGS"
 """The environment variable that holds the settings as JSON."""

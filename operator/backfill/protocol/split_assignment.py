@@ -11,8 +11,9 @@ from pydantic import Field
 
 from backfill.api.backfill import ObjectMeta
 from backfill.api.base import Message, Model
+from backfill.api.field_types import InputName, Name
 from backfill.api.quantities import Time
-from backfill.api.spec import MOST_SOURCES, InputName, Name
+from backfill.api.spec import MOST_SOURCES
 from backfill.api.status import PlanId
 
 ASSIGNMENT_FILE = "assignment.json"

@@ -27,7 +27,8 @@ from pyspark.sql.types import StructType
 
 from backfill.api.base import Model
 from backfill.api.errors import UnsupportedProgram
-from backfill.api.spec import Output, Window
+from backfill.api.output import Output
+from backfill.api.spec import Window
 from backfill.iceberg.catalogs import open_catalog
 from backfill.iceberg.tables import Catalogs
 from backfill.outputs.columns import fit, mismatches, zone_mismatches

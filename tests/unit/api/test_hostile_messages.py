@@ -13,8 +13,8 @@ from pydantic import TypeAdapter, ValidationError
 from backfill.api.base import Message, printable
 from backfill.api.catalogs import GivenCatalog
 from backfill.api.errors import BackfillError, InvalidPlanInput, Problem
+from backfill.api.field_types import TableName
 from backfill.api.redaction import RedactedText, redact, redactor
-from backfill.api.spec import TableName
 from backfill.controller.manager.log_format import JsonFormatter, TextFormatter
 
 pytestmark = pytest.mark.hostile

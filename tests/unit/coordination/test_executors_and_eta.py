@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill.api.spec import Scaling
+from backfill.api.pods import Scaling
 from backfill.coordination.eta import eta
 from backfill.coordination.executors import Load, executor_target
 from backfill.coordination.rate import Rate

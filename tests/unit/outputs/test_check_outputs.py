@@ -14,7 +14,9 @@ from pyiceberg.types import DateType, NestedField
 from pyiceberg.utils.config import Config
 
 from backfill.api.errors import CanNotPublish
-from backfill.api.spec import Output, PublishMode, Source, Window
+from backfill.api.output import Output, PublishMode
+from backfill.api.source import Source
+from backfill.api.spec import Window
 from backfill.outputs.publish import publish
 from backfill.outputs.tables import check_outputs
 from staged import (

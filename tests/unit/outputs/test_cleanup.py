@@ -11,7 +11,7 @@ from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
 
 from backfill.api.errors import BackfillError
-from backfill.api.spec import PublishMode
+from backfill.api.output import PublishMode
 from backfill.outputs import references
 from backfill.outputs.cleanup import discard, discard_earlier, remove_orphans
 from backfill.outputs.publish import publish

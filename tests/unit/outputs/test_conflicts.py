@@ -37,8 +37,9 @@ from pyiceberg.types import (
 )
 
 from backfill.api.errors import PublishConflict
+from backfill.api.output import PublishMode
 from backfill.api.quantities import from_us
-from backfill.api.spec import PublishMode, Window
+from backfill.api.spec import Window
 from backfill.outputs import window_comparison
 from backfill.outputs.commits import commit
 from backfill.outputs.publish import publish

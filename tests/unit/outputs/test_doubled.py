@@ -10,8 +10,9 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from backfill.api.errors import Problem, PublishConflict
+from backfill.api.output import PublishMode
 from backfill.api.quantities import from_us
-from backfill.api.spec import PublishMode, Window
+from backfill.api.spec import Window
 from backfill.outputs.cleanup import discard
 from backfill.outputs.doubled import doubled_appends
 from backfill.outputs.publish import publish

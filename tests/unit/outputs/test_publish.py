@@ -19,7 +19,7 @@ from pyiceberg.table.update import AddSnapshotUpdate
 from pyiceberg.types import NestedField, StringType, StructType, TimestampType
 
 from backfill.api.errors import BackfillError, CanNotPublish, PublishConflict, ResultLost
-from backfill.api.spec import PublishMode
+from backfill.api.output import PublishMode
 from backfill.outputs.cleanup import discard
 from backfill.outputs.commits import commit
 from backfill.outputs.publish import OutputState, output_state, publish

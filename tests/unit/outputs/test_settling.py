@@ -8,7 +8,7 @@ import pytest
 from pyiceberg.catalog import Catalog
 
 from backfill.api.errors import BackfillError, ResultLost
-from backfill.api.spec import PublishMode
+from backfill.api.output import PublishMode
 from backfill.controller.jobs.kinds.discard import DiscardJob
 from backfill.controller.jobs.kinds.settle import SettleJob, Totals
 from backfill.controller.jobs.staged_outputs import StagedOutput

@@ -14,8 +14,10 @@ from backfill.api.errors import BadInput, InvalidManifest, Problem
 from backfill.api.manifests.documents import Document, read_documents
 from backfill.api.manifests.problems import did_you_mean, problems_of, read_json
 from backfill.api.manifests.rules import Parts, check_parts, check_spec
+from backfill.api.output import Output
 from backfill.api.quantities import parse_duration, to_us
-from backfill.api.spec import BackfillSpec, CatalogRef, Ordering, Output, Source, Window
+from backfill.api.source import Source
+from backfill.api.spec import BackfillSpec, CatalogRef, Ordering, Window
 
 __all__ = [
     "ForCluster",

@@ -10,15 +10,15 @@ from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic_core import ErrorDetails
 
 from backfill.api.errors import Problem
-from backfill.api.locations import LOCATION_FORM, LOCATION_PATTERN
-from backfill.api.spec import (
+from backfill.api.field_types import (
     CATALOG_NAME_PATTERN,
     INPUT_NAME_PATTERN,
-    MEMORY_PATTERN,
     NAME_PATTERN,
-    PERCENTAGE_PATTERN,
     TABLE_NAME_PATTERN,
 )
+from backfill.api.locations import LOCATION_FORM, LOCATION_PATTERN
+from backfill.api.output import PERCENTAGE_PATTERN
+from backfill.api.pods import MEMORY_PATTERN
 
 Location = Sequence[int | str]
 _Model = TypeVar("_Model", bound=BaseModel)

@@ -5,18 +5,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from backfill.api.errors import Problem
+from backfill.api.output import Output, PublishMode, Validate
 from backfill.api.quantities import format_duration, to_us
-from backfill.api.spec import (
-    BackfillSpec,
-    CatalogRef,
-    Ordering,
-    OrderingPolicy,
-    Output,
-    PublishMode,
-    Source,
-    Validate,
-    Window,
-)
+from backfill.api.source import Source
+from backfill.api.spec import BackfillSpec, CatalogRef, Ordering, OrderingPolicy, Window
 
 MOST_STEPS = 1_000_000
 

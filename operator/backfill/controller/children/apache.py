@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from backfill.api.backfill import Backfill
 from backfill.api.errors import Problem
+from backfill.api.pods import PodOverrides
 from backfill.api.quantities import parse_time
-from backfill.api.spec import PodOverrides
 from backfill.controller.children.dialect import (
     KEPT_SECONDS,
     ChildState,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from backfill.api.backfill import Backfill
-from backfill.api.spec import PodOverrides
+from backfill.api.pods import PodOverrides
 from backfill.controller.children.pod_template import Role
 
 FACTOR: Final = "spark.kubernetes.memoryOverheadFactor"

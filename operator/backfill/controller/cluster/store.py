@@ -12,7 +12,8 @@ from backfill.api.errors import BadInput, ConflictError, InvalidManifest, Proble
 from backfill.api.locations import is_below
 from backfill.api.manifests.problems import problems_of, read_json
 from backfill.api.manifests.rules import check_spec
-from backfill.api.spec import BackfillSpec, RunIn
+from backfill.api.pods import RunIn
+from backfill.api.spec import BackfillSpec
 from backfill.api.status import BackfillStatus
 from backfill.controller.decisions.refusal import refused
 from backfill.kube.cache import Cache, uid_of, version_of

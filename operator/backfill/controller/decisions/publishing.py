@@ -3,7 +3,7 @@
 from backfill.api.approval import may_delete_unreplaced, waits
 from backfill.api.conditions import ConditionType, Reason
 from backfill.api.errors import PublishConflict, ResultLost
-from backfill.api.spec import Output, PublishMode
+from backfill.api.output import Output, PublishMode
 from backfill.api.status import OutputStatus
 from backfill.controller.decisions.actions import CancelJob, Next
 from backfill.controller.decisions.job_retries import work

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 
+from backfill.api.output import PublishMode
+from backfill.api.pods import PodOverrides, PodResources
 from backfill.api.quantities import format_time, from_us
-from backfill.api.spec import BackfillSpec, OrderingPolicy, PodOverrides, PodResources, PublishMode
+from backfill.api.spec import BackfillSpec, OrderingPolicy
 from backfill.planning.plan import PlanHeader, SourceTotals
 
 _GAP = 10

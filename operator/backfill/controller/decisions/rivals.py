@@ -5,8 +5,8 @@ is made, not an error. Pure.
 from collections.abc import Iterable, Iterator
 
 from backfill.api.backfill import Backfill
+from backfill.api.output import PublishMode
 from backfill.api.quantities import format_time
-from backfill.api.spec import PublishMode
 from backfill.controller.decisions.decide import finished
 
 

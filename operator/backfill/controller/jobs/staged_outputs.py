@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from backfill.api.backfill import Backfill
-from backfill.api.spec import Output
+from backfill.api.output import Output
 
 if TYPE_CHECKING:
     from backfill.outputs.result import Result

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from backfill.api.application import Application
 from backfill.api.errors import Problem
-from backfill.api.spec import Overrides
+from backfill.api.pods import Overrides
 from backfill.controller.driver import DriverState, Launch, driver_settings
 from backfill.controller.local.java import find_java
 from backfill.controller.local.processes import ProcessInfo, group_members, kill_group, process

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from backfill.api.application import Application
-from backfill.api.spec import Overrides
+from backfill.api.pods import Overrides
 
 _ONLY_IN_PRODUCTION = re.compile(
     r"spark\.(master|submit\..*|kubernetes\..*|dynamicAllocation\..*|eventLog\..*|driver\.(host|bindAddress|port|cores)"

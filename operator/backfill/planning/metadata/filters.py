@@ -25,7 +25,7 @@ from pyiceberg.types import IcebergType
 from pyparsing import ParseException
 
 from backfill.api.errors import Problem
-from backfill.api.spec import Source
+from backfill.api.source import Source
 from backfill.iceberg.timestamps import Ticks
 from backfill.planning.plan import SourceInput
 

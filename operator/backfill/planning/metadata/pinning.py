@@ -10,7 +10,7 @@ from pyiceberg.types import IntegerType, LongType, NestedField
 
 from backfill.api.errors import InvalidPlanInput, Problem
 from backfill.api.quantities import format_time, to_us
-from backfill.api.spec import Source
+from backfill.api.source import Source
 from backfill.iceberg.tables import Catalogs, near
 from backfill.iceberg.timestamps import describe_us
 from backfill.planning.metadata.filters import check_filters, row_filter

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, DataType, IntegralType, StringType, TimestampType
 
 from backfill.api.errors import InvalidPlanInput, Problem
-from backfill.api.spec import KafkaValue, LiveKafka, Source
+from backfill.api.source import KafkaValue, LiveKafka, Source
 from backfill.runtime.settings import RuntimeSettings
 from backfill.runtime.source.data_source import source_frame
 from backfill.runtime.source.record_columns import KEY, OFFSET, PARTITION, RECORD_COLUMNS, TOPIC

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from backfill.api.errors import Problem, UnsupportedProgram
-from backfill.api.spec import Output, Source
+from backfill.api.output import Output
+from backfill.api.source import Source
 from backfill.runtime.named_sources import NAMED_FORMAT
 
 _KEEP_NOTHING = ("console", "memory", "noop")

@@ -12,7 +12,7 @@ from pyspark.sql.readwriter import DataFrameReader
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from backfill.api.errors import BadInput, Problem, UnsupportedProgram
-from backfill.api.spec import Source
+from backfill.api.source import Source
 from backfill.runtime import named_sources
 from backfill.runtime.queries.run import Run
 from backfill.runtime.session_conf import in_session

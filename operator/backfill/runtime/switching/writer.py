@@ -12,7 +12,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from backfill.api.errors import BadInput, UnsupportedProgram
-from backfill.api.spec import Output
+from backfill.api.output import Output
 from backfill.runtime.queries.checkpoints import checkpoint_of, committed_steps
 from backfill.runtime.queries.clock import comparison_with_clock
 from backfill.runtime.queries.logical_plan import columns_used, sources_read

@@ -9,8 +9,8 @@ import yaml
 
 from backfill.api.errors import InvalidManifest
 from backfill.api.manifests.backfill_manifest import load_manifests
+from backfill.api.output import PublishMode
 from backfill.api.quantities import format_time
-from backfill.api.spec import PublishMode
 from manifests import APPLICATION, BACKFILL, changed, spec_with
 from repository import ROOT
 

@@ -6,7 +6,7 @@ import pytest
 
 from backfill.api.backfill import Backfill
 from backfill.api.errors import BadInput
-from backfill.api.spec import RunIn
+from backfill.api.pods import RunIn
 from backfill.controller.cluster.store import KubernetesStore
 from backfill.kube.cache import Cache, own_key
 from backfill.kube.client import Cluster

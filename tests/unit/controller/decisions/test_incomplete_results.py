@@ -10,7 +10,8 @@ import pytest
 from backfill.api.approval import approved
 from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType, Reason, find_condition
-from backfill.api.spec import Publish, Window
+from backfill.api.output import Publish
+from backfill.api.spec import Window
 from backfill.api.status import BackfillStatus, OutputStatus, Progress
 from backfill.controller.decisions.actions import Decision, StartJob
 from backfill.controller.decisions.decide import decide

@@ -14,7 +14,7 @@ import pytest
 
 from backfill.api.application import Application
 from backfill.api.errors import Problem
-from backfill.api.spec import Overrides
+from backfill.api.pods import Overrides
 from backfill.controller.driver import DriverState, Launch
 from backfill.controller.local.driver import LocalBackend
 from backfill.controller.local.java import find_java

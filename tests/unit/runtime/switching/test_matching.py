@@ -3,7 +3,8 @@
 import pytest
 
 from backfill.api.errors import UnsupportedProgram
-from backfill.api.spec import Live, LiveKafka, Output, Source
+from backfill.api.output import Output
+from backfill.api.source import Live, LiveKafka, Source
 from backfill.runtime.named_sources import NAMED_FORMAT
 from backfill.runtime.switching.matching import (
     Target,

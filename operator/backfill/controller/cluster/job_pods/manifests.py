@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from backfill.api.backfill import API_VERSION, Backfill
 from backfill.api.job_report import MOST_PROGRESS
-from backfill.api.spec import PodResources
+from backfill.api.pods import PodResources
 from backfill.controller.children.injection import LAUNCHER_VOLUME
 from backfill.controller.children.manifests import dialect, preview_launch
 from backfill.controller.children.merge import items, part

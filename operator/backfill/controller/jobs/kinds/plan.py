@@ -6,7 +6,8 @@ from typing import Self
 from backfill.api.backfill import Backfill
 from backfill.api.base import Checked
 from backfill.api.errors import BadInput, Problem
-from backfill.api.spec import BackfillSpec, Publish
+from backfill.api.output import Publish
+from backfill.api.spec import BackfillSpec
 from backfill.api.status import OutputStatus
 from backfill.controller.jobs.job import OnProgress
 from backfill.planning.plan import PlanHeader

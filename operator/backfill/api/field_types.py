@@ -1,0 +1,25 @@
+"""Types of fields that several parts of the spec share."""
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+INPUT_NAME_PATTERN = r"^[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?$"
+CATALOG_NAME_PATTERN = r"^[A-Za-z0-9]+([-_][A-Za-z0-9]+)*$"
+TABLE_NAME_PATTERN = r"^[A-Za-z0-9]+([-_][A-Za-z0-9]+)*(\.[^.\s\x00-\x1f\x7f]+){2,}$"
+
+Name = Annotated[str, Field(max_length=63, pattern=NAME_PATTERN)]
+InputName = Annotated[str, Field(max_length=63, pattern=INPUT_NAME_PATTERN)]
+TableName = Annotated[str, Field(max_length=255, pattern=TABLE_NAME_PATTERN)]
+ColumnName = Annotated[str, Field(min_length=1, max_length=255)]
+
+
+class TimestampUnit(StrEnum):
+    """Unit of a ``long`` timestamp column."""
+
+    SECONDS = "s"
+    MILLISECONDS = "ms"
+    MICROSECONDS = "us"
+    NANOSECONDS = "ns"

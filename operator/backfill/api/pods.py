@@ -1,0 +1,117 @@
+"""Pods in the spec of a Backfill: how many executors run, what differs from production's pods, and
+where jobs run.
+"""
+
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from backfill.api.base import Model
+from backfill.api.quantities import ByteSize, Duration, parse_bytes
+
+QUANTITY_PATTERN = r"^[1-9]\d*(Ki|Mi|Gi|Ti|k|M|G|T)?$"
+CPU_PATTERN = r"^(0\.[1-9]\d{0,2}|[1-9]\d{0,2}(\.\d{1,3})?|[1-9]\d{1,5}m)$"
+MEMORY_PATTERN = r"^\d+[kKmMgGtT]?$"
+
+LEAST_JOB_MEMORY: Final = 128 * 2**20
+"""In bytes. A job's program takes about 90 MiB before it opens a table."""
+RunIn = Literal["Operator", "Pod"]
+
+
+class Scaling(Model):
+    """Number of executors of the run."""
+
+    min_executors: Annotated[int, Field(ge=1, le=10000)] = 1
+    """Minimum number of executors. Must not be greater than ``maxExecutors``."""
+    max_executors: Annotated[int, Field(ge=1, le=10000)] = 1
+    """Maximum number of executors. ``kubectl scale`` sets this field."""
+    complete_within: Duration | None = None
+    """Target duration of the run. The number of executors then follows the measured rate, between
+    the minimum and the maximum. Default: none, and ``maxExecutors`` are used throughout.
+    """
+
+    @model_validator(mode="after")
+    def _bounds(self) -> Self:
+        if self.min_executors > self.max_executors:
+            raise PydanticCustomError(
+                "scaling_bounds",
+                "minExecutors {low} is greater than maxExecutors {high}; raise maxExecutors or"
+                " lower minExecutors",
+                {"low": self.min_executors, "high": self.max_executors},
+            )
+        return self
+
+
+class PodOverrides(Model):
+    """Fields of the production SparkApplication's driver or executor to override. Any of its fields
+    may be set. Mappings are merged field by field and lists of named items by name; other lists are
+    replaced, and ``null`` removes a field.
+    """
+
+    model_config = {"extra": "allow"}
+
+    cores: Annotated[int, Field(ge=1, le=1024)] | None = None
+    """Number of CPU cores of each pod."""
+    memory: Annotated[str, Field(pattern=MEMORY_PATTERN, max_length=20)] | None = None
+    """Memory of each pod, in Spark's notation, such as ``4g``."""
+
+
+class Overrides(Model):
+    """Settings that differ from production, merged over the production SparkApplication."""
+
+    driver: PodOverrides = PodOverrides()
+    """Overrides of the driver."""
+    executor: PodOverrides = PodOverrides()
+    """Overrides of the executors."""
+    spark_conf: Annotated[
+        dict[str, Annotated[str, Field(max_length=65536)]], Field(max_length=256)
+    ] = Field(default_factory=dict)
+    """Spark properties to add or replace. They take precedence over those that the application
+    sets. Properties that would break the run, such as ``spark.master``, are refused.
+    """
+
+
+class PodResources(Model):
+    """Compute resources of a job pod (``runIn: Pod``)."""
+
+    cpu: Annotated[str, Field(pattern=CPU_PATTERN, max_length=10)] | None = None
+    """CPU request and limit, in cores, such as ``2`` or ``500m``. Default: a request of 250m and a
+    limit of 2.
+    """
+    memory: Annotated[str, Field(pattern=QUANTITY_PATTERN, max_length=20)] = "2Gi"
+    """Memory request and limit, in bytes or with a suffix such as ``Gi``. At least 128Mi. Planning
+    takes about 1Gi for a million files.
+    """
+    ephemeral_storage: Annotated[str, Field(pattern=QUANTITY_PATTERN, max_length=20)] = "1Gi"
+    """Request and limit of disk space on the node for scratch files and the log, in bytes or with a
+    suffix such as ``Gi``.
+    """
+
+    @field_validator("memory")
+    @classmethod
+    def _enough_to_begin(cls, memory: str) -> str:
+        if parse_bytes(memory) < LEAST_JOB_MEMORY:
+            raise PydanticCustomError(
+                "too_little", "is too little for a job to start; give at least 128Mi"
+            )
+        return memory
+
+
+class PlanningOptions(Model):
+    """Where planning and the operator's other jobs for this Backfill run, and how the plan is
+    made.
+    """
+
+    run_in: RunIn | None = None
+    """``Operator``: jobs run in the operator's pod. ``Pod``: each job runs in a pod of the
+    Backfill's namespace, with the service account of the application's driver. Default:
+    ``Operator`` if the operator may run jobs of the namespace (``--plan-in-operator-for``), else
+    ``Pod``.
+    """
+    resources: PodResources = PodResources()
+    """Compute resources of job pods. Ignored with ``runIn: Operator``."""
+    target_step_bytes: ByteSize | None = None
+    """Most bytes to read in a step where data is dense. Default: about ten seconds of work for
+    ``maxExecutors``.
+    """

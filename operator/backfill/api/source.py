@@ -1,0 +1,178 @@
+"""Sources in the spec of a Backfill: the tables that are read in the place of the application's
+inputs.
+"""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from backfill.api.base import Model
+from backfill.api.field_types import ColumnName, InputName, TableName, TimestampUnit
+from backfill.api.quantities import Time
+
+
+class SnapshotRef(Model):
+    """Iceberg snapshot of a source table. Without ``id`` and ``asOf`` it is the one that is current
+    when the plan is made.
+    """
+
+    id: Annotated[int, Field(ge=0)] | None = None
+    """ID of the snapshot to read. Cannot be combined with ``asOf``."""
+    as_of: Time | None = None
+    """Read the snapshot that was current at this time. Cannot be combined with ``id``."""
+    protect: bool = False
+    """Whether to tag the snapshot until the Backfill is deleted, so that snapshot expiration does
+    not remove it. Requires write permission on the source table.
+    """
+
+    @model_validator(mode="after")
+    def _one_of(self) -> Self:
+        if self.id is not None and self.as_of is not None:
+            raise PydanticCustomError(
+                "snapshot_choice", "both id and asOf are given; keep one of them"
+            )
+        return self
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether the spec names a snapshot, instead of whatever is current."""
+        return self.id is not None or self.as_of is not None
+
+
+class Regions(Model):
+    """Shorthand for a filter: reads the rows in which a column has one of the given values."""
+
+    column: ColumnName
+    """Column to compare."""
+    in_: Annotated[
+        tuple[Annotated[str, Field(max_length=1024)], ...],
+        Field(alias="in", min_length=1, max_length=256),
+    ]
+    """Values to read."""
+
+
+class KafkaColumns(Model):
+    """Columns of the source table that hold the Kafka metadata of each row."""
+
+    partition_column: ColumnName | None = None
+    """Column with the Kafka partition. Required by ordering policy ``Strict``."""
+    offset_column: ColumnName | None = None
+    """Column with the Kafka offset. Required by ordering policy ``Strict``."""
+    key_column: ColumnName | None = None
+    """Column with the record key, which an unmodified Kafka application reads as ``key``. An
+    application that reads ``key`` needs either this or ``keyless: true``.
+    """
+    keyless: bool = False
+    """Whether records of the topic have no key, so that ``key`` is null. Cannot be combined with
+    ``keyColumn``.
+    """
+    timestamp_column: ColumnName | None = None
+    """Column with the record timestamp, which an unmodified Kafka application reads as
+    ``timestamp``. Default: the source's ``timestampColumn``.
+    """
+
+    @model_validator(mode="after")
+    def _one_key(self) -> Self:
+        if self.keyless and self.key_column is not None:
+            raise PydanticCustomError(
+                "kafka_keyless", "keyless is true and keyColumn is given; keep one of them"
+            )
+        return self
+
+
+class KafkaValue(Model):
+    """How a row is encoded as the ``value`` of a Kafka record, for an unmodified application."""
+
+    format: Literal["json", "avro", "column"] = "json"
+    """``json``: the row as a JSON object. ``avro``: the row in Avro, encoded with ``schema``.
+    ``column``: the bytes of ``column``, unchanged.
+    """
+    column: ColumnName | None = None
+    """Column with the record value. Required by format ``column``, not allowed with any other."""
+    avro_schema: Annotated[str | None, Field(alias="schema", max_length=65536)] = None
+    """Avro schema, in JSON, to encode rows with. Required by format ``avro``, not allowed with any
+    other.
+    """
+    framing: Literal["Plain", "Confluent"] = "Plain"
+    """Prefix of each encoded row, for formats ``json`` and ``avro``. ``Plain``: none.
+    ``Confluent``: the five bytes that Confluent's serializers write (a zero byte, then
+    ``schemaId``), for applications that skip them or look the schema up.
+    """
+    schema_id: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
+    """ID of the schema in production's schema registry. Required by framing ``Confluent``, not
+    allowed with any other.
+    """
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if (self.format == "column") != (self.column is not None):
+            raise PydanticCustomError(
+                "kafka_value_column", "column goes with format: column, and format: column needs it"
+            )
+        if (self.format == "avro") != (self.avro_schema is not None):
+            raise PydanticCustomError(
+                "kafka_value_schema", "schema goes with format: avro, and format: avro needs it"
+            )
+        if (self.framing == "Confluent") != (self.schema_id is not None):
+            raise PydanticCustomError(
+                "kafka_value_schema_id",
+                "schemaId goes with framing: Confluent, and framing: Confluent needs it",
+            )
+        if self.framing != "Plain" and self.format == "column":
+            raise PydanticCustomError(
+                "kafka_value_framing",
+                "format: column keeps the bytes unchanged, including any framing; leave"
+                " framing out",
+            )
+        return self
+
+
+class LiveKafka(Model):
+    """Kafka topic that the source replaces when the application runs unmodified."""
+
+    topic: Annotated[str, Field(min_length=1, max_length=249)]
+    """Topic that the application subscribes to. Unique among the sources."""
+    value: KafkaValue = KafkaValue()
+    """How rows are encoded as record values."""
+
+
+class Live(Model):
+    """Input that the source replaces in production."""
+
+    kafka: LiveKafka
+    """Kafka topic that the source replaces."""
+
+
+class Source(Model):
+    """Input of the application, read from an Iceberg table."""
+
+    name: InputName
+    """Name of the input in the application, unique among the sources. At most 63 letters, digits,
+    ``-``, ``_`` and ``.``.
+    """
+    table: TableName
+    """Iceberg table to read, as ``catalog.namespace.table``, with the catalog's name in
+    PyIceberg.
+    """
+    timestamp_column: ColumnName
+    """Column with the arrival time of each row: a timestamp, timestamptz or nanosecond timestamp,
+    or a long with ``timestampUnit``. Separate the names of nested columns with dots.
+    """
+    timestamp_unit: TimestampUnit | None = None
+    """Unit of a long ``timestampColumn``, counted from 1970-01-01 UTC: seconds (``s``),
+    milliseconds (``ms``), microseconds (``us``) or nanoseconds (``ns``). Required for a long
+    column.
+    """
+    filter: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
+    """PyIceberg expression that rows must satisfy to be read, for example ``region ==
+    'us-east-1'``. Default: all rows are read.
+    """
+    regions: Regions | None = None
+    """Shorthand for a filter on one column. Rows must satisfy both ``filter`` and this."""
+    snapshot: SnapshotRef = SnapshotRef()
+    """Snapshot of the table to read. Default: the one that is current when the plan is made."""
+    kafka: KafkaColumns = KafkaColumns()
+    """Columns that hold the Kafka metadata of each row."""
+    live: Live | None = None
+    """Input that the source replaces in production, for an unmodified application."""
