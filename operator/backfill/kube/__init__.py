@@ -1,3 +1,1 @@
-"""Talking to an API server: client, transport, throttle, errors, names. Knows nothing of the life
-of a Backfill.
-"""
+"""Access to an API server. Nothing here knows what a Backfill goes through."""

@@ -1,9 +1,8 @@
-"""What the API server last told of the objects of one kind, from watches and from the answers to
-our own writes.
+"""Latest known state of the objects of one kind, from watches and from the answers to our own
+writes.
 
-The two arrive in any order and from several threads, so a version is only ever replaced by a later
-one. That versions of one kind can be compared as numbers is promised by Kubernetes for what its API
-server stores (KEP-5504).
+Both arrive in any order and in several threads, so an object is only ever replaced by a later
+version. Kubernetes guarantees that versions of one kind can be compared as numbers (KEP-5504).
 """
 
 import threading
@@ -29,37 +28,37 @@ _OUR_LABELS = (f"{GROUP}/", "spark-role", "app.kubernetes.io/managed-by")
 
 
 def own_key(manifest: Manifest) -> Key | None:
-    """A Backfill, or a SplitAssignment, which has its name: the object itself."""
+    """The key of the Backfill that a Backfill or its SplitAssignment belongs to: they have its
+    name.
+    """
     return _key(manifest)
 
 
 def labelled_key(manifest: Manifest) -> Key | None:
-    """Whatever else was made for a Backfill: the one that its label names; None where there is no
-    label.
-    """
+    """The key of the Backfill that the object's label names; None without that label."""
     name = manifest["metadata"].get("labels", {}).get(BACKFILL_LABEL)
     return None if name is None else (manifest["metadata"]["namespace"], name)
 
 
 def version_of(manifest: Manifest) -> int:
-    """Later versions are greater; zero for none."""
+    """The object's resourceVersion as a number; zero if it has none. Later versions are greater."""
     return int(manifest["metadata"].get("resourceVersion") or 0)
 
 
 def uid_of(manifest: Manifest) -> str:
-    """Tells an object from others that had its name before or will have it."""
+    """The uid, which distinguishes an object from earlier and later ones of the same name."""
     return str(manifest["metadata"]["uid"])
 
 
 def owner_uid(manifest: Manifest) -> str | None:
-    """The uid of the object that made this one and answers for it."""
+    """The uid of the object's controller; None if it has none."""
     owners = manifest["metadata"].get("ownerReferences", ())
     return next((str(owner["uid"]) for owner in owners if owner.get("controller")), None)
 
 
 class Cache:
-    """Objects of one kind by namespace and name. Threads share it; what it gives must not be
-    changed.
+    """Objects of one kind by namespace and name. May be used by several threads; what it returns
+    must not be modified.
     """
 
     def __init__(
@@ -67,16 +66,16 @@ class Cache:
         backfill_of: Callable[[Manifest], Key | None],
         essence: Callable[[Manifest], Manifest] = lambda manifest: manifest,
     ):
-        """What is kept.
+        """Creates an empty cache.
 
         Args:
-            backfill_of: says which Backfill an object has to do with; one that has to do with none
-                is not kept.
-            essence: what to keep of an object, with its labels, names and versions.
+            backfill_of: returns the key of the Backfill that an object belongs to; objects that
+                belong to none are not kept.
+            essence: reduces an object to what is kept. Names, labels and versions must be kept.
         """
         self._backfill_of = backfill_of
         self.essence = essence
-        """What is kept of an object; of that, it is the same."""
+        """Reduces an object to what is kept. Applied to its own result, it changes nothing."""
         self._objects: dict[Key, Manifest] = {}
         self._of_backfill: defaultdict[Key, set[Key]] = defaultdict(set)
         self._in_namespace: Counter[str] = Counter()
@@ -85,22 +84,22 @@ class Cache:
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        """How many objects there are."""
+        """Number of objects."""
         return len(self._objects)
 
     @property
     def namespaces(self) -> int:
-        """How many namespaces have an object."""
+        """Number of namespaces that have an object."""
         return len(self._in_namespace)
 
     def listen(self, listener: Listener) -> None:
-        """Has a function called with the key of the Backfill whenever an object changed. It must be
-        quick.
+        """Registers a function that is called with the key of the Backfill after each change of an
+        object. It must return quickly.
         """
         self._listeners.append(listener)
 
     def put(self, manifest: Manifest) -> None:
-        """Keeps an object unless a later version of it, or its end, is known."""
+        """Stores an object, unless a later version or its deletion is known."""
         key, backfill = _key(manifest), self._backfill_of(manifest)
         if backfill is None:
             return
@@ -120,8 +119,8 @@ class Cache:
         self._tell(backfill)
 
     def forget(self, manifest: Manifest) -> None:
-        """An object is gone, as its last version says. Another one that has its name by now
-        stays.
+        """Records the deletion of an object, given its last version. A newer object of the same
+        name stays.
         """
         key = _key(manifest)
         with self._lock:
@@ -135,7 +134,7 @@ class Cache:
         self._tell(backfill)
 
     def replace(self, manifests: Iterable[Manifest], resource_version: str) -> None:
-        """Takes a complete list as of a version: what is older and not in it is gone."""
+        """Takes a complete list as of a version: older objects that are not in it no longer exist."""
         listed = {_key(manifest): manifest for manifest in manifests}
         with self._lock:
             gone = [
@@ -152,18 +151,16 @@ class Cache:
             self.put(manifest)
 
     def get(self, namespace: str, name: str) -> Manifest | None:
-        """One object; None where there is none."""
+        """One object; None if there is none."""
         return self._objects.get((namespace, name))
 
     def of(self, backfill: Key) -> list[Manifest]:
-        """All objects that have to do with a Backfill of that name, those of an earlier one of the
-        name included.
-        """
+        """All objects that belong to a Backfill of this name, including those of an earlier one."""
         with self._lock:
             return [self._objects[key] for key in self._of_backfill.get(backfill, ())]
 
     def owned_by(self, backfill: Key, uid: str) -> list[Manifest]:
-        """The objects that this very Backfill made."""
+        """The objects that the Backfill with this uid owns."""
         return [manifest for manifest in self.of(backfill) if owner_uid(manifest) == uid]
 
     def keys(self) -> list[Key]:
@@ -185,7 +182,9 @@ class Cache:
         return backfill
 
     def _note_end(self, key: Key, version: int) -> None:
-        """An answer of ours that comes late must not bring it back."""
+        """Remembers the deletion, so that a late answer to a write of ours does not bring the
+        object back.
+        """
         self._deleted[key] = max(version, self._deleted.pop(key, 0))
         while len(self._deleted) > _MOST_DELETED:
             self._deleted.popitem(last=False)
@@ -201,8 +200,8 @@ def _key(manifest: Manifest) -> Key:
 
 
 def identity(manifest: Manifest) -> Manifest:
-    """The metadata that tells whose an object is and what becomes of it; annotations and foreign
-    labels can be as long as all the rest.
+    """The metadata that identifies an object, its owner and its deletion. Annotations and labels of
+    others are left out, because they can be as large as everything else.
     """
     metadata = manifest["metadata"]
     kept = {name: metadata[name] for name in _IDENTITY if name in metadata}
@@ -216,7 +215,9 @@ def identity(manifest: Manifest) -> Manifest:
 
 
 def _without_managed_fields(manifest: Manifest) -> Manifest:
-    """They can be as long as all the rest, and nothing reads them."""
+    """The object without managed fields, which can be as large as everything else and are never
+    read.
+    """
     metadata = {
         name: value for name, value in manifest["metadata"].items() if name != "managedFields"
     }

@@ -1,6 +1,4 @@
-"""The API server as the controller, the commands and the tests use it: plain objects in, plain
-objects out.
-"""
+"""The client of an API server. Objects are plain mappings, as they are in JSON."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,24 +25,24 @@ from backfill.kube.transport import Call, OnRequest, RequestOptions, Transport
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """Any other value of a label, or none."""
+    """Selects objects whose label has another value or is missing."""
 
     value: str
 
 
 Labels = Mapping[str, str | Not | None]
-"""Labels that objects must have; None: whatever the value."""
+"""Labels that objects must have; None accepts any value."""
 
 _PAGE = 20
-"""Objects of one page of a list: each may have one and a half megabytes, and the whole page is in
-memory twice.
+"""Objects in a page of a list. Each may have one and a half megabytes, and a page is in memory
+twice.
 """
 _WATCH_SECONDS = 300
 _WATCH_SILENCE_SECONDS = 30.0
 _MOST_LOG_BYTES = 2**20
 _CREATIONS = 4
-"""How often a creation is tried that conflicts, which is not about the object: there is none
-yet.
+"""Attempts at a creation that is answered with a conflict. It cannot be about the object, which
+does not exist yet.
 """
 _DRY_RUN = ("dryRun", "All")
 _STRICT = ("fieldValidation", "Strict")
@@ -53,20 +51,20 @@ _OPTIONS = RequestOptions()
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Objects, and as of when."""
+    """The objects of a list, and the version as of which they were listed."""
 
     items: list[Manifest]
     resource_version: str
 
 
 class Cluster:
-    """An API server. Threads share it; every request is bounded in time and rate, and repeated
-    where that may help.
+    """An API server. May be used by several threads. Requests are limited in time and rate, and
+    retried where that may help.
 
     Every method may raise a :class:`~backfill.kube.errors.ClusterError`; the docstrings name those
-    that callers have to tell apart. A repeated ``create`` whose first answer was lost ends as
-    AlreadyExists, a repeated write with a lock as ConflictError: who gets one looks at what is
-    there.
+    that callers need to distinguish. A ``create`` that was retried because its answer was lost
+    raises AlreadyExists, and a write with a lock ConflictError: read the object to see what
+    happened.
     """
 
     def __init__(
@@ -80,7 +78,7 @@ class Cluster:
         options: RequestOptions = _OPTIONS,
     ):
         self.namespace = namespace
-        """Where whoever runs this works if nothing else is said."""
+        """The default namespace."""
         self._transport = Transport(
             configuration, Throttle(requests_per_second, burst), on_request, options
         )
@@ -89,8 +87,8 @@ class Cluster:
     def from_kubeconfig(
         cls, path: Path | str | None = None, context: str | None = None, **options: Any
     ) -> "Cluster":
-        """The cluster that kubectl would talk to: ``path`` defaults to KUBECONFIG, ``context`` to
-        the current one.
+        """The cluster that kubectl would use. ``path`` defaults to KUBECONFIG, ``context`` to the
+        current context.
 
         Raises:
             BackfillError: there is no such file or context.
@@ -121,13 +119,13 @@ class Cluster:
 
     @property
     def now(self) -> datetime:
-        """The time by the API server's clock: what it has stamped is compared with it."""
+        """The current time by the API server's clock, to be compared with its timestamps."""
         return self._transport.now
 
     def get(
         self, resource: Resource, namespace: str | None, name: str, subresource: str = ""
     ) -> Manifest | None:
-        """One object; None where there is none."""
+        """One object; None if there is none."""
         try:
             return self._object(Call("get", resource, namespace, name, subresource))
         except NotFound:
@@ -141,7 +139,10 @@ class Cluster:
         labels: Labels | None = None,
         essence: Callable[[Manifest], Manifest] = lambda manifest: manifest,
     ) -> Listing:
-        """All objects of a namespace, or of all namespaces, with all of the labels.
+        """All objects of a namespace, or of all namespaces, that have all the labels.
+
+        ``essence`` reduces each object to what is kept; at most one page of whole objects is in
+        memory.
 
         ``essence`` is what to keep of each; no more than a page of whole objects is in memory at a
         time.
@@ -159,7 +160,7 @@ class Cluster:
             except Expired:
                 if not more:
                     raise
-                items, more = [], ""  # it took too long: from the start
+                items, more = [], ""  # the list took too long: start again
                 continue
             items += map(essence, page["items"])
             more = page["metadata"].get("continue", "")
@@ -175,14 +176,14 @@ class Cluster:
         dry_run: bool = False,
         strict: bool = True,
     ) -> Manifest:
-        """Makes an object; the namespace is the manifest's. A dry run makes none, and if ``strict``
-        refuses unknown fields.
+        """Creates an object in the namespace of the manifest. A dry run creates nothing and, if
+        ``strict``, refuses unknown fields.
 
         Raises:
-            AlreadyExists: one of this name is there; it may be what an earlier request made whose
+            AlreadyExists: an object of this name exists, perhaps from an earlier request whose
                 answer was lost.
-            Denied: admission does not let it be made.
-            NamespaceEnding: nothing can be made there any more.
+            Denied: refused by admission.
+            NamespaceEnding: the namespace is being deleted.
         """
         trial = ((_DRY_RUN, _STRICT) if strict else (_DRY_RUN,)) if dry_run else ()
         query = (*((("fieldManager", manager),) if manager else ()), *trial)
@@ -190,7 +191,8 @@ class Cluster:
             "create", resource, manifest["metadata"].get("namespace"), query=query, body=manifest
         )
         for _ in range(_CREATIONS - 1):
-            # with another request that counts against the same quota; nothing was made
+            # The conflict is with another request that counts against the same quota; nothing was
+            # created.
             with suppress(ConflictError):
                 return self._object(call)
         return self._object(call)
@@ -198,13 +200,15 @@ class Cluster:
     def apply(
         self, resource: Resource, manifest: Manifest, *, manager: str, subresource: str = ""
     ) -> Manifest:
-        """Server-side apply: the fields of the manifest become the manager's, whoever held them.
+        """Server-side apply: the manager takes over the fields of the manifest, whoever managed
+        them.
 
-        With ``metadata.resourceVersion`` (and ``uid``) it is done only on that very version.
+        With ``metadata.resourceVersion`` (and ``uid``), only that version is changed.
 
         Raises:
-            ConflictError: it is another version.
-            NotFound: there is nothing to apply to (a subresource only; otherwise it is created).
+            ConflictError: the object has another version.
+            NotFound: the object of a subresource does not exist. Without a subresource it is
+                created.
         """
         metadata = manifest["metadata"]
         return self._object(
@@ -230,11 +234,11 @@ class Cluster:
         manager: str,
         subresource: str = "",
     ) -> Manifest:
-        """JSON merge patch. With ``metadata.resourceVersion`` it is done only on that very version.
+        """JSON merge patch. With ``metadata.resourceVersion``, only that version is changed.
 
         Raises:
-            ConflictError: it is another version.
-            NotFound: there is no such object.
+            ConflictError: the object has another version.
+            NotFound: the object does not exist.
         """
         query = (("fieldManager", manager),)
         kind = "application/merge-patch+json"
@@ -252,12 +256,12 @@ class Cluster:
         manager: str,
         subresource: str = "",
     ) -> Manifest:
-        """JSON patch, which is done as a whole or not at all.
+        """JSON patch, which is applied completely or not at all.
 
         Raises:
-            NotFound: there is no such object.
+            NotFound: the object does not exist.
             Invalid: the object would not be valid.
-            Refused: an operation, such as a ``test``, does not fit what is there.
+            Refused: an operation, such as a ``test``, does not fit the object.
         """
         query = (("fieldManager", manager),)
         kind = "application/json-patch+json"
@@ -266,11 +270,11 @@ class Cluster:
         )
 
     def replace(self, resource: Resource, manifest: Manifest, *, manager: str = "") -> Manifest:
-        """Replaces an object; with ``metadata.resourceVersion`` only that very version.
+        """Replaces an object. With ``metadata.resourceVersion``, only that version is replaced.
 
         Raises:
-            ConflictError: it is another version.
-            NotFound: there is no such object.
+            ConflictError: the object has another version.
+            NotFound: the object does not exist.
         """
         metadata = manifest["metadata"]
         query = (("fieldManager", manager),) if manager else ()
@@ -294,12 +298,13 @@ class Cluster:
         uid: str = "",
         grace_seconds: int | None = None,
     ) -> bool:
-        """Deletes an object and, in the background, what it owns. False: there is none.
+        """Deletes an object and, in the background, the objects that it owns. Returns False if it
+        does not exist.
 
-        With ``uid`` only that very object: another one of the name is left alone.
+        With ``uid``, only that object is deleted, and not another one of the same name.
 
         Raises:
-            ConflictError: it is another object.
+            ConflictError: the object has another uid.
         """
         options: Manifest = {
             "kind": "DeleteOptions",
@@ -325,14 +330,15 @@ class Cluster:
         seconds: int = _WATCH_SECONDS,
         silence_seconds: float | None = None,
     ) -> Iterator[tuple[str, Manifest]]:
-        """What happens after a version: ``ADDED``, ``MODIFIED``, ``DELETED`` or ``BOOKMARK``, with
-        the object, which has at least its version. With a ``name`` only that object is watched.
+        """Yields each change after a version: ``ADDED``, ``MODIFIED``, ``DELETED`` or ``BOOKMARK``,
+        and the object. A bookmark has nothing but the version. With ``name``, only that object is
+        watched.
 
-        It ends after ``seconds``, after ``silence_seconds`` without an event, and when the
-        connection breaks: go on from the version of the last object seen.
+        The watch ends after ``seconds``, after ``silence_seconds`` without an event, or when the
+        connection breaks. Continue from the version of the last object.
 
         Raises:
-            Expired: that version is too long ago; list again.
+            Expired: that version is too old; list again.
         """
         query = (
             *_selector(labels),
@@ -366,12 +372,12 @@ class Cluster:
         tail_lines: int | None = None,
         follow: bool = False,
     ) -> Iterator[str]:
-        """The lines of a pod's log as they come, parts of those that are very long. The last
-        ``tail_lines`` of them are cut where they have more than a megabyte together.
+        """Yields the lines of a pod's log as they arrive; very long lines come in parts. With
+        ``tail_lines``, at most the first megabyte of those lines is returned.
 
         Raises:
-            NotFound: there is no such pod.
-            Refused: its container has not started.
+            NotFound: the pod does not exist.
+            Refused: the container has not started.
         """
         query = (
             *((("container", container),) if container else ()),
@@ -388,7 +394,7 @@ class Cluster:
             yield line.decode(errors="replace")
 
     def serves(self, resource: Resource) -> bool:
-        """Whether the API server knows a kind of object."""
+        """Whether the API server knows this kind of object."""
         group = Resource(resource.group, resource.version, plural="", namespaced=False)
         try:
             kinds = self._object(Call("get", group))["resources"]
@@ -397,7 +403,7 @@ class Cluster:
         return any(kind["name"] == resource.plural for kind in kinds)
 
     def close(self) -> None:
-        """Gives connections back."""
+        """Closes all connections."""
         self._transport.close()
 
     def _object(self, call: Call) -> Manifest:
@@ -405,10 +411,10 @@ class Cluster:
 
 
 def _parsed(text: bytes, call: Call, field: str) -> Manifest:
-    """An answer in JSON that has this field.
+    """The answer, a JSON object with this field.
 
     Raises:
-        Unreachable: something between this client and the API server has answered in its place.
+        Unreachable: something between this client and the API server answered in its place.
     """
     with suppress(ValueError):
         answer = json.loads(text)
@@ -418,7 +424,7 @@ def _parsed(text: bytes, call: Call, field: str) -> Manifest:
 
 
 def label_selector(labels: Labels) -> str:
-    """The labels as the API server wants to be asked for them."""
+    """The labels in the syntax of a query."""
     return ",".join(_requirement(name, value) for name, value in labels.items())
 
 

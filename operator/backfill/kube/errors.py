@@ -28,16 +28,17 @@ from backfill.api.errors import BackfillError, ConflictError
 from backfill.kube.resources import Resource
 
 QUOTA = "exceeded quota"
-"""In what is said of an object that a ResourceQuota has no room for."""
+"""Part of the message for an object that would exceed a ResourceQuota."""
 _MOST_TEXT = 500
 _UNDECLARED = "field not declared in schema"
 _BY_ADMISSION = re.compile(r"denied (the )?request")
-"""Webhooks and policies choose the status that they answer with."""
+"""Webhooks and policies choose the HTTP status of their answer, so it is recognised by its message.
+"""
 _BY_RBAC = re.compile(r'cannot \w+ (resource|path) "')
 
 
 class ClusterError(BackfillError):
-    """The API server did not do what it was asked for."""
+    """A request failed. ``status`` is the HTTP status of the answer, 0 without one."""
 
     def __init__(self, message: str, status: int = 0):
         super().__init__(message)
@@ -45,20 +46,20 @@ class ClusterError(BackfillError):
 
 
 class AlreadyExists(ClusterError):
-    """An object of this name is there."""
+    """An object of this name exists."""
 
 
 class Expired(ClusterError):
-    """A list or watch cannot go on from where it was."""
+    """A list or watch cannot continue from this point."""
 
 
 class Forbidden(ClusterError):
-    """A permission is missing, or see below."""
+    """A permission is missing."""
 
 
 class Denied(Forbidden):
-    """Admission says no: a quota, a LimitRange, Pod Security, a policy or a webhook. The same
-    request may pass later.
+    """Refused by admission: a quota, a LimitRange, Pod Security, a policy or a webhook. The same
+    request may succeed later.
     """
 
 
@@ -71,45 +72,45 @@ class NamespaceEnding(ClusterError):
 
 
 class NotFound(ClusterError):
-    """The object that was to be changed is not there."""
+    """The object to be changed does not exist."""
 
 
 class Refused(ClusterError):
-    """The request is not valid, or does not fit what is there."""
+    """The request is not valid, or does not fit the object."""
 
 
 class Invalid(Refused):
-    """The object would not be valid: its schema or a rule does not allow it."""
+    """The object would not be valid by its schema or rules."""
 
 
 class Unauthorized(ClusterError):
-    """The API server does not know who asks."""
+    """The API server does not accept the credentials."""
 
 
 class Unreachable(ClusterError):
-    """No answer, or one that promises better for later."""
+    """There was no answer, or one that asks to try later."""
 
     retry_after_seconds: float = 0.0
     """How long the server asks to wait before the next attempt."""
 
 
 class Faltering(Unreachable):
-    """Something that the API server asks has failed, such as an admission webhook: it may pass, or
-    need a person.
+    """The API server answers, but something that it calls, such as an admission webhook, has
+    failed. It may recover, or need a person.
     """
 
 
 def error_of(
     status: int, body: bytes, verb: str, resource: Resource, where: str
 ) -> ClusterError | ConflictError:
-    """The error that an answer of the API server stands for.
+    """The error for an answer of the API server.
 
     Args:
-        status: of the answer, 400 or more.
-        body: of the answer: a ``Status`` in JSON, or text of something in between.
-        verb: what was asked for, as RBAC names it.
-        resource: of what kind.
-        where: the object, as people know it: ``backfills/status streaming/rmi``.
+        status: the HTTP status, 400 or more.
+        body: a ``Status`` in JSON, or text from something between this client and the API server.
+        verb: verb of the request, as in RBAC.
+        resource: kind of the object.
+        where: the object as it is shown, such as ``backfills/status streaming/rmi``.
     """
     told = _told(body)
     said = f"cannot {verb} {where}: {told.message or HTTPStatus(status).phrase}"
@@ -136,7 +137,7 @@ def error_of(
             return NamespaceEnding(said, status)
         case _ if status == HTTPStatus.FORBIDDEN or _BY_ADMISSION.search(told.message):
             return _forbidden(said, told.message, verb, resource, where)
-        case _ if _UNDECLARED in told.message:  # comes as 500
+        case _ if _UNDECLARED in told.message:  # its status is 500
             return Refused(
                 f"{said}; the cluster's definitions are older than this program: apply those of its"
                 " version",
@@ -149,13 +150,13 @@ def error_of(
         ):
             return Unreachable(said, status)
         case _:
-            # a patch whose test fails is answered with 422 as well, but names no kind
+            # A patch whose test fails has this status as well, but names no kind.
             invalid = status == HTTPStatus.UNPROCESSABLE_ENTITY and told.kind
             return Invalid(said, status) if invalid else Refused(said, status)
 
 
 class _Told:
-    """What an answer says."""
+    """Content of an error answer."""
 
     def __init__(
         self, message: str, reason: str = "", kind: str = "", causes: tuple[str, ...] = ()
@@ -179,7 +180,7 @@ def _told(body: bytes) -> _Told:
 
 
 def _forbidden(said: str, message: str, verb: str, resource: Resource, where: str) -> Forbidden:
-    """With what to grant, where it is the permission that is missing."""
+    """The error for status 403. It says what to grant if a permission is missing."""
     if not _BY_RBAC.search(message):
         return Denied(said, HTTPStatus.FORBIDDEN)
     kind = where.partition(" ")[0]

@@ -1,4 +1,4 @@
-"""Names of everything that is kept in a cluster, and how children are named."""
+"""Names of what is stored in a cluster, including those of child SparkApplications."""
 
 import hashlib
 from typing import Any, Final
@@ -14,12 +14,12 @@ SPLIT_ASSIGNMENTS: Final = "splitassignments"
 JOB_REPORTS: Final = "jobreports"
 
 BACKFILL_LABEL: Final = f"{GROUP}/backfill"
-"""On everything made for a Backfill: its name."""
+"""Label with the Backfill's name, on every object made for it."""
 ATTEMPT_LABEL: Final = f"{GROUP}/attempt"
-"""On a child SparkApplication and its pods: the attempt's number."""
+"""Label with the attempt's number, on a child SparkApplication and its pods."""
 UID_LABEL: Final = f"{GROUP}/uid"
-"""On the pods of an attempt: the Backfill's uid, which tells them from those of an earlier Backfill
-of its name.
+"""Label with the Backfill's uid, on the pods of an attempt. It distinguishes them from those of an
+earlier Backfill of the same name.
 """
 MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY: Final = "backfill-operator"
@@ -35,11 +35,11 @@ _HASH_CHARACTERS = 8
 
 
 def child_name(backfill: str, attempt: int) -> str:
-    """The SparkApplication of an attempt: at most 45 characters, so that what Spark appends still
-    fits a DNS label.
+    """Name of the SparkApplication of an attempt. It has at most 45 characters, so that it is a DNS
+    label with what Spark appends.
 
-    It begins with a letter, as the Spark operators ask of their resources; a Backfill's may begin
-    with a digit.
+    It begins with a letter, as the Spark operators require; the name of a Backfill may begin with a
+    digit.
     """
     prefix = backfill
     if not prefix[0].isalpha() or len(prefix) > _MOST_CHILD_PREFIX:
@@ -50,16 +50,16 @@ def child_name(backfill: str, attempt: int) -> str:
 
 
 def backfill_labels(backfill: str) -> dict[str, str]:
-    """The labels of everything made for a Backfill."""
+    """Labels of every object made for a Backfill."""
     return {BACKFILL_LABEL: backfill, MANAGED_BY_LABEL: MANAGED_BY}
 
 
 def attempt_labels(backfill: str, attempt: int) -> dict[str, str]:
-    """The labels of what is made for one attempt."""
+    """Labels of every object made for an attempt."""
     return {**backfill_labels(backfill), ATTEMPT_LABEL: str(attempt)}
 
 
 def owner_reference(backfill: str, uid: str) -> dict[str, Any]:
-    """What makes an object go with its Backfill."""
+    """The owner reference that lets an object be deleted together with its Backfill."""
     owner = {"apiVersion": API_VERSION, "kind": KIND, "name": backfill, "uid": uid}
     return {**owner, "controller": True, "blockOwnerDeletion": True}

@@ -1,7 +1,7 @@
-"""JSON, compressed, in ConfigMaps. Whoever may edit them may put anything there, so it is bounded
-before it is read.
+"""Compressed JSON in ConfigMaps. Anyone with permission to edit these can put anything into them,
+so the size is limited before the content is read.
 
-A kilobyte of compressed text can stand for a megabyte, and three characters of JSON for hundreds of
+A kilobyte of compressed text can expand to a megabyte, and three characters of JSON to hundreds of
 bytes of objects.
 """
 
@@ -11,32 +11,32 @@ import zlib
 from typing import Final
 
 MOST_TEXT: Final = 16 * 2**20
-"""Characters of a document. The header of a large plan has two million."""
+"""Most characters of a document. The header of a large plan has two million."""
 _MOST_VALUES: Final = 2_000_000
-"""Values in a document: a list of numbers costs 40 bytes for each."""
+"""Most values in a document. In a list, a number takes 40 bytes."""
 _MOST_COLLECTIONS: Final = 20_000
-"""Lists and mappings in a document: each costs hundreds of bytes, even if it is empty."""
+"""Most lists and mappings in a document. Each takes hundreds of bytes, even if it is empty."""
 _MOST_NAMES: Final = 50_000
-"""Names in mappings: what is wrong with one that is not known costs a kilobyte to note."""
+"""Most names in mappings. Reporting an unknown one takes a kilobyte."""
 _GZIP: Final = 16 + zlib.MAX_WBITS
 
 
 def packed(manifest: object) -> bytes:
-    """JSON, compressed; the same content gives the same bytes."""
+    """A value as compressed JSON. The same value gives the same bytes."""
     return compressed(json.dumps(manifest, separators=(",", ":")).encode())
 
 
 def compressed(text: bytes) -> bytes:
-    """The same for what is JSON already."""
+    """Compresses JSON."""
     return gzip.compress(text, mtime=0)
 
 
 def unpacked(content: bytes, most_text: int = MOST_TEXT) -> bytes:
-    """The JSON, which has not been parsed yet. Takes little more memory than ``most_text``,
-    whatever the content is.
+    """The decompressed JSON, not parsed yet. Takes little more memory than ``most_text``, whatever
+    the content is.
 
     Raises:
-        ValueError: it is not compressed, or too much to be parsed.
+        ValueError: the content is not compressed, or has too much to be parsed.
     """
     stream = zlib.decompressobj(_GZIP)
     try:

@@ -1,4 +1,4 @@
-"""The kinds of objects that are read and written, and where each is found at the API server."""
+"""The kinds of objects that are used, and their paths at the API server."""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -6,7 +6,7 @@ from typing import Any, Final
 from backfill.kube import names
 
 Manifest = dict[str, Any]
-"""An object as the API server gives it."""
+"""An object as the API server returns it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,18 +14,18 @@ class Resource:
     """A kind of object."""
 
     group: str
-    """Empty for Kubernetes' core."""
+    """API group; empty for the core group."""
     version: str
     plural: str
     namespaced: bool = True
 
     @property
     def root(self) -> str:
-        """Where the group's version is described."""
+        """Path of the API group's version."""
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
     def path(self, namespace: str | None = None, name: str = "", subresource: str = "") -> str:
-        """Where one object is, all of a namespace are, or (without a namespace) all are."""
+        """Path of one object, of all objects of a namespace, or without a namespace of all objects."""
         parts = [self.root]
         if self.namespaced and namespace is not None:
             parts += ["namespaces", namespace]

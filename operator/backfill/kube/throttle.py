@@ -1,4 +1,4 @@
-"""Bounds the rate of requests: a bucket of tokens that fills steadily."""
+"""Limits the rate of requests, by a bucket of tokens that is filled steadily."""
 
 import threading
 import time
@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 
 class Throttle:
-    """Threads share it. Whoever comes when it is empty waits for a token of its own, in the order
-    of coming.
+    """May be used by several threads. If the bucket is empty, they wait for a token in the order of
+    their calls.
     """
 
     def __init__(
@@ -18,7 +18,7 @@ class Throttle:
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ):
-        """``burst`` requests may go at once after a quiet time."""
+        """``burst`` is the size of the bucket: so many requests may be made at once after a pause."""
         self._per_second = per_second
         self._burst = burst
         self._monotonic = monotonic
@@ -28,7 +28,7 @@ class Throttle:
         self._lock = threading.Lock()
 
     def wait(self) -> None:
-        """Returns when a request may go."""
+        """Waits until a request may be made."""
         with self._lock:
             now = self._monotonic()
             self._tokens = (

@@ -1,4 +1,4 @@
-"""One request to the API server: at a bounded rate, within a time, and repeated where that may
+"""Sends requests to the API server: limits their rate and time, and retries them where that may
 help.
 """
 
@@ -28,9 +28,9 @@ _LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 
 Verb = Literal["get", "list", "watch", "create", "patch", "update", "delete"]
-"""What is asked for, as RBAC names it."""
+"""Verb of a request, as in RBAC."""
 OnRequest = Callable[[Verb, str, int, float], None]
-"""Told of each answer: verb, plural with subresource, HTTP status (0 without an answer),
+"""Called for each answer with verb, plural with subresource, HTTP status (0 without an answer) and
 seconds.
 """
 
@@ -49,19 +49,23 @@ _LONGEST_WAIT_SECONDS = 10.0
 _CONNECTIONS = 32
 _MOST_LINE_BYTES = 2**20
 _SAME_TIME = timedelta(seconds=2)
-"""An answer tells its time in whole seconds, and comes a moment later."""
+"""Clocks that differ by less count as equal: an answer has its time in whole seconds, and takes a
+moment to arrive.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestOptions:
-    """How all requests of a client are made."""
+    """Options for all requests of a client."""
 
     user_agent: str = "backfill-operator"
     read_seconds: float = 30.0
-    """Longest silence of the server within an answer, unless the request has its own limit."""
+    """Longest silence of the server during an answer, in seconds, unless the request has its own
+    limit.
+    """
     retries: int = 4
-    """Retries of a request that was not answered, or that may succeed later. Zero leaves them to
-    the caller.
+    """Number of retries of a request that was not answered, or that may succeed later. With zero,
+    the caller retries.
     """
 
 
@@ -79,11 +83,11 @@ class Call:
     content_type: str = "application/json"
     accept: str = "application/json"
     read_seconds: float | None = None
-    """Longest silence of the server within the answer; None for that of the client's options."""
+    """Longest silence of the server during the answer, in seconds; None for the client's limit."""
 
     @property
     def kind(self) -> str:
-        """What a role has to name: the plural, and the subresource."""
+        """The plural, and the subresource if there is one, as in a role."""
         return (
             f"{self.resource.plural}/{self.subresource}"
             if self.subresource
@@ -92,7 +96,7 @@ class Call:
 
     @property
     def where(self) -> str:
-        """The object for people, or the namespace where there are several of them."""
+        """The object as it is shown, or the namespace if the request is about several objects."""
         if not self.name:
             return f"{self.kind} in namespace {self.namespace}" if self.namespace else self.kind
         return (
@@ -109,7 +113,7 @@ class Call:
 
 
 class Transport:
-    """Threads share it."""
+    """Sends requests. May be used by several threads."""
 
     def __init__(
         self,
@@ -129,23 +133,23 @@ class Transport:
 
     @property
     def now(self) -> datetime:
-        """The time by the API server's clock, as its last answer told it; until then by that of
-        this machine.
+        """The current time by the API server's clock, according to its last answer; before the
+        first one, by the clock of this machine.
         """
         return datetime.now(UTC) - self._ahead
 
     def send(self, call: Call) -> bytes:
-        """The body of the answer. A request whose answer was lost is sent again: it may have been
-        done already.
+        """The body of the answer. If the answer is lost, the request is sent again, although it may
+        have been carried out.
 
         Raises:
-            ClusterError: it was not done, or (Unreachable) it is not known to be done.
+            ClusterError: it was not carried out, or (Unreachable) that is unknown.
             ConflictError: it lost against another write.
         """
         return self._repeatedly(call, lambda answer: answer.data)
 
     def lines(self, call: Call) -> Iterator[bytes]:
-        """The lines of an answer as they come, until it ends or breaks off.
+        """The lines of an answer as they arrive, until it ends or the connection breaks.
 
         Raises:
             ClusterError: there is no answer.
@@ -165,7 +169,7 @@ class Transport:
             answer.close()
 
     def close(self) -> None:
-        """Gives connections back."""
+        """Closes all connections."""
         self._client.rest_client.close()
 
     def _repeatedly(self, call: Call, take: Callable[[BaseHTTPResponse], T]) -> T:
@@ -173,7 +177,7 @@ class Transport:
         while True:
             try:
                 return take(self._once(call))
-            except (urllib3.exceptions.HTTPError, OSError) as error:  # the answer broke off
+            except (urllib3.exceptions.HTTPError, OSError) as error:  # the connection broke
                 failure = _unreachable(call, error)
             except Unreachable as error:
                 failure = error
@@ -188,11 +192,11 @@ class Transport:
             )
 
     def _once(self, call: Call) -> BaseHTTPResponse:
-        """The answer, its body not read yet.
+        """The answer; its body has not been read.
 
         Raises:
             Unreachable: it was not answered, or may succeed later.
-            ClusterError: it was not done.
+            ClusterError: it was not carried out.
             ConflictError: it lost against another write.
         """
         self._throttle.wait()
@@ -225,7 +229,7 @@ class Transport:
             "User-Agent": self._options.user_agent,
         }
         if token := configuration.get_api_key_with_prefix("BearerToken", alias="authorization"):
-            headers["Authorization"] = token  # asked for each time: tokens are rotated
+            headers["Authorization"] = token  # read for each request, because tokens are rotated
         return self._client.rest_client.pool_manager.request(
             _METHODS[call.verb],
             f"{configuration.host}{call.path}",
@@ -235,7 +239,7 @@ class Transport:
                 connect=_CONNECT_SECONDS,
                 read=self._options.read_seconds if call.read_seconds is None else call.read_seconds,
             ),
-            retries=False,  # the library's would wait on their own and be bound to no rate
+            retries=False,  # those of the library would ignore the rate limit
             preload_content=False,
         )
 

@@ -12,13 +12,15 @@ from backfill.controller.manager.operator import Operator
 from backfill.controller.manager.options import parse
 
 DEEPEST = 50_000
-"""What is nested more deeply is not read. The API server takes ten thousand levels in any field
-without a schema, and one such object must not keep its whole page from being read.
+"""Objects that are nested more deeply cannot be read. The API server accepts ten thousand levels in
+a field without a schema, and one such object must not prevent the rest of its page from being read.
 """
 
 
 def main() -> int:
-    """Runs the operator. Exit status: 0 asked to end, 1 failed, 2 wrong options."""
+    """Runs the operator. Returns its exit status: 0 if it was asked to end, 1 if it failed, 2 for
+    wrong options.
+    """
     settings = parse(sys.argv[1:])
     keep_memory_private()
     sys.setrecursionlimit(DEEPEST)

@@ -1,5 +1,5 @@
-"""Where the jobs of a Backfill are done: in processes of the operator or in pods, as its spec says
-at the time.
+"""Runs the jobs of a Backfill in processes of the operator or in pods, as its spec says when they
+start.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from backfill.controller.jobs.job import Job, JobState
 
 
 class ChosenJobs:
-    """The jobs of one Backfill, wherever they are done."""
+    """The jobs of one Backfill, wherever they run."""
 
     def __init__(
         self,
@@ -21,14 +21,14 @@ class ChosenJobs:
         operator_may: Callable[[str], bool] = lambda namespace: True,
         on_refused: Callable[[], None] = lambda: None,
     ):
-        """What the jobs are done with.
+        """Keeps what jobs run with.
 
         Args:
-            find: the Backfill as it is now.
-            in_operator: does them in processes of the operator.
-            in_pod: does them in pods.
+            find: returns the Backfill as it is now.
+            in_operator: runs jobs in processes of the operator.
+            in_pod: runs jobs in pods.
             operator_may: whether jobs of a namespace may run in the operator.
-            on_refused: a job was refused, which is its new state.
+            on_refused: called with the new state of a job that was refused.
         """
         self._on_refused = on_refused
         self._find = find
@@ -40,11 +40,11 @@ class ChosenJobs:
 
     @property
     def state(self) -> JobState | None:
-        """The job under way or done last."""
+        """The job in progress, or the last one."""
         return self._refused or (self._chosen.state if self._chosen is not None else None)
 
     def start(self, job: Job) -> None:
-        """Begins a job and abandons one that is under way."""
+        """Starts a job. A job in progress is abandoned."""
         backfill = self._find()
         in_pod = backfill is not None and backfill.spec.planning.run_in == "Pod"
         self._refused = None
@@ -66,13 +66,13 @@ class ChosenJobs:
         chosen.start(job)
 
     def cancel(self) -> None:
-        """Abandons the job under way and forgets the last one."""
+        """Abandons the job in progress and forgets the last one."""
         if self._chosen is not None:
             self._chosen.cancel()
         self._chosen, self._refused = None, None
 
     def close(self) -> None:
-        """Ends for good."""
+        """Ends all work; nothing can be started afterwards."""
         self._in_operator.close()
         self._in_pod.close()
 

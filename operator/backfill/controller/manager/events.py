@@ -1,5 +1,5 @@
-"""Events of a Backfill: what ``kubectl describe`` shows below it. They tell of changes, and the
-status stays the truth.
+"""Events of a Backfill, which ``kubectl describe`` shows. They report changes; the status has the
+current state.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ Kind = Literal["Normal", "Warning"]
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What an Event says."""
+    """Content of an Event."""
 
     kind: Kind
     reason: str
@@ -58,13 +58,15 @@ _TOLD: Final[dict[tuple[ConditionType, Reason], tuple[Kind, str]]] = {
     (ConditionType.SUCCEEDED, Reason.CLEANUP_INCOMPLETE): ("Warning", "CleanupIncomplete"),
     (ConditionType.SUCCEEDED, Reason.FINISHED): ("Normal", "Succeeded"),
 }
-"""The Event for a condition that comes to have a reason. There is one in any case where something
-has failed for good.
+"""The Event for each reason that a condition comes to have. There is always one if something has
+failed for good.
 """
 
 
 def transitions(old: BackfillStatus, new: BackfillStatus) -> list[Notice]:
-    """The Events for a change. Progress alone is none, and what two conditions say becomes one."""
+    """The Events for a change of status. Progress alone causes none, and two conditions that say
+    the same cause one.
+    """
     return list(dict.fromkeys((*_attempts(old, new), *_conditions(old, new))))
 
 
@@ -100,7 +102,7 @@ def _told(condition: Condition) -> Iterator[Notice]:
 
 
 def _warnings(condition: Condition) -> Iterator[Notice]:
-    """What a person should know of a plan stands below the line that says what it is."""
+    """Warnings of planning, which follow the first line of the condition's message."""
     _, _, warnings = condition.message.partition("\n")
     if warnings:
         yield Notice("Warning", "PlanWarning", _in_short(warnings))
@@ -112,7 +114,7 @@ def _as_child(attempt: Attempt) -> str:
 
 
 def _in_short(message: str) -> str:
-    """The first line, without logins; the condition has the rest."""
+    """The first line, with credentials removed; the condition has the rest."""
     first, *rest = printable(redact(message)).strip().splitlines() or [""]
     more = (
         f" (and {len(rest)} more line{'s' if len(rest) > 1 else ''} in the status)" if rest else ""
@@ -121,8 +123,8 @@ def _in_short(message: str) -> str:
 
 
 class Recorder:
-    """Writes Events. Every reason has one Event of a Backfill: when it comes again it is counted,
-    with its last message.
+    """Writes Events. There is one Event per reason for a Backfill: when the reason returns, its
+    count is raised and its message replaced.
     """
 
     def __init__(
@@ -131,20 +133,20 @@ class Recorder:
         instance: str,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ):
-        """``instance`` is this process's name."""
+        """``instance`` is the name of this process."""
         self._cluster = cluster
         self._instance = instance
         self._now = now
 
     def status_written(self, before: Backfill, after: BackfillStatus) -> None:
-        """Tells of a change. An Event that cannot be written is left out: the status says it as
-        well.
+        """Reports a change of status. An Event that cannot be written is left out, since the status
+        says the same.
         """
         for notice in transitions(before.status, after):
             self._tell(before.metadata, notice)
 
     def reconcile_failed(self, backfill: Manifest, why: str) -> None:
-        """Tells what keeps a Backfill from being worked on, since its status cannot."""
+        """Reports why a Backfill cannot be reconciled, since its status cannot be written."""
         notice = Notice(
             "Warning",
             "ReconcileFailed",

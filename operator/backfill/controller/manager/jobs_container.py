@@ -1,9 +1,9 @@
-"""The operator's end of its container for jobs, see :mod:`backfill.controller.jobs.host`.
+"""The operator's side of the container for jobs; see :mod:`backfill.controller.jobs.host`.
 
-The container has one connection at a time. Whoever could hold a second one could pretend to be the
-container and be handed other teams' credentials: so nobody can connect while there is one, and the
-next one is taken only when all processes of the container that was lost have been ended by the
-kernel with its first one.
+The container has one connection at a time. A process that could open a second one might pretend to
+be the container and receive the credentials of other teams. So while there is a connection nobody
+else can connect, and after it is lost the next one is accepted only when the kernel has ended all
+processes of that container together with its first one.
 """
 
 import logging
@@ -23,11 +23,11 @@ from backfill.controller.jobs.process import PRINTED_BYTES, Usage
 
 _LOG = logging.getLogger(__name__)
 _SETTLE_SECONDS = 2.0
-"""Between the end of a connection and the next one."""
+"""Pause between the end of a connection and the next one."""
 _LOOK_SECONDS = 0.5
 _END_SECONDS = 5.0
 _MOST_BYTES = 12 * PRINTED_BYTES
-"""Of a message: JSON has up to six bytes for one that was printed."""
+"""Most bytes of a message: JSON takes up to six bytes for one that was printed."""
 _CREDENTIALS = struct.Struct("=iII")
 _LOST: Final = (
     "the operator's container for jobs has ended, possibly for lack of memory; it is started again"
@@ -35,19 +35,19 @@ _LOST: Final = (
 
 
 class JobsContainer:
-    """Has job processes started in the container."""
+    """Starts job processes in the container."""
 
     def __init__(self, path: Path, user: int | None = None):
         """Listens for the container.
 
         Args:
-            path: of the socket, in a directory that the container can read and only this process
-                can write to.
-            user: the number of the container's user; None: that of this process. No other one is
-                listened to.
+            path: the socket, in a directory that the container can read and only this process can
+                write to.
+            user: user ID of the container; None for that of this process. Connections of other
+                users are refused.
 
         Raises:
-            BackfillError: nobody can listen there.
+            BackfillError: the socket cannot be made.
         """
         self._path = path
         self._user = os.getuid() if user is None else user
@@ -64,20 +64,20 @@ class JobsContainer:
         self._thread.start()
 
     def ready(self, timeout_seconds: float) -> bool:
-        """Whether a process can be started, within the time."""
+        """Whether a process can be started within this time."""
         with self._changed:
             return self._changed.wait_for(lambda: self._connection is not None, timeout_seconds)
 
     def start(self, connection: socket.socket, own_identity: bool) -> "RemoteProcess":
-        """Has a process started.
+        """Starts a process.
 
         Args:
-            connection: its end of the conversation.
-            own_identity: whether it has the variables with which the operator's own catalogs and
-                stores are opened.
+            connection: the process's end of its connection to the operator.
+            own_identity: whether it gets the environment variables that open the operator's own
+                catalogs and stores.
 
         Raises:
-            BackfillError: there is no container.
+            BackfillError: the container is not connected.
         """
         ours, control = socket.socketpair()
         with control, self._changed:
@@ -92,7 +92,7 @@ class JobsContainer:
         return RemoteProcess(ours)
 
     def close(self) -> None:
-        """Ends the connection, and with it all processes."""
+        """Closes the connection, which ends all processes."""
         self._closing.set()
         with self._changed:
             if self._connection is not None:
@@ -101,7 +101,7 @@ class JobsContainer:
         self._thread.join()
 
     def _keep(self, listener: socket.socket | None) -> None:
-        """One connection after the other."""
+        """Accepts one connection after the other."""
         while not self._closing.is_set():
             try:
                 connection = self._accept(listener or self._listen())
@@ -116,14 +116,14 @@ class JobsContainer:
             self._closing.wait(_SETTLE_SECONDS)
 
     def _hold(self, connection: socket.socket) -> None:
-        """Until the connection is lost."""
+        """Returns when the connection is lost."""
         with connection:
             with self._changed:
                 self._connection = connection
                 self._changed.notify_all()
             _LOG.info("the container for jobs has connected")
             with suppress(OSError):
-                connection.recv(1)  # it never says anything
+                connection.recv(1)  # the container sends nothing
             with self._changed:
                 self._connection = None
         if not self._closing.is_set():
@@ -134,7 +134,7 @@ class JobsContainer:
         listener = socket.socket(socket.AF_UNIX)
         try:
             listener.bind(str(self._path))
-            self._path.chmod(0o660)  # nobody can connect before it listens
+            self._path.chmod(0o660)  # only now, so that nobody connects before it listens
             listener.listen(1)
         except OSError:
             listener.close()
@@ -143,8 +143,8 @@ class JobsContainer:
         return listener
 
     def _accept(self, listener: socket.socket) -> socket.socket | None:
-        """The connection of the container; None when this is closed first. Nobody can connect
-        afterwards.
+        """The connection of the container; None if this is closed first. Afterwards nobody else can
+        connect.
         """
         refused: set[int] = set()
         with listener:
@@ -168,9 +168,9 @@ class RemoteProcess:
     """A :class:`~backfill.controller.jobs.process.Process` in the container."""
 
     def __init__(self, control: socket.socket):
-        """``control`` tells of it, and ends it when it is closed."""
+        """``control`` reports on the process, and ends it when it is closed."""
         self.printed = ""
-        """The end of what it printed, known once it is closed."""
+        """The end of what the process printed; complete once it is closed."""
         self._control = control
         self._frames = Frames(control, _MOST_BYTES)
         self._usage: Usage | None = None
@@ -178,33 +178,31 @@ class RemoteProcess:
 
     @property
     def usage(self) -> Usage | None:
-        """What it has taken, as it was told last; None where that is unknown, as of one that has
-        ended.
-        """
+        """What the process used by its last report; None if that is unknown, as after its end."""
         while self._ended is None and self._hear(0.0):
             pass
         return self._usage if self._ended is None else None
 
     def ended(self, timeout_seconds: float = 0.0) -> str | None:
-        """How it has ended, in words; None if it has not within the time."""
+        """How the process ended, in words; None if it has not ended within this time."""
         deadline = time.monotonic() + timeout_seconds
         while self._ended is None and self._hear(max(deadline - time.monotonic(), 0.0)):
             pass
         return self._ended
 
     def kill(self) -> None:
-        """Ends it at once. May be called from any thread."""
+        """Kills the process. May be called from any thread."""
         with suppress(OSError):
             self._control.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        """Ends it at once and releases everything."""
+        """Kills the process and releases everything."""
         self.kill()
         self.ended(_END_SECONDS)
         self._frames.close()
 
     def _hear(self, timeout_seconds: float) -> bool:
-        """Takes one message; False if there is none within the time."""
+        """Takes one message; False if none arrives within this time."""
         try:
             parts = self._frames.receive(timeout_seconds)
             if parts is not None:

@@ -1,10 +1,10 @@
-"""One operator of several reconciles: the one that holds a Lease.
+"""Leader election: of several operators, only the one that holds a Lease reconciles.
 
-The algorithm is that of client-go's ``tools/leaderelection``. Clocks of machines are never
-compared: whoever does not hold the Lease watches whether its record changes, and takes it when the
-record stayed the same for its whole duration by the watcher's own monotonic clock. Between two
-replicas a reconcile may still overlap for an instant; writes that are bound to what was read, and
-children with fixed names, make that harmless.
+The algorithm is that of client-go's ``tools/leaderelection``. It does not compare clocks of
+machines: a candidate takes the Lease over when its record has not changed for its whole duration by
+the candidate's own monotonic clock. For a moment, reconciles of two replicas may still overlap.
+That is harmless, because writes are bound to the version that was read, and children have fixed
+names.
 """
 
 import logging
@@ -22,36 +22,36 @@ _LOG = logging.getLogger(__name__)
 
 
 class LeaseStore(Protocol):
-    """The one Lease all replicas look at. Every call may fail with the errors of a request."""
+    """The Lease that all replicas share. Every call may raise the errors of a request."""
 
     def get(self) -> Manifest | None:
-        """The Lease, if there is one."""
+        """The Lease; None if it does not exist."""
 
     def create(self, spec: Manifest) -> None:
-        """Makes it.
+        """Creates the Lease.
 
         Raises:
-            ConflictError: somebody else was faster.
+            ConflictError: another replica has created it.
         """
 
     def replace(self, lease: Manifest, spec: Manifest) -> None:
-        """Replaces the spec of a Lease that was got.
+        """Replaces the spec of a Lease that was read.
 
         Raises:
-            ConflictError: it has changed since.
+            ConflictError: it has changed since it was read.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseTimes:
-    """How patient everybody is, in seconds. A leader gives up before anybody else may take over."""
+    """Times in seconds. A leader gives up before another replica may take over."""
 
     duration: float = 15.0
-    """A record that stays the same for so long is abandoned."""
+    """A Lease whose record has not changed for this time is abandoned."""
     renew_deadline: float = 10.0
-    """A leader that could not renew for so long is none any more."""
+    """A leader that could not renew the Lease for this time no longer leads."""
     retry: float = 2.0
-    """Between two attempts to get or renew it."""
+    """Time between two attempts to acquire or renew the Lease."""
 
 
 class Elector:
@@ -64,7 +64,7 @@ class Elector:
         times: LeaseTimes = LeaseTimes(),
         monotonic: Callable[[], float] = time.monotonic,
     ):
-        """``identity`` must be of this process alone, now and later."""
+        """``identity`` must belong to this process alone, for all time."""
         self._store = store
         self._identity = identity
         self._times = times
@@ -75,8 +75,8 @@ class Elector:
 
     @property
     def leads(self) -> bool:
-        """Whether to reconcile right now. Cheap; false as soon as the Lease could not be renewed in
-        time.
+        """Whether this process may reconcile now. False as soon as the Lease was not renewed in
+        time. Takes no request.
         """
         renewed_at = self._renewed_at
         return (
@@ -84,15 +84,15 @@ class Elector:
         )
 
     def attempt(self) -> bool:
-        """Gets or renews the Lease; whether it is held now. Never raises: a request that fails is
-        an attempt that failed.
+        """Acquires or renews the Lease, and returns whether it is held now. Never raises: if a
+        request fails, so does the attempt.
         """
         began = self._monotonic()
         try:
             held = self._try()
         except ConflictError:
-            # somebody wrote it, perhaps this process with an answer that got lost: the next look
-            # tells
+            # Somebody has written it, perhaps this process with a request whose answer was lost.
+            # The next attempt shows.
             return False
         except Exception as error:
             _LOG.warning("the lease could not be read or written: %s", error)
@@ -101,7 +101,7 @@ class Elector:
         return held
 
     def acquire(self, stop: threading.Event) -> bool:
-        """Waits until the Lease is held; False when ``stop`` is set before."""
+        """Waits until the Lease is held; returns False if ``stop`` is set first."""
         while not stop.is_set():
             if self.attempt():
                 return True
@@ -109,14 +109,14 @@ class Elector:
         return False
 
     def keep(self, stop: threading.Event) -> bool:
-        """Renews until ``stop`` is set; False as soon as the Lease is lost."""
+        """Renews the Lease until ``stop`` is set; returns False as soon as it is lost."""
         while not stop.wait(self._times.retry):
             if not self.attempt() and not self.leads:
                 return False
         return True
 
     def release(self) -> None:
-        """Lets the next candidate have it at its next attempt."""
+        """Releases the Lease, so that the next candidate gets it at its next attempt."""
         if self._renewed_at is None:
             return
         self._renewed_at = None
@@ -155,7 +155,7 @@ class Elector:
         return float(self._record.get("leaseDurationSeconds") or self._times.duration)
 
     def _patience(self) -> float:
-        """Until the next attempt: sooner where the record is about to be abandoned."""
+        """Seconds until the next attempt, which is sooner if the record is about to be abandoned."""
         left = self._changed_at + self._duration() - self._monotonic()
         return min(self._times.retry, left) if left > 0 else self._times.retry
 

@@ -1,4 +1,4 @@
-"""The Lease by which one of several operators leads, at the API server."""
+"""The Lease of the leading operator, at the API server."""
 
 from backfill.api.errors import ConflictError
 from backfill.kube.client import Cluster
@@ -7,25 +7,23 @@ from backfill.kube.resources import LEASE, Manifest
 
 
 class ClusterLease:
-    """One Lease by its name."""
+    """A Lease by its name."""
 
     def __init__(self, cluster: Cluster, namespace: str, name: str):
-        """``cluster`` should be used for nothing else: renewing must not wait for other
-        requests.
-        """
+        """``cluster`` should serve nothing else, so that renewing never waits for other requests."""
         self._cluster = cluster
         self._namespace = namespace
         self._name = name
 
     def get(self) -> Manifest | None:
-        """The Lease, if there is one."""
+        """The Lease; None if it does not exist."""
         return self._cluster.get(LEASE, self._namespace, self._name)
 
     def create(self, spec: Manifest) -> None:
-        """Makes it.
+        """Creates the Lease.
 
         Raises:
-            ConflictError: somebody else was faster.
+            ConflictError: another replica has created it.
         """
         metadata = {"name": self._name, "namespace": self._namespace}
         kind = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
@@ -35,9 +33,9 @@ class ClusterLease:
             raise ConflictError(str(error)) from error
 
     def replace(self, lease: Manifest, spec: Manifest) -> None:
-        """Replaces the spec of a Lease that was got.
+        """Replaces the spec of a Lease that was read.
 
         Raises:
-            ConflictError: it has changed since.
+            ConflictError: it has changed since it was read.
         """
         self._cluster.replace(LEASE, {**lease, "spec": spec})

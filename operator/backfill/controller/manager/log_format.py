@@ -1,6 +1,4 @@
-"""The operator's log: one line a record, and on every line of a reconcile which Backfill it is
-about.
-"""
+"""The operator's log: one line per record, and every line of a reconcile names its Backfill."""
 
 import json
 import logging
@@ -21,22 +19,22 @@ LogFormat = Literal["text", "json"]
 _SUBJECT: ContextVar[Mapping[str, str | int]] = ContextVar("subject", default=MappingProxyType({}))
 _BEARER = re.compile(r"(?i)(bearer )[\w.~+/=-]{8,}")
 _MOST_CHARACTERS = 64 * 1024
-"""Of a message, and of a traceback: some quote an object that a tenant has made, and are repeated
-with each of its changes.
+"""Most characters of a message or traceback. Some quote an object that a tenant has made, each time
+that it changes.
 """
 _QUIET = {
-    "kopf": logging.WARNING,  # at INFO it tells of each object that it saw
-    # which kinds are missing is said by whoever lists them
+    "kopf": logging.WARNING,  # at INFO it reports every object that it sees
+    # missing kinds are reported by what lists them
     "kopf._core.reactor.observation": logging.ERROR,
-    # it is not in the main thread here, and says so at every start
+    # it reports at every start that it does not run in the main thread
     "kopf._core.reactor.running": logging.ERROR,
-    "urllib3": logging.ERROR,  # the client retries and tells itself
+    "urllib3": logging.ERROR,  # the client retries and logs by itself
 }
 
 
 @contextmanager
 def about(namespace: str, name: str, uid: str = "", attempt: int | None = None) -> Iterator[None]:
-    """Within it every record of this thread says which Backfill and attempt it is about."""
+    """Within this context, every record of this thread names the Backfill and attempt."""
     subject: dict[str, str | int] = {"namespace": namespace, "name": name}
     subject |= {"uid": uid} if uid else {}
     subject |= {} if attempt is None else {"attempt": attempt}
@@ -48,8 +46,8 @@ def about(namespace: str, name: str, uid: str = "", attempt: int | None = None) 
 
 
 def configure(form: LogFormat, level: str, stream: TextIO = sys.stderr) -> None:
-    """Sends everything that is logged in this process to a stream. ``level``: ``debug``, ``info``,
-    ``warning`` or ``error``.
+    """Sends all logging of this process to a stream. ``level`` is ``debug``, ``info``, ``warning``
+    or ``error``.
     """
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
@@ -62,12 +60,12 @@ def configure(form: LogFormat, level: str, stream: TextIO = sys.stderr) -> None:
 
 
 class JsonFormatter(logging.Formatter):
-    """Time, level, logger, message, the Backfill by ``namespace``, ``name``, ``uid`` and
+    """Writes time, level, logger, message, the Backfill as ``namespace``, ``name``, ``uid`` and
     ``attempt``, and the traceback.
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line of JSON."""
+        """The record as one line of JSON."""
         line: dict[str, object] = {
             "time": _time(record),
             "level": record.levelname.lower(),
@@ -81,10 +79,10 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """``time LEVEL namespace/name#attempt: message``."""
+    """Writes ``time LEVEL namespace/name#attempt: message``."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, and a traceback below it."""
+        """The record as one line, followed by the traceback."""
         subject = _subject(record)
         where = f"{subject['namespace']}/{subject['name']}" if "name" in subject else record.name
         attempt = f"#{subject['attempt']}" if "attempt" in subject else ""
@@ -92,11 +90,12 @@ class TextFormatter(logging.Formatter):
         whole = _hidden(
             f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
         )
-        return whole.replace("\n", "\n    ")  # what begins a line is a record of the operator's own
+        # only records of the operator begin at the start of a line
+        return whole.replace("\n", "\n    ")
 
 
 def _add_subject(record: logging.LogRecord) -> bool:
-    """Taken in the thread that logs; a formatter may run elsewhere."""
+    """Adds the Backfill in the thread that logs; a formatter may run in another."""
     record.subject = _SUBJECT.get()
     return True
 
@@ -105,11 +104,11 @@ def _subject(record: logging.LogRecord) -> Mapping[str, str | int]:
     subject: Mapping[str, str | int] = getattr(record, "subject", {})
     if subject:
         return subject
-    backfill = getattr(record, "backfill", "")  # of jobs, which run in threads of their own
+    backfill = getattr(record, "backfill", "")  # set by jobs, which run in their own threads
     namespace, _, name = str(backfill).partition("/")
     if name:
         return {"namespace": namespace, "name": name}
-    reference = getattr(record, "k8s_ref", None)  # of Kopf
+    reference = getattr(record, "k8s_ref", None)  # set by Kopf
     if isinstance(reference, Mapping):
         return {
             key: str(reference[key])

@@ -1,6 +1,4 @@
-"""What the operator measures, for Prometheus. Only Backfills that are not at rest have series of
-their own.
-"""
+"""Metrics for Prometheus. Only Backfills that are not at rest have series of their own."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,10 +20,10 @@ _OF_BACKFILL = ("namespace", "name")
 
 
 class Metrics:
-    """All series of one operator process, in a registry of their own."""
+    """All metrics of an operator process, in a registry of their own."""
 
     def __init__(self, states: Callable[[], Iterable[str]]):
-        """``states``: one word for each Backfill there is, asked for at each scrape."""
+        """``states`` returns one word for each Backfill, and is called at each scrape."""
         self._rendering = threading.Lock()
         self._registry = CollectorRegistry()
         self._registry.register(_States(states))
@@ -81,34 +79,35 @@ class Metrics:
         self._shown: set[Key] = set()
 
     def render(self) -> bytes:
-        """Everything in Prometheus's text format."""
-        # one at a time: all others have to wait for the interpreter, and so would reconciles
+        """All metrics in Prometheus's text format."""
+        # One scrape at a time, since all other threads, also those that reconcile, wait for the
+        # interpreter.
         with self._rendering:
             return generate_latest(self._registry)
 
     def watch_depth(self, depth: Callable[[], float]) -> None:
-        """Where the queue's depth is asked for at each scrape."""
+        """Registers the function that returns the queue's depth at each scrape."""
         self._depth.set_function(depth)
 
     def waited(self, seconds: float) -> None:
-        """How long a Backfill was due before its turn."""
+        """Records how long a Backfill waited for its reconcile after it was due."""
         self._waited.observe(seconds)
 
     def leading(self, leads: bool) -> None:
-        """Whether this process leads."""
+        """Records whether this process leads."""
         self._leads.set(leads)
 
     def requested(self, verb: str, code: int) -> None:
-        """A request was answered; code 0 is no answer."""
+        """Records a request with its HTTP status; 0 means that there was no answer."""
         self._requests.labels(verb, str(code)).inc()
 
     def turned(self, result: Result, seconds: float) -> None:
-        """A reconcile has ended."""
+        """Records the end of a reconcile."""
         self._reconciles.labels(result).inc()
         self._reconcile_seconds.observe(seconds)
 
     def used(self, usage: JobUsage) -> None:
-        """A job has ended."""
+        """Records what a job has used."""
         self._jobs.labels(usage.kind, usage.outcome).inc()
         self._job_seconds.labels(usage.kind).observe(usage.seconds)
         self._job_waited.labels(usage.kind).observe(usage.waited_seconds)
@@ -116,7 +115,7 @@ class Metrics:
             self._job_bytes.labels(usage.kind).set(usage.peak_bytes)
 
     def decided(self, key: Key, reconciled: Reconciled) -> None:
-        """What a reconcile says of its Backfill."""
+        """Records what a reconcile found out about its Backfill."""
         before, after = reconciled.observed.backfill.status, reconciled.decision.status
         for outcome in ended(before.attempts, after.attempts):
             self._attempts.labels(outcome).inc()
@@ -140,7 +139,7 @@ class Metrics:
                 self._of_backfill[name].labels(*key).set(value)
 
     def forget(self, key: Key) -> None:
-        """A Backfill is at rest or gone: it has no series of its own."""
+        """Removes the series of a Backfill that is at rest or no longer exists."""
         if key in self._shown:
             self._shown.discard(key)
             for gauge in self._of_backfill.values():
@@ -148,7 +147,7 @@ class Metrics:
 
 
 def ended(before: tuple[Attempt, ...], after: tuple[Attempt, ...]) -> Iterator[str]:
-    """The outcomes of attempts that were running, or not there, before."""
+    """The outcomes of attempts that were running before, or that are new."""
     known = {attempt.number: attempt.outcome for attempt in before}
     for attempt in after:
         if attempt.outcome != "Running" and known.get(attempt.number, "Running") == "Running":
@@ -156,7 +155,7 @@ def ended(before: tuple[Attempt, ...], after: tuple[Attempt, ...]) -> Iterator[s
 
 
 def state_of(backfill: Mapping[str, Any]) -> str:
-    """One word for where a Backfill (as the API server has it) stands."""
+    """The state of a Backfill, given as an object of the API server, in one word."""
     conditions = {each["type"]: each for each in backfill.get("status", {}).get("conditions", ())}
     outcome = conditions.get("Succeeded", {}).get("status")
     if "deletionTimestamp" in backfill.get("metadata", {}):
@@ -182,7 +181,7 @@ def _lag_seconds(reconciled: Reconciled) -> float | None:
 
 
 class _States:
-    """Counted when asked for: nothing has to be kept up to date."""
+    """Counts Backfills by state when asked, so that nothing has to be kept up to date."""
 
     def __init__(self, states: Callable[[], Iterable[str]]):
         self._states = states

@@ -1,4 +1,4 @@
-"""The operator's process: from its start over leading to its end."""
+"""The operator's process, from its start through leading to its end."""
 
 import logging
 import os
@@ -38,15 +38,13 @@ _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Operator:
-    """One replica. It keeps its caches from the start, and reconciles from when it leads until it
-    ends.
-    """
+    """One replica. It fills its caches from the start, and reconciles only while it leads."""
 
     def __init__(self, settings: Settings):
-        """Reads credentials, but asks the API server for nothing yet.
+        """Reads credentials, without a request to the API server.
 
         Raises:
-            BackfillError: there are no credentials, or nobody can listen on the socket for jobs.
+            BackfillError: there are no credentials, or the socket for jobs cannot be made.
         """
         self._settings = settings
         self._stop = threading.Event()
@@ -116,7 +114,7 @@ class Operator:
         self._workers = Workers(self._queue, self._reconciles.take, settings.workers)
 
     def run(self) -> int:
-        """Until SIGTERM or SIGINT (0), or until the Lease is lost (1)."""
+        """Runs until SIGTERM or SIGINT, and returns 0, or until the Lease is lost, and returns 1."""
         with asked_to_end(self._stop.set), self._servers():
             _LOG.info(
                 "%s begins; it looks after %s",
@@ -134,7 +132,7 @@ class Operator:
                 self._watching.close()
 
     def _sync(self) -> bool:
-        """Fills the caches; False when the end came first."""
+        """Fills the caches; returns False if it is asked to end first."""
         while not self._stop.is_set():
             try:
                 self._relisting.list_once()
@@ -152,9 +150,7 @@ class Operator:
         return False
 
     def _changed(self, key: Key) -> None:
-        """Who does not lead has nothing to do, and begins with all there is when it comes to
-        lead.
-        """
+        """Queues a Backfill if this process leads. One that comes to lead queues all Backfills."""
         if self._elector.leads:
             self._queue.mark(key)
 
@@ -181,7 +177,7 @@ class Operator:
         return 1
 
     def _step_down(self) -> None:
-        """Lets reconciles under way finish. Drivers go on with what is released to them."""
+        """Waits for reconciles in progress. Drivers continue with the steps that were released."""
         self._queue.close()
         if not self._workers.join(_LAST_TURNS_SECONDS):
             _LOG.warning("a reconcile did not end in time and is left to whoever leads next")
@@ -214,7 +210,7 @@ class Operator:
 
     @contextmanager
     def _servers(self) -> Iterator[None]:
-        """Metrics and probes, on one port where both have the same."""
+        """Serves metrics and probes, together if their ports are equal."""
         routes: dict[int, dict[str, Callable[[], Answer]]] = {}
         probes: Routes = {"/healthz": self._health, "/readyz": self._readiness}
         routes.setdefault(self._settings.metrics_port, {})["/metrics"] = self._measured
@@ -243,7 +239,9 @@ class Operator:
 
 
 def _local_directories(settings: Settings) -> tuple[Path, ...]:
-    """Where jobs may use files where they run: on volumes that are shared with Spark's pods."""
+    """Directories that jobs may use on the machine they run on, such as volumes shared with Spark's
+    pods.
+    """
     workspaces = (settings.default_workspace, settings.workspaces_below)
     shared = (
         Path(each.removeprefix("file://"))

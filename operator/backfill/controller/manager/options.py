@@ -1,4 +1,4 @@
-"""Options of the operator, each of which may also be given as an environment variable."""
+"""Options of the operator. Each may also be set by an environment variable."""
 
 import argparse
 import os
@@ -23,75 +23,79 @@ _FORMATS = ("text", "json")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything that can be chosen."""
+    """All settings."""
 
     namespaces: tuple[str, ...]
-    """Where Backfills are looked after; empty: everywhere."""
+    """Namespaces whose Backfills are reconciled; empty for all."""
     default_workspace: str | None
-    """The URI below which Backfills without a workspace of their own keep plans and checkpoints."""
+    """Location of plans and checkpoints of Backfills without a workspace of their own; None if
+    these are refused.
+    """
     workspaces_below: str | None
-    """The location below which each namespace has a directory or prefix for its workspaces."""
+    """Location with a directory or prefix for each namespace, in which its workspaces must be."""
     plan_in_operator_for: tuple[str, ...]
     """Namespaces whose jobs may run in processes of the operator (``planning.runIn: Operator``);
     ``*``: all.
     """
     local_directories: tuple[Path, ...]
-    """Where tables and workspaces may be on this machine, for jobs in the operator; that of
-    ``default_workspace`` as well.
+    """Directories of this machine that may hold tables and workspaces for jobs in the operator, in
+    addition to that of ``default_workspace``.
     """
     allowed_addresses: tuple[Network, ...]
-    """What jobs in the operator may connect to for a Backfill though it is near the operator only,
-    such as its loopback.
+    """Addresses that jobs in the operator may connect to for a Backfill although they are reachable
+    only from the operator, such as its loopback.
     """
     workers: int
-    """Reconciles taken at the same time."""
+    """Number of reconciles at the same time."""
     jobs: int
-    """Jobs done at the same time, each in a process."""
+    """Number of jobs at the same time in processes of the operator."""
     job_memory: int
-    """The most memory of a job's process, in bytes."""
+    """Memory limit of a job's process, in bytes."""
     jobs_socket: Path | None
-    """Where the operator listens for the container that runs jobs; None: they are processes of the
-    operator's own.
+    """Socket on which the operator waits for the container that runs jobs; None if jobs are
+    processes of the operator itself.
     """
     jobs_user: int | None
-    """The number of that container's user; None: the operator's own."""
+    """User ID of that container; None for the operator's own."""
     job_pods: int
-    """Jobs done at the same time in pods of their own (``planning.runIn: Pod``)."""
+    """Number of jobs at the same time in pods of their own (``planning.runIn: Pod``)."""
     qps: float
-    """Requests to the API server a second."""
+    """Requests to the API server per second."""
     metrics_port: int
-    """0: no metrics."""
+    """Port of the metrics; 0 for none."""
     health_port: int
-    """0: no probes."""
+    """Port of the probes; 0 for none."""
     log_level: str
     log_format: LogFormat
     kubeconfig: Path | None
-    """None: the pod's own account, else the user's kubeconfig."""
+    """Kubeconfig to use; None for the pod's service account, or outside of a pod the user's
+    kubeconfig.
+    """
     context: str | None
     leader_election_id: str
-    """The Lease's name."""
+    """Name of the Lease."""
     leader_election_namespace: str
     identity: str
-    """How this process calls itself in the Lease; no two that are alive may share it."""
+    """Name of this process in the Lease. No other process may have it at the same time."""
 
 
 def parse(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> Settings:
-    """The settings from the command line, and from the environment where that says nothing.
+    """The settings from the command line, or else from the environment.
 
     Raises:
-        SystemExit: an option is wrong (2), or help was asked for (0).
+        SystemExit: an option is wrong (2), or help was requested (0).
     """
     given = vars(parser(environment).parse_args(arguments))
     return Settings(**{field.name: given[field.name] for field in fields(Settings)})
 
 
 def variable(option: str) -> str:
-    """The environment variable that may be set instead of an option."""
+    """The environment variable for an option."""
     return f"BACKFILL_OPERATOR_{option.removeprefix('--').replace('-', '_').upper()}"
 
 
 def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
-    """Every option with its help, from which the documentation is generated as well."""
+    """The parser of all options with their help, from which the documentation is generated."""
     made = argparse.ArgumentParser(
         prog="backfill-operator",
         description=(
@@ -156,8 +160,8 @@ def _at_least(least: float, kind: type[int] | type[float]) -> Callable[[str], fl
 
 
 _Option = tuple[str, Callable[[str], Any], str | None, str]
-"""An option, how its text is read, its default, and its help; a default that the help names is not
-added to it.
+"""An option, the function that reads its text, its default, and its help. A default that the help
+names is not appended to it.
 """
 
 _BACKFILLS: tuple[_Option, ...] = (
@@ -330,7 +334,7 @@ def _own_namespace(environment: Mapping[str, str]) -> str:
 
 
 def _own_identity(environment: Mapping[str, str]) -> str:
-    """A pod's name is its own for good: a container that starts again in it goes on with its Lease
-    at once.
+    """The name of the pod, which keeps it for its lifetime: a container that restarts in it
+    continues with its Lease at once.
     """
     return environment.get("POD_NAME") or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"

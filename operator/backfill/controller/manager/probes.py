@@ -1,4 +1,4 @@
-"""What the operator answers over HTTP: probes and metrics."""
+"""The operator's HTTP server for probes and metrics."""
 
 import socket
 import sys
@@ -12,7 +12,7 @@ from typing import Any
 
 _TIMEOUT_SECONDS = 10.0
 _MOST_CONNECTIONS = 50
-"""At the same time. Each has a thread, and any pod of the cluster may connect."""
+"""Connections at the same time. Each has a thread, and any pod of the cluster may connect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +28,15 @@ Routes = Mapping[str, Callable[[], Answer]]
 
 
 def probe(problem: str | None, fine: str = "ok") -> Answer:
-    """The answer of a probe: 503 with the reason where there is a problem."""
+    """The answer to a probe: 503 with the problem, or 200 if there is none."""
     return Answer((problem or fine).encode() + b"\n", 503 if problem else 200)
 
 
 class HttpServer:
-    """Answers GET requests in threads, until it is closed."""
+    """Answers GET requests in threads until it is closed."""
 
     def __init__(self, port: int, routes: Routes, host: str = ""):
-        """Binds at once. Port 0 takes a free one."""
+        """Binds the port at once. Port 0 chooses a free one."""
         self._server = _Server((host, port), _handler(routes))
         self.port: int = self._server.server_address[1]
         threading.Thread(
@@ -50,7 +50,7 @@ class HttpServer:
 
 
 class _Server(ThreadingHTTPServer):
-    """Closes the oldest connection if there are too many: whoever means it has had an answer by
+    """Closes the oldest connection if there are too many. A well-behaved client has its answer by
     then.
     """
 
@@ -63,7 +63,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(*arguments)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Begins a thread for a connection."""
+        """Starts a thread for a connection."""
         with self._lock:
             self._connections.append(request)
             if len(self._connections) > _MOST_CONNECTIONS:
@@ -78,14 +78,14 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Says what went wrong, unless it is that a client is gone."""
+        """Logs an error, unless it is that the client has disconnected."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
 
 def _handler(routes: Routes) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        timeout = _TIMEOUT_SECONDS  # of a client that says nothing
+        timeout = _TIMEOUT_SECONDS  # for a client that sends nothing
 
         def do_GET(self) -> None:
             route = routes.get(self.path.partition("?")[0])
@@ -97,6 +97,6 @@ def _handler(routes: Routes) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(answer.body)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
-            """Probes come every few seconds and are no news."""
+            """Logs nothing, since probes come every few seconds."""
 
     return Handler

@@ -1,4 +1,4 @@
-"""Reconciles all Backfills, and keeps what each needs from one reconcile to the next."""
+"""Runs the reconciles of all Backfills, and keeps what each needs from one reconcile to the next."""
 
 import logging
 import time
@@ -21,14 +21,14 @@ from backfill.kube.resources import Manifest
 
 _LOG = logging.getLogger(__name__)
 STUCK_SECONDS: Final = 900.0
-"""No reconcile takes so long: it makes a few requests, each of which gives up after three minutes,
-and waits for nothing else.
+"""A reconcile that takes longer is stuck: it makes a few requests, each of which fails after three
+minutes at the latest, and waits for nothing else.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One Backfill that is worked on."""
+    """A Backfill that is being reconciled, with what its reconciles use."""
 
     uid: str
     store: KubernetesStore
@@ -36,12 +36,14 @@ class Case:
     reconciler: Reconciler
 
     def close(self) -> None:
-        """Ends what works for it in this process; drivers go on."""
+        """Ends its work in this process; drivers continue."""
         self.jobs.close()
 
 
 class Reconciles:
-    """Threads share it; the queue sees to it that a Backfill is in one of them only."""
+    """May be used by several threads. The queue makes sure that each Backfill is reconciled by one
+    at a time.
+    """
 
     def __init__(
         self,
@@ -54,16 +56,16 @@ class Reconciles:
         on_trouble: Callable[[Manifest, str], None] = lambda backfill, why: None,
         monotonic: Callable[[], float] = time.monotonic,
     ):
-        """How reconciles are run.
+        """Keeps what reconciles are run with.
 
         Args:
-            queue: told how each reconcile ended.
-            find: a Backfill as it is known now; must not ask the API server.
-            open_case: begins to work on a Backfill.
-            metrics: told of each reconcile.
+            queue: is informed how each reconcile ended.
+            find: returns a Backfill as it is known now, without a request to the API server.
+            open_case: makes what the reconciles of a Backfill use.
+            metrics: records each reconcile.
             leads: whether this process may reconcile.
-            on_trouble: told of a Backfill whose reconciles fail, and why; again only when the
-                reason is another.
+            on_trouble: called with a Backfill whose reconciles fail, and the reason; again only if
+                the reason changes.
         """
         self._queue = queue
         self._find = find
@@ -78,9 +80,7 @@ class Reconciles:
 
     @property
     def stuck(self) -> str | None:
-        """A reconcile that has been under way for longer than any should, in words; None where
-        there is none.
-        """
+        """A reconcile that has been in progress for too long, in words; None if there is none."""
         now = self._monotonic()
         for (namespace, name), began in self._under_way.copy().items():
             if now - began > STUCK_SECONDS:
@@ -91,7 +91,7 @@ class Reconciles:
         return None
 
     def take(self, key: Key) -> None:
-        """One reconcile of one Backfill. Never raises."""
+        """Reconciles a Backfill once. Never raises."""
         if not self._leads():
             self._queue.done(key)
             return
@@ -107,7 +107,7 @@ class Reconciles:
             self._queue.failed(key)
 
     def close(self) -> None:
-        """Drops everything. No reconcile may be under way."""
+        """Releases everything. No reconcile may be in progress."""
         for key in list(self._cases):
             self._drop(key)
 
@@ -127,7 +127,7 @@ class Reconciles:
                 nobody_there = isinstance(error, Unauthorized | Unreachable) and not isinstance(
                     error, Faltering
                 )
-                if not nobody_there:  # else it could not be told to anybody
+                if not nobody_there:  # otherwise nobody could be informed
                     self._say_trouble(key, backfill, str(error))
                 return "failed"
             except Exception as error:
@@ -183,7 +183,7 @@ class Reconciles:
 
 
 def changed_conditions(before: BackfillStatus, after: BackfillStatus) -> Iterator[Condition]:
-    """The conditions whose status or reason is new, but for those that only sum up others."""
+    """The conditions whose status or reason has changed, without those that only summarise others."""
     for condition in after.conditions:
         if condition.type in SUMMARIES:
             continue
@@ -193,7 +193,7 @@ def changed_conditions(before: BackfillStatus, after: BackfillStatus) -> Iterato
 
 
 def _is_over(reconciled: Reconciled) -> bool:
-    """Whether not even the result of the last job is of use any more."""
+    """Whether not even the result of the last job is needed any more."""
     outcome = find_condition(reconciled.decision.status.conditions, ConditionType.SUCCEEDED)
     deleted = reconciled.observed.backfill.metadata.deletion_timestamp is not None
     return outcome is not None and outcome.status != "Unknown" and not deleted

@@ -1,7 +1,7 @@
-"""Keeps the caches as the API server has it: Kopf watches, and a list now and then finds what a
-watch did not tell.
+"""Keeps the caches up to date: Kopf watches, and a list at intervals finds what watches have
+missed.
 
-Kopf is used for its watches only. A handler of its ``on.event`` kind writes nothing: no finalizer,
+Kopf is used for its watches only. A handler of its kind ``on.event`` writes nothing: no finalizer,
 no annotation, no Event.
 """
 
@@ -28,35 +28,34 @@ from backfill.kube.service_account import pod_configuration
 
 _LOG = logging.getLogger(__name__)
 RELIST_SECONDS: Final = 180.0
-"""A watch that has to begin anew (410) does not tell of what was deleted meanwhile: so long it may
-go unnoticed.
+"""Interval of lists. A watch that has to start again (410) does not report what was deleted in the
+meantime, which may go unnoticed for this time.
 """
 _PAGE: Final = 50
-"""Objects of a page of Kopf's first list. By default it asks for everything at once; reports of
-jobs can have a megabyte each.
+"""Objects in a page of Kopf's first list. By default it requests all at once, and reports of jobs
+can have a megabyte each.
 """
 _RETRY_SECONDS = 2.0
 _STOP_SECONDS = 2.0
 _IDENTITY: Final[Any] = "backfill-operator"
-"""Nobody sees it. Without one Kopf makes it of the user's name, and the user of a container may
-have none.
+"""Not shown anywhere. Without it, Kopf uses the user's name, which a container's user may not have.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A kind of objects, and where they are kept."""
+    """A kind of objects to watch, and the cache that they are kept in."""
 
     resource: Resource
     cache: Cache
     labels: Labels = field(default_factory=dict)
-    """Only objects with these labels."""
+    """Labels that objects must have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """Where credentials are read from, each time they are needed: they change while the operator
-    runs.
+    """Source of credentials. They are read each time they are needed, because they change while the
+    operator runs.
     """
 
     kubeconfig: Path | None = None
@@ -64,7 +63,7 @@ class Login:
 
     @property
     def is_pod(self) -> bool:
-        """Whether this is a pod that knows of no other cluster."""
+        """Whether to use the service account of this pod."""
         return (
             self.kubeconfig is None
             and self.context is None
@@ -72,7 +71,7 @@ class Login:
         )
 
     def cluster(self, **options: Any) -> Cluster:
-        """A client.
+        """A new client.
 
         Raises:
             BackfillError: there are no credentials.
@@ -84,7 +83,7 @@ class Login:
         )
 
     def connection(self) -> kopf.ConnectionInfo:
-        """The same for Kopf."""
+        """The credentials for Kopf."""
         read = pod_configuration() if self.is_pod else Configuration()
         if not self.is_pod:
             load_kube_config(
@@ -105,7 +104,7 @@ class Login:
 
 
 class Watching:
-    """Kopf in a thread with a loop of its own. Where it cannot go on it begins anew."""
+    """Runs Kopf in a thread with its own event loop, and starts it again if it fails."""
 
     def __init__(
         self,
@@ -113,7 +112,7 @@ class Watching:
         namespaces: Sequence[str],
         connection: Callable[[], kopf.ConnectionInfo],
     ):
-        """``namespaces``: empty for all of them."""
+        """``namespaces`` is empty for all of them."""
         self._watched = watched
         self._namespaces = namespaces
         self._connection = connection
@@ -124,23 +123,23 @@ class Watching:
 
     @property
     def alive(self) -> bool:
-        """Whether it goes on."""
+        """Whether it is running."""
         return self._thread.is_alive()
 
     def start(self) -> None:
-        """Begins to watch; kinds that the API server does not know are left out until
+        """Starts watching. Kinds that the API server does not know are left out until
         :meth:`restart`.
         """
         self._thread.start()
 
     def restart(self) -> None:
-        """Looks anew at which kinds there are."""
+        """Checks again which kinds the API server knows."""
         with self._lock:
             if self._end is not None:
                 self._end()
 
     def close(self) -> None:
-        """Ends the watches, and waits a moment for it."""
+        """Ends the watches, and waits a moment for their end."""
         self._closed.set()
         self.restart()
         self._thread.join(_STOP_SECONDS)
@@ -154,8 +153,8 @@ class Watching:
                 self._closed.wait(_RETRY_SECONDS)
 
     async def _operator(self) -> None:
-        # Not an event of threads: Kopf would leave a thread waiting for it when it breaks, and the
-        # loop would wait for that.
+        # Not a threading event: Kopf would leave a thread waiting for it after a failure, and the
+        # loop would wait for that thread.
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
         with self._lock:
             self._end = partial(loop.call_soon_threadsafe, stop.set)
@@ -194,7 +193,7 @@ class Watching:
 
 
 class Relisting:
-    """Lists everything, once at the start and then now and then."""
+    """Lists all objects at the start and at intervals."""
 
     def __init__(self, cluster: Cluster, watched: Sequence[Watched], namespaces: Sequence[str]):
         self._cluster = cluster
@@ -204,10 +203,10 @@ class Relisting:
         """The kinds that the API server knew at the last list."""
 
     def list_once(self) -> None:
-        """Puts what there is into the caches and takes out what is gone.
+        """Puts all objects into the caches, and removes those that no longer exist.
 
         Raises:
-            ClusterError: a list could not be had.
+            ClusterError: a list failed.
         """
         served = frozenset(watched.resource for watched in self._watched if self._list(watched))
         if served != self.served:
@@ -217,7 +216,9 @@ class Relisting:
         self.served = served
 
     def keep_on(self, stop: threading.Event, on_new_kinds: Callable[[], None]) -> None:
-        """Until ``stop`` is set; ``on_new_kinds`` is called when a kind has come or gone."""
+        """Lists at intervals until ``stop`` is set. Calls ``on_new_kinds`` when a kind was added or
+        removed.
+        """
         while not stop.wait(RELIST_SECONDS):
             before = self.served
             try:
@@ -243,7 +244,8 @@ class Relisting:
 
 
 def _handler(cache: Cache) -> Callable[..., Any]:
-    async def seen(event: kopf.RawEvent, **_: Any) -> None:  # in the loop: it must not wait
+    # runs in the event loop, so it must not wait
+    async def seen(event: kopf.RawEvent, **_: Any) -> None:
         manifest: Any = event["object"]
         if event["type"] == "DELETED":
             cache.forget(manifest)
@@ -255,13 +257,13 @@ def _handler(cache: Cache) -> Callable[..., Any]:
 
 def _settings(watched: Sequence[Watched]) -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
-    # or it asks for permissions on the cluster's namespaces and definitions
+    # otherwise it requires permissions for namespaces and definitions
     settings.scanning.disabled = True
     settings.posting.enabled = False
     settings.process.ultimate_exiting_timeout = None
     settings.watching.chunk_size = _PAGE
-    # Kopf removes its own finalizer from whatever it sees being deleted, and by default shares the
-    # name of that finalizer with every other operator that is made with it.
+    # Kopf removes its own finalizer from objects that are being deleted, and by default uses the
+    # same name for it in every operator.
     settings.persistence.finalizer = f"{GROUP}/unused"
     for kind in watched:
         if kind.labels:

@@ -1,5 +1,5 @@
-"""Puts together what a reconcile works with: the caches for all Backfills; store, channel, backend
-and jobs for each.
+"""Assembles what reconciles use: the caches for all Backfills; store, channel, backend and jobs for
+each.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,7 +31,7 @@ from backfill.kube.resources import (
 )
 
 PROGRESS_SECONDS = 5.0
-"""The least time between two writes of a Backfill's status in which only progress is new."""
+"""Minimum seconds between two writes of a status in which only progress has changed."""
 
 
 def _children() -> dict[Resource, Cache]:
@@ -39,7 +39,7 @@ def _children() -> dict[Resource, Cache]:
 
 
 def _child(child: Manifest) -> Manifest:
-    """What is made for an attempt is never looked at again, only what became of it."""
+    """Reduces a child SparkApplication to its state. Its spec is never read again."""
     status = {
         name: value
         for name, value in (child.get("status") or {}).items()
@@ -57,7 +57,7 @@ def _assignment(assignment: Manifest) -> Manifest:
 
 
 def pod_essence(pod: Manifest) -> Manifest:
-    """What is looked at of a pod: where it stands, its containers' names and memory."""
+    """Reduces a pod to its state, and the names and memory of its containers."""
     containers = [
         {"name": each["name"], "resources": each.get("resources")}
         for each in (pod.get("spec") or {}).get("containers") or ()
@@ -71,22 +71,22 @@ def pod_essence(pod: Manifest) -> Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Caches:
-    """Everything that is observed."""
+    """The caches of all kinds."""
 
     backfills: Cache = field(default_factory=lambda: Cache(own_key))
     assignments: Cache = field(default_factory=lambda: Cache(own_key, _assignment))
     children: Mapping[Resource, Cache] = field(default_factory=_children)
     pods: Cache = field(default_factory=lambda: Cache(labelled_key, pod_essence))
-    """Of drivers and of jobs."""
+    """Pods of drivers and of jobs."""
     reports: Cache = field(default_factory=lambda: Cache(labelled_key, report_essence))
-    """The JobReports of jobs in pods."""
+    """JobReports of jobs in pods."""
 
     def namespaces(self) -> int:
-        """How many have Backfills."""
+        """Number of namespaces that have Backfills."""
         return self.backfills.namespaces
 
     def watched(self) -> list[Watched]:
-        """Which kinds are watched, and what of them."""
+        """The kinds to watch, and their labels."""
         made_for_us = {BACKFILL_LABEL: None}
         return [
             Watched(BACKFILL, self.backfills),
@@ -97,21 +97,23 @@ class Caches:
         ]
 
     def listen(self, listener: Listener) -> None:
-        """Has a function called with the key of a Backfill whenever something of it changed."""
+        """Registers a function that is called with the key of a Backfill after each change of one
+        of its objects.
+        """
         for watched in self.watched():
             watched.cache.listen(listener)
 
 
 @dataclass(frozen=True, slots=True)
 class Cases:
-    """Begins to work on Backfills."""
+    """Makes what the reconciles of a Backfill use."""
 
     cluster: Cluster
     caches: Caches
     pool: JobPool
     pods: JobPods
     mark: Callable[[Key, float], None]
-    """Asks for a reconcile after some seconds."""
+    """Requests a reconcile after this many seconds."""
     on_status: OnStatus
     default_workspace: str | None = None
     workspaces_below: str | None = None
@@ -119,7 +121,7 @@ class Cases:
     """Namespaces whose jobs may run in the operator; ``*``: all."""
 
     def open(self, key: Key, backfill: Manifest) -> Case:
-        """What a Backfill is worked on with. Asks the API server for nothing."""
+        """Makes a case for a Backfill, without a request to the API server."""
         uid, caches = uid_of(backfill), self.caches
         store = self._store(key, uid)
 

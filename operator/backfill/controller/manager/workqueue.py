@@ -1,10 +1,10 @@
-"""Which Backfill is reconciled when: every key at most once in the queue, and by one thread at a
-time.
+"""Decides which Backfill is reconciled next. Each key is in the queue at most once, and is handled
+by one thread at a time.
 
 The rules are those of client-go's work queue (``k8s.io/client-go/util/workqueue``): a key that is
-marked while it is worked on comes again afterwards; one that is marked many times before its turn
-comes once. Unlike there, the keys are of groups (namespaces) that share the threads, so that
-thousands of keys of one do not delay a key of another.
+marked while it is handled is handled again afterwards, and one that is marked several times before
+that is handled once. In addition, keys belong to groups (namespaces) that share the threads, so
+that thousands of keys of one group do not delay a key of another.
 """
 
 import heapq
@@ -27,27 +27,27 @@ _MOST_DOUBLINGS = 30
 
 
 class Agenda(Generic[K]):
-    """When each key is due, without threads or a clock of its own. Times are seconds of one
-    monotonic clock.
+    """When each key is due. Has neither threads nor a clock; times are seconds of one monotonic
+    clock.
     """
 
     def __init__(self, group_of: Callable[[K], Hashable] = lambda key: None):
-        """``group_of``: the group that a key belongs to; by default all keys are of one."""
+        """``group_of`` returns the group of a key. By default all keys are in one group."""
         self._group_of = group_of
         self._due: dict[K, float] = {}
         self._heaps: dict[Hashable, list[tuple[float, int, K]]] = {}
-        """One for each group; may hold entries that are overtaken: ``_due`` is the truth."""
+        """Heaps by group. They may contain outdated entries; ``_due`` is authoritative."""
         self._order = count()
         self._running: set[K] = set()
         self._busy: Counter[Hashable] = Counter()
-        """Of each group, how many keys are running."""
+        """Number of running keys by group."""
 
     def __len__(self) -> int:
-        """Keys that are marked, those that wait for their time included."""
+        """Number of marked keys, including those whose time has not come."""
         return len(self._due)
 
     def mark(self, key: K, at: float) -> None:
-        """The key is due at a time; of several times the earliest counts."""
+        """Makes a key due at a time. If it is marked several times, the earliest time counts."""
         if key in self._due and self._due[key] <= at:
             return
         self._due[key] = at
@@ -55,14 +55,14 @@ class Agenda(Generic[K]):
             self._push(key)
 
     def begin(self, now: float, share: float = math.inf) -> tuple[K, float] | None:
-        """The next key, and since when it is due; None when there is none. It is taken until
-        :meth:`end`.
+        """The next key and the time since which it is due; None if there is none. The key is taken
+        until :meth:`end`.
 
-        Of the groups with the fewest keys running it is the one that has been due longest.
+        Among the groups with the fewest running keys, it is the key that has been due longest.
 
         Args:
-            now: the time.
-            share: the most keys of one group that run at the same time.
+            now: the current time.
+            share: most running keys of one group.
         """
         heads = [(self._busy[group], at, group) for group, at in self._heads(share) if at <= now]
         if not heads:
@@ -75,7 +75,7 @@ class Agenda(Generic[K]):
         return key, at
 
     def end(self, key: K) -> None:
-        """The key may be taken again, if it was marked meanwhile."""
+        """Ends a key's turn. It may be taken again if it was marked in the meantime."""
         if key in self._running:
             self._running.remove(key)
             group = self._group_of(key)
@@ -86,17 +86,17 @@ class Agenda(Generic[K]):
             self._push(key)
 
     def next_due(self, share: float = math.inf) -> float | None:
-        """When the next key that nobody works on is due, apart from groups that have their share
-        already.
+        """When the next key that is not running is due. Groups that have used up their share are
+        left out.
         """
         return min((at for _, at in self._heads(share)), default=None)
 
     def due(self, now: float) -> int:
-        """How many keys are due."""
+        """Number of keys that are due."""
         return sum(at <= now for at in self._due.values())
 
     def _heads(self, share: float) -> list[tuple[Hashable, float]]:
-        """Every group that may have one more key running, and when its next one is due."""
+        """Groups that may have one more key running, and when their next key is due."""
         heads = []
         for group, heap in list(self._heaps.items()):
             while heap and self._overtaken(heap[0]):
@@ -119,7 +119,9 @@ class Agenda(Generic[K]):
 
 
 class WorkQueue(Generic[K]):
-    """An agenda that threads share. Keys whose turn failed come again after a wait that doubles."""
+    """An agenda that threads share. A key that failed is due again after a delay, which doubles
+    with each failure.
+    """
 
     def __init__(
         self,
@@ -130,15 +132,15 @@ class WorkQueue(Generic[K]):
         monotonic: Callable[[], float] = time.monotonic,
         on_taken: Callable[[float], None] = lambda waited_seconds: None,
     ):
-        """An empty queue.
+        """Creates an empty queue.
 
         Args:
-            threads: how many take keys.
+            threads: number of threads that take keys.
             group_of: the group of a key; groups share the threads, see
                 :func:`~backfill.controller.jobs.shares.share_of`.
-            groups: how many groups there are, also those without a key that is due.
+            groups: returns the number of groups, including those without a key that is due.
             monotonic: the clock, in seconds.
-            on_taken: called with how long a key that is taken was due, in seconds.
+            on_taken: called with the seconds that a taken key was due.
         """
         self._agenda: Agenda[K] = Agenda(group_of)
         self._threads = threads
@@ -151,18 +153,18 @@ class WorkQueue(Generic[K]):
 
     @property
     def depth(self) -> int:
-        """Keys that are due and not taken yet."""
+        """Number of keys that are due and not taken."""
         with self._changed:
             return self._agenda.due(self._monotonic())
 
     def mark(self, key: K, after_seconds: float = 0.0) -> None:
-        """Something may be to do for a key, now or after a time."""
+        """Makes a key due, now or after some time."""
         with self._changed:
             self._agenda.mark(key, self._monotonic() + after_seconds)
             self._changed.notify()
 
     def take(self, timeout_seconds: float | None = None) -> K | None:
-        """Waits for a key that is due. None when the queue is closed or the time is up."""
+        """Waits for a key that is due. None if the queue is closed or the time is up."""
         with self._changed:
             give_up = None if timeout_seconds is None else self._monotonic() + timeout_seconds
             while not self._closed:
@@ -178,14 +180,14 @@ class WorkQueue(Generic[K]):
             return None
 
     def done(self, key: K) -> None:
-        """The reconcile of a key has ended well."""
+        """Records that the reconcile of a key has succeeded."""
         with self._changed:
             self._failures.pop(key, None)
             self._end(key)
 
     def failed(self, key: K) -> float:
-        """The reconcile of a key has failed; it comes again after a wait, which is returned
-        (seconds).
+        """Records that the reconcile of a key has failed, and returns the seconds until the next
+        one.
         """
         with self._changed:
             failures = self._failures.get(key, 0)
@@ -199,7 +201,7 @@ class WorkQueue(Generic[K]):
             return wait
 
     def close(self) -> None:
-        """Nothing is taken from it any more."""
+        """Closes the queue: no more keys are taken."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -213,7 +215,7 @@ class Workers(Generic[K]):
     """Threads that reconcile until the queue is closed."""
 
     def __init__(self, queue: WorkQueue[K], reconcile: Callable[[K], None], threads: int):
-        """``reconcile`` must not raise; it ends the key's reconcile with ``done`` or ``failed``."""
+        """``reconcile`` must not raise. It ends the key's turn with ``done`` or ``failed``."""
         self._queue = queue
         self._reconcile = reconcile
         self._threads = [
@@ -222,12 +224,12 @@ class Workers(Generic[K]):
         ]
 
     def start(self) -> None:
-        """Begins to reconcile."""
+        """Starts the threads."""
         for thread in self._threads:
             thread.start()
 
     def join(self, timeout_seconds: float) -> bool:
-        """Waits for the reconciles under way once the queue is closed; whether all have ended in
+        """Waits for reconciles in progress after the queue was closed. Returns whether all ended in
         time.
         """
         deadline = time.monotonic() + timeout_seconds
