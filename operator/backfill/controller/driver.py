@@ -53,8 +53,9 @@ class Launch:
 
 
 class Backend(Protocol):
-    """Runs drivers, one at a time for each Backfill. Keeps no state that a restarted controller
-    would lack.
+    """Runs drivers, one at a time for each Backfill.
+
+    Keeps no state that a restarted controller would lack.
     """
 
     @property
@@ -65,8 +66,8 @@ class Backend(Protocol):
         """Why no driver can be started at all. Checked before planning and before each attempt."""
 
     def child(self, attempt: int) -> str | None:
-        """Name of the object that runs an attempt, which keeps it from being created twice; None if
-        there is none.
+        """Name of the object that runs an attempt, which keeps
+        it from being created twice; None if there is none.
         """
 
     def start(self, launch: Launch) -> None:

@@ -31,8 +31,8 @@ class Store(Protocol):
         """Location of the Backfill's plan and checkpoints."""
 
     def writers_of(self, tables: Set[str]) -> Iterator[Backfill]:
-        """Other known Backfills that have an output in one of the tables, as far as they can be
-        read.
+        """Other known Backfills that have an output in one of the tables,
+        as far as they can be read.
         """
 
     def write_status(self, status: BackfillStatus) -> None:
@@ -95,6 +95,7 @@ class Plans(Protocol):
         """
 
     def keep(self, backfill: Backfill, header: PlanHeader) -> None:
-        """Stores the header of a plan. For a new plan this comes before any status that names
-        it.
+        """Stores the header of a plan.
+
+        For a new plan this comes before any status that names it.
         """

@@ -1,5 +1,6 @@
-"""One reconcile of the controller: observe, decide, record, act. It may be killed between any two
-lines.
+"""One reconcile of the controller: observe, decide, record, act.
+
+It may be killed between any two lines.
 """
 
 import logging
@@ -47,8 +48,9 @@ class Reconciled:
 
 
 class Reconciler:
-    """Reconciles one Backfill. Its only state that cannot be read again is when the driver last
-    reported.
+    """Reconciles one Backfill.
+
+    Its only state that cannot be read again is when the driver last reported.
     """
 
     def __init__(
@@ -96,8 +98,8 @@ class Reconciler:
 
     @property
     def withheld_seconds(self) -> float | None:
-        """Seconds until progress that the last reconcile did not write may be written; None if
-        there is none.
+        """Seconds until progress that the last reconcile did not write may be written;
+        None if there is none.
         """
         return (
             None
@@ -123,8 +125,8 @@ class Reconciler:
         return Reconciled(observed, decision)
 
     def _with_withheld(self, backfill: Backfill) -> Backfill:
-        """The Backfill with progress that was not written yet, unless another status has been
-        recorded since.
+        """The Backfill with progress that was not written yet,
+        unless another status has been recorded since.
         """
         recorded, status = self._withheld or (None, None)
         return (
@@ -177,8 +179,8 @@ class Reconciler:
         )
 
     def _rivals(self, backfill: Backfill, job: JobState | None) -> tuple[str, ...]:
-        """Looks for rivals only once there is a plan to record, because that goes through all
-        Backfills.
+        """Looks for rivals only once there is a plan to record,
+        because that goes through all Backfills.
         """
         if job is None or not isinstance(job.result, PlanResult):
             return ()

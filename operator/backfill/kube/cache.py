@@ -1,5 +1,5 @@
-"""Latest known state of the objects of one kind, from watches and from the answers to our own
-writes.
+"""Latest known state of the objects of one kind,
+from watches and from the answers to our own writes.
 
 Both arrive in any order and in several threads, so an object is only ever replaced by a later
 version. Kubernetes guarantees that versions of one kind can be compared as numbers (KEP-5504).
@@ -28,8 +28,8 @@ _OUR_LABELS = (f"{GROUP}/", "spark-role", "app.kubernetes.io/managed-by")
 
 
 def own_key(manifest: Manifest) -> Key | None:
-    """The key of the Backfill that a Backfill or its SplitAssignment belongs to: they have its
-    name.
+    """The key of the Backfill that a Backfill or its
+    SplitAssignment belongs to: they have its name.
     """
     return _key(manifest)
 
@@ -119,8 +119,9 @@ class Cache:
         self._tell(backfill)
 
     def forget(self, manifest: Manifest) -> None:
-        """Records the deletion of an object, given its last version. A newer object of the same
-        name stays.
+        """Records the deletion of an object, given its last version.
+
+        A newer object of the same name stays.
         """
         key = _key(manifest)
         with self._lock:
@@ -134,7 +135,9 @@ class Cache:
         self._tell(backfill)
 
     def replace(self, manifests: Iterable[Manifest], resource_version: str) -> None:
-        """Takes a complete list as of a version: older objects that are not in it no longer exist."""
+        """Takes a complete list as of a version:
+        older objects that are not in it no longer exist.
+        """
         listed = {_key(manifest): manifest for manifest in manifests}
         with self._lock:
             gone = [
@@ -182,8 +185,8 @@ class Cache:
         return backfill
 
     def _note_end(self, key: Key, version: int) -> None:
-        """Remembers the deletion, so that a late answer to a write of ours does not bring the
-        object back.
+        """Remembers the deletion, so that a late answer to
+        a write of ours does not bring the object back.
         """
         self._deleted[key] = max(version, self._deleted.pop(key, 0))
         while len(self._deleted) > _MOST_DELETED:
@@ -215,8 +218,8 @@ def identity(manifest: Manifest) -> Manifest:
 
 
 def _without_managed_fields(manifest: Manifest) -> Manifest:
-    """The object without managed fields, which can be as large as everything else and are never
-    read.
+    """The object without managed fields, which can be
+    as large as everything else and are never read.
     """
     metadata = {
         name: value for name, value in manifest["metadata"].items() if name != "managedFields"

@@ -34,8 +34,8 @@ Labels = Mapping[str, str | Not | None]
 """Labels that objects must have; None accepts any value."""
 
 _PAGE = 20
-"""Objects in a page of a list. Each may have one and a half megabytes, and a page is in memory
-twice.
+"""Objects in a page of a list.
+Each may have one and a half megabytes, and a page is in memory twice.
 """
 _WATCH_SECONDS = 300
 _WATCH_SILENCE_SECONDS = 30.0
@@ -200,8 +200,8 @@ class Cluster:
     def apply(
         self, resource: Resource, manifest: Manifest, *, manager: str, subresource: str = ""
     ) -> Manifest:
-        """Server-side apply: the manager takes over the fields of the manifest, whoever managed
-        them.
+        """Server-side apply: the manager takes over the fields of the manifest,
+        whoever managed them.
 
         With ``metadata.resourceVersion`` (and ``uid``), only that version is changed.
 
@@ -298,8 +298,9 @@ class Cluster:
         uid: str = "",
         grace_seconds: int | None = None,
     ) -> bool:
-        """Deletes an object and, in the background, the objects that it owns. Returns False if it
-        does not exist.
+        """Deletes an object and, in the background, the objects that it owns.
+
+        Returns False if it does not exist.
 
         With ``uid``, only that object is deleted, and not another one of the same name.
 
@@ -330,9 +331,9 @@ class Cluster:
         seconds: int = _WATCH_SECONDS,
         silence_seconds: float | None = None,
     ) -> Iterator[tuple[str, Manifest]]:
-        """Yields each change after a version: ``ADDED``, ``MODIFIED``, ``DELETED`` or ``BOOKMARK``,
-        and the object. A bookmark has nothing but the version. With ``name``, only that object is
-        watched.
+        """Yields each change after a version: ``ADDED``, ``MODIFIED``,
+        ``DELETED`` or ``BOOKMARK``, and the object. A bookmark has nothing
+        but the version. With ``name``, only that object is watched.
 
         The watch ends after ``seconds``, after ``silence_seconds`` without an event, or when the
         connection breaks. Continue from the version of the last object.

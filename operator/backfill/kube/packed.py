@@ -32,8 +32,9 @@ def compressed(text: bytes) -> bytes:
 
 
 def unpacked(content: bytes, most_text: int = MOST_TEXT) -> bytes:
-    """The decompressed JSON, not parsed yet. Takes little more memory than ``most_text``, whatever
-    the content is.
+    """The decompressed JSON, not parsed yet.
+
+    Takes little more memory than ``most_text``, whatever the content is.
 
     Raises:
         ValueError: the content is not compressed, or has too much to be parsed.

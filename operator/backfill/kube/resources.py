@@ -25,7 +25,9 @@ class Resource:
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
     def path(self, namespace: str | None = None, name: str = "", subresource: str = "") -> str:
-        """Path of one object, of all objects of a namespace, or without a namespace of all objects."""
+        """Path of one object, of all objects of a namespace,
+        or without a namespace of all objects.
+        """
         parts = [self.root]
         if self.namespaced and namespace is not None:
             parts += ["namespaces", namespace]

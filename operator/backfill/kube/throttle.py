@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 
 class Throttle:
-    """May be used by several threads. If the bucket is empty, they wait for a token in the order of
-    their calls.
+    """May be used by several threads.
+
+    If the bucket is empty, they wait for a token in the order of their calls.
     """
 
     def __init__(
@@ -18,7 +19,9 @@ class Throttle:
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ):
-        """``burst`` is the size of the bucket: so many requests may be made at once after a pause."""
+        """``burst`` is the size of the bucket:
+        so many requests may be made at once after a pause.
+        """
         self._per_second = per_second
         self._burst = burst
         self._monotonic = monotonic

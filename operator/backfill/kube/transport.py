@@ -1,5 +1,5 @@
-"""Sends requests to the API server: limits their rate and time, and retries them where that may
-help.
+"""Sends requests to the API server: limits their rate and time,
+and retries them where that may help.
 """
 
 import json
@@ -30,8 +30,8 @@ T = TypeVar("T")
 Verb = Literal["get", "list", "watch", "create", "patch", "update", "delete"]
 """Verb of a request, as in RBAC."""
 OnRequest = Callable[[Verb, str, int, float], None]
-"""Called for each answer with verb, plural with subresource, HTTP status (0 without an answer) and
-seconds.
+"""Called for each answer with verb, plural with subresource,
+HTTP status (0 without an answer) and seconds.
 """
 
 _METHODS: dict[Verb, str] = {
@@ -60,8 +60,8 @@ class RequestOptions:
 
     user_agent: str = "backfill-operator"
     read_seconds: float = 30.0
-    """Longest silence of the server during an answer, in seconds, unless the request has its own
-    limit.
+    """Longest silence of the server during an answer,
+    in seconds, unless the request has its own limit.
     """
     retries: int = 4
     """Number of retries of a request that was not answered, or that may succeed later. With zero,

@@ -1,3 +1,3 @@
-"""The SparkApplication of an attempt, made from production's; one dialect for each Spark operator.
-Pure.
+"""The SparkApplication of an attempt, made from production's,
+with a dialect for each Spark operator. Pure.
 """

@@ -1,7 +1,7 @@
-"""The child in the terms of Apache's Spark Kubernetes operator, ``spark.apache.org/v1``.
+"""Dialect of Apache's Spark Kubernetes operator, ``spark.apache.org/v1``.
 
-There the size of pods, image and service account are Spark properties, and all else of a pod is in
-its template.
+The size of pods, the image and the service account are Spark properties there, and everything else
+of a pod is in its template.
 """
 
 from typing import Any, Final
@@ -39,7 +39,7 @@ _PROPERTIES = {
     "image": _IMAGE.format("{}."),
     "serviceAccount": "spark.kubernetes.authenticate.{}.serviceAccountName",
 }
-"""Overrides that are fields of a pod elsewhere and properties here."""
+"""Overrides that are fields of a pod in other dialects and Spark properties here."""
 _TEMPLATE = "podTemplateSpec"
 _WAITING = {
     "": ("NotSubmitted", ""),
@@ -64,13 +64,13 @@ class Apache:
     resource = Resource("spark.apache.org", "v1", "sparkapplications")
 
     def sizing(self, production: Manifest, backfill: Backfill) -> Sizing:
-        """How big the pods will be."""
+        """Sizes of the pods."""
         driver, executor = _overrides(backfill, "driver"), _overrides(backfill, "executor")
         return Sizing.of(driver, executor, production["spec"].get("sparkConf") or {}, backfill)
 
     def problems(self, production: Manifest, backfill: Backfill) -> list[Problem]:
-        """Not a Python program, one that pods cannot get at, overrides that a backfill cannot
-        have.
+        """Reasons why there can be no child: not a Python program, a program that pods cannot read,
+        or overrides that are not allowed.
         """
         spec = production.get("spec") or {}
         where = f"SparkApplication/{production['metadata']['name']}: spec"
@@ -100,8 +100,8 @@ class Apache:
         return problems
 
     def child(self, production: Manifest, launch: Launch) -> Manifest:
-        """The child of an attempt: production's specification, tuned, with the runtime in its
-        pods.
+        """The child of an attempt: production's spec with the overrides,
+        and with the runtime in its pods.
         """
         backfill, old = launch.backfill, production["spec"]
         main, *modules = _files(old)
@@ -133,11 +133,11 @@ class Apache:
         }
 
     def pods(self, child: Manifest) -> tuple[Manifest, Manifest]:
-        """The templates of a child's driver and executors."""
+        """The pod templates of a child's driver and executors."""
         return child["spec"]["driverSpec"][_TEMPLATE], child["spec"]["executorSpec"][_TEMPLATE]
 
     def state(self, child: Manifest) -> ChildState:
-        """What the operator says of a child."""
+        """The state of a child, as its Spark operator reports it."""
         status = child.get("status") or {}
         current = status.get("currentState") or {}
         summary = current.get("currentStateSummary") or ""
@@ -166,7 +166,7 @@ class Apache:
 
 
 def _files(spec: Manifest) -> list[str]:
-    """The main program, and the modules it imports."""
+    """The main program, and the modules that it imports."""
     return [file.strip() for file in (spec.get("pyFiles") or "").split(",")]
 
 
@@ -200,7 +200,7 @@ def _pod(given: Manifest | None, role: Role, launch: Launch) -> Manifest:
 
 
 def _tolerations(old: Manifest) -> Manifest:
-    """The pod of a driver that has ended is kept: it tells how it ended."""
+    """Keeps the pod of a driver that has ended, because it shows how it ended."""
     kept = without(old, _TOLERATIONS_LEFT_OUT)
     return kept | {
         "restartConfig": {"restartPolicy": "Never"},
@@ -215,7 +215,7 @@ def _append(conf: dict[str, str], key: str, files: list[str] | tuple[str, ...]) 
 
 
 def _end(status: Manifest) -> Manifest:
-    """The last state before the resources were released, for it says how the application ended."""
+    """The last state before the resources were released, which says how the application ended."""
     history = status.get("stateTransitionHistory") or {}
     states = [history[number] for number in sorted(history, key=int)]
     ends: list[Manifest] = [

@@ -1,4 +1,4 @@
-"""What is the same for the child SparkApplications of all Spark operators."""
+"""What the child SparkApplications of all Spark operators have in common."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ from backfill.kube.names import UID_LABEL, attempt_labels, child_name, owner_ref
 from backfill.kube.resources import Manifest, Resource
 
 NOT_INHERITED: Final = "backfill.dev/not-inherited"
-"""The annotation of a child that lists what production has and the child leaves out."""
+"""Annotation of a child that lists what production has and the child leaves out."""
 KEPT_SECONDS: Final = 86_400
-"""How long a child that has ended is kept, with its driver pod and log."""
+"""Seconds for which a child that has ended is kept, with its driver pod and log."""
 
 _FOREIGN = (
     "argocd.argoproj.io/",
@@ -28,49 +28,49 @@ _FOREIGN = (
     "app.kubernetes.io/instance",
     "app.kubernetes.io/managed-by",
 )
-"""Labels and annotations by which tools find what they manage: a child with them would be pruned or
-counted as theirs.
+"""Prefixes of labels and annotations by which tools find what they manage. With them, a child would
+be pruned, or counted as theirs.
 """
 _SCRAPED = "prometheus.io/"
 
 
 @dataclass(frozen=True, slots=True)
 class ChildState:
-    """What a Spark operator says of a child."""
+    """State of a child, as its Spark operator reports it."""
 
     phase: Literal["Waiting", "Running", "Over"]
-    """``Waiting``: no driver yet. ``Over``: it has ended, or was never submitted."""
+    """``Waiting``: there is no driver yet. ``Over``: it has ended, or was never submitted."""
     reason: str
     message: str = ""
     since: datetime | None = None
 
 
 class Dialect(Protocol):
-    """One Spark operator's SparkApplication."""
+    """The SparkApplication of one Spark operator."""
 
     @property
     def resource(self) -> Resource:
-        """Where it is found."""
+        """The kind of object."""
 
     def sizing(self, production: Manifest, backfill: Backfill) -> Sizing:
-        """How big the pods will be."""
+        """Sizes of the pods."""
 
     def problems(self, production: Manifest, backfill: Backfill) -> list[Problem]:
-        """Why no child can be made, with every mistake that can be seen without a cluster."""
+        """Reasons why there can be no child: every mistake that can be found without a cluster."""
 
     def child(self, production: Manifest, launch: Launch) -> Manifest:
         """The child of an attempt."""
 
     def pods(self, child: Manifest) -> tuple[Manifest, Manifest]:
-        """The templates of a child's driver and executors."""
+        """The pod templates of a child's driver and executors."""
 
     def state(self, child: Manifest) -> ChildState:
-        """What the operator says of a child."""
+        """The state of a child, as its Spark operator reports it."""
 
 
 def child_metadata(production: Manifest, launch: Launch, left_out: Iterable[str] = ()) -> Manifest:
-    """The metadata of an attempt's child: production's labels and annotations, our own, and the
-    owner.
+    """Metadata of an attempt's child: labels and annotations of production,
+    our own, and the owner.
     """
     backfill = launch.backfill.metadata
     old = production.get("metadata", {})
@@ -87,42 +87,42 @@ def child_metadata(production: Manifest, launch: Launch, left_out: Iterable[str]
 
 
 def pod_labels(launch: Launch) -> dict[str, str]:
-    """The labels of an attempt's pods."""
+    """Labels of an attempt's pods."""
     metadata = launch.backfill.metadata
     uid = {UID_LABEL: metadata.uid} if metadata.uid else {}
     return attempt_labels(metadata.name, launch.attempt) | uid
 
 
 def owned(backfill: Backfill) -> Manifest:
-    """The owner reference of what goes with a Backfill; none for one that is not in a cluster."""
+    """The owner reference of objects that are deleted together with a Backfill;
+    empty if it is not in a cluster.
+    """
     if not backfill.metadata.uid:
         return {}
     return {"ownerReferences": [owner_reference(backfill.metadata.name, backfill.metadata.uid)]}
 
 
 def not_scraped(annotations: Manifest | None) -> Manifest:
-    """A pod's annotations without those that make Prometheus look for production's metrics in
-    it.
-    """
+    """A pod's annotations without those that make Prometheus scrape it as production."""
     return {
         key: value for key, value in (annotations or {}).items() if not key.startswith(_SCRAPED)
     }
 
 
 def default_conf(launch: Launch) -> dict[str, str]:
-    """Properties that a backfill sets where neither production nor its overrides do."""
+    """Properties that a backfill sets if neither production nor the overrides do."""
     executors = launch.backfill.spec.scaling.max_executors
     return {
         "spark.decommission.enabled": "true",
-        # executors hand on the blocks they hold when they are let go,
+        # executors that are removed hand on their blocks,
         "spark.storage.decommission.enabled": "true",
-        # look for more of them after that, then go,
+        # check for new ones afterwards, and end;
         "spark.storage.decommission.replicationReattemptInterval": "5s",
-        # and go in the end, also where there is nobody to take them
+        # they end in any case, even if there is nowhere to hand them
         "spark.executor.decommission.forceKillTimeout": "5m",
-        # Spark's rule where it scales by itself,
+        # as Spark does when it scales by itself;
         "spark.executor.maxNumFailures": str(max(2 * executors, 3)),
-        # but nodes that go in the course of a long run are no failure of it
+        # nodes that go during a long run are no failure of it
         "spark.executor.failuresValidityInterval": "1h",
     }
 

@@ -1,7 +1,6 @@
-"""What became of a driver, told from its pod and from what the Spark operator says of the child.
-Pure.
+"""The state of a driver, by its pod and by what the Spark operator reports of the child. Pure.
 
-The pod is the truth where there is one: a Spark operator may be slow, absent, or call a run
+The pod is authoritative if there is one: a Spark operator may be slow or unavailable, or call a run
 completed that is not.
 """
 
@@ -22,7 +21,7 @@ _QUOTA_ADVICE = "Raise the ResourceQuota, or lower spec.overrides.driver."
 
 
 def driver_state(child: ChildState | None, pod: Manifest | None) -> DriverState:
-    """The driver of an attempt, where ``child`` and ``pod`` are what there is of it."""
+    """The state of an attempt's driver. ``child`` and ``pod`` are None if they do not exist."""
     if pod is not None:
         return _of_pod(pod)
     if child is None:
@@ -44,13 +43,14 @@ def driver_state(child: ChildState | None, pod: Manifest | None) -> DriverState:
 
 
 def has_ended(pod: Manifest) -> bool:
-    """Whether the driver in a pod has run to its end, whatever else runs beside it."""
+    """Whether the driver in a pod has ended, although other containers of it may still run."""
     return _of_pod(pod).phase == "Exited"
 
 
 def essence(message: str) -> str:
-    """The line of a long message that says what was wrong: Spark operators pass on whole stack
-    traces.
+    """The line of a long message that says what is wrong.
+
+    Spark operators pass on whole stack traces.
     """
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     told = next(
@@ -61,8 +61,8 @@ def essence(message: str) -> str:
 
 
 def _of_api_server(line: str) -> str:
-    """Its own words, where Spark's client has put the request before them and the whole answer
-    after them.
+    """The API server's message, without the request before it and the whole answer after it, which
+    Spark's client adds.
     """
     return line.split(_API_SERVER, 1)[-1].partition(" Received status: ")[0].strip()
 
@@ -120,7 +120,7 @@ def _pending(pod: Manifest, container: Manifest) -> DriverState:
     for condition in status.get("conditions") or []:
         if condition["type"] != "PodScheduled":
             continue
-        # what a pod on a node waits for began there
+        # for a pod on a node, the wait began there
         since = _time(condition.get("lastTransitionTime")) or since
         if condition["status"] == "False":
             reason = condition.get("reason") or "Unschedulable"

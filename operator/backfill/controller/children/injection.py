@@ -1,4 +1,4 @@
-"""What the pods of a backfill get besides what production's have: settings, launcher, catalogs, a
+"""What the pods of a backfill have in addition to production's: settings, launcher, catalogs, a
 scratch directory.
 """
 
@@ -16,15 +16,15 @@ from backfill.protocol.driver_settings import CLUSTER_CHANNEL, SETTINGS_VARIABLE
 
 LAUNCHER_VOLUME: Final = "backfill-launcher"
 _SCRATCH = "/var/run/backfill"
-"""A directory of the driver's own that can be written to whatever the image allows."""
+"""A directory that the driver can write to, whatever the image allows."""
 _SCRATCH_VOLUME = "backfill-scratch"
 
 
 def inject_driver(
     template: Manifest, container: Manifest, settings: DriverSettings, launcher: str
 ) -> None:
-    """Makes a template's pod the driver of a backfill; ``launcher`` is the name of the launcher's
-    ConfigMap.
+    """Makes the pod of a template the driver of a backfill. ``launcher`` is the name of the
+    launcher's ConfigMap.
     """
     _mount(
         template,
@@ -39,7 +39,7 @@ def inject_driver(
 
 
 def pod_settings(launch: Launch, program: Program, spark_conf: Mapping[str, str]) -> DriverSettings:
-    """The settings of an attempt whose driver is a pod, whichever Spark operator starts it."""
+    """The settings of an attempt whose driver is a pod, for any Spark operator."""
     return driver_settings(
         launch,
         channel=f"{CLUSTER_CHANNEL}{launch.backfill.metadata.name}",
@@ -53,8 +53,9 @@ def pod_settings(launch: Launch, program: Program, spark_conf: Mapping[str, str]
 def inject_catalogs(
     template: Manifest, container: Manifest, catalogs: Iterable[CatalogRef]
 ) -> None:
-    """Mounts the catalogs' Secrets. Tasks open catalogs too, so executors need them as the driver
-    does.
+    """Mounts the catalogs' Secrets.
+
+    Executors need them as well as the driver, since tasks open catalogs too.
     """
     mounted = [
         (catalog.name, catalog.secret_ref.name) for catalog in catalogs if catalog.secret_ref
@@ -67,14 +68,14 @@ def inject_catalogs(
 
 
 def settings_json(settings: DriverSettings) -> str:
-    """The settings as the variable's value. The kubelet would take ``$(NAME)`` for another
-    variable.
+    """The settings as the value of an environment variable. ``$`` is escaped, since the kubelet
+    would replace ``$(NAME)``.
     """
     return settings.model_dump_json(by_alias=True, exclude_none=True).replace("$", "\\u0024")
 
 
 def set_variable(container: Manifest, name: str, value: str) -> None:
-    """Sets a variable, whatever production sets it to."""
+    """Sets an environment variable, and replaces production's value."""
     others = [variable for variable in items(container, "env") if variable["name"] != name]
     container["env"] = [*others, {"name": name, "value": value}]
 

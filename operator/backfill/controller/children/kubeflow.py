@@ -1,4 +1,4 @@
-"""The child in the terms of Kubeflow's Spark operator, ``sparkoperator.k8s.io/v1beta2``."""
+"""Dialect of Kubeflow's Spark operator, ``sparkoperator.k8s.io/v1beta2``."""
 
 from typing import Any, Final
 
@@ -45,7 +45,7 @@ _REPLACED = (
     "retryInterval",
     "suspend",
 )
-"""What a backfill decides itself, and what a Spark operator or Kueue does."""
+"""Fields that a backfill decides itself, or that a Spark operator or Kueue acts on."""
 _LEFT_OUT = (
     "monitoring",
     "sparkUIOptions",
@@ -74,7 +74,7 @@ class Kubeflow:
     resource = SPARK_APPLICATION
 
     def sizing(self, production: Manifest, backfill: Backfill) -> Sizing:
-        """How big the pods will be."""
+        """Sizes of the pods."""
         spec = _tuned(production, backfill)
         conf = dict(production["spec"].get("sparkConf") or {})
         if factor := spec.get("memoryOverheadFactor"):
@@ -82,8 +82,8 @@ class Kubeflow:
         return Sizing.of(spec["driver"], spec["executor"], conf, backfill)
 
     def problems(self, production: Manifest, backfill: Backfill) -> list[Problem]:
-        """Another type than Python, a main program that pods cannot get at, overrides that a
-        backfill cannot have.
+        """Reasons why there can be no child: not a Python program, a program that pods cannot read,
+        or overrides that are not allowed.
         """
         spec = production.get("spec") or {}
         where = f"SparkApplication/{production['metadata']['name']}: spec"
@@ -111,8 +111,8 @@ class Kubeflow:
         return problems
 
     def child(self, production: Manifest, launch: Launch) -> Manifest:
-        """The child of an attempt: production's specification, tuned, with the runtime in its
-        pods.
+        """The child of an attempt: production's spec with the overrides,
+        and with the runtime in its pods.
         """
         backfill = launch.backfill
         spec, sizing = _tuned(production, backfill), self.sizing(production, backfill)
@@ -157,11 +157,11 @@ class Kubeflow:
         }
 
     def pods(self, child: Manifest) -> tuple[Manifest, Manifest]:
-        """The templates of a child's driver and executors."""
+        """The pod templates of a child's driver and executors."""
         return child["spec"]["driver"]["template"], child["spec"]["executor"]["template"]
 
     def state(self, child: Manifest) -> ChildState:
-        """What the operator says of a child."""
+        """The state of a child, as its Spark operator reports it."""
         status = child.get("status") or {}
         application = status.get("applicationState") or {}
         state, error = application.get("state") or "", application.get("errorMessage") or ""
@@ -180,7 +180,7 @@ class Kubeflow:
 
 
 def _tuned(production: Manifest, backfill: Backfill) -> Manifest:
-    """Production's specification as far as it is inherited, with the overrides over it."""
+    """The inherited part of production's spec, with the overrides."""
     conf = production["spec"].get("sparkConf") or {}
     spec = without(production["spec"], (*_REPLACED, *_LEFT_OUT, "sparkConf"))
     if image := conf.get(_IMAGE.format("")):
@@ -199,7 +199,7 @@ def _tuned(production: Manifest, backfill: Backfill) -> Manifest:
             if value := conf.get(key):
                 old.setdefault(field, value)
         if overrides.get("memory") and "memoryLimit" not in overrides:
-            # it was made for production's memory, and may be less than the new one
+            # it was chosen for production's memory, and may be less than the new request
             old.pop("memoryLimit", None)
         spec[role] = merged(old, overrides)
     return spec
@@ -216,7 +216,9 @@ def _pod(spec: Manifest, role: Role, launch: Launch) -> Manifest:
 
 
 def _sized(pod: Manifest, fields: Manifest) -> Manifest:
-    """A limit that was made for production's memory may be less than what is asked for now."""
+    """Sets the size of a pod. A limit chosen for production's memory may be less than the new
+    request, so it is removed.
+    """
     return (without(pod, ("memoryLimit",)) if "memoryOverhead" in fields else pod) | fields
 
 
@@ -224,13 +226,13 @@ def _conf(production: Manifest, launch: Launch, enforced: dict[str, str]) -> dic
     conf = default_conf(launch) | accepted_by_kubeflow(
         inherited(production["spec"].get("sparkConf") or {})
     )
-    # the others are fields of their own here
+    # the others are separate fields here
     kept = ("spark.dynamicAllocation.enabled", "spark.sql.shuffle.partitions")
     return conf | {key: enforced[key] for key in kept}
 
 
 def _mounted_volumes(spec: Manifest, *pods: Manifest) -> list[Any]:
-    """Volumes that did not move into a template."""
+    """Volumes that are not moved into a template."""
     mounted = {mount["name"] for pod in pods for mount in pod.get("volumeMounts") or []}
     return [volume for volume in spec.get("volumes") or [] if volume["name"] in mounted]
 

@@ -1,5 +1,6 @@
-"""The small program that a driver pod begins with. The user's image knows nothing of it, so it is
-mounted.
+"""The small program that a driver pod starts with.
+
+It is not in the user's image, so it is mounted.
 """
 
 from typing import Final
@@ -7,11 +8,11 @@ from typing import Final
 from backfill.kube.resources import Manifest
 
 LAUNCHER_PATH: Final = "/etc/backfill/run.py"
-"""Where the pod finds it."""
+"""Path of the launcher in the pod."""
 LAUNCHER_URI: Final = f"local://{LAUNCHER_PATH}"
-"""The same, in Spark's words."""
+"""URI of the launcher for Spark."""
 LAUNCHER_KEY: Final = "run.py"
-"""Its key in the ConfigMap."""
+"""Key of the launcher in the ConfigMap."""
 
 _PROGRAM = '''\
 """Runs the application's main program as a backfill. The environment says what to do."""
@@ -30,7 +31,7 @@ runpy.run_module("backfill.runtime", run_name="__main__")
 
 
 def launcher_config_map(metadata: Manifest) -> Manifest:
-    """The ConfigMap that holds the launcher. It never changes, so the kubelet need not watch it."""
+    """The ConfigMap with the launcher. It is immutable, so the kubelet need not watch it."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",

@@ -1,6 +1,4 @@
-"""The child of an attempt, whichever Spark operator runs it: what is wrong with it, its manifests,
-a preview.
-"""
+"""The child of an attempt, for any Spark operator: its problems, its manifests, and a preview."""
 
 import json
 import re
@@ -32,14 +30,12 @@ CHILD_RESOURCES: Final = tuple(dialect.resource for dialect in _DIALECTS.values(
 """Where children may be."""
 _CATALOG_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?")
 _MOST_SETTINGS_BYTES = 120_000
-"""Linux takes no variable longer than 128 KiB."""
+"""Linux accepts no environment variable longer than 128 KiB."""
 _UNPLANNED = "not-planned-yet"
 
 
 class _Dumper(yaml.SafeDumper):
-    """Programs are shown as they are written, line by line; nothing is an alias of something
-    above.
-    """
+    """Writes programs line by line, and no aliases."""
 
     def ignore_aliases(self, data: object) -> bool:
         return True
@@ -55,10 +51,10 @@ _Dumper.add_representer(str, _text)
 
 
 def dialect(api_version: str) -> Dialect:
-    """The dialect of the SparkApplications of an API version.
+    """The dialect for the SparkApplications of an API version.
 
     Raises:
-        InvalidManifest: no Spark operator that is known here has it.
+        InvalidManifest: no supported Spark operator has this API version.
     """
     found = _DIALECTS.get(api_version)
     if found is None:
@@ -70,10 +66,11 @@ def dialect(api_version: str) -> Dialect:
 
 
 def child_manifests(launch: Launch, production: Manifest) -> list[Manifest]:
-    """What is created for an attempt, in this order: the launcher's ConfigMap, and the child that
-    mounts it.
+    """The objects to create for an attempt, in this order:
+    the launcher's ConfigMap, and the child that mounts it.
 
-    :func:`child_problems` says whether it can be made; the same arguments give the same manifests.
+    :func:`child_problems` says whether there can be a child. The same arguments give the same
+    manifests.
     """
     child = dialect(production["apiVersion"]).child(production, launch)
     name, namespace = child["metadata"]["name"], child["metadata"]["namespace"]
@@ -85,10 +82,10 @@ def child_manifests(launch: Launch, production: Manifest) -> list[Manifest]:
 def child_problems(
     backfill: Backfill, production: Manifest, default_workspace: str | None = None
 ) -> list[Problem]:
-    """Every reason why no child can be made of this production SparkApplication that is seen
-    without a cluster.
+    """Every reason, as far as it can be found without a cluster, why there can be no child of this
+    production SparkApplication.
 
-    ``default_workspace`` is where Backfills that name none are kept.
+    ``default_workspace`` is the location of Backfills whose spec names no workspace.
     """
     speech = dialect(production.get("apiVersion", ""))
     problems = [*speech.problems(production, backfill), *_catalog_problems(backfill)]
@@ -101,7 +98,9 @@ def child_problems(
 
 
 def preview_launch(backfill: Backfill, default_workspace: str | None = None) -> Launch:
-    """The next attempt as it would be started now; what only planning can tell is a placeholder."""
+    """The next attempt as it would be started now,
+    with placeholders for what only planning finds out.
+    """
     status, metadata = backfill.status, backfill.metadata
     base = backfill.spec.workspace or default_workspace or ""
     place = (
@@ -126,7 +125,7 @@ def render(backfill: Backfill, production: Manifest, default_workspace: str | No
     """The manifests of the next attempt as YAML documents.
 
     Raises:
-        InvalidManifest: with every reason why there can be none.
+        InvalidManifest: there can be none; with every reason.
     """
     if problems := child_problems(backfill, production, default_workspace):
         raise InvalidManifest(problems)

@@ -1,8 +1,8 @@
-"""How much memory a pod needs beside its JVM's heap.
+"""Memory that a pod needs beside the heap of its JVM.
 
 Sources and outputs of a backfill run in Python processes, in the driver and beside every task,
-which production's pods did not have to hold. Where what production has would be too little, the pod
-would be killed rather than slow.
+which production's pods do not have. With too little memory for them, the pod would be killed, not
+just slow.
 """
 
 import re
@@ -17,15 +17,15 @@ FACTOR: Final = "spark.kubernetes.memoryOverheadFactor"
 _OVERHEAD = "spark.{}.memoryOverhead"
 _ROLE_FACTOR = "spark.{}.memoryOverheadFactor"
 _DEFAULT_FACTOR = 0.4
-"""Spark's own for Python programs."""
+"""Spark's default for Python programs."""
 _JVM_MIB = 384
-"""What Spark gives every JVM at least, for its code, threads and buffers."""
+"""Spark's minimum for a JVM, for its code, threads and buffers."""
 _PROGRAM_MIB = 512
-"""The application's main program, and processes that Spark keeps for a while once they have been of
-use.
-"""
+"""The application's main program, and processes that Spark keeps for a while after use."""
 _STREAM_MIB = 192
-"""The process of a source, or the ones that plan and commit an output. Measured: 170 to 210 MiB."""
+"""The process of a source, or the processes that plan and commit an output.
+Measured: 170 to 210 MiB.
+"""
 _TASK_MIB = 384
 """A process that reads and one that writes, for each task that runs at once."""
 _MIB = {"k": 1 / 1024, "": 1, "m": 1, "g": 1024, "t": 1024 * 1024}
@@ -40,16 +40,15 @@ def raised_overhead(
     memory: str,
     cores: int,
 ) -> str | None:
-    """The ``memoryOverhead`` that a pod has to get; None where it has enough, or where the
-    overrides say how much it gets.
+    """The ``memoryOverhead`` that a pod needs; None if it has enough, or if the overrides set it.
 
     Args:
-        role: whose pod it is.
-        pod: its fields in the resource.
-        conf: production's Spark properties.
-        backfill: says what runs in it.
-        memory: the heap, as Spark writes it.
-        cores: tasks that run in it at once.
+        role: role of the pod.
+        pod: fields of the pod in the resource.
+        conf: Spark properties of production.
+        backfill: the Backfill, which decides what runs in the pod.
+        memory: size of the heap in Spark's notation.
+        cores: number of tasks that run in the pod at once.
     """
     overrides: PodOverrides = getattr(backfill.spec.overrides, role)
     key, spark_conf = _OVERHEAD.format(role), backfill.spec.overrides.spark_conf
@@ -78,6 +77,8 @@ def _processes(role: Role, backfill: Backfill, cores: int) -> int:
 
 
 def _mib(memory: str) -> float:
-    """A size as Spark writes it, where a number alone is in MiB; zero where it is not one."""
+    """A size in Spark's notation, in MiB, which is also
+    the unit of a plain number; zero if it is not valid.
+    """
     found = re.fullmatch(r"(\d+)\s*([kmgt]?)b?", memory.strip().lower())
     return int(found[1]) * _MIB[found[2]] if found else 0

@@ -1,4 +1,4 @@
-"""Merging and changing parts of manifests, which are plain JSON."""
+"""Merges and changes parts of manifests, which are plain JSON."""
 
 import copy
 from collections.abc import Sequence
@@ -8,11 +8,10 @@ from backfill.kube.resources import Manifest
 
 
 def merged(base: Any, over: Any) -> Any:
-    """``base`` with ``over`` over it: mappings are merged, null removes, lists of named items are
-    merged by name.
+    """``base`` with ``over`` merged over it: mappings are merged by key, and lists of named items
+    by name; null removes.
 
-    Any other list, and any other value, replaces what was there. Neither argument is changed or
-    shared with the result.
+    Other lists and values are replaced. Neither argument is changed, or shared with the result.
     """
     if isinstance(base, dict) and isinstance(over, dict):
         kept = {key: copy.deepcopy(value) for key, value in base.items() if key not in over}
@@ -25,14 +24,14 @@ def merged(base: Any, over: Any) -> Any:
 
 
 def part(manifest: Manifest, *path: str) -> Manifest:
-    """A part of a manifest, made where it is missing. It can be changed in place."""
+    """A part of a manifest, created if it is missing. It can be changed in place."""
     for key in path:
         manifest = manifest.setdefault(key, {})
     return manifest
 
 
 def items(manifest: Manifest, key: str) -> list[Any]:
-    """A list of a manifest, made where it is missing. It can be changed in place."""
+    """A list of a manifest, created if it is missing. It can be changed in place."""
     found: list[Any] = manifest.setdefault(key, [])
     return found
 

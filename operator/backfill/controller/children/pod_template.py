@@ -1,10 +1,9 @@
-"""From fields of a Kubeflow SparkApplication that only its webhook understands to a pod template,
-which Spark itself takes.
+"""Converts fields of a Kubeflow SparkApplication that only its webhook applies into a pod template,
+which Spark itself applies.
 
-The webhook may be missing, or may leave pods with a template alone; what it would have done is done
-here, and its fields are taken away, so that a pod is the same with it and without it. What the
-webhook adds is described by its source, ``internal/webhook/sparkpod_defaulter.go`` of version
-2.5.2.
+The webhook may be missing, or may ignore pods with a template. What it would do is done here, and
+its fields are removed, so that pods are the same with and without it. For what it does, see its
+source ``internal/webhook/sparkpod_defaulter.go`` of version 2.5.2.
 """
 
 import copy
@@ -33,18 +32,18 @@ _POD_LISTS = {
 _CONTAINER_FIELDS = ("lifecycle", "securityContext")
 _CONTAINER_LISTS = ("env", "envFrom")
 _LOCAL_DIRECTORIES = "spark-local-dir-"
-"""Volumes with this prefix are Spark's own disks; Spark operators hand them over as properties."""
+"""Prefix of volumes that are Spark's local disks. Spark operators pass them on as properties."""
 _LONGEST_VOLUME_NAME = 63
 _HADOOP_CONF = "/etc/hadoop/conf"
 
 
 def container_name(role: Role) -> str:
-    """The name of the container that runs Spark."""
+    """Name of the container that runs Spark."""
     return f"spark-kubernetes-{role}"
 
 
 def spark_container(template: Manifest, role: Role) -> Manifest:
-    """The container of a template that will run Spark: the one of its name, or else the first, as
+    """The container of a template that runs Spark: the one with its name, or else the first, as
     Spark chooses it.
     """
     containers = items(part(template, "spec"), "containers")
@@ -60,8 +59,8 @@ def spark_container(template: Manifest, role: Role) -> Manifest:
 
 
 def end_with_spark(template: Manifest, role: Role) -> None:
-    """Makes what runs beside Spark end with it: a pod keeps its place on the node until all of its
-    containers have ended, and what runs beside a streaming application has no end of its own.
+    """Makes the other containers of a pod end together with Spark. A pod occupies its node until
+    all its containers have ended, and a sidecar of a streaming application does not end by itself.
     """
     spec, container = part(template, "spec"), spark_container(template, role)
     beside = [
@@ -74,8 +73,8 @@ def end_with_spark(template: Manifest, role: Role) -> None:
 
 
 def take_template(pod: Manifest, role: Role, application: Manifest) -> Manifest:
-    """Takes the pod's template and everything that belongs in it out of ``pod``, the driver or
-    executor of an application.
+    """Removes the template, and everything that belongs into it, from ``pod``, the driver or
+    executor of an application, and returns it.
     """
     template: Manifest = pod.pop("template", None) or {}
     container = spark_container(template, role)

@@ -1,4 +1,4 @@
-"""The application's main program, as a driver pod finds it."""
+"""The application's main program, as the driver pod finds it."""
 
 import posixpath
 from dataclasses import dataclass
@@ -11,25 +11,25 @@ _LOCAL = "local://"
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What is run."""
+    """The program to run."""
 
     main_file: str
-    """Its path in the driver pod; relative to the working directory where Spark brings it there."""
+    """Path in the driver pod; relative to the working directory if Spark downloads it."""
     arguments: tuple[str, ...]
-    """Its arguments."""
+    """Command-line arguments."""
     fetched: tuple[str, ...] = ()
-    """Files that Spark has to bring: the main program, unless it is in the image."""
+    """Files that Spark has to download: the main program, unless it is in the image."""
 
     @classmethod
     def at(cls, uri: str, arguments: tuple[str, ...]) -> "Program":
-        """The program that production starts from ``uri``."""
+        """The program at ``uri``, as production starts it."""
         if uri.startswith(_LOCAL):
             return cls(uri.removeprefix(_LOCAL), arguments)
         return cls(posixpath.basename(urlsplit(uri).path), arguments, (uri,))
 
 
 def program_problems(uri: str, field: str) -> list[Problem]:
-    """Why a main program cannot be run again."""
+    """Reasons why a main program cannot be run again."""
     scheme = urlsplit(uri).scheme
     if not uri:
         return [Problem(field, "is missing", "name the application's main program")]

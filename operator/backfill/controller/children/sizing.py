@@ -1,4 +1,4 @@
-"""How big the pods of a backfill are, whatever place production says it in."""
+"""Sizes of a backfill's pods, wherever production declares them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,22 +9,22 @@ from backfill.controller.children.memory_overhead import raised_overhead
 from backfill.controller.children.pod_template import Role
 
 _DEFAULT_MEMORY = "1g"
-"""Spark's own."""
+"""Spark's default."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sizing:
-    """Driver and executors."""
+    """Sizes of driver and executors."""
 
     driver_cores: int
     driver_memory: str
     executor_cores: int
     executor_memory: str
     executors: int
-    """To start with."""
+    """Number of executors at the start."""
     most_executors: int
     driver_overhead: str | None = None
-    """Memory beside the heap, where it has to be more than production's."""
+    """Memory beside the heap, if it must be more than production's."""
     executor_overhead: str | None = None
 
     @classmethod
@@ -35,9 +35,10 @@ class Sizing:
         conf: Mapping[str, str],
         backfill: Backfill,
     ) -> "Sizing":
-        """From fields of the resource, or else from its Spark properties, or else Spark's defaults.
+        """Reads sizes from fields of the resource, or else from its Spark properties, or else takes
+        Spark's defaults.
 
-        An attempt starts with as many executors as were wanted last.
+        An attempt starts with the number of executors that was wanted last.
         """
         scaling = backfill.spec.scaling
         wanted = backfill.status.progress.executor_target or scaling.min_executors
@@ -66,24 +67,24 @@ class Sizing:
 
     @property
     def parallelism(self) -> int:
-        """Tasks that run at once with as many executors as are allowed."""
+        """Number of tasks that run at once with ``maxExecutors``."""
         return self.most_executors * self.executor_cores
 
     def driver_fields(self) -> dict[str, Any]:
-        """The driver, in fields that are named as Spark's properties are."""
+        """The driver's size, as fields with the names of Spark's properties."""
         return {"cores": self.driver_cores, "memory": self.driver_memory} | _overhead(
             self.driver_overhead
         )
 
     def executor_fields(self) -> dict[str, Any]:
-        """An executor likewise."""
+        """An executor's size, in the same form."""
         return {"cores": self.executor_cores, "memory": self.executor_memory} | _overhead(
             self.executor_overhead
         )
 
     def enforced_conf(self) -> dict[str, str]:
-        """Properties that hold even where the program sets others: executors are asked for by the
-        driver, as they say.
+        """Properties that the program cannot replace:
+        the driver requests executors according to them.
         """
         return {
             "spark.dynamicAllocation.enabled": "false",

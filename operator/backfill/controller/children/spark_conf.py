@@ -1,4 +1,6 @@
-"""Which Spark properties a backfill takes over from production, and which its overrides may set."""
+"""Spark properties that a backfill inherits from production,
+and those that its overrides may set.
+"""
 
 import re
 from collections.abc import Mapping
@@ -56,9 +58,7 @@ _ONLY_IN_PRODUCTION = re.compile(
 
 
 def inherited(conf: Mapping[str, str]) -> dict[str, str]:
-    """What a backfill takes over of production's properties: not what names, places or measures
-    production's own run.
-    """
+    """Production's properties without those that name, place or measure production's own run."""
     return {
         key: value
         for key, value in conf.items()
@@ -67,15 +67,15 @@ def inherited(conf: Mapping[str, str]) -> dict[str, str]:
 
 
 def accepted_by_kubeflow(conf: Mapping[str, str]) -> dict[str, str]:
-    """What Kubeflow's Spark operator lets through of properties; the rest are fields of its
-    resource.
+    """The properties that Kubeflow's Spark operator accepts;
+    the others are fields of its resource.
     """
     return {key: value for key, value in conf.items() if not _forbidding(key, _FIELDS_IN_KUBEFLOW)}
 
 
 def override_problems(conf: Mapping[str, str], *, kubeflow: bool) -> list[Problem]:
-    """Every property among the overrides that would break the run, or be refused by the Spark
-    operator.
+    """Problems of the overrides: properties that would break the run,
+    or that the Spark operator refuses.
     """
     rules = _FORBIDDEN + (_FIELDS_IN_KUBEFLOW if kubeflow else ())
     problems = []

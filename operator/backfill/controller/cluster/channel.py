@@ -1,4 +1,4 @@
-"""The controller's end of a SplitAssignment in a cluster."""
+"""The controller's side of a SplitAssignment on a cluster."""
 
 from typing import Final, TypeVar
 
@@ -20,10 +20,11 @@ _KIND: Final = "SplitAssignment"
 
 
 class KubernetesChannel:
-    """Of one Backfill, told by its uid: what an earlier one of the name has left is none of ours.
+    """The SplitAssignment of one Backfill, identified by its uid: one of an earlier Backfill of the
+    same name does not count.
 
-    A change of the assignment is one PATCH. It is bound to the spec that was read, not to the whole
-    object, so the driver may report at any time without making it fail.
+    The assignment is changed by a single PATCH that is bound to the spec that was read, not to the
+    whole object, so that reports of the driver never make it fail.
     """
 
     def __init__(self, cluster: Cluster, assignments: Cache, key: Key, uid: str):
@@ -36,17 +37,15 @@ class KubernetesChannel:
         self._status: SplitAssignmentStatus | None = None
 
     def assignment(self) -> SplitAssignmentSpec | None:
-        """What was written last, by this controller or one before it; None where that cannot be
-        understood.
-        """
+        """The last assignment, whichever controller has written it; None if it cannot be read."""
         self._look()
         return self._spec
 
     def report(self, *, newest: bool = False) -> SplitAssignmentStatus | None:
-        """What some driver reported last; None where that cannot be understood.
+        """The last report of a driver; None if it cannot be read.
 
-        ``newest`` asks the API server: a driver's end may be seen before its last word, which comes
-        by another watch.
+        ``newest`` reads it from the API server: the end of a driver may be seen before its last
+        report, which comes by another watch.
         """
         if newest:
             self._refresh()
@@ -54,11 +53,12 @@ class KubernetesChannel:
         return self._status
 
     def write(self, assignment: SplitAssignmentSpec) -> None:
-        """Replaces the assignment, unless it is the same. One that somebody has deleted is made
-        again.
+        """Replaces the assignment if it has changed.
+
+        If the object was deleted, it is created again.
 
         Raises:
-            ConflictError: somebody else has written it meanwhile, or it is not there any more.
+            ConflictError: it was changed since it was read, or no longer exists.
         """
         raw = self._ours()
         if raw is None:
@@ -71,7 +71,7 @@ class KubernetesChannel:
         return raw if raw is not None and owner_uid(raw) == self._uid else None
 
     def _look(self) -> None:
-        """Both parts are parsed once for each version."""
+        """Parses both parts once for each version of the object."""
         raw = self._ours()
         version = version_of(raw) if raw is not None else 0
         if version == self._version:
@@ -120,15 +120,15 @@ class KubernetesChannel:
         except (ConflictError, NotFound, Refused) as error:
             self._refresh()
             if self._ours() == raw:
-                raise  # nobody else is to blame
+                raise  # nothing else uses this name
             raise ConflictError(
                 f"the SplitAssignment has changed since it was read: {error}"
             ) from error
         self._assignments.put(written)
 
     def _remove_foreign(self) -> None:
-        """What an earlier Backfill of this name left, if it is in the way: its owner is gone, and
-        it is to follow.
+        """Deletes the object of an earlier Backfill of this name. Its owner no longer exists, so it
+        would be deleted anyway.
         """
         raw = self._assignments.get(self._namespace, self._name)
         if raw is not None and owner_uid(raw) != self._uid:
@@ -145,7 +145,7 @@ class KubernetesChannel:
 
 
 def _understood(model: type[M], part: Manifest | None) -> M | None:
-    """A message of another version is none at all: both sides say everything again."""
+    """A message in the format of another version counts as none: both sides repeat everything."""
     try:
         return None if part is None else read_json(model, part)
     except ValidationError:

@@ -1,5 +1,5 @@
-"""What the operator's own jobs need to open a Backfill's catalogs: the properties in the Secrets
-that its spec names.
+"""Credentials for the operator's own jobs: the properties
+of catalogs in the Secrets that the spec names.
 """
 
 import base64
@@ -18,17 +18,17 @@ from backfill.kube.resources import SECRET
 _ONLY: Final = "its keys are the PyIceberg properties of one catalog, such as uri, and nothing else"
 _MOST_BYTES: Final = 64 * 1024
 _MOST_LINES: Final = 1000
-"""Of a Secret: all that a catalog needs takes a few kilobytes, and messages are searched for every
-line of it.
+"""Most lines of a Secret.
+A catalog needs a few kilobytes, and messages are searched for every line.
 """
 
 
 def catalog_credentials(cluster: Cluster, backfill: Backfill) -> dict[str, GivenCatalog]:
-    """All catalogs with a Secret, by name. They are for the process of one job, and kept nowhere.
+    """All catalogs with a Secret, by name. They are passed to the process of one job, and not kept.
 
     Raises:
-        BadInput: with each Secret that is missing, empty, not to be read or not text.
-        ClusterError: it cannot be told now.
+        BadInput: for each Secret that is missing, empty, not text, or may not be read.
+        ClusterError: a request failed.
     """
     given: dict[str, GivenCatalog] = {}
     problems: list[Problem] = []
@@ -50,12 +50,12 @@ def catalog_credentials(cluster: Cluster, backfill: Backfill) -> dict[str, Given
 def with_own_catalogs(
     spec: BackfillSpec, given: Mapping[str, GivenCatalog], directory: Path
 ) -> dict[str, GivenCatalog]:
-    """The catalogs that a Backfill's jobs open: those with a Secret, and of the operator's own
-    those that its spec uses.
+    """The catalogs that a Backfill's jobs may open: those with a Secret, and those of the operator
+    that the spec uses.
 
-    They are never mixed within a catalog: the server that a Backfill names must not be handed the
-    operator's password. Of the operator's own, ``directory`` may have properties; PyIceberg's
-    configuration may have others, or all of them.
+    The two are never mixed within a catalog: a server that the Backfill names must not receive the
+    operator's password. The operator's own properties are in ``directory``, in PyIceberg's
+    configuration, or in both.
     """
     theirs = {name.lower() for name in given}
     mounted = {name.lower(): catalog for name, catalog in mounted_catalogs(directory).items()}

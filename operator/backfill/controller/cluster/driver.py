@@ -1,4 +1,4 @@
-"""Drivers on a cluster: children of a Spark operator, made from production's SparkApplication."""
+"""Drivers on a cluster, run by a Spark operator as children of production's SparkApplication."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,7 +41,7 @@ _NO_MATTER_HOW_OFTEN = (Forbidden, KindMissing, NamespaceEnding, Refused, BadInp
 
 
 class KubernetesBackend:
-    """The drivers of one Backfill. One thread uses it at a time."""
+    """The drivers of one Backfill. May be used by one thread at a time."""
 
     def __init__(
         self,
@@ -52,15 +52,15 @@ class KubernetesBackend:
         *,
         default_workspace: str | None = None,
     ):
-        """What is observed comes from caches.
+        """Keeps what is needed; observations come from caches.
 
         Args:
-            cluster: where everything is.
-            backfill: the Backfill as it is now; asked often.
-            children: caches of SparkApplications, by kind. They hold at least those labelled as
-                made for Backfills.
-            pods: the driver pods that are labelled so.
-            default_workspace: where Backfills are kept that name no workspace.
+            cluster: the API server.
+            backfill: returns the Backfill as it is now; called often.
+            children: caches of SparkApplications by kind, with at least those labelled as made for
+                Backfills.
+            pods: cache of the driver pods with such a label.
+            default_workspace: location of Backfills whose spec names no workspace.
         """
         self._cluster = cluster
         self._find = backfill
@@ -73,8 +73,9 @@ class KubernetesBackend:
 
     @property
     def parallelism(self) -> int:
-        """Tasks that run at once with as many executors as are allowed; decided on once for each
-        generation of the spec.
+        """Number of tasks that run at once with ``maxExecutors``.
+
+        Computed once for each generation of the spec.
         """
         backfill = self._backfill
         if self._sized is None or self._sized[0] != backfill.metadata.generation:
@@ -82,23 +83,23 @@ class KubernetesBackend:
                 backfill.status.plan_id is not None
                 or backfill.metadata.deletion_timestamp is not None
             ):
-                return 1  # no files are split any more
+                return 1  # no more files are split
             production = read_production(self._cluster, backfill)
             if isinstance(production, Problem):
-                return 1  # it will not come to a plan
+                return 1  # there will be no plan
             sizing = self._dialect.sizing(production, backfill)
             self._sized = backfill.metadata.generation, sizing.parallelism
         return self._sized[1]
 
     def obstacles(self) -> Sequence[Problem]:
-        """What keeps the next attempt from being made, by all that can be known before; the API
+        """What prevents the next attempt, as far as that can be known without creating it; the API
         server is asked as well.
 
-        Whether there is an application is looked at each time, everything else until nothing is
-        wrong with the attempt.
+        Whether there is an application is checked each time, everything else until no problem is
+        found.
 
         Raises:
-            ClusterError: it cannot be told now.
+            ClusterError: a request failed.
         """
         backfill = self._backfill
         if backfill.metadata.deletion_timestamp is not None:
@@ -112,19 +113,20 @@ class KubernetesBackend:
         return tuple(problems)
 
     def child(self, attempt: int) -> str:
-        """The SparkApplication of an attempt."""
+        """Name of the SparkApplication of an attempt."""
         return child_name(self._backfill.metadata.name, attempt)
 
     def start(self, launch: Launch) -> None:
-        """Makes the launcher and the child of an attempt. What is there already from an earlier try
-        is left as it is.
+        """Creates the launcher and the child of an attempt.
 
-        A refusal does not raise: the attempt has then exited, for the reason that :meth:`observe`
-        tells.
+        Objects that exist from an earlier try are kept.
+
+        A refusal does not raise: the attempt has then exited, and :meth:`observe` returns the
+        reason.
 
         Raises:
-            ClusterError: the API server could not be asked; try again. Until then :meth:`observe`
-                tells why.
+            ClusterError: a request failed; try again. Until then :meth:`observe` returns the
+                reason.
         """
         try:
             production = application_of(self._cluster, launch.backfill)
@@ -150,14 +152,14 @@ class KubernetesBackend:
             self._unmade.pop(launch.attempt, None)
 
     def observe(self, attempt: int) -> DriverState:
-        """What became of an attempt's driver: by its pod, or else by what the Spark operator says.
+        """The state of an attempt's driver, by its pod, or else by what the Spark operator reports.
 
-        That there is none is believed of the API server alone: the caches need not be of the same
-        moment as the Backfill, nor as each other, and another attempt must not begin beside a
-        driver that they have not heard of yet.
+        Only the API server is trusted to say that there is none. The caches may be of another time
+        than the Backfill, and than each other, and no other attempt may start beside a driver that
+        they do not know yet.
 
         Raises:
-            ClusterError: it cannot be told now.
+            ClusterError: a request failed.
         """
         pod, child = self._pod(attempt), self._child(attempt)
         if pod is None and child is None:
@@ -170,11 +172,12 @@ class KubernetesBackend:
         return driver_state(state, pod)
 
     def kill(self, attempt: int) -> None:
-        """Deletes the child and its driver's pod. The driver is gone when :meth:`observe` says so,
-        not before.
+        """Deletes the child and its driver's pod.
 
-        The pod is deleted besides the child, since a Spark operator may be away and garbage be
-        collected late.
+        The driver has ended only when :meth:`observe` says so.
+
+        The pod is deleted explicitly, because a Spark operator may be unavailable and garbage
+        collection may be late.
         """
         backfill, child = self._backfill, self._child(attempt)
         if child is not None and not child["metadata"].get("deletionTimestamp"):
@@ -191,8 +194,8 @@ class KubernetesBackend:
         _LOG.info("killed the driver of attempt %s of %s", attempt, backfill.metadata.name)
 
     def log_tail(self, attempt: int) -> tuple[str, ...]:
-        """The last lines of the driver's log, as long as there is a pod; nothing where they cannot
-        be had.
+        """The last lines of the driver's log; none if
+        there is no pod, or if the log cannot be read.
         """
         pod = self._pod(attempt)
         if pod is None:
@@ -224,7 +227,7 @@ class KubernetesBackend:
         return self._children[self._dialect.resource]
 
     def _child(self, attempt: int) -> Manifest | None:
-        """The child of an attempt, unless it belongs to an earlier Backfill of this name."""
+        """The child of an attempt; None if it belongs to an earlier Backfill of this name."""
         metadata = self._backfill.metadata
         child = self._cache.get(metadata.namespace, child_name(metadata.name, attempt))
         return child if child is not None and owner_uid(child) == metadata.uid else None
@@ -240,7 +243,7 @@ class KubernetesBackend:
         return self._child(attempt)
 
     def _pod(self, attempt: int) -> Manifest | None:
-        """The newest driver pod of an attempt that the cache knows."""
+        """The newest driver pod of an attempt in the cache."""
         metadata = self._backfill.metadata
         return _newest(self._ours(self._pods.of((metadata.namespace, metadata.name)), attempt))
 
@@ -268,10 +271,10 @@ class KubernetesBackend:
                 yield pod
 
     def _make(self, resource: Resource, manifest: Manifest) -> Manifest:
-        """Creates an object, or finds the one that was created when the answer was lost.
+        """Creates an object, or finds the one that was created by an earlier request.
 
         Raises:
-            BadInput: somebody else's object has this name.
+            BadInput: an object of another owner has this name.
         """
         try:
             return self._cluster.create(resource, manifest, manager=CONTROLLER_MANAGER)
@@ -292,7 +295,7 @@ class KubernetesBackend:
                 resource, metadata["namespace"], metadata["name"], uid=uid_of(manifest)
             )
         except ConflictError:
-            return  # another one of its name is there by now
+            return  # by now another object has its name
 
 
 def _newest(pods: Iterator[Manifest]) -> Manifest | None:

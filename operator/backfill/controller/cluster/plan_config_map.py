@@ -33,33 +33,33 @@ from backfill.planning.plan import HEADER_FILE, PlanHeader, header_digest
 HEADER_KEY: Final = f"{HEADER_FILE}.gz"
 APPLICATION_KEY: Final = "application.json.gz"
 MOST_BYTES: Final = MOST_RESULT_BYTES
-"""Of both together, compressed. Kubernetes takes a mebibyte in a ConfigMap."""
+"""Limit of both together, compressed. Kubernetes accepts a mebibyte in a ConfigMap."""
 _TUNING = f"{GROUP}/tuning"
-"""The annotation that says for which overrides production is kept."""
+"""Annotation that identifies the overrides for which production's application was recorded."""
 _MOST_APPLICATION = 2 * 2**20
-"""Characters. The API server takes no object as long as that."""
+"""Most characters of the application. The API server accepts no object of that length."""
 _UNREADABLE = (ValueError, LookupError, TypeError, RecursionError)
 _KEPT_METADATA = ("name", "namespace", "uid", "generation", "labels", "annotations")
 
 
 def config_map_name(backfill: str) -> str:
-    """The ConfigMap of a Backfill's plan."""
+    """Name of the ConfigMap of a Backfill's plan."""
     return f"{backfill}-plan"
 
 
 class KubernetesPlans:
-    """Of one Backfill. A header is read once and kept; plans never change."""
+    """The plan header of one Backfill. It is read once and kept, since plans never change."""
 
     def __init__(self, cluster: Cluster):
         self._cluster = cluster
         self._header: PlanHeader | None = None
 
     def header(self, backfill: Backfill) -> PlanHeader | None:
-        """The header of the plan that the status names; None where it names none.
+        """The header of the plan that the status names; None if it names none.
 
         Raises:
-            PlanCorrupt: it is gone, or damaged.
-            ClusterError: it cannot be read now.
+            PlanCorrupt: it no longer exists, or is damaged.
+            ClusterError: a request failed.
         """
         plan_id = backfill.status.plan_id
         if plan_id is None:
@@ -69,16 +69,15 @@ class KubernetesPlans:
         return self._header
 
     def keep(self, backfill: Backfill, header: PlanHeader) -> None:
-        """Sees to it that the header is found from now on, and with a new one production's
-        SparkApplication as it is now. With one that was lost the application stays as it was, where
-        it is kept yet.
+        """Stores the header and, for a new plan, production's SparkApplication as it is now. If a
+        lost header is stored again, the application that is still stored is kept.
 
         Raises:
-            BadInput: the header is too large for a cluster, or somebody else's ConfigMap has its
-                name.
-            BackfillError: the plan is new and there is no SparkApplication any more; the next
+            BadInput: the header is too large for a cluster, or an object of another owner has the
+                ConfigMap's name.
+            BackfillError: the plan is new and the SparkApplication no longer exists; the next
                 reconcile waits for it.
-            ClusterError: it cannot be kept now.
+            ClusterError: a request failed.
         """
         content = {HEADER_KEY: compressed(header.to_json())}
         application = application_of(self._cluster, backfill)
@@ -107,8 +106,8 @@ class KubernetesPlans:
         self._header = header
 
     def _require_name(self, backfill: Backfill) -> None:
-        """What an earlier Backfill of the name left is taken over; a ConfigMap of somebody else's
-        must stay as it is.
+        """Takes over the ConfigMap of an earlier Backfill of this name,
+        but not one of another owner.
         """
         metadata = backfill.metadata
         name = config_map_name(metadata.name)
@@ -132,7 +131,7 @@ class KubernetesPlans:
             )
         try:
             text = _unpacked(kept, HEADER_KEY)
-            # an earlier version has recorded none
+            # earlier versions recorded none
             if backfill.status.plan_digest not in ("", header_digest(text)):
                 raise PlanCorrupt(
                     f"the header of plan {plan_id} in {name} is another one than was planned"
@@ -151,23 +150,24 @@ class KubernetesPlans:
 
 
 def application_of(cluster: Cluster, backfill: Backfill) -> Manifest | Problem:
-    """What attempts and the pods of jobs are made from, or why there is none: once there is a plan,
-    production as it was then, since they go on with each other's state.
+    """The SparkApplication that attempts and job pods are made from, or why there is none. Once
+    there is a plan, it is production's as it was then, because later attempts continue from the
+    state of earlier ones.
 
     Raises:
-        ClusterError: it cannot be told now.
+        ClusterError: a request failed.
     """
     kept = kept_application(cluster, backfill) if backfill.status.plan_id is not None else None
     return kept or read_production(cluster, backfill)
 
 
 def kept_application(cluster: Cluster, backfill: Backfill) -> Manifest | None:
-    """Production's SparkApplication as it was when the plan was made, so that an edit of production
-    does not change what is under way. None where none was kept, and where ``overrides`` or
-    ``retryNonce`` are others since: somebody means attempts to be made differently.
+    """Production's SparkApplication as it was when the plan was made, so that changes to production
+    do not affect a Backfill in progress. None if none was stored, or if ``overrides`` or
+    ``retryNonce`` have changed since, which asks for attempts that differ.
 
     Raises:
-        ClusterError: it cannot be told now.
+        ClusterError: a request failed.
     """
     kept = _config_map(cluster, backfill)
     tuning = _tuning(backfill)
@@ -197,21 +197,21 @@ def _readable(content: bytes) -> bool:
 
 
 def _config_map(cluster: Cluster, backfill: Backfill) -> Manifest | None:
-    """What is kept for this very Backfill."""
+    """The ConfigMap, if it belongs to this Backfill."""
     metadata = backfill.metadata
     found = cluster.get(CONFIG_MAP, metadata.namespace, config_map_name(metadata.name))
     return found if found is not None and owner_uid(found) == metadata.uid else None
 
 
 def _tuning(backfill: Backfill) -> str:
-    """Changes where a person wants attempts to be made differently."""
+    """A text that changes when a person wants attempts to differ."""
     spec = backfill.spec
     wanted = {"overrides": spec.overrides.to_manifest(), "retryNonce": spec.retry_nonce}
     return hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _without_history(production: Manifest) -> Manifest:
-    """What a child is made from: not who wrote which field, and not how the application fares."""
+    """The application without managed fields and status."""
     metadata = {
         key: value for key, value in production["metadata"].items() if key in _KEPT_METADATA
     }

@@ -1,6 +1,4 @@
-"""The production SparkApplication as the cluster has it, and what keeps a Backfill from being run
-with it.
-"""
+"""The production SparkApplication, and what prevents a Backfill from being run with it."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -37,7 +35,7 @@ def read_production(cluster: Cluster, backfill: Backfill) -> Manifest | Problem:
     """The production SparkApplication that a Backfill refers to, or why there is none.
 
     Raises:
-        ClusterError: it cannot be told now.
+        ClusterError: a request failed.
     """
     reference, namespace = backfill.spec.application_ref, backfill.metadata.namespace
     try:
@@ -78,11 +76,11 @@ def obstacles_of(
     production: Manifest | Problem,
     default_workspace: str | None,
 ) -> list[Problem]:
-    """Everything that is known to keep an attempt from being made of ``production``, or of what is
-    there instead of it. The API server is asked whether it would accept the attempt.
+    """Everything that is known to prevent an attempt with ``production``, or the problem that
+    stands in for it. Asks the API server whether it would accept the attempt.
 
     Raises:
-        ClusterError: it cannot be told now.
+        ClusterError: a request failed.
     """
     problems = [*_secret_problems(cluster, backfill)]
     if isinstance(production, Problem):
@@ -92,7 +90,9 @@ def obstacles_of(
 
 
 def _is_scheduled(cluster: Cluster, resource: Resource, namespace: str, name: str) -> bool:
-    """Only to say it better, so it does not matter if it cannot be told."""
+    """Whether it is a ScheduledSparkApplication. Used only for a better message, so a failed
+    request does not matter.
+    """
     if resource != SPARK_APPLICATION:
         return False
     try:
@@ -102,9 +102,7 @@ def _is_scheduled(cluster: Cluster, resource: Resource, namespace: str, name: st
 
 
 def _secret_problems(cluster: Cluster, backfill: Backfill) -> Iterator[Problem]:
-    """A pod that mounts a Secret which is not there waits for it for ever, and only an Event says
-    so.
-    """
+    """Missing Secrets. A pod that mounts one waits for it forever, and only an Event says so."""
     namespace = backfill.metadata.namespace
     for number, catalog in enumerate(backfill.spec.catalogs):
         if catalog.secret_ref is None:
@@ -112,7 +110,7 @@ def _secret_problems(cluster: Cluster, backfill: Backfill) -> Iterator[Problem]:
         try:
             there = cluster.get(SECRET, namespace, catalog.secret_ref.name) is not None
         except Forbidden:
-            continue  # it may be kept from the operator where pods do the planning
+            continue  # the operator may lack the permission where planning runs in pods
         if not there:
             message = f'there is no Secret "{catalog.secret_ref.name}" in namespace {namespace}'
             yield Problem(
@@ -125,8 +123,8 @@ def _secret_problems(cluster: Cluster, backfill: Backfill) -> Iterator[Problem]:
 def _refusals(
     cluster: Cluster, backfill: Backfill, production: Manifest, default_workspace: str | None
 ) -> Iterator[Problem]:
-    """What definitions, webhooks and permissions have against the child. A quota may be free again
-    when it is made.
+    """Why definitions, webhooks or permissions refuse the child. Quotas are left out, since there
+    may be room later.
     """
     child = child_manifests(preview_launch(backfill, default_workspace), production)[1]
     try:

@@ -1,4 +1,4 @@
-"""One Backfill in a cluster, read from a cache and written to the API server."""
+"""One Backfill on a cluster, read from a cache and written to the API server."""
 
 import posixpath
 from collections.abc import Callable, Iterator, Set
@@ -24,14 +24,14 @@ from backfill.kube.resources import BACKFILL, Manifest
 from backfill.planning.workspace import Workspace
 
 OnStatus = Callable[[Backfill, BackfillStatus], None]
-"""Told of each status that was written: the Backfill as it was before, and the new status."""
+"""Called after each write of a status with the Backfill as it was before, and the new status."""
 
 
 class KubernetesStore:
-    """One object: a Backfill made again under the same name is another one.
+    """One Backfill. Another one that is created under the same name does not count.
 
-    Writes are bound to the version that was loaded last. One that lost fetches what is there now,
-    so that the next reconcile sees it even where a watch lags behind.
+    Writes are bound to the version that was loaded last. A write that fails because of a newer
+    version reads it, so that the next reconcile sees it even if a watch is late.
     """
 
     def __init__(
@@ -46,9 +46,9 @@ class KubernetesStore:
         default_run_in: RunIn = "Operator",
         on_status: OnStatus = lambda before, after: None,
     ):
-        """``default_workspace`` is for Backfills that name none. ``workspaces_below`` is where each
-        namespace has a part of its own, outside of which the operator does not use its own rights.
-        ``default_run_in`` is where jobs run if the Backfill does not say so.
+        """Keeps what is needed. ``default_workspace`` is for Backfills that name none.
+        ``workspaces_below`` has a part for each namespace, outside of which the operator does not
+        use its own permissions. ``default_run_in`` is where jobs run if the Backfill does not say.
         """
         self._cluster = cluster
         self._backfills = backfills
@@ -62,10 +62,10 @@ class KubernetesStore:
         self._parsed: Backfill | None = None
 
     def load(self) -> Backfill | None:
-        """The resource; None when it is gone, or its finalizer is.
+        """The resource; None if it no longer exists, or its finalizer was removed.
 
         Raises:
-            BadInput: nothing can be done for it as it is; :meth:`refuse` says so on the resource.
+            BadInput: it cannot be handled as it is; :meth:`refuse` reports that on the resource.
         """
         raw = self._current()
         if raw is None:
@@ -76,8 +76,8 @@ class KubernetesStore:
 
     @property
     def loaded(self) -> Backfill | None:
-        """The resource as this reconcile has loaded and written it, whatever a watch has told
-        meanwhile.
+        """The resource as this reconcile has loaded and written it,
+        whatever watches have brought since.
 
         Raises:
             BadInput: as for :meth:`load`.
@@ -87,9 +87,7 @@ class KubernetesStore:
         return self._parsed
 
     def workspace(self, spec: BackfillSpec) -> Workspace:
-        """Where plan and checkpoints are kept: a part of the workspace that no other Backfill
-        has.
-        """
+        """Location of plan and checkpoints: a part of the workspace that no other Backfill has."""
         base = spec.workspace or self._default_workspace
         if base is None:
             raise BadInput(_NO_WORKSPACE)
@@ -99,12 +97,13 @@ class KubernetesStore:
         return place
 
     def _trespass(self, spec: BackfillSpec, uri: str) -> Problem | None:
-        """Why the operator does not use a workspace with its own rights: credentials of its own, or
-        volumes that it mounts.
+        """Why the operator must not use a workspace with its own permissions, such as credentials
+        or mounted volumes.
         """
         below = self._workspaces_below
         if below is None or spec.planning.run_in == "Pod":
-            # a Secret makes no difference: what it lacks is taken from the operator's environment
+            # Also with a Secret, because properties that it lacks are taken from the operator's
+            # environment.
             return None
         allowed = posixpath.join(below, self._namespace)
         if is_below(uri, allowed):
@@ -117,9 +116,7 @@ class KubernetesStore:
         )
 
     def writers_of(self, tables: Set[str]) -> Iterator[Backfill]:
-        """Other Backfills of the cluster, as far as this operator looks after them, that have an
-        output in one of the tables.
-        """
+        """Other Backfills known to this operator that have an output in one of the tables."""
         known = self._backfills.keys()
         for raw in (self._backfills.get(*key) for key in known):
             if (
@@ -131,11 +128,11 @@ class KubernetesStore:
                     yield read_json(Backfill, raw)
 
     def write_status(self, status: BackfillStatus) -> None:
-        """Replaces the status, unless it is the same. The finalizer comes first: whatever is made
-        is made after a status is written.
+        """Writes the status if it has changed. The finalizer is set first, since objects are
+        created only after a status was written.
 
         Raises:
-            ConflictError: the resource has changed since it was loaded, or is gone.
+            ConflictError: the resource has changed since it was loaded, or no longer exists.
         """
         before = self.loaded
         if before is None:
@@ -147,10 +144,11 @@ class KubernetesStore:
         self._on_status(before, status)
 
     def ensure_finalizer(self) -> None:
-        """Sees to it that the resource stays until what it made is removed.
+        """Sets the finalizer, which keeps the resource
+        until everything that was made for it is removed.
 
         Raises:
-            ConflictError: the resource has changed since it was loaded, or is gone.
+            ConflictError: the resource has changed since it was loaded, or no longer exists.
         """
         if self._raw is None:
             raise ConflictError(f"{self._where} is not loaded")
@@ -160,7 +158,7 @@ class KubernetesStore:
             self._write_finalizers([*finalizers, FINALIZER])
 
     def delete(self) -> None:
-        """Lets go of the resource. It is gone with that, unless somebody else holds it, too.
+        """Removes the finalizer. The resource is then deleted, unless it has finalizers of others.
 
         Raises:
             ConflictError: the resource has changed since it was loaded.
@@ -178,11 +176,11 @@ class KubernetesStore:
             self._backfills.forget(self._raw)
 
     def refuse(self, error: BadInput) -> None:
-        """Says on the resource that, and why, nothing can be done for it. One that is being deleted
-        loses its finalizer: what cannot be read cannot be followed to what it made.
+        """Reports on the resource that it cannot be handled, and why. If it is being deleted, its
+        finalizer is removed: without a readable spec, it is unknown what was made for it.
 
         Raises:
-            ConflictError: the resource has changed since it was loaded, or is gone.
+            ConflictError: the resource has changed since it was loaded, or no longer exists.
         """
         raw = self._raw
         if raw is None:
@@ -264,7 +262,9 @@ class KubernetesStore:
         )
 
     def _write(self, write: Callable[[Manifest], Manifest]) -> None:
-        """What is written is loaded with that: the next write of this reconcile goes on from it."""
+        """Writes the resource and keeps the answer,
+        so that the next write of this reconcile is bound to it.
+        """
         if self._raw is None:
             raise ConflictError(f"{self._where} is not loaded")
         try:
@@ -304,7 +304,7 @@ def _exactly(raw: Manifest) -> Manifest:
 
 
 def _readable_status(raw: Manifest) -> BackfillStatus:
-    """The conditions at least, where another version of the operator has said more."""
+    """The status, or at least its conditions if another version of the operator has written it."""
     status = raw.get("status", {})
     for readable in (status, {"conditions": status.get("conditions", [])}):
         with suppress(ValidationError):

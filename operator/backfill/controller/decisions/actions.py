@@ -16,8 +16,8 @@ class StartJob:
 
 @dataclass(frozen=True, slots=True)
 class CancelJob:
-    """Abandon the job in progress, or forget the result of the last one, so that it runs again when
-    it is needed.
+    """Abandon the job in progress, or forget the result of the last one,
+    so that it runs again when it is needed.
     """
 
 

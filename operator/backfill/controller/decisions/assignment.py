@@ -18,8 +18,9 @@ from backfill.protocol.split_assignment import (
 
 
 def assignment(observed: Observed, attempt: int) -> SplitAssignmentSpec:
-    """How far an attempt may read now. A driver that was asked to stop is never asked to
-    continue.
+    """How far an attempt may read now.
+
+    A driver that was asked to stop is never asked to continue.
     """
     header, last = observed.plan, _last_word(observed, attempt)
     if last is not None and last.stop:
@@ -53,8 +54,9 @@ def _last_word(observed: Observed, attempt: int) -> SplitAssignmentSpec | None:
 
 
 def record_progress(observed: Observed, draft: Draft) -> None:
-    """Copies the report of the current attempt into the status. Nothing changes before its first
-    report.
+    """Copies the report of the current attempt into the status.
+
+    Nothing changes before its first report.
     """
     report = observed.report
     if report is None or not report.queries or report.phase == "Starting":

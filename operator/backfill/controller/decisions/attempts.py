@@ -15,8 +15,8 @@ from backfill.controller.decisions.status_draft import Draft, Outcome
 from backfill.controller.driver import DriverState
 
 END_LIMIT = timedelta(minutes=2)
-"""A driver that still runs so long after it was killed needs a person: no other attempt may run
-beside it.
+"""A driver that still runs so long after it was killed needs a person:
+no other attempt may run beside it.
 """
 LOOK_SECONDS = 10.0
 """Time between two observations of a driver that was killed."""
@@ -27,14 +27,15 @@ _TAIL_LINES = 12
 _LAST_WORDS = "error: "
 """Prefix of the line in a driver's log with the error that kept it from reporting."""
 _OUTCOMES: Final[Mapping[str, Outcome]] = {"Finished": "Succeeded", "Stopped": "Stopped"}
-"""Outcome of an attempt by the last phase that its driver reported; any other phase is a
-failure.
+"""Outcome of an attempt by the last phase that its driver reported;
+any other phase is a failure.
 """
 
 
 def kill(observed: Observed, draft: Draft, attempt: Attempt, why: str, due: datetime) -> Next:
-    """Kills the driver of an attempt, repeatedly until it is gone. ``due``: when it should have
-    ended.
+    """Kills the driver of an attempt, repeatedly until it is gone.
+
+    ``due``: when it should have ended.
     """
     if not attempt.message:
         draft.change_attempt(message=why)

@@ -14,8 +14,8 @@ from backfill.controller.decisions.status_draft import Draft
 from backfill.controller.jobs.kinds.discard import DiscardJob
 
 REMOVAL_PATIENCE = timedelta(days=1)
-"""How long a removal after ``ttlAfterFinished`` is retried. Deleting the Backfill tries once
-more.
+"""How long a removal after ``ttlAfterFinished`` is retried.
+Deleting the Backfill tries once more.
 """
 _LONGEST_SLEEP_SECONDS = 3600.0
 
@@ -61,8 +61,9 @@ def _note_generation(draft: Draft) -> None:
 
 
 def _discard(observed: Observed, draft: Draft) -> Next:
-    """Removes branches, plan and checkpoints. Published rows, the resource and its status are
-    kept.
+    """Removes branches, plan and checkpoints.
+
+    Published rows, the resource and its status are kept.
     """
     retry = draft.status.retry
     if retry is not None and observed.now - retry.since >= REMOVAL_PATIENCE:

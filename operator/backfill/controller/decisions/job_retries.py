@@ -12,8 +12,8 @@ from backfill.controller.decisions.status_draft import Draft
 from backfill.controller.jobs.job import Job, JobState, job_kind
 
 PATIENCE = timedelta(minutes=30)
-"""How long a job that fails for a temporary reason is retried, from its first failure, before the
-Backfill fails.
+"""How long a job that fails for a temporary reason is retried,
+from its first failure, before the Backfill fails.
 """
 FIRST_RETRY = timedelta(seconds=10)
 """Delay after the first failure. It doubles with each further one."""
@@ -53,8 +53,8 @@ def start(observed: Observed, draft: Draft, job: Job) -> Next:
 
 
 def say_wait(observed: Observed, draft: Draft, job: Job, kind: ConditionType) -> None:
-    """Adds to a condition that this decision has set why a job that was started is still
-    waiting.
+    """Adds to a condition that this decision has set
+    why a job that was started is still waiting.
     """
     state, said = observed.job, draft.find(kind)
     if state is not None and state.job == job and state.waits_for and said is not None:

@@ -16,8 +16,8 @@ class Meter:
         self.rate = Rate()
         """Recent rate of planned rows committed, per second."""
         self.executor_rate = Rate()
-        """Recent rate of planned rows committed by one executor, per second of work without
-        waits.
+        """Recent rate of planned rows committed by one executor,
+        per second of work without waits.
         """
         self._attempt: int | None = None
         self._report: SplitAssignmentStatus | None = None
@@ -41,8 +41,8 @@ class Meter:
             self._measure(observed.work.rows_done, report, now)
 
     def silence(self, now: float) -> float:
-        """Seconds since the last report of the driver, or since this controller began to watch
-        it.
+        """Seconds since the last report of the driver,
+        or since this controller began to watch it.
         """
         return now - self._heard_at
 

@@ -34,8 +34,8 @@ class Observed:
     policy: Policy = CLUSTER
     """How a watched run differs from one on a cluster."""
     shutting_down: bool = False
-    """Whether the controller is shutting down: the driver must commit the steps in progress and
-    stop.
+    """Whether the controller is shutting down:
+    the driver must commit the steps in progress and stop.
     """
     obstacles: tuple[Problem, ...] = ()
     """Why no driver can be started at all. Checked before planning and when an attempt is due."""

@@ -1,5 +1,5 @@
-"""What prevents any driver from being started: reported at once, and waited for where the cluster
-may provide it.
+"""What prevents any driver from being started: reported at once,
+and waited for where the cluster may provide it.
 """
 
 from backfill.api.conditions import ConditionType, Reason

@@ -1,5 +1,5 @@
-"""A driver that was requested and does not run yet: what it waits for, for how long at most, and
-what to do.
+"""A driver that was requested and does not run yet:
+what it waits for, for how long at most, and what to do.
 """
 
 from dataclasses import dataclass
@@ -110,8 +110,8 @@ def wait_of(reason: str) -> Wait:
 
 
 def watch_pending(observed: Observed, draft: Draft, attempt: Attempt) -> Next:
-    """Waits for the driver, reports what it waits for, and fails the attempt after its time
-    limit.
+    """Waits for the driver, reports what it waits for,
+    and fails the attempt after its time limit.
     """
     driver, wait = observed.driver, wait_of(observed.driver.reason)
     waited = observed.now - (driver.since or attempt.started_at)
@@ -161,8 +161,9 @@ def _has_read(observed: Observed) -> bool:
 
 
 def _say(draft: Draft, attempt: Attempt, wait: Wait, reason: str, message: str) -> None:
-    """Reports a wait once. Its details change with every observation, and each change would be a
-    write.
+    """Reports a wait once.
+
+    Its details change with every observation, and each change would be a write.
     """
     value = Reason.DRIVER_START_BLOCKED if wait.needs_person else Reason.DRIVER_PENDING
     opening = f"attempt {attempt.number} waits for its driver: {wait.what}"

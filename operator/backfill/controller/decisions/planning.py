@@ -55,8 +55,8 @@ def _workspace(observed: Observed) -> Workspace:
 
 
 def _recover(observed: Observed, draft: Draft, plan_id: str) -> Next:
-    """Reads the plan header from the workspace with a job, after its ConfigMap on the cluster was
-    lost.
+    """Reads the plan header from the workspace with a job,
+    after its ConfigMap on the cluster was lost.
     """
     lost = observed.plan_error
     if observed.policy.header_may_be_lost:

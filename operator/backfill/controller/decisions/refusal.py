@@ -1,5 +1,5 @@
-"""The status of a Backfill whose spec cannot be read or breaks a rule, so that nothing can be
-decided. Pure.
+"""The status of a Backfill whose spec cannot be read or breaks a rule,
+so that nothing can be decided. Pure.
 """
 
 from datetime import datetime

@@ -9,8 +9,8 @@ from backfill.api.spec import BackfillSpec, OrderingPolicy
 from backfill.planning.plan import PlanHeader, SourceTotals
 
 _GAP = 10
-"""A gap of at least this fraction of the window (one in so many) is worth a warning, if the window
-is replaced.
+"""A gap of at least this fraction of the window (one in so many) is worth a warning,
+if the window is replaced.
 """
 
 

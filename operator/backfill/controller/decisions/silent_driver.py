@@ -12,13 +12,13 @@ from backfill.controller.decisions.status_draft import Draft
 HEARTBEAT_LIMIT_SECONDS = 60.0
 """Seconds without a heartbeat after which a driver counts as silent."""
 FIRST_REPORT_LIMIT_SECONDS = 300.0
-"""The same for a driver whose container has started and that has not reported yet, since Spark
-starts first.
+"""The same for a driver whose container has started and that has not reported yet,
+since Spark starts first.
 """
 CONFIRMATION = timedelta(seconds=30)
-"""On a cluster the silence is recorded first, and the driver killed only if it continues for this
-time: the API server may have been unavailable to both, and a successful write shows that it is
-back.
+"""On a cluster the silence is recorded first, and the driver killed
+only if it continues for this time: the API server may have been
+unavailable to both, and a successful write shows that it is back.
 """
 _RUNNING = ConditionType.RUNNING
 

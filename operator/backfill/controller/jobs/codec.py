@@ -1,5 +1,5 @@
-"""Jobs and their results as JSON values, for the messages between the controller and the process or
-pod of a job.
+"""Jobs and their results as JSON values, for the messages
+between the controller and the process or pod of a job.
 
 Nothing that a job's process or pod sends is executed, or trusted to be well formed: it is parsed
 into the models listed here.

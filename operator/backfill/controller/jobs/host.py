@@ -1,5 +1,5 @@
-"""What the operator's second container runs: it starts job processes for the operator, and ends
-them.
+"""What the operator's second container runs:
+it starts job processes for the operator, and ends them.
 
 The operator and its jobs are then apart as containers are: another user, another file system
 without the service account's token, other processes, limits of their own. The container runs
@@ -145,8 +145,8 @@ class JobHost:
         frames.close()
 
     def _watch(self, process: ConfinedChild, frames: Frames, control: socket.socket) -> None:
-        """Tells of the process until it has ended, or until the operator wants it to end or is
-        gone.
+        """Tells of the process until it has ended,
+        or until the operator wants it to end or is gone.
         """
         with suppress(OSError):
             while process.ended() is None:

@@ -93,8 +93,8 @@ class _PathBeneath(ctypes.Structure):
 
 
 def keep_memory_private() -> None:
-    """No other process of this user reads this one's memory or environment, and no core dump holds
-    them.
+    """No other process of this user reads this one's memory or environment,
+    and no core dump holds them.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _libc().prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)

@@ -28,8 +28,8 @@ def job_kind(kind: type[Job]) -> str:
 
 MOST_USED_SECONDS: Final = 10_000_000
 MOST_USED_BYTES: Final = 2**50
-"""What a pod reports of itself is added to a metric over all jobs, so it is limited to what can be
-true.
+"""What a pod reports of itself is added to a metric over all jobs,
+so it is limited to what can be true.
 """
 
 

@@ -1,5 +1,5 @@
-"""Jobs in processes of the operator: a few at a time, each in a fresh process with a bound on its
-memory.
+"""Jobs in processes of the operator: a few at a time,
+each in a fresh process with a bound on its memory.
 
 A process lives for one job. So the credentials of a Backfill's catalogs are in the memory of its
 own process only, and all memory of a large plan is given back.
@@ -35,8 +35,8 @@ from backfill.kube.names import Key
 _LOG = logging.getLogger(__name__)
 _MIB = 2**20
 _LOOK_SECONDS = 0.05
-"""Between two looks at a process's memory: it cannot grow by much more than a hundred megabytes
-meanwhile.
+"""Between two looks at a process's memory: it cannot
+grow by much more than a hundred megabytes meanwhile.
 """
 _NEWS_SECONDS = 1.0
 """Between two calls of ``on_change`` in which only progress is new."""
@@ -59,8 +59,8 @@ class JobUsage:
     seconds: float
     """At work, with the start of its process."""
     peak_bytes: int | None
-    """The most memory its process held; None where that is not known, as of a pod that ended
-    without a word.
+    """The most memory its process held; None where that is not known,
+    as of a pod that ended without a word.
     """
 
 
@@ -83,8 +83,8 @@ class JobPlace(Protocol):
 
 
 class BesideOperator:
-    """Job processes are the operator's children: on a laptop, or in a pod without a container for
-    jobs.
+    """Job processes are the operator's children:
+    on a laptop, or in a pod without a container for jobs.
     """
 
     def ready(self, timeout_seconds: float) -> bool:
@@ -181,8 +181,9 @@ class JobPool:
 
 @dataclass(slots=True, eq=False)
 class _Run:
-    """One job from the queue to its end. Only the thread that does it starts its process; any may
-    abandon it.
+    """One job from the queue to its end.
+
+    Only the thread that does it starts its process; any may abandon it.
     """
 
     job: Job

@@ -75,8 +75,8 @@ class Confinement:
     directories: tuple[Path, ...]
     """Where this machine's own files may be tables or workspaces."""
     addresses: tuple[Network, ...] = ()
-    """Where it may connect to though these are the controller's surroundings, such as its
-    loopback.
+    """Where it may connect to though these are the controller's surroundings,
+    such as its loopback.
     """
 
     @property
@@ -164,8 +164,8 @@ class ChildProcess(_Child):
     """A process beside this one, with this one's environment."""
 
     def __init__(self, connection: socket.socket, log: Path):
-        """Starts it; that costs a fifth of a second, and with the first job another second for its
-        libraries.
+        """Starts it; that costs a fifth of a second,
+        and with the first job another second for its libraries.
 
         Args:
             connection: its end of the conversation.

@@ -37,8 +37,9 @@ _LARGEST_FILE = 2**30
 
 
 def main() -> None:
-    """Serves the controller at the other end of the socket. Its home directory is where it was
-    started.
+    """Serves the controller at the other end of the socket.
+
+    Its home directory is where it was started.
     """
     keep_memory_private()
     frames = Frames(socket.socket(fileno=int(sys.argv[1])))
@@ -77,8 +78,9 @@ def _telling(frames: Frames, job: Job) -> OnProgress:
 
 
 def _confine(parts: dict[str, Any]) -> Redactor:
-    """The kernel's limits come first: nothing that belongs to the job has been looked at yet. Gives
-    what hides the secrets that this process knows; the controller need not know those of its
+    """The kernel's limits come first: nothing that belongs to the job has been looked at yet.
+
+    Gives what hides the secrets that this process knows; the controller need not know those of its
     environment.
     """
     _limit(resource.RLIMIT_FSIZE, _LARGEST_FILE)

@@ -1,4 +1,4 @@
-"""The controller's end of a channel without a cluster: two files in a directory."""
+"""The controller's side of the channel on one machine: two files in a directory."""
 
 from pathlib import Path
 
@@ -15,30 +15,30 @@ from backfill.protocol.split_assignment import (
 
 
 class ControllerChannel:
-    """Writes the assignment, reads the report. Files are parsed only when they have been
-    replaced.
-    """
+    """Writes the assignment and reads the report. A file is parsed only if it was replaced."""
 
     def __init__(self, directory: Path):
         self.directory = directory
-        """What the driver talks through."""
+        """The directory that controller and driver share."""
         self._assignment = CachedModel(directory / ASSIGNMENT_FILE, SplitAssignmentSpec)
         self._report = CachedModel(directory / STATUS_FILE, SplitAssignmentStatus)
 
     def assignment(self) -> SplitAssignmentSpec | None:
-        """What was written last, by this controller or one before it."""
+        """The last assignment, whichever controller has written it; None if it cannot be read."""
         return _read(self._assignment)
 
     def report(self, *, newest: bool = False) -> SplitAssignmentStatus | None:
-        """What some driver reported last; always the newest here."""
+        """The last report of a driver, which is always the newest; None if it cannot be read."""
         return _read(self._report)
 
     def report_version(self) -> Version:
-        """Changes with every report."""
+        """Version of the report file, which changes with every report."""
         return version_of(self.directory / STATUS_FILE)
 
     def write(self, assignment: SplitAssignmentSpec) -> None:
-        """Replaces the assignment. It need not outlive the machine: the driver does not either."""
+        """Replaces the assignment. It need not survive a crash of the machine, which the driver
+        does not either.
+        """
         self.directory.mkdir(parents=True, exist_ok=True)
         replace_file(
             self.directory / ASSIGNMENT_FILE,
@@ -48,7 +48,7 @@ class ControllerChannel:
 
 
 def _read(file: CachedModel[M]) -> M | None:
-    """A message of another version is none at all: both sides say everything again."""
+    """A message in the format of another version counts as none: both sides repeat everything."""
     try:
         return file.read()
     except ValidationError:

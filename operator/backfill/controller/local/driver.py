@@ -1,8 +1,8 @@
-"""Spark as a child process of this machine, in a session of its own so that it outlives the
-controller.
+"""Drivers on this machine: Spark as a child process,
+in a session of its own so that it outlives the controller.
 
-``attempts/<n>/driver.log`` is what the driver printed, ``driver.json`` who it is. A later
-controller finds it by that.
+``attempts/<n>/driver.log`` has what the driver printed, and ``driver.json`` the identity of its
+process, by which a later controller finds it.
 """
 
 import json
@@ -45,7 +45,7 @@ class LocalBackend:
         command: Sequence[str] = (sys.executable, "-m", "backfill.runtime"),
         environment: Mapping[str, str] = os.environ,
     ):
-        """``command`` is the driver's program; it finds its settings in the environment."""
+        """``command`` is the driver's program, which finds its settings in the environment."""
         self._attempts = attempts
         self._channel = channel
         self._application = application
@@ -58,11 +58,11 @@ class LocalBackend:
 
     @property
     def parallelism(self) -> int:
-        """Tasks that can run at once."""
+        """Number of tasks that run at once."""
         return self._conf.parallelism
 
     def obstacles(self) -> tuple[Problem, ...]:
-        """A missing Java or main program."""
+        """Problems with Java or the main program."""
         problems = []
         java = find_java(self._environment)
         if isinstance(java, Problem):
@@ -75,10 +75,10 @@ class LocalBackend:
         return tuple(problems)
 
     def child(self, attempt: int) -> None:
-        """A process has no name of its own."""
+        """None: a process has no name."""
 
     def start(self, launch: Launch) -> None:
-        """Starts the driver. Its output goes to the attempt's log."""
+        """Starts the driver. Its output is written to the attempt's log."""
         directory = self._directory(launch.attempt)
         temporary = directory / _TEMPORARY
         temporary.mkdir(parents=True, exist_ok=True)
@@ -96,8 +96,8 @@ class LocalBackend:
         replace_file(directory / _IDENTITY, json.dumps(asdict(driver)).encode())
 
     def observe(self, attempt: int) -> DriverState:
-        """Exited means that nothing of the driver is left: the JVM may outlive the Python process
-        for a moment.
+        """The state of a driver. It has exited only if nothing of it is left: the JVM may outlive
+        the Python process for a moment.
         """
         driver = self._driver(attempt)
         if driver is None:
@@ -127,14 +127,14 @@ class LocalBackend:
             return ()
 
     def log(self, attempt: int) -> Path:
-        """Where an attempt's log is."""
+        """Path of an attempt's log."""
         return self._directory(attempt) / _LOG
 
     def _directory(self, attempt: int) -> Path:
         return self._attempts / str(attempt)
 
     def _driver(self, attempt: int) -> ProcessInfo | None:
-        """Who an attempt's driver is, or was."""
+        """The process of an attempt's driver, running or not."""
         if attempt not in self._drivers:
             try:
                 who = json.loads((self._directory(attempt) / _IDENTITY).read_bytes())
@@ -155,7 +155,7 @@ class LocalBackend:
         )
 
     def _driver_environment(self, settings: DriverSettings, temporary: Path) -> dict[str, str]:
-        # may be another Spark
+        # SPARK_HOME may be another Spark
         inherited = {key: value for key, value in self._environment.items() if key != "SPARK_HOME"}
         paths = [
             str(_PACKAGE_PARENT),
@@ -165,10 +165,10 @@ class LocalBackend:
         java = find_java(self._environment)
         return {
             **inherited,
-            # as in a pod: local time, and with it Spark's session time zone, is what it is there
+            # as in a pod: the local time zone, and with it Spark's session time zone, is UTC there
             "TZ": "UTC",
             "SPARK_LOCAL_DIRS": str(temporary),
-            # the machine's own name may lead anywhere, as with a VPN
+            # the machine's own name may resolve to another address, as with a VPN
             "SPARK_LOCAL_IP": "127.0.0.1",
             "PYTHONUNBUFFERED": "1",
             **({"JAVA_HOME": str(java)} if isinstance(java, Path) else {}),
@@ -180,8 +180,8 @@ class LocalBackend:
 
 
 def _remains(driver: ProcessInfo) -> list[ProcessInfo]:
-    """What is left of a driver's process group. A number is not given to another process while a
-    group bears it.
+    """Processes that are left of a driver's process group. The number of a group is not reused
+    while the group has a process.
     """
     leader = process(driver.pid)
     return [] if leader is not None and leader != driver else group_members(driver.group)

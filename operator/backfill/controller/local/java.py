@@ -1,4 +1,4 @@
-"""Finding a Java that Spark runs on, before anything is started."""
+"""Finds a Java that Spark can run on."""
 
 import os
 import re
@@ -16,8 +16,8 @@ _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
 
 def find_java(environment: Mapping[str, str]) -> Path | Problem:
-    """The home of a Java of at least version 17: JAVA_HOME's, the one on the path, or one where
-    systems install them.
+    """The home of a Java of at least version 17: that of JAVA_HOME,
+    the one on the PATH, or one at a usual place.
     """
     seen = []
     for home in _homes(environment):

@@ -1,5 +1,5 @@
-"""One process beside the controller for what takes longer than a reconcile, so that releases and
-the screen go on meanwhile.
+"""Runs jobs in a process beside the controller, so that steps are released and the screen is
+updated in the meantime.
 """
 
 from functools import partial
@@ -12,25 +12,23 @@ from backfill.controller.jobs.process import ChildProcess, JobProcess, ProcessDi
 
 
 class Worker:
-    """Does one job at a time. The process is started with the first job and kept for the next
-    ones.
-    """
+    """Runs one job at a time. The process is started for the first job and kept for later ones."""
 
     def __init__(self, log: Path):
-        """``log`` takes what the process prints: it must not disturb the screen."""
+        """``log`` is the file for what the process prints, which must not disturb the screen."""
         self._log = log
         self._process: JobProcess | None = None
         self._state: JobState | None = None
 
     @property
     def state(self) -> JobState | None:
-        """The job under way or done last, as far as is known now."""
+        """The job in progress, or the last one."""
         while self._running and self._receive():
             pass
         return self._state
 
     def start(self, job: Job) -> None:
-        """Begins a job and abandons one that is under way."""
+        """Starts a job. A job in progress is abandoned."""
         self.cancel()
         if self._process is None or not self._process.alive:
             self.close()
@@ -42,7 +40,7 @@ class Worker:
             self._fail(self._state, death)
 
     def cancel(self) -> None:
-        """Abandons the job under way and forgets the last one."""
+        """Abandons the job in progress and forgets the last one."""
         if self.state is not None and self._running:
             self.close()
         self._state = None
@@ -58,7 +56,7 @@ class Worker:
         return self._state is not None and self._state.phase == "Running"
 
     def _receive(self) -> bool:
-        """Takes one message, if there is one."""
+        """Takes one message; False if there is none."""
         if self._state is None or self._process is None:
             return False
         try:

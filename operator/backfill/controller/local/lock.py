@@ -1,4 +1,6 @@
-"""One controller for each Backfill on a machine, and a sign of life that drivers watch."""
+"""Keeps a second controller of the same Backfill from running on this machine, and shows drivers
+that their controller is alive.
+"""
 
 import fcntl
 import time
@@ -14,8 +16,9 @@ _RETRY_SECONDS = 0.02
 
 
 class ControllerLock:
-    """Held as long as the process that took it lives; the kernel releases it when the process is
-    killed.
+    """A file lock, held as long as its process lives.
+
+    The kernel releases it if the process is killed.
     """
 
     def __init__(self, channel: Path):
@@ -25,11 +28,11 @@ class ControllerLock:
         """Takes the lock.
 
         Raises:
-            ControllerRunning: somebody else has it.
+            ControllerRunning: another process holds it.
         """
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._file = self._path.open("ab")
-        # others hold it for an instant when they look
+        # drivers hold it for a moment when they check it
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while not self._try():
             if time.monotonic() > deadline:

@@ -1,6 +1,4 @@
-"""Reconciles, one after the other, as soon as there is something new: the controller of a single
-Backfill.
-"""
+"""The controller of a single Backfill: reconciles whenever something has changed."""
 
 import time
 from collections.abc import Callable
@@ -18,7 +16,7 @@ _LONGEST_WAIT_SECONDS = 1.0
 
 
 class Loop:
-    """Watches what a reconcile is made from, and reconciles when any of it changes."""
+    """Watches everything that a reconcile depends on, and reconciles when it changes."""
 
     def __init__(
         self, store: LocalStore, backend: Backend, channel: ControllerChannel, worker: Worker
@@ -30,7 +28,7 @@ class Loop:
         self._worker = worker
 
     def run(self, on_reconcile: Callable[[Reconciled], None]) -> Reconciled | None:
-        """Goes on until nothing more will happen by itself. Gives the last reconcile; None when the
+        """Runs until nothing more will happen by itself. Returns the last reconcile; None if the
         Backfill was removed.
         """
         while True:
@@ -44,8 +42,8 @@ class Loop:
             self._wait(reconciled, seen)
 
     def _wait(self, reconciled: Reconciled, seen: tuple[object, ...]) -> None:
-        """Until something changed, the time the decision gave is up, or a second for the clocks on
-        the screen.
+        """Waits until something changes, the time that the decision gave is over, or a second has
+        passed, for the clocks on the screen.
         """
         requeue = reconciled.decision.next.requeue_seconds
         deadline = time.monotonic() + min(
@@ -63,7 +61,7 @@ class Loop:
             time.sleep(_POLL_SECONDS)
 
     def _events(self) -> tuple[object, ...]:
-        """What changes without this controller's doing. Taken before a reconcile, so that nothing
-        in between is missed.
+        """Versions of everything that others change. Taken before a reconcile, so that no change
+        during it is missed.
         """
         return self._channel.report_version(), self._worker.state, self.reconciler.shutting_down

@@ -1,4 +1,4 @@
-"""Resources kept in files that other processes replace."""
+"""Models in files that other processes replace."""
 
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -7,11 +7,11 @@ from backfill.api.base import Model
 
 M = TypeVar("M", bound=Model)
 Version = tuple[int, int, int] | None
-"""Tells one content of a file from the next; None where there is no file."""
+"""Differs between two contents of a file; None if there is no file."""
 
 
 def version_of(path: Path) -> Version:
-    """The version of a file that is only ever replaced."""
+    """The version of a file that is always replaced as a whole."""
     try:
         stat = path.stat()
     except FileNotFoundError:
@@ -20,7 +20,7 @@ def version_of(path: Path) -> Version:
 
 
 class CachedModel(Generic[M]):
-    """A model in a file, parsed again only when the file has been replaced."""
+    """A model in a file, parsed only if the file was replaced."""
 
     def __init__(self, path: Path, model: type[M]):
         self._path = path
@@ -29,10 +29,10 @@ class CachedModel(Generic[M]):
         self._value: M | None = None
 
     def read(self) -> M | None:
-        """The content; None where there is no file.
+        """The content; None if there is no file.
 
         Raises:
-            pydantic.ValidationError: it is not what it should be.
+            pydantic.ValidationError: the content is not valid.
         """
         version = version_of(self._path)
         if version is None:

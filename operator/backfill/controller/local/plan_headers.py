@@ -1,4 +1,4 @@
-"""The header of a plan, read from the workspace: what a controller does that can reach it."""
+"""Plan headers for a controller that can access the workspace: they are read from there."""
 
 from backfill.api.backfill import Backfill
 from backfill.api.errors import BackfillError, PlanCorrupt
@@ -7,13 +7,13 @@ from backfill.planning.workspace import Workspace
 
 
 class StoredPlans:
-    """Reads a header once and keeps it. Plans never change."""
+    """Reads a header once and keeps it, since plans never change."""
 
     def __init__(self) -> None:
         self._header: PlanHeader | None = None
 
     def header(self, backfill: Backfill) -> PlanHeader | None:
-        """The header of the plan that the status names; None where it names none.
+        """The header of the plan that the status names; None if it names none.
 
         Raises:
             PlanCorrupt: it cannot be read.
@@ -32,5 +32,5 @@ class StoredPlans:
         return self._header
 
     def keep(self, backfill: Backfill, header: PlanHeader) -> None:
-        """It is in the workspace, where the planner has put it."""
+        """Does nothing: planning has written the header to the workspace."""
         self._header = header

@@ -1,5 +1,5 @@
-"""Processes seen from outside: who they are, and which of a group are left. For drivers started by
-a controller before this.
+"""Processes that this controller need not have started,
+such as drivers of an earlier controller.
 """
 
 import os
@@ -15,23 +15,23 @@ _FIELDS_AFTER_NAME = {"state": 0, "group": 2, "started": 19}
 
 @dataclass(frozen=True, slots=True)
 class ProcessInfo:
-    """One process that has not ended."""
+    """A process that has not ended."""
 
     pid: int
     group: int
     started: str
-    """When it started, as this system tells it: with the pid, the identity of a process."""
+    """Start time in the system's own format. Together with the pid, it identifies the process."""
 
 
 def process(pid: int) -> ProcessInfo | None:
-    """A process that has not ended; None if there is none of this number."""
+    """The process with this number; None if there is none, or if it has ended."""
     if (_PROC / "self" / "stat").exists():
         return _from_proc(pid)
     return next((found for found in _from_ps() if found.pid == pid), None)
 
 
 def group_members(group: int) -> list[ProcessInfo]:
-    """The processes of a group that have not ended."""
+    """Processes of a group that have not ended."""
     if (_PROC / "self" / "stat").exists():
         pids = (int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit())
         found = [info for pid in pids if (info := _from_proc(pid)) is not None]
@@ -41,7 +41,7 @@ def group_members(group: int) -> list[ProcessInfo]:
 
 
 def kill_group(group: int) -> None:
-    """Kills every process of a group; none left is no error."""
+    """Kills every process of a group. A group without processes is no error."""
     try:
         os.killpg(group, signal.SIGKILL)
     except ProcessLookupError:
@@ -53,7 +53,7 @@ def _from_proc(pid: int) -> ProcessInfo | None:
         text = (_PROC / str(pid) / "stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    fields = text[text.rindex(")") + 2 :].split()  # the name before it may hold anything
+    fields = text[text.rindex(")") + 2 :].split()  # the name before it may contain any character
     if fields[_FIELDS_AFTER_NAME["state"]] in "ZX":
         return None
     boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()

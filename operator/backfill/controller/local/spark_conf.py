@@ -1,5 +1,5 @@
-"""Spark's properties for a driver on this machine: production's, without what only holds there,
-with the overrides over them.
+"""Spark properties of a driver on this machine:
+those of production that apply here, and the overrides.
 """
 
 import os
@@ -21,38 +21,39 @@ _MEMORY, _JAVA_OPTIONS = "spark.driver.memory", "spark.driver.extraJavaOptions"
 _FILE_MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
-"""Spark's first choice runs a program of the operating system to look at each file it renames on a
-local disk.
+"""Spark's default runs a program of the operating system
+for every file that it renames on a local disk.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class LocalConf:
-    """The properties of a driver on this machine."""
+    """Spark properties of a driver on this machine."""
 
     defaults: Mapping[str, str]
-    """What holds unless the program sets something else, as if ``spark-submit`` had brought it."""
+    """Properties that the program may replace, as if ``spark-submit`` had set them."""
     enforced: Mapping[str, str]
-    """What holds whatever the program sets: where Spark runs and how big it is, which follows from
-    this machine, and the overrides. On a cluster, too, a program comes too late to say how its
-    driver's Java is started.
+    """Properties that the program cannot replace: where Spark runs and with how many cores, which
+    follow from this machine, and the overrides. As on a cluster, a program runs too late to say how
+    the driver's Java is started.
     """
 
     @property
     def parallelism(self) -> int:
-        """Tasks that run at once."""
+        """Number of tasks that run at once."""
         return cores(self.enforced)
 
 
 def local_conf(application: Application, overrides: Overrides) -> LocalConf:
-    """The properties of the driver. Shuffle partitions are one for each core unless the overrides
-    say otherwise.
+    """The properties of the driver.
+
+    There is one shuffle partition per core unless the overrides say otherwise.
     """
     defaults = {
         "spark.app.name": application.name,
         "spark.ui.enabled": "false",
         _MEMORY: f"{_quarter_of_memory() // _MEBIBYTE}m",
-        # nobody waits for an answer: throughput is what counts
+        # nobody waits for a result, so throughput matters more than latency
         _JAVA_OPTIONS: "-XX:+UseParallelGC",
         "spark.sql.streaming.checkpointFileManagerClass": _FILE_MANAGER,
     }
@@ -74,8 +75,8 @@ def local_conf(application: Application, overrides: Overrides) -> LocalConf:
 
 
 def local_variables(application: Application, overrides: Overrides) -> dict[str, str]:
-    """The driver's environment variables: production's, with the overrides over them. Those that
-    come from elsewhere than the manifest are left to this machine's environment.
+    """The driver's environment variables: production's, and the overrides. Variables whose values
+    are not in the manifest are taken from the environment of this machine.
     """
     fields = overrides.driver.model_extra or {}
     listed = {
@@ -87,9 +88,7 @@ def local_variables(application: Application, overrides: Overrides) -> dict[str,
 
 
 def cores(conf: Mapping[str, str]) -> int:
-    """Tasks that run at once under a local master; on any other master, as many as this machine has
-    cores.
-    """
+    """Number of tasks that run at once with a local master; with any other, the number of cores."""
     match = _LOCAL_MASTER.fullmatch(conf.get("spark.master", "local[*]"))
     if match is None or match[1] == "*":
         return os.cpu_count() or 1
@@ -97,5 +96,5 @@ def cores(conf: Mapping[str, str]) -> int:
 
 
 def _quarter_of_memory() -> int:
-    """What Java takes at the most when it is not told; Spark would tell it 1 GiB."""
+    """The default of Java's maximum heap. Without it, Spark sets 1 GiB."""
     return max(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4, 1024 * _MEBIBYTE)

@@ -1,10 +1,8 @@
-"""Resources without a cluster: a directory for each Backfill, and one file in it that is the truth
-about it.
+"""Stores resources without a cluster: a directory for each Backfill.
 
-``<state>/<namespace>/<name>/``
-    ``backfill.json`` the resource with its status; ``application.json`` the application it refers
-    to; ``channel/`` the messages; ``attempts/<n>/`` what each driver left; and, unless the spec
-    names a workspace, ``plans/`` and ``checkpoints/``.
+``<state>/<namespace>/<name>/`` contains ``backfill.json``, the resource with its status;
+``application.json``, the application it refers to; ``channel/``, the messages; ``attempts/<n>/``,
+the files of each driver; and, unless the spec names a workspace, ``plans/`` and ``checkpoints/``.
 """
 
 import fcntl
@@ -35,10 +33,8 @@ _LOCK = "write.lock"
 
 
 class LocalStore:
-    """One Backfill on disk. Commands and the controller change different parts of it and do not
-    overwrite each other:
-
-    spec and metadata are changed by people through commands, the status by the controller alone.
+    """One Backfill on disk. Commands and the controller change different parts, and do not
+    overwrite each other: commands change spec and metadata, the controller the status.
     """
 
     def __init__(self, state: Path, namespace: str, name: str):
@@ -50,29 +46,29 @@ class LocalStore:
 
     @property
     def channel(self) -> Path:
-        """Where controller and driver talk."""
+        """Directory of the messages between controller and driver."""
         return self.directory / "channel"
 
     @property
     def attempts(self) -> Path:
-        """Where drivers leave their logs."""
+        """Directory of the drivers' logs."""
         return self.directory / "attempts"
 
     def workspace(self, spec: BackfillSpec) -> Workspace:
-        """Where plan and checkpoints are kept."""
+        """Location of plan and checkpoints."""
         if spec.workspace is None:
             return Workspace(str(self.directory), own=f"{self.namespace}/{self.name}")
         return Workspace.below(spec.workspace, spec.workspace_catalog, self.namespace, self.name)
 
     def version(self) -> Version:
-        """Changes with every change of the resource."""
+        """Version of the resource's file, which changes with every change of the resource."""
         return version_of(self.directory / _RESOURCE)
 
     def load(self) -> Backfill | None:
         """The resource; None if there is none.
 
         Raises:
-            BackfillError: the file was damaged, or written by another version.
+            BackfillError: the file is damaged, or was written by another version.
         """
         try:
             return self._resource.read()
@@ -83,8 +79,8 @@ class LocalStore:
             ) from error
 
     def writers_of(self, tables: Set[str]) -> Iterator[Backfill]:
-        """Other Backfills of the state directory that have an output in one of the tables, of those
-        that can be read.
+        """Other readable Backfills of the state directory
+        that have an output in one of the tables.
         """
         for store in stored(self._state):
             with suppress(BackfillError, OSError):
@@ -95,12 +91,13 @@ class LocalStore:
                     yield other
 
     def application(self) -> Application:
-        """The application as it was when the Backfill was made."""
+        """The application as it was when the Backfill was created."""
         return Application.model_validate_json((self.directory / _APPLICATION).read_bytes())
 
     def create(self, backfill: Backfill, application: Application) -> None:
-        """Records a new resource. The application comes first: where the resource is, all is
-        there.
+        """Stores a new resource.
+
+        The application is written first, so that it exists whenever the resource does.
         """
         with self._writing():
             self._write(_APPLICATION, application)
@@ -109,28 +106,30 @@ class LocalStore:
             )
 
     def apply(self, spec: BackfillSpec, application: Application) -> None:
-        """Sets what is wanted."""
+        """Replaces spec and application."""
         with self._writing():
             self._write(_APPLICATION, application)
             self._update(lambda old: _wanted(old, spec))
 
     def suspend(self) -> None:
-        """Asks for a stop."""
+        """Sets ``suspend``."""
         with self._writing():
             self._update(lambda old: _wanted(old, old.spec.model_copy(update={"suspend": True})))
 
     def resume(self) -> None:
-        """Asks to go on."""
+        """Removes ``suspend``."""
         with self._writing():
             self._update(lambda old: _wanted(old, old.spec.model_copy(update={"suspend": False})))
 
     def approve(self) -> None:
-        """Lets every output be published."""
+        """Approves the publishing of all outputs."""
         with self._writing():
             self._update(lambda old: _wanted(old, _approved(old)))
 
     def request_deletion(self) -> None:
-        """Asks the controller to remove what was made, and then the resource."""
+        """Marks the resource for deletion; the controller then
+        removes what was made for it, and the resource.
+        """
         now = datetime.now(UTC)
         with self._writing():
             self._update(
@@ -140,13 +139,14 @@ class LocalStore:
             )
 
     def write_status(self, status: BackfillStatus) -> None:
-        """Replaces the status, whatever became of the spec meanwhile."""
+        """Replaces the status, leaving spec and metadata as they are now."""
         with self._writing():
             self._update(lambda old: old.model_copy(update={"status": status}))
 
     def delete(self) -> None:
-        """Removes the directory. The resource goes first, so that a half-removed one is not taken
-        for a new one.
+        """Removes the directory.
+
+        The resource's file goes first, so that the rest is not taken for a new Backfill.
         """
         (self.directory / _RESOURCE).unlink(missing_ok=True)
         shutil.rmtree(self.directory, ignore_errors=True)
@@ -169,7 +169,7 @@ class LocalStore:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Reading, changing and writing is one act, so no change is lost."""
+        """A lock around reading, changing and writing, so that no change is lost."""
         self.directory.mkdir(parents=True, exist_ok=True)
         with (self.directory / _LOCK).open("ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -177,19 +177,19 @@ class LocalStore:
 
 
 def stored(state: Path) -> list[LocalStore]:
-    """Every Backfill of a state directory, by namespace and name."""
+    """All Backfills of a state directory, by namespace and name."""
     paths = sorted(state.glob(f"*/*/{_RESOURCE}"))
     return [LocalStore(state, path.parent.parent.name, path.parent.name) for path in paths]
 
 
 def _with_uid(metadata: ObjectMeta) -> ObjectMeta:
-    """Whatever uid a manifest brings, it is another object's."""
+    """The metadata with a new uid. The uid in a manifest belongs to another object."""
     return metadata.model_copy(update={"uid": str(uuid.uuid4())})
 
 
 def _wanted(old: Backfill, spec: BackfillSpec) -> Backfill:
-    """A changed spec is a new generation. So is one wanted again after it failed for good: it is
-    tried anew.
+    """The Backfill with this spec. Its generation rises if the spec has changed, and also if it has
+    failed and is to be retried.
     """
     outcome = find_condition(old.status.conditions, ConditionType.SUCCEEDED)
     failed = outcome is not None and outcome.status == "False"

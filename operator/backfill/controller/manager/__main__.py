@@ -18,8 +18,9 @@ a field without a schema, and one such object must not prevent the rest of its p
 
 
 def main() -> int:
-    """Runs the operator. Returns its exit status: 0 if it was asked to end, 1 if it failed, 2 for
-    wrong options.
+    """Runs the operator.
+
+    Returns its exit status: 0 if it was asked to end, 1 if it failed, 2 for wrong options.
     """
     settings = parse(sys.argv[1:])
     keep_memory_private()

@@ -1,5 +1,5 @@
-"""Runs the jobs of a Backfill in processes of the operator or in pods, as its spec says when they
-start.
+"""Runs the jobs of a Backfill in processes of the operator or in pods,
+as its spec says when they start.
 """
 
 from collections.abc import Callable

@@ -1,5 +1,6 @@
-"""Events of a Backfill, which ``kubectl describe`` shows. They report changes; the status has the
-current state.
+"""Events of a Backfill, which ``kubectl describe`` shows.
+
+They report changes; the status has the current state.
 """
 
 import hashlib
@@ -139,8 +140,9 @@ class Recorder:
         self._now = now
 
     def status_written(self, before: Backfill, after: BackfillStatus) -> None:
-        """Reports a change of status. An Event that cannot be written is left out, since the status
-        says the same.
+        """Reports a change of status.
+
+        An Event that cannot be written is left out, since the status says the same.
         """
         for notice in transitions(before.status, after):
             self._tell(before.metadata, notice)

@@ -143,8 +143,9 @@ class JobsContainer:
         return listener
 
     def _accept(self, listener: socket.socket) -> socket.socket | None:
-        """The connection of the container; None if this is closed first. Afterwards nobody else can
-        connect.
+        """The connection of the container; None if this is closed first.
+
+        Afterwards nobody else can connect.
         """
         refused: set[int] = set()
         with listener:

@@ -155,7 +155,9 @@ class Elector:
         return float(self._record.get("leaseDurationSeconds") or self._times.duration)
 
     def _patience(self) -> float:
-        """Seconds until the next attempt, which is sooner if the record is about to be abandoned."""
+        """Seconds until the next attempt, which is
+        sooner if the record is about to be abandoned.
+        """
         left = self._changed_at + self._duration() - self._monotonic()
         return min(self._times.retry, left) if left > 0 else self._times.retry
 

@@ -10,7 +10,9 @@ class ClusterLease:
     """A Lease by its name."""
 
     def __init__(self, cluster: Cluster, namespace: str, name: str):
-        """``cluster`` should serve nothing else, so that renewing never waits for other requests."""
+        """``cluster`` should serve nothing else,
+        so that renewing never waits for other requests.
+        """
         self._cluster = cluster
         self._namespace = namespace
         self._name = name

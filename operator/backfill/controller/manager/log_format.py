@@ -46,8 +46,9 @@ def about(namespace: str, name: str, uid: str = "", attempt: int | None = None) 
 
 
 def configure(form: LogFormat, level: str, stream: TextIO = sys.stderr) -> None:
-    """Sends all logging of this process to a stream. ``level`` is ``debug``, ``info``, ``warning``
-    or ``error``.
+    """Sends all logging of this process to a stream.
+
+    ``level`` is ``debug``, ``info``, ``warning`` or ``error``.
     """
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())

@@ -114,7 +114,9 @@ class Operator:
         self._workers = Workers(self._queue, self._reconciles.take, settings.workers)
 
     def run(self) -> int:
-        """Runs until SIGTERM or SIGINT, and returns 0, or until the Lease is lost, and returns 1."""
+        """Runs until SIGTERM or SIGINT, and returns 0,
+        or until the Lease is lost, and returns 1.
+        """
         with asked_to_end(self._stop.set), self._servers():
             _LOG.info(
                 "%s begins; it looks after %s",
@@ -239,8 +241,8 @@ class Operator:
 
 
 def _local_directories(settings: Settings) -> tuple[Path, ...]:
-    """Directories that jobs may use on the machine they run on, such as volumes shared with Spark's
-    pods.
+    """Directories that jobs may use on the machine they run on,
+    such as volumes shared with Spark's pods.
     """
     workspaces = (settings.default_workspace, settings.workspaces_below)
     shared = (

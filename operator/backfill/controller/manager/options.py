@@ -34,8 +34,8 @@ class Settings:
     workspaces_below: str | None
     """Location with a directory or prefix for each namespace, in which its workspaces must be."""
     plan_in_operator_for: tuple[str, ...]
-    """Namespaces whose jobs may run in processes of the operator (``planning.runIn: Operator``);
-    ``*``: all.
+    """Namespaces whose jobs may run in processes of the operator (``planning.runIn:
+    Operator``); ``*``: all.
     """
     local_directories: tuple[Path, ...]
     """Directories of this machine that may hold tables and workspaces for jobs in the operator, in
@@ -68,8 +68,8 @@ class Settings:
     log_level: str
     log_format: LogFormat
     kubeconfig: Path | None
-    """Kubeconfig to use; None for the pod's service account, or outside of a pod the user's
-    kubeconfig.
+    """Kubeconfig to use; None for the pod's service account,
+    or outside of a pod the user's kubeconfig.
     """
     context: str | None
     leader_election_id: str

@@ -50,8 +50,9 @@ class HttpServer:
 
 
 class _Server(ThreadingHTTPServer):
-    """Closes the oldest connection if there are too many. A well-behaved client has its answer by
-    then.
+    """Closes the oldest connection if there are too many.
+
+    A well-behaved client has its answer by then.
     """
 
     daemon_threads = True

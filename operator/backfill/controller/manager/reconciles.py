@@ -1,4 +1,6 @@
-"""Runs the reconciles of all Backfills, and keeps what each needs from one reconcile to the next."""
+"""Runs the reconciles of all Backfills, and keeps
+what each needs from one reconcile to the next.
+"""
 
 import logging
 import time
@@ -41,8 +43,9 @@ class Case:
 
 
 class Reconciles:
-    """May be used by several threads. The queue makes sure that each Backfill is reconciled by one
-    at a time.
+    """May be used by several threads.
+
+    The queue makes sure that each Backfill is reconciled by one at a time.
     """
 
     def __init__(
@@ -183,7 +186,9 @@ class Reconciles:
 
 
 def changed_conditions(before: BackfillStatus, after: BackfillStatus) -> Iterator[Condition]:
-    """The conditions whose status or reason has changed, without those that only summarise others."""
+    """The conditions whose status or reason has changed,
+    without those that only summarise others.
+    """
     for condition in after.conditions:
         if condition.type in SUMMARIES:
             continue

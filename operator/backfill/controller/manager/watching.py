@@ -1,5 +1,5 @@
-"""Keeps the caches up to date: Kopf watches, and a list at intervals finds what watches have
-missed.
+"""Keeps the caches up to date: Kopf watches,
+and a list at intervals finds what watches have missed.
 
 Kopf is used for its watches only. A handler of its kind ``on.event`` writes nothing: no finalizer,
 no annotation, no Event.
@@ -54,8 +54,9 @@ class Watched:
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """Source of credentials. They are read each time they are needed, because they change while the
-    operator runs.
+    """Source of credentials.
+
+    They are read each time they are needed, because they change while the operator runs.
     """
 
     kubeconfig: Path | None = None
@@ -216,8 +217,9 @@ class Relisting:
         self.served = served
 
     def keep_on(self, stop: threading.Event, on_new_kinds: Callable[[], None]) -> None:
-        """Lists at intervals until ``stop`` is set. Calls ``on_new_kinds`` when a kind was added or
-        removed.
+        """Lists at intervals until ``stop`` is set.
+
+        Calls ``on_new_kinds`` when a kind was added or removed.
         """
         while not stop.wait(RELIST_SECONDS):
             before = self.served

@@ -1,5 +1,5 @@
-"""Assembles what reconciles use: the caches for all Backfills; store, channel, backend and jobs for
-each.
+"""Assembles what reconciles use: the caches for all Backfills;
+store, channel, backend and jobs for each.
 """
 
 from collections.abc import Callable, Mapping
@@ -97,8 +97,8 @@ class Caches:
         ]
 
     def listen(self, listener: Listener) -> None:
-        """Registers a function that is called with the key of a Backfill after each change of one
-        of its objects.
+        """Registers a function that is called with the key of
+        a Backfill after each change of one of its objects.
         """
         for watched in self.watched():
             watched.cache.listen(listener)

@@ -27,8 +27,9 @@ _MOST_DOUBLINGS = 30
 
 
 class Agenda(Generic[K]):
-    """When each key is due. Has neither threads nor a clock; times are seconds of one monotonic
-    clock.
+    """When each key is due.
+
+    Has neither threads nor a clock; times are seconds of one monotonic clock.
     """
 
     def __init__(self, group_of: Callable[[K], Hashable] = lambda key: None):
@@ -86,8 +87,9 @@ class Agenda(Generic[K]):
             self._push(key)
 
     def next_due(self, share: float = math.inf) -> float | None:
-        """When the next key that is not running is due. Groups that have used up their share are
-        left out.
+        """When the next key that is not running is due.
+
+        Groups that have used up their share are left out.
         """
         return min((at for _, at in self._heads(share)), default=None)
 
@@ -186,8 +188,8 @@ class WorkQueue(Generic[K]):
             self._end(key)
 
     def failed(self, key: K) -> float:
-        """Records that the reconcile of a key has failed, and returns the seconds until the next
-        one.
+        """Records that the reconcile of a key has failed,
+        and returns the seconds until the next one.
         """
         with self._changed:
             failures = self._failures.get(key, 0)
@@ -229,8 +231,9 @@ class Workers(Generic[K]):
             thread.start()
 
     def join(self, timeout_seconds: float) -> bool:
-        """Waits for reconciles in progress after the queue was closed. Returns whether all ended in
-        time.
+        """Waits for reconciles in progress after the queue was closed.
+
+        Returns whether all ended in time.
         """
         deadline = time.monotonic() + timeout_seconds
         for thread in self._threads:

@@ -1,6 +1,4 @@
-"""What admission has against the pod of a job: how the pod is fitted to it, and what a person can
-do. Pure.
-"""
+"""Adapts the pod of a job to admission, and says what a person can do about a denial. Pure."""
 
 import copy
 from typing import Final
@@ -10,12 +8,12 @@ from backfill.kube.errors import QUOTA
 from backfill.kube.resources import Manifest
 
 POD_SECURITY: Final = "violates PodSecurity"
-"""In what is said of a pod that a namespace's Pod Security level does not admit."""
+"""Part of the message for a pod that a namespace's Pod Security level does not allow."""
 SPARK_USER: Final = 185
-"""The user of Spark's own images."""
+"""User ID in Spark's own images."""
 _DEFAULT_PROFILE = {"type": "RuntimeDefault"}
 _FREE = ("privileged", "procMount", "sysctls", "windowsOptions")
-"""Fields of a security context that only widen what a container may do."""
+"""Fields of a security context that only extend what a container may do."""
 _HOST = ("hostNetwork", "hostPID", "hostIPC")
 _LIMIT_RANGE = ("usage per Container", "usage per Pod", "max limit to request ratio")
 _ADVICE = {
@@ -32,9 +30,7 @@ _OTHERWISE = (
 
 
 def confined(context: Manifest) -> Manifest:
-    """A container's security context with what any image can do without taken away, whatever it
-    grants.
-    """
+    """A container's security context with everything restricted that any image can do without."""
     profile = context.get("seccompProfile") or {}
     return {
         **{field: value for field, value in context.items() if field not in _FREE},
@@ -45,10 +41,12 @@ def confined(context: Manifest) -> Manifest:
 
 
 def restricted(pod: Manifest) -> Manifest:
-    """The pod as Pod Security ``restricted`` wants it; only volumes that it forbids stay.
+    """The pod as Pod Security ``restricted`` requires it.
 
-    A user that nobody has named is Spark's: the level asks for one that is not root, and images may
-    name none, or root.
+    Only volumes that this level forbids stay.
+
+    If no user is set, it is that of Spark's images: the level requires one that is not root, and
+    images may name none, or root.
     """
     fitted = copy.deepcopy(pod)
     spec = part(fitted, "spec")
@@ -69,7 +67,7 @@ def restricted(pod: Manifest) -> Manifest:
 
 
 def advice(denied: str) -> str:
-    """What a person can do about a denial, told by its message."""
+    """What a person can do about a denial, by its message."""
     return next((fix for words, fix in _ADVICE.items() if words in denied), _OTHERWISE)
 
 

@@ -1,5 +1,5 @@
-"""Pods that are being deleted. Where a node is lost nobody tells that its pods have ended, and they
-stay for ever. Pure.
+"""Pods that are being deleted. If a node is lost, nothing reports the end of its pods, and they
+stay forever. Pure.
 """
 
 from datetime import datetime, timedelta
@@ -9,23 +9,21 @@ from backfill.api.quantities import format_time, parse_time
 from backfill.kube.resources import Manifest
 
 PATIENCE: Final = timedelta(minutes=1)
-"""A kubelet that is alive needs less once the pod's grace is over."""
+"""A working kubelet needs less after the pod's grace period."""
 
 
 def being_deleted(manifest: Manifest) -> bool:
-    """Whether the deletion of an object was asked for."""
+    """Whether an object is being deleted."""
     return manifest["metadata"].get("deletionTimestamp") is not None
 
 
 def overdue(pod: Manifest, now: datetime) -> bool:
-    """Whether it should have been gone by now: its node does not answer."""
+    """Whether a pod should have been deleted by now: its node does not respond."""
     return being_deleted(pod) and now > _gone_by(pod) + PATIENCE
 
 
 def end_in_words(pod: Manifest, now: datetime) -> str:
-    """What somebody waits for who waits for its end, and what to do where that may take for
-    ever.
-    """
+    """The end of a pod that is waited for, and what to do if it may never come."""
     metadata = pod["metadata"]
     end = f"the end of pod {metadata['name']}"
     if not overdue(pod, now):
@@ -38,5 +36,5 @@ def end_in_words(pod: Manifest, now: datetime) -> str:
 
 
 def _gone_by(pod: Manifest) -> datetime:
-    """Kubernetes counts the grace in."""
+    """When the pod should be deleted. The timestamp includes the grace period."""
     return parse_time(pod["metadata"]["deletionTimestamp"])

@@ -1,4 +1,4 @@
-"""How many pods do jobs at the same time, and whose turn is next."""
+"""Limits how many job pods exist at the same time, and chooses which is next."""
 
 import threading
 from collections.abc import Callable
@@ -14,25 +14,26 @@ from backfill.kube.resources import Manifest
 
 
 class PodPlaces:
-    """Bounds the pods of jobs, also those that an operator before this one has made: a pod in the
-    cache has a place.
+    """Places for job pods.
 
-    Only what an operator can have made counts: one pod for each Backfill, which owns it, called as
-    ours are. Namespaces share the places, see :mod:`~backfill.controller.jobs.shares`; of one
-    namespace whoever waits longest is next. One that does not come when it is called keeps its
-    place in the queue and holds up nobody but itself, as long as there is another place.
+    A pod in the cache has a place, also if an earlier operator has created it.
+
+    Only pods that an operator can have created count: one for each Backfill, owned by it, with a
+    name as ours have. Namespaces share the places, see :mod:`~backfill.controller.jobs.shares`.
+    Within a namespace, the job that has waited longest is next. One that does not respond to its
+    turn keeps its position, and delays no other as long as there is another place.
     """
 
     def __init__(
         self, pods: Cache, most: int, backfills: Cache, namespaces: Callable[[], int] = lambda: 1
     ):
-        """The places.
+        """Keeps what is needed.
 
         Args:
-            pods: those of all Backfills, and maybe others.
-            most: at the same time.
-            backfills: all of them.
-            namespaces: how many have Backfills now.
+            pods: cache with the job pods of all Backfills, and possibly other pods.
+            most: number of places.
+            backfills: cache of all Backfills.
+            namespaces: returns the number of namespaces that have Backfills.
         """
         self._pods = pods
         self._most = most
@@ -44,8 +45,8 @@ class PodPlaces:
         pods.listen(lambda _backfill: self._tell_the_next())
 
     def take(self, pod: Key, on_turn: Callable[[], None]) -> bool:
-        """Whether a pod may be made now; :meth:`leave` tells that it has been. Else it waits, and
-        ``on_turn`` is called when it is worth asking again.
+        """Whether a pod may be created now; call :meth:`leave` after that. If not, it waits, and
+        ``on_turn`` is called when it should ask again.
         """
         with self._lock:
             self._waiting.setdefault(pod, on_turn)
@@ -56,7 +57,7 @@ class PodPlaces:
             return True
 
     def leave(self, pod: Key) -> None:
-        """It is made, and so in the cache, or nobody wants it any more."""
+        """The pod was created, and so is in the cache, or is no longer wanted."""
         with self._lock:
             self._waiting.pop(pod, None)
             self._making.discard(pod)
@@ -75,8 +76,8 @@ class PodPlaces:
         return next_turns(self._waiting, self._making | self._at_work(), self._most, share)
 
     def _at_work(self) -> set[Key]:
-        """The pods that have a place, at most one of each Backfill: an operator makes no second
-        one.
+        """The pods that have a place, at most one of each Backfill,
+        because an operator creates no second one.
         """
         known = (self._pods.get(*key) for key in self._pods.keys())  # noqa: SIM118 - no mapping
         found: dict[Key, Key] = {}
@@ -86,7 +87,7 @@ class PodPlaces:
         return set(found.values())
 
     def _maker(self, pod: Manifest) -> Key | None:
-        """The Backfill that a pod was made for; None where somebody else has made it."""
+        """The Backfill that a pod was created for; None if something else has created it."""
         backfill = labelled_key(pod)
         known = self._backfills.get(*backfill) if backfill is not None else None
         if backfill is None or known is None or owner_uid(pod) != uid_of(known):
@@ -95,6 +96,6 @@ class PodPlaces:
 
 
 def _works(pod: Manifest) -> bool:
-    """One whose node is lost stays for ever and does not count for ever."""
+    """Whether a pod counts. One on a lost node stays forever, and must not count forever."""
     is_job = JOB_LABEL in pod["metadata"].get("labels", {})
     return is_job and not has_ended(pod) and not overdue(pod, datetime.now(UTC))

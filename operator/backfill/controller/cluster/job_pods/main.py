@@ -1,7 +1,7 @@
-"""What a job's pod runs: ``python -m backfill.job``.
+"""The program of a job's pod: ``python -m backfill.job``.
 
-It reads its job from the mounted ConfigMap, does it with the identity and the mounted catalogs of
-the pod, and writes what became of it into its JobReport. Its service account needs ``patch`` on
+It reads its job from the mounted ConfigMap, runs it with the identity and the mounted catalogs of
+the pod, and writes the result into its JobReport. Its service account needs ``patch`` on
 ``jobreports/status``.
 """
 
@@ -42,12 +42,13 @@ from backfill.protocol.split_assignment import DRIVER_MANAGER
 _LOG = logging.getLogger(__name__)
 _PROGRESS_SECONDS = 5.0
 DIRECTORY_VARIABLE = "BACKFILL_JOB_DIRECTORY"
-"""Names another directory than where pods have the job."""
+"""Environment variable that names another directory for the job, for tests."""
 
 
 def main() -> int:
-    """Does the job. The exit status is 0 once it is written down what became of it, also where that
-    is a failure.
+    """Runs the job.
+
+    The exit status is 0 once its end is recorded, whether it succeeded or failed.
     """
     keep_memory_private()
     os.environ.setdefault(CATALOGS_VARIABLE, CATALOGS_DIRECTORY)
@@ -78,21 +79,21 @@ def _main(hidden: Redactor) -> int:
         sys.stderr.write(f"{error}\n")
         return 1
     except Exception:
-        traceback.print_exc()  # the interpreter would print it as it is
+        traceback.print_exc()  # the interpreter would print it without redaction
         return 1
     return 0
 
 
 @dataclass(slots=True)
 class _Desk:
-    """Where progress and result are put."""
+    """Records progress and result in the JobReport."""
 
     cluster: Cluster
     report: str
     noted_at: float = field(default=-_PROGRESS_SECONDS)
 
     def note(self, progress: PlanningProgress) -> None:
-        """Tells how far planning is, now and then; that is worth no failure."""
+        """Records the progress of planning at intervals. Errors are ignored."""
         if time.monotonic() - self.noted_at < _PROGRESS_SECONDS:
             return
         self.noted_at = time.monotonic()
@@ -102,7 +103,7 @@ class _Desk:
             _LOG.warning("progress could not be reported: %s", error)
 
     def hand_in(self, job: Job, end: Message) -> None:
-        """Writes down how the job has ended."""
+        """Records how the job has ended."""
         content = encode_end(job, end)
         if len(content) > MOST_RESULT_BYTES:
             text = (

@@ -1,10 +1,10 @@
-"""The objects of a job that runs in a pod: a JobReport that takes its result, a ConfigMap that
-holds the job, and the pod. Pure.
+"""The objects of a job that runs in a pod: a JobReport for its result, a ConfigMap with the job,
+and the pod. Pure.
 
-A plain Pod, not a batch Job: each job is tried once and its failure judged by the controller, which
-a Job's own retries would only hide, and a pod's status says itself why it does not start. The pod
-is made of the driver's template, so it has the image, identity, volumes and place that the
-application's driver has.
+It is a plain Pod and not a batch Job. Each job is tried once, and the controller decides about
+failures, which retries of a Job would hide; and the status of a pod says itself why it does not
+start. The pod is made from the driver's template, so that it has the image, identity, volumes and
+scheduling of the application's driver.
 """
 
 import base64
@@ -30,17 +30,17 @@ from backfill.kube.resources import Manifest
 from backfill.protocol.driver_settings import SETTINGS_VARIABLE
 
 JOB_LABEL: Final = f"{GROUP}/job"
-"""On the objects of a job: what it does."""
+"""Label with the kind of job, on its objects."""
 JOB_VARIABLE: Final = "BACKFILL_JOB"
-"""The environment variable that names the objects of a pod's job."""
+"""Environment variable with the name of the job's objects."""
 JOB_DIRECTORY: Final = "/etc/backfill/job"
-"""Where the ConfigMap is mounted."""
+"""Mount path of the ConfigMap."""
 JOB_KEY: Final = "job"
 RESULT_KEY: Final = "result"
 PROGRESS_KEY: Final = "progress"
 
 LONGEST_SECONDS: Final = 21_600
-"""No job takes six hours; one that does hangs."""
+"""Time limit of a pod in seconds. No job takes six hours unless it hangs."""
 _GRACE_SECONDS = 5
 _PREFIX_CHARACTERS = 40
 _HASH_CHARACTERS = 10
@@ -56,7 +56,7 @@ _CPU_LIMIT = "2"
 
 
 def job_name(backfill: Backfill, job: Job) -> str:
-    """The name of a job's objects: the same job of the same Backfill has the same one."""
+    """Name of a job's objects. The same job of the same Backfill has the same name."""
     content = hashlib.sha256(backfill.metadata.uid.encode() + job_identity(job)).hexdigest()[
         :_HASH_CHARACTERS
     ]
@@ -64,7 +64,7 @@ def job_name(backfill: Backfill, job: Job) -> str:
 
 
 def is_job_name(backfill: str, name: str) -> bool:
-    """Whether a pod may be called so that does a job of a Backfill."""
+    """Whether a pod that runs a job of this Backfill may have this name."""
     return (
         re.fullmatch(rf"{re.escape(_prefix(backfill))}-job-[0-9a-f]{{{_HASH_CHARACTERS}}}", name)
         is not None
@@ -76,14 +76,14 @@ def _prefix(backfill: str) -> str:
 
 
 def job_config_map(backfill: Backfill, job: Job) -> Manifest:
-    """The ConfigMap: the pod reads the job from it. Nobody can change it."""
+    """The ConfigMap from which the pod reads its job. It is immutable."""
     content = base64.b64encode(encode_job(job)).decode()
     made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(backfill, job)}
     return made | {"binaryData": {JOB_KEY: content}, "immutable": True}
 
 
 def job_report(backfill: Backfill, job: Job) -> Manifest:
-    """The JobReport: the pod writes progress and result into its status."""
+    """The JobReport, whose status the pod writes progress and result into."""
     spec = {"backfill": backfill.metadata.name, "job": job_kind(type(job))}
     return {
         "apiVersion": API_VERSION,
@@ -94,8 +94,8 @@ def job_report(backfill: Backfill, job: Job) -> Manifest:
 
 
 def report_essence(report: Manifest) -> Manifest:
-    """What is to be remembered of a JobReport: of the result, which may be large, only whether
-    there is one.
+    """Reduces a JobReport for the cache: of the result,
+    which may be large, only whether there is one.
     """
     status = {
         PROGRESS_KEY: _said(report, PROGRESS_KEY)[:MOST_PROGRESS],
@@ -105,12 +105,12 @@ def report_essence(report: Manifest) -> Manifest:
 
 
 def result_of(report: Manifest | None) -> str:
-    """How the job has ended, encoded; empty while that is not written down."""
+    """The encoded end of the job; empty until it is recorded."""
     return _said(report, RESULT_KEY)
 
 
 def progress_of(report: Manifest | None) -> str:
-    """How far the job is, encoded; empty while it has said nothing."""
+    """The encoded progress of the job; empty until it is recorded."""
     return _said(report, PROGRESS_KEY)
 
 
@@ -119,8 +119,8 @@ def _said(report: Manifest | None, key: str) -> str:
 
 
 def job_pod(backfill: Backfill, job: Job, production: Manifest) -> Manifest:
-    """The pod: the application's driver pod with another program. Which user it runs as is the
-    application's choice: some images only name theirs.
+    """The pod: the application's driver pod with another program. The user stays as the application
+    has it, since some images have a user only by name.
     """
     template, application = _driver(production, backfill)
     spec, container = part(template, "spec"), spark_container(template, "driver")
@@ -136,7 +136,7 @@ def job_pod(backfill: Backfill, job: Job, production: Manifest) -> Manifest:
     items(container, "env").append({"name": JOB_VARIABLE, "value": name})
     container |= {
         "command": ["sh", "-c", _COMMAND],
-        # one that cannot even begin writes no result
+        # a pod that cannot even start writes no result
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "resources": _resources(backfill.spec.planning.resources),
         "securityContext": confined(container.get("securityContext") or {}),
@@ -161,7 +161,7 @@ def job_pod(backfill: Backfill, job: Job, production: Manifest) -> Manifest:
 
 
 def _resources(chosen: PodResources) -> Manifest:
-    """Requests and limits of all that a ResourceQuota can ask for."""
+    """Requests and limits of everything that a ResourceQuota may require."""
     same = {"memory": chosen.memory, "ephemeral-storage": chosen.ephemeral_storage}
     return {
         "requests": {"cpu": chosen.cpu or _CPU_REQUEST} | same,
@@ -180,8 +180,8 @@ def _metadata(backfill: Backfill, job: Job) -> Manifest:
 
 
 def _driver(production: Manifest, backfill: Backfill) -> tuple[Manifest, Manifest]:
-    """The template of the driver that an attempt would have, and the specification of the
-    application around it.
+    """The template of the driver that an attempt would have,
+    and the application's spec around it.
     """
     speech = dialect(production["apiVersion"])
     child = copy.deepcopy(speech.child(production, preview_launch(backfill)))
@@ -207,8 +207,8 @@ def _leave_out_the_driver(spec: Manifest, container: Manifest) -> None:
 
 
 def _identify(spec: Manifest, container: Manifest, application: Manifest) -> None:
-    """What Spark or its operator sets on a driver's pod from the application's fields and
-    properties.
+    """Sets what Spark or its operator sets on a driver's
+    pod from the application's fields and properties.
     """
     conf: Mapping[str, str] = application.get("sparkConf") or {}
     driver = part(application, "driver")

@@ -1,11 +1,11 @@
-"""Jobs in pods of the Backfill's namespace, with the identity, the image and the volumes of the
+"""Runs jobs in pods of the Backfill's namespace, with the identity, image and volumes of the
 application's driver.
 
-Nothing about a job is kept here alone: its pod, its JobReport and its ConfigMap are named after
-what it does, so an operator that starts anew finds a job under way, and the result of one that is
-done, by asking for it once more. What becomes of them is in the caches; the API server is asked
-only where something is to be made, fetched or removed. The report is made before the ConfigMap and
-removed after it, so ConfigMaps need not be watched.
+The state of a job is in the cluster: its pod, JobReport and ConfigMap are named after the job, so
+that an operator that has restarted finds a job in progress, or its result, by starting it again.
+The caches have the state of these objects; the API server is used only to create, fetch or delete
+one. The report is created before the ConfigMap and deleted after it, so that ConfigMaps need not be
+watched.
 """
 
 import base64
@@ -54,17 +54,17 @@ from backfill.kube.resources import CONFIG_MAP, JOB_REPORT, POD, Manifest, Resou
 
 _LOG = logging.getLogger(__name__)
 START_SECONDS: Final = 300.0
-"""How long a pod may wait for a node and its image."""
+"""Seconds that a pod may wait for a node and its image."""
 _AGAIN_SECONDS = 2.0
-"""Between two tries of what the API server does not answer."""
+"""Seconds between two attempts at a request that the API server does not answer."""
 _LOOK_SECONDS = 60.0
-"""Between two looks at what no watch tells of: a pod that should be gone by now, or one that cannot
-be removed.
+"""Seconds between two checks of what no watch reports: a pod that should have been deleted by now,
+or one that cannot be deleted.
 """
 _OUT_OF_MEMORY = "OOMKilled"
 _DISK = "ephemeral local storage usage exceeds"
-"""In what the kubelet says of a pod that it has evicted because it used more of the node's disk
-than its limit.
+"""Part of the kubelet's message for a pod that was
+evicted because it exceeded its limit of disk space.
 """
 
 
@@ -74,16 +74,16 @@ class JobPods:
 
     cluster: Cluster
     pods: Cache
-    """Holds at least the pods of jobs."""
+    """Cache with at least the pods of jobs."""
     reports: Cache
-    """The JobReports, see
+    """Cache of JobReports, reduced by
     :func:`~backfill.controller.cluster.job_pods.manifests.report_essence`.
     """
     places: PodPlaces
     start_seconds: float = START_SECONDS
-    """How long one may take to start."""
+    """Seconds that a pod may take to start."""
     on_used: Callable[[JobUsage], None] = lambda usage: None
-    """Told of each job that came to its end."""
+    """Called for each job that has ended."""
 
     def runner(
         self, find: Callable[[], Backfill | None], again: Callable[[float], None]
@@ -91,9 +91,9 @@ class JobPods:
         """The jobs of one Backfill.
 
         Args:
-            find: the Backfill as it is now; asked often.
-            again: has the state asked for once more, after some seconds. It is asked for in any
-                case when one of the caches has news of the Backfill.
+            find: returns the Backfill as it is now; called often.
+            again: requests that the state is read again after some seconds. It is also read
+                whenever a cache has news of the Backfill.
         """
         return PodJobs(self, find, again)
 
@@ -105,16 +105,16 @@ class _Run:
     job: Job
     asked_at: float = field(default_factory=time.monotonic)
     pod: Key | None = None
-    """The name of the job's objects, once it is known."""
+    """Name of the job's objects, once it is known."""
     made: bool = False
-    """Its pod was seen or made: if it is missing later, it is gone."""
+    """Whether its pod was seen or created. If it is missing later, it was deleted."""
     since: float = field(default_factory=time.monotonic)
-    """When that was."""
+    """When the pod was seen or created."""
     generation: int = 0
-    """Of the spec at that time."""
+    """Generation of the spec at that time."""
 
     def note_pod(self, backfill: Backfill) -> None:
-        """There is a pod."""
+        """Records that there is a pod."""
         self.made, self.since, self.generation = (
             True,
             time.monotonic(),
@@ -122,8 +122,9 @@ class _Run:
         )
 
     def usage(self, backfill: Key, end: JobState) -> JobUsage:
-        """What the job took. Of a pod that ended without a word it is the time since it was
-        made.
+        """What the job has used.
+
+        For a pod that ended without a report, it is the time since its creation.
         """
         now, used = time.monotonic(), end.used
         seconds = used.seconds if used else now - self.since
@@ -140,7 +141,7 @@ class _Run:
 
 
 class PodJobs:
-    """Does the jobs of one Backfill in pods, one at a time. One thread uses it at a time."""
+    """Runs the jobs of one Backfill in pods, one at a time. May be used by one thread at a time."""
 
     def __init__(
         self, pods: JobPods, find: Callable[[], Backfill | None], again: Callable[[float], None]
@@ -154,8 +155,9 @@ class PodJobs:
 
     @property
     def state(self) -> JobState | None:
-        """The job under way or done last. What is to be done for a job under way is done when this
-        is asked.
+        """The job in progress, or the last one.
+
+        Reading it also takes the next action for a job in progress.
         """
         if self._run is not None and self._state is not None and self._state.phase == "Running":
             self._state = self._looked_after(self._run, self._state)
@@ -164,21 +166,21 @@ class PodJobs:
         return self._state
 
     def start(self, job: Job) -> None:
-        """Begins a job, or goes on with its pod, and abandons another one that is under way."""
+        """Starts a job, or continues with its pod. Another job in progress is abandoned."""
         if self._run is not None and self._run.job != job:
             self.cancel()
         self._run, self._state = _Run(job), JobState(job, "Running", waits_for="its pod")
         self._again(0)
 
     def cancel(self) -> None:
-        """Abandons the job under way and forgets the last one, and removes its objects."""
+        """Abandons the job in progress, forgets the last one, and deletes its objects."""
         run = self._run
         self.close()
         if run is not None and run.pod is not None:
             self._remove_all(run.pod)
 
     def close(self) -> None:
-        """Looks no more. What is in the cluster goes with the Backfill."""
+        """Stops watching. Objects in the cluster are deleted together with the Backfill."""
         if self._run is not None and self._run.pod is not None:
             self._shared.places.leave(self._run.pod)
         self._run, self._state = None, None
@@ -236,15 +238,16 @@ class PodJobs:
             run.note_pod(backfill)
         seen = driver_state(None, pod)
         if seen.phase == "Pending" and run.generation != backfill.metadata.generation:
-            run.made = False  # the edit may be what lets it start
+            run.made = False  # the change of the spec may allow it to start
             self._remove(POD, self._shared.pods, pod)
             self._again(0)
             return replace(state, waits_for="a pod of the spec as it is now")
         return self._judged(run, run.pod, state, seen, backfill)
 
     def _made(self, run: _Run, pod: Key, state: JobState, backfill: Backfill) -> JobState:
-        """Once no earlier pod of the Backfill is at work, and there is a place for this one: two at
-        the same time would not know of each other, and one could remove what the other one
+        """Creates the pod, once no earlier pod of the Backfill is running and there is a place.
+
+        Two pods at the same time would not know of each other, and one could remove what the other
         publishes.
         """
         self._remove_others(pod, backfill)
@@ -274,7 +277,8 @@ class PodJobs:
             self._create(POD, self._shared.pods, manifest)
         except Denied as error:
             self._remove_all(pod)  # admission may have changed its mind since the dry run
-            self._again(_LOOK_SECONDS)  # a quota may be full for hours, and free again by itself
+            # a quota may be full for hours, and then have room without a change here
+            self._again(_LOOK_SECONDS)
             return replace(
                 state, waits_for=f"its pod to be admitted: {error}; {advice(str(error))}"
             )
@@ -285,12 +289,13 @@ class PodJobs:
         return replace(state, waits_for="its pod")
 
     def _admitted(self, pod: Manifest) -> Manifest:
-        """The pod as admission takes it. In a namespace whose Pod Security asks for more than the
-        driver of the application says, which may be made by somebody who is exempt, it is fitted to
-        that.
+        """The pod as admission accepts it.
+
+        If the namespace's Pod Security level requires more than the application's driver has, which
+        may be created by an exempt user, the pod is adapted to it.
 
         Raises:
-            Denied: admission does not take it.
+            Denied: admission refuses the pod.
         """
         try:
             self._try(pod)
@@ -310,8 +315,8 @@ class PodJobs:
         return replace(state, waits_for=end_in_words(pod, datetime.now(UTC)))
 
     def _begun_anew(self, pod: Key, end: JobState) -> JobState:
-        """What failed before anybody asked this time is tried once more; its failure is an answer
-        to an earlier question.
+        """Discards a failure from before the job was started this time,
+        so that the job runs again.
         """
         self._remove_all(pod)
         if self._shared.reports.get(*pod) is not None:
@@ -322,9 +327,9 @@ class PodJobs:
     def _judged(
         self, run: _Run, pod: Key, state: JobState, seen: DriverState, backfill: Backfill
     ) -> JobState:
-        """What the pod says, of a job without a result."""
+        """The state of a job without a result, judged by its pod."""
         if seen.phase == "Exited":
-            end = self._end(pod, state)  # the two caches need not be of the same moment
+            end = self._end(pod, state)  # the two caches may be of different times
             if end is not None:
                 return self._closed(pod, end)
             error = _why(run.job, pod, seen, backfill)
@@ -343,14 +348,14 @@ class PodJobs:
         return replace(state, waits_for="", progress=progress or state.progress)
 
     def _end(self, pod: Key, state: JobState) -> JobState | None:
-        """How the job has ended, if that is written down."""
+        """How the job has ended; None if that is not recorded."""
         result = result_of(self._fetched(JOB_REPORT, self._shared.reports, pod))
         if not result:
             return None
         return told(state, decode_end(state.job, base64.b64decode(result)), "the operator's log")
 
     def _closed(self, pod: Key, end: JobState) -> JobState:
-        """The result stays in the report; the pod has done its work."""
+        """Deletes the pod after its job has ended. The result stays in the report."""
         backfill, there = self._find(), self._shared.pods.get(*pod)
         if end.error is not None and backfill is not None:
             self._log(pod, backfill, end.job, end.error)
@@ -359,8 +364,8 @@ class PodJobs:
         return end
 
     def _log(self, pod: Key, backfill: Backfill, job: Job, error: Exception) -> None:
-        """The end of the pod's own log goes with the pod. What its libraries print past Python is
-        not redacted there.
+        """Logs the end of the pod's log before the pod is deleted. Output that its libraries write
+        without Python is not redacted.
         """
         lines: list[str] = []
         with suppress(ClusterError):
@@ -376,7 +381,7 @@ class PodJobs:
             self._fetched(resource, cache, (metadata["namespace"], metadata["name"]))
 
     def _fetched(self, resource: Resource, cache: Cache, key: Key) -> Manifest | None:
-        """An object as it is now, which the cache then knows."""
+        """An object as it is now, which is also put into the cache."""
         known, found = cache.get(*key), self._cluster.get(resource, *key)
         if found is not None:
             cache.put(found)
@@ -385,14 +390,14 @@ class PodJobs:
         return found
 
     def _remove_others(self, pod: Key, backfill: Backfill) -> None:
-        """What earlier jobs left, also those of an operator before this one."""
+        """Deletes the objects of earlier jobs, including those of an earlier operator."""
         for resource, cache in self._kinds:
             for old in self._others(cache, pod, backfill):
                 if not being_deleted(old):
                     self._remove(resource, cache, old)
 
     def _others(self, cache: Cache, pod: Key, backfill: Backfill) -> list[Manifest]:
-        """What the cache has of other jobs."""
+        """Objects of other jobs in the cache."""
         known = (
             (manifest, manifest["metadata"])
             for manifest in cache.of((pod[0], backfill.metadata.name))
@@ -410,15 +415,15 @@ class PodJobs:
                 self._remove(resource, cache, left)
 
     def _remove(self, resource: Resource, cache: Cache, manifest: Manifest) -> None:
-        """A failure is no other job's: what is left is removed before the next job, or goes with
-        the Backfill.
+        """Deletes an object. A failure does not fail another job: what is left is deleted before
+        the next job, or together with the Backfill.
         """
         metadata = manifest["metadata"]
         key = metadata["namespace"], metadata["name"]
         try:
             if resource is JOB_REPORT:
                 self._cluster.delete(CONFIG_MAP, *key)
-            with suppress(ConflictError):  # another one has its name by now
+            with suppress(ConflictError):  # by now another object has its name
                 self._cluster.delete(resource, *key, uid=uid_of(manifest))
             self._fetched(resource, cache, key)
         except ClusterError as error:
