@@ -10,6 +10,8 @@ from urllib.parse import urlencode
 
 from kubernetes.config import new_client_from_config
 
+from backfill.api.json_text import read_all_but_depths
+
 Manifest = dict[str, Any]
 BACKFILLS = "apis/backfill.dev/v1alpha1/namespaces/{}/backfills"
 SPLIT_ASSIGNMENTS = "apis/backfill.dev/v1alpha1/namespaces/{}/splitassignments"
@@ -58,7 +60,8 @@ class Rest:
     def get(self, path: str, accept: str = "application/json", **query: str) -> Answer:
         return self._request("GET", path, query, headers={"Accept": accept})
 
-    def create(self, path: str, manifest: Manifest, **query: str) -> Answer:
+    def create(self, path: str, manifest: Manifest | str, **query: str) -> Answer:
+        """``manifest`` may be JSON already."""
         return self._request("POST", path, query, manifest)
 
     def replace(self, path: str, manifest: Manifest, **query: str) -> Answer:
@@ -92,10 +95,12 @@ class Rest:
         if token := self._client.configuration.get_api_key_with_prefix("BearerToken"):
             sent["Authorization"] = token
         url = f"{self._base}/{path}" + (f"?{urlencode(query)}" if query else "")
-        text = json.dumps(body) if body is not None else None
+        text = body if isinstance(body, str | None) else json.dumps(body)
         response = self._client.rest_client.pool_manager.request(
             method, url, body=text, headers=sent, retries=False
         )
-        answer = response.data.decode()
-        decoded = json.loads(answer) if answer.startswith("{") else {"message": answer}
+        answer = response.data
+        decoded = (
+            read_all_but_depths(answer) if answer.startswith(b"{") else {"message": answer.decode()}
+        )
         return Answer(response.status, decoded, response.headers.getlist("Warning"))

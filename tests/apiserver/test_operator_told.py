@@ -2,13 +2,15 @@
 goes on once that is fixed.
 """
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from operators import OperatorProcess, running, wait_until_ready
 from played import PlayedRun
-from rest import SPARK_APPLICATIONS, Manifest, Rest
+from rest import BACKFILLS, SPARK_APPLICATIONS, Manifest, Rest
+from samples import BACKFILL, changed
 
 from iceberg_tables import sqlite_catalog
 from table_jobs import CLICKS, Clicks
@@ -55,6 +57,30 @@ def test_a_wrong_catalog_property_is_refused_at_once_and_planned_once_it_is_mend
     edit_secret(admin, namespace, type="sql")
     admin.patch(run.path, {"spec": {"retryNonce": "fixed"}}).expect()
     assert run.wait_for("Planned", "True") == "PlanReady"
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("levels", [500, 9_900])
+def test_a_backfill_nested_as_deeply_as_can_be_stored_is_refused_and_keeps_no_other_waiting(
+    admin: Rest, crds: None, cluster_admin: Path, namespace: str, tmp_path: Path, levels: int
+) -> None:
+    path = BACKFILLS.format(namespace)
+    value = '{"a":' * levels + "1" + "}" * levels
+    deep = changed(
+        BACKFILL, {"metadata.name": "deep", "spec.overrides": {"driver": {"template": 0}}}
+    )
+    admin.create(path, json.dumps(deep).replace('"template": 0', f'"template": {value}')).expect()
+    operator = OperatorProcess(cluster_admin, namespace, tmp_path)
+    with running(operator):
+        wait_until_ready(operator)
+        run = PlayedRun(admin, namespace, tmp_path)
+        run.create(suspend=True)
+        assert run.wait_for("Planned", "True") == "PlanReady"
+        conditions = eventually(
+            lambda: admin.get(f"{path}/deep").body.get("status", {}).get("conditions"),
+            "it has conditions",
+        )
+    assert "template is nested more than 100 levels deep" in str(conditions)
 
 
 def test_a_production_application_that_is_gone_costs_no_attempt_and_the_next_one_follows_when_it_is_back(

@@ -1,5 +1,6 @@
 """What the operator's watches see, and that they leave no trace."""
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,14 +11,13 @@ from rest import BACKFILLS, DEFINITIONS, Manifest, Rest
 from samples import BACKFILL as SAMPLE
 from samples import changed
 
-from backfill.controller.manager.__main__ import DEEPEST
 from backfill.controller.manager.watching import Login, Relisting, Watched, Watching
 from backfill.kube.cache import Cache, labelled_key, own_key
 from backfill.kube.names import BACKFILL_LABEL
 from backfill.kube.resources import BACKFILL, POD, Resource
 from waiting import eventually
 
-LEVELS = 9_900
+MOST_STORED_LEVELS = 9_900
 """The API server refuses objects of ten thousand."""
 FOREIGN = "kopf.zalando.org/KopfFinalizerMarker"
 Watch = Callable[..., tuple[Watching, Relisting]]
@@ -94,26 +94,25 @@ def test_the_first_list_of_a_watch_is_asked_for_in_pages(
 
 
 @pytest.fixture
-def reads_deeply() -> Iterator[None]:
-    """As the operator does."""
+def low_limit() -> Iterator[None]:
+    """An interpreter that takes few levels."""
     before = sys.getrecursionlimit()
-    sys.setrecursionlimit(DEEPEST)
+    sys.setrecursionlimit(600)
     yield
     sys.setrecursionlimit(before)
 
 
 @pytest.mark.hostile
-@pytest.mark.usefixtures("crds", "reads_deeply")
+@pytest.mark.usefixtures("crds", "low_limit")
+@pytest.mark.parametrize("levels", [500, 5_000, MOST_STORED_LEVELS])
 def test_an_object_nested_as_deeply_as_can_be_stored_does_not_hide_the_others(
-    admin: Rest, namespace: str, watch: Watch
+    admin: Rest, namespace: str, watch: Watch, levels: int
 ) -> None:
     path = BACKFILLS.format(namespace)
     manifest = minimal_backfill("deep")
-    value: object = 1
-    for _ in range(LEVELS):
-        value = {"a": value}
-    manifest["spec"]["overrides"] = {"driver": {"template": value}}
-    admin.create(path, manifest).expect()
+    manifest["spec"]["overrides"] = {"driver": {"template": "DEEP"}}
+    deep = '{"a":' * levels + "1" + "}" * levels
+    admin.create(path, json.dumps(manifest).replace('"DEEP"', deep)).expect()
     admin.create(path, minimal_backfill("before")).expect()
     cache = Cache(own_key)
     watch(Watched(BACKFILL, cache))

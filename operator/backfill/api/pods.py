@@ -8,6 +8,7 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from backfill.api.base import Model
+from backfill.api.json_text import levels_of
 from backfill.api.quantities import ByteSize, Duration, parse_bytes
 
 QUANTITY_PATTERN = r"^[1-9]\d*(Ki|Mi|Gi|Ti|k|M|G|T)?$"
@@ -16,6 +17,10 @@ MEMORY_PATTERN = r"^\d+[kKmMgGtT]?$"
 
 LEAST_JOB_MEMORY: Final = 128 * 2**20
 """In bytes. A job's program takes about 90 MiB before it opens a table."""
+MOST_OVERRIDE_LEVELS: Final = 100
+"""Of lists and mappings within each other in a field that overrides production's: half of what is
+read of any object.
+"""
 RunIn = Literal["Operator", "Pod"]
 
 
@@ -55,6 +60,18 @@ class PodOverrides(Model):
     """Number of CPU cores of each pod."""
     memory: Annotated[str, Field(pattern=MEMORY_PATTERN, max_length=20)] | None = None
     """Memory of each pod, in Spark's notation, such as ``4g``."""
+
+    @model_validator(mode="after")
+    def _shallow(self) -> Self:
+        for name, value in (self.model_extra or {}).items():
+            if levels_of(value) > MOST_OVERRIDE_LEVELS:
+                raise PydanticCustomError(
+                    "nesting",
+                    "{field} is nested more than {most} levels deep, as no field of a pod is; give"
+                    " a field that the SparkApplication has",
+                    {"field": name, "most": MOST_OVERRIDE_LEVELS},
+                )
+        return self
 
 
 class Overrides(Model):

@@ -20,11 +20,11 @@ A write that lost against another one (409) is :class:`backfill.api.errors.Confl
 
 # ruff: noqa: N818 - as in the project's other errors: the names say what is wrong
 
-import json
 import re
 from http import HTTPStatus
 
 from backfill.api.errors import BackfillError, ConflictError
+from backfill.api.json_text import read_json_text
 from backfill.kube.resources import Resource
 
 QUOTA = "exceeded quota"
@@ -169,7 +169,7 @@ class _Told:
 
 def _told(body: bytes) -> _Told:
     try:
-        answer = json.loads(body)
+        answer = read_json_text(body)
         details = answer.get("details") or {}
         causes = tuple(cause.get("reason", "") for cause in details.get("causes") or ())
         return _Told(

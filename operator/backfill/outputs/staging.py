@@ -19,6 +19,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import RemoveSnapshotsUpdate, TableUpdate
 
 from backfill.api.errors import BadInput, Problem, ResultLost, UnknownReferences
+from backfill.api.json_text import read_json_text
 from backfill.iceberg.locations import is_unambiguous
 from backfill.outputs.commits import as_writer, clean_refused, commit, commit_once
 from backfill.outputs.files import remove_file
@@ -116,7 +117,7 @@ def staged_in(head: Snapshot) -> dict[str, Staged]:
     """How far each output of a branch has come, by the branch's newest snapshot."""
     return {
         output: Staged(**found)
-        for output, found in json.loads(summary_of(head).get(STAGED, "{}")).items()
+        for output, found in read_json_text(summary_of(head).get(STAGED, "{}")).items()
     }
 
 

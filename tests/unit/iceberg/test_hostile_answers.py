@@ -63,6 +63,10 @@ def said(clicks: Clicks, catalogs: Mapping[str, Mapping[str, str]]) -> str:
     return str(error)
 
 
+def deep(levels: int) -> str:
+    return '{"a":' * levels + "1" + "}" * levels
+
+
 ICEBERG_ERROR = json.dumps({"error": {"message": BODY, "type": BODY, "code": 403}})
 OAUTH_ERROR = json.dumps({"error": "invalid_client", "error_description": BODY, "error_uri": BODY})
 ANSWERS: dict[str, Behaviour] = {
@@ -84,6 +88,10 @@ ANSWERS: dict[str, Behaviour] = {
     "no-http": lambda connection, _: connection.sendall(f"SSH-2.0 {BODY}\r\n".encode()),
     "encoding": answering("200 OK", BODY, "Content-Encoding: gzip"),
     "chunks": answering("200 OK", f"{BODY}\r\n", "Transfer-Encoding: chunked"),
+    "deep": answering("200 OK", f'{{"defaults": {deep(500)}, "{BODY}": 1}}'),
+    "deeper": answering("200 OK", f'{{"defaults": {deep(5_000)}, "{BODY}": 1}}'),
+    "deepest": answering("200 OK", f'{{"defaults": {deep(100_000)}, "{BODY}": 1}}'),
+    "deep-error": answering("403 Forbidden", f'{{"error": {deep(100_000)}, "{BODY}": 1}}'),
 }
 
 

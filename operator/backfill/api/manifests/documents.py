@@ -12,6 +12,7 @@ import yaml
 from pydantic import JsonValue
 
 from backfill.api.errors import InvalidManifest, Problem
+from backfill.api.json_text import MOST_LEVELS, levels_of
 
 Document = dict[str, JsonValue]
 
@@ -41,7 +42,14 @@ def read_documents(text: str, name: str) -> list[Document]:
     Raises:
         InvalidManifest: it is not well-formed, or a document is not a mapping.
     """
-    values = _json(text, name) or _yaml(text, name)
+    try:
+        values = _json(text) or _yaml(text, name)
+    except RecursionError:
+        values = None
+    if values is None or levels_of(values) > MOST_LEVELS:
+        raise InvalidManifest(
+            Problem("", f"{name}: is nested too deeply", "give only fields that a resource has")
+        )
     strangers = [
         number
         for number, value in enumerate(values, 1)
@@ -61,7 +69,7 @@ def read_documents(text: str, name: str) -> list[Document]:
     return [value for value in values if isinstance(value, dict)]
 
 
-def _json(text: str, name: str) -> list[JsonValue] | None:
+def _json(text: str) -> list[JsonValue] | None:
     """The document of a JSON text; None if it is not JSON. JSON is not quite YAML: it may be
     indented with tabs.
     """
@@ -90,7 +98,7 @@ def _yaml(text: str, name: str) -> list[JsonValue]:
         raise InvalidManifest(
             Problem("", f"{place}: {error.problem or error.context}", "fix the YAML there")
         ) from None
-    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, TypeError) as error:
         reason = " ".join(str(error).split())
         raise InvalidManifest(
             Problem("", f"{name}: {reason}", "write it with the types of JSON only")

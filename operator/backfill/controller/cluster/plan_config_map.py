@@ -15,6 +15,7 @@ from typing import Final
 from backfill.api.backfill import Backfill
 from backfill.api.errors import BackfillError, BadInput, PlanCorrupt, Problem, first_line
 from backfill.api.job_report import MOST_RESULT_BYTES
+from backfill.api.json_text import read_json_text
 from backfill.controller.cluster.production import read_production
 from backfill.kube.cache import owner_uid
 from backfill.kube.client import Cluster
@@ -38,7 +39,7 @@ _TUNING = f"{GROUP}/tuning"
 """Annotation that identifies the overrides for which production's application was recorded."""
 _MOST_APPLICATION = 2 * 2**20
 """Most characters of the application. The API server accepts no object of that length."""
-_UNREADABLE = (ValueError, LookupError, TypeError, RecursionError)
+_UNREADABLE = (ValueError, LookupError, TypeError)
 _KEPT_METADATA = ("name", "namespace", "uid", "generation", "labels", "annotations")
 
 
@@ -174,7 +175,7 @@ def kept_application(cluster: Cluster, backfill: Backfill) -> Manifest | None:
     if kept is None or kept["metadata"].get("annotations", {}).get(_TUNING, tuning) != tuning:
         return None
     try:
-        application: Manifest = json.loads(_unpacked(kept, APPLICATION_KEY, _MOST_APPLICATION))
+        application: Manifest = read_json_text(_unpacked(kept, APPLICATION_KEY, _MOST_APPLICATION))
     except _UNREADABLE:
         return None
     return application

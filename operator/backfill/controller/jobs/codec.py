@@ -135,15 +135,7 @@ def readable(reader: Callable[[], _Read]) -> _Read:
     """
     try:
         return reader()
-    except (
-        OSError,
-        EOFError,
-        ValueError,
-        LookupError,
-        TypeError,
-        AttributeError,
-        RecursionError,
-    ) as error:
+    except (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise BackfillError(
             "incompatible job format: operator and image versions differ"
             f" ({type(error).__name__}: {first_line(error)})"

@@ -9,6 +9,8 @@ import struct
 import time
 from typing import Any, Final
 
+from backfill.api.json_text import read_json_text
+
 MOST_BYTES: Final = 16 * 2**20
 """Of one message. The header of a large plan takes two million."""
 _MOST_COLLECTIONS: Final = 500_000
@@ -79,9 +81,9 @@ class Frames:
         if content.count(b"[") + content.count(b"{") > _MOST_COLLECTIONS:
             raise FrameError(f"a message of more than {_MOST_COLLECTIONS:,} lists and objects")
         try:
-            message = json.loads(content)
-        except (ValueError, RecursionError) as error:
-            raise FrameError(f"a message that is no JSON: {type(error).__name__}") from None
+            message = read_json_text(content)
+        except ValueError as error:
+            raise FrameError(f"a message that is no JSON: {error}") from None
         if not isinstance(message, dict):
             raise FrameError("a message that is no object")
         return message

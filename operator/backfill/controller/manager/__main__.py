@@ -11,11 +11,6 @@ from backfill.controller.manager.log_format import configure
 from backfill.controller.manager.operator import Operator
 from backfill.controller.manager.options import parse
 
-DEEPEST = 50_000
-"""Objects that are nested more deeply cannot be read. The API server accepts ten thousand levels in
-a field without a schema, and one such object must not prevent the rest of its page from being read.
-"""
-
 
 def main() -> int:
     """Runs the operator.
@@ -24,7 +19,6 @@ def main() -> int:
     """
     settings = parse(sys.argv[1:])
     keep_memory_private()
-    sys.setrecursionlimit(DEEPEST)
     disable_created_metrics()  # type: ignore[no-untyped-call]
     configure(settings.log_format, settings.log_level)
     if settings.jobs_socket is None and not landlock_version():

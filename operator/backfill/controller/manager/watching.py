@@ -19,6 +19,7 @@ import kopf
 from kubernetes.client import Configuration
 from kubernetes.config import load_kube_config
 
+from backfill.controller.manager.bounded_answers import watching_session
 from backfill.kube.cache import Cache
 from backfill.kube.client import Cluster, Labels, label_selector
 from backfill.kube.errors import ClusterError, KindMissing
@@ -177,9 +178,12 @@ class Watching:
             stop_flag=stop,
         )
 
+    async def _login(self, **_: Any) -> kopf.AiohttpSession:
+        return watching_session(await asyncio.to_thread(self._connection))
+
     def _registry(self) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()
-        kopf.on.login(registry=registry)(lambda **_: self._connection())
+        kopf.on.login(registry=registry)(self._login)
         for watched in self._watched:
             resource = watched.resource
             handler = _handler(watched.cache)

@@ -2,13 +2,13 @@
 ConfigMap, and in a JobReport.
 """
 
-import json
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from backfill.api.errors import BackfillError
 from backfill.api.job_report import MOST_PROGRESS
+from backfill.api.json_text import read_json_text
 from backfill.controller.jobs.codec import (
     identifying_parts,
     job_of,
@@ -77,4 +77,4 @@ def decode_progress(text: str) -> PlanningProgress | None:
 
 
 def _unpacked(content: bytes) -> Any:
-    return readable(lambda: json.loads(unpacked(content)))
+    return readable(lambda: read_json_text(unpacked(content)))

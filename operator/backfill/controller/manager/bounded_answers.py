@@ -1,0 +1,64 @@
+"""The connection with which Kopf watches: it reads whatever the API server stores.
+
+Kopf reads JSON with Python's reader, which cannot read objects nested as deeply as the API server
+takes. One such object would keep all others of its kind from being seen.
+"""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+import kopf
+
+from backfill.api.json_text import read_all_but_depths, readable_everywhere
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchingSession(kopf.AiohttpSession):
+    """The same credentials are equal: those that were refused once, Kopf does not try again."""
+
+    credentials: kopf.ConnectionInfo
+    aiohttp_session: aiohttp.ClientSession = field(compare=False)
+
+
+def watching_session(credentials: kopf.ConnectionInfo) -> WatchingSession:
+    """The connection for Kopf; to be called in its loop."""
+    session = aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, ssl=credentials.as_ssl_context()),
+        headers=credentials.as_http_headers(),
+        response_class=_Answer,
+    )
+    return WatchingSession(
+        server=credentials.server, credentials=credentials, aiohttp_session=session
+    )
+
+
+class _Answer(aiohttp.ClientResponse):
+    async def start(self, connection: Any) -> "_Answer":
+        await super().start(connection)
+        self.content = _Lines(self.content)  # type: ignore[assignment]
+        return self
+
+    async def json(self, **_: Any) -> Any:
+        return read_all_but_depths(await self.read())
+
+
+class _Lines:
+    """The body of an answer; of a watch, which is read in pieces, it gives whole lines."""
+
+    def __init__(self, content: aiohttp.StreamReader):
+        self._content = content
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._content, name)
+
+    async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
+        rest: list[bytes] = []
+        async for chunk in self._content.iter_chunked(size):
+            *ended, begun = chunk.split(b"\n")
+            for end in ended:
+                yield readable_everywhere(b"".join((*rest, end))) + b"\n"
+                rest = []
+            rest.append(begun)
+        yield b"".join(rest)
