@@ -181,9 +181,9 @@ def test_in_the_whole_cluster_no_namespaces_are_named() -> None:
 @pytest.mark.parametrize(
     ("jobs", "memory", "cpu"),
     [
-        ({}, "3328Mi", "2"),
-        ({"concurrent": 3, "memory": "2Gi"}, "6400Mi", "3"),
-        ({"concurrent": 1, "memory": "1536Mi"}, "1792Mi", "1"),
+        ({}, "3840Mi", "2"),
+        ({"concurrent": 3, "memory": "2Gi"}, "7168Mi", "3"),
+        ({"concurrent": 1, "memory": "1536Mi"}, "2048Mi", "1"),
     ],
 )
 def test_the_container_for_jobs_may_use_what_its_jobs_may_take(

@@ -73,10 +73,10 @@ helm.sh/chart: {{ printf "%s-%s" $.Chart.Name $.Chart.Version | replace "+" "_" 
 {{- mergeOverwrite (dict "memory" "768Mi" "ephemeral-storage" "1Gi") (default dict .Values.resources.limits) | toYaml }}
 {{- end }}
 
-{{- /* What its jobs may use: their memory and 256 MiB around them, and a core for each. */}}
+{{- /* What its jobs may use: 256 MiB, and for each its memory, 256 MiB that the kernel lets it exceed that by, and a core. */}}
 {{- define "backfill.jobLimits" -}}
 {{- $jobs := .Values.jobs }}
-{{- $memory := add 256 (mul $jobs.concurrent (include "backfill.mebibytes" $jobs.memory | int64)) }}
+{{- $memory := add 256 (mul $jobs.concurrent (add 256 (include "backfill.mebibytes" $jobs.memory | int64))) }}
 {{- $made := dict "memory" (printf "%dMi" $memory) "cpu" (toString $jobs.concurrent) "ephemeral-storage" "2Gi" }}
 {{- mergeOverwrite $made (default dict $jobs.resources.limits) | toYaml }}
 {{- end }}

@@ -50,7 +50,16 @@ _NEEDED = frozenset(
         ),
     }
 )
-_NEEDED_BEGINNINGS = ("LC_", "ARROW_", "OMP_", "MALLOC_")
+_NEEDED_BEGINNINGS = ("LC_", "ARROW_", "MALLOC_")
+_FEW_RESERVATIONS = {
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "MALLOC_ARENA_MAX": "2",
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": str(min(os.cpu_count() or 1, 4)),
+}
+"""Libraries take few addresses that they do not fill, on a node with many cores as well, so that
+the kernel can limit what a process takes: see ``process_main``.
+"""
 _WHERE_STORES_ARE = frozenset(
     {"AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_CA_BUNDLE"}
 )
@@ -225,8 +234,8 @@ class JobProcess:
             start: starts it with its end of the conversation.
             confinement: without it the process is what the controller is: on a laptop both are the
                 user's.
-            memory_bytes: what it is to get by with. The kernel only stops a leap far above that,
-                see ``job_main``; whoever reads the messages also looks at :attr:`usage`.
+            memory_bytes: what it is to get by with. The kernel stops a leap a little above that,
+                see ``process_main``; whoever reads the messages also looks at :attr:`usage`.
         """
         ours, theirs = socket.socketpair()
         self._job: Job | None = None
@@ -354,6 +363,7 @@ def _environment(own: Mapping[str, str], home: Path, *, own_identity: bool) -> d
     }
     return {
         **needed,
+        **_FEW_RESERVATIONS,
         **({} if own_identity else _NO_IDENTITY),
         "PYTHONPATH": _import_path(),
         "HOME": str(home),

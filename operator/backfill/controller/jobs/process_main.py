@@ -15,7 +15,7 @@ import threading
 import warnings
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from backfill.api.catalogs import GivenCatalog
 from backfill.api.errors import BackfillError
@@ -27,11 +27,14 @@ from backfill.controller.jobs.job import Job, OnProgress
 from backfill.controller.jobs.messages import Message, redacted
 from backfill.iceberg.failures import reason, trace
 
-_RESERVED_BYTES = 2 * 2**30
-"""PyArrow's allocator and PyIceberg's threads reserve 1.3 GB of addresses that they may never fill,
-and a limit counts them: the kernel's limit can only stop a leap that comes between two looks at
-what is really used.
+RESERVED_BYTES: Final = 256 * 2**20
+"""Allocators and threads reserve addresses that they may never fill, 90 MiB in a job with the
+environment of :class:`~backfill.controller.jobs.process.ConfinedChild`, and the kernel's limit
+counts them. It stops what grows between two looks at what is really used. The container's own limit
+has room for so much in each of its jobs.
 """
+_STACK_BYTES = 2 * 2**20
+"""Of each thread, instead of 8 MiB."""
 _LARGEST_FILE = 2**30
 """Of a confined process: it must not fill the disk that the operator's pod lives on."""
 
@@ -42,13 +45,14 @@ def main() -> None:
     Its home directory is where it was started.
     """
     keep_memory_private()
+    threading.stack_size(_STACK_BYTES)
     frames = Frames(socket.socket(fileno=int(sys.argv[1])))
     hidden: Redactor | None = None
     while True:
         try:
             order = frames.receive()
             if order.get("memory"):
-                _limit(resource.RLIMIT_DATA, int(order["memory"]) + _RESERVED_BYTES)
+                _limit(resource.RLIMIT_DATA, int(order["memory"]) + RESERVED_BYTES)
             if order.get("confinement"):
                 hidden = _confine(order["confinement"])
             _work_in_time()

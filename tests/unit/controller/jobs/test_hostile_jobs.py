@@ -22,7 +22,7 @@ from backfill.controller.jobs import process as job_process
 from backfill.controller.jobs.frames import Frames
 from backfill.controller.jobs.isolation import landlock_version
 from backfill.controller.jobs.kinds.verify import VerifyJob
-from backfill.controller.jobs.pool import JobPool
+from backfill.controller.jobs.pool import JobPool, JobUsage
 from backfill.controller.jobs.process import (
     ChildProcess,
     ConfinedChild,
@@ -30,6 +30,7 @@ from backfill.controller.jobs.process import (
     JobProcess,
     ProcessDied,
 )
+from backfill.controller.jobs.process_main import RESERVED_BYTES
 from situations import HEADER
 from table_jobs import ended
 from waiting import eventually
@@ -37,6 +38,7 @@ from waiting import eventually
 pytestmark = pytest.mark.hostile
 
 JOB = VerifyJob(HEADER, 1)
+MEMORY, LEAP = 300 * 2**20, 1200 * 2**20
 SAYS = {
     "a pickle": "struct.pack('!I', len(PICKLE)) + PICKLE",
     "a pickle as multiprocessing frames it": "struct.pack('!i', len(PICKLE)) + PICKLE",
@@ -243,3 +245,47 @@ def test_a_job_that_prints_without_end_does_not_fill_the_operators_memory_or_log
         assert len(record.getMessage()) < 100_000
     finally:
         pool.close()
+
+
+LEAPS = {
+    "bytes": "b'x' * LEAP",
+    "a list": "[0] * (LEAP // 8)",
+    "what little data unpacks to": "zlib.decompress(zlib.compress(bytes(LEAP), 9))",
+    "PyArrow's": "pyarrow.array(numpy.ones(LEAP // 8)).cast(pyarrow.string())",
+    "of several threads": "list(ThreadPoolExecutor(8).map(lambda _: b'x' * (LEAP // 4), range(8)))",
+}
+
+
+@pytest.mark.parametrize("leap", LEAPS)
+def test_a_job_that_leaps_in_memory_is_stopped_before_it_has_the_memory_of_others(
+    leap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the kernel: nobody can look often enough."""
+    program = f"""
+        import zlib
+        from concurrent.futures import ThreadPoolExecutor
+        import numpy, pyarrow
+        from backfill.controller.jobs import process_main
+        LEAP, do = {LEAP}, process_main.do
+        class Leap:
+            def run(self, on_progress):
+                return {LEAPS[leap]}
+        process_main.do = lambda job, on_progress: do(Leap(), on_progress)
+        process_main.main()
+    """
+    (tmp_path / "leaping_job.py").write_text(textwrap.dedent(program))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(job_process, "_MODULE", "leaping_job")
+    monkeypatch.setattr("backfill.controller.jobs.pool._LOOK_SECONDS", 5.0)
+    usages: list[JobUsage] = []
+    pool = JobPool(lambda _key: {}, memory_bytes=MEMORY, on_used=usages.append)
+    try:
+        runner = pool.runner(("default", "january"), lambda: None)
+        runner.start(JOB)
+        said = str(ended(runner, JOB).error)
+    finally:
+        pool.close()
+    assert "needs more than 300 MiB of memory" in said
+    (usage,) = usages
+    assert usage.peak_bytes is not None
+    assert usage.peak_bytes < MEMORY + RESERVED_BYTES
