@@ -96,7 +96,7 @@ def test_a_result_of_a_million_names_is_refused_in_little_memory() -> None:
 def test_what_a_pod_says_that_it_took_cannot_spoil_the_metrics_of_all(
     used: dict[str, float],
 ) -> None:
-    with pytest.raises(BackfillError, match="cannot be read"):
+    with pytest.raises(BackfillError, match="incompatible job format"):
         decode_end(VERIFY, packed({"kind": "Done", "result": None, "cause": "", "used": used}))
 
 
@@ -179,9 +179,8 @@ def test_a_list_of_large_objects_takes_the_memory_of_a_few(monkeypatch: pytest.M
             for number in numbers
         ]
         after = str(numbers.stop) if numbers.stop < most else ""
-        return json.dumps(
-            {"items": items, "metadata": {"continue": after, "resourceVersion": "1"}}
-        ).encode()
+        metadata = {"continue": after, "resourceVersion": "1"}
+        return json.dumps({"kind": "PodList", "items": items, "metadata": metadata}).encode()
 
     monkeypatch.setattr(cluster._transport, "send", page)
     tracemalloc.start()
