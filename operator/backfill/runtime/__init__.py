@@ -1,5 +1,5 @@
-"""What runs inside Spark: sources, sinks, the agent and the launcher; for applications, sources and
-outputs by name.
+"""What runs inside Spark: launcher, agent, sources and sinks;
+for applications, sources and outputs by name.
 """
 
 from backfill.runtime.named_sources import read_source, write_output

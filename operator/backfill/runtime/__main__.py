@@ -1,5 +1,5 @@
-"""``python -m backfill.runtime``: the launcher is a module of its own, so that nothing is imported,
-and replaced, twice.
+"""``python -m backfill.runtime``. The launcher is a module of its own, so that its classes are not
+imported a second time.
 """
 
 import sys
@@ -9,7 +9,7 @@ from backfill.runtime.catalogs import publish_catalogs
 
 def _main() -> int:
     publish_catalogs()
-    # imports PyIceberg, which reads the environment only then
+    # imports PyIceberg, which reads the environment at that moment
     from backfill.runtime.launch import main
 
     return main()

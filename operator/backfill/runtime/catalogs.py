@@ -1,8 +1,8 @@
 """Catalogs whose properties are mounted into this pod.
 
-PyIceberg takes properties from the environment when it is imported, so this imports nothing of it.
-Tasks and the processes that commit are started by the JVM, which knows nothing of what this program
-adds to its environment: they look at the mounted files themselves, see
+PyIceberg reads properties from the environment when it is imported, so this module must not import
+it. Tasks, and the processes that commit, are started by the JVM and do not get what this program
+adds to its environment: they read the mounted files themselves, see
 :func:`backfill.iceberg.catalogs.catalog_properties`.
 """
 
@@ -14,8 +14,8 @@ from backfill.api.catalogs import CATALOGS_VARIABLE, catalog_variables, mounted_
 
 
 def publish_catalogs(environment: MutableMapping[str, str] = os.environ) -> None:
-    """Puts the properties of all catalogs where PyIceberg finds them, for this program and the
-    application's.
+    """Puts the properties of all mounted catalogs into the environment, where PyIceberg reads them,
+    also for the application.
     """
     directory = environment.get(CATALOGS_VARIABLE)
     for name, catalog in mounted_catalogs(Path(directory)).items() if directory else ():

@@ -1,5 +1,5 @@
-"""Runs the application's unmodified main program as a backfill: what ``python -m backfill.runtime``
-does.
+"""Runs the application's unmodified main program as a backfill,
+for ``python -m backfill.runtime``.
 """
 
 import logging
@@ -35,8 +35,8 @@ _log = logging.getLogger(__name__)
 
 
 def main() -> int:
-    """The driver's program. Returns its exit status: 0 finished or stopped, 1 failed, 2 the program
-    is not supported.
+    """The driver's program. Returns its exit status: 0 if it finished or was stopped, 1 if it
+    failed, 2 if the program is not supported.
     """
     _log_to_stderr()
     try:
@@ -49,7 +49,7 @@ def main() -> int:
     ).start()
     outcome = drive(run, agent)
     if outcome.exit_status == 0 and SparkContext._active_spark_context is not None:
-        # else its listeners call into a process that is gone
+        # otherwise its listeners call into a process that has ended
         SparkContext._active_spark_context.stop()
     if outcome.exit_status:
         print(f"error: {outcome.message}", file=sys.stderr)  # noqa: T201
@@ -57,8 +57,8 @@ def main() -> int:
 
 
 def drive(run: Run, agent: Agent) -> Outcome:
-    """Runs the application to the end of its history, or until it is stopped or fails, and tells
-    how it ended.
+    """Runs the application until its history has ended,
+    it is stopped, or it fails, and returns how it ended.
     """
     signals = GracefulSignals(run.stopping)
     signals.install()
@@ -72,7 +72,7 @@ def drive(run: Run, agent: Agent) -> Outcome:
 
 
 def _log_to_stderr() -> None:
-    """Only this package's own messages: how the application logs is its own affair."""
+    """Logs the messages of this package only; the application configures its own logging."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logger = logging.getLogger("backfill")
@@ -82,7 +82,8 @@ def _log_to_stderr() -> None:
 
 
 def prepare(settings: RuntimeSettings) -> tuple[Run, Agent]:
-    """The run and its agent, which has not begun, taking up what earlier attempts left.
+    """The run, which continues where earlier attempts have stopped,
+    and its agent, which has not started.
 
     Raises:
         BackfillError: the plan or the SplitAssignment cannot be read.
@@ -112,8 +113,9 @@ def _open_channel(settings: RuntimeSettings) -> Channel:
 
 
 def _run_application(run: Run) -> None:
-    """Runs the main program to its end, as ``spark-submit`` would. Its queries may go on after
-    that.
+    """Runs the main program to its end, as ``spark-submit`` does.
+
+    Its queries may continue after that.
     """
     settings = run.settings
     sys.argv = [settings.main_file, *settings.arguments]
@@ -139,7 +141,9 @@ def _run_application(run: Run) -> None:
 
 
 def _end_process(agent: Agent, run: Run) -> None:
-    """Some main programs never end by themselves, for in production nothing ends them."""
+    """Ends the process if the main program does not end after its queries,
+    which some never do in production.
+    """
     agent.reported.wait()
     time.sleep(_END_GRACE_SECONDS)
     _log.warning(

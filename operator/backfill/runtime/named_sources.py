@@ -1,22 +1,31 @@
-"""Sources and outputs by name: one line each in the application, and where they lead is
-configuration.
+"""Sources and outputs by name: the application uses names,
+and configuration says what they are.
 
 .. code-block:: yaml
 
     sources:
-      impressions: {type: dynamic, selected: live-impressions, candidates: [live-impressions,
-      backfill-impressions]} live-impressions:
-        {type: kafka, topic: impressions, options: {kafka.bootstrap.servers: "kafka:9092"}, schema:
-        "id long, at timestamp"}
-      backfill-impressions: {type: iceberg, table: lake.default.impressions,
-      max_misalignment_threshold: 15min}
+      impressions:
+        type: dynamic
+        selected: live-impressions
+        candidates: [live-impressions, backfill-impressions]
+      live-impressions:
+        type: kafka
+        topic: impressions
+        options: {kafka.bootstrap.servers: "kafka:9092"}
+        schema: "id long, at timestamp"
+      backfill-impressions:
+        type: iceberg
+        table: lake.default.impressions
+        max_misalignment_threshold: 15min
     outputs:
-      summary: {type: iceberg, table: lake.default.summary, options: {checkpointLocation:
-      "s3://lake/checkpoints/summary"}}
+      summary:
+        type: iceberg
+        table: lake.default.summary
+        options: {checkpointLocation: "s3://lake/checkpoints/summary"}
 
-In production a ``dynamic`` source is the candidate that is selected. In a backfill every source is
-history and every output a branch, whatever the configuration selects; then it only says which
-columns an application expects.
+In production, a ``dynamic`` source is the selected candidate. In a backfill, every source is history
+and every output is a branch, whatever the configuration selects. It then only says which columns an
+application expects.
 """
 
 from __future__ import annotations
@@ -27,28 +36,28 @@ from typing import TYPE_CHECKING, Any
 
 from backfill.api.errors import BadInput, Problem
 
-if TYPE_CHECKING:  # the library is imported by applications: it costs them nothing until it is used
+if TYPE_CHECKING:  # applications import this library, and load no more of it than they use
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 NAMED_FORMAT = "backfill_named"
-"""What is read and written in a backfill. Of what is read option ``source`` is the name, option
-``shape`` is ``rows`` or ``kafka``; what is written is the output of the query's name.
+"""Format of what is read and written in a backfill. When reading, option ``source`` is the name,
+and option ``shape`` is ``rows`` or ``kafka``. What is written is the output with the query's name.
 """
 CONFIGURATION_VARIABLE = "BACKFILL_SOURCES"
-"""The environment variable that names the configuration file (YAML or JSON)."""
+"""Environment variable with the path of the configuration file (YAML or JSON)."""
 CONFIGURATION_PROPERTY = "spark.backfill.sources"
-"""The Spark property that names it where the environment does not."""
+"""Spark property with that path, used if the environment variable is not set."""
 
 _Entry = Mapping[str, Any]
 
 
 def read_source(spark: SparkSession, name: str) -> DataFrame:
-    """A streaming DataFrame of the source: live in production, history in a backfill, with the same
-    columns and types.
+    """A streaming DataFrame of the source: live in production and from history in a backfill, with
+    the same columns and types.
 
     Raises:
-        BadInput: the configuration does not have it, or history lacks a column that the live source
+        BadInput: the source is not configured, or history lacks a column that the live source
             declares.
     """
     sources = _section(spark, "sources")
@@ -72,11 +81,11 @@ def write_output(
     outputMode: str = "append",  # noqa: N803
     **options: Any,
 ) -> StreamingQuery:
-    """Starts the query that writes an output, with the output's name. ``options`` add to the
-    configured ones.
+    """Starts the query that writes an output; it has the output's name. ``options`` are added to
+    the configured ones.
 
     Raises:
-        BadInput: the configuration does not have it, or a backfill cannot write in this mode.
+        BadInput: the output is not configured, or a backfill cannot write in this mode.
     """
     writer = df.writeStream.queryName(name).outputMode(outputMode)
     if in_backfill():
@@ -103,7 +112,7 @@ def _history(spark: SparkSession, name: str, live: _Entry | None) -> DataFrame:
 
 
 def _as_declared(frame: DataFrame, schema: str, name: str) -> DataFrame:
-    """The columns the live source declares, in its order and types."""
+    """The columns that the live source declares, in its order and with its types."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import StructType
 
@@ -164,8 +173,8 @@ def _selected(sources: Mapping[str, _Entry], name: str) -> _Entry:
 
 
 def _live_candidate(sources: Mapping[str, _Entry], name: str) -> _Entry | None:
-    """What tells the columns in a backfill; None where nothing is configured, or no live candidate
-    is.
+    """The candidate that declares the columns in a backfill; None if nothing is configured, or no
+    candidate is live.
     """
     entry = sources.get(name, {})
     candidates = [_entry(sources, "sources", other) for other in entry.get("candidates", [])] or [
@@ -185,7 +194,7 @@ def _entry(section: Mapping[str, _Entry], kind: str, name: str) -> _Entry:
 
 
 def _section(spark: SparkSession, kind: str) -> Mapping[str, _Entry]:
-    """One part of the configuration; in a backfill it may be left out altogether."""
+    """A section of the configuration. In a backfill, the whole configuration may be missing."""
     path = os.environ.get(CONFIGURATION_VARIABLE) or spark.conf.get(CONFIGURATION_PROPERTY, None)
     if not path:
         if in_backfill():

@@ -1,7 +1,7 @@
-"""Which Spark properties hold in a backfill: the program's own, except for those that a backfill
-decides itself.
+"""The Spark properties of a backfill: those of the program,
+except for those that a backfill decides.
 
-Weakest first: this module's defaults, what the SparkApplication brings, what the program sets, what
+From lowest to highest precedence: this module's defaults, the SparkApplication, the program, what
 is enforced.
 """
 
@@ -17,33 +17,33 @@ from backfill.runtime.settings import RuntimeSettings
 
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _DEFAULTS = {
-    "spark.ui.showConsoleProgress": "false",  # the log goes to a file
+    "spark.ui.showConsoleProgress": "false",  # the log is a file
     "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    # To keep count of its rows a store reads before each write. Nobody needs the count: what is
-    # open is read at the end.
+    # To count its rows, a state store would read before each write. The count is not needed: open
+    # results are read at the end.
     "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
-    # Events of one session come together in a step: sent on as one, they are a fraction of the rows
-    # to shuffle and sort.
+    # The events of a session are close together in a step. Merging them first reduces the rows to
+    # shuffle and sort to a fraction.
     "spark.sql.streaming.sessionWindow.merge.sessions.in.local.partition": "true",
 }
 _ALWAYS = {
-    # A batch without rows would come or not come depending on when the driver was restarted; the
-    # plan has its own flush.
+    # Whether a batch without rows is run would depend on when the driver was restarted. The plan
+    # has a flush of its own.
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
 }
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
-"""Set where spark-submit has started the JVM, so that the SparkApplication's properties are in it
-before the program runs.
+"""Set if spark-submit has started the JVM, so that it has the SparkApplication's properties before
+the program runs.
 """
 
 _log = logging.getLogger(__name__)
 
 
 def context_conf(conf: SparkConf | None, settings: RuntimeSettings) -> SparkConf:
-    """What a SparkContext starts with that the program wants with ``conf``."""
+    """The properties of a SparkContext that the program starts with ``conf``."""
     if _SUBMITTED in os.environ:
-        # a SparkConf made before this knows nothing of what was submitted
+        # a SparkConf that was made earlier lacks what was submitted
         SparkContext._ensure_initialized()
     program = dict(conf.getAll()) if conf is not None else {}
     resolved = resolved_conf(dict(SparkConf().getAll()), program, settings)
@@ -53,8 +53,8 @@ def context_conf(conf: SparkConf | None, settings: RuntimeSettings) -> SparkConf
 def resolved_conf(
     submitted: Mapping[str, str], program: Mapping[str, str], settings: RuntimeSettings
 ) -> dict[str, str]:
-    """The properties of a SparkContext. ``submitted`` is what spark-submit brought, ``program``
-    what the program sets.
+    """The properties of a SparkContext. ``submitted`` are those of spark-submit, ``program`` those
+    that the program sets.
     """
     enforced = _enforced(settings)
     for key in enforced:
@@ -63,10 +63,8 @@ def resolved_conf(
 
 
 def session_zone(spark: SparkSession) -> str | None:
-    """The time zone of a session, as the program wrote it; None if it is UTC under whatever
-    name.
-    """
-    assert spark._jvm is not None  # in classic PySpark
+    """The time zone of a session, as the program wrote it; None if it is UTC, whatever its name."""
+    assert spark._jvm is not None  # not with Spark Connect
     zone = str(spark.conf.get("spark.sql.session.timeZone"))
     known = spark._jvm.org.apache.spark.sql.catalyst.util.DateTimeUtils.getZoneId(zone)
     return None if known.normalized().getId() == "Z" else zone
@@ -74,11 +72,10 @@ def session_zone(spark: SparkSession) -> str | None:
 
 @contextmanager
 def in_session(spark: SparkSession, settings: RuntimeSettings) -> Iterator[None]:
-    """Works in a session of the program: with what is enforced set in it, and as the thread's
-    active one.
+    """Makes the program's session the thread's active one, with the enforced properties set in it.
 
-    Spark looks for data sources in the active session, which is another one where the program has
-    made several. A query takes a copy of the session's properties when it starts.
+    Spark looks for data sources in the active session, and a program may have several. A query
+    copies the properties of the session when it starts.
     """
     _enforce(spark, settings)
     sessions = SparkSession._get_j_spark_session_class(spark._jvm)
@@ -105,7 +102,10 @@ def _enforced(settings: RuntimeSettings) -> dict[str, str]:
 
 
 def _tell_if_set(key: str, found: str | None, enforced: str) -> None:
-    """Values stay unsaid: some are credentials."""
+    """Logs that a property of the program is replaced.
+
+    Values are left out, since some are credentials.
+    """
     if found is not None and found != enforced:
         _log.warning(
             "the program sets %s, which a backfill decides itself: its value is not used; to use"

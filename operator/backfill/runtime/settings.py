@@ -1,4 +1,4 @@
-"""What this driver was told when it started."""
+"""The settings that this driver was started with."""
 
 import os
 
@@ -10,18 +10,16 @@ from backfill.protocol.driver_settings import SETTINGS_VARIABLE, DriverSettings
 
 
 class RuntimeSettings(DriverSettings):
-    """One attempt's settings, handed over as JSON in the environment variable
-    ``BACKFILL_SETTINGS``.
-    """
+    """Settings of one attempt, passed as JSON in the environment variable ``BACKFILL_SETTINGS``."""
 
     @property
     def plan_workspace(self) -> Workspace:
-        """Where the plan is."""
+        """Directory of the plan."""
         return Workspace(self.plan, self.workspace_catalog)
 
     @property
     def checkpoint_workspace(self) -> Workspace:
-        """Below which the queries' checkpoints are."""
+        """Directory of the queries' checkpoints."""
         return Workspace(self.checkpoints, self.workspace_catalog)
 
 
@@ -29,7 +27,7 @@ def settings_from_environment() -> RuntimeSettings:
     """The settings of this driver.
 
     Raises:
-        BackfillError: they are missing or not well formed; only the launcher of a backfill sets
+        BackfillError: they are missing or not well formed. Only the launcher of a backfill sets
             them.
     """
     text = os.environ.get(SETTINGS_VARIABLE)

@@ -1,11 +1,11 @@
-"""The streaming sink ``backfill_iceberg``: rows of the window into the result's branch, each
+"""The streaming sink ``backfill_iceberg``: writes rows of the window into the result's branch, each
 micro-batch exactly once.
 
-Tasks write data files and hand their descriptions to the driver, which commits those of one batch
-together. Spark calls the commit again with the same batch id when it does not know whether it
-happened; a batch that is there is left alone. Files of failed tasks and aborted batches are not
-removed at once, since a commit whose answer was lost may refer to
-them: what nothing refers to is removed when the run is over.
+Tasks write data files and send their descriptions to the driver, which commits those of a batch
+together. If Spark does not know whether a commit has happened, it calls it again with the same
+batch ID; a batch that is in the branch is skipped. Files of failed tasks and aborted batches are
+not removed at once, since a commit whose answer was lost may refer to them: unreferenced files are
+removed after the run.
 """
 
 import time
@@ -43,46 +43,46 @@ from backfill.runtime.source.long_lived import exempt_from_collection
 FORMAT = "backfill_iceberg"
 _OPTION = "settings"
 _REOPEN_SECONDS = 600.0
-"""Catalogs may give out credentials with a table that last an hour or less."""
+"""Seconds after which a table is loaded again. Credentials that a catalog issues with a table may
+be valid for an hour or less.
+"""
 
 
 class SinkSettings(Model):
-    """All that a sink has to know, without credentials; those come from PyIceberg's own
-    configuration.
-    """
+    """Everything that a sink needs, without credentials; these are in PyIceberg's configuration."""
 
     backfill: str
-    """The Backfill's name."""
+    """Name of the Backfill."""
     namespace: str
-    """Its namespace."""
+    """Namespace of the Backfill."""
     uid: str
-    """Its uid."""
+    """Uid of the Backfill."""
     plan_id: str
-    """The plan."""
+    """ID of the plan."""
     query: str
-    """The query that writes."""
+    """Name of the query that writes."""
     output: Output
-    """The output it writes."""
+    """The output that it writes."""
     window: Window
-    """The window; rows outside are left out."""
+    """The window. Rows outside are left out."""
     schema_id: int
-    """The table's schema when the query started. It is written with until the query ends."""
+    """ID of the table's schema when the query started, used until the query ends."""
     spec_id: int
-    """The table's partitioning when the query started."""
+    """ID of the table's partition spec when the query started."""
 
     @property
     def result(self) -> Result:
-        """What is written."""
+        """The result that is written."""
         return Result(self.namespace, self.backfill, self.uid, self.plan_id, self.output.name)
 
 
 def redirect(
     writer: DataStreamWriter, settings: RuntimeSettings, output: Output, query_name: str
 ) -> DataStreamWriter:
-    """Makes a stream writer write to an output's branch.
+    """Makes a stream writer write into an output's branch.
 
     Raises:
-        BadInput: the table is not there, or the rows do not fit it.
+        BadInput: the table does not exist, or the rows do not fit it.
     """
     table = Catalogs().load_table(output.table, "spec.outputs")
     frame = writer._df
@@ -103,8 +103,8 @@ def redirect(
 
 
 def check_schema(rows: StructType, table: Table, table_name: str, zone: str | None) -> None:
-    """Checks that rows of a DataFrame can be written into a table. ``zone`` is their session's,
-    None if that is UTC.
+    """Checks that rows of a DataFrame can be written into a table. ``zone`` is the time zone of
+    their session; None for UTC.
 
     Raises:
         UnsupportedProgram: with every column that is missing, unknown or of another type.
@@ -118,8 +118,9 @@ def check_schema(rows: StructType, table: Table, table_name: str, zone: str | No
 
 
 class BackfillIceberg(DataSource):
-    """The data source behind the format ``backfill_iceberg``; it can only be written to, and only
-    by a stream.
+    """The data source of the format ``backfill_iceberg``.
+
+    It can only be written, and only by a stream.
     """
 
     @classmethod
@@ -141,8 +142,9 @@ class Written(WriterCommitMessage):
 
 
 class SinkWriter(DataSourceStreamArrowWriter):
-    """Writes one micro-batch: made in the driver, sent to its tasks, and asked in the driver to
-    commit.
+    """Writes one micro-batch.
+
+    It is created in the driver, sent to the tasks, and commits in the driver.
     """
 
     def __init__(self, settings: SinkSettings):
@@ -175,7 +177,7 @@ class SinkWriter(DataSourceStreamArrowWriter):
             raise
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Adds the batch to the branch, unless it is there."""
+        """Adds the batch to the branch, unless the branch has it."""
         written = [message for message in messages if isinstance(message, Written)]
         files = [file for message in written for file in message.files]
         outside = sum(message.rows_outside_window for message in written)
@@ -184,7 +186,7 @@ class SinkWriter(DataSourceStreamArrowWriter):
         stage_batch(table, self._settings.result, batch)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Leaves everything as it is; see the module's description."""
+        """Does nothing; see the description of the module."""
 
     def _cut(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         if self._window is None:
@@ -194,8 +196,8 @@ class SinkWriter(DataSourceStreamArrowWriter):
 
 
 def _open(name: str) -> Table:
-    """A table, for some minutes the same one: Spark's Python workers live on from one task and
-    batch to the next.
+    """A table, cached for some minutes, because Spark's
+    Python workers are reused for other tasks and batches.
     """
     return _opened(name, int(time.monotonic() // _REOPEN_SECONDS))
 

@@ -1,1 +1,1 @@
-"""The driver's side of the conversation with the controller."""
+"""The driver's side of the messages with the controller."""

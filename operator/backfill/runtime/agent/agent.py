@@ -1,9 +1,9 @@
-"""The agent: a thread in the driver that carries the controller's releases to the sources and the
-progress back.
+"""The agent: a thread in the driver that passes the controller's releases to the sources, and
+reports progress.
 
-It decides nothing about what may be read. It ends the run when everything is committed, when it is
-asked to stop, when a query failed, when nobody reads its reports any more, or, at once and without
-a word, when a newer attempt is at work.
+It does not decide what may be read. It ends the run when everything is committed, when it is asked
+to stop, when a query has failed, when its reports are no longer read, or, without a report, when a
+newer attempt is running.
 """
 
 import logging
@@ -36,17 +36,17 @@ from backfill.runtime.source.release_file import Release, release_path, write_re
 _PERIOD_SECONDS = 0.05
 _CONTROLLER_CHECK_SECONDS = 5.0
 _STEPS_TOLD_AHEAD = 4
-"""Enough that no query waits for the agent's next turn, and what has still to be read when the run
-is to stop.
+"""Steps that sources are released at once. Enough that no query waits for the agent, and the most
+that is read after a request to stop.
 """
 CONTROLLER_GRACE_SECONDS = 30.0
-"""How long a driver goes on without a controller."""
+"""Seconds that a driver continues without a controller."""
 
 _log = logging.getLogger(__name__)
 
 
 class Agent(threading.Thread):
-    """Runs until the run is over and its last status is delivered; ``reported`` is set then."""
+    """Runs until the run has ended and its last status is delivered; then ``reported`` is set."""
 
     def __init__(
         self,
@@ -58,8 +58,8 @@ class Agent(threading.Thread):
         executors: Executors | None = None,
         lost_commits: LostCommits | None = None,
     ):
-        """``close`` stops a query that has committed everything and records what it leaves open;
-        ``executors`` are by default those of the application's SparkContext.
+        """``close`` stops a query that has committed everything, and records what it leaves open.
+        ``executors`` defaults to those of the application's SparkContext.
         """
         super().__init__(name="backfill-agent", daemon=True)
         self._run = run
@@ -76,7 +76,7 @@ class Agent(threading.Thread):
         self.reported = threading.Event()
 
     def run(self) -> None:
-        """One turn every period, then the last report."""
+        """Checks the run periodically, then sends the last report."""
         while not self._run.over.wait(_PERIOD_SECONDS):
             try:
                 self._turn()
@@ -116,10 +116,10 @@ class Agent(threading.Thread):
         return spec
 
     def _pass_on(self, released: int) -> None:
-        """Replaces the release file where there is something new. After a stop nothing is.
+        """Writes the release file if more was released. Nothing is released after a stop.
 
-        All sources of a query must agree on where to stop, so whatever they were told of is read to
-        its end. That is why they learn of a few steps at a time, however much is released.
+        All sources of a query must stop at the same step, so everything that was passed on is read.
+        Therefore only a few steps are passed on at a time, however many are released.
         """
         old = self._release or Release()
         if old.stop:
@@ -162,13 +162,13 @@ class Agent(threading.Thread):
         return self._run.tracker.steps + 1
 
     def _last_offset(self) -> int:
-        """Where every query comes to rest once the sources were told to stop."""
+        """The offset at which every query stops after the sources were asked to stop."""
         released = self._release.released if self._release else 0
         return released if released < self._run.tracker.steps else self._flushed
 
     def _start_closing(self, close: Callable[[], None]) -> None:
-        """In a thread of its own: counting what is open may take longer than a controller waits for
-        a heartbeat.
+        """Closes queries in a thread, because counting open results may take longer than the
+        controller waits for a heartbeat.
         """
         self._closing = threading.Thread(
             target=self._end_by, args=(close,), name="backfill-closing", daemon=True
@@ -176,8 +176,8 @@ class Agent(threading.Thread):
         self._closing.start()
 
     def _end_by(self, close: Callable[[], None]) -> None:
-        """From now on nobody else looks at the queries: a run whose queries cannot be closed ends
-        here.
+        """Closes the queries. Nothing else watches them from here on, so if one cannot be closed,
+        the run ends here.
         """
         try:
             close()
@@ -196,7 +196,7 @@ class Agent(threading.Thread):
         self._run.end(FINISHED)
 
     def _stop_queries(self) -> None:
-        """A method named ``_stop`` would be called by Thread itself."""
+        """Stops all queries. The method cannot be called ``_stop``, which Thread calls itself."""
         for query in self._run.queries:
             query.handle.stop()
         self._run.end(STOPPED)
@@ -216,8 +216,8 @@ class Agent(threading.Thread):
         self._reported = status
 
     def _status(self, now: datetime) -> SplitAssignmentStatus:
-        """Until all queries are known it repeats what the attempt before reported: they have
-        committed at least that.
+        """The status to report. Until all queries have started, it repeats the report of the
+        previous attempt: they have committed at least that.
         """
         run, outcome = self._run, self._run.outcome
         complete = not run.missing()
@@ -237,7 +237,7 @@ class Agent(threading.Thread):
 
 
 def _outcome_of(query: str, error: Exception | None) -> Outcome:
-    """How a run ends one of whose queries ended by itself."""
+    """The outcome of a run in which a query has ended by itself."""
     if error is None:
         return failed(f"the query {query} was stopped from outside")
     cause = cause_of(error)
@@ -250,8 +250,8 @@ def _outcome_of(query: str, error: Exception | None) -> Outcome:
 
 
 class _ControllerWatch:
-    """Whether the controller has been away for longer than the grace. Looks rarely: a look takes
-    its lock for a moment.
+    """Whether the controller has been away for longer than the grace period. Checks rarely, because
+    each check takes the controller's lock for a moment.
     """
 
     def __init__(self, channel: Channel, grace_seconds: float):

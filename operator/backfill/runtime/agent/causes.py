@@ -1,4 +1,4 @@
-"""Why a query failed, in as few words as Spark's errors allow."""
+"""Why a query failed, as short as Spark's errors allow."""
 
 import re
 
@@ -17,10 +17,10 @@ _JAVA_FRAME = re.compile(r"\n\s+(at .*|\.\.\. \d+ more)")
 
 
 def cause_of(error: BaseException) -> str:
-    """What an error of Spark says, without the pages of query plan that follow it.
+    """The message of a Spark error, without the pages of query plan that follow it.
 
-    Where Python code raised it, in a function of the application or in a source, it is what that
-    raised, without the stack.
+    If Python code of the application or a source raised it, this is the message of that error,
+    without its stack trace.
     """
     told = _JAVA_CALL.sub("", _JAVA_FRAME.sub("", _QUERY_PLAN.sub("", str(error))), count=1).rstrip(
         "\n"
@@ -37,9 +37,7 @@ def cause_of(error: BaseException) -> str:
 
 
 def _with_root(told: str, error: BaseException) -> str:
-    """With what lies at the bottom, which Spark's words may leave out: that the disk is full,
-    say.
-    """
+    """Adds the root cause, which Spark's message may lack, such as a full disk."""
     root: Exception | None = None
     while isinstance(below := getattr(root or error, "_cause", None), Exception):
         root = below
@@ -49,10 +47,10 @@ def _with_root(told: str, error: BaseException) -> str:
 
 
 def lasting_cause(cause: str) -> tuple[Reason, str] | None:
-    """Why another attempt would end the same way: what is wrong with the tables, if a source or a
-    sink gave up because of them.
+    """The reason and message if another attempt would fail in the same way, because a source or
+    sink has found the tables unsuitable. None if another attempt may succeed.
 
-    Only text comes back from where they ran. None: another attempt may succeed.
+    Only the text of an error arrives from where they run.
     """
     found = (
         (reason, cause.removeprefix(kind))

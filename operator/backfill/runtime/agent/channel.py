@@ -1,6 +1,4 @@
-"""How a driver hears from its controller and answers it. Without a cluster: two files in a
-directory.
-"""
+"""The messages between driver and controller; on one machine, two files in a directory."""
 
 import logging
 from pathlib import Path
@@ -21,32 +19,32 @@ _log = logging.getLogger(__name__)
 
 
 class Channel(Protocol):
-    """The driver's end of a SplitAssignment. Messages may come late, twice, or not at all. Nothing
-    but ``close`` waits.
+    """The driver's side of a SplitAssignment. Messages may be late, repeated or lost. Only
+    ``close`` waits.
     """
 
     @property
     def heartbeat_seconds(self) -> float:
-        """How often to report where nothing happens."""
+        """Seconds between reports if nothing happens."""
 
     def assignment(self) -> SplitAssignmentSpec | None:
-        """The newest spec known here; None while there is none."""
+        """The newest known assignment; None if there is none."""
 
     def last_status(self) -> SplitAssignmentStatus | None:
-        """The status as it was last reported, possibly by an earlier attempt."""
+        """The last reported status, possibly of an earlier attempt; None if there is none."""
 
     def report(self, status: SplitAssignmentStatus) -> None:
         """Replaces the status."""
 
     def controller_alive(self) -> bool:
-        """Whether somebody reads what is reported, or will."""
+        """Whether reports are read, or will be."""
 
     def close(self) -> None:
-        """Nothing is reported any more. Returns when the last report is delivered, or cannot be."""
+        """Ends reporting. Returns when the last report is delivered, or cannot be."""
 
 
 class DirectoryChannel:
-    """A channel for a controller on the same machine. Each side replaces its own file at once."""
+    """The channel to a controller on the same machine. Each side replaces its own file."""
 
     heartbeat_seconds = 2.0
 
@@ -56,8 +54,8 @@ class DirectoryChannel:
         self._assignment: SplitAssignmentSpec | None = None
 
     def assignment(self) -> SplitAssignmentSpec | None:
-        """The controller's spec. The file is parsed only when it has been replaced; one that is not
-        valid is left aside.
+        """The controller's assignment. The file is parsed only if it was replaced, and ignored if
+        it is not valid.
         """
         path = self._directory / ASSIGNMENT_FILE
         try:
@@ -74,7 +72,7 @@ class DirectoryChannel:
         return self._assignment
 
     def last_status(self) -> SplitAssignmentStatus | None:
-        """The status file, if it is there and of this version."""
+        """The status in the file; None if there is none, or if another version has written it."""
         try:
             return SplitAssignmentStatus.model_validate_json(
                 (self._directory / STATUS_FILE).read_bytes()
@@ -83,8 +81,8 @@ class DirectoryChannel:
             return None
 
     def report(self, status: SplitAssignmentStatus) -> None:
-        """Replaces the status file. A status that is lost with the machine is made again from the
-        checkpoints.
+        """Replaces the status file. If it is lost in a crash of the machine, the status is computed
+        again from the checkpoints.
         """
         content = status.model_dump_json(by_alias=True, exclude_none=True).encode()
         replace_file(self._directory / STATUS_FILE, content, durable=False)
@@ -94,4 +92,4 @@ class DirectoryChannel:
         return controller_alive(self._directory)
 
     def close(self) -> None:
-        """Every report was delivered when it was made."""
+        """Does nothing: reports are delivered at once."""

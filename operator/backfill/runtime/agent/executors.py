@@ -1,10 +1,9 @@
-"""Executors come and go while the application runs: as many as the controller wants, without a
-restart.
+"""Adds and removes executors while the application runs, so that there are as many as the
+controller wants.
 
-Spark keeps to a total that it is asked for, and replaces executors that are lost. It never lets one
-go by itself that is at
-work: those are decommissioned, so that they take no more tasks, hand on the blocks they hold and
-end. State stores are opened anew elsewhere from the checkpoint, by the next batch.
+Spark keeps the requested total, and replaces lost executors. It never removes an executor that is
+working by itself. These are decommissioned: they take no more tasks, hand on their blocks, and end.
+The next batch opens their state stores elsewhere from the checkpoint.
 """
 
 import logging
@@ -21,19 +20,19 @@ _log = logging.getLogger(__name__)
 
 
 def active_context() -> SparkContext | None:
-    """The application's SparkContext; None before it is made."""
+    """The application's SparkContext; None before it is created."""
     return SparkContext._active_spark_context
 
 
 class Executors:
-    """The executors of the application's SparkContext. Only one thread may use it."""
+    """The executors of the application's SparkContext. May be used by one thread only."""
 
     def __init__(
         self,
         context: Callable[[], Any] = active_context,
         clock: Callable[[], float] = time.monotonic,
     ):
-        """``context`` gives the SparkContext, ``clock`` the time in seconds."""
+        """``context`` returns the SparkContext, ``clock`` the time in seconds."""
         self._context = context
         self._clock = clock
         self._target: int | None = None
@@ -43,18 +42,18 @@ class Executors:
         self._looked_at = float("-inf")
 
     def follow(self, target: int | None) -> int:
-        """Moves towards as many executors as are wanted, and tells how many are at work now. None:
-        leave it as it is.
+        """Moves the number of executors towards ``target``, and returns how many there are now.
+        With None, it stays as it is.
 
-        Cheap: Spark is asked at most once a second, and at once for a new target. What it does not
-        answer is asked again.
+        Asks Spark at most once a second, and at once for a new target. A request that fails is
+        repeated.
         """
         if target != self._target or self._clock() - self._looked_at >= _LOOK_SECONDS:
             self._target, self._looked_at = target, self._clock()
             context = self._context()
             try:
                 self._count = self._look(context, target) if context is not None else 0
-            # a context that is being made or stopped has no JVM, and no executors that matter
+            # a context that is starting or stopping has no JVM, and no executors that matter
             except AttributeError:
                 self._count = 0
             except (Py4JError, OSError) as error:
@@ -73,7 +72,7 @@ class Executors:
         staying = sorted(present - self._leaving, key=int)
         if target is None or len(staying) <= target:
             return len(staying)
-        # the newest: the others have been sent more state and more of the tables' files
+        # the newest: older ones hold more state, and more of the tables' files
         surplus = staying[target:]
         _decommission(context, surplus)
         _log.info("executors let go: %s", ", ".join(surplus))
@@ -82,8 +81,9 @@ class Executors:
 
 
 def _request(context: Any, total: int) -> None:
-    """Asks for so many executors in all. Fewer than there are: none is replaced any more, and none
-    is let go by it.
+    """Requests a total number of executors.
+
+    If there are more, lost ones are not replaced, but none is removed.
     """
     nowhere_in_particular = context._jvm.PythonUtils.toScalaMap(context._jvm.java.util.HashMap())
     context._jsc.sc().requestTotalExecutors(total, 0, nowhere_in_particular)

@@ -1,10 +1,10 @@
-"""The driver's end of a SplitAssignment in a cluster.
+"""The driver's side of a SplitAssignment on a cluster.
 
-Two threads keep the agent from ever waiting for the API server. One follows the object; whatever
-any answer says of it counts as well, so a watch that has silently died costs one heartbeat. The
-other delivers reports: the newest one only, again and again until it is there. So a server that is
-away for minutes stops nothing: the run goes on with what is released, and the next report says all
-that happened meanwhile.
+Two threads keep the agent from waiting for the API server. One watches the object; answers to other
+requests count as well, so that a watch that has silently died costs one heartbeat. The other
+delivers reports, always the newest one, until it succeeds. If the API server is unavailable for
+minutes, the run continues with what is released, and the next report contains everything that has
+happened in the meantime.
 """
 
 import logging
@@ -37,44 +37,42 @@ from backfill.runtime.agent.seen_assignment import SeenAssignment
 from backfill.runtime.settings import RuntimeSettings
 
 REQUESTS: Final = RequestOptions(user_agent=DRIVER_MANAGER, read_seconds=15.0, retries=0)
-"""The channel itself retries, so that a retry delivers the newest report."""
+"""Retries are left to the channel, so that each delivers the newest report."""
 _WATCH_SECONDS = 240
 _SILENCE_SECONDS = 100.0
-"""A watch gets a bookmark about once a minute; one that is silent for longer is dead."""
+"""Seconds after which a silent watch is considered dead. It gets a bookmark about once a minute."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How often, and how long. All in seconds."""
+    """Intervals and limits, in seconds."""
 
     heartbeat: float = 10.0
-    """Between reports where nothing happens. A controller waits for six of them."""
+    """Between reports if nothing happens. A controller waits for six of them."""
     between_reports: float = 0.2
-    """At least this long from one report to the next: what happens in between is said by the next
-    one.
-    """
+    """Minimum between two reports. What happens in between is in the next one."""
     first_retry: float = 0.2
     last_retry: float = 5.0
-    """Retries come less and less often, up to this."""
+    """Maximum of the delay between retries, which doubles each time."""
     refused_at_start: float = 30.0
-    """How long the object may be missing, or forbidden, when a driver starts: permissions take a
-    moment to be known.
+    """How long the object may be missing or forbidden when a driver starts, because permissions
+    take a moment to be effective.
     """
     patience: float = 300.0
-    """How long a driver waits for a server that is away, at its start and with its last report.
-    Running, it waits for ever.
+    """How long a driver waits for an unavailable API server at its start, and with its last report.
+    While it runs, it waits forever.
     """
 
 
 class KubernetesChannel:
-    """A channel of the runtime (see ``channel.py``). ``open`` comes first, ``close`` last."""
+    """A channel for the agent (see ``channel.py``). Call ``open`` first and ``close`` last."""
 
     def __init__(
         self, cluster: Cluster, name: str, settings: RuntimeSettings, timing: Timing = Timing()
     ):
-        """``name`` is the SplitAssignment's."""
+        """``name`` is the name of the SplitAssignment."""
         self._cluster, self._namespace, self._name = cluster, settings.namespace, name
         self._attempt, self._timing = settings.attempt, timing
         self._seen = SeenAssignment(owner_uid=settings.uid)
@@ -88,11 +86,11 @@ class KubernetesChannel:
 
     @property
     def heartbeat_seconds(self) -> float:
-        """Rare, for every report is a write to the cluster's store."""
+        """Longer than on one machine, since every report is a write to the API server."""
         return self._timing.heartbeat
 
     def open(self) -> None:
-        """Reads the object, waiting for a server that is away, and begins to follow it.
+        """Reads the object, waiting for an unavailable API server, and starts watching it.
 
         Raises:
             BackfillError: it cannot be read, or belongs to another Backfill.
@@ -107,28 +105,29 @@ class KubernetesChannel:
             thread.start()
 
     def assignment(self) -> SplitAssignmentSpec | None:
-        """The newest spec that any answer or event has told of."""
+        """The newest spec of all answers and events."""
         return self._seen.spec
 
     def last_status(self) -> SplitAssignmentStatus | None:
-        """The status as it was when the channel was opened."""
+        """The status when the channel was opened."""
         return self._last_status
 
     def report(self, status: SplitAssignmentStatus) -> None:
-        """Takes the status to be delivered, in the place of one that still waits. Returns at
-        once.
+        """Queues the status for delivery, in place of one that is still waiting.
+
+        Returns at once.
         """
         self._outbox.put(status)
 
     def controller_alive(self) -> bool:
-        """True: an operator that is away comes back. Where the object is gone so is its Backfill,
-        and nobody reads reports.
+        """True unless the object was deleted, and so its Backfill:
+        an operator that is unavailable comes back.
         """
         return not self._seen.gone
 
     def close(self) -> None:
-        """Returns when the last report is delivered, or cannot be: refused for good, or no server
-        for minutes.
+        """Returns when the last report is delivered, or cannot be: it was refused, or the API
+        server has been unavailable for minutes.
         """
         if not self._outbox.wait_until_empty(self._timing.patience):
             _log.error("the last report could not be delivered within %s s", self._timing.patience)
@@ -153,8 +152,8 @@ class KubernetesChannel:
                 time.sleep(_wait(error, retries))
 
     def _follow(self) -> None:
-        """Watches until the channel is closed or the object gone, each time from where the last
-        watch ended.
+        """Watches the object until the channel is closed or the object deleted, each time from
+        where the last watch has ended.
         """
         retries = self._retries("following the SplitAssignment")
         version = self._seen.version
@@ -176,13 +175,13 @@ class KubernetesChannel:
                 pause = self._timing.first_retry
             except (ClusterError, ConflictError) as error:
                 if not isinstance(error, Unreachable) or error.status not in (0, 429):
-                    version = ""  # which the server has forgotten, or does not understand
+                    version = ""  # the server has forgotten it, or does not understand it
                 pause = self._failed(error, retries)
             self._closed.wait(pause)
 
     def _deliver(self) -> None:
-        """Delivers reports until the channel is closed, or those of this attempt no longer
-        count.
+        """Delivers reports until the channel is closed,
+        or those of this attempt no longer count.
         """
         retries = self._retries("reporting")
         while (status := self._outbox.wait_for_one()) is not None:
@@ -199,8 +198,9 @@ class KubernetesChannel:
             self._closed.wait(pause)
 
     def _send(self, status: SplitAssignmentStatus) -> None:
-        """Writes the status once. If it does not fit the object as it is now, the object is read,
-        so that the next patch is made for that.
+        """Writes the status once.
+
+        If the patch does not fit the object, the object is read for the next one.
         """
         try:
             self._seen.take(
@@ -245,8 +245,8 @@ class KubernetesChannel:
         return spec is not None and spec.attempt > self._attempt
 
     def _failed(self, error: ClusterError | ConflictError, retries: Retries) -> float:
-        """Seconds to wait. A server that is starting may not know the resource, which is not to say
-        that the object is gone.
+        """Seconds to wait. Only NotFound means that the object was deleted: a server that is
+        starting may not know its kind.
         """
         if isinstance(error, NotFound):
             self._seen.end()
@@ -271,31 +271,31 @@ class _Outbox:
         self._closed = False
 
     def put(self, status: SplitAssignmentStatus) -> None:
-        """In the place of whatever waits."""
+        """Replaces the waiting report."""
         with self._changed:
             self._waiting = status
             self._changed.notify_all()
 
     def wait_for_one(self) -> SplitAssignmentStatus | None:
-        """What waits, as soon as something does; None once it is closed."""
+        """Waits for a report, and returns it; None once the outbox is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._waiting is not None)
             return None if self._closed else self._waiting
 
     def delivered(self, status: SplitAssignmentStatus) -> None:
-        """It need not be delivered again; one that came meanwhile must."""
+        """Removes the report, unless a newer one has replaced it."""
         with self._changed:
             if self._waiting is status:
                 self._waiting = None
             self._changed.notify_all()
 
     def wait_until_empty(self, seconds: float) -> bool:
-        """Whether nothing waits any more, or nothing will be delivered, within this time."""
+        """Whether no report is waiting, or none will be delivered any more, within this time."""
         with self._changed:
             return self._changed.wait_for(lambda: self._closed or self._waiting is None, seconds)
 
     def close(self) -> None:
-        """Nothing is delivered any more."""
+        """Stops delivery."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

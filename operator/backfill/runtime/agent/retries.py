@@ -1,4 +1,4 @@
-"""Trying again until it works: how long to wait in between, and what to say of it."""
+"""How long to wait between retries, and what to log about them."""
 
 import logging
 import random
@@ -9,8 +9,9 @@ _log = logging.getLogger(__name__)
 
 
 class Retries:
-    """One thing that is tried again and again. The wait doubles; the log says when it begins to
-    fail and when it works.
+    """Retries of one operation.
+
+    The delay doubles each time. Logs the first failure, and the next success.
     """
 
     def __init__(self, what: str, first_seconds: float, last_seconds: float):
@@ -19,15 +20,16 @@ class Retries:
         self._next = first_seconds
 
     def worked(self) -> None:
-        """The next failure is a first one."""
+        """Records a success: the next failure counts as the first."""
         if self._failures:
             _log.info("%s works again after %d failures", self._what, self._failures)
         self._failures, self._next = 0, self._first
 
     def failed(self, error: Exception, asked_seconds: float | None = None) -> float:
-        """Seconds to wait now: at least what the server asked for, up to half a minute.
+        """Records a failure, and returns the seconds to wait: at least what the server asked for,
+        up to half a minute.
 
-        A random part keeps a thousand drivers from coming back at the same moment.
+        The delay has a random part, so that a thousand drivers do not retry at the same moment.
         """
         self._failures += 1
         _log.log(

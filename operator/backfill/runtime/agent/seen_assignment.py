@@ -1,6 +1,4 @@
-"""One SplitAssignment as a driver has seen it last, from whatever answer or event said the
-newest.
-"""
+"""The newest known version of a SplitAssignment, from answers and events."""
 
 import logging
 import threading
@@ -15,13 +13,11 @@ _log = logging.getLogger(__name__)
 
 
 class SeenAssignment:
-    """Shared by the threads of a channel. Never goes back: of what is taken, only the newer
-    counts.
-    """
+    """Shared by the threads of a channel. Older versions never replace newer ones."""
 
     def __init__(self, owner_uid: str):
-        """``owner_uid`` is the Backfill's; an object of a Backfill made again under its name is not
-        ours.
+        """``owner_uid`` is the uid of the Backfill. The object of another Backfill with the same
+        name does not count.
         """
         self._owner_uid = owner_uid
         self._lock = threading.Lock()
@@ -30,7 +26,7 @@ class SeenAssignment:
         self._gone = False
 
     def take(self, manifest: dict[str, Any]) -> None:
-        """The server has said this; it may be older than what is known."""
+        """Takes a version from the API server, unless a newer one is known."""
         with self._lock:
             if self._gone:
                 return
@@ -48,23 +44,25 @@ class SeenAssignment:
             self._spec = _spec_of(manifest) or self._spec
 
     def end(self) -> None:
-        """The object is gone, and its Backfill with it."""
+        """Records that the object was deleted, and its Backfill with it."""
         with self._lock:
             self._gone = True
 
     @property
     def gone(self) -> bool:
-        """Whether there is no such object any more, or one of another Backfill in its place."""
+        """Whether the object was deleted, or belongs to another Backfill."""
         return self._gone
 
     @property
     def spec(self) -> SplitAssignmentSpec | None:
-        """What may be done, as it was said last."""
+        """The newest spec; None if there is none."""
         return self._spec
 
     @property
     def status(self) -> SplitAssignmentStatus | None:
-        """What some attempt reported last; None where that was nothing this version can read."""
+        """The last status of any attempt; None if there is none,
+        or if another version has written it.
+        """
         stored = (self._manifest or {}).get("status")
         try:
             return SplitAssignmentStatus.model_validate(stored) if stored else None
@@ -73,15 +71,15 @@ class SeenAssignment:
 
     @property
     def version(self) -> str:
-        """Its resourceVersion; empty before anything was seen."""
+        """The resourceVersion; empty if no version is known."""
         return str(self._manifest["metadata"]["resourceVersion"]) if self._manifest else ""
 
     def status_patch(self, status: SplitAssignmentStatus) -> list[dict[str, Any]]:
-        """A JSON patch that replaces the status, unless the object or its attempt is another, or
-        somebody wrote meanwhile.
+        """A JSON patch that replaces the status, if object and attempt are the same and nothing
+        else has written in the meantime.
 
-        A write that is not answered may still arrive later. The last test makes it too late once
-        another one has.
+        A write without an answer may still arrive later. The last test makes it fail after a newer
+        one.
         """
         manifest = self._manifest
         if manifest is None:
@@ -101,7 +99,7 @@ class SeenAssignment:
 
 
 def _spec_of(manifest: dict[str, Any]) -> SplitAssignmentSpec | None:
-    """The spec, as far as this version knows its fields: a newer controller may say more."""
+    """The spec, with the fields that this version knows: a newer controller may write more."""
     try:
         return SplitAssignmentSpec.model_validate(_known(SplitAssignmentSpec, manifest["spec"]))
     except ValidationError as error:

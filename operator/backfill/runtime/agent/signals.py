@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT end a driver as a suspension does: what is released is committed first."""
+"""Ends a driver on SIGTERM and SIGINT like a suspension: released steps are committed first."""
 
 import logging
 import os
@@ -12,15 +12,18 @@ _log = logging.getLogger(__name__)
 
 
 class GracefulSignals:
-    """The first signal sets ``stopping``; a second one, or a minute, ends the process at once."""
+    """The first signal sets ``stopping``.
+
+    After a second one, or after a minute, the process ends at once.
+    """
 
     def __init__(self, stopping: threading.Event):
         self._stopping = stopping
         self._deadline: threading.Timer | None = None
 
     def install(self) -> None:
-        """Takes both signals. PySpark takes SIGINT when a context starts, so this is called again
-        after that.
+        """Installs the handlers. Call it again after a SparkContext was started, since PySpark
+        replaces that of SIGINT.
         """
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, self._handle)

@@ -1,5 +1,5 @@
-"""Splits as a batch DataFrame, read as streaming reads them: by this package's reader, in Python
-tasks.
+"""Splits as a batch DataFrame, read as streaming reads them:
+by this package's reader, in Python tasks.
 """
 
 import pickle

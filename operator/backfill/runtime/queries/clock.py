@@ -1,4 +1,4 @@
-"""Whether what a query gives depends on when it runs: whether it compares with the clock."""
+"""Whether the result of a query depends on when it runs, because it compares with the clock."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ _CLOCKS = {
     "LocalTimestamp": "localtimestamp()",
     "Now": "now()",
 }
-"""Spark's expressions that give the time of day, as users write them."""
+"""Spark's expressions for the current time, as users write them."""
 _COMPARISONS = {
     "EqualNullSafe",
     "EqualTo",
@@ -29,17 +29,16 @@ _COMPARISONS = {
 
 
 def comparison_with_clock(frame: DataFrame) -> str:
-    """Where a query of this frame selects, joins or groups rows by the time of day, in words; empty
-    if nowhere.
+    """Where a query of this frame selects, joins or groups rows by the current time, in words;
+    empty if nowhere.
 
-    A column that only says when a row was processed does not count. What functions of the program
-    do cannot be seen.
+    A column that only records when a row was processed does not count. What functions of the
+    program do cannot be seen.
     """
     plan = analyzed(frame)
     jvm = frame.sparkSession._jvm
-    assert jvm is not None  # in classic PySpark
-    # Spark's own mark, below the whole plan: its text would leave out what is beyond the 25th
-    # column
+    assert jvm is not None  # not with Spark Connect
+    # Spark's own mark, below the whole plan: its text leaves out everything beyond the 25th column
     if not plan.containsPattern(jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()):
         return ""
     nodes = list(nodes_of(plan))
@@ -52,14 +51,14 @@ def comparison_with_clock(frame: DataFrame) -> str:
 
 
 def _columns_by_clock(nodes: list[JavaObject]) -> dict[int, str]:
-    """Columns that are computed from the time of day, by their ids."""
+    """IDs of columns that are computed from the current time, and how."""
     named = [
         each for node in nodes for each in elements(node.expressions()) if kind_of(each) == "Alias"
     ]
     united = [columns for node in nodes if kind_of(node) == "Union" for columns in _united(node)]
     timed: dict[int, str] = {}
     before = -1
-    while before < len(timed):  # one may be computed from another one
+    while before < len(timed):  # a column may be computed from another one
         before = len(timed)
         for column in named:
             if id_of(column) not in timed and (found := _clock_in(column, timed)):
@@ -74,14 +73,14 @@ def _columns_by_clock(nodes: list[JavaObject]) -> dict[int, str]:
 
 
 def _united(union: JavaObject) -> Iterator[tuple[int, list[int]]]:
-    """The ids of a union's columns, each with those of its children's columns in the same place."""
+    """IDs of a union's columns, each with those of its children's columns at the same position."""
     outputs = [elements(child.output()) for child in elements(union.children())]
     for column, *columns in zip(elements(union.output()), *outputs, strict=True):
         yield id_of(column), [id_of(each) for each in columns]
 
 
 def _deciding(node: JavaObject) -> Iterator[tuple[str, JavaObject]]:
-    """The expressions by which a node decides which rows belong to the result, or together."""
+    """Expressions by which a node decides which rows belong to the result, or belong together."""
     match kind_of(node):
         case "Filter":
             yield "a filter", node.condition()
@@ -100,8 +99,8 @@ def _deciding(node: JavaObject) -> Iterator[tuple[str, JavaObject]]:
 
 
 def _comparisons(node: JavaObject) -> Iterator[tuple[str, JavaObject]]:
-    """Whatever else a node compares: in a condition of an aggregate, or for a column that says
-    whether something is late.
+    """Other comparisons in a node: in conditions of aggregates,
+    or in columns such as whether a row is late.
     """
     pending = elements(node.expressions())
     while pending:

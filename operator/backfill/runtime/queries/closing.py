@@ -1,5 +1,5 @@
-"""The end of a query: it has committed its flush, so it is stopped, and what it leaves open is
-counted.
+"""The end of a query that has committed its flush:
+it is stopped, and its open results are counted.
 """
 
 import logging
@@ -14,10 +14,11 @@ _log = logging.getLogger(__name__)
 
 
 def close_query(query: StartedQuery, run: Run) -> None:
-    """Stops a query that has committed everything and records the results its state still holds.
+    """Stops a query that has committed everything,
+    and records the results that its state still holds.
 
     Raises:
-        Py4JError, OSError: Spark is gone.
+        Py4JError, OSError: Spark has ended.
         Exception: the query cannot be stopped.
     """
     query.handle.stop()
@@ -25,8 +26,8 @@ def close_query(query: StartedQuery, run: Run) -> None:
 
 
 def _open_results(query: StartedQuery, run: Run) -> OpenResults:
-    """A result that cannot be counted does not undo a run that has committed everything, unless
-    Spark is gone: then the next attempt can count it.
+    """The open results. A failure to count them does not fail a run that has committed everything,
+    unless Spark has ended: then the next attempt can count them.
     """
     try:
         times = {output.name: output.timestamp_column for output in run.settings.outputs}
@@ -36,7 +37,7 @@ def _open_results(query: StartedQuery, run: Run) -> OpenResults:
         )
     except Exception:
         _log.exception("what the query %s leaves open could not be counted", query.name)
-        # raises where Spark is gone; what is raised while it goes looks like any other error
+        # raises if Spark has ended; errors during its end look like any other
         query.handle.exception()
         return OpenResults(
             unknown="counting them in the query's state failed; see the driver's log"

@@ -1,5 +1,5 @@
-"""What a streaming DataFrame's logical plan says: what it reads of which sources, and how long its
-watermarks wait.
+"""Reads the logical plan of a streaming DataFrame:
+its sources and columns, and the delays of its watermarks.
 """
 
 from collections import Counter
@@ -34,16 +34,16 @@ _BY_REFERENCE = frozenset(
         "Window",
     }
 )
-"""Nodes whose result depends on their children's columns only as far as they refer to them or hand
-them on by their ids.
+"""Nodes whose result depends only on those of their children's columns that they refer to, or pass
+on by their ids.
 """
 
 
 def sources_read(frame: DataFrame) -> set[str]:
-    """The names of the sources a query of this frame reads.
+    """Names of the sources that a query of this frame reads.
 
     Raises:
-        UnsupportedProgram: it also streams from something else.
+        UnsupportedProgram: it streams from something else, too.
     """
     names, others = set(), []
     for node in nodes_of(analyzed(frame)):
@@ -72,11 +72,11 @@ def watermark_delay_us(frame: DataFrame) -> int:
 
 
 def columns_used(frame: DataFrame) -> dict[str, set[str]]:
-    """The top-level columns that a query of this frame can tell from nulls, by source.
+    """By source, the top-level columns whose values affect a query of this frame.
 
-    Followed from the query's result down to its sources through the optimized plan. Below a node
-    that is not understood every column counts. Spark takes every column of a source whose schema is
-    given as one that may be null, so nulls can stand in the others.
+    They are followed from the query's result to its sources through the optimized plan. Below a
+    node of an unknown kind, every column counts. For Spark, every column of a source with a given
+    schema may be null, so the others can be read as nulls.
     """
     plan = analyzed(frame)
     optimized = frame.sparkSession._jsparkSession.sessionState().optimizer().execute(plan)
@@ -91,7 +91,7 @@ def columns_used(frame: DataFrame) -> dict[str, set[str]]:
     relations = [node for node in nodes_of(plan) if _is_source(node)]
     lost = Counter(_source_of(relation) for relation in relations) - found
     for relation in relations:
-        if _source_of(relation) in lost:  # optimized away, or moved to where nobody looked
+        if _source_of(relation) in lost:  # optimized away, or moved to where it was not followed
             used.setdefault(_source_of(relation), set()).update(
                 str(name) for name in relation.schema().fieldNames()
             )
@@ -99,8 +99,8 @@ def columns_used(frame: DataFrame) -> dict[str, set[str]]:
 
 
 def _wanted_of_sources(root: JavaObject) -> Iterator[tuple[JavaObject, set[int]]]:
-    """The sources below a node, each with the ids of the columns that the node's output depends
-    on.
+    """The sources below a node, each with the ids of
+    the columns that the node's output depends on.
     """
     pending = [(root, _ids(root.output()))]
     while pending:
@@ -123,7 +123,7 @@ def _wanted_of_sources(root: JavaObject) -> Iterator[tuple[JavaObject, set[int]]
 def _wanted_of_children(
     node: JavaObject, children: list[JavaObject], wanted: set[int]
 ) -> list[set[int]]:
-    """The columns of each child that a node needs to give what is wanted of it."""
+    """The columns that a node needs of each child for the wanted part of its output."""
     kind = kind_of(node)
     if kind == "Union":  # by position; its own ids are those of its first child
         positions = [
@@ -145,9 +145,8 @@ def _wanted_of_children(
 
 
 def _record_columns_but(plan: JavaObject, named: set[str]) -> set[int]:
-    """Kafka's columns as the source makes them, other than the named ones. No program sees them
-    under these names, so what is above them and hands them on is the product's own, whatever it
-    does with the rest of a row.
+    """Ids of the Kafka columns that the source makes, except the named ones. No program sees these
+    names, so what passes them on is this product's own and does not use them.
     """
     columns = ((id_of(column), str(column.name())) for column in elements(plan.output()))
     return {each for each, name in columns if name in RECORD_COLUMNS and name not in named}
@@ -166,12 +165,12 @@ def _ids(attributes: JavaObject) -> set[int]:
 
 
 def kind_of(node: JavaObject) -> str:
-    """The name of a node's or an expression's class."""
+    """Class name of a node or an expression."""
     return str(node.getClass().getSimpleName())
 
 
 def id_of(attribute: JavaObject) -> int:
-    """What tells an attribute from others of its name."""
+    """Id of an attribute, which distinguishes it from others of the same name."""
     return int(attribute.exprId().id())
 
 
@@ -181,15 +180,15 @@ def elements(sequence: JavaObject) -> list[JavaObject]:
 
 
 def analyzed(frame: DataFrame) -> JavaObject:
-    """The frame's logical plan, with common table expressions put in where they are referred to."""
+    """The frame's logical plan, with common table expressions inlined."""
     jvm = frame.sparkSession._jvm
-    assert jvm is not None  # in classic PySpark
+    assert jvm is not None  # not with Spark Connect
     inline = jvm.org.apache.spark.sql.catalyst.optimizer.InlineCTE(True, False, False)
     return inline.apply(frame._jdf.queryExecution().analyzed())
 
 
 def nodes_of(plan: JavaObject) -> Iterator[JavaObject]:
-    """Every node of a plan, also those of plans within its expressions."""
+    """Every node of a plan, including those of plans within its expressions."""
     pending = [plan]
     while pending:
         node = pending.pop()

@@ -1,5 +1,5 @@
-"""Commits that Spark has made and did not tell of: a progress event may be lost, and after the last
-batch none follows.
+"""Finds commits that Spark has made and not reported. A progress event may be lost, and none
+follows the last batch.
 """
 
 import logging
@@ -16,11 +16,11 @@ _log = logging.getLogger(__name__)
 
 
 class LostCommits:
-    """Looks into the checkpoints, which are the truth, when no query has reported anything for a
-    while.
+    """Reads the checkpoints, which are authoritative,
+    if no query has reported anything for some time.
 
-    What is found counts at the next look only, for a report may be on its way, and it tells more:
-    late rows and times.
+    A commit that is found counts only if it is still unreported at the next check: its report may
+    be on its way, and says more, such as late rows and times.
     """
 
     def __init__(self, run: Run, silence_seconds: float = _SILENCE_SECONDS):
@@ -32,8 +32,8 @@ class LostCommits:
         self._found: dict[str, int] = {}
 
     def watch(self) -> None:
-        """To be called often. It looks in a thread of its own: a store may take longer to answer
-        than heartbeats may wait.
+        """Checks if it is time. Call it often. It reads in a thread of its own, since the object
+        store may be slower than heartbeats allow.
         """
         reported, now = self._run.tracker.queries, time.monotonic()
         if reported != self._reported:
@@ -48,8 +48,8 @@ class LostCommits:
             self._looking.start()
 
     def look(self) -> None:
-        """Counts what the last look has found, and looks again. A checkpoint that cannot be read is
-        left for the next time.
+        """Counts what the last check has found, and checks again. A checkpoint that cannot be read
+        is left for the next time.
         """
         for query in self._run.queries:
             try:

@@ -1,7 +1,7 @@
-"""What a query leaves open when its plan has ended: results of the window that its watermark has
-not closed.
+"""The results of the window that a query leaves open at the end of its plan:
+its watermark has not closed them.
 
-They are counted in the query's checkpoint with Spark's own state reader, after the flush.
+They are counted in the query's checkpoint after the flush, with Spark's state reader.
 """
 
 from collections.abc import Iterable
@@ -19,42 +19,41 @@ from backfill.runtime.queries.tracker import OpenResults
 _AGGREGATIONS = {"stateStoreSave", "sessionWindowStateStoreSaveExec"}
 _JOIN = "symmetricHashJoin"
 _NOTHING_PENDING = {"dedupe", "dedupeWithinWatermark", "globalLimit"}
-"""Operators that have already given all they can for the rows read."""
+"""Stateful operators that have emitted everything for the rows they have read."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What one operator's state holds of the window."""
+    """Results of the window in the state of one operator."""
 
     results: int
     first_us: int | None = None
-    """The time of the earliest."""
+    """Time of the earliest result."""
     end_us: int | None = None
-    """When the last of them ends, by event time; None where that is not known, or there are
-    none.
-    """
+    """End of the last result in event time; None if there is none, or if it is unknown."""
 
 
 class _Unknown(Exception):  # noqa: N818 - not an error: it says why nothing can be concluded
-    """Why open results cannot be counted."""
+    """The reason why open results cannot be counted."""
 
 
 def open_results(
     spark: SparkSession, checkpoint: str, window: Window, watermark_delay_us: int, results: Shape
 ) -> OpenResults:
-    """Counts the window's results in a query's state; without a number where it cannot be told, and
-    then with the reason.
+    """Counts the results of the window in a query's state. If they cannot be counted, the number is
+    unknown, with the reason.
 
-    A windowed aggregation's are its time windows, by the edge that is the result's time; of several
-    operators all that touch the window. An outer join's are rows without a partner.
+    For a windowed aggregation, they are its time windows, by the edge that is the result's time; if
+    there are several operators, all time windows that overlap the window. For an outer join, they
+    are rows without a partner.
     """
     reader = spark.newSession()
-    reader.conf.set("spark.sql.session.timeZone", "UTC")  # times without a zone are taken as UTC
+    reader.conf.set("spark.sql.session.timeZone", "UTC")  # times without a zone are UTC
     operators = {
         row.operatorId: row.operatorName
         for row in reader.read.format("state-metadata").load(checkpoint).collect()
     }
-    # an inner join gives out what it matches
+    # an inner join emits matches at once
     done = _NOTHING_PENDING if results.waiting else {*_NOTHING_PENDING, _JOIN}
     pending = {number: name for number, name in operators.items() if name not in done}
     try:
@@ -85,10 +84,10 @@ class _State:
         self._start_us, self._end_us = to_us(window.start), to_us(window.end)
 
     def count(self, name: str, results: Shape, operators: dict[int, str]) -> _Found:
-        """How many results of the window it holds.
+        """Number of results of the window in this state.
 
         Raises:
-            _Unknown: that cannot be told.
+            _Unknown: they cannot be counted.
         """
         if name == _JOIN:
             return self._rows_without_partner(results, operators)
@@ -142,7 +141,7 @@ class _State:
                 " is none of theirs"
             )
         if side not in times:
-            return _Found(0)  # without a partner the result has no time, and belongs to no window
+            return _Found(0)  # without a partner the result has no time, so it is not in the window
         time = _micros(F.col(f"value.`{times[side]}`"))
         return self._found(rows, self._within(time), time, F.lit(None).cast("long"))
 
@@ -160,8 +159,8 @@ def _micros(time: Column) -> Column:
 
 
 def _time_window(state: DataFrame) -> str | None:
-    """The column that holds the time window: in the key of a windowed aggregation, in the value of
-    a session's.
+    """The column with the time window: in the key for a windowed aggregation,
+    in the value for a session window.
     """
     for part in ("key", "value"):
         fields = state.schema[part].dataType

@@ -1,5 +1,5 @@
-"""Spark's progress events, as committed batches. Spark reports a batch after its commit is in the
-checkpoint.
+"""Turns Spark's progress events into committed batches. Spark reports a batch after its commit is
+in the checkpoint.
 """
 
 import json
@@ -27,34 +27,33 @@ _log = logging.getLogger(__name__)
 
 
 class ProgressListener(StreamingQueryListener):
-    """Hands every committed batch to ``commit``."""
+    """Calls ``commit`` for every committed batch."""
 
     def __init__(self, commit: Callable[[Batch], None]):
         self._commit = commit
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Queries are known from where they are started."""
+        """Does nothing: queries are recorded where they are started."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """A batch was committed, or none was to be made."""
+        """A batch was committed, or there was none."""
         try:
             batch = committed_batch(event.progress)
             if batch is not None:
                 self._commit(batch)
-        # Spark drops a listener's errors; the steps are counted by reading when the next batch
-        # comes
+        # Spark ignores errors of a listener. The steps are counted by reading with the next batch.
         except Exception:
             _log.exception("a progress event could not be read")
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Nothing was committed."""
+        """Does nothing: no batch was committed."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """Ends are seen on the query itself."""
+        """Does nothing: the end is read from the query itself."""
 
 
 def committed_batch(progress: StreamingQueryProgress) -> Batch | None:
-    """The batch a progress event tells of; None where it read nothing of the plan."""
+    """The batch that a progress event reports; None if it has read nothing of the plan."""
     ends = _ends(progress)
     if not ends or progress.name is None:
         return None
@@ -72,7 +71,7 @@ def committed_batch(progress: StreamingQueryProgress) -> Batch | None:
         read_from_us=started_us + 1_000 * durations.get("latestOffset", 0),
         ended_us=started_us + 1_000 * durations.get("triggerExecution", 0),
         ends=ends,
-        # several frames of a source have read the same step, each all of it
+        # several frames of a source have read the same step, and each all of it
         rows={source: max(int(row["rows"]) for row in rows) for source, rows in observed.items()},
         newest_us=max(newest, default=None),
         late_rows=sum(operator.numRowsDroppedByWatermark for operator in progress.stateOperators),
@@ -80,7 +79,7 @@ def committed_batch(progress: StreamingQueryProgress) -> Batch | None:
 
 
 def _ends(progress: StreamingQueryProgress) -> dict[str, int]:
-    """The least end offset of each source: one that is read twice stands there twice."""
+    """The lowest end offset of each source. A source that is read twice occurs twice."""
     ends: dict[str, int] = {}
     for source in progress.sources:
         offset: dict[str, Any] | None = json.loads(source.endOffset or "null")
@@ -92,7 +91,7 @@ def _ends(progress: StreamingQueryProgress) -> dict[str, int]:
 
 
 def _by_source(observed: Mapping[str, Row]) -> dict[str, list[Row]]:
-    """What the frames of each source observed."""
+    """The metrics of each source's frames."""
     found: dict[str, list[Row]] = defaultdict(list)
     for name, row in observed.items():
         source = source_observed(name)

@@ -1,7 +1,7 @@
-"""Where the time of a result comes from: which edge of a time window, or which column of a join, by
-a query's logical plan.
+"""The origin of a result's time, by the query's logical plan: the edge of a time window, or a
+column of a join.
 
-What is not understood has no origin: nothing may be concluded of it.
+If the plan is not understood, there is no origin, and nothing can be concluded.
 """
 
 from collections.abc import Iterator
@@ -28,20 +28,20 @@ _SAME_MOMENT = {
     "UnixMillis",
     "UnixSeconds",
 }
-"""Expressions that give the moment of their only child, in another type at most."""
+"""Expressions that keep the moment of their only child, perhaps in another type."""
 
 
 @dataclass(frozen=True, slots=True)
 class WindowEdge:
-    """It is the start or the end of the time window that a result was aggregated by."""
+    """The result's time is the start or the end of the time window that it was aggregated by."""
 
     edge: Literal["start", "end"]
 
 
 @dataclass(frozen=True, slots=True)
 class JoinedColumns:
-    """It is a column of the streaming join's input. By side: the column that gives it where the
-    other side is null.
+    """The result's time is a column of the streaming join's input. For each side: the column that
+    it is taken from if the other side is null.
     """
 
     columns: dict[Side, str]
@@ -52,25 +52,25 @@ Origin = WindowEdge | JoinedColumns
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a query's plan says of its results."""
+    """The relevant properties of a query's plan."""
 
     aggregations: int
-    """Streaming aggregations."""
+    """Number of streaming aggregations."""
     joins: int
-    """Joins of two streams."""
+    """Number of joins of two streams."""
     waiting: tuple[Side, ...]
-    """The sides of which an outer join keeps rows without a partner until none can come any more;
-    of all joins together.
+    """The sides whose rows an outer join keeps without a
+    partner until none can come any more, of all joins.
     """
     timed: bool
-    """Whether results have a time; without one all of them count as the window's."""
+    """Whether results have a time. Without one, all of them count as the window's."""
     origin: Origin | None
-    """Where that time comes from; None where that is not understood."""
+    """Origin of that time; None if it is not understood."""
 
 
 def shape(frame: DataFrame, column: str | None) -> Shape:
-    """What a query's plan says of its results, with the column of their time, nested ones with
-    dots.
+    """The properties of a query's plan. ``column`` is the column of the result's time, with dots
+    for nested ones.
     """
     root = analyzed(frame)
     nodes = list(_nodes(root))
@@ -81,7 +81,7 @@ def shape(frame: DataFrame, column: str | None) -> Shape:
     ]
     aggregations = [node for node in nodes if kind_of(node) == "Aggregate" and node.isStreaming()]
     waiting = {side for join in joins for side in _OUTER.get(join.joinType().toString(), ())}
-    # of a union's rows only those of its first child can be followed
+    # of a union, only rows of its first child can be followed
     united = any(
         kind_of(node) == "Union" and any(_is_stateful(each) for each in _nodes(node))
         for node in nodes
@@ -131,7 +131,7 @@ class _Tracer:
         }
 
     def origin(self, root: JavaObject, column: str) -> Origin | None:
-        """Where a column of the result comes from."""
+        """The origin of a column of the result."""
         name, *path = column.split(".")
         found = [each for each in elements(root.output()) if each.name() == name]
         return self._follow(found[0], tuple(path)) if len(found) == 1 else None
@@ -174,7 +174,7 @@ class _Tracer:
         return JoinedColumns({side: name}) if alone and in_time else None
 
     def _first_of(self, choices: list[JavaObject]) -> Origin | None:
-        """Of the side that is there the first one counts; the other side's are null."""
+        """The origin of the first choice. On the other side of the join, its columns are null."""
         columns: dict[Side, str] = {}
         for choice in choices:
             origin = self._follow(choice, ())
@@ -185,7 +185,9 @@ class _Tracer:
 
 
 def _keeps_the_moment(cast: JavaObject) -> bool:
-    """A cast to or from a time without a zone goes by the session's zone; one to a date cuts."""
+    """Whether a cast keeps the moment. One to or from a time without a zone depends on the
+    session's zone; one to a date truncates.
+    """
     before, after = (str(each.dataType().simpleString()) for each in (cast.child(), cast))
     return before == after or (before, after) == ("timestamp", "bigint")
 
@@ -199,7 +201,7 @@ def _is_stateful(node: JavaObject) -> bool:
 
 
 def _nodes(plan: JavaObject) -> Iterator[JavaObject]:
-    """From the result down."""
+    """The nodes of a plan, from the result down."""
     pending = [plan]
     while pending:
         node = pending.pop(0)

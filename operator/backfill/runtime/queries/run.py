@@ -1,5 +1,5 @@
-"""The run as the application, the agent and the launcher share it: which queries there are, and how
-it ended.
+"""The state of a run that the application, the agent
+and the launcher share: its queries, and how it ends.
 """
 
 import threading
@@ -18,25 +18,25 @@ from backfill.runtime.queries.tracker import Tracker
 from backfill.runtime.settings import RuntimeSettings
 
 _IDLE_GRACE_SECONDS = 15.0
-"""How long nothing may start where all of the application's threads wait: a listener of its own
-could start a query.
+"""Seconds for which nothing may start although all threads of the application wait, because one of
+its listeners could start a query.
 """
 _NEXT_QUERY_SECONDS = 600.0
-"""How long an application at work may take to start its next query."""
+"""Seconds that a working application may take to start its next query."""
 _SILENT_SECONDS = 30.0
-"""After how long without a new query the driver says what it waits for."""
+"""Seconds without a new query after which the driver reports what it waits for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended."""
+    """How a run has ended."""
 
     phase: Literal["Finished", "Stopped", "Failed"]
     exit_status: int
     reason: str = ""
     message: str = ""
     error: Exception | None = None
-    """What the application sees where it waits for its queries."""
+    """The error that the application gets when it waits for its queries."""
 
 
 FINISHED = Outcome("Finished", 0)
@@ -49,13 +49,13 @@ def failed(message: str, error: Exception | None = None) -> Outcome:
 
 
 def failed_for_good(reason: Reason, message: str, error: Exception) -> Outcome:
-    """The tables are not as they have to be; another attempt would end the same way."""
+    """The tables are not suitable; another attempt would end in the same way."""
     return Outcome("Failed", 2, reason, message, error)
 
 
 def unsupported(error: BadInput) -> Outcome:
-    """The program does what a backfill cannot redirect; another attempt would end the same way. Not
-    so where only a catalog did not answer.
+    """The program does something that a backfill cannot redirect; another attempt would end in the
+    same way, unless only a catalog did not answer.
     """
     if error.may_pass:
         return failed(str(error), error)
@@ -69,14 +69,14 @@ class StartedQuery:
     name: str
     output: str
     checkpoint: str
-    """Where its checkpoint is, as Spark takes it."""
+    """Location of its checkpoint, as Spark expects it."""
     handle: StreamingQuery
     frame: DataFrame
-    """What it writes, as the application defined it."""
+    """What it writes, as the application has defined it."""
 
 
 class Run:
-    """Shared by all threads of one driver. It ends once; the first outcome counts."""
+    """Shared by all threads of a driver. It ends once: the first outcome counts."""
 
     def __init__(
         self,
@@ -85,17 +85,17 @@ class Run:
         clock: Callable[[], float] = time.monotonic,
         application_works: Callable[[Set[int]], bool] = application_works,
     ):
-        """``application_works`` says whether any of the application's threads, but for the given
-        ones, is at work.
+        """``application_works`` returns whether a thread of the application,
+        except the given ones, is working.
         """
         self.settings = settings
         self.tracker = tracker
         self.over = threading.Event()
         self.stopping = threading.Event()
-        """Set when the run is to stop after what is released: no query may start any more."""
+        """Set if the run must stop after the released steps: no more queries may start."""
         self.unreplaced: list[Problem] = []
-        """What was wrong with streams that no source replaces, where only queries that are left out
-        may read them.
+        """Problems of streams that no source replaces.
+        They are fine if only queries that are not run read them.
         """
         self._lock = threading.RLock()
         self._queries: dict[str, StartedQuery] = {}
@@ -105,7 +105,7 @@ class Run:
         self._application_works = application_works
         self._changed_at = clock()
         self._waiting: set[int] = set()
-        """The application's threads that start nothing any more before the run is over."""
+        """Threads of the application that start nothing more before the run ends."""
 
     @property
     def queries(self) -> tuple[StartedQuery, ...]:
@@ -115,18 +115,18 @@ class Run:
 
     @property
     def outcome(self) -> Outcome | None:
-        """How it ended; None before."""
+        """How the run has ended; None before."""
         with self._lock:
             return self._outcome
 
     def started(self, query: StartedQuery) -> None:
-        """The application started a query."""
+        """Records a query that the application has started."""
         with self._lock:
             self._queries[query.output] = query
             self._changed_at = self._clock()
 
     def left_out(self, query: StreamingQuery) -> None:
-        """The application started a query that is not run."""
+        """Records a query that the application has started and that is not run."""
         with self._lock:
             self._left_out.append(query)
             self._changed_at = self._clock()
@@ -138,31 +138,33 @@ class Run:
             return tuple(self._left_out)
 
     def end(self, outcome: Outcome) -> None:
-        """The run is over. Only the first outcome counts."""
+        """Ends the run. Only the first outcome counts."""
         with self._lock:
             if self._outcome is None:
                 self._outcome = outcome
         self.over.set()
 
     def refuse(self, error: BadInput) -> BadInput:
-        """Ends the run because of what the program does, even where the application catches the
-        error; gives it back to raise.
+        """Ends the run because of what the program does, even if the application catches the error.
+        Returns the error, to be raised.
         """
         self.end(unsupported(error))
         return error
 
     def application_waits(self) -> None:
-        """This thread of the application waits for the end of the run, or its program has returned:
+        """Records that this thread of the application waits for the end of the run, or has ended:
         it starts nothing more.
         """
         with self._lock:
             self._waiting.add(threading.get_ident())
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits, as the application does, until the run is over. False when the time was up before.
+        """Waits for the end of the run, as the application does.
+
+        Returns False if the time is up before.
 
         Raises:
-            Exception: what made the run fail.
+            Exception: the error that made the run fail.
         """
         if timeout is None:
             self.application_waits()
@@ -174,7 +176,7 @@ class Run:
         return True
 
     def missing(self) -> list[Problem]:
-        """Outputs that no query writes and sources that no query reads, so far."""
+        """Outputs that no query writes, and sources that no query reads."""
         with self._lock:
             written = set(self._queries)
         outputs = [
@@ -197,9 +199,9 @@ class Run:
         return outputs + sources
 
     def overdue(self) -> UnsupportedProgram | None:
-        """The error for what is missing, once the application cannot be expected to start it any
-        more: all its threads wait, or nothing has followed the last query for long. Before the
-        first query an application may prepare as long as it likes.
+        """The error for missing queries, once the application cannot be expected to start them: all
+        its threads wait, or there has been no new query for a long time. Before the first query, an
+        application may take any time.
         """
         with self._lock:
             quiet, waiting, began = (
@@ -217,8 +219,8 @@ class Run:
 
     @property
     def waits_for(self) -> str:
-        """What the application has still to start, where it has started nothing for a while;
-        otherwise empty.
+        """What the application has yet to start, if it has
+        started nothing for some time; otherwise empty.
         """
         with self._lock:
             quiet = self._clock() - self._changed_at

@@ -1,18 +1,18 @@
-"""Which threads of this process belong to the application: those that may still start a query."""
+"""Finds threads of the application, which may still start a query."""
 
 import sys
 from collections.abc import Iterator, Set
 from types import FrameType
 
 _NOT_THE_APPLICATION = {"backfill", "py4j", "pyiceberg", "pyspark"}
-"""Packages that have threads of their own in a driver."""
+"""Packages that have their own threads in a driver."""
 
 
 def application_works(waiting: Set[int]) -> bool:
-    """Whether a thread that is not among ``waiting`` runs code of the application, or of a library
-    that it uses.
+    """Whether a thread that is not in ``waiting`` runs code
+    of the application or of a library that it uses.
 
-    What a thread is for shows in the first function on its stack that is not of Python's own
+    The owner of a thread is that of the first function on its stack outside of Python's standard
     library.
     """
     return any(

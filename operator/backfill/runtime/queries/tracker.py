@@ -1,5 +1,5 @@
-"""What the queries of one driver have committed, and how far ahead of the global watermark they
-really read. No Spark here.
+"""Counts what the queries of a driver have committed, and how far ahead of the global watermark
+they have read. Does not use Spark.
 """
 
 import logging
@@ -15,36 +15,36 @@ from backfill.protocol.split_assignment import QueryProgress, SourceProgress, Sp
 _log = logging.getLogger(__name__)
 
 RowCounter = Callable[[str, int], int]
-"""Counts the rows that one step of one source gives, by reading it."""
+"""Counts the rows of one step of a source by reading them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One committed micro-batch, as its query reported it."""
+    """A committed micro-batch, as its query has reported it."""
 
     query: str
     read_from_us: int
-    """When its offsets were known: it read nothing before."""
+    """When its offsets were determined: it has read nothing before."""
     ended_us: int
     ends: Mapping[str, int]
-    """For each source, the offset up to which it read."""
+    """For each source, the offset up to which the batch has read."""
     rows: Mapping[str, int]
-    """For each source, the rows really read."""
+    """For each source, the number of rows that were read."""
     newest_us: int | None = None
-    """The greatest timestamp really read."""
+    """The greatest timestamp that was read."""
     late_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class OpenResults:
-    """What a query's state holds of the window after its flush."""
+    """Results of the window that a query's state holds after its flush."""
 
     count: int | None = None
-    """How many results; None where that is unknown."""
+    """Number of results; None if it is unknown."""
     first_us: int | None = None
-    """The time of the earliest."""
+    """Time of the earliest result."""
     needed_drain_seconds: float | None = None
-    """A drain longer than this would have closed them; None where that is unknown."""
+    """A drain that is longer than this would have closed them; None if it is unknown."""
     unknown: str = ""
     """Why the number is unknown."""
 
@@ -75,7 +75,7 @@ class _Query:
 
 @dataclass(slots=True)
 class _Watermarks:
-    """The global watermark over time, as far as this driver knew it."""
+    """The global watermark over time, as far as this driver knows it."""
 
     times_us: list[int] = field(default_factory=list)
     values_us: list[int] = field(default_factory=list)
@@ -90,8 +90,8 @@ class _Watermarks:
 
 
 class Tracker:
-    """Counts committed batches. A batch reported twice counts once; steps whose report was lost are
-    counted by reading.
+    """Counts committed batches. A batch that is reported twice counts once. Steps whose report was
+    lost are counted by reading them.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Tracker:
         clock_us: Callable[[], int],
         before: SplitAssignmentStatus | None = None,
     ):
-        """``before`` is what an earlier attempt on the same checkpoints reported last."""
+        """``before`` is the last report of an earlier attempt on the same checkpoints."""
         self._header = header
         self._unread = set(sources)
         self._count_rows = count_rows
@@ -118,10 +118,11 @@ class Tracker:
         self._lock = threading.Lock()
 
     def add(self, name: str, output: str, committed: Mapping[str, int], by_clock: str = "") -> None:
-        """A query begins, ``committed`` steps into its sources by its checkpoint; ``by_clock`` says
-        where it compares with the time of day.
+        """Adds a query that has committed ``committed`` steps of its sources by its checkpoint.
+        ``by_clock`` says where it compares with the current time.
 
-        Rows that no earlier attempt has reported are counted by reading; late rows cannot be.
+        Rows that no earlier attempt has reported are counted by reading them; late rows cannot be
+        counted.
         """
         before = self._before.pop(output, None)
         known = {source.name: source for source in before.sources} if before else {}
@@ -137,7 +138,7 @@ class Tracker:
             self._note_watermark()
 
     def commit(self, batch: Batch) -> None:
-        """A query committed a micro-batch."""
+        """Records a micro-batch that a query has committed."""
         with self._lock:
             query = self._queries.get(batch.query)
             if query is None or all(
@@ -157,9 +158,10 @@ class Tracker:
             self._note_watermark()
 
     def catch_up(self, name: str, committed: int) -> None:
-        """A query has committed so many steps by its checkpoint, whatever it has reported.
+        """Records the number of steps that a query has committed by its checkpoint,
+        whatever it has reported.
 
-        The rows of the others are counted by reading; late rows cannot be.
+        The rows of the other steps are counted by reading them; late rows cannot be counted.
         """
         with self._lock:
             query = self._queries[name]
@@ -173,7 +175,8 @@ class Tracker:
         }
         with self._lock:
             for source, progress in found.items():
-                if query.sources[source] == known[source]:  # else it was reported meanwhile
+                # otherwise it was reported in the meantime
+                if query.sources[source] == known[source]:
                     _log.warning(
                         "the query %s has committed %s steps of %s without a report",
                         name,
@@ -184,12 +187,12 @@ class Tracker:
             self._note_watermark()
 
     def record_open_results(self, query: str, found: OpenResults) -> None:
-        """What a query's state held after its flush."""
+        """Records the open results of a query after its flush."""
         with self._lock:
             self._queries[query].open_results = found
 
     def all_reached(self, step: int) -> bool:
-        """Whether every query has committed every source up to this offset."""
+        """Whether every query has committed all its sources up to this offset."""
         with self._lock:
             return all(
                 source.committed >= step
@@ -199,7 +202,9 @@ class Tracker:
 
     @property
     def slowest(self) -> int:
-        """The steps that every query has committed of every source; zero before the first query."""
+        """Number of steps that every query has committed of all its sources;
+        zero before the first query.
+        """
         with self._lock:
             committed = (
                 source.committed
@@ -210,40 +215,41 @@ class Tracker:
 
     @property
     def steps(self) -> int:
-        """Steps of the plan."""
+        """Number of steps of the plan."""
         return self._header.steps
 
     @property
     def unread_sources(self) -> set[str]:
-        """Sources that no query reads yet."""
+        """Sources that no query reads so far."""
         with self._lock:
             return set(self._unread)
 
     @property
     def queries(self) -> tuple[QueryProgress, ...]:
-        """Every query, in the order in which they began."""
+        """The progress of all queries, in the order in which they were added."""
         with self._lock:
             return tuple(query.progress() for query in self._queries.values())
 
     @property
     def busy_seconds(self) -> float:
-        """Time in which at least one query was at work on a batch; waiting for a release is not
-        work.
+        """Seconds in which at least one query was processing a batch.
+
+        Waiting for a release does not count.
         """
         with self._lock:
             return self._busy_us / 1e6
 
     @property
     def misalignment_seconds(self) -> float | None:
-        """The furthest any row read was ahead of the global watermark when its batch began, in this
-        attempt and those before it; null before the first row.
+        """How far a row was ahead of the global watermark at most when its batch began, in this
+        attempt and earlier ones; None before the first row.
         """
         with self._lock:
             return self._misalignment_seconds
 
     def _recount(self, known: SourceProgress | None, source: str, committed: int) -> SourceProgress:
-        """The checkpoint is the truth about steps; the report about rows, as long as it is not
-        ahead of the checkpoint.
+        """Progress of a source. The checkpoint is authoritative for steps; the report is for rows,
+        unless it is ahead of the checkpoint.
         """
         start = known if known and known.committed <= committed else SourceProgress(name=source)
         missing = range(start.committed, min(committed, self._header.steps))
@@ -256,8 +262,8 @@ class Tracker:
         return SourceProgress(name=source.name, committed=end, rows=source.rows + lost + rows)
 
     def _note_watermark(self) -> None:
-        """Called with the lock held. A source that nobody reads yet holds the watermark; a finished
-        one does not.
+        """Records the global watermark; the lock must be held. A source that no query reads yet
+        holds it back; a finished one does not.
         """
         starts = self._header.step_starts_us
         running = (source for query in self._queries.values() for source in query.sources.values())

@@ -1,1 +1,1 @@
-"""The data source: from a step's splits to rows."""
+"""The data source: reads the splits of a step as rows."""

@@ -1,8 +1,8 @@
 """The Iceberg source: a Python data source of Spark whose offset is the number of steps read.
 
-A micro-batch is exactly one step, so a batch that is run again reads the same rows. What may be
-read is in the release file that the agent keeps; tables, splits and bounds are in the plan. The
-driver plans each source in a process of its own.
+A micro-batch is exactly one step, so a batch that is run again reads the same rows. The agent's
+release file says what may be read; the plan has tables, splits and bounds. The driver plans each
+source in a separate process.
 """
 
 import os
@@ -45,15 +45,15 @@ _POLL_SECONDS = 0.02
 
 
 class BackfillSource(DataSource):
-    """One source of a plan. Options: ``source`` (its name), ``scratch`` (the driver's directory
-    with what is released and used), and ``topic`` where rows are to have what Kafka adds
+    """One source of a plan. Options: ``source``, its name; ``scratch``, the driver's directory with
+    released steps and used columns; ``topic``, if rows must have the columns of Kafka records
     (:mod:`backfill.runtime.source.record_columns`).
     """
 
     plan: ClassVar[Workspace]
-    """The plan's directory, in the class that :func:`register_source` makes."""
+    """Directory of the plan. Set in the class that :func:`register_source` makes."""
     tables: ClassVar[Mapping[str, SourceTable]] = {}
-    """The plan's tables by source, as well."""
+    """The tables of the plan by source. Set in the same class."""
 
     @classmethod
     def name(cls) -> str:
@@ -61,7 +61,10 @@ class BackfillSource(DataSource):
         return FORMAT
 
     def streamReader(self, schema: StructType) -> "StepReader":
-        """Reads the plan's steps. ``schema`` is the table's, as :func:`source_frame` gives it."""
+        """Reads the steps of the plan.
+
+        ``schema`` is that of the table, from :func:`source_frame`.
+        """
         options = self.options
         return StepReader(
             self.tables[options["source"]],
@@ -80,16 +83,16 @@ class StepPartition(InputPartition):
     splits: tuple[Split, ...]
     target: "pa.Schema"
     by_offset: bool
-    """Sort rows by Kafka partition and offset."""
+    """Whether to sort rows by Kafka partition and offset."""
     columns: frozenset[str] | None = None
-    """The columns that matter; None is all."""
+    """The columns to read; None for all."""
     record: RecordColumns | None = None
-    """What Kafka would have added, if it is asked for."""
+    """The columns of Kafka records, if they are needed."""
 
 
 class StepReader(DataSourceStreamReader):
-    """Gives one step after the other as they are released, and after the last one an empty one, the
-    flush, in which the last step's watermark takes effect.
+    """Reads one step after the other as they are released, and after the last one an empty step,
+    the flush, in which the watermark of the last step takes effect.
     """
 
     def __init__(
@@ -109,19 +112,20 @@ class StepReader(DataSourceStreamReader):
         self._topic = topic
 
     def initialOffset(self) -> dict[str, Any]:
-        """No step is read."""
+        """No step has been read."""
         return self._offset(0)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The offset after the next step as soon as it is released; ``start`` when nothing more
-        will be.
+        """The offset after the next step, once it is released;
+        ``start`` if nothing more will be released.
 
-        It waits here instead of answering that there is no news: else a release could arrive
-        between the questions to two sources of one query, and its batch would have them at
-        different steps.
+        It waits here instead of returning that there is nothing new. Otherwise a step could be
+        released between the calls for two sources of a query, and its batch would read different
+        steps of them.
 
         Raises:
-            RunFailed: the driver that asked is gone; nobody else would end this process.
+            RunFailed: the driver that has called this no longer runs; nothing else would end this
+                process.
         """
         driver = os.getppid()
         step, steps = self._step(start), self._header.steps
@@ -137,8 +141,8 @@ class StepReader(DataSourceStreamReader):
         return start
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of the step between two offsets; none for the flush and for steps without rows
-        of this source.
+        """The tasks of the step between two offsets;
+        none for the flush, and for steps without rows of this source.
         """
         step, next_step = self._step(start), self._step(end)
         if step in (next_step, self._header.steps):
@@ -160,7 +164,7 @@ class StepReader(DataSourceStreamReader):
         ]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-        """The rows of a task, as Arrow batches."""
+        """The rows of a task."""
         from backfill.runtime.source.reading import read_in_offset_order, read_split
 
         assert isinstance(partition, StepPartition)
@@ -208,14 +212,14 @@ class StepReader(DataSourceStreamReader):
 
 
 def register_source(spark: SparkSession, settings: RuntimeSettings) -> None:
-    """Makes the format known to a session, for the plan of these settings.
+    """Registers the format in a session, for the plan of these settings.
 
     Raises:
-        InvalidPlanInput: a table is gone, is another one, or has lost the snapshot.
+        InvalidPlanInput: a table no longer exists, was replaced, or has lost the snapshot.
     """
-    # Spark pickles a class that is in no module with all it has. Options would be printed in query
-    # plans, and how to open a table's files may hold credentials; and so the sources' processes
-    # need neither PyIceberg nor its catalogs.
+    # Spark pickles a class that is in no module with everything that it holds. Options would be
+    # printed in query plans, but what opens a table's files may contain credentials. This way, the
+    # sources' processes need neither PyIceberg nor its catalogs.
     plan = settings.plan_workspace
     spark.dataSource.register(
         type("PlannedSource", (BackfillSource,), {"plan": plan, "tables": planned_tables(plan)})
@@ -258,17 +262,17 @@ def planned_tables(plan: Workspace) -> dict[str, SourceTable]:
     """The tables of a plan by source, loaded once.
 
     Raises:
-        InvalidPlanInput: a table is gone, is another one, or has lost the snapshot.
+        InvalidPlanInput: a table no longer exists, was replaced, or has lost the snapshot.
         BackfillError: a catalog does not answer.
     """
     return {source.name: load_source_table(source) for source in read_header(plan).inputs.sources}
 
 
 def source_schema(table: SourceTable, *, with_record: bool) -> StructType:
-    """The columns of a source's frame; ``with_record`` adds those that Kafka does.
+    """The columns of a source's frame; ``with_record`` adds those of Kafka records.
 
     Raises:
-        InvalidPlanInput: columns of types that Spark does not have.
+        InvalidPlanInput: columns have types that Spark lacks.
     """
     from pyiceberg.schema import Schema
 
@@ -290,16 +294,16 @@ def _observed_times(frame: DataFrame, source: SourceInput) -> list[Column]:
 
 
 def observed_name(source: str) -> str:
-    """A name for what one frame of a source observes of what was really read: ``rows``, ``min_us``
-    and ``max_us``.
+    """A name for the metrics of one frame of a source:
+    ``rows``, ``min_us`` and ``max_us`` of what was read.
 
-    No two frames have the same one, for Spark refuses a query in which they meet.
+    It is different for each frame, since Spark refuses a query in which two are equal.
     """
     return f"{_OBSERVED_PREFIX}{next(_frames)}.{source}"
 
 
 def source_observed(name: str) -> str | None:
-    """The source of which a metric tells; None for a metric of the program's own."""
+    """The source that a metric belongs to; None for a metric of the program."""
     return (
         name.removeprefix(_OBSERVED_PREFIX).partition(".")[2]
         if name.startswith(_OBSERVED_PREFIX)

@@ -1,5 +1,5 @@
-"""Which task of a step reads which splits. Depends on nothing but the plan, so a step is always
-read in the same way.
+"""Assigns the splits of a step to tasks. The result depends only on the plan, so that a step is
+always read in the same way.
 """
 
 from collections import defaultdict
@@ -11,8 +11,8 @@ from backfill.planning.plan import Split
 
 
 def pack_by_bytes(splits: Sequence[Split], tasks: int) -> list[tuple[Split, ...]]:
-    """Spreads splits over at most ``tasks`` tasks of about the same bytes: the largest first, each
-    to the least loaded task (Graham's LPT rule). Within a task splits keep the plan's order.
+    """Distributes splits over at most ``tasks`` tasks of about equal bytes: the largest first, each
+    to the least loaded task (Graham's LPT rule). Within a task, splits keep the order of the plan.
     """
     if not splits:
         return []
@@ -27,8 +27,8 @@ def pack_by_bytes(splits: Sequence[Split], tasks: int) -> list[tuple[Split, ...]
 
 
 def pack_by_kafka_partition(splits: Sequence[Split], tasks: int) -> list[tuple[Split, ...]]:
-    """Spreads Kafka partitions over at most ``tasks`` tasks of about the same number of offsets. A
-    task gets every split that has rows of its partitions, with the offsets of only those.
+    """Distributes Kafka partitions over at most ``tasks`` tasks with about equal numbers of
+    offsets. A task gets every split that has rows of its partitions, restricted to their offsets.
     """
     offsets: dict[int, int] = defaultdict(int)
     for each in (each for split in splits for each in split.offsets):

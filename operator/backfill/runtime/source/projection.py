@@ -1,8 +1,8 @@
-"""Rows as a file holds them, turned into the columns Spark was promised: by field id, promoted,
-filled where absent.
+"""Converts rows of a file into the columns that Spark expects:
+by field id, promoted, and filled in if missing.
 
-Follows Iceberg's rules for schema evolution and column projection. Arrays whose type already fits
-are passed on as they are; the rest is rebuilt from the same buffers as far as Arrow allows.
+Follows Iceberg's rules for schema evolution and column projection. Arrays that already have the
+expected type are passed on unchanged; others are built from the same buffers where Arrow allows it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,21 +31,21 @@ _UUID_GROUPS = ((0, 4), (4, 6), (6, 8), (8, 10), (10, 16))
 
 @dataclass(frozen=True)
 class Projection:
-    """From the rows of one file, which :func:`backfill.iceberg.written.misfits` found to fit, to
-    those of the table.
+    """Converts rows of a file that :func:`backfill.iceberg.written.misfits`
+    has accepted into rows of the table.
     """
 
     wanted: Sequence[NestedField]
-    """The columns that matter, in the table's schema."""
+    """The columns to read, from the table's schema."""
     target: pa.Schema
-    """The columns that are given and their Arrow types; those that do not matter are null."""
+    """The resulting columns and their Arrow types. Those that are not read are null."""
     columns: Columns
-    """The file's columns."""
+    """The columns of the file."""
     constants: Mapping[int, Any]
-    """For columns that the file does not have: their value, by field id. The others are null."""
+    """By field id, the values of columns that the file lacks; the others are null."""
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of a batch that was read from the file."""
+        """The converted rows of a batch of the file."""
         arrays = {field.name: self._top_level(field, batch) for field in self.wanted}
         return pa.RecordBatch.from_arrays(
             [
@@ -127,10 +127,10 @@ def _nulls(array: pa.Array) -> pa.Array | None:
 
 
 def _layout(array: pa.ListArray) -> tuple[pa.Array, Any]:
-    """The offsets of a list or map counted from its own first element, and a function that cuts its
-    children to match.
+    """The offsets of a list or map relative to its own first element, and a function that slices
+    its children accordingly.
 
-    Batches are slices of larger arrays, whose children are not sliced with them.
+    Batches are slices of larger arrays, whose children are not sliced.
     """
     if pa.types.is_fixed_size_list(array.type):
         array = array.cast(pa.list_(array.type.value_field))
@@ -159,7 +159,9 @@ def _primitive(array: pa.Array, wanted: IcebergType, target: pa.DataType) -> pa.
 
 
 def _timestamps(array: pa.Array, target: pa.TimestampType) -> pa.Array:
-    """Whatever zone a file or the table names, the number counts from 1970 in UTC."""
+    """Timestamps in the target type. Whatever zone a file or the table names, the number counts
+    from 1970 in UTC.
+    """
     array = array.view(pa.timestamp(array.type.unit, target.tz))
     if array.type.unit == "ns" and target.unit != "ns":
         # a cast would round moments before 1970 up

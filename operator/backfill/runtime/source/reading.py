@@ -1,6 +1,4 @@
-"""Reads splits: the rows that one step reads of one source, from Parquet files of an Iceberg
-table.
-"""
+"""Reads splits, the rows of a source in a step, from the Parquet files of an Iceberg table."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -35,13 +33,14 @@ _DELETE_FILES_KEPT = 8
 def read_split(
     table: SourceTable, split: Split, target: pa.Schema, columns: frozenset[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a split in the order of the file, in batches of the Arrow types in ``target``.
+    """The rows of a split in the order of the file, in batches with the Arrow types of ``target``.
 
-    Top-level columns that are not in ``columns`` are null; None reads them all.
+    Top-level columns that are not in ``columns`` are null; with None, all are read.
 
     Raises:
-        InvalidPlanInput: the file is gone or damaged, or not what the plan or the table needs.
-        BackfillError: it cannot be reached.
+        InvalidPlanInput: the file no longer exists, is damaged, or does not fit the plan or the
+            table.
+        BackfillError: the file cannot be accessed.
     """
     try:
         yield from _read(table, split, target, columns)
@@ -74,8 +73,8 @@ def read_in_offset_order(
     target: pa.Schema,
     columns: frozenset[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of several splits as of :func:`read_split`, sorted by Kafka partition and offset.
-    All are in memory at once.
+    """The rows of several splits as :func:`read_split` returns them, sorted by Kafka partition and
+    offset. All are in memory at once.
     """
     opened = table.open()
     struct = opened.schema.as_struct()
@@ -93,8 +92,8 @@ def read_in_offset_order(
 
 
 def count_rows(plan: Workspace, source: str, step: int) -> int:
-    """How many rows one step reads of one source, counted in the files (in their footers where no
-    row is left out).
+    """Number of rows of a source in a step, counted in the files;
+    in their footers if no row is left out.
     """
     described = next(each for each in read_header(plan).inputs.sources if each.name == source)
     table = load_source_table(described).open()
@@ -110,7 +109,7 @@ def _count_split(table: OpenTable, split: Split) -> int:
 
 @dataclass(frozen=True)
 class _SplitFile:
-    """An open file of which a split reads some rows."""
+    """An open file of which a split reads some or all rows."""
 
     parquet: pq.ParquetFile
     columns: Columns
@@ -125,10 +124,10 @@ class _SplitFile:
         return [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
 
     def selected_batches(self, field_ids: set[int]) -> Iterator[pa.RecordBatch]:
-        """The rows that the split reads, as the file has them, with the columns of some fields; no
-        batch is empty.
+        """The rows that the split reads, unconverted,
+        with the columns of these fields; no batch is empty.
         """
-        # a batch without any column would not know how many rows it has
+        # a batch without columns would lose the number of its rows
         columns = names_of(self.columns, field_ids) or self.parquet.schema_arrow.names[:1]
         if self.selection.takes_all:
             yield from self._batches(self.row_groups, columns)
@@ -160,7 +159,7 @@ class _SplitFile:
 
 
 def _batch_rows(rows: int, size: int) -> int:
-    """How many rows a batch should have, where so many rows have so many bytes."""
+    """Number of rows for a batch, given the rows and bytes of a file."""
     return max(1, min(_BATCH_ROWS, _BATCH_BYTES * rows // max(size, 1)))
 
 
@@ -168,7 +167,7 @@ def _batch_rows(rows: int, size: int) -> int:
 def _open_file(
     table: OpenTable, split: Split, wanted: Iterable[NestedField]
 ) -> Iterator[_SplitFile]:
-    """Opens the file of a split to read some fields of the table."""
+    """Opens the file of a split, to read some fields of the table."""
     with table.io.new_input(split.path).open() as stream:
         parquet = open_parquet(stream, pre_buffer=True)
         columns = columns_of(parquet.schema_arrow, table.name_mapping)
@@ -194,7 +193,7 @@ def _open_file(
 
 
 def _constants(schema: Schema, split: Split) -> dict[int, Any]:
-    """What a file has in columns that it does not have, for those that are not null then."""
+    """The values of columns that a file lacks, for those that are not null then."""
     defaults = {
         field_id: initial_value(field) for field_id, field in schema._lazy_id_to_field.items()
     }
@@ -210,7 +209,7 @@ def _deleted_positions(table: OpenTable, split: Split) -> Positions | None:
 
 @lru_cache(maxsize=_DELETE_FILES_KEPT)
 def _read_delete_file(table: OpenTable, delete: DeleteFile) -> dict[str, pa.ChunkedArray]:
-    """Deleted positions by data file. One delete file often serves many data files of a step."""
+    """Deleted positions by data file. A delete file often applies to many data files of a step."""
     described = DataFile.from_args(
         file_path=delete.path, file_format=FileFormat[delete.format.upper()]
     )

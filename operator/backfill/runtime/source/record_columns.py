@@ -1,7 +1,7 @@
-"""What Kafka adds to a row, where the table does not have it: made by the source, so that it is a
-column like any other.
+"""Columns of Kafka records that the table lacks. The source makes them, so that they are columns
+like all others.
 
-Spark folds a literal away: a program that groups by ``topic`` would get other state than it has in
+Spark optimises literals away: a program that groups by ``topic`` would have other state than in
 production.
 """
 
@@ -34,8 +34,8 @@ MOST_TASKS = 1 << _TASK_BITS
 
 @dataclass(frozen=True)
 class RecordColumns:
-    """The record columns of one task's rows: all in one partition, with offsets that are unique in
-    the source.
+    """The record columns of a task's rows: all in one partition,
+    with offsets that are unique in the source.
 
     Offsets grow from step to step and are the same whenever a step is read, but have gaps.
     """
@@ -45,10 +45,10 @@ class RecordColumns:
 
     @classmethod
     def of(cls, topic: str, step: int, task: int) -> "RecordColumns":
-        """For a task of a step.
+        """The record columns for a task of a step.
 
         Raises:
-            OverflowError: there are more steps or tasks than offsets have room for.
+            OverflowError: there are more steps or tasks than offsets can number.
         """
         if step >> _STEP_BITS or task >> _TASK_BITS:
             raise OverflowError(
@@ -58,10 +58,10 @@ class RecordColumns:
         return cls(topic, (step << _TASK_BITS | task) << _ROW_BITS)
 
     def added_to(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows of a task with the record columns after theirs.
+        """The rows of a task, with the record columns appended.
 
         Raises:
-            OverflowError: the task has more rows than offsets have room for.
+            OverflowError: the task has more rows than offsets can number.
         """
         offset = self.first_offset
         for batch in batches:

@@ -1,7 +1,7 @@
-"""How the agent tells the sources what may be read: one small file on the driver's own disk.
+"""Passes releases from the agent to the sources: a small file on the driver's own disk.
 
-Each source is planned by a process of its own, so a file that is replaced at once is what all of
-them can see without asking anyone. The agent writes it, ``latestOffset`` of the sources reads it.
+Each source is planned in a separate process, and a file that is replaced atomically is visible to
+all of them. The agent writes it, and ``latestOffset`` of the sources reads it.
 """
 
 import json
@@ -16,23 +16,26 @@ class Release:
     """What the sources may read. Once ``stop`` is set, ``released`` never changes again."""
 
     released: int = 0
-    """How many steps may be read."""
+    """Number of steps that may be read."""
     stop: bool = False
-    """Read what is released, and then nothing more."""
+    """Whether to stop after the released steps."""
 
 
 def release_path(scratch: str) -> Path:
-    """The release file of the driver whose scratch directory this is."""
+    """The release file in a driver's scratch directory."""
     return Path(scratch) / "release.json"
 
 
 def write_release(path: Path, release: Release) -> None:
-    """Replaces the file. It need not outlive the machine: the next driver writes its own."""
+    """Replaces the file.
+
+    It need not survive a crash of the machine, since the next driver writes its own.
+    """
     replace_file(path, json.dumps(asdict(release)).encode(), durable=False)
 
 
 def read_release(path: Path) -> Release:
-    """What may be read now; nothing while the agent has not written the file yet."""
+    """What may be read now; nothing if the agent has not written the file yet."""
     try:
         return Release(**json.loads(path.read_bytes()))
     except FileNotFoundError:

@@ -1,5 +1,5 @@
-"""Which rows of a file a split reads: those that are not deleted, in its time slice, in its
-offsets, and wanted by the filter.
+"""Selects the rows of a file that a split reads: not deleted, within its time slice and its
+offsets, and accepted by the filter.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,16 +24,16 @@ from backfill.runtime.source.table import OpenTable
 
 Positions = npt.NDArray[np.int64]
 Condition = Callable[[Mapping[int, pa.Array]], pa.Array]
-"""Says for each row, by the columns that are looked at, whether it is read; null counts as no."""
+"""Returns for each row whether it is read, given the columns that are looked at; null means no."""
 _ROW = "row"
 _UUID_BYTES = 16
 
 
 class RowSelection:
-    """Picks the rows of one split from batches of its file, as they are written there.
+    """Selects the rows of a split from batches of its file, before conversion.
 
-    Rows are judged by what they are in the table: whatever a file calls a column, in whatever unit
-    or width it has it, and also where it does not have it.
+    Rows are judged by their values in the table, whatever the file calls a column, in whatever unit
+    or width it stores it, and also if it lacks it.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class RowSelection:
         self._filter = self._row_filter(table)
         looked_at = prune_columns(table.schema, self._ids, select_full_types=True)
         self.fields: tuple[NestedField, ...] = looked_at.fields
-        """What is looked at: columns of the table, of structs only some fields."""
+        """The columns of the table that are looked at; of structs only the needed fields."""
         self._project = Projection(
             self.fields, schema_to_pyarrow(looked_at, include_field_ids=False), columns, constants
         )
@@ -62,17 +62,18 @@ class RowSelection:
 
     @property
     def field_ids(self) -> set[int]:
-        """The top-level columns that are looked at."""
+        """Ids of the top-level columns that are looked at."""
         return {field.field_id for field in self.fields}
 
     @property
     def takes_all(self) -> bool:
-        """Whether no row can be left out."""
+        """Whether every row is read."""
         return self._deleted is None and not self._conditions and self._filter is None
 
     def __call__(self, batch: pa.RecordBatch, position: int) -> pa.RecordBatch:
-        """The rows of a batch that are read. ``position`` is the place of its first row in the
-        file.
+        """The rows of a batch that are read.
+
+        ``position`` is the position of its first row in the file.
         """
         columns = self._columns(batch)
         masks = [condition(columns) for condition in self._conditions]
@@ -127,7 +128,7 @@ class RowSelection:
             return None
         used = extract_field_ids(table.row_filter)
         self._ids |= used
-        # The expression's columns are called by their ids: names may have dots, which would be
+        # In the expression, columns are named by their ids: names may have dots, which would be
         # taken for paths.
         flat = Schema(
             *(
@@ -141,7 +142,7 @@ class RowSelection:
 
 
 def _compared(kind: IcebergType) -> IcebergType:
-    """What values of a type are compared as: PyArrow compares no UUIDs, but their bytes."""
+    """The type that values are compared as. PyArrow cannot compare UUIDs, but their bytes."""
     return FixedType(_UUID_BYTES) if isinstance(kind, UUIDType) else kind
 
 
@@ -154,7 +155,7 @@ def _flat_name(field_id: int) -> str:
 
 
 def _matching(columns: Mapping[int, pa.Array], rows: int, condition: pc.Expression) -> pa.Array:
-    """For which rows a condition is true."""
+    """For each row, whether a condition is true."""
     flat = pa.table(
         {
             _ROW: np.arange(rows),
@@ -167,7 +168,7 @@ def _matching(columns: Mapping[int, pa.Array], rows: int, condition: pc.Expressi
 
 
 def kafka_field_ids(table: OpenTable) -> tuple[int, int]:
-    """The field ids of the columns with a row's Kafka partition and offset."""
+    """Field ids of the columns with a row's Kafka partition and offset."""
     source = table.source
     if source.kafka_partition_column is None or source.kafka_offset_column is None:
         raise ValueError(f"the plan has offsets for {source.name}, but not the columns they are in")
@@ -179,7 +180,7 @@ def kafka_field_ids(table: OpenTable) -> tuple[int, int]:
 
 
 def path_of(struct: StructType, field_id: int) -> list[str] | None:
-    """The names that lead to a field through structs; None if it is not there."""
+    """The names that lead to a field through structs; None if there is no such field."""
     for field in struct.fields:
         if field.field_id == field_id:
             return [field.name]
@@ -194,7 +195,7 @@ def path_of(struct: StructType, field_id: int) -> list[str] | None:
 
 
 def column_at(batch: pa.RecordBatch, path: list[str]) -> pa.Array:
-    """The column at a path of names; null where a struct above it is."""
+    """The column at a path of names; null if a struct above it is."""
     column = batch.column(path[0])
     return pc.struct_field(column, path[1:]) if len(path) > 1 else column
 

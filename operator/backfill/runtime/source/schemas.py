@@ -1,4 +1,4 @@
-"""The columns an application sees: a table's schema in Spark's types."""
+"""The columns that an application sees: a table's schema in Spark's types."""
 
 from collections.abc import Callable
 
@@ -37,7 +37,7 @@ _PRIMITIVES: dict[type[IcebergType], Callable[[], spark.DataType]] = {
     FloatType: spark.FloatType,
     DoubleType: spark.DoubleType,
     DateType: spark.DateType,
-    TimeType: spark.StringType,  # Spark has a type for it, but refuses to use it
+    TimeType: spark.StringType,  # Spark has a type for it, but does not support it here
     TimestampType: spark.TimestampNTZType,
     TimestamptzType: spark.TimestampType,
     TimestampNanoType: spark.TimestampNTZType,
@@ -50,13 +50,13 @@ _PRIMITIVES: dict[type[IcebergType], Callable[[], spark.DataType]] = {
 
 
 def spark_schema(schema: Schema, table: str) -> spark.StructType:
-    """A table's columns as Spark's Iceberg reader would give them: nanoseconds become microseconds,
-    UUIDs and times of day strings.
+    """The columns of a table as Spark's Iceberg reader returns them: nanoseconds become
+    microseconds, UUIDs and times of day become strings.
 
-    Everything is nullable, as in Spark's streaming sources.
+    All are nullable, as in Spark's streaming sources.
 
     Raises:
-        InvalidPlanInput: columns of types that Spark does not have; all of them are named.
+        InvalidPlanInput: columns have types that Spark lacks; all of them are named.
     """
     problems: list[Problem] = []
     fields = _fields(schema.fields, "", table, problems)
@@ -66,8 +66,9 @@ def spark_schema(schema: Schema, table: str) -> spark.StructType:
 
 
 def with_moments(schema: spark.StructType) -> spark.StructType:
-    """A schema in which timestamps without a time zone are moments in UTC: Spark takes no others as
-    event time.
+    """A schema in which timestamps without a time zone are moments in UTC.
+
+    Spark accepts no others as event time.
     """
     return spark.StructType(
         [spark.StructField(field.name, _moment(field.dataType), field.nullable) for field in schema]

@@ -1,5 +1,5 @@
-"""Sorts rows that are in several batches: a string column of more than 2 GiB does not fit into
-one.
+"""Sorts rows across batches. They are not joined first, because a string column of more than 2 GiB
+does not fit into one array.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,8 +14,8 @@ from backfill.runtime.source.row_selection import column_at
 def in_order(
     batches: Sequence[pa.RecordBatch], paths: Sequence[list[str]], batch_rows: int
 ) -> Iterator[pa.RecordBatch]:
-    """All rows, sorted by the columns at ``paths``, in new batches of at most ``batch_rows``. At
-    least one batch is given.
+    """All rows, sorted by the columns at ``paths``, in batches of at most ``batch_rows``. There is
+    at least one batch.
     """
     keys = {
         str(number): pa.chunked_array([column_at(batch, path) for batch in batches])
@@ -27,9 +27,7 @@ def in_order(
 
 
 def _rows_at(batches: Sequence[pa.RecordBatch], places: pa.Array) -> pa.RecordBatch:
-    """Rows by their place in all batches together, which are never joined: only what is given
-    out.
-    """
+    """Rows by their positions in all batches together. Only the selected rows are joined."""
     if len(batches) == 1:
         return batches[0].take(places)
     place = places.to_numpy().astype(np.int64)

@@ -1,7 +1,7 @@
-"""A source's table as its plan pinned it: loaded in the driver, handed to tasks, opened there
-without a catalog.
+"""The table of a source, pinned by the plan. It is loaded in the driver, sent to tasks, and opened
+there without a catalog.
 
-Loading PyIceberg takes half a second; only those who load or open a table do.
+Importing PyIceberg takes half a second, so only loading and opening do it.
 """
 
 from dataclasses import dataclass, field
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SourceTable:
-    """What a task needs to read files of a table; small, hashable and picklable."""
+    """What a task needs to read files of a table. Small, hashable and picklable."""
 
     source: SourceInput
-    """The source as planned."""
+    """The source, as planned."""
     schema_json: str
-    """The schema rows are read in: the one that the plan pinned."""
+    """The schema to read rows with, pinned by the plan."""
     name_mapping_json: str | None
     """Names of columns for files without field ids."""
     location: str
-    """The table's location."""
+    """Location of the table."""
     io_properties: tuple[tuple[str, str], ...] = field(repr=False)
-    """How its files are opened. May hold credentials, so it is only ever handed to tasks and never
-    printed.
+    """Properties to open its files. They may contain credentials, so they are sent to tasks only,
+    and never printed.
     """
 
     def open(self) -> "OpenTable":
-        """Opens it for reading files; within a process only once."""
+        """Opens it for reading files, once in a process."""
         return _open(self)
 
 
@@ -50,20 +50,21 @@ class OpenTable:
     name_mapping: "NameMapping | None"
     io: "FileIO"
     row_filter: "BooleanExpression"
-    """The source's filter, bound to the schema."""
+    """The filter of the source, bound to the schema."""
 
 
 def load_source_table(source: SourceInput) -> SourceTable:
-    """Loads a source's table from its catalog, which PyIceberg's own configuration names.
+    """Loads the table of a source from its catalog.
 
     Raises:
-        InvalidPlanInput: the catalog or table cannot be loaded, or is no longer what was planned.
+        InvalidPlanInput: catalog or table cannot be loaded, or the table is no longer the planned
+            one.
         BackfillError: the catalog does not answer.
     """
     try:
         table = _load(source)
     except InvalidPlanInput as error:
-        if error.may_pass:  # only the kind of an error is known where sources run
+        if error.may_pass:  # where sources run, only the class of an error is known
             raise BackfillError(str(error)) from error
         raise
     return SourceTable(

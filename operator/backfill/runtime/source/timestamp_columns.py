@@ -1,4 +1,4 @@
-"""Columns of a source's frame: found by name, and timestamps taken as what they mean in history."""
+"""Finds columns of a source's frame, and converts timestamps."""
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -8,7 +8,7 @@ from backfill.api.errors import InvalidPlanInput, Problem
 
 
 def column_of(frame: DataFrame, name: str) -> tuple[Column, DataType]:
-    """A column by its name, nested ones with dots, and its type.
+    """A column and its type, by name, with dots for nested ones.
 
     Raises:
         InvalidPlanInput: there is no such column.
@@ -22,7 +22,7 @@ def column_of(frame: DataFrame, name: str) -> tuple[Column, DataType]:
 
 
 def _find(struct: StructType, name: str) -> tuple[list[str], DataType] | None:
-    """The path to a column and its type. A dot may lead into a struct, or be a part of a name."""
+    """The path to a column, and its type. A dot may lead into a struct, or be part of a name."""
     for field in struct.fields:
         if field.name == name:
             return [field.name], field.dataType
@@ -34,8 +34,8 @@ def _find(struct: StructType, name: str) -> tuple[list[str], DataType] | None:
 
 
 def microseconds(value: Column, kind: DataType, unit: str | None = None) -> Column:
-    """A timestamp in microseconds since the epoch, whatever the session's time zone is. ``unit`` is
-    that of a number.
+    """A timestamp in microseconds since the epoch, whatever the session's time zone. ``unit`` is
+    the unit of a number.
     """
     if isinstance(kind, TimestampType):
         return F.unix_micros(value)
@@ -43,6 +43,6 @@ def microseconds(value: Column, kind: DataType, unit: str | None = None) -> Colu
         since_epoch = value - F.lit("1970-01-01").cast("timestamp_ntz")
         return (since_epoch.cast("decimal(20, 6)") * 1_000_000).cast("bigint")
     if unit == "ns":
-        exact = value.cast("decimal(20, 0)")  # two longs would be divided as doubles
+        exact = value.cast("decimal(20, 0)")  # the quotient of two longs would be a double
         return F.floor(exact / 1_000).cast("bigint")
     return value.cast("bigint") * {"s": 1_000_000, "ms": 1_000, "us": 1}[unit or "us"]

@@ -1,8 +1,8 @@
-"""Starts the Python processes that sources need while the application still builds its queries.
+"""Starts the Python processes of the sources while the application still builds its queries.
 
-Spark starts one kind after the other when a first batch comes to need it: to make a source, to plan
-its reading, to read. Each has Python and this package's libraries to load, which together is most
-of the time of a first batch.
+Spark starts them one after the other when the first batch needs them: to create a source, to plan
+its reading, to read. Each loads Python and this package's libraries, which is most of the time of a
+first batch.
 """
 
 import logging
@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 class WarmUpSource(DataSource):
-    """A table without rows. Option ``tasks``: in how many tasks it is read."""
+    """A source without rows. Option ``tasks``: the number of tasks that read it."""
 
     @classmethod
     def name(cls) -> str:
@@ -27,22 +27,22 @@ class WarmUpSource(DataSource):
         return _FORMAT
 
     def schema(self) -> str:
-        """One column, for there must be one."""
+        """One column, since there must be one."""
         return "nothing int"
 
     def reader(self, schema: object) -> "WarmUpReader":
-        """Reads nothing, with everything in memory that reading takes."""
+        """Reads no rows, and loads everything that reading needs."""
         return WarmUpReader(int(self.options["tasks"]))
 
 
 class WarmUpReader(DataSourceReader):
-    """Loads in each task's process what sources read with."""
+    """Loads in the process of each task what sources read with."""
 
     def __init__(self, tasks: int):
         self._tasks = tasks
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One for each task that is going to read."""
+        """One partition for each task that will read."""
         return [InputPartition(task) for task in range(self._tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
@@ -54,7 +54,7 @@ class WarmUpReader(DataSourceReader):
 
 
 def warm_up(spark: SparkSession) -> None:
-    """Begins in a thread; nothing waits for it, and nothing depends on it."""
+    """Starts warming up in a thread. Nothing waits for it or depends on it."""
     threading.Thread(
         target=_read_nothing, args=(spark,), name="backfill-warm-up", daemon=True
     ).start()
@@ -67,5 +67,5 @@ def _read_nothing(spark: SparkSession) -> None:
         DataFrameReader(spark).format(_FORMAT).option("tasks", tasks).load().write.format(
             "noop"
         ).mode("overwrite").save()
-    except Exception as error:  # whatever it is, the application meets it where it can be told
+    except Exception as error:  # the application gets the same error where it can be reported
         _log.info("processes could not be started early: %s", error)

@@ -1,1 +1,1 @@
-"""Turning the program's readers and writers to history and branches."""
+"""Replaces the program's readers and writers by those of the backfill."""

@@ -1,5 +1,5 @@
-"""Rows as Avro records without a header, encoded in the tasks: no connector has to be on Spark's
-class path.
+"""Encodes rows as Avro records without a header in the tasks, so that no connector has to be on
+Spark's class path.
 """
 
 import io
@@ -17,14 +17,14 @@ from backfill.api.errors import InvalidPlanInput, Problem, first_line
 
 
 def avro_values(frame: DataFrame, rows: list[str], schema: str) -> DataFrame:
-    """A frame with a further column ``value``: the columns ``rows`` of each row as an Avro record
-    of a schema (JSON).
+    """Adds a column ``value`` to a frame: the columns ``rows`` of each row as an Avro record with
+    this schema (JSON).
 
-    Timestamps without zone are UTC; local timestamps and dates of the schema are those of UTC, too,
-    whatever the session's time zone is. Columns that the schema does not have are left out.
+    Timestamps without a zone are in UTC. Local timestamps and dates of the schema are in UTC, too,
+    whatever the session's time zone. Columns that the schema lacks are left out.
 
     Raises:
-        InvalidPlanInput: it is no Avro schema.
+        InvalidPlanInput: it is not an Avro schema.
     """
     _check(schema)
     columns = StructType([*frame.schema, StructField("value", BinaryType())])
@@ -59,15 +59,15 @@ def _parsed(schema: str) -> Any:
 def _check(schema: str) -> None:
     try:
         _parsed(schema)
-    except Exception as error:  # fastavro has no class of its own for all that it refuses
+    except Exception as error:  # fastavro has no common class for its errors
         message = f"a live.kafka.value.schema is no Avro schema: {first_line(error)}"
         fix = "give it as production's producers or their schema registry have it"
         raise InvalidPlanInput(Problem("spec.sources", message, fix)) from error
 
 
 def _in_utc(value: Any) -> Any:
-    """A value with every moment in UTC: what has no zone would be taken as local time, and what has
-    the session's would give its day and hour where the schema has no moments.
+    """A value with all moments in UTC. Without a zone they would be taken as local time, and with
+    the session's they would give its day and hour if the schema has no moments.
     """
     if isinstance(value, datetime):
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)

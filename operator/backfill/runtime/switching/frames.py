@@ -15,10 +15,10 @@ _Make = Callable[[SparkSession, RuntimeSettings, str], DataFrame]
 
 
 class SourceFrames:
-    """Hands out the frames of sources; an application may ask for one as often as it likes.
+    """Provides the frames of sources. An application may request one any number of times.
 
-    All that is read of a source in one shape shares one frame, which counts its rows, with columns
-    of its own each time, as two loads in production would have.
+    All reads of a source in one shape share a frame, which counts its rows, but with new columns
+    each time, as two loads in production have.
     """
 
     def __init__(self, settings: RuntimeSettings):
@@ -27,11 +27,11 @@ class SourceFrames:
         self._made: list[tuple[SparkSession, _Make, str, DataFrame]] = []
 
     def rows(self, spark: SparkSession, source: str) -> DataFrame:
-        """The source's rows as its table has them."""
+        """The rows of a source, as in its table."""
         return self._fresh(spark, source_frame, source)
 
     def kafka(self, spark: SparkSession, source: str) -> DataFrame:
-        """The source's rows as Spark reads them from Kafka."""
+        """The rows of a source, as Spark reads them from Kafka."""
         return self._fresh(spark, kafka_frame, source)
 
     def _fresh(self, spark: SparkSession, make: _Make, source: str) -> DataFrame:
@@ -41,7 +41,7 @@ class SourceFrames:
         )
 
     def _shared(self, spark: SparkSession, make: _Make, source: str) -> DataFrame:
-        with self._lock:  # programs read in several threads
+        with self._lock:  # programs may read in several threads
             for session, maker, name, frame in self._made:
                 if session is spark and maker is make and name == source:
                     return frame

@@ -1,7 +1,7 @@
-"""Puts the backfill's readers, writers and queries where classic PySpark hands out its own.
+"""Installs the readers, writers and queries of a backfill in classic PySpark.
 
-Only the places where the application gets them from are replaced: properties of the session and of
-the DataFrame, and how a SparkContext begins and ends. What it gets are subclasses of PySpark's own
+Only the places are replaced from which the application gets them: properties of the session and of
+the DataFrame, and the start and stop of a SparkContext. What it gets are subclasses of PySpark's
 classes.
 """
 
@@ -26,11 +26,10 @@ from backfill.runtime.switching.writer import SwitchedWriter
 
 
 def install(run: Run, context_started: Callable[[], None]) -> None:
-    """Switches this process over to a backfill. Call it once, before the application's program
-    begins.
+    """Switches this process to a backfill. Call it once, before the application's program starts.
 
-    ``context_started`` is called after each start of a SparkContext, which takes the signal
-    handlers for itself.
+    ``context_started`` is called after each start of a SparkContext, which replaces signal
+    handlers.
     """
     listeners = _Listeners(run)
     frames = SourceFrames(run.settings)
@@ -56,7 +55,7 @@ def install(run: Run, context_started: Callable[[], None]) -> None:
 
 
 class _Listeners:
-    """One progress listener for each session that starts a query."""
+    """A progress listener for each session that starts a query."""
 
     def __init__(self, run: Run):
         self._run = run
@@ -94,8 +93,8 @@ def _starting(
 
 def _stopping(original: Callable[[SparkContext], None], run: Run) -> Callable[[SparkContext], None]:
     def stop(self: SparkContext) -> None:
-        """An application that ends early must not cut its history short; one that fails ends the
-        run.
+        """Waits for the run if the application ends early;
+        ends the run if the application has failed.
         """
         error = sys.exc_info()[1]
         if run.queries and isinstance(error, Exception):

@@ -1,6 +1,4 @@
-"""Rows of a table in the shape of Spark's Kafka source, for applications that are run as they
-are.
-"""
+"""Rows of a table in the shape of Spark's Kafka source, for unmodified applications."""
 
 import struct
 from collections.abc import Mapping, Sequence
@@ -20,27 +18,26 @@ from backfill.runtime.switching.avro_values import avro_values
 
 _JSON_OPTIONS = {
     "timeZone": "UTC",
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",  # the default writes milliseconds only
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",  # the default writes only milliseconds
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
 _CONFLUENT = struct.Struct(">bi")
-"""What Confluent's serializers begin a value with: a zero and the schema's id."""
+"""Prefix of values by Confluent's serializers: a zero byte and the ID of the schema."""
 _CREATE_TIME = 0
-"""Kafka's code for a timestamp that the producer gave."""
+"""Kafka's code for a timestamp that the producer has set."""
 
 
 def kafka_frame(spark: SparkSession, settings: RuntimeSettings, source: str) -> DataFrame:
     """A source of the plan with exactly the columns and types of Spark's Kafka source.
 
-    ``value`` is what ``live.kafka.value`` says: the row as a JSON object, as an Avro record, or one
-    of its columns. ``key``, ``partition``, ``offset`` and ``timestamp`` come from the source's
-    ``kafka`` columns. Without them ``timestamp`` is the arrival time, and nothing may depend on the
-    others (:func:`missing_record_columns`): ``key`` is null, ``partition`` 0, and ``offset`` a
-    number that is unique in the source and the same whenever a step is read, though not the one
-    Kafka gave.
+    ``value`` follows ``live.kafka.value``: the row as a JSON object or an Avro record, or one of
+    its columns. ``key``, ``partition``, ``offset`` and ``timestamp`` come from the source's
+    ``kafka`` columns. Without them, ``timestamp`` is the arrival time, and nothing may depend on
+    the others (:func:`missing_record_columns`): ``key`` is null, ``partition`` is 0, and ``offset``
+    is unique in the source and the same whenever a step is read, but not Kafka's.
 
     Raises:
-        InvalidPlanInput: a column is missing or has a type that does not fit; see also
+        InvalidPlanInput: a column is missing or has an unsuitable type; see also
             :func:`source_frame`.
     """
     described = next(each for each in settings.sources if each.name == source)
@@ -49,8 +46,8 @@ def kafka_frame(spark: SparkSession, settings: RuntimeSettings, source: str) -> 
     rows = [name for name in frame.columns if name not in RECORD_COLUMNS]
     value, frame = _value(frame, rows, live.value)
     columns = described.kafka
-    # Expressions over nullable columns: the result is nullable throughout, as the columns of
-    # Spark's Kafka source are.
+    # Expressions over nullable columns make the whole result nullable, as columns of Spark's Kafka
+    # source are.
     return frame.select(
         _bytes(frame, columns.key_column or KEY).alias("key"),
         value.alias("value"),
@@ -65,10 +62,10 @@ def kafka_frame(spark: SparkSession, settings: RuntimeSettings, source: str) -> 
 def missing_record_columns(
     sources: Sequence[Source], used: Mapping[str, AbstractSet[str]]
 ) -> list[Problem]:
-    """What a query uses of its Kafka records that nobody has given.
+    """Columns of Kafka records that a query uses and that no column of its source provides.
 
     Args:
-        sources: all of the Backfill's.
+        sources: all sources of the Backfill.
         used: the columns that the query uses, by source.
     """
     return [
@@ -106,7 +103,7 @@ def _live(source: Source) -> LiveKafka:
 
 
 def _value(frame: DataFrame, rows: list[str], value: KafkaValue) -> tuple[Column, DataFrame]:
-    """The record's value, and the frame in which it is one."""
+    """The record's value, and the frame that has it as a column."""
     if value.column is not None:
         return _bytes(frame, value.column), frame
     if value.avro_schema is not None:
@@ -121,7 +118,7 @@ def _framed(encoded: Column, value: KafkaValue) -> Column:
     if value.schema_id is None:
         return encoded
     header = F.lit(_CONFLUENT.pack(0, value.schema_id))
-    # a legacy property of Spark makes strings of what is concatenated
+    # a legacy property of Spark turns concatenated bytes into strings
     return F.concat(header, encoded).cast("binary")
 
 
@@ -140,9 +137,7 @@ def _number(frame: DataFrame, name: str) -> Column:
 
 
 def _timestamp(frame: DataFrame, source: Source) -> Column:
-    """The record's timestamp; a number in a column of its own is in milliseconds, as Kafka
-    counts.
-    """
+    """The record's timestamp. A number in a column of its own is in milliseconds, as in Kafka."""
     name, unit = source.kafka.timestamp_column, "ms"
     if name is None:
         name, unit = source.timestamp_column, source.timestamp_unit or "us"

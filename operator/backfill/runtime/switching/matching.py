@@ -1,5 +1,6 @@
-"""Which source and which output of the resource a stream of the application is. Rules only, no
-Spark.
+"""Matches streams of the application with the sources and outputs of the resource.
+
+Does not use Spark.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +12,7 @@ from backfill.api.source import Source
 from backfill.runtime.named_sources import NAMED_FORMAT
 
 _KEEP_NOTHING = ("console", "memory", "noop")
-"""Formats that write nothing that lasts."""
+"""Formats that keep nothing."""
 _KAFKA_CHOICES = {
     "subscribepattern": "subscribes by subscribePattern, so which topics it reads is not known",
     "assign": "reads assigned partitions",
@@ -20,26 +21,28 @@ _KAFKA_CHOICES = {
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a ``writeStream`` of the application says about where it writes."""
+    """The destination of a ``writeStream``, as the application describes it."""
 
     format: str | None = None
     query_name: str | None = None
     table: str | None = None
-    """The table of ``toTable``, or the path or option that names one."""
+    """Table of ``toTable``, or the path or option that names one."""
     topic: str | None = None
-    """The option ``topic`` of a Kafka sink."""
+    """Option ``topic`` of a Kafka sink."""
     output_mode: str = "append"
     foreach: str | None = None
-    """``foreach`` or ``foreachBatch``, where the application writes by code of its own."""
+    """``foreach`` or ``foreachBatch``, if the application writes with code of its own."""
 
     @property
     def by_name(self) -> bool:
-        """Whether the query's name is that of an output, so that no other output will do."""
+        """Whether the query was started by an output's name,
+        so that it cannot write another output.
+        """
         return self.format == NAMED_FORMAT
 
     @property
     def identities(self) -> set[str]:
-        """What a query is known by: its name, or else what it writes to."""
+        """Identities of a query: its name, or else its destinations."""
         return (
             {self.query_name}
             if self.query_name
@@ -47,7 +50,7 @@ class Target:
         )
 
     def __str__(self) -> str:
-        """The query, for messages."""
+        """The query, as messages name it."""
         query = f"the query {self.query_name}" if self.query_name else "a query without a name"
         where = f" to {self.table or self.topic}" if self.table or self.topic else ""
         how = f" ({self.format})" if self.format else ""
@@ -55,13 +58,13 @@ class Target:
 
 
 def kafka_sources(options: Mapping[str, str], sources: Sequence[Source]) -> list[Source]:
-    """The sources that replace what a Kafka reader subscribes to, in the order of its topics.
+    """The sources that replace the topics of a Kafka reader, in the order of its topics.
 
-    ``options`` are the reader's, with names in lower case.
+    ``options`` are those of the reader, with names in lower case.
 
     Raises:
         UnsupportedProgram: the subscription is not a list of topics that sources replace, or
-            headers are wanted.
+            headers are requested.
     """
     problems = [
         Problem("", f"readStream of format kafka {what}", "subscribe to topics by name")
@@ -104,10 +107,10 @@ def kafka_sources(options: Mapping[str, str], sources: Sequence[Source]) -> list
 
 
 def table_source(table: str, sources: Sequence[Source]) -> Source:
-    """The source that is a table the application streams from.
+    """The source for a table that the application streams from.
 
     Raises:
-        UnsupportedProgram: there is none, or several are.
+        UnsupportedProgram: there is none, or there are several.
     """
     found = [source for source in sources if same_table(source.table, table)]
     if len(found) == 1:
@@ -129,7 +132,7 @@ def table_source(table: str, sources: Sequence[Source]) -> Source:
 
 
 def named_source(name: str, sources: Sequence[Source]) -> Source:
-    """The source of a name.
+    """The source with this name.
 
     Raises:
         UnsupportedProgram: there is none.
@@ -145,9 +148,7 @@ def named_source(name: str, sources: Sequence[Source]) -> Source:
 
 
 def same_table(full_name: str, written: str) -> bool:
-    """Whether the application's name for a table is a table of the resource; it may leave out the
-    catalog.
-    """
+    """Whether the application's name of a table means this table. It may leave out the catalog."""
     name = written.replace("`", "").lower()
     return full_name.lower() == name or full_name.lower().split(".", 1)[1] == name
 
@@ -155,7 +156,7 @@ def same_table(full_name: str, written: str) -> bool:
 def reason_to_leave_out(
     target: Target, outputs: Sequence[Output], ignored: Iterable[str]
 ) -> str | None:
-    """Why a query of the application is not run; None where it is."""
+    """Why a query of the application is not run; None if it is run."""
     if target.identities & set(ignored):
         return "it is among spec.ignoredQueries"
     if target.format in _KEEP_NOTHING and _named(target, outputs) is None:
@@ -166,9 +167,7 @@ def reason_to_leave_out(
 
 
 def records_misfit(target: Target, output: Output) -> UnsupportedProgram:
-    """What is wrong when the rows that a query writes to Kafka do not fit the output it was matched
-    to.
-    """
+    """The error for Kafka records that do not fit the output that their query was matched with."""
     message = (
         f"{target}, gives records with key and value, and the table {output.table} of output"
         f" {output.name} has other columns"
@@ -183,12 +182,12 @@ def records_misfit(target: Target, output: Output) -> UnsupportedProgram:
 def match_output(target: Target, outputs: Sequence[Output], taken: Mapping[str, str]) -> Output:
     """The output that a query of the application writes.
 
-    In this order: the output of the query's name; unless an output was asked for by name, the
-    output whose table the query names; the only output that no other query writes. ``taken`` has
-    the queries of the outputs that are written already.
+    It is, in this order: the output with the query's name; unless the query was started by an
+    output's name, the output with the query's table; the only output that no other query writes.
+    ``taken`` has the queries of outputs that are already written.
 
     Raises:
-        UnsupportedProgram: none of the rules finds one, another query writes it, or the way it is
+        UnsupportedProgram: there is no such output, another query writes it, or the way it is
             written cannot be redirected.
     """
     problems = _unsupported(target)

@@ -1,8 +1,8 @@
-"""The workspace's bucket, opened by Spark's S3A with what opens it for PyIceberg.
+"""Opens the workspace's bucket in Spark's S3A with the properties that open it in PyIceberg.
 
-Only that bucket: how production reaches others, such as the one its program is in, stays as it is.
-Credentials go into the Hadoop configuration of the running context, which executors get over the
-wire, and never become Spark properties, that Spark shows and hands on in many places.
+Other buckets, such as that of the program, are opened as in production. Credentials are set in the
+Hadoop configuration of the running context, which executors receive over the network. They are
+never Spark properties, which Spark shows and passes on in many places.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,8 +16,9 @@ _PROVIDERS = "org.apache.hadoop.fs.s3a."
 
 
 def open_for_spark(context: SparkContext, workspace: Workspace) -> None:
-    """Tells Spark how to open a workspace. One that is in no S3 bucket is opened as production's
-    properties say.
+    """Configures Spark to open a workspace.
+
+    One outside of S3 is opened with production's properties.
     """
     place = urlsplit(workspace.for_spark)
     if place.scheme != "s3a":
@@ -30,7 +31,7 @@ def open_for_spark(context: SparkContext, workspace: Workspace) -> None:
 
 
 def s3a_options(properties: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """PyIceberg's properties of an S3 store as S3A calls them."""
+    """PyIceberg's properties of an S3 store, converted to those of S3A."""
     if endpoint := properties.get("s3.endpoint"):
         yield "endpoint", endpoint
         yield (
@@ -54,5 +55,5 @@ def s3a_options(properties: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def _first(properties: Mapping[str, str], name: str) -> str | None:
-    """As PyIceberg does: what is said of S3 goes before what is said of AWS."""
+    """A property. As in PyIceberg, one of S3 takes precedence over one of the client."""
     return properties.get(f"s3.{name}") or properties.get(f"client.{name}")

@@ -1,4 +1,6 @@
-"""The application's view of its queries: they run until the backfill is over, and end together."""
+"""Queries as the application sees them: they are
+active until the run has ended, and end together.
+"""
 
 import logging
 import threading
@@ -16,8 +18,8 @@ _log = logging.getLogger(__name__)
 
 
 class SwitchedQuery(StreamingQuery):
-    """A streaming query as the application holds it. It is active until the run is over, not only
-    until it is flushed: what it leaves open is still counted after that.
+    """A streaming query as the application sees it. It is active until the run has ended, also
+    after its flush, because its open results are still counted.
     """
 
     def __init__(self, jsq: JavaObject, run: Run):
@@ -26,24 +28,27 @@ class SwitchedQuery(StreamingQuery):
 
     @property
     def isActive(self) -> bool:
-        """Whether the run goes on."""
+        """Whether the run is in progress."""
         return not self._run.over.is_set()
 
     def awaitTermination(self, timeout: int | None = None) -> bool | None:
-        """Waits until the run is over, or for ``timeout`` seconds; raises what made it fail."""
+        """Waits for the end of the run, or for ``timeout`` seconds.
+
+        Raises the error that made it fail.
+        """
         over = self._run.wait(timeout)
         return None if timeout is None else over
 
     def processAllAvailable(self) -> None:
-        """Waits until the run is over: all that is available is the whole plan."""
+        """Waits for the end of the run, since the available data is the whole plan."""
         self._run.wait()
 
     def stop(self) -> None:
-        """Waits until the run is over: an application that stops a query after a while must not cut
-        its history short.
+        """Waits for the end of the run, so that an application that stops a query after some time
+        does not cut its history short.
 
-        From another thread than the main one it does nothing, for that thread may be what the run
-        waits for.
+        In another thread than the main one it does nothing, because the run may wait for that
+        thread.
         """
         if threading.current_thread() is threading.main_thread():
             self._run.wait()
@@ -52,8 +57,8 @@ class SwitchedQuery(StreamingQuery):
 
 
 class LeftOutQuery(StreamingQuery):
-    """A query that is not run. To the application it is one without data: it ends with the run, or
-    when it is stopped.
+    """A query that is not run. For the application it is a query without data, which ends with the
+    run or when it is stopped.
     """
 
     def __init__(self, name: str | None, run: Run):
@@ -64,27 +69,27 @@ class LeftOutQuery(StreamingQuery):
 
     @property
     def id(self) -> str:
-        """An id of its own."""
+        """A new id."""
         return self._id
 
     @property
     def runId(self) -> str:
-        """Another one."""
+        """A new id."""
         return self._run_id
 
     @property
     def name(self) -> str | None:  # type: ignore[override]  # what PySpark really gives for a query without a name
-        """The name that the application gave it."""
+        """The name that the application has set."""
         return self._name
 
     @property
     def isActive(self) -> bool:
-        """Whether the run goes on and nobody has stopped it."""
+        """Whether the run is in progress and the query was not stopped."""
         return not self._stopped.is_set() and not self._run.over.is_set()
 
     @property
     def status(self) -> dict[str, Any]:
-        """That it waits, as Spark says it."""
+        """The status of a query that waits, in Spark's words."""
         return {
             "message": "Left out of the backfill",
             "isDataAvailable": False,
@@ -93,36 +98,39 @@ class LeftOutQuery(StreamingQuery):
 
     @property
     def recentProgress(self) -> list[StreamingQueryProgress]:
-        """None."""
+        """No progress."""
         return []
 
     @property
     def lastProgress(self) -> StreamingQueryProgress | None:
-        """None."""
+        """No progress."""
         return None
 
     def awaitTermination(self, timeout: int | None = None) -> bool | None:
-        """Waits until the run is over, or for ``timeout`` seconds; raises what made it fail."""
+        """Waits for the end of the run, or for ``timeout`` seconds.
+
+        Raises the error that made it fail.
+        """
         over = self._stopped.is_set() or self._run.wait(timeout)
         return None if timeout is None else over
 
     def processAllAvailable(self) -> None:
-        """Nothing is available."""
+        """Returns at once: no data is available."""
 
     def stop(self) -> None:
-        """It is not active any more."""
+        """Makes the query inactive."""
         self._stopped.set()
 
     def explain(self, extended: bool = False) -> None:
-        """It has no plan."""
+        """Prints nothing: the query has no plan."""
 
     def exception(self) -> StreamingQueryException | None:
-        """None."""
+        """No error."""
         return None
 
 
 class SwitchedQueryManager(StreamingQueryManager):
-    """``spark.streams`` with the application's view of its queries."""
+    """``spark.streams``, with the queries as the application sees them."""
 
     def __init__(self, jsqm: JavaObject, run: Run):
         super().__init__(jsqm)
@@ -130,7 +138,7 @@ class SwitchedQueryManager(StreamingQueryManager):
 
     @property
     def active(self) -> list[StreamingQuery]:
-        """All queries until the run is over, then none."""
+        """All queries until the run has ended, then none."""
         if self._run.over.is_set():
             return []
         left_out = [query for query in self._run.queries_left_out if query.isActive]
@@ -140,7 +148,7 @@ class SwitchedQueryManager(StreamingQueryManager):
         ]
 
     def get(self, id: str) -> StreamingQuery | None:
-        """The query of an id."""
+        """The query with this id."""
         for query in self._run.queries_left_out:
             if query.id == id:
                 return query
@@ -148,8 +156,9 @@ class SwitchedQueryManager(StreamingQueryManager):
         return None if found is None else SwitchedQuery(found._jsq, self._run)
 
     def awaitAnyTermination(self, timeout: int | None = None) -> bool | None:
-        """Waits until the run is over, for all its queries end together; raises what made it
-        fail.
+        """Waits for the end of the run, since all its queries end together.
+
+        Raises the error that made it fail.
         """
         over = self._run.wait(timeout)
         return None if timeout is None else over

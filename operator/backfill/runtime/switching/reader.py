@@ -1,4 +1,4 @@
-"""``spark.readStream`` and ``spark.read`` in a backfill: what the application reads from Kafka
+"""``spark.readStream`` and ``spark.read`` in a backfill. What the application reads from Kafka
 comes from history.
 """
 
@@ -22,8 +22,8 @@ from backfill.runtime.switching.matching import kafka_sources, named_source, tab
 
 
 class SwitchedReader(DataStreamReader):
-    """A stream reader that answers with the sources of the resource. It keeps options to itself:
-    they may hold credentials.
+    """A stream reader that returns the sources of the resource. It does not pass options on, since
+    they may contain credentials.
     """
 
     def __init__(self, spark: SparkSession, run: Run, frames: SourceFrames):
@@ -34,26 +34,26 @@ class SwitchedReader(DataStreamReader):
         self._source_options: dict[str, str] = {}
 
     def format(self, source: str) -> DataStreamReader:
-        """Remembers the format; only the backfill's own source is read by Spark as it stands."""
+        """Keeps the format. Only the backfill's own source is read by Spark itself."""
         if source == SOURCE_FORMAT:
             return DataStreamReader(self._spark).format(source)
         self._source_format = source.lower()
         return self
 
     def schema(self, schema: Any) -> DataStreamReader:
-        """Left aside: sources bring their schema."""
+        """Ignored: sources have their own schema."""
         return self
 
     def name(self, source_name: str) -> DataStreamReader:
-        """Left aside: sources have the names of the resource."""
+        """Ignored: sources have the names of the resource."""
         return self
 
     def option(self, key: str, value: Any) -> DataStreamReader:
-        """Remembers an option."""
+        """Keeps an option."""
         return self.options(**{key: value})
 
     def options(self, **options: Any) -> DataStreamReader:
-        """Remembers options; as in Spark their names do not depend on case."""
+        """Keeps options. As in Spark, their names are not case-sensitive."""
         self._source_options |= {
             key.lower(): str(value) for key, value in options.items() if value is not None
         }
@@ -62,7 +62,7 @@ class SwitchedReader(DataStreamReader):
     def load(
         self, path: str | None = None, format: str | None = None, schema: Any = None, **options: Any
     ) -> DataFrame:
-        """The frame of the source that replaces what is asked for."""
+        """The frame of the source that replaces what is read."""
         if format is not None and self.format(format) is not self:
             return DataStreamReader(self._spark).load(path, format, schema, **options)
         self.options(**options)
@@ -75,35 +75,35 @@ class SwitchedReader(DataStreamReader):
             raise self._run.refuse(error) from None
 
     def table(self, tableName: str) -> DataFrame:
-        """The frame of the source that reads the table."""
+        """The frame of the source for the table."""
         return self.format("iceberg").load(tableName)
 
     def json(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refused: files are not switched."""
+        """Refused: files are not replaced."""
         self._refuse_format("json")
 
     def orc(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refused: files are not switched."""
+        """Refused: files are not replaced."""
         self._refuse_format("orc")
 
     def parquet(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refused: files are not switched."""
+        """Refused: files are not replaced."""
         self._refuse_format("parquet")
 
     def text(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refused: files are not switched."""
+        """Refused: files are not replaced."""
         self._refuse_format("text")
 
     def csv(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refused: files are not switched."""
+        """Refused: files are not replaced."""
         self._refuse_format("csv")
 
     def xml(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refused: files are not switched."""
+        """Refused: files are not replaced."""
         self._refuse_format("xml")
 
     def changes(self, tableName: str) -> NoReturn:
-        """Refused: change feeds are not switched."""
+        """Refused: change feeds are not replaced."""
         self._refuse_format(f"changes of {tableName}")
 
     def _load(self) -> DataFrame:
@@ -123,8 +123,8 @@ class SwitchedReader(DataStreamReader):
         raise _not_switched(self._source_format)
 
     def _topics(self) -> DataFrame:
-        """The topics' sources. Where queries are left out, a topic without a source may be theirs
-        alone: then whoever starts another query on it is refused.
+        """The sources of the topics. If there are queries that are not run, a topic without a
+        source may belong to them; any other query that uses it is then refused.
         """
         settings = self._run.settings
         try:
@@ -155,7 +155,7 @@ class SwitchedBatchReader(DataFrameReader):
         self._run = run
 
     def format(self, source: str) -> DataFrameReader:
-        """Refuses Kafka, passes everything else on."""
+        """Refuses Kafka, and passes everything else on."""
         if source.lower() == "kafka":
             problem = Problem(
                 "",
@@ -167,8 +167,8 @@ class SwitchedBatchReader(DataFrameReader):
 
 
 def _unread_topic(spark: SparkSession) -> DataFrame:
-    """A stream with the columns of Spark's Kafka source that is never read: queries that are left
-    out can be defined on it.
+    """A stream with the columns of Spark's Kafka source that is never read, so that queries that
+    are not run can be defined on it.
     """
     records = DataStreamReader(spark).format("rate").load()
     kinds = {

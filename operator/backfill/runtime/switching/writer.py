@@ -1,5 +1,5 @@
-"""``writeStream`` in a backfill: queries are matched to the outputs of the resource and write into
-their branches.
+"""``writeStream`` in a backfill. Queries are matched with the outputs of the resource, and write
+into their branches.
 """
 
 import logging
@@ -33,8 +33,9 @@ _log = logging.getLogger(__name__)
 
 
 class SwitchedWriter(DataStreamWriter):
-    """A stream writer that only remembers its calls; the query it starts writes where the backfill
-    wants it.
+    """A stream writer that only keeps what it is called with.
+
+    The query that it starts writes into a branch.
     """
 
     def __init__(self, frame: DataFrame, run: Run, listen: Callable[[DataFrame], None]):
@@ -44,16 +45,16 @@ class SwitchedWriter(DataStreamWriter):
         self._target = Target()
 
     def outputMode(self, outputMode: str) -> DataStreamWriter:
-        """Remembers the output mode."""
+        """Keeps the output mode."""
         return self._with(output_mode=outputMode)
 
     def format(self, source: str) -> DataStreamWriter:
-        """Remembers the format, for messages and to know an output by name."""
+        """Keeps the format, for messages and to recognise an output by name."""
         return self._with(format=source.lower())
 
     def option(self, key: str, value: Any) -> DataStreamWriter:
-        """Remembers the table, path or topic; checkpoints, servers and credentials are production's
-        and stay unused.
+        """Keeps the table, path or topic. Checkpoints, servers and credentials are production's,
+        and are not used.
         """
         match key.lower():
             case "table" | "path":
@@ -63,33 +64,33 @@ class SwitchedWriter(DataStreamWriter):
         return self
 
     def options(self, **options: Any) -> DataStreamWriter:
-        """Remembers the table, path or topic."""
+        """Keeps the table, path or topic."""
         for key, value in options.items():
             self.option(key, value)
         return self
 
     def partitionBy(self, *cols: Any) -> DataStreamWriter:
-        """Left aside: the output table's own partitioning counts."""
+        """Ignored: the output table has its own partitioning."""
         return self
 
     def clusterBy(self, *cols: Any) -> DataStreamWriter:
-        """Left aside: the output table's own layout counts."""
+        """Ignored: the output table has its own layout."""
         return self
 
     def queryName(self, queryName: str) -> DataStreamWriter:
-        """Remembers the query's name."""
+        """Keeps the query's name."""
         return self._with(query_name=queryName)
 
     def trigger(self, **kwargs: Any) -> DataStreamWriter:
-        """Left aside: a batch starts when its step is released."""
+        """Ignored: a batch starts when its step is released."""
         return self
 
     def foreach(self, f: Any) -> DataStreamWriter:
-        """Remembers that the application writes by its own code, which ``start`` refuses."""
+        """Records that the application writes with code of its own, which ``start`` refuses."""
         return self._with(foreach="foreach")
 
     def foreachBatch(self, func: Any) -> DataStreamWriter:
-        """Remembers that the application writes by its own code, which ``start`` refuses."""
+        """Records that the application writes with code of its own, which ``start`` refuses."""
         return self._with(foreach="foreachBatch")
 
     def start(
@@ -101,7 +102,7 @@ class SwitchedWriter(DataStreamWriter):
         queryName: str | None = None,
         **options: Any,
     ) -> StreamingQuery:
-        """Starts the query into the branch of the output it is matched to."""
+        """Starts the query, which writes into the branch of the matching output."""
         self.options(**options)
         given = {
             "table": path,
@@ -123,7 +124,7 @@ class SwitchedWriter(DataStreamWriter):
             raise self._run.refuse(error) from None
 
     def toTable(self, tableName: str, *args: Any, **options: Any) -> StreamingQuery:
-        """Starts the query; the table's name helps to find the output."""
+        """Starts the query. The name of the table is used to find the output."""
         return self.start(tableName, *args, **options)
 
     def _with(self, **changes: Any) -> DataStreamWriter:
@@ -131,9 +132,7 @@ class SwitchedWriter(DataStreamWriter):
         return self
 
     def _leave_out(self, reason: str) -> StreamingQuery:
-        """A query that is there for the application and does nothing. What it would keep in memory
-        is an empty view.
-        """
+        """A query that does nothing. What it would keep in memory is an empty view."""
         _log.info("%s, is left out: %s", self._target, reason)
         query = LeftOutQuery(self._target.query_name, self._run)
         self._run.left_out(query)
@@ -176,8 +175,9 @@ class SwitchedWriter(DataStreamWriter):
         return SwitchedQuery(handle._jsq, run)
 
     def _sources_read(self) -> set[str]:
-        """The sources of the query. A topic without a source may only be read by queries that are
-        left out.
+        """The sources of the query.
+
+        Only queries that are not run may read a topic without a source.
         """
         try:
             return sources_read(self._df)
