@@ -56,8 +56,9 @@ def _given(option: str, arguments: Sequence[str]) -> bool:
 
 
 class LocalCommands(TyperGroup):
-    """The commands on this machine. For one that only works on a cluster, an error says how to run
-    it there.
+    """The commands on this machine.
+
+    For one that only works on a cluster, an error says how to run it there.
     """
 
     elsewhere = dict.fromkeys(
@@ -73,8 +74,9 @@ class LocalCommands(TyperGroup):
 
 
 class ClusterCommands(LocalCommands):
-    """The commands on a cluster. For one that only works on this machine, an error names the
-    equivalent.
+    """The commands on a cluster.
+
+    For one that only works on this machine, an error names the equivalent.
     """
 
     elsewhere = {"run": "works on this machine; on a cluster: kubectl apply -f FILE"}

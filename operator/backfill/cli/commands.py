@@ -122,8 +122,9 @@ def cancel_one(context: Context, target: str) -> int:
 
 
 def _without_expired_remains(context: Context, store: LocalStore, stored: Backfill) -> Backfill:
-    """Removes what a finished Backfill made if ``ttlAfterFinished`` has passed. No process does so
-    earlier.
+    """Removes what a finished Backfill made if ``ttlAfterFinished`` has passed.
+
+    No process does so earlier.
     """
     due = expires_at(stored)
     if due is None or due > datetime.now(UTC):
@@ -180,8 +181,8 @@ def _refuse_changes(
     application: Application,
     context: Context,
 ) -> None:
-    """Refuses another program once steps may be committed: results of two programs would be
-    mixed.
+    """Refuses another program once steps may be committed:
+    results of two programs would be mixed.
     """
     name = stored.metadata.name
     if stored.metadata.deletion_timestamp is not None:
@@ -219,8 +220,8 @@ def _is_suspended(backfill: Backfill | None) -> bool:
 
 
 def _wait_for_controller(store: LocalStore, done: Callable[[Backfill | None], bool]) -> None:
-    """Waits until the process that works on the Backfill, if any, has done what was requested or
-    has ended.
+    """Waits until the process that works on the Backfill,
+    if any, has done what was requested or has ended.
     """
     while not done(store.load()) and controller_alive(store.channel):
         time.sleep(_POLL_SECONDS)

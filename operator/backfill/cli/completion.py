@@ -1,5 +1,5 @@
-"""Shell completion of ``kubectl backfill``: kubectl runs a program ``kubectl_complete-backfill`` on
-the path.
+"""Shell completion of ``kubectl backfill``: kubectl runs
+a program ``kubectl_complete-backfill`` on the path.
 """
 
 import os

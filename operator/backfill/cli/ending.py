@@ -32,8 +32,9 @@ def exit_status(backfill: Backfill) -> int:
 def tell_end(
     backfill: Backfill, store: "LocalStore", out: Console, err: Console, options: str
 ) -> None:
-    """Prints how the run ended and what to do next. ``options`` are those that a next command
-    needs.
+    """Prints how the run ended and what to do next.
+
+    ``options`` are those that a next command needs.
     """
     status = exit_status(backfill)
     if status == SUCCEEDED:

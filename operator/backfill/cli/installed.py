@@ -1,5 +1,5 @@
-"""Checks that optional dependencies are installed: the command line alone has no library for
-tables.
+"""Checks that optional dependencies are installed:
+the command line alone has no library for tables.
 """
 
 from importlib.util import find_spec

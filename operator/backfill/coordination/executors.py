@@ -14,8 +14,8 @@ from backfill.api.pods import Scaling
 from backfill.api.quantities import format_duration
 
 _UTILISATION = 0.9
-"""Share of its time that an executor is expected to work. Steps that do not fill all executors take
-the rest.
+"""Share of its time that an executor is expected to work.
+Steps that do not fill all executors take the rest.
 """
 _RAISE_FROM = 1.1
 _LOWER_FROM = 0.75

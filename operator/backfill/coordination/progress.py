@@ -8,8 +8,8 @@ from backfill.protocol.split_assignment import SplitAssignmentStatus
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Rows as planned, counted once for every query that reads them, and steps of the slowest
-    query.
+    """Rows as planned, counted once for every query that reads them,
+    and steps of the slowest query.
     """
 
     rows_done: int

@@ -1,5 +1,5 @@
-"""The part of a plan that coordination uses: the steps, and how many rows each source has in
-them.
+"""The part of a plan that coordination uses:
+the steps, and how many rows each source has in them.
 """
 
 from dataclasses import dataclass
@@ -30,8 +30,8 @@ class Timeline:
     max_misalignment_us: int
     """How far after the global watermark a step may end when it is read."""
     aligned: bool = True
-    """Whether steps wait for the watermark. False for policy ``Unordered``: every step may be read
-    at once.
+    """Whether steps wait for the watermark.
+    False for policy ``Unordered``: every step may be read at once.
     """
 
     @property

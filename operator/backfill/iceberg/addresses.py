@@ -36,8 +36,8 @@ _COMPATIBLE: Final = IPv6Network("::/96")
 
 @dataclass(frozen=True, slots=True)
 class AddressRules:
-    """Where such a process connects to: anywhere but to addresses that only the operator should
-    reach.
+    """Where such a process connects to: anywhere but to
+    addresses that only the operator should reach.
     """
 
     allowed: tuple[Network, ...] = ()

@@ -1,5 +1,5 @@
-"""Opens catalogs: the one place where it is done, in the operator's jobs, in pods, in drivers and
-on a laptop.
+"""Opens catalogs: the one place where it is done,
+in the operator's jobs, in pods, in drivers and on a laptop.
 
 Wherever it is, code that a property names is loaded only where it is of the right kind
 (:mod:`import_points`), of what a catalog's server says of itself only known properties are taken,
@@ -95,8 +95,8 @@ def work_in_time() -> None:
 
 
 def catalog_properties(name: str, environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
-    """A catalog's properties, from where this process has them; empty where nothing is known of
-    it.
+    """A catalog's properties, from where this process has them;
+    empty where nothing is known of it.
     """
     given = _given(name)
     if given is not None and not given.own:

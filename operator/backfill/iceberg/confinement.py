@@ -75,8 +75,8 @@ def _require_login(scheme: str, properties: Mapping[str, Any], *, arrow: bool) -
 
 
 def _require_servers(properties: Mapping[str, Any]) -> None:
-    """Object stores' clients connect by themselves: what they are pointed at is looked at before
-    they are made.
+    """Object stores' clients connect by themselves:
+    what they are pointed at is looked at before they are made.
     """
     if OWN not in properties:
         for name, server in named_servers(properties):

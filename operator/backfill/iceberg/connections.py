@@ -22,8 +22,8 @@ _SERVER: Final = re.compile(
     r"(?:(?P<scheme>https?|thrift)://)?(?P<host>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9.])?|\[[0-9A-Fa-f:.]+\])"
     r"(?::(?P<port>[0-9]{1,5}))?(?:/[A-Za-z0-9._~!$&'()*+,;=:@%/-]*)?"
 )
-"""What every library reads as the same server: no user, no query, no fragment, nothing that is not
-ASCII.
+"""What every library reads as the same server: no user,
+no query, no fragment, nothing that is not ASCII.
 """
 _ANY_SERVER: Final = re.compile(r"[a-z0-9+.-]+://(?:[^@/?#]*@)?(?P<hosts>[^/?#]+)", re.IGNORECASE)
 _PORTS: Final = {"http": 80, "https": 443, "thrift": 9083, "postgresql": 5432}
@@ -56,8 +56,8 @@ def watch_connections(
     own: Iterable[Mapping[str, Any]],
     environment: Mapping[str, str] = os.environ,
 ) -> None:
-    """From now on, and for good, this process connects to no address that only the operator should
-    reach.
+    """From now on, and for good, this process connects
+    to no address that only the operator should reach.
 
     Args:
         allowed: what the administrator has opened.

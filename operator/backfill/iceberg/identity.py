@@ -1,5 +1,5 @@
-"""Which credentials a catalog and its files need where this process's own identity is not to be
-used. Pure.
+"""Which credentials a catalog and its files need where
+this process's own identity is not to be used. Pure.
 
 A client that is given no credentials looks for those of the process: variables, ``~/.aws``, a token
 of a workload identity, the instance metadata service. For a catalog that somebody else names, what

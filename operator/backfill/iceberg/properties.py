@@ -154,8 +154,8 @@ _GIVEN_NAMES = _SENT_NAMES | {
 }
 _TYPES: Final = frozenset({"rest", "sql", "hive", "glue", "dynamodb"})
 _NOT_REPLACED = frozenset({"uri", "oauth2-server-uri", "token", "s3.endpoint", "gcs.service.host"})
-"""Where credentials are sent to: if the catalog's own properties say it, its server does not say
-otherwise.
+"""Where credentials are sent to: if the catalog's own properties say it,
+its server does not say otherwise.
 """
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9.])?|[0-9A-Fa-f:.]+")
 _DATABASES = ("sqlite", "postgresql")
@@ -271,8 +271,8 @@ def store_problems(properties: Mapping[str, Any]) -> list[Refused]:
 
 
 def named_servers(properties: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The servers that properties name, each with the property's name; those of databases are not
-    among them.
+    """The servers that properties name, each with the property's name;
+    those of databases are not among them.
     """
     for name in _SERVERS:
         text = str(properties.get(name) or "")
@@ -288,8 +288,8 @@ def named_servers(properties: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _listed(name: str, names: frozenset[str]) -> bool:
-    """Names are taken as PyIceberg takes them, letter by letter; only those of headers have no
-    case.
+    """Names are taken as PyIceberg takes them,
+    letter by letter; only those of headers have no case.
     """
     return (name.lower() if name.startswith("header.") else name) in names or name.startswith(
         _SAS_TOKEN
@@ -335,8 +335,8 @@ def _store_problems(properties: Mapping[str, str]) -> Iterator[Refused]:
 
 
 def _wrong_database(uri: str) -> str | None:
-    """Drivers read files and load code that their URIs name: what is known to be harmless is
-    taken.
+    """Drivers read files and load code that their URIs name:
+    what is known to be harmless is taken.
     """
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import ArgumentError

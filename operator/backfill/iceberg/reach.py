@@ -29,8 +29,8 @@ class _Limits:
 
 
 def limit(directories: tuple[Path, ...]) -> None:
-    """From now on, and for good, tables and workspaces on this machine must be below these
-    directories.
+    """From now on, and for good, tables and workspaces
+    on this machine must be below these directories.
     """
     _Limits.directories = tuple(directory.resolve() for directory in directories)
 

@@ -1,5 +1,5 @@
-"""Object stores, opened with the connection properties of a catalog, as PyIceberg opens the files
-of its tables.
+"""Object stores, opened with the connection properties of a catalog,
+as PyIceberg opens the files of its tables.
 """
 
 import os

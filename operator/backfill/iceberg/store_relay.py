@@ -25,8 +25,8 @@ _PIECE: Final = 256 * 1024
 _LONGEST_LINE: Final = 64 * 1024
 _MOST_LINES: Final = 200
 _LEAST_RATE: Final = 1024
-"""Bytes a second: what comes more slowly for as long as a whole answer may take does not come at
-all.
+"""Bytes a second: what comes more slowly for as long
+as a whole answer may take does not come at all.
 """
 
 
@@ -45,8 +45,8 @@ def listen_on(listener: socket.socket) -> None:
 
 @cache
 def relay_uri() -> str:
-    """The proxy of this process, as ``s3.proxy-uri`` takes it; it begins when it is first asked
-    for.
+    """The proxy of this process, as ``s3.proxy-uri`` takes it;
+    it begins when it is first asked for.
     """
     listener = _Listener.made or socket.create_server(("127.0.0.1", 0))
     threading.Thread(target=_accept, args=(listener,), name="store-relay", daemon=True).start()
@@ -119,8 +119,8 @@ def _tunneled(client: socket.socket) -> Iterator[bytes]:
 
 
 def _requests(head: list[bytes], requests: BufferedReader, server: str) -> Iterator[bytes]:
-    """Requests to one server, as it takes them: a proxy gets the whole address, a server only the
-    path.
+    """Requests to one server, as it takes them:
+    a proxy gets the whole address, a server only the path.
     """
     while head:
         method, target, version = head[0].split()

@@ -1,5 +1,5 @@
-"""What the numbers of a timestamp column mean: from its own unit to microseconds and back, without
-losing a row.
+"""What the numbers of a timestamp column mean:
+from its own unit to microseconds and back, without losing a row.
 """
 
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from backfill.api.quantities import format_time, from_us
 
 LEAST_US = -(2**62)
 GREATEST_US = 2**62
-"""Moments beyond these are taken as these: room enough to add and subtract lengths of time without
-overflow.
+"""Moments beyond these are taken as these: room enough
+to add and subtract lengths of time without overflow.
 """
 
 _TICKS_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}

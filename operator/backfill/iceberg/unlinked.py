@@ -73,8 +73,9 @@ class UnlinkedPath:
         return descriptor
 
     def write(self, content: bytes) -> None:
-        """Replaces a file at once, also through a crash of the machine. Directories are made as
-        needed.
+        """Replaces a file at once, also through a crash of the machine.
+
+        Directories are made as needed.
         """
         with self._parent(make=True) as (directory, name):
             temporary = f".{name}.{uuid.uuid4().hex}.tmp"
@@ -92,8 +93,9 @@ class UnlinkedPath:
                 raise
 
     def remove(self) -> None:
-        """Removes a directory with everything in it. A link in it goes; where it points to stays as
-        it is.
+        """Removes a directory with everything in it.
+
+        A link in it goes; where it points to stays as it is.
         """
         with suppress(FileNotFoundError), self._parent() as (directory, name):
             if stat.S_ISLNK(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):

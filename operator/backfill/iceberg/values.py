@@ -28,8 +28,8 @@ _COUNTED = (
     TimestampNanoType,
     TimestamptzNanoType,
 )
-"""Kept as the number they are: the text of a moment ends with the year 9999, and has no
-nanoseconds.
+"""Kept as the number they are: the text of a moment ends with the year 9999,
+and has no nanoseconds.
 """
 
 

@@ -1,5 +1,5 @@
-"""What a data file has of a table's columns: found by field id, or by the name mapping in files
-without ids.
+"""What a data file has of a table's columns: found by field id,
+or by the name mapping in files without ids.
 
 Planner and runtime look at files through this module only, so that neither finds a column that the
 other does not. A timestamp in a file counts from 1970 in UTC, whether the file says so
@@ -53,12 +53,12 @@ class Written:
     name: str
     kind: pa.DataType
     leaf: int
-    """The number of its first column among those that Parquet stores, in which nothing is
-    nested.
+    """The number of its first column among those that Parquet stores,
+    in which nothing is nested.
     """
     parts: Mapping[int, "Written"]
-    """Of a struct its fields by field id; of a list :data:`ELEMENT`; of a map :data:`KEY` and
-    :data:`VALUE`.
+    """Of a struct its fields by field id; of a list :data:`ELEMENT`;
+    of a map :data:`KEY` and :data:`VALUE`.
     """
 
 
@@ -79,8 +79,8 @@ def columns_of(schema: pa.Schema, mapping: NameMapping | None) -> Columns:
 
 
 def path_to(columns: Columns, field_id: int) -> tuple[Written, ...] | None:
-    """The column and the fields below it that lead to a field, itself last; None if the file does
-    not have it.
+    """The column and the fields below it that lead to a field,
+    itself last; None if the file does not have it.
     """
     for found_id, written in columns.items():
         if found_id == field_id:
@@ -103,8 +103,8 @@ def names_of(columns: Columns, field_ids: Container[int]) -> list[str]:
 def misfits(
     fields: Iterable[NestedField], columns: Columns, given: Container[int] = (), parent: str = ""
 ) -> Iterator[str]:
-    """Why a file with these columns cannot be read as the table's fields; a phrase for each, none
-    where it can.
+    """Why a file with these columns cannot be read as the table's fields;
+    a phrase for each, none where it can.
 
     ``given`` are ids of fields that have a value of the file's partition.
     """

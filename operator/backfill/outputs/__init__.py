@@ -1,3 +1,3 @@
-"""Results of a backfill: staged in a branch, published in one commit, removed when they are not
-needed. No Spark here.
+"""Results of a backfill: staged in a branch, published in one commit, and removed when no longer
+needed. Does not use Spark.
 """

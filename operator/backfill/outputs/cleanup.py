@@ -1,8 +1,8 @@
-"""Removes what results leave behind, and nothing that the table still refers to.
+"""Removes files of results that their table does not refer to.
 
-Before a file is removed, every snapshot in the table's metadata has been read and none refers to
-it: no branch, no tag, nothing that history still reaches, however it came there. Where that cannot
-be read, nothing is removed.
+Before a file is removed, every snapshot in the table's metadata was read, and none refers to it: no
+branch, no tag, and nothing in the history, however it came there. If they cannot be read, nothing
+is removed.
 """
 
 from collections.abc import Iterable, Sequence
@@ -35,8 +35,8 @@ from backfill.outputs.staging import (
 
 
 def remove_orphans(output: Output, result: Result, base_snapshot_id: int | None) -> int:
-    """Removes files of failed tasks and aborted batches, once no driver of the backfill runs any
-    more; says how many.
+    """Removes files of failed tasks and aborted batches, after the last driver of the backfill has
+    ended. Returns how many.
 
     Raises:
         BadInput: the table cannot be opened, or the branch holds something else.
@@ -64,13 +64,12 @@ def remove_orphans(output: Output, result: Result, base_snapshot_id: int | None)
 def discard(
     table_name: str, results: Sequence[Result], base_snapshot_ids: Iterable[int | None]
 ) -> None:
-    """Drops the branch that the results of one Backfill for one table share, and removes their
-    files as far as the table does not refer to them.
+    """Drops the branch that the results of a Backfill for one table share, and removes their files
+    unless the table refers to them.
 
-    ``base_snapshot_ids`` are the table's snapshots from before the run. Safe to repeat, and while
-    somebody publishes a
-    result: without its branch nobody can any more, and what the table refers to is only then looked
-    at. It is looked at before as well: where it cannot be read, the branch stays, too.
+    ``base_snapshot_ids`` are the table's snapshots from before the run. May be repeated, also while
+    a result is being published: nobody can publish it without its branch, and references are read
+    after that is dropped. They are also read before: if that fails, the branch stays, too.
 
     Raises:
         BadInput: the table cannot be opened.
@@ -103,7 +102,7 @@ def discard(
 
 
 def discard_earlier(output: Output, result: Result) -> None:
-    """Drops what an earlier Backfill of the same name left in the branch that this one needs.
+    """Drops the branch if an earlier Backfill of the same name has left it.
 
     Raises:
         BadInput: the table cannot be opened.
@@ -117,7 +116,7 @@ def discard_earlier(output: Output, result: Result) -> None:
 
 
 def _data_directories(table: Table, results: Sequence[Result], head: Snapshot | None) -> list[str]:
-    """Where the table's data is, and where it was when files in the branch were written."""
+    """The data directory of the table, now and when files in the branch were written."""
     staged = (
         (
             location

@@ -1,5 +1,5 @@
-"""Fits the rows an application writes to its output table: columns by name, types widened without
-loss.
+"""Converts the rows that an application writes to the columns of its output table: by name, and
+widening types without loss.
 """
 
 from collections.abc import Iterator
@@ -13,15 +13,15 @@ from backfill.api.errors import BackfillError, Problem
 
 
 def mismatches(given: pa.Schema, table: Schema, table_name: str) -> list[Problem]:
-    """Why rows of an Arrow schema cannot be written into a table: every column that is missing,
+    """Why rows with an Arrow schema cannot be written into a table: every column that is missing,
     unknown or of another type.
     """
     return list(_fields(list(given), list(schema_to_pyarrow(table)), "", table_name))
 
 
 def zone_mismatches(given: pa.Schema, table: Schema, table_name: str, zone: str) -> list[Problem]:
-    """Every column that has a zone on one side only: of a session whose time zone is not UTC, Spark
-    would write other local times than are written here.
+    """Every column that has a time zone on one side only. If the session's time zone is not UTC,
+    Spark would write other local times than are written here.
     """
     wanted = pa.struct(list(schema_to_pyarrow(table)))
     return [
@@ -39,8 +39,7 @@ def zone_mismatches(given: pa.Schema, table: Schema, table_name: str, zone: str)
 
 
 def fit(rows: pa.RecordBatch, table: Schema) -> pa.RecordBatch:
-    """The rows with the table's columns, in its order and with its types. Columns that are not
-    given are null.
+    """The rows with the table's columns, in its order and with its types. Missing columns are null.
 
     Raises:
         BackfillError: a required column has a null, or a value does not fit.
@@ -86,7 +85,7 @@ def _types(given: pa.DataType, wanted: pa.DataType, path: str, table: str) -> It
 
 
 def _widens(given: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether every value of one type is a value of another."""
+    """Whether every value of one type is also a value of another."""
     types = pa.types
     if given.equals(wanted) or types.is_null(given):
         return True
@@ -126,8 +125,8 @@ def _widens(given: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def _widens_inside(given: pa.DataType, wanted: pa.DataType) -> bool:
-    """Elements of lists and maps are cast by Arrow, which takes fields of structs by their
-    order.
+    """Whether the elements of lists and maps can be cast. Arrow does that, and takes fields of
+    structs by their order.
     """
     if not pa.types.is_struct(given) or not pa.types.is_struct(wanted):
         return _widens(given, wanted)
@@ -141,7 +140,7 @@ def _widens_inside(given: pa.DataType, wanted: pa.DataType) -> bool:
 def _timestamps(
     given: pa.DataType, wanted: pa.DataType, path: str
 ) -> Iterator[tuple[str, pa.DataType, pa.DataType]]:
-    """The timestamps that two types both have in the same place, with their paths."""
+    """The timestamps at the same places of two types, with their paths."""
     types = pa.types
     if types.is_struct(given) and types.is_struct(wanted):
         by_name = {field.name.lower(): field.type for field in given.fields}
@@ -162,7 +161,7 @@ def _timestamps(
 
 
 def _zoned(kind: pa.TimestampType) -> str:
-    """A kind of timestamp as Spark calls it."""
+    """The name of a timestamp type in Spark."""
     return "timestamp_ntz" if kind.tz is None else "timestamp"
 
 

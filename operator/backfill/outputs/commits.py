@@ -1,7 +1,7 @@
-"""Committing to a table that others commit to, without ever doing the same thing twice.
+"""Commits to a table that others also commit to, and never does the same twice.
 
-PyIceberg's transactions build a rejected commit anew without asking whether somebody else has done
-it in the meantime. So commits are made here one level lower, and every try begins by looking.
+A PyIceberg transaction repeats a rejected commit without checking whether somebody else has made it
+in the meantime. Therefore commits are made here at a lower level, and every attempt checks first.
 """
 
 import random
@@ -27,16 +27,16 @@ _LONGEST_WAIT_SECONDS = 2.0
 def commit_once(
     table: Table, try_commit: Callable[[], None], done: Callable[[TableMetadata], bool]
 ) -> bool:
-    """Brings a table to a state, whoever else commits to it. True if this call did it, False if it
-    was done already.
+    """Brings a table into a state, while others commit to it. Returns True if this call did it,
+    False if it was done already.
 
-    ``try_commit`` commits to the table as it is now; it is called again, on the refreshed table,
-    when another commit came first. ``done`` tells by the table's metadata whether the state is
-    reached. It is asked before every try and after every try that failed, since a commit whose
+    ``try_commit`` commits to the table as it is now. It is called again on the refreshed table if
+    another commit came first. ``done`` returns by the table's metadata whether the state is
+    reached. It is called before every attempt, and after every failed one, since a commit whose
     answer was lost may have been made.
 
     Raises:
-        BackfillError: others commit so often that there was no getting through.
+        BackfillError: others commit so often that every attempt was rejected.
         Exception: what ``try_commit`` raises for another reason than a changed table.
     """
     give_up_at, wait = time.monotonic() + _GIVE_UP_AFTER_SECONDS, _FIRST_WAIT_SECONDS
@@ -60,16 +60,14 @@ def commit_once(
 
 
 def commit(table: Table, updates: tuple[TableUpdate, ...], *new_branches: str) -> None:
-    """Commits on condition that every branch and tag is where ``table`` has it, and that
-    ``new_branches`` do not exist.
+    """Commits, provided that every branch and tag is as in ``table``,
+    and that ``new_branches`` do not exist.
 
-    The condition holds for branches that are not changed, too: sequence numbers are given by the
-    one who commits, and a snapshot made before another one but added after it would carry the same
-    number.
+    This includes branches that are not changed. Sequence numbers are assigned by the committer, and
+    without it two snapshots could get the same one.
 
     Raises:
-        CommitFailedException: the condition does not hold, or the table changed while it was
-            committed to.
+        CommitFailedException: the condition is not met, or the table was changed during the commit.
     """
     seen = {name: ref.snapshot_id for name, ref in table.metadata.refs.items()}
     expected = {MAIN_BRANCH: None, **dict.fromkeys(new_branches), **seen}
@@ -80,16 +78,16 @@ def commit(table: Table, updates: tuple[TableUpdate, ...], *new_branches: str) -
 
 
 def clean_refused(table: Table, producer: _SnapshotProducer[Any]) -> None:
-    """Removes the metadata files of a snapshot whose commit was refused. Whether it was is looked
-    up first: a request that a proxy repeats is refused because it was served before.
+    """Removes the metadata files of a snapshot whose commit was refused. Checks first that it was:
+    a request that a proxy repeats is refused because its first copy was accepted.
     """
     if table.refresh().metadata.snapshot_by_id(producer.snapshot_id) is None:
         producer._clean_all_uncommitted()
 
 
 def as_writer(table: Table, spec_id: int, properties: Mapping[str, str] | None = None) -> Table:
-    """The table as the writer of a snapshot is to see it: the partition spec of the files that are
-    added, and properties that hold for this snapshot only. Nothing of it is committed.
+    """The table as the writer of a snapshot needs it: with the partition spec of the added files,
+    and with properties for this snapshot only. None of this is committed.
     """
     changed = {
         "default_spec_id": spec_id,
@@ -102,9 +100,7 @@ def as_writer(table: Table, spec_id: int, properties: Mapping[str, str] | None =
 
 
 class _AssertRef(AssertRefSnapshotId):
-    """Also lets a table without snapshots get its first one on a branch, as the specification
-    does.
-    """
+    """Also allows the first snapshot of a table on a branch, as the specification does."""
 
     def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]
         if (

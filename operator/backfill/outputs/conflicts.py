@@ -1,6 +1,4 @@
-"""What has happened to a table's main branch since a backfill began, and whether it touches the
-window.
-"""
+"""Changes of a table's main branch since a backfill began, and whether they affect the window."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -25,8 +23,8 @@ _MOST_NAMED = 20
 def snapshots_since(metadata: TableMetadata, base_snapshot_id: int) -> list[Snapshot] | None:
     """The snapshots of the main branch after a base, newest first.
 
-    None if unknown: the base, or a snapshot between it and now, has expired or was rolled back. A
-    snapshot without a parent proves nothing: expiring the parent may leave it so.
+    None if they are unknown: the base, or a snapshot since then, has expired or was rolled back. A
+    snapshot without a parent proves nothing, since its parent may have expired.
     """
     since: list[Snapshot] = []
     for snapshot in ancestors_of(metadata.current_snapshot(), metadata):
@@ -37,28 +35,28 @@ def snapshots_since(metadata: TableMetadata, base_snapshot_id: int) -> list[Snap
 
 
 class ConflictCheck:
-    """Checks that the window's rows are those of before a backfill began.
+    """Checks that the window's rows are the same as before a backfill began.
 
-    It is repeated for every try to commit; a snapshot is looked at once.
+    The check is repeated for every attempt at a commit, but reads each snapshot once.
     """
 
     def __init__(self, base_snapshot_id: int | None, rows: WindowRows):
-        """``base_snapshot_id`` is the table's snapshot from before the run, None if it had none."""
+        """``base_snapshot_id`` is the table's snapshot from before the run; None if it had none."""
         self._base_snapshot_id = base_snapshot_id
         self._rows = rows
         self._comparison = WindowComparison(rows)
         self._known: dict[int, bool] = {}
-        """By snapshot, whether it may touch the window."""
+        """By snapshot, whether it may affect the window."""
         self._unchanged: set[int | None] = {base_snapshot_id}
-        """Snapshots that have the window's rows of before."""
+        """Snapshots in which the window has the same rows as before."""
 
     def check(self, table: Table) -> None:
-        """Checks the table's current snapshot by its history, and by its rows where the history
-        leaves a doubt.
+        """Checks the current snapshot of the table by its history, and by its rows if the history
+        is inconclusive.
 
-        Whoever rewrites files (a compaction, a deletion or Replace of other rows) may move the
-        window's rows to other files; that is no change. A snapshot that says it only rewrites is
-        believed.
+        Rewriting files (a compaction, or a deletion or Replace of other rows) may move rows of the
+        window to other files. That is not a change. A snapshot that claims only to rewrite is
+        trusted.
 
         Raises:
             PublishConflict: something else has changed the window's rows, or that is unknown.
@@ -72,8 +70,8 @@ class ConflictCheck:
         self._unchanged.add(current)
 
     def _suspects(self, table: Table) -> list[Snapshot] | None:
-        """The snapshots since the base that may have changed the window; None where not all
-        snapshots since are known.
+        """The snapshots since the base that may have changed the window; None if some snapshots
+        since then are unknown.
         """
         base = self._base_snapshot_id
         if base is None:
@@ -112,8 +110,8 @@ class ConflictCheck:
         )
 
     def _who(self, table: Table, suspects: list[Snapshot] | None) -> str:
-        """The snapshots that may have changed the window; where the history does not say, those
-        that added what is there.
+        """The snapshots that may have changed the window. If the history is incomplete, those that
+        added its present files.
         """
         if suspects is not None:
             found = [_describe(snapshot) for snapshot in suspects]
@@ -142,7 +140,7 @@ class ConflictCheck:
         )
 
     def _look_at(self, table: Table, snapshots: list[Snapshot]) -> None:
-        # a busy table has thousands of snapshots, each with a list to fetch
+        # a table may have thousands of snapshots, each with a list to read
         with ThreadPoolExecutor(_READERS) as readers:
             touches = readers.map(
                 lambda snapshot: _may_touch(table, snapshot, self._rows), snapshots
@@ -174,7 +172,7 @@ def _live_entries(table: Table) -> Iterator[ManifestEntry]:
 
 
 def _may_touch(table: Table, snapshot: Snapshot, rows: WindowRows) -> bool:
-    """By partitions and statistics alone."""
+    """Whether a snapshot may affect the window, by partitions and statistics alone."""
     if snapshot.summary is not None and snapshot.summary.operation is Operation.REPLACE:
         return False
     return any(_may_hold(table, file, rows) for file in _changed_files(table, snapshot))
@@ -193,7 +191,7 @@ def _changed_files(table: Table, snapshot: Snapshot) -> Iterator[DataFile]:
 
 
 def _may_hold(table: Table, file: DataFile, rows: WindowRows) -> bool:
-    """Whether a file can hold rows of the window, or delete some."""
+    """Whether a file may hold rows of the window, or delete some."""
     if not _partition_may_hold(table, file, rows):
         return False
     # a plain number in format version 1

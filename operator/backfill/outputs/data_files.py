@@ -1,7 +1,7 @@
-"""Writes rows into Parquet data files of an Iceberg table, partitioned and tuned as the table asks,
-in bounded memory.
+"""Writes rows into Parquet data files of an Iceberg table,
+with its partitioning and properties, in bounded memory.
 
-The one place that uses PyIceberg's own writer of data files, which is not part of its public
+This is the only place that uses PyIceberg's writer of data files, which is not part of its public
 interface.
 """
 
@@ -16,12 +16,13 @@ from backfill.outputs.files import remove_file
 from backfill.outputs.null_lists import keep_null_lists
 
 _FLUSH_BYTES = 128 * 1024 * 1024
-"""Rows in memory, uncompressed, before they are written to files."""
+"""Uncompressed bytes of rows that are kept in memory before they are written to files."""
 
 
 def layout(metadata: TableMetadata, schema_id: int, spec_id: int, directory: str) -> TableMetadata:
-    """What a writer has to know of a table to write below a directory: small enough to be sent to
-    every task.
+    """What a writer needs to know of a table to write below a directory.
+
+    Small enough to be sent to every task.
     """
     without = (
         TableProperties.OBJECT_STORE_ENABLED,
@@ -48,8 +49,8 @@ def layout(metadata: TableMetadata, schema_id: int, spec_id: int, directory: str
 
 
 class DataFileWriter:
-    """Collects rows that have the table's columns and types, and writes them to files with names of
-    their own.
+    """Collects rows that have the table's columns and types,
+    and writes them to files with unique names.
     """
 
     def __init__(self, table: TableMetadata, io: FileIO):
@@ -75,7 +76,7 @@ class DataFileWriter:
         return self._files
 
     def discard(self) -> None:
-        """Removes what was written."""
+        """Removes the files that were written."""
         for file in self._files:
             remove_file(self._io, file.file_path)
 

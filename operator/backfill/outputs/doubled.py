@@ -1,9 +1,9 @@
-"""Appends that would bring rows a second time: what a table's history says of earlier publications
-of the same rows.
+"""Detects Appends that would add rows a second time, by earlier publications of the same rows in
+the table's history.
 
-Staged results and their state go with the Backfill; what it published stays, and so do the
-snapshots that say so, until they expire. A snapshot that was rolled back is not in the history, and
-its rows are not in the table.
+Staged results and their state are deleted together with the Backfill. Published rows stay, and so
+do the snapshots that record them, until these expire. A snapshot that was rolled back is not in the
+history, and its rows are not in the table.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,25 +21,28 @@ from backfill.outputs.result import NAME, NAMESPACE, OUTPUT, PLAN_ID, Result
 from backfill.outputs.staging import ROWS, summary_of
 
 PUBLISHED_FROM = "backfill.published-from"
-"""In the summary of the snapshot that published a result: the snapshot of the branch that held
-it.
+"""Key in the summary of the snapshot that published a result,
+for the snapshot of the branch with that result.
 """
 WINDOW_START = "backfill.window-start"
 WINDOW_END = "backfill.window-end"
 
 
 def window_in_summary(window: Window) -> dict[str, str]:
-    """What the snapshot that publishes a result says of its window."""
+    """The window, for the summary of the snapshot that publishes a result."""
     return {WINDOW_START: format_time(window.start), WINDOW_END: format_time(window.end)}
 
 
 def doubled_appends(
     outputs: Sequence[Output], results: Sequence[Result], window: Window
 ) -> tuple[dict[str, Problem], tuple[str, ...]]:
-    """By output, what is wrong with appending where the table has a publication of the same rows;
-    and warnings where its history does not reach far enough back to tell.
+    """By output, the problem if the table has a publication of the same rows; and warnings where
+    its history is too short to decide.
 
-    ``results`` name the plan. Raises BadInput where a table cannot be opened.
+    ``results`` have the ID of the plan.
+
+    Raises:
+        BadInput: a table cannot be opened.
     """
     catalogs, doubled, warnings = Catalogs(), {}, []
     for index, (output, result) in enumerate(zip(outputs, results, strict=True)):
@@ -85,8 +88,8 @@ def _since(metadata: TableMetadata, base_snapshot_id: int | None) -> Iterator[Sn
 def _publications(
     history: Iterable[Snapshot], result: Result, window: Window
 ) -> Iterator[Snapshot]:
-    """Those that brought the rows of a result: for the same plan, or for a Backfill of its name in
-    the same window.
+    """Snapshots that published the rows of a result: for the same plan, or for a Backfill of its
+    name and the same window.
     """
     for snapshot in history:
         summary = summary_of(snapshot)
@@ -105,7 +108,10 @@ def _publications(
 
 
 def _overlaps(summary: Mapping[str, str], window: Window) -> bool:
-    """A publication that does not name its window may have been of any."""
+    """Whether a publication may overlap the window.
+
+    One that does not name its window may have been for any.
+    """
     try:
         start, end = parse_time(summary[WINDOW_START]), parse_time(summary[WINDOW_END])
     except (KeyError, ValueError):
@@ -114,8 +120,8 @@ def _overlaps(summary: Mapping[str, str], window: Window) -> bool:
 
 
 def _reaches_back(oldest: Snapshot, window: Window) -> bool:
-    """Whether no publication of the window can be older: the table's first snapshot, or one from
-    before there was anything of the window to read.
+    """Whether the history contains all publications of the window: it reaches back to the table's
+    first snapshot, or to a time before there were rows of the window.
     """
     return oldest.sequence_number == 1 or from_us(oldest.timestamp_ms * 1000) <= window.start
 

@@ -1,8 +1,8 @@
-"""Listing and removing files through a table's own file system and credentials.
+"""Lists and removes files with a table's own file system and credentials.
 
-Where a table's files are is what its catalog says, and that may be a tenant's. So what is listed
-must be where a result's own files are, however a library reads the location, and on a disk no
-symbolic link is followed there.
+The location of a table is what its catalog says, which may belong to a tenant. Therefore everything
+that is listed must be below the directory of a result's own files, however a library parses the
+location, and on a disk no symbolic link is followed there.
 """
 
 import posixpath
@@ -20,21 +20,21 @@ from backfill.iceberg.unlinked import UnlinkedPath
 
 @dataclass(frozen=True, slots=True)
 class OwnDirectory:
-    """A directory that nobody else uses, in one that others use as well."""
+    """A directory of a result's own files within a directory that others use, too."""
 
     io: FileIO
-    """The table's."""
+    """The table's FileIO."""
     base: str
-    """The directory that others use as well."""
+    """The directory that others use, too."""
     own: str
-    """The directory below it, relative to it."""
+    """The own directory, relative to ``base``."""
 
     def files(self) -> Iterator[str]:
-        """The locations of all files below it; none if it is not there.
+        """The locations of all files below it; none if it does not exist.
 
         Raises:
-            BackfillError: the table uses a FileIO that cannot list, or the location leads to
-                another directory.
+            BackfillError: the table's FileIO cannot list, or the location leads to another
+                directory.
         """
         scheme, path = self._parse()
         if scheme == "file":
@@ -42,9 +42,7 @@ class OwnDirectory:
         return _list_files(self.io, str(self))
 
     def remove(self, location: str) -> bool:
-        """Removes one of its files that nothing needs. False if it cannot be removed now; it then
-        stays.
-        """
+        """Removes an unreferenced file. Returns False if that fails; the file then stays."""
         scheme, path = self._parse()
         if scheme != "file":
             return remove_file(self.io, location)
@@ -58,7 +56,7 @@ class OwnDirectory:
         return True
 
     def __str__(self) -> str:
-        """Its location."""
+        """The location of the directory."""
         return posixpath.join(self.base, self.own)
 
     def _parse(self) -> tuple[str, str]:
@@ -84,10 +82,10 @@ def _list_files(io: FileIO, directory: str) -> Iterator[str]:
 
 
 def remove_file(io: FileIO, location: str) -> bool:
-    """Removes a file that nothing needs. False if it cannot be removed now; it then stays."""
+    """Removes an unreferenced file. Returns False if that fails; the file then stays."""
     try:
         io.delete(location)
-    except Exception:  # a store raises whatever its client library raises
+    except Exception:  # a FileIO raises whatever its client library raises
         return False
     return True
 

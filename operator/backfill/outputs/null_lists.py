@@ -1,7 +1,7 @@
-"""Lists and maps that are null stay null where PyIceberg reads or writes rows.
+"""Keeps null lists and maps null when PyIceberg reads or writes rows.
 
-PyIceberg 0.12 rebuilds lists of structs and maps to structs without looking at which of them are
-null: they come back empty, from files and in files.
+PyIceberg 0.12 rebuilds lists of structs, and maps to structs, without regard to nulls: they become
+empty.
 """
 
 from functools import cache
@@ -15,7 +15,7 @@ from pyiceberg.types import ListType, MapType
 
 @cache
 def keep_null_lists() -> None:
-    """Corrects PyIceberg in this process. To be called before it reads or writes rows."""
+    """Corrects PyIceberg in this process. Call it before rows are read or written."""
     setattr(pyiceberg_arrow, ArrowProjectionVisitor.__name__, _KeepingNulls)
 
 

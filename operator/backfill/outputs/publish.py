@@ -1,5 +1,5 @@
-"""Brings a result from its branch into the table: one commit, checked against everything that
-happened meanwhile.
+"""Publishes a result from its branch into the table, in one commit that is checked against all
+changes since the backfill began.
 """
 
 from collections.abc import Callable
@@ -28,37 +28,39 @@ from backfill.outputs.window import WindowRows, window_rows
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A result that is in the table."""
+    """A result in the table."""
 
     snapshot_id: int
-    """The snapshot that brought it there."""
+    """ID of the snapshot that published it."""
     rows: int
-    """Rows it brought."""
+    """Number of rows that it added."""
     already: bool
-    """It was there before this call."""
+    """Whether it was published before this call."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputState:
-    """What a table says of a result."""
+    """State of a result, as recorded in its table."""
 
     snapshot_id: int | None
-    """The table's current snapshot; None when it has none."""
+    """ID of the table's current snapshot; None if it has none."""
     branch: str | None
-    """The branch that holds the result, when it exists."""
+    """The branch with the result; None if there is none."""
     rows: int
-    """Rows of the window staged so far."""
+    """Number of staged rows of the window."""
     rows_outside_window: int
-    """Rows left out so far."""
+    """Number of rows that were left out."""
     batch_id: int | None
-    """The last batch staged."""
+    """ID of the last staged batch; None if there is none."""
     published_snapshot_id: int | None
-    """The snapshot of the table's history that published the result."""
+    """ID of the snapshot in the table's history that published the result; None if there is none.
+    """
 
 
 def output_state(output: Output, result: Result) -> OutputState:
-    """Where a result stands, by its table. What the controller records before a run is its
-    ``snapshot_id``.
+    """The state of a result, as recorded in its table.
+
+    The controller records its ``snapshot_id`` before a run.
 
     Raises:
         BadInput: the table cannot be opened, or the branch holds something else.
@@ -78,16 +80,16 @@ def output_state(output: Output, result: Result) -> OutputState:
 def publish(
     output: Output, result: Result, window: Window, base_snapshot_id: int | None
 ) -> Published:
-    """Adds a result to its table, or replaces the window's rows by it, as the output says. In one
-    commit, and only once.
+    """Adds a result to its table, or replaces the window's rows with it, according to the output.
+    It does so in one commit, and only once.
 
-    ``base_snapshot_id`` is the table's snapshot from before the run, None if it had none.
+    ``base_snapshot_id`` is the table's snapshot from before the run; None if it had none.
 
     Raises:
-        PublishConflict: the window was changed since then by something else.
-        ResultLost: there is no result any more.
-        CanNotPublish: it does not fit the table any more, or it would only delete.
-        BackfillError: the branch was changed meanwhile.
+        PublishConflict: something else has changed the window since then.
+        ResultLost: the result no longer exists.
+        CanNotPublish: the result no longer fits the table, or it would only delete rows.
+        BackfillError: the branch was changed in the meantime.
         BadInput: the table cannot be opened, or the branch holds something else.
     """
     table = _open(output)
@@ -132,7 +134,7 @@ def publishes(snapshot: Snapshot, result: Result) -> bool:
 
 
 class _Publication:
-    """One result on its way into its table."""
+    """The publication of one result."""
 
     def __init__(  # noqa: PLR0917 - one caller
         self,
@@ -143,7 +145,7 @@ class _Publication:
         window: Window,
         check: Callable[[Table], None],
     ):
-        """``check`` raises PublishConflict where something came in between."""
+        """``check`` raises PublishConflict if there was a conflicting change."""
         self._table = table
         self._result = result
         self._files = files
@@ -170,11 +172,11 @@ class _Publication:
             max(self._table.metadata.next_sequence_number() - 1, 0),
         )
         self._check(self._table)
-        # the long part, before the short one between a look at the table and the commit
+        # the slow part, before the short one from a check of the table to the commit
         replacement.plan(self._table)
         self._table.refresh()
         did = commit_once(self._table, lambda: self._try(replacement.plan(self._table)), self._done)
-        # after an error nothing is removed: a commit whose answer was lost may come yet
+        # nothing is removed after an error: a commit whose answer was lost may still be made
         if self._done(self._table.metadata):
             replacement.remove_unused(self._table)
         return did
@@ -218,8 +220,8 @@ class _Publication:
             raise
 
     def _check_branch(self) -> None:
-        """The branch holds the files: where it was dropped meanwhile, they are being removed or are
-        gone already.
+        """Checks that the branch holds the files. If it was dropped in the meantime, they are being
+        removed, or are removed already.
         """
         table = ".".join(self._table.name())
         head = branch_head(self._table.metadata, self._result)
@@ -259,8 +261,8 @@ def _checked_files(
 def _check_not_in_use(
     table: Table, output: Output, files: list[DataFile], base_snapshot_id: int | None
 ) -> None:
-    """Somebody may have published the files by hand, or the snapshot that published them may have
-    expired.
+    """Checks that the table does not use the files: somebody may have published them by hand, or
+    the snapshot that published them may have expired.
     """
     unused = Unreferenced(
         (file.file_path for file in files),

@@ -1,5 +1,5 @@
-"""Which of some files a table refers to, proved by reading what every snapshot in its metadata
-lists.
+"""Determines which files a table refers to,
+by reading the lists of all snapshots in its metadata.
 """
 
 import posixpath
@@ -21,32 +21,32 @@ _READERS = 8
 
 
 class Unreferenced:
-    """Files that no snapshot of a table refers to, as far as the table has been read.
+    """Files that no snapshot refers to, as far as the table was read.
 
-    Files are compared by name, which holds a UUID: a location can be written in several ways
-    (``s3a`` for ``s3``, a doubled slash). Only the names in question are kept in memory, and each
-    manifest is read once.
+    Files are compared by name, which contains a UUID, since a location can be written in several
+    ways (``s3a`` for ``s3``, a doubled slash). Only the names in question are kept in memory, and
+    each manifest is read once.
     """
 
     def __init__(self, locations: Iterable[str], since: int):
         """``since`` is the table's last sequence number from before any of the files was written, 0
-        if unknown: what was committed until then is not read.
+        if unknown. Earlier commits are not read.
         """
         self._since = since
         self._files: dict[str, list[str]] = {}
         for location in locations:
             self._files.setdefault(posixpath.basename(location), []).append(location)
         self._read: set[str] = set()
-        """Manifests and their lists."""
+        """Manifests and manifest lists that were read."""
 
     @property
     def locations(self) -> list[str]:
-        """The files that nothing was found to refer to."""
+        """The files that no reference was found to."""
         return [location for locations in self._files.values() for location in locations]
 
     def read(self, table: Table, without: Snapshot | None = None) -> bool:
-        """Reads what snapshots refer to that have not been read yet, except for one that is about
-        to be dropped; False if there are none.
+        """Reads the snapshots that were not read yet, except one that is about to be dropped.
+        Returns False if there are none.
 
         Raises:
             UnknownReferences: a metadata file cannot be read.
@@ -58,17 +58,17 @@ class Unreferenced:
             if snapshot.snapshot_id != dropped
             and self._is_new(snapshot.manifest_list, snapshot.sequence_number)
         ]
-        # most often the newest one refers to all that is in use
+        # the newest one usually refers to everything that is in use
         self._read_all(table, snapshots[:1])
         self._read_all(table, snapshots[1:])
         return bool(snapshots)
 
     def read_snapshot(self, table: Table, snapshot: Snapshot) -> None:
-        """The same of a single snapshot."""
+        """Reads a single snapshot in the same way."""
         self._read_all(table, [snapshot])
 
     def read_until_unchanged(self, table: Table) -> None:
-        """The same on the table as it is now, again until nothing was committed while it was read.
+        """Reads the table as it is now, and again until nothing was committed in the meantime.
 
         Raises:
             UnknownReferences: a metadata file cannot be read.
@@ -118,14 +118,14 @@ def manifests_of(table: Table, snapshot: Snapshot) -> list[ManifestFile]:
         if not snapshot.manifest_list:
             raise ValueError("it has no manifest list")
         return snapshot.manifests(table.io)
-    except Exception as error:  # a store raises whatever its client library raises
+    except Exception as error:  # a FileIO raises whatever its client library raises
         raise _unknown(
             table, f"{snapshot.manifest_list} of snapshot {snapshot.snapshot_id}", error
         ) from error
 
 
 def live_files(table: Table, manifest: ManifestFile) -> Iterator[str]:
-    """Where the data and delete files are that a manifest refers to.
+    """Locations of the data and delete files that a manifest refers to.
 
     Raises:
         UnknownReferences: it cannot be read.
@@ -137,8 +137,8 @@ def live_files(table: Table, manifest: ManifestFile) -> Iterator[str]:
 
 
 def least_sequence_number(metadata: TableMetadata, snapshot_ids: Iterable[int | None]) -> int:
-    """Of some snapshots; 0 if one of them has expired or has none, as in tables of format version
-    1.
+    """The lowest sequence number of some snapshots; 0 if one of them has expired or has none, as in
+    tables of format version 1.
     """
     known = (
         metadata.snapshot_by_id(snapshot_id) if snapshot_id is not None else None

@@ -1,5 +1,5 @@
-"""What Replace takes away: files wholly in the window are dropped, files partly in it are written
-anew without its rows.
+"""What Replace removes: files that are entirely in the window are dropped, and files that are
+partly in it are rewritten without its rows.
 """
 
 from collections.abc import Iterable, Iterator
@@ -24,36 +24,35 @@ from backfill.outputs.window import Share, WindowRows
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What is to be removed from a table, and what stays of it."""
+    """Files to remove from a table, and what remains of them."""
 
     removed: tuple[DataFile, ...]
     kept: tuple[DataFile, ...]
-    """New files with the rows of removed ones that do not belong to the window."""
+    """New files with the rows of removed ones that are outside the window."""
 
 
 class Replacement:
-    """Works out what to remove, again for each state of the table that is committed to.
+    """Determines what to remove, for each state of the table that a commit is tried on.
 
-    Files once written anew are used again, so that a table which others append to all the time does
-    not have to be read all the time.
+    Rewritten files are reused, so that a table that others append to is not read again each time.
     """
 
     def __init__(self, result: Result, rows: WindowRows, spec_id: int, since: int):
-        """``since`` is the table's last sequence number, 0 if it has none."""
+        """``since`` is the table's last sequence number; 0 if it has none."""
         self._result = result
         self._rows = rows
         self._spec_id = spec_id
         self._since = since
         self._kept: dict[frozenset[str], tuple[DataFile, ...] | None] = {}
-        """By file and its delete files: what stays of it. None: the file has no row of the
-        window.
+        """By file and its delete files, what remains of it;
+        None if the file has no row of the window.
         """
 
     def plan(self, table: Table) -> Removal:
-        """What to remove from the main branch as ``table`` has it.
+        """What to remove from the main branch of ``table``.
 
         Raises:
-            BackfillError: rows of the window may be in files with equality deletes.
+            BackfillError: files with equality deletes may have rows of the window.
         """
         removed: list[DataFile] = []
         kept: list[DataFile] = []
@@ -72,7 +71,7 @@ class Replacement:
         return Removal(tuple(removed), tuple(kept))
 
     def remove_unused(self, table: Table) -> None:
-        """Removes files written anew that no snapshot refers to; all stay where that is unknown."""
+        """Removes rewritten files that no snapshot refers to. If that is unknown, all stay."""
         written = (file.file_path for files in self._kept.values() for file in files or ())
         unused = Unreferenced(written, self._since)
         try:
@@ -120,9 +119,9 @@ class Replacement:
 
 
 def irremovable(table: Table, files: Iterable[DataFile]) -> str | None:
-    """Why some of these files cannot be removed; None if all can. Without its column the type of a
-    partition value is unknown, and PyIceberg can neither look for it nor write it into a
-    manifest.
+    """Why some of these files cannot be removed; None if all can. If a partition column no longer
+    exists, the type of its values is unknown, and PyIceberg can neither find such a file nor write
+    it into a manifest.
     """
     columns, specs = table.schema().field_ids, table.specs()
     for spec_id in sorted({file.spec_id for file in files}):
@@ -136,9 +135,7 @@ def irremovable(table: Table, files: Iterable[DataFile]) -> str | None:
 
 
 def read_rows(table: Table, task: FileScanTask, *columns: str) -> Iterator[pa.RecordBatch]:
-    """The live rows of a file, batch by batch, with the table's present columns or only some of
-    them.
-    """
+    """The live rows of a file in batches, with all present columns of the table or some of them."""
     keep_null_lists()
     schema = table.schema().select(*columns) if columns else table.schema()
     scan = ArrowScan(table.metadata, table.io, schema, AlwaysTrue())
@@ -148,5 +145,5 @@ def read_rows(table: Table, task: FileScanTask, *columns: str) -> Iterator[pa.Re
 
 
 def any_inside(table: Table, task: FileScanTask, rows: WindowRows) -> bool:
-    """Whether a live row of a file belongs to the window, by reading the column that tells."""
+    """Whether a live row of a file belongs to the window, by reading the column that decides it."""
     return any(pc.any(rows.mask(batch)).as_py() for batch in read_rows(table, task, rows.column))

@@ -1,5 +1,5 @@
-"""What a result is called: its branch, the directory of its files, and how its snapshots say whose
-they are.
+"""Names of a result: its branch, the directories of its files,
+and the summaries of its snapshots.
 """
 
 from collections.abc import Mapping
@@ -20,30 +20,28 @@ OUTPUT = "backfill.output"
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one plan of one Backfill gives for one output."""
+    """The result of one plan of a Backfill for one output."""
 
     namespace: str
-    """The Backfill's namespace."""
+    """Namespace of the Backfill."""
     backfill: str
-    """The Backfill's name."""
+    """Name of the Backfill."""
     uid: str
-    """The Backfill's uid: one that is made again under the same name, even with the same plan,
-    gives another result.
+    """Uid of the Backfill.
+    Another one with the same name, even with the same plan, has another result.
     """
     plan_id: str
     output: str
-    """The output's name."""
+    """Name of the output."""
 
     @property
     def branch(self) -> str:
-        """The branch of the output table that holds the result; the outputs of one table share
-        it.
-        """
+        """Branch of the output table for the result. Outputs of the same table share it."""
         return result_branch(self.namespace, self.backfill)
 
     @property
     def summary(self) -> dict[str, str]:
-        """What every snapshot of this result says in its summary."""
+        """Entries in the summary of every snapshot of this result."""
         return {
             NAME: self.backfill,
             NAMESPACE: self.namespace,
@@ -53,8 +51,8 @@ class Result:
         }
 
     def earlier(self, summary: Mapping[str, str]) -> "Result | None":
-        """The same output's result by an earlier Backfill of this name, if that is what made a
-        snapshot.
+        """The result of an earlier Backfill of this name for the same output, if a snapshot with
+        this summary is of one.
         """
         if (summary.get(NAMESPACE), summary.get(NAME)) != (
             self.namespace,
@@ -70,37 +68,39 @@ class Result:
         )
 
     def owns(self, summary: Mapping[str, str]) -> bool:
-        """Whether a snapshot was made by the same plan of this very Backfill, for whatever
-        output.
+        """Whether the same plan of the same Backfill has
+        made a snapshot with this summary, for any output.
         """
         return all(
             summary.get(key) == value for key, value in self.summary.items() if key != OUTPUT
         )
 
     def is_named_by(self, summary: Mapping[str, str]) -> bool:
-        """Whether a snapshot says that it is of this very result."""
+        """Whether a snapshot with this summary is of this result."""
         return all(summary.get(key) == value for key, value in self.summary.items())
 
     def staging_directory(self, metadata: TableMetadata) -> str:
-        """Where the files of this result are written; nothing else is."""
+        """Directory of the staged files of this result, and nothing else."""
         return f"{data_directory(metadata)}/{self.staging_path}"
 
     def kept_directory(self, metadata: TableMetadata) -> str:
-        """Where rows of production are written that shared a file with replaced ones."""
+        """Directory of rewritten files, with rows of
+        production that shared a file with replaced ones.
+        """
         return f"{data_directory(metadata)}/{self.kept_path}"
 
     @property
     def staging_path(self) -> str:
-        """The staging directory, relative to the one of the table's data."""
+        """The staging directory, relative to the table's data directory."""
         return f"{self.own_path}/result"
 
     @property
     def kept_path(self) -> str:
-        """The directory of kept rows, relative to the one of the table's data."""
+        """The directory of rewritten files, relative to the table's data directory."""
         return f"{self.own_path}/kept"
 
     def data_directory_of(self, location: str) -> str | None:
-        """The directory of the table's data when a file of this result was written there, which may
+        """The table's data directory at the time when a file of this result was written, which may
         have changed since; None for other files.
         """
         directory, found, _ = location.rpartition(f"/{self.staging_path}/")
@@ -108,14 +108,12 @@ class Result:
 
     @property
     def own_path(self) -> str:
-        """The directory of all files written for this result, relative to the one of the table's
-        data.
-        """
+        """The directory of all files of this result, relative to the table's data directory."""
         return f"backfill/{self.namespace}-{self.backfill}-{self.uid}/{quote(self.output, safe='')}"
 
 
 def data_directory(metadata: TableMetadata) -> str:
-    """Where a table's data files are."""
+    """The table's data directory."""
     return metadata.properties.get(
         TableProperties.WRITE_DATA_PATH, f"{metadata.location.rstrip('/')}/data"
     ).rstrip("/")

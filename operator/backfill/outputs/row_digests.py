@@ -1,8 +1,8 @@
-"""Digests of rows that do not depend on their order: two sets of rows, each row counted as often as
-it is there, are the same if and only if their digests are, but for a chance of one in 2**128.
+"""Digests of rows that do not depend on their order. Two multisets of rows are equal if and only if
+their digests are, except with a probability of 2**-128.
 
-What is equal to a user has the same digest: every NaN, and maps with the same entries in whatever
-order. Zero and negative zero differ, as they do in the file.
+Values that users consider equal have the same digest: all NaN, and maps with the same entries in
+any order. Zero and negative zero differ, as they do in the file.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 Hashes = npt.NDArray[np.uint64]
-"""128 bits for each value: two rows of 64."""
+"""128 bits for each value, as two rows of 64."""
 
 _MASK = (1 << 64) - 1
 _SEEDS = np.array([[0x243F6A8885A308D3], [0x13198A2E03707344]], np.uint64)
@@ -30,24 +30,25 @@ _NAN = np.uint64(0x7FF8000000000000)
 
 @dataclass(frozen=True, slots=True)
 class RowsDigest:
-    """Digest of any number of rows."""
+    """Digest of a multiset of rows."""
 
     rows: int = 0
     first: int = 0
     second: int = 0
 
     def __add__(self, other: "RowsDigest") -> "RowsDigest":
-        """The digest of both sets of rows together."""
+        """The digest of both multisets together."""
         first, second = (self.first + other.first) & _MASK, (self.second + other.second) & _MASK
         return RowsDigest(self.rows + other.rows, first, second)
 
 
 def digest(rows: pa.RecordBatch) -> RowsDigest:
-    """The digest of the rows of a batch, by their values and the order of their columns; names do
-    not count.
+    """The digest of the rows of a batch, by their values and the order of their columns.
+
+    Names do not count.
 
     Raises:
-        TypeError: a column has a type that Iceberg does not have.
+        TypeError: a column has a type that Iceberg lacks.
     """
     first, second = _combined([_hashes(column) for column in rows.columns], rows.num_rows).sum(
         axis=1, dtype=np.uint64
@@ -67,7 +68,7 @@ def _is_null(array: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def _hashes_of_values(array: pa.Array) -> Hashes:
-    """The same, with anything at all for nulls."""
+    """Hashes of values, with arbitrary ones for nulls."""
     kind = array.type
     if isinstance(array, pa.ExtensionArray):
         return _hashes_of_values(array.storage)
@@ -118,10 +119,10 @@ def _of_fixed_bytes(array: pa.Array) -> Hashes:
 
 
 def _of_bytes(array: pa.Array) -> Hashes:
-    """Each value is hashed once in a batch, however often it is there."""
+    """Hashes of binary values. Each value is hashed once in a batch, however often it occurs."""
     encoded = array.dictionary_encode()
     values = encoded.dictionary.cast(pa.large_binary()).to_pylist()
-    # all null: any
+    # all values are null, so any hash will do
     digests = b"".join(blake2b(value, digest_size=16).digest() for value in values) or bytes(16)
     places = np.asarray(encoded.indices.fill_null(0).to_numpy(zero_copy_only=False))
     return np.frombuffer(digests, np.uint64).reshape(-1, 2).T[:, places]
@@ -137,7 +138,7 @@ def _of_lists(array: pa.ListArray, *, ordered: bool) -> Hashes:
 
 
 def _of_elements(elements: Hashes, array: pa.Array, *, ordered: bool) -> Hashes:
-    """Of lists, given the hashes of all elements that their offsets point into."""
+    """Hashes of lists, given the hashes of all elements that their offsets refer to."""
     offsets = np.asarray(array.offsets.to_numpy()).astype(np.int64)
     starts, ends = offsets[:-1], offsets[1:]
     if ordered:
@@ -159,7 +160,7 @@ def _numbers(values: npt.NDArray[np.uint64]) -> Hashes:
 
 
 def _combined(parts: list[Hashes], length: int) -> Hashes:
-    """Of tuples, given the hashes of their parts."""
+    """Hashes of tuples, given the hashes of their parts."""
     hashes = np.broadcast_to(_SEEDS, (2, length))
     for part in parts:
         hashes = _mixed(hashes * _STEP + part)
@@ -167,7 +168,9 @@ def _combined(parts: list[Hashes], length: int) -> Hashes:
 
 
 def _mixed(values: Hashes) -> Hashes:
-    """Every bit of the result depends on every bit of the value (the finalizer of SplitMix64)."""
+    """Makes every bit of the result depend on every
+    bit of the value (the finalizer of SplitMix64).
+    """
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))

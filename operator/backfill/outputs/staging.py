@@ -1,10 +1,10 @@
-"""The result of a backfill before it is published: one branch of the output table, one commit for
-each micro-batch.
+"""Stages the result of a backfill: one branch of the output table,
+with one commit for each micro-batch.
 
 The branch does not start from the table's rows: its first snapshot has no parent. Only its newest
-snapshot is kept. It refers to all staged files, and its summary says how far each output has come,
-so that nothing depends on snapshots that an expiration may have removed, and the table's metadata
-does not grow with the number of batches.
+snapshot is kept. It refers to all staged files, and its summary records the progress of each
+output. So nothing depends on snapshots that an expiration may have removed, and the table's
+metadata does not grow with the number of batches.
 """
 
 import json
@@ -37,25 +37,25 @@ _MANY_SMALL_COMMITS = {
     TableProperties.MANIFEST_MIN_MERGE_COUNT: "100",
     TableProperties.MANIFEST_TARGET_SIZE_BYTES: str(512 * 1024),
 }
-"""A manifest for each batch, all of them listed by each commit, would make commits slower and
-slower; a large target would make every hundredth one rewrite everything.
+"""With a manifest for each batch, all of which each commit lists, commits would become slower and
+slower; with a large target size, every hundredth one would rewrite everything.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """How far a result has come."""
+    """Progress of a result."""
 
     query: str
-    """The query that writes it."""
+    """Name of the query that writes it."""
     batch_id: int
-    """The last batch."""
+    """ID of the last batch."""
     rows: int
-    """Rows of the window in the branch."""
+    """Number of rows of the window in the branch."""
     rows_outside_window: int
-    """Rows left out because they do not belong to the window."""
+    """Number of rows that were left out because they are outside the window."""
     files: int | None = None
-    """Files in the branch; None if an older version staged some of them."""
+    """Number of files in the branch; None if an older version has staged some of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,23 +64,22 @@ class Batch:
 
     query: str
     batch_id: int
-    """Counts the query's batches from zero; every one of them is staged, whether it has rows or
-    not.
-    """
+    """Number of the query's batch, from zero. Every batch is staged, with or without rows."""
     files: Sequence[DataFile]
     spec_id: int
-    """The partition spec the files were written with; descriptions of files lose it on their way
-    from a task.
+    """ID of the partition spec of the files. Their descriptions lose it on their way from a task.
     """
     rows_outside_window: int
 
 
 def stage_batch(table: Table, result: Result, batch: Batch) -> bool:
-    """Adds a batch to the branch. True if this call added it, False if it was there already.
+    """Adds a batch to the branch.
+
+    Returns True if this call added it, False if it was there already.
 
     Raises:
         BadInput: the branch holds something else.
-        ResultLost: the branch or a part of it is gone.
+        ResultLost: the branch, or a part of it, no longer exists.
     """
 
     def there(metadata: TableMetadata) -> bool:
@@ -93,8 +92,9 @@ def stage_batch(table: Table, result: Result, batch: Batch) -> bool:
 
 
 def lost(table: str, result: Result) -> ResultLost:
-    """What is wrong when nothing of a result is where batches of it were staged: every batch is,
-    also one without rows.
+    """The error if a result is missing although batches of it were staged.
+
+    Every batch is, also one without rows.
     """
     where = f"branch {result.branch} of {table}"
     return ResultLost(
@@ -104,7 +104,7 @@ def lost(table: str, result: Result) -> ResultLost:
 
 
 def read_staged(metadata: TableMetadata, result: Result) -> Staged | None:
-    """How far a result has come; None when nothing of it was staged, not even a batch without rows.
+    """The progress of a result; None if nothing was staged, not even a batch without rows.
 
     Raises:
         BadInput: the branch holds something else.
@@ -114,7 +114,7 @@ def read_staged(metadata: TableMetadata, result: Result) -> Staged | None:
 
 
 def staged_in(head: Snapshot) -> dict[str, Staged]:
-    """How far each output of a branch has come, by the branch's newest snapshot."""
+    """The progress of each output of a branch, by the branch's newest snapshot."""
     return {
         output: Staged(**found)
         for output, found in read_json_text(summary_of(head).get(STAGED, "{}")).items()
@@ -122,7 +122,7 @@ def staged_in(head: Snapshot) -> dict[str, Staged]:
 
 
 def branch_head(metadata: TableMetadata, result: Result) -> Snapshot | None:
-    """The newest snapshot of the result's branch; None when there is no branch.
+    """The newest snapshot of the result's branch; None if there is no branch.
 
     Raises:
         BadInput: the branch holds something else.
@@ -134,8 +134,8 @@ def branch_head(metadata: TableMetadata, result: Result) -> Snapshot | None:
 
 
 def own_head(metadata: TableMetadata, result: Result) -> Snapshot | None:
-    """The newest snapshot of the result's branch; None when there is no branch or it holds
-    something else.
+    """The newest snapshot of the result's branch;
+    None if there is no branch, or if it holds something else.
     """
     try:
         return branch_head(metadata, result)
@@ -144,7 +144,7 @@ def own_head(metadata: TableMetadata, result: Result) -> Snapshot | None:
 
 
 def taken(result: Result, head: Snapshot) -> Problem:
-    """What is wrong when a result's branch exists and is not the result's."""
+    """The problem of a branch that has a result's name and holds something else."""
     summary = summary_of(head)
     owner = (
         f"plan {summary.get(PLAN_ID)} of Backfill {summary.get(NAMESPACE)}/{summary.get(NAME)}"
@@ -161,7 +161,8 @@ def taken(result: Result, head: Snapshot) -> Problem:
 
 
 def staged_files(table: Table, result: Result) -> list[DataFile]:
-    """Every file of a result in its branch, wherever the table's data was when it was written.
+    """All files of a result in its branch, wherever the
+    table's data directory was when they were written.
 
     Raises:
         BadInput: the branch holds something else.
@@ -219,8 +220,8 @@ def _new_summary(before: Snapshot | None, result: Result, batch: Batch) -> dict[
 def drop_snapshot(
     metadata: TableMetadata, snapshot: Snapshot | None, result: Result
 ) -> tuple[TableUpdate, ...]:
-    """Removes a snapshot together with the branch's move away from it, unless another reference or
-    snapshot needs it.
+    """Removes a snapshot, together with the change of the branch away from it, unless another
+    reference or snapshot needs it.
     """
     held = {ref.snapshot_id for name, ref in metadata.refs.items() if name != result.branch}
     held |= {
@@ -237,8 +238,7 @@ def drop_snapshot(
 
 def remove_unused_metadata(table: Table, dropped: Snapshot, written: Iterable[str] = ()) -> None:
     """Removes metadata files that only a dropped snapshot needed, and those ``written`` for the
-    branch's new head that it does not list after all. One that stays costs a few kilobytes, not a
-    result; so it stays in case of doubt.
+    branch's new head that it does not list. In doubt a file stays, which costs a few kilobytes.
     """
     try:
         unused = _unused_metadata(table, dropped, written)
@@ -250,7 +250,10 @@ def remove_unused_metadata(table: Table, dropped: Snapshot, written: Iterable[st
 
 
 def _is_metadata(table: Table, path: str) -> bool:
-    """Whether a file is where the table's metadata is: a forged manifest could name any."""
+    """Whether a file is in the table's metadata directory.
+
+    A forged manifest could name any file.
+    """
     properties, location = table.metadata.properties, table.metadata.location.rstrip("/")
     directory = properties.get(TableProperties.WRITE_METADATA_PATH, f"{location}/metadata").rstrip(
         "/"
@@ -272,8 +275,9 @@ def _unused_metadata(table: Table, dropped: Snapshot, written: Iterable[str]) ->
 
 
 def _unlisted(table: Table, manifests: Mapping[str, int]) -> set[str]:
-    """Those of some manifests that no snapshot lists. They are given with sequence numbers not
-    greater than theirs: a snapshot committed before a manifest was written cannot list it.
+    """The manifests that no snapshot lists, of some manifests that are
+    given with lower bounds of their sequence numbers: a snapshot
+    that was committed before a manifest was written cannot list it.
     """
     unlisted = dict(manifests)
     for snapshot in sorted(
@@ -287,5 +291,5 @@ def _unlisted(table: Table, manifests: Mapping[str, int]) -> set[str]:
 
 
 def summary_of(snapshot: Snapshot) -> dict[str, str]:
-    """What a snapshot says of itself beyond what Iceberg knows; empty where it says nothing."""
+    """The entries of a snapshot's summary that Iceberg does not define."""
     return snapshot.summary.additional_properties if snapshot.summary else {}

@@ -1,4 +1,4 @@
-"""Opens output tables, and says what about them a backfill cannot work with."""
+"""Opens output tables, and checks that a backfill can work with them."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -29,12 +29,12 @@ def check_outputs(
     window: Window,
     sources: Sequence[Source] = (),
 ) -> list[Problem]:
-    """Everything about the outputs that would keep a new backfill from working; checked before
-    anything runs.
+    """All problems of the outputs that would prevent a new backfill from working,
+    checked before anything runs.
 
-    ``result_of`` are the results, in the order of ``outputs``. A branch that exists already is a
-    problem here, unless an earlier Backfill of the same name left it. Tables are distinguished by
-    what they are, whatever they are called.
+    ``result_of`` are the results, in the order of ``outputs``. An existing branch is a problem,
+    unless an earlier Backfill of the same name has left it. Tables are compared by identity, not by
+    name.
     """
     catalogs = Catalogs()
     problems = []
@@ -55,7 +55,7 @@ def check_outputs(
 
 
 def _opened(catalogs: Catalogs, name: str) -> Table | None:
-    """A source's table; None if it cannot be opened, as planning reports."""
+    """A source's table; None if it cannot be opened, which planning reports."""
     try:
         return catalogs.load_table(name, "")
     except BadInput:
@@ -63,7 +63,7 @@ def _opened(catalogs: Catalogs, name: str) -> Table | None:
 
 
 def _is_same(one: Table, other: Table | None) -> bool:
-    """Whether two names, perhaps of two catalogs, mean one table."""
+    """Whether two names, perhaps of two catalogs, refer to the same table."""
     if other is None:
         return False
     places = one.location(), other.location()
@@ -75,8 +75,8 @@ def _is_same(one: Table, other: Table | None) -> bool:
 def _also_written(
     table: Table, output: Output, others: Iterable[tuple[Output, Table | None]], field: str
 ) -> Iterator[Problem]:
-    """Each would find the rows of the other when it is published, and replace them or be refused
-    because of them.
+    """Outputs that write the same table. When one is published it would find the rows of the other,
+    and replace them or be refused because of them.
     """
     for other, written in others:
         if _is_same(table, written):
@@ -124,8 +124,9 @@ def _check(
 def _cut_days(
     table: Table, output: Output, rows: WindowRows | None, window: Window
 ) -> Iterator[Problem]:
-    """A date is in the window where its midnight in UTC is. What a day has before the window's
-    start would be left out, and what it has after the end would be deleted and not replaced.
+    """Windows that cut through days. A date is in the window if its midnight in UTC is. Rows of the
+    first day before the window's start would be left out, and rows of the last day after its end
+    would be deleted and not replaced.
     """
     if rows is None or not isinstance(table.schema().find_type(rows.field_id), DateType):
         return
@@ -174,8 +175,11 @@ def _partitions(table: Table, output: Output, field: str) -> list[Problem]:
 
 
 def _check_written(part: PartitionField, schema: Schema) -> None:
-    """Raises ValueError or NotInstalledError where PyIceberg cannot write values of a partition
-    field.
+    """Checks that PyIceberg can write values of a partition field.
+
+    Raises:
+        ValueError: it cannot.
+        NotInstalledError: a library is missing.
     """
     if part.source_id not in schema.field_ids:
         raise ValueError("the type of its values is unknown")
@@ -194,7 +198,10 @@ def _fix(part: PartitionField) -> str:
 
 
 def _irremovable(table: Table, output: Output, rows: WindowRows, field: str) -> list[Problem]:
-    """A run over days is not to end with what can be known before it."""
+    """Files that Replace could not remove.
+
+    A run of days should not fail with what can be known before.
+    """
     current = table.metadata.current_snapshot_id
     dropped = any(
         part.source_id not in table.schema().field_ids

@@ -1,5 +1,5 @@
-"""Which rows of an output belong to the window: by its timestampColumn, row by row or by a file's
-statistics.
+"""Decides which rows of an output belong to the window, by its timestampColumn: row by row, or by a
+file's statistics.
 """
 
 import difflib
@@ -43,21 +43,21 @@ class Share(Enum):
 @dataclass(frozen=True, slots=True)
 class WindowRows:
     """The rows of the window: those with a value of the column in [first, end). A row without a
-    value is not one.
+    value does not belong to it.
     """
 
     column: str
-    """The column's name in expressions, with dots."""
+    """Name of the column in expressions, with dots."""
     path: tuple[str, ...]
-    """The column's names from the outside in."""
+    """Names that lead to the column, from the outermost in."""
     field_id: int
     first: int
-    """The least value in the window, in the column's own unit."""
+    """Least value in the window, in the column's own unit."""
     end: int
-    """The least value after the window."""
+    """Least value after the window."""
 
     def mask(self, rows: pa.RecordBatch) -> pa.BooleanArray:
-        """For each row whether it belongs to the window."""
+        """For each row, whether it belongs to the window."""
         values = rows.column(self.path[0])
         for name in self.path[1:]:
             values = pc.struct_field(values, name)
@@ -68,7 +68,7 @@ class WindowRows:
         return pc.fill_null(inside, False)
 
     def expression(self) -> BooleanExpression:
-        """The same for PyIceberg's scans."""
+        """The same condition for PyIceberg's scans."""
         return And(
             GreaterThanOrEqual(term=self.column, value=self.first),
             LessThan(term=self.column, value=self.end),
@@ -96,11 +96,11 @@ class WindowRows:
 def window_rows(
     schema: Schema, output: Output, window: Window, field: str = "spec.outputs"
 ) -> WindowRows | None:
-    """The window's rows of an output; None when it names no column, so that every row counts as the
-    window's.
+    """The window's rows of an output; None if it names no column,
+    so that every row belongs to the window.
 
     Raises:
-        BadInput: the column is not there, is no moment in time, or has no unit.
+        BadInput: the column does not exist, is not a timestamp or date, or lacks a unit.
     """
     if output.timestamp_column is None:
         return None
@@ -164,7 +164,7 @@ def _unfit(found: NestedField, schema: Schema, output: Output, field: str) -> Pr
 
 
 def _path(struct: StructType, field_id: int) -> tuple[str, ...]:
-    """The names from the outside in; empty for a field in a list or map."""
+    """The names that lead to a field, from the outermost in; empty for a field in a list or map."""
     for field in struct.fields:
         if field.field_id == field_id:
             return (field.name,)
@@ -176,5 +176,5 @@ def _path(struct: StructType, field_id: int) -> tuple[str, ...]:
 
 
 def _number(bound: bytes) -> int:
-    """A bound of an integer, timestamp or date column; older files may have it in fewer bytes."""
+    """A bound of an integer, timestamp or date column. In older files it may have fewer bytes."""
     return int.from_bytes(bound, "little", signed=True)

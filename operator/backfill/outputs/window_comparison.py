@@ -1,5 +1,5 @@
-"""Compares the window's rows of two snapshots of a table: the files that only one of them has, with
-their deletes applied.
+"""Compares the window's rows in two snapshots of a table, by reading the files that only one of
+them has, with their deletes applied.
 """
 
 from collections import Counter
@@ -24,40 +24,40 @@ _LASTING = (
     ResolveError,
     pa.ArrowException,
 )
-"""What reading raises where another try would raise it again; of a store that is away other errors
-are heard.
+"""Errors of reading that another attempt would raise again.
+An object store that is unavailable raises others.
 """
 
 _FileKey = tuple[str, frozenset[str]]
-"""Where a data file is, and the delete files that apply to it."""
+"""Location of a data file, and the delete files that apply to it."""
 _Files = dict[_FileKey, list[FileScanTask]]
 
 
 class NotComparable(Exception):  # noqa: N818 - says what is the case
-    """Rows cannot be compared, however often it is tried; the message says why."""
+    """Rows cannot be compared, however often it is tried. The message says why."""
 
 
 class WindowComparison:
-    """Remembers what it has read, since a publication asks again for each state of the table that
+    """Keeps what it has read, because a publication compares again for each state of the table that
     it tries to commit to.
     """
 
     def __init__(self, rows: WindowRows):
         self._rows = rows
         self._before: tuple[int | None, _Files] = (None, {})
-        """A snapshot and its files that may have rows of the window."""
+        """A snapshot, and its files that may have rows of the window."""
         self._digests: dict[tuple[int, _FileKey], RowsDigest] = {}
-        """By the schema they were read with, and by file."""
+        """Digests by file, and by the schema that the file was read with."""
 
     def same(self, table: Table, before: int | None, after: int | None) -> bool:
-        """Whether two snapshots have the same rows in the window, each as often. None: a table
-        without rows.
+        """Whether two snapshots have the same rows in the window, each equally often. None stands
+        for a table without rows.
 
-        Columns are the table's present ones. Every file that only one of the snapshots has is read,
+        Compares the present columns of the table. Files that only one of the snapshots has are read
         one after the other, in bounded memory.
 
         Raises:
-            NotComparable: a file is gone or unreadable, or has equality deletes.
+            NotComparable: a file is missing or unreadable, or has equality deletes.
         """
         try:
             if self._before[0] != before:
@@ -80,8 +80,9 @@ class WindowComparison:
         return found
 
     def _digest(self, table: Table, files: _Files, common: Counter[_FileKey]) -> RowsDigest:
-        """Of the rows in files other than the common ones. A file that a snapshot has twice counts
-        twice.
+        """Digest of the rows in all files except the common ones.
+
+        A file that a snapshot has twice counts twice.
         """
         times = {
             key: len(tasks) - common[key]
@@ -98,7 +99,7 @@ class WindowComparison:
     def _read(self, table: Table, files: Iterable[tuple[_FileKey, FileScanTask]]) -> None:
         schema_id = table.schema().schema_id
         unread = [(key, task) for key, task in files if (schema_id, key) not in self._digests]
-        with ThreadPoolExecutor(_READERS) as readers:  # one small column of each
+        with ThreadPoolExecutor(_READERS) as readers:  # one small column of each file
             inside = list(readers.map(lambda file: self._may_be_inside(table, file[1]), unread))
         for (key, task), any_row in zip(unread, inside, strict=True):
             self._digests[schema_id, key] = (

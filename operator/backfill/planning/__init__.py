@@ -1,3 +1,3 @@
-"""From an Iceberg catalog to an immutable plan: files, splits, steps, and the proof that their
-order holds.
+"""From an Iceberg catalog to an immutable plan:
+files, splits, steps, and the proof of their order.
 """

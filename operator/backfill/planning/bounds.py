@@ -1,7 +1,7 @@
-"""Between which moments the rows of each file lie, where its manifest entry does not say.
+"""The least and greatest timestamp of each file whose manifest entry does not have them.
 
-The order of evidence: the manifest's bounds, the Parquet footer's row-group statistics, the
-partition's value.
+In order of preference, they are taken from the manifest's bounds, the statistics of row groups in
+the Parquet footer, and the partition's value.
 """
 
 from collections.abc import Sequence
@@ -16,25 +16,25 @@ from backfill.planning.footers import RowGroup, Unreadable, read_footers
 
 @dataclass
 class _Missing:
-    """What could not be found out."""
+    """What could not be determined."""
 
     unreadable: list[Unreadable] = field(default_factory=list)
     without_statistics: list[str] = field(default_factory=list)
 
 
 def fill_bounds(files: SourceFiles, where: str, start_us: int, end_us: int) -> tuple[int, int]:
-    """Completes the bounds of a source's files and leaves out those without a row in [start, end).
+    """Completes the bounds of a source's files, and leaves out files without a row in [start, end).
 
     Args:
-        files: the source's files, changed in place.
-        where: the source's path in the resource.
+        files: the files of the source, modified in place.
+        where: path of the source in the resource.
 
     Returns:
-        How many files had no bounds in the manifest, and how many rows of files left out have no
-        timestamp.
+        The number of files without bounds in the manifest, and the number of rows without a
+            timestamp in files that were left out.
 
     Raises:
-        InvalidPlanInput: files that cannot be read, or of which nothing tells the timestamps.
+        InvalidPlanInput: files cannot be read, or their timestamps cannot be determined.
     """
     unbounded = np.flatnonzero(~files.bounded)
     keep = np.ones(len(files), np.bool_)
@@ -59,7 +59,7 @@ def fill_bounds(files: SourceFiles, where: str, start_us: int, end_us: int) -> t
 def unreadable_files(
     files: SourceFiles, where: str, unreadable: Sequence[Unreadable]
 ) -> InvalidPlanInput:
-    """The error for data files that cannot be opened or understood."""
+    """The error for data files that cannot be opened or parsed."""
     return InvalidPlanInput(
         Problem(
             f"{where}.table",
@@ -73,7 +73,7 @@ def unreadable_files(
 
 
 def _take(files: SourceFiles, row: int, footer: Sequence[RowGroup]) -> bool:
-    """Sets one file's bounds from its footer or its partition; False if neither tells."""
+    """Sets one file's bounds by its footer or its partition; returns False if neither has them."""
     groups = [group for group in footer if not group.empty]
     lowers = [group.lower_us for group in groups if group.lower_us is not None]
     uppers = [group.upper_us for group in groups if group.upper_us is not None]

@@ -1,4 +1,6 @@
-"""The data files of one source as columns: a million of them do not fit in memory as objects."""
+"""The data files of a source as columns,
+since a million of them do not fit in memory as objects.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,67 +22,67 @@ Int32s = npt.NDArray[np.int32]
 Bools = npt.NDArray[np.bool_]
 
 UNKNOWN = -1
-"""A number of rows without a timestamp that metadata does not tell."""
+"""Number of rows without a timestamp, if metadata does not have it."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionValues:
-    """What the partition of some files tells about their rows."""
+    """What the partition of some files says about their rows."""
 
     identity: str
-    """JSON object of identity values by source field id, as
-    :attr:`backfill.planning.plan.Split.partition` has it.
+    """Identity values by source field id as a JSON object, in the form of
+    :attr:`backfill.planning.plan.Split.partition`.
     """
     range_us: tuple[int, int] | None
-    """The least and greatest timestamp (inclusive) the partition allows; None where it tells
-    nothing.
+    """The least and greatest timestamp (inclusive) that the partition allows;
+    None if it does not limit them.
     """
     numbers: Mapping[int, int | None]
-    """Identity values that are numbers or null, by source field id: what files without the column
-    have in it.
+    """Identity values that are numbers or null, by source field id. They are the values of files
+    that lack the column.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnRef:
-    """A column by its name in the pinned schema and its field id, which is the same in all
-    files.
+    """A column by its name in the pinned schema,
+    and by its field id, which is the same in all files.
     """
 
     name: str
     field_id: int
     kind: IcebergType
     parents: tuple[int, ...] = ()
-    """The structs it is in, by field id, the outermost first."""
+    """Field ids of the structs that contain it, from the outermost in."""
     initial: int | None = None
-    """What rows of files written before the column was added have in it, in its own unit; None:
-    nothing.
+    """Value in files that were written before the column was added,
+    in the column's own unit; None for null.
     """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimestampColumn(ColumnRef):
-    """The arrival column of a source."""
+    """The timestamp column of a source."""
 
     ticks: Ticks
 
 
 @dataclass(slots=True)
 class SourceFiles:
-    """Data files of one source that can hold rows of the read range, one element of each column per
-    file.
+    """Data files of a source that may hold rows of the read range.
 
-    ``lower_us`` and ``upper_us`` mean something only where ``bounded``; planning fills in the
-    others.
+    Each column has one element for each file.
+
+    ``lower_us`` and ``upper_us`` are valid only where ``bounded``; planning fills in the others.
     """
 
     source: SourceInput
     column: TimestampColumn
     kafka_columns: tuple[ColumnRef, ...]
-    """Kafka partition and offset, as far as the source names them."""
+    """Columns with the Kafka partition and offset, as far as the source names them."""
     mapping: NameMapping | None
-    """What columns are called in files without field ids; None: the table has no name mapping for
-    such files.
+    """Names of columns in files without field ids;
+    None if the table has no name mapping for such files.
     """
     open: Callable[[str], BinaryIO]
     path: pa.StringArray
@@ -90,36 +92,36 @@ class SourceFiles:
     upper_us: Int64s
     bounded: Bools
     nulls: Int64s
-    """Rows without a timestamp, or :data:`UNKNOWN`."""
+    """Number of rows without a timestamp, or :data:`UNKNOWN`."""
     spec_id: Int32s
     partition: Int32s
     """Index in ``partitions``."""
     partitions: list[PartitionValues]
     group_starts: pa.ListArray
-    """Where row groups begin in the file, by the manifest; null where it does not say."""
+    """Offsets of the row groups in the file, by the manifest; null if it does not have them."""
     deletes: Int32s
     """Index in ``delete_sets``."""
     delete_sets: list[tuple[DeleteFile, ...]]
 
     def __len__(self) -> int:
-        """How many files there are."""
+        """Number of files."""
         return len(self.path)
 
     def value_without(self, row: int, column: ColumnRef) -> int | None:
-        """What a file has in all its rows if it does not have the column: its partition's value,
-        else the first default.
+        """The value of all rows of a file that lacks the column: that of its partition, or else the
+        initial default.
         """
         return self.partitions[int(self.partition[row])].numbers.get(
             column.field_id, column.initial
         )
 
     def arrival_without(self, row: int) -> int | None:
-        """The same of the arrival column, in microseconds."""
+        """The same for the timestamp column, in microseconds."""
         value = self.value_without(row, self.column)
         return None if value is None else self.column.ticks.floor_us(value)
 
     def keep(self, chosen: Bools) -> None:
-        """Leaves only the chosen files."""
+        """Removes all files except the chosen ones."""
         if chosen.all():
             return
         mask = pa.array(chosen)
@@ -135,7 +137,7 @@ class SourceFiles:
 
 
 def column_ref(schema: Schema, name: str) -> ColumnRef:
-    """A column of a table by its name."""
+    """A column of a table, by its name."""
     field = schema.find_field(name)
     return ColumnRef(
         name,
@@ -147,7 +149,7 @@ def column_ref(schema: Schema, name: str) -> ColumnRef:
 
 
 def timestamp_column(source: SourceInput, schema: Schema) -> TimestampColumn:
-    """The arrival column of a pinned source, in its table's schema."""
+    """The timestamp column of a pinned source, in its table's schema."""
     column = column_ref(schema, source.timestamp_column)
     ticks = ticks_of(source.timestamp_type, source.timestamp_unit)
     return TimestampColumn(

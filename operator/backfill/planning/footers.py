@@ -1,6 +1,4 @@
-"""Reads Parquet footers for what manifests do not say: row groups and the timestamps in each of
-them.
-"""
+"""Reads Parquet footers for what manifests lack: row groups, and the timestamps in each of them."""
 
 import json
 import os
@@ -32,25 +30,25 @@ from backfill.planning.files import UNKNOWN, ColumnRef, SourceFiles
 from backfill.planning.plan import PlannedFile
 
 _READERS = 16
-"""Threads: reading a footer is waiting for two or three small requests."""
+"""Threads that read. Most of the time they wait for two or three small requests for each footer."""
 _BATCH = 512
-"""Footers under way at a time; each is a few kilobytes per row group."""
+"""Footers in progress at a time. Each takes a few kilobytes per row group."""
 _UNITS = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
 _REWRITE = "rewrite the file in the table's schema (rewrite_data_files), then start a new Backfill"
 
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """One row group, with the timestamps in it."""
+    """A row group, and the bounds of its timestamps."""
 
     rows: int
     bytes: int
-    """Compressed bytes."""
+    """Compressed size."""
     lower_us: int | None
-    """None where the footer does not tell, or where no row has a timestamp."""
+    """None if the footer does not have it, or if no row has a timestamp."""
     upper_us: int | None
     nulls: int
-    """Rows without a timestamp, or :data:`backfill.planning.files.UNKNOWN`."""
+    """Number of rows without a timestamp, or :data:`backfill.planning.files.UNKNOWN`."""
 
     @property
     def empty(self) -> bool:
@@ -64,12 +62,12 @@ class Unreadable:
 
     reason: str
     fix: str = ""
-    """What to do, where nothing is wrong with the file itself."""
+    """What to do, if the file itself is fine."""
 
 
 def open_parquet(stream: BinaryIO | InputStream, *, pre_buffer: bool = False) -> pq.ParquetFile:
-    """A data file to read rows of. Its INT96 timestamps are microseconds: as nanoseconds only some
-    three centuries fit.
+    """Opens a data file to read its rows. INT96 timestamps are read as microseconds, since
+    nanoseconds cover only about three centuries.
     """
     return pq.ParquetFile(stream, pre_buffer=pre_buffer, coerce_int96_timestamp_unit="us")
 
@@ -77,8 +75,8 @@ def open_parquet(stream: BinaryIO | InputStream, *, pre_buffer: bool = False) ->
 def read_footers(
     files: SourceFiles, rows: Iterable[int]
 ) -> Iterator[tuple[RowGroup, ...] | Unreadable]:
-    """The row groups of some files of a source, in their order; in the place of a file that cannot
-    be read, the reason.
+    """The row groups of some files of a source, in the same order. For a file that cannot be read,
+    the reason is in its place.
     """
 
     def read(row: int) -> tuple[RowGroup, ...] | Unreadable:
@@ -113,8 +111,8 @@ def unreadable_files(
     schema: Schema,
     mapping: NameMapping | None,
 ) -> Iterator[Unreadable]:
-    """Which of these files are gone, cut off, no Parquet, or cannot be read in a schema of their
-    table.
+    """Files that are missing, truncated, not Parquet,
+    or cannot be read with a schema of their table.
     """
 
     def check(file: PlannedFile) -> Unreadable | None:
@@ -137,7 +135,7 @@ def unreadable_files(
 
 
 def unidentified(path: str, schema: pa.Schema, *, mapped: bool) -> Unreadable | None:
-    """Why nothing tells which columns of the table a file has; None where its field ids do, or the
+    """Why the columns of a file cannot be identified; None if they can, by field ids or by the
     table's name mapping (``mapped``).
     """
     if mapped or has_field_ids(schema):
@@ -152,9 +150,9 @@ def unidentified(path: str, schema: pa.Schema, *, mapped: bool) -> Unreadable | 
 def unfit(
     path: str, file: pa.Schema, schema: Schema, mapping: NameMapping | None, given: Container[int]
 ) -> Unreadable | None:
-    """Why a file with this Arrow schema cannot be read in a schema of its table; None where it can.
+    """Why a file with this Arrow schema cannot be read with a schema of its table; None if it can.
 
-    ``given`` are ids of fields that have a value of the file's partition.
+    ``given`` are ids of fields whose value is in the file's partition.
     """
     problem = unidentified(path, file, mapped=mapping is not None)
     return problem or _misfit(path, misfits(schema.fields, columns_of(file, mapping), given))
@@ -163,7 +161,9 @@ def unfit(
 def unfit_columns(
     path: str, columns: Sequence[ColumnRef], found: Sequence[tuple[Written, ...] | None]
 ) -> Unreadable | None:
-    """Why some columns, found in a file by :func:`path_to`, cannot be read; None where they can."""
+    """Why some columns, which :func:`path_to` has found in a file,
+    cannot be read; None if they can.
+    """
     pairs = zip(columns, found, strict=True)
     return _misfit(
         path,
@@ -182,8 +182,8 @@ def _misfit(path: str, misfits: Iterator[str]) -> Unreadable | None:
 
 
 def miscounted(path: str, found: int, planned: int | None) -> Unreadable | None:
-    """Why the row groups of a plan are not those of the file; None where they are, or where its
-    footer told them.
+    """Why the row groups of a plan cannot be those of the file; None if they can, or if they are
+    from its footer.
     """
     if planned is None or planned == found:
         return None
@@ -196,8 +196,8 @@ def miscounted(path: str, found: int, planned: int | None) -> Unreadable | None:
 def _without_column(
     metadata: pq.FileMetaData, column: ColumnRef, columns: Columns, moment_us: int | None
 ) -> Iterator[RowGroup]:
-    """The row groups of a file that lacks the arrival column: all rows arrived at ``moment_us``
-    then, except where the struct that the column is in is null, or not there either.
+    """The row groups of a file that lacks the timestamp column. All its rows then have the
+    timestamp ``moment_us``, except where the struct that holds the column is null, or missing, too.
     """
     if any(path_to(columns, parent) is None for parent in column.parents):
         moment_us = None
@@ -224,7 +224,7 @@ def _with_column(metadata: pq.FileMetaData, leaf: int, declared: Ticks) -> Itera
 
 
 def _ticks(column: pq.ColumnSchema, declared: Ticks) -> Ticks | None:
-    """How the file counts; None for INT96, whose statistics mean nothing."""
+    """The unit of a column's timestamps; None for INT96, whose statistics are meaningless."""
     if column.physical_type not in ("INT64", "INT32"):
         return None
     logical = json.loads(column.logical_type.to_json())

@@ -1,5 +1,6 @@
-"""Lays steps over files: pieces, boundaries, splits, totals and proof. Reads footers, but nothing
-else.
+"""Divides files into steps: pieces, boundaries, splits, totals and proof.
+
+Reads nothing but footers.
 """
 
 from collections.abc import Sequence
@@ -36,12 +37,12 @@ from backfill.planning.strict import check_disorder, place_strictly, with_offset
 
 
 def lay_out(read: ReadSources, inputs: PlanInputs) -> tuple[PlanHeader, pa.Table]:
-    """The plan over the files read: its header, and its splits as
-    :func:`backfill.planning.plan.splits_schema` has them.
+    """The plan for these files: its header, and its splits in the form of
+    :func:`backfill.planning.plan.splits_schema`.
 
     Raises:
         InvalidPlanInput: a file cannot be read, or the range needs too many steps.
-        BackfillError: the plan does not keep its promises; it is not used.
+        BackfillError: the plan breaks a promise. It is not used.
     """
     span = ReadRange(inputs.read_start_us, inputs.read_end_us)
     opener = Opener(read.files, read.fields, span)
@@ -80,7 +81,7 @@ def lay_out(read: ReadSources, inputs: PlanInputs) -> tuple[PlanHeader, pa.Table
 
 
 def step_limits(inputs: PlanInputs) -> StepLimits:
-    """What bounds the steps of a plan."""
+    """The limits of the plan's steps."""
     finer = any(
         ticks_of(source.timestamp_type, source.timestamp_unit).finer_than_us
         for source in inputs.sources
@@ -97,10 +98,10 @@ def step_limits(inputs: PlanInputs) -> StepLimits:
 
 
 def check_promises(proof: Proof, inputs: PlanInputs) -> None:
-    """Refuses a plan that breaks a promise; this never happens unless planning itself is wrong.
+    """Checks the promises of a plan, which never fails unless planning has a defect.
 
     Raises:
-        BackfillError: with the numbers.
+        BackfillError: a promise is broken; with the numbers.
     """
     if inputs.policy is OrderingPolicy.UNORDERED:
         return
@@ -118,8 +119,8 @@ def check_promises(proof: Proof, inputs: PlanInputs) -> None:
 
 
 def _pieces(opener: Opener, limits: StepLimits) -> Pieces:
-    """Files as pieces; those that are cut wherever steps end, or at the edges of the range, as
-    their row groups.
+    """Pieces for all files. Files that every division into steps must cut, and those at the edges
+    of the range, are replaced by their row groups.
     """
     parts = []
     for number, files in enumerate(opener.sources):

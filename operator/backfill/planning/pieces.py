@@ -1,5 +1,5 @@
-"""Pieces: what a step can take as one, a file or a row group of it, with the timestamps in it.
-Columns, not objects.
+"""Pieces, which a step reads as a whole: a file or one of its row groups, with the bounds of its
+timestamps. Columns, not objects.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from backfill.planning.files import Bools, Int64s, SourceFiles
 from backfill.planning.footers import RowGroup, Unreadable, read_footers
 
 WHOLE = -1
-"""The row group of a piece that is a whole file."""
+"""Row group of a piece that is a whole file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class ReadRange:
 
 @dataclass(frozen=True)
 class Pieces:
-    """Pieces of all sources. ``lower_us`` and ``upper_us`` are cut to what is read of them."""
+    """Pieces of all sources. ``lower_us`` and ``upper_us`` are limited to what is read."""
 
     source: Int64s
     file: Int64s
@@ -37,32 +37,32 @@ class Pieces:
     lower_us: Int64s
     upper_us: Int64s
     rows: Int64s
-    """Exact for what is read whole; else an estimate, as if rows were spread evenly between the
-    bounds.
+    """Exact for what is read as a whole; otherwise an estimate, as if rows were distributed evenly
+    between the bounds.
     """
     bytes: Int64s
     careful: Int64s
-    """1 where rows must be looked at one by one: some lie outside of the range, or may have no
-    timestamp.
+    """1 if rows must be checked one by one, since some
+    are outside of the range, or may have no timestamp.
     """
     told: Int64s
-    """How many row groups the manifest says that the file has, where the row group is known from
-    that alone; else 0.
+    """Number of row groups of the file by its manifest,
+    if the row group is known from that alone; otherwise 0.
     """
 
     def __len__(self) -> int:
-        """How many pieces there are."""
+        """Number of pieces."""
         return len(self.source)
 
     def take(self, chosen: Bools | Int64s) -> "Pieces":
-        """Some of them."""
+        """The chosen pieces."""
         return Pieces(
             **{column.name: getattr(self, column.name)[chosen] for column in fields(self)}
         )
 
 
 def join(parts: Sequence[Pieces]) -> Pieces:
-    """All pieces of several parts; at least one part."""
+    """All pieces of several parts; there must be at least one part."""
     return Pieces(
         **{
             column.name: np.concatenate([getattr(part, column.name) for part in parts])
@@ -88,15 +88,15 @@ def whole_files(files: SourceFiles, source: int, span: ReadRange) -> Pieces:
 
 
 def worth_opening(files: SourceFiles, span: ReadRange, limit_us: int) -> Bools:
-    """Files of several row groups that are longer than a limit or reach out of the range: not all
-    groups are read alike.
+    """Files with several row groups that are longer than a limit or exceed the range, so that their
+    groups may be read differently.
     """
     outside = (files.lower_us < span.start_us) | (files.upper_us >= span.end_us)
     return several_groups(files) & (outside | (files.upper_us - files.lower_us > limit_us))
 
 
 def several_groups(files: SourceFiles) -> Bools:
-    """Files that may have more than one row group: by the manifest, which for some does not say."""
+    """Files that may have more than one row group: by the manifest, or because it does not say."""
     lengths = pc.fill_null(pc.list_value_length(files.group_starts), 0)
     return np.asarray(lengths.to_numpy(zero_copy_only=False) != 1)
 
@@ -104,7 +104,7 @@ def several_groups(files: SourceFiles) -> Bools:
 def row_groups(
     files: SourceFiles, source: int, span: ReadRange, chosen: Int64s, where: str
 ) -> Pieces:
-    """The row groups of chosen files that can hold rows of the range, from the files' footers.
+    """The row groups of the chosen files that may hold rows of the range, by the files' footers.
 
     Raises:
         InvalidPlanInput: a file cannot be read.
@@ -125,7 +125,9 @@ def row_groups(
 
 
 def _within(files: SourceFiles, row: int, group: RowGroup) -> tuple[int, int] | None:
-    """A row group's bounds, never wider than its file's; None if no row of it has a timestamp."""
+    """The bounds of a row group, which never exceed its file's;
+    None if no row of it has a timestamp.
+    """
     if group.empty:
         return None
     lower, upper = int(files.lower_us[row]), int(files.upper_us[row])
@@ -137,8 +139,8 @@ def _within(files: SourceFiles, row: int, group: RowGroup) -> tuple[int, int] | 
 def _cut_to_range(
     files: SourceFiles, source: int, span: ReadRange, found: npt.NDArray[np.int64]
 ) -> Pieces:
-    """Pieces of file, row group, lower, upper, rows, bytes and rows without timestamp, one row of
-    ``found`` each.
+    """Pieces from rows of ``found``, each with file, row group, lower bound, upper bound, rows,
+    bytes and rows without a timestamp.
     """
     file, group, lower, upper, rows, size, nulls = found
     outside = (lower < span.start_us) | (upper >= span.end_us)

@@ -1,5 +1,6 @@
-"""The plan: what is read, in which steps. Its format is shared by the planner, the controller and
-the runtime.
+"""The plan: what is read, in which steps.
+
+Its format is shared by the planner, the controller and the runtime.
 
 A plan is two files in the workspace, under ``plans/<planId>/``:
 
@@ -34,83 +35,87 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 TASK_BYTES_PER_SECOND = 8 * 2**20
-"""What a task is assumed to read and process of compressed Parquet, until there is a rate
-observed.
+"""Compressed Parquet that a task is assumed to read and process per second,
+before there is a measured rate.
 """
 FORMAT_VERSION = 2
 HEADER_FILE = "plan.json"
 SPLITS_FILE = "splits.parquet"
 MOST_HEADER_BYTES = 256 * 2**20
-"""A longer file is no header: one of a million steps and 64 sources has fewer."""
+"""Most bytes of a header. One with a million steps and 64 sources has fewer."""
 _ROW_GROUP_SPLITS = 20_000
 
 
 class SourceInput(Model):
-    """One source as it was pinned when planned."""
+    """A source, as it was pinned by planning."""
 
     name: str
-    """The source."""
+    """Name of the source."""
     table: str
-    """``catalog.namespace.table``."""
+    """Table, as ``catalog.namespace.table``."""
     table_uuid: str
-    """The table's UUID: a table dropped and made again is another one."""
+    """UUID of the table, which differs if the table is dropped and created again."""
     snapshot_id: int
-    """The snapshot that is read."""
+    """ID of the snapshot that is read."""
     schema_id: int
-    """The schema rows are projected to: the snapshot's."""
+    """ID of the schema that rows are read with."""
     timestamp_column: str
-    """The arrival column, nested ones with dots."""
+    """Name of the timestamp column, with dots if it is nested."""
     timestamp_field_id: int
-    """Its Iceberg field id."""
+    """Iceberg field id of the timestamp column."""
     timestamp_type: str
-    """Its Iceberg type: ``timestamp``, ``timestamptz``, ``timestamp_ns``, ``timestamptz_ns`` or
-    ``long``.
+    """Iceberg type of the timestamp column: ``timestamp``, ``timestamptz``, ``timestamp_ns``,
+    ``timestamptz_ns`` or ``long``.
     """
     timestamp_unit: str | None = None
-    """``s``, ``ms``, ``us`` or ``ns`` of a ``long``."""
+    """Unit of a ``long``: ``s``, ``ms``, ``us`` or ``ns``."""
     row_filter: str | None = None
-    """The filter on rows in PyIceberg's expression syntax; rows are filtered again when read."""
+    """Filter on rows in PyIceberg's expression syntax, which is applied again when rows are read.
+    """
     region_column: str | None = None
-    """The column of the short form of a filter, which holds together with ``row_filter``."""
+    """Column of ``regions``, a filter in addition to ``row_filter``."""
     regions: Checked[str] | None = None
-    """Its values that are read; set together with ``region_column``."""
+    """Values of that column that are read. Set together with ``region_column``."""
     kafka_partition_column: str | None = None
-    """For ``Strict`` order."""
+    """Column with the Kafka partition, for ``Strict`` order."""
     kafka_offset_column: str | None = None
-    """For ``Strict`` order."""
+    """Column with the Kafka offset, for ``Strict`` order."""
 
 
 class PlanInputs(Model):
-    """Everything that decides what a plan looks like; its hash is the plan's id. All times are
-    microseconds UTC.
+    """Everything that determines a plan.
+
+    Its hash is the plan's id. All times are microseconds in UTC.
     """
 
     format_version: int = FORMAT_VERSION
-    """Of the plan files and of the algorithm that fills them."""
+    """Version of the plan's files, and of the algorithm that makes them."""
     start_us: int
     """Start of the window."""
     end_us: int
     """End of the window (exclusive)."""
     warm_up_us: int = 0
-    """Read before the window."""
+    """Length of what is read before the window."""
     drain_us: int = 0
-    """Read after the window."""
+    """Length of what is read after the window."""
     policy: OrderingPolicy
-    """The ordering policy."""
+    """Ordering policy."""
     allowed_lateness_us: int
-    """Ordering's ``allowedLateness``."""
+    """``allowedLateness`` of the ordering."""
     max_misalignment_us: int
     """``maxMisalignment``."""
     target_step_bytes: int
-    """The most bytes in a step where data is dense."""
+    """Most bytes of a step where data is dense."""
     parallelism: int
-    """Tasks a step should have work for; big files are split by row groups to reach it."""
+    """Number of tasks that a step should have work for.
+    Large files are split by row groups for that.
+    """
     sources: Checked[SourceInput]
-    """The sources, in the order of the resource."""
+    """Sources, in the order of the resource."""
 
     @property
     def read_start_us(self) -> int:
-        """The first moment that is read."""
+        """Start of what is read."""
         return self.start_us - self.warm_up_us
 
     @property
@@ -119,7 +124,7 @@ class PlanInputs(Model):
         return self.end_us + self.drain_us
 
     def plan_id(self) -> str:
-        """The content address: 16 hexadecimal digits of the SHA-256 of the canonical JSON."""
+        """The plan's id: 16 hexadecimal digits of the SHA-256 of the canonical JSON."""
         canonical = json.dumps(self.to_manifest(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
@@ -128,41 +133,45 @@ class SourceTotals(Model):
     """What the plan reads of one source."""
 
     name: str
-    """The source."""
+    """Name of the source."""
     files: int
-    """Distinct files."""
+    """Number of distinct files."""
     splits: int
-    """Splits."""
+    """Number of splits."""
     rows: int
-    """Rows, by the files' metadata: exact for files read whole, an estimate where rows are filtered
-    or deleted.
+    """Number of rows by the files' metadata: exact for files that are read as a whole, an estimate
+    if rows are filtered or deleted.
     """
     bytes: int
     """Compressed bytes of the splits."""
     wide_files: int
-    """Files cut into time slices because they span more than a step and its lateness."""
+    """Number of files that are cut into time slices,
+    because they span more than a step and its lateness.
+    """
     files_without_bounds: int = 0
-    """Files whose manifest entry has no bounds, so that the footer or the partition was used."""
+    """Number of files without bounds in the manifest,
+    for which the footer or the partition was used.
+    """
     lower_us: int | None = None
-    """The least timestamp read, by the bounds; null for a source without data."""
+    """Least timestamp by the bounds; null for a source without data."""
     upper_us: int | None = None
-    """The greatest timestamp read, by the bounds."""
+    """Greatest timestamp by the bounds; null for a source without data."""
     step_rows: Checked[int] = ()
-    """Rows of each step."""
+    """Number of rows of each step."""
     step_bytes: Checked[int] = ()
     """Bytes of each step."""
 
 
 class Proof(Model):
-    """What was verified on the finished splits, independently of how they were made."""
+    """What was verified for the finished splits, independently of how they were made."""
 
     greatest_disorder_us: int
-    """The most by which a row can have arrived before one of an earlier step: at most
-    ``allowedLateness`` (zero for Exact; for Unordered it is only reported).
+    """Most microseconds by which a row can have arrived before one of an earlier step: at most
+    ``allowedLateness``, and zero for ``Exact``. For ``Unordered`` it is only reported.
     """
     greatest_misalignment_us: int
-    """The most by which a row of a step that may be released can be ahead of the global
-    watermark.
+    """Most microseconds by which a row of a step that may
+    be released can be ahead of the global watermark.
     """
 
 
@@ -170,73 +179,71 @@ class PlanHeader(Model):
     """The header of a plan."""
 
     plan_id: str
-    """The content address of ``inputs``."""
+    """ID of the plan: the hash of ``inputs``."""
     inputs: PlanInputs
     """What the plan was made from."""
     step_starts_us: Checked[int]
-    """Start of each step: no row of the step, of whatever source, is older. Strictly increasing.
-    Under ``Strict`` a row that arrived after one of a greater timestamp and a smaller offset is
-    read with that one, and may be older by any length of time, but not by more than
-    ``allowedLateness`` than a row of an earlier step.
+    """Start of each step, strictly increasing. No row of the step, of any source, is older. With
+    ``Strict``, a row that arrived after one with a greater timestamp and a smaller offset is read
+    together with that row, and may be older by any time, but by at most ``allowedLateness`` older
+    than a row of an earlier step.
     """
     step_ends_us: Checked[int]
     """End of each step (exclusive): at most half of ``maxMisalignment`` after its start, and not
-    after the next start. A row of a file that was not cut may be up to ``allowedLateness`` past
-    it.
+    after the next start. A row of a file that was not cut may exceed it by up to
+    ``allowedLateness``.
     """
     sources: Checked[SourceTotals]
     """Totals, in the order of ``inputs.sources``."""
     proof: Proof
     """What was verified."""
     warnings: Checked[str] = ()
-    """Things a person should know: empty sources, rows without a timestamp, files without
-    bounds.
-    """
+    """Warnings: empty sources, rows without a timestamp, files without bounds."""
 
     @property
     def steps(self) -> int:
-        """Number of steps that read rows. A source's offset runs from 0 to ``steps``, and to
-        ``steps + 1`` by the flush.
+        """Number of steps that read rows. A source's offset goes from 0 to ``steps``, and to
+        ``steps + 1`` with the flush.
         """
         return len(self.step_starts_us)
 
     def to_json(self) -> bytes:
-        """As it is kept in the workspace and on a cluster."""
+        """The header in its stored form."""
         return json.dumps(self.to_manifest(), separators=(",", ":")).encode()
 
     @property
     def digest(self) -> str:
-        """Identifies the whole header, as :attr:`plan_id` does what it was made from."""
+        """Digest of the whole header, whereas :attr:`plan_id` identifies what it was made from."""
         return header_digest(self.to_json())
 
     @property
     def rows(self) -> int:
-        """Rows of all sources."""
+        """Number of rows of all sources."""
         return sum(source.rows for source in self.sources)
 
     @property
     def bytes(self) -> int:
-        """Bytes of all sources."""
+        """Compressed bytes of all sources."""
         return sum(source.bytes for source in self.sources)
 
 
 def header_digest(content: bytes) -> str:
-    """The digest of a header as it is kept, before it is parsed: 64 hexadecimal digits."""
+    """The digest of a header in its stored form, before it is parsed: 64 hexadecimal digits."""
     return hashlib.sha256(content).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteFile:
-    """A positional delete file or deletion vector that applies to a split's file."""
+    """A positional delete file or deletion vector that applies to the file of a split."""
 
     path: str
     format: str
-    """``parquet`` or ``puffin`` (or another format of positional deletes PyIceberg reads)."""
+    """``parquet`` or ``puffin``, or another format of positional deletes that PyIceberg reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """For ``Strict`` order: the offsets [start, end) of one Kafka partition that a split reads."""
+    """For ``Strict`` order: the offsets [start, end) of a Kafka partition that a split reads."""
 
     partition: int
     start: int
@@ -245,57 +252,58 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A file, or a part of one, that one step reads for one source."""
+    """A file, or a part of one, that a step reads for a source."""
 
     step: int
-    """Counts from zero."""
+    """Number of the step, from zero."""
     source: str
     path: str
     format: str
-    """``parquet``; other file formats are refused when planned."""
+    """``parquet``. Planning refuses other formats."""
     file_bytes: int
-    """Length of the file."""
+    """Size of the file."""
     row_groups: tuple[int, ...] | None
-    """The row groups to read; None means all of them."""
+    """Row groups to read; None for all."""
     slice_start_us: int | None
-    """Rows with a timestamp before it are left out, and rows without one; None means no row has to
-    be looked at.
+    """Rows with an earlier timestamp, or without one,
+    are left out; None if no row has to be checked.
     """
     slice_end_us: int | None
-    """Rows from this timestamp on are left out. Set together with ``slice_start_us``."""
+    """Rows with this timestamp or a later one are left out. Set together with ``slice_start_us``.
+    """
     lower_us: int
-    """No row that is read is older."""
+    """Lower bound of the timestamps of rows that are read."""
     upper_us: int
-    """No row that is read is newer (inclusive)."""
+    """Upper bound of the timestamps of rows that are read (inclusive)."""
     rows: int
-    """Rows by metadata; see :attr:`SourceTotals.rows`."""
+    """Number of rows by metadata; see :attr:`SourceTotals.rows`."""
     bytes: int
     """Compressed bytes of the row groups."""
     spec_id: int = 0
-    """The partition spec the file was written with."""
+    """ID of the partition spec of the file."""
     partition: str = "{}"
-    """JSON object: identity-partition values by source field id, for columns that are not in the
-    file (:mod:`backfill.iceberg.values`).
+    """Identity-partition values by source field id as a JSON object, for columns that are not in
+    the file (:mod:`backfill.iceberg.values`).
     """
     deletes: tuple[DeleteFile, ...] = ()
     offsets: tuple[OffsetRange, ...] = ()
-    """For ``Strict`` order only: rows outside of these ranges are left out."""
+    """For ``Strict`` order: rows outside of these ranges are left out."""
     file_row_groups: int | None = None
-    """How many row groups the file has to have: ``row_groups`` were told by its manifest, without
-    opening it.
+    """Number of row groups that the file must have, if ``row_groups`` is from its manifest and the
+    file was not opened.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedFile:
-    """A file that a plan reads, with what is taken for granted of it."""
+    """A file that a plan reads, and what the plan assumes of it."""
 
     path: str
     bytes: int
     row_groups: int | None
-    """As :attr:`Split.file_row_groups`."""
+    """See :attr:`Split.file_row_groups`."""
     partition: str
-    """As :attr:`Split.partition`."""
+    """See :attr:`Split.partition`."""
 
 
 @cache
@@ -338,8 +346,8 @@ def splits_schema() -> "pa.Schema":
 def write_plan(
     workspace: Workspace, header: PlanHeader, splits: "Iterable[pa.RecordBatch | pa.Table]"
 ) -> Workspace:
-    """Writes a plan below ``workspace`` and returns its directory. The header comes last: where it
-    is, all is there.
+    """Writes a plan below ``workspace`` and returns its directory. The header is written last, so
+    that the plan is complete whenever it exists.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -356,17 +364,17 @@ def write_plan(
 
 
 def plan_directory(workspace: Workspace, plan_id: str) -> Workspace:
-    """Where a plan is kept."""
+    """Directory of a plan."""
     return workspace.child("plans", plan_id)
 
 
 def read_header(directory: Workspace) -> PlanHeader:
-    """The header of the plan in a directory.
+    """Reads the header of the plan in a directory.
 
     Raises:
         FileNotFoundError: there is no finished plan.
-        ValueError: it is no header.
-        PlanCorrupt: the header's id is not the hash of its inputs.
+        ValueError: the file is not a header.
+        PlanCorrupt: the plan's id is not the hash of its inputs.
     """
     header = PlanHeader.model_validate_json(directory.read(HEADER_FILE, MOST_HEADER_BYTES))
     if header.plan_id != header.inputs.plan_id():
@@ -378,14 +386,15 @@ def read_header(directory: Workspace) -> PlanHeader:
 
 
 def read_splits(directory: Workspace, step: int, source: str) -> list[Split]:
-    """The splits of one source in one step, in the plan's order. Reads only the row groups that can
-    hold the step.
+    """The splits of a source in a step, in the order of the plan.
+
+    Reads only row groups that may have the step.
     """
     return read_splits_of_steps(directory, range(step, step + 1), source)
 
 
 def read_splits_of_steps(directory: Workspace, steps: range, source: str) -> list[Split]:
-    """The same of a run of consecutive steps."""
+    """The splits of a source in consecutive steps, in the order of the plan."""
     import pyarrow.parquet as pq
 
     wanted = [("step", ">=", steps.start), ("step", "<", steps.stop), ("source", "=", source)]
@@ -395,7 +404,7 @@ def read_splits_of_steps(directory: Workspace, steps: range, source: str) -> lis
 
 
 def read_files(directory: Workspace, source: str) -> list[PlannedFile]:
-    """Every file of one source once, sorted by path."""
+    """Every file of a source once, sorted by path."""
     import pyarrow.parquet as pq
 
     with directory.open_input(SPLITS_FILE) as file:

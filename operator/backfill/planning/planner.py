@@ -1,5 +1,5 @@
-"""Makes a plan: pins the tables, reads their metadata, lays steps over their files and writes the
-result.
+"""Makes a plan: pins the tables, reads their metadata,
+divides their files into steps, and writes the result.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,12 +31,13 @@ from backfill.planning.strict import missing_columns
 from backfill.planning.workspace import Workspace
 
 STEP_SECONDS = 10
-"""How long a step should take where data is dense: long against the tenths of a second a
-micro-batch costs by itself, short enough that a step lost to a failure is soon read again.
+"""Target duration of a step where data is dense.
+It is long compared with the overhead of a micro-batch, some tenths of a second, and short enough
+that a step that is lost in a failure is soon read again.
 """
 
 MOST_FILES_OPENED = 2_000
-"""A few seconds of small requests to an object store."""
+"""Most files that are opened. It takes a few seconds of small requests to an object store."""
 
 Result = TypeVar("Result")
 
@@ -50,15 +51,15 @@ def make_plan(
 ) -> PlanHeader:
     """Plans a Backfill, writes the plan's files below ``workspace`` and returns the header.
 
-    The same tables and wishes give the same plan, byte for byte; if it is there already, it is
-    returned as it is.
+    The same tables and spec give the same plan, byte for byte. An existing plan is returned as it
+    is.
 
     Args:
-        parallelism: tasks that a step should have work for.
+        parallelism: number of tasks that a step should have work for.
         on_progress: called after each manifest.
 
     Raises:
-        InvalidPlanInput: with the mistakes of all sources and of the workspace together.
+        InvalidPlanInput: with the problems of all sources and of the workspace together.
     """
     pinned, problems = _each(
         lambda catalogs, number: pin(catalogs, spec.sources[number], _field(number)),
@@ -80,11 +81,12 @@ def make_plan(
 
 
 def verify_snapshots(header: PlanHeader) -> None:
-    """Checks that every table and snapshot of a plan still exists, as each attempt must before it
-    starts.
+    """Checks that every table and snapshot of a plan still exists.
+
+    Each attempt must do so before it starts.
 
     Raises:
-        InvalidPlanInput: naming each table or snapshot that is gone and what to do.
+        InvalidPlanInput: a table or snapshot no longer exists; names each and what to do.
     """
     sources = header.inputs.sources
     _, problems = _each(
@@ -96,14 +98,14 @@ def verify_snapshots(header: PlanHeader) -> None:
 
 
 def verify_files(header: PlanHeader, workspace: Workspace) -> None:
-    """Opens the data files of a plan, so that one that is gone or damaged is known before anything
-    runs.
+    """Opens the data files of a plan, so that a missing
+    or damaged one is found before anything runs.
 
-    Plans of more than :data:`MOST_FILES_OPENED` files are left to be noticed when their steps are
+    In plans with more than :data:`MOST_FILES_OPENED` files, they are found when their steps are
     read.
 
     Raises:
-        InvalidPlanInput: naming each file.
+        InvalidPlanInput: files cannot be read; names each.
     """
     directory = plan_directory(workspace, header.plan_id)
     if sum(source.files for source in header.sources) > MOST_FILES_OPENED:
@@ -125,13 +127,13 @@ def verify_files(header: PlanHeader, workspace: Workspace) -> None:
 
 
 def protect_snapshots(spec: BackfillSpec, header: PlanHeader, owner: str) -> None:
-    """Holds the snapshots of the sources that ask for it with tags, until
+    """Tags the snapshots of sources with ``protect``, so that they do not expire before
     :func:`release_snapshots`.
 
-    ``owner`` names the Backfill, with its namespace.
+    ``owner`` names the Backfill with its namespace.
 
     Raises:
-        InvalidPlanInput: a table cannot be written to.
+        InvalidPlanInput: a table cannot be written.
     """
     for number, (wish, pinned) in enumerate(zip(spec.sources, header.inputs.sources, strict=True)):
         if wish.snapshot.protect:
@@ -139,7 +141,7 @@ def protect_snapshots(spec: BackfillSpec, header: PlanHeader, owner: str) -> Non
 
 
 def release_snapshots(spec: BackfillSpec, owner: str) -> None:
-    """Removes the tags of a Backfill, if there are any."""
+    """Removes the tags of a Backfill."""
     unprotect((source.table for source in spec.sources if source.snapshot.protect), _tags_of(owner))
 
 
@@ -148,7 +150,7 @@ def _tags_of(owner: str) -> str:
 
 
 def plan_inputs(spec: BackfillSpec, pinned: Sequence[PinnedTable], parallelism: int) -> PlanInputs:
-    """Everything that decides what the plan looks like."""
+    """Everything that determines the plan."""
     return PlanInputs(
         start_us=to_us(spec.window.start),
         end_us=to_us(spec.window.end),
@@ -171,7 +173,10 @@ def _field(number: int) -> str:
 def _each(
     work: Callable[[Catalogs, int], Result], count: int
 ) -> tuple[list[Result], list[Problem]]:
-    """Does the same for each source: the results, and the problems of all of them together."""
+    """Calls a function for each source.
+
+    Returns the results, and the problems of all sources together.
+    """
     catalogs = Catalogs()
     results: list[Result] = []
     problems: list[Problem] = []

@@ -1,16 +1,14 @@
-"""What a planner tells of its work: it crosses from the planner's process to whoever waits for the
-plan.
-"""
+"""Progress of planning, as the process that plans reports it."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class PlanningProgress:
-    """How far the reading of one source's metadata is."""
+    """Progress of reading one source's metadata."""
 
     source: str
     manifests_done: int
     manifests: int
     files: int
-    """Data files met so far that may hold rows of the range."""
+    """Number of files found that may hold rows of the range."""

@@ -1,5 +1,5 @@
-"""Recomputes a plan's promises from its finished splits alone, knowing nothing of how they were
-made.
+"""Verifies a plan's promises by its finished splits alone,
+without knowledge of how they were made.
 """
 
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ from backfill.planning.plan import Proof
 def prove(
     splits: pa.Table, starts_us: Sequence[int], ends_us: Sequence[int], max_misalignment_us: int
 ) -> Proof:
-    """The greatest disorder and misalignment that reading these splits step by step can show.
+    """The greatest disorder and misalignment that reading these splits step by step can cause.
 
     A step may be read once it ends at most ``max_misalignment_us`` after the global watermark,
-    which is the start of the first step not yet committed; that step itself may always be read.
+    which is the start of the first uncommitted step. That step may always be read.
     """
     step = splits["step"].to_numpy()
     oldest = np.full(len(starts_us), np.iinfo(np.int64).max)
@@ -33,7 +33,7 @@ def prove(
 
 
 def _greatest_disorder(oldest: np.ndarray, newest_so_far: np.ndarray) -> int:
-    """How much newer than a row of a later step the rows read before it can be."""
+    """Most microseconds by which rows can be newer than a row of a later step."""
     oldest_to_come = np.minimum.accumulate(oldest[::-1])[::-1]
     ahead = newest_so_far[:-1] - oldest_to_come[1:]
     return max(int(ahead.max(initial=0)), 0)

@@ -1,5 +1,5 @@
-"""Reads the metadata of all sources: which files can hold rows of the range, and between which
-moments their rows lie.
+"""Reads the metadata of all sources: the files that may hold rows of the range, and the bounds of
+their timestamps.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,18 +15,16 @@ from backfill.planning.plan import PlanInputs
 from backfill.planning.progress import PlanningProgress
 
 _CALENDAR_US = 9_200_000_000_000_000
-"""All moments that nanoseconds since 1970 can tell, on either side of it."""
+"""All moments that nanoseconds since 1970 can represent, before and after."""
 
 
 @dataclass
 class ReadSources:
-    """Files of all sources, in the order of the resource, with what a person should know about
-    them.
-    """
+    """Files of all sources, in the order of the resource, with warnings about them."""
 
     files: list[SourceFiles]
     fields: list[str]
-    """Each source's path in the resource."""
+    """Path of each source in the resource."""
     files_without_bounds: list[int]
     warnings: list[str]
 
@@ -39,8 +37,7 @@ def read_sources(
     """Reads the metadata of all sources.
 
     Raises:
-        InvalidPlanInput: with the problems of all sources, or if none of them has rows in the
-            range.
+        InvalidPlanInput: with the problems of all sources, or if no source has rows in the range.
     """
     read, problems = _read_each(inputs, pinned, on_progress)
     if not problems and not any(len(files) for files in read.files):
@@ -55,9 +52,7 @@ def problems_of_files(
     pinned: Sequence[PinnedTable],
     on_progress: Callable[[PlanningProgress], None],
 ) -> list[Problem]:
-    """What is wrong with the files of these sources, for a plan that cannot be made because of
-    others.
-    """
+    """Problems of these sources' files, if the plan cannot be made because of other sources."""
     return _read_each(inputs, pinned, on_progress)[1]
 
 

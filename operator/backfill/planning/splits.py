@@ -1,9 +1,8 @@
-"""From pieces and steps to splits: what is read whole, what is cut into time slices, what is read
-by several tasks.
+"""Turns pieces and steps into splits: what is read as a whole, in time slices, or by several tasks.
 
-A piece goes whole into the step of its lower bound if it ends within that step's reach; otherwise
-each step it overlaps gets a slice of it. Files bigger than a task's share of their step are cut
-between row groups.
+A piece is read as a whole in the step of its lower bound if it ends within that step's reach.
+Otherwise each step that it overlaps reads a slice of it. Files larger than a task's share of their
+step are split between row groups.
 """
 
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from backfill.planning.pieces import WHOLE, Pieces, ReadRange, join, row_groups,
 from backfill.planning.plan import splits_schema
 
 MIN_SPLIT_BYTES = 4 * 2**20
-"""Less is not worth a task of its own."""
+"""Smaller splits are not worth a task."""
 
 
 @dataclass(frozen=True)
@@ -32,17 +31,17 @@ class Steps:
     reach_us: int
 
     def of(self, moment_us: Int64s) -> Int64s:
-        """The step each moment lies in."""
+        """The step of each moment."""
         return np.asarray(np.searchsorted(self.starts, moment_us, "right") - 1, np.int64)
 
     def astride(self, pieces: Pieces) -> Bools:
-        """Which pieces reach too far past the end of their step to be read whole."""
+        """The pieces that end too far after their step to be read as a whole."""
         return np.asarray(pieces.upper_us > self.ends[self.of(pieces.lower_us)] + self.reach_us)
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Pieces in their steps: a piece that is cut is here once for each step it overlaps."""
+    """Pieces by step. A piece that is cut is here once for each step that it overlaps."""
 
     pieces: Pieces
     step: Int64s
@@ -51,16 +50,16 @@ class Parts:
 
 @dataclass(frozen=True)
 class Opener:
-    """Replaces files by their row groups, reading footers."""
+    """Replaces files by their row groups, which it reads from footers."""
 
     sources: Sequence[SourceFiles]
     fields: Sequence[str]
-    """The sources' paths in the resource."""
+    """Paths of the sources in the resource."""
     span: ReadRange
 
     def open_astride(self, pieces: Pieces, steps: Steps) -> Pieces:
-        """Opens files that have to be cut, so that each slice reads only the row groups it
-        overlaps.
+        """Opens files that must be cut, so that each slice
+        reads only the row groups that it overlaps.
         """
         chosen = steps.astride(pieces) & (pieces.group == WHOLE)
         for number, files in enumerate(self.sources):
@@ -69,7 +68,7 @@ class Opener:
         return self.open(pieces, chosen) if chosen.any() else pieces
 
     def open(self, pieces: Pieces, chosen: Bools) -> Pieces:
-        """The pieces with the chosen files opened.
+        """The pieces, with the chosen files replaced by their row groups.
 
         Raises:
             InvalidPlanInput: a file cannot be read.
@@ -83,7 +82,7 @@ class Opener:
 
 
 def place(pieces: Pieces, steps: Steps) -> Parts:
-    """Puts each piece into its step, or its slices into theirs."""
+    """Assigns each piece, or its slices, to steps."""
     first, sliced = steps.of(pieces.lower_us), steps.astride(pieces)
     if not sliced.any():
         return Parts(pieces, first, sliced)
@@ -101,8 +100,8 @@ def place(pieces: Pieces, steps: Steps) -> Parts:
 
 
 def _rows_of_slices(pieces: Pieces, steps: Steps, step: Int64s) -> Int64s:
-    """An estimate: rows spread evenly between a piece's bounds, and at least one, because zero
-    would mean that there is none.
+    """Estimated rows of slices: distributed evenly between a piece's bounds, and at least one,
+    since zero would mean that there are none.
     """
     length = (pieces.upper_us - pieces.lower_us + 1).astype(np.float64)
     begin, end = (
@@ -117,11 +116,11 @@ def _rows_of_slices(pieces: Pieces, steps: Steps, step: Int64s) -> Int64s:
 
 
 def without_empty_steps(parts: Parts, steps: Steps) -> tuple[Parts, Steps, Int64s]:
-    """Leaves out steps in which nothing is read, and begins the others at the first row they can
-    hold.
+    """Removes steps that read nothing, and lets the
+    others start at the first row that they may hold.
 
     Returns:
-        The parts, the steps, and the numbers the steps had before.
+        The parts, the steps, and the previous numbers of the steps.
     """
     used, step = np.unique(parts.step, return_inverse=True)
     starts, ends = steps.starts[used], steps.ends[used]
@@ -135,10 +134,10 @@ def without_empty_steps(parts: Parts, steps: Steps) -> tuple[Parts, Steps, Int64
 
 
 def share_between_tasks(parts: Parts, opener: Opener, parallelism: int) -> tuple[Parts, Int64s]:
-    """Cuts files that are more than a task's share of their step between their row groups.
+    """Splits files that are larger than a task's share of their step between row groups.
 
     Returns:
-        The parts, and the most bytes a split of each step should have.
+        The parts, and the target size of each step's splits in bytes.
     """
     step_bytes = np.bincount(parts.step, weights=parts.pieces.bytes).astype(np.int64)
     share = np.maximum(step_bytes // parallelism, MIN_SPLIT_BYTES)
@@ -160,7 +159,7 @@ def share_between_tasks(parts: Parts, opener: Opener, parallelism: int) -> tuple
 
 
 def _by_footers(parts: Parts, chosen: Bools, opener: Opener) -> list[Parts]:
-    """The row groups of whole files, all in their file's step."""
+    """The row groups of whole files, all in the step of their file."""
     cut = []
     for row in np.flatnonzero(chosen).tolist():
         one = np.zeros(len(chosen), np.bool_)
@@ -173,8 +172,9 @@ def _by_footers(parts: Parts, chosen: Bools, opener: Opener) -> list[Parts]:
 
 
 def _by_starts(parts: Parts, row: int, starts: Int64s) -> Parts:
-    """One part per row group of a whole file; rows in proportion to bytes, adding up to the
-    file's.
+    """A part for each row group of a whole file.
+
+    Its rows are in proportion to bytes, and add up to the file's.
     """
     piece = parts.pieces.take(np.full(len(starts), row))
     size = int(piece.bytes[0])
@@ -203,7 +203,9 @@ def _join_parts(parts: Sequence[Parts]) -> Parts:
 def build_splits(
     parts: Parts, share: Int64s, steps: Steps, span: ReadRange, sources: Sequence[SourceFiles]
 ) -> pa.Table:
-    """The plan's splits, sorted by step, source (in the resource's order), path, row group."""
+    """The plan's splits, sorted by step, source (in
+    the order of the resource), path and row group.
+    """
     ranks = [_ranks(files.path) for files in sources]
     pieces = parts.pieces
     rank = np.empty(len(pieces), np.int64)
@@ -217,7 +219,7 @@ def build_splits(
 
 
 def _ranks(paths: pa.StringArray) -> Int64s:
-    """The place of each path among all, sorted."""
+    """The rank of each path among all, in sorted order."""
     order = pc.sort_indices(paths).to_numpy()
     ranks = np.empty(len(order), np.int64)
     ranks[order] = np.arange(len(order))
@@ -225,8 +227,8 @@ def _ranks(paths: pa.StringArray) -> Int64s:
 
 
 def _split_begins(parts: Parts, share: Int64s) -> Int64s:
-    """Where splits begin among sorted parts: row groups of one file that are read alike share a
-    split up to its bytes.
+    """Where splits start among sorted parts. Row groups of a file that are read in the same way
+    share a split, up to its target size.
     """
     pieces = parts.pieces
     careful = pieces.careful.astype(np.bool_) | parts.sliced
@@ -287,7 +289,7 @@ def _row_groups(groups: Int64s, begins: Int64s) -> pa.ListArray:
 
 
 def _gather(head: Pieces, columns: Sequence[pa.Array]) -> pa.Array | pa.ChunkedArray:
-    """The element of its own source's column for each split."""
+    """For each split, the element of its source's column."""
     if len(columns) == 1:
         return columns[0].take(pa.array(head.file))
     lengths = np.array([len(column) for column in columns])

@@ -1,9 +1,9 @@
-"""Where steps begin and end: as long as the bounds allow, and no longer.
+"""Determines where steps start and end: as long as the limits allow.
 
-A greedy walk over the pieces in the order of their least timestamp. Each step starts at the first
-row not yet taken and ends at the latest moment that keeps it within its span and its bytes; within
-the last eighth of that stretch it rather ends where the fewest bytes lie astride, because a piece
-astride is read by two steps.
+A greedy walk over the pieces by their least timestamp. Each step starts at the first remaining row,
+and ends at the latest moment that keeps it within its span and its bytes. In the last eighth of
+that stretch, it prefers the end that the fewest bytes straddle, because a piece that straddles the
+end is read by two steps.
 """
 
 from dataclasses import dataclass
@@ -17,28 +17,28 @@ from backfill.planning.files import Int64s
 from backfill.planning.pieces import Pieces
 
 MAX_STEPS = 100_000
-"""More make neither a header that fits a cluster's store nor a run worth its overhead."""
+"""More steps neither fit into a header for a cluster nor are worth their overhead."""
 ANY_REACH_US = 2**61
 """A reach that no piece exceeds."""
 
 _SNAP = 8
-"""A step may end this fraction of its length early to spare pieces from being read twice."""
+"""A step may end this fraction of its length early, so that fewer pieces are read twice."""
 
 _Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class StepLimits:
-    """What bounds a step."""
+    """Limits of a step."""
 
     span_us: int
-    """The most between its start and its end."""
+    """Most microseconds between its start and its end."""
     target_bytes: int
-    """The most bytes where data is dense."""
+    """Most bytes where data is dense."""
     reach_us: int
-    """How far past its end a step may read (inclusive); -1: not at all."""
+    """Microseconds that a step may read past its end (inclusive); -1 for none."""
     end_us: int
-    """The end of what is read."""
+    """End of what is read."""
 
 
 class TooManyStepsError(Exception):
@@ -79,8 +79,8 @@ def make_steps(pieces: Pieces, limits: StepLimits) -> tuple[Int64s, Int64s]:
 
 
 class _Density:
-    """Bytes over time: those of a piece no longer than the reach at its lower bound, of others
-    spread evenly over it.
+    """Bytes over time. Those of a piece that is not longer than the reach are at its lower bound;
+    others are distributed evenly.
     """
 
     def __init__(self, lower: Int64s, upper: Int64s, size: Int64s, reach_us: int):
@@ -94,8 +94,8 @@ class _Density:
         self._bytes: _Floats = np.maximum.accumulate(np.concatenate([[0.0], grown]))
 
     def moment_after(self, start_us: int, size: int) -> int:
-        """The latest moment before which, from ``start_us`` on, there are at most ``size``
-        bytes.
+        """The latest moment such that there are at most
+        ``size`` bytes from ``start_us`` until then.
         """
         at = int(np.searchsorted(self._moments, start_us, "right")) - 1
         before = self._bytes[at] + self._slopes[at] * (start_us - self._moments[at])
@@ -107,7 +107,7 @@ class _Density:
 
 
 class _Cuts:
-    """How many bytes lie astride a moment, so that ending a step there reads them twice."""
+    """Bytes that straddle a moment. A step that ends there reads them twice."""
 
     def __init__(self, lower: Int64s, upper: Int64s, size: Int64s, reach_us: int):
         can_be_cut = upper - reach_us - 1 > lower
@@ -119,11 +119,11 @@ class _Cuts:
         self._closed: npt.NDArray[Any] = np.concatenate([[0], np.cumsum(until_size[order])])
 
     def cheapest(self, first_us: int, last_us: int) -> int:
-        """The latest moment in [first, last] with the fewest bytes astride."""
+        """The latest moment in [first, last] that the fewest bytes straddle."""
         between = self._from[
             np.searchsorted(self._from, first_us) : np.searchsorted(self._from, last_us)
         ]
-        # bytes astride grow right after a piece begins, so just there they are least
+        # the number rises right after a piece begins, so its minima are there
         candidates = np.append(between, last_us)
         opened = self._opened[np.searchsorted(self._from, candidates, "left")]
         closed = self._closed[np.searchsorted(self._until, candidates, "right")]

@@ -1,10 +1,11 @@
-"""``Strict`` order: the rows of one Kafka partition are read in offset order, across steps.
+"""``Strict`` order: the rows of a Kafka partition are
+read in the order of their offsets, across steps.
 
-The effective time of a row is the running maximum of the timestamp by offset within its Kafka
+The effective time of a row is the running maximum of timestamps by offset within its Kafka
 partition, and a row belongs to the step of its effective time. So a step reads one range of offsets
-of each partition: it begins at the least offset of any row whose timestamp lies in this step or a
-later one. Finding these offsets takes one pass over three columns of the files, and no memory; a
-second pass tells what each row group gives to each step, exactly.
+of each partition, which starts at the least offset of any row with a timestamp in this step or a
+later one. Finding these offsets takes one pass over three columns of the files, and no memory. A
+second pass determines exactly what each row group contributes to each step.
 """
 
 from collections import defaultdict
@@ -31,10 +32,10 @@ from backfill.planning.splits import Parts, Steps
 _NEVER = np.iinfo(np.int64).max
 
 Boundaries = dict[int, Int64s]
-"""Of each Kafka partition the offset at which each step begins, and the end of the last one."""
+"""By Kafka partition, the offset at which each step starts, and the end of the last one."""
 
 PartitionsFound = dict[tuple[int, int, int, int], tuple[int, ...]]
-"""The Kafka partitions of the rows of a source, file, row group and step."""
+"""By source, file, row group and step, the Kafka partitions of the rows."""
 
 
 @dataclass(frozen=True)
@@ -43,26 +44,26 @@ class StrictParts:
 
     parts: Parts
     boundaries: list[Boundaries]
-    """Of each source."""
+    """By source."""
     partitions: PartitionsFound
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """The rows of one row group that have a timestamp in the range."""
+    """The rows of a row group that have a timestamp in the range."""
 
     file: int
     group: int
     bytes: int
     others: bool
-    """Whether the row group has other rows too."""
+    """Whether the row group also has other rows."""
     partition: Int64s
     offset: Int64s
     moment_us: Int64s
 
 
 def missing_columns(sources: Sequence[SourceInput]) -> list[Problem]:
-    """What ``Strict`` order needs and sources do not name."""
+    """Columns that ``Strict`` order needs and that sources do not name."""
     named = {"partitionColumn": "kafka_partition_column", "offsetColumn": "kafka_offset_column"}
     return [
         Problem(
@@ -80,7 +81,7 @@ def missing_columns(sources: Sequence[SourceInput]) -> list[Problem]:
 def place_strictly(
     sources: Sequence[SourceFiles], fields: Sequence[str], steps: Steps, span: ReadRange
 ) -> StrictParts:
-    """Puts the rows of all files into steps by effective time.
+    """Assigns the rows of all files to steps by their effective time.
 
     Raises:
         InvalidPlanInput: a file lacks one of the columns, cannot be read, or has rows without
@@ -101,8 +102,8 @@ def place_strictly(
 def with_offsets(
     splits: pa.Table, strict: StrictParts, sources: Sequence[SourceFiles], used_steps: Int64s
 ) -> pa.Table:
-    """The splits with the ranges of offsets they read; ``used_steps`` are the numbers steps had
-    before empty ones went.
+    """The splits with their ranges of offsets. ``used_steps`` are the numbers of the steps before
+    empty ones were removed.
     """
     source_of = {files.source.name: number for number, files in enumerate(sources)}
     file_of = [{path: row for row, path in enumerate(files.path.to_pylist())} for files in sources]
@@ -127,10 +128,10 @@ def with_offsets(
 
 
 def check_disorder(proof: Proof, inputs: PlanInputs) -> None:
-    """Refuses a history in which offset order is too far from the order of arrival.
+    """Checks that the order of offsets is close enough to the order of arrival.
 
     Raises:
-        InvalidPlanInput: with the numbers.
+        InvalidPlanInput: it is not; with the numbers.
     """
     if proof.greatest_disorder_us > inputs.allowed_lateness_us:
         raise InvalidPlanInput(
@@ -145,7 +146,7 @@ def check_disorder(proof: Proof, inputs: PlanInputs) -> None:
 
 
 class _Reader:
-    """Reads timestamp, Kafka partition and offset of one source's files."""
+    """Reads timestamp, Kafka partition and offset of a source's files."""
 
     def __init__(self, files: SourceFiles, field: str, span: ReadRange) -> None:
         self._files = files
@@ -213,7 +214,7 @@ class _Reader:
             )
 
     def _inside(self, moments: pa.Array, ticks: Ticks) -> tuple[Bools, Int64s]:
-        """Which rows lie in the range, and their values."""
+        """Which rows are in the range, and their values."""
         values = moments.cast(pa.int64()).fill_null(0).to_numpy()
         low, high = ticks.first_at(self._span.start_us), ticks.first_at(self._span.end_us)
         inside = (
@@ -288,8 +289,8 @@ def _steps_of(rows: _Rows, boundaries: Boundaries) -> Int64s:
 
 
 def _struct_of(columns: Columns, column: ColumnRef) -> tuple[Written, ...] | None:
-    """The struct in which a file that lacks a column has a value for it; an empty path for a column
-    that is in none, None where the struct is not there either.
+    """The struct in which a file that lacks a column has a value for it. An empty path for a column
+    outside of structs; None if the file lacks the struct, too.
     """
     return path_to(columns, column.parents[-1]) if column.parents else ()
 
@@ -300,8 +301,8 @@ def _values(
     held: tuple[Written, ...] | None,
     without: int | None,
 ) -> pa.Array:
-    """A column of a row group; in a file that lacks it what all its rows have, where the struct
-    that holds it is not null.
+    """A column of a row group. In a file that lacks the column, it is the value of all rows, except
+    where the struct that holds it is null.
     """
     if found is not None:
         return _column(table, found)

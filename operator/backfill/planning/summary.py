@@ -1,11 +1,13 @@
-"""What a person wants to know of a plan before anything runs: how much, how skewed, how long."""
+"""A plan for people, before anything runs:
+how much is read, how skewed it is, how long it takes.
+"""
 
 from backfill.api.base import Model, printable
 from backfill.api.quantities import Time, from_us
 from backfill.planning.plan import TASK_BYTES_PER_SECOND, PlanHeader, SourceTotals
 
 STEP_OVERHEAD_SECONDS = 0.3
-"""What a micro-batch costs besides reading its rows: planning, log, state and commit."""
+"""Overhead of a micro-batch besides reading its rows: planning, log, state and commit."""
 _US_PER_SECOND = 1_000_000
 
 
@@ -13,77 +15,79 @@ class SourceSummary(Model):
     """What the plan reads of one source."""
 
     name: str
-    """The source."""
+    """Name of the source."""
     table: str
-    """Its table."""
+    """Table of the source."""
     snapshot_id: int
-    """The snapshot that is read."""
+    """ID of the snapshot that is read."""
     files: int
-    """Distinct files."""
+    """Number of distinct files."""
     rows: int
-    """Rows, by the files' metadata."""
+    """Number of rows by the files' metadata."""
     bytes: int
     """Compressed bytes."""
     first: Time | None
-    """The least timestamp that is read, by the bounds; null for a source without rows."""
+    """Least timestamp that is read, by the bounds; null for a source without rows."""
     last: Time | None
-    """The greatest."""
+    """Greatest timestamp that is read, by the bounds; null for a source without rows."""
     wide_files: int
-    """Files that several steps read a part of."""
+    """Number of files of which several steps read a part."""
     files_without_bounds: int
-    """Files whose footers had to be read."""
+    """Number of files without bounds in the manifest,
+    for which the footer or the partition was used.
+    """
 
 
 class StepsSummary(Model):
-    """The steps."""
+    """Steps of a plan."""
 
     count: int
-    """How many."""
+    """Number of steps."""
     longest_seconds: float
-    """The longest stretch of time a step spans."""
+    """Longest time that a step spans."""
     most_rows: int
-    """Rows of the step with the most."""
+    """Number of rows of the step with the most."""
     most_bytes: int
-    """Bytes of the step with the most."""
+    """Compressed bytes of the step with the most."""
 
 
 class PlanSummary(Model):
     """A plan in a few figures."""
 
     plan_id: str
-    """The plan."""
+    """ID of the plan."""
     read_from: Time
-    """The first moment that is read."""
+    """Start of what is read."""
     read_to: Time
-    """The end of what is read (exclusive)."""
+    """End of what is read (exclusive)."""
     rows: int
-    """Rows of all sources."""
+    """Number of rows of all sources."""
     bytes: int
     """Compressed bytes of all sources."""
     sources: tuple[SourceSummary, ...]
-    """The sources, in the order of the resource."""
+    """Sources, in the order of the resource."""
     rows_skew: float
-    """Rows of the source with the most, to rows of the one with the fewest, of those that have
-    any.
+    """Ratio of the rows of the source with the most to those of the source with the fewest, among
+    those with rows.
     """
     bytes_skew: float
-    """The same of bytes."""
+    """The same ratio for bytes."""
     steps: StepsSummary
-    """The steps."""
+    """Steps of the plan."""
     estimated_seconds: float
-    """How long the run should take, as far as reading decides it."""
+    """Estimated duration of the run, as far as reading determines it."""
     greatest_disorder_seconds: float
-    """Proved: by how much a row can be older than one of an earlier step."""
+    """Proved limit: by how much a row can be older than one of an earlier step."""
     greatest_misalignment_seconds: float
-    """Proved: by how much a row can be ahead of the global watermark when it is read."""
+    """Proved limit: by how much a row can be ahead of the global watermark when it is read."""
     warnings: tuple[str, ...]
-    """What a person should know."""
+    """Warnings about the sources."""
 
 
 def summarize(
     header: PlanHeader, *, bytes_per_second_per_task: float = TASK_BYTES_PER_SECOND
 ) -> PlanSummary:
-    """The summary of a plan, for a run with as many tasks as it was planned for."""
+    """The summary of a plan, for a run with the number of tasks that it was planned for."""
     rate = bytes_per_second_per_task * header.inputs.parallelism
     step_bytes = _per_step([source.step_bytes for source in header.sources])
     spans = [

@@ -1,6 +1,6 @@
-"""The directory, or object store prefix, where one Backfill keeps its plan and checkpoints.
+"""The directory or object store prefix of a Backfill's plan and checkpoints.
 
-The operator only names workspaces: PyArrow is imported where one is opened.
+The operator only names workspaces; PyArrow is imported when one is opened.
 """
 
 import os
@@ -25,33 +25,33 @@ _PROBE = ".probe"
 
 @dataclass(frozen=True)
 class Workspace:
-    """One Backfill's part of the workspace.
+    """One Backfill's part of a workspace.
 
-    Files are immutable once written: :meth:`write` replaces a whole file at once, so a reader sees
-    the old or the new one and never half of it.
+    Files never change once written: :meth:`write` replaces a whole file atomically, so that a
+    reader sees the old or the new content, and never a mixture.
     """
 
     uri: str
-    """A plain path or ``scheme://…``."""
+    """A path, or ``scheme://…``."""
     catalog: str = ""
-    """The catalog whose connection properties open an object store; where it says nothing, the
-    environment does.
+    """Name of the catalog whose connection properties open an object store. Properties that it
+    lacks are taken from the environment.
     """
     own: str = ""
-    """The end of the path that only one Backfill has. Nothing is opened that does not end so, and
-    on a disk no symbolic link in it is followed. Empty where it is not known; then nothing can be
-    removed.
+    """End of the path that belongs to this Backfill alone.
+    Nothing is opened whose path does not end so, and on a disk no symbolic link in it is followed.
+    Empty if it is unknown; then nothing can be removed.
     """
 
     @classmethod
     def of(cls, backfill: Backfill, uri: str) -> Self:
-        """The recorded workspace of a Backfill."""
+        """The workspace that a Backfill's status has recorded."""
         metadata = backfill.metadata
         return cls(uri, backfill.spec.workspace_catalog, f"{metadata.namespace}/{metadata.name}")
 
     @classmethod
     def below(cls, base: str, catalog: str, namespace: str, name: str) -> Self:
-        """The part of a directory or prefix that a Backfill uses."""
+        """The part of a directory or prefix for a Backfill."""
         return cls(posixpath.join(base, namespace, name), catalog, f"{namespace}/{name}")
 
     def child(self, *parts: str) -> "Workspace":
@@ -61,19 +61,19 @@ class Workspace:
 
     @property
     def for_spark(self) -> str:
-        """The URI as Spark takes it: Hadoop calls ``s3a`` what everybody else calls ``s3``."""
+        """The URI for Spark: Hadoop uses the scheme ``s3a`` where others use ``s3``."""
         return (
             f"s3a://{self.uri.removeprefix('s3://')}" if self.uri.startswith("s3://") else self.uri
         )
 
     def exists(self, name: str) -> bool:
-        """Whether a file or directory is there."""
+        """Whether a file or directory exists."""
         if is_local(self.uri):
             return self._local(name).exists()
         return _is_there(*self._open(name))
 
     def names(self, directory: str) -> list[str]:
-        """What is directly below a directory; nothing if it is not there."""
+        """The names directly below a directory; none if it does not exist."""
         from pyarrow import fs
 
         if is_local(self.uri):
@@ -85,10 +85,10 @@ class Workspace:
         ]
 
     def read(self, name: str, most_bytes: int | None = None) -> bytes:
-        """A file's content.
+        """Reads a file.
 
         Raises:
-            FileNotFoundError: it is not there.
+            FileNotFoundError: it does not exist.
             ValueError: it has more than ``most_bytes``.
         """
         with self.open_input(name) as file:
@@ -97,7 +97,10 @@ class Workspace:
             return bytes(file.read())
 
     def write(self, name: str, content: bytes) -> None:
-        """Replaces a file at once (on a local disk also through a crash of the machine)."""
+        """Replaces a file atomically.
+
+        On a local disk, the content survives a crash of the machine.
+        """
         if is_local(self.uri):
             self._local(name).write(content)
             return
@@ -107,7 +110,7 @@ class Workspace:
             stream.write(content)
 
     def problems(self) -> list[Problem]:
-        """Why nothing can be kept here, found by writing a file and removing it."""
+        """Why nothing can be stored here, determined by writing a file and removing it."""
         try:
             self.write(_PROBE, b"")
             if is_local(self.uri):
@@ -120,7 +123,7 @@ class Workspace:
                 "name a directory or an object store prefix that can be written to, and check its"
                 " credentials"
             )
-            # a store that does not answer may be back in a moment
+            # a store that does not answer may recover soon
             away = isinstance(error, OSError)
             return [
                 Problem(
@@ -133,10 +136,10 @@ class Workspace:
         return []
 
     def remove(self) -> None:
-        """Removes everything below, if anything is there.
+        """Removes everything below.
 
         Raises:
-            ValueError: it is not known to be one Backfill's alone.
+            ValueError: it may not belong to one Backfill alone.
         """
         if not self.own:
             raise ValueError(f"{self.uri} is not known to be one Backfill's, and is not removed")
@@ -149,17 +152,17 @@ class Workspace:
         try:
             filesystem.delete_dir(path)
         except OSError:
-            # A store that keeps directories refuses those that are not empty yet, and drops them
-            # with their last file.
+            # A store with real directories refuses to remove those that are not empty yet, and
+            # removes them with their last file.
             if _is_there(filesystem, path):
                 raise
 
     def remove_if_empty(self) -> None:
-        """Removes the directory itself, unless something is in it."""
+        """Removes the directory itself, unless it has files."""
         from pyarrow import fs
 
         if is_local(self.uri):
-            # somebody else's files may be in it, or its parent belong to somebody else
+            # it may hold files of others, or its parent belong to others
             self._local().remove_if_empty()
             return
         filesystem, path = self._open()
@@ -167,7 +170,7 @@ class Workspace:
             self.remove()
 
     def open_input(self, name: str) -> "fs.NativeFile":
-        """A file for random access."""
+        """Opens a file for random access."""
         import pyarrow as pa
 
         if is_local(self.uri):
@@ -176,8 +179,9 @@ class Workspace:
         return filesystem.open_input_file(path)
 
     def _local(self, *parts: str) -> UnlinkedPath:
-        """Something below on a disk. Links are followed in what a person has named, and in nothing
-        below that.
+        """A path on a disk.
+
+        Links are followed in the part that a person has named, and not below.
         """
         self._check()
         directory = str(Path(self.uri.removeprefix("file:")).absolute())
@@ -187,7 +191,7 @@ class Workspace:
         return UnlinkedPath(base or "/", tuple(name for name in below if name))
 
     def _open(self, *parts: str) -> "tuple[fs.FileSystem, str]":
-        """The file system of something below in an object store, and the path in it."""
+        """The file system and path for something in an object store."""
         from backfill.iceberg.storage import open_store
 
         self._check()
@@ -198,7 +202,7 @@ class Workspace:
         return open_store(place.scheme, place.netloc, self.catalog), path
 
     def _check(self) -> None:
-        """A location is used only if every library reads it in the same way, and if it ends as this
+        """Checks that every library parses the location in the same way, and that it ends as this
         Backfill's does.
         """
         # a driver escapes the names of its queries
@@ -216,5 +220,5 @@ def _is_there(filesystem: "fs.FileSystem", path: str) -> bool:
 
 
 def checkpoints(workspace: Workspace) -> Workspace:
-    """Where the checkpoints of all plans' queries are."""
+    """Directory of the checkpoints of all plans' queries."""
     return workspace.child("checkpoints")

@@ -1,3 +1,3 @@
-"""What controller and driver say to each other: split assignment, settings, liveness, branches,
-atomic files.
+"""What controller and driver say to each other:
+split assignment, settings, liveness, branches, atomic files.
 """

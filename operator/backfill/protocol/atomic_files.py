@@ -1,5 +1,5 @@
-"""Atomic replacement of local files that another process may be reading or that must survive a
-crash.
+"""Atomic replacement of local files that another
+process may be reading or that must survive a crash.
 """
 
 import os

@@ -1,5 +1,5 @@
-"""Settings of a driver: all but credentials, which come from the environment in PyIceberg's
-form.
+"""Settings of a driver: all but credentials,
+which come from the environment in PyIceberg's form.
 """
 
 from pydantic import Field
@@ -36,8 +36,8 @@ class DriverSettings(Model):
     workspace_catalog: str = ""
     """Catalog whose connection properties open ``plan`` and ``checkpoints`` in an object store."""
     channel: str
-    """Channel to the controller: a directory, or ``kubernetes:<name>`` for a SplitAssignment in the
-    namespace.
+    """Channel to the controller: a directory, or
+    ``kubernetes:<name>`` for a SplitAssignment in the namespace.
     """
     scratch: str
     """Directory on the driver's own disk, where the release file is."""
@@ -56,6 +56,6 @@ class DriverSettings(Model):
     spark_conf: dict[str, str] = Field(default_factory=dict)
     """Spark properties that take precedence over those that the application sets."""
     spark_defaults: dict[str, str] = Field(default_factory=dict)
-    """Spark properties that the application may set otherwise, where no ``spark-submit`` sets
-    them.
+    """Spark properties that the application may set otherwise,
+    where no ``spark-submit`` sets them.
     """

@@ -1,5 +1,5 @@
-"""The SplitAssignment: what the controller has released to a driver, and what the driver has
-committed.
+"""The SplitAssignment: what the controller has released to a driver,
+and what the driver has committed.
 
 The controller writes ``spec`` and the driver writes ``status``. Neither waits for the other, and
 either may be read late, twice or not at all, so within an attempt both only ever advance.
@@ -23,8 +23,8 @@ DRIVER_MANAGER = "backfill-driver"
 STATUS_FILE = "status.json"
 """File with the status, in the channel's directory of a run on one machine."""
 LOCK_FILE = "controller.lock"
-"""File in the channel's directory that a running controller holds a lock (``flock``) on, on one
-machine.
+"""File in the channel's directory that a running
+controller holds a lock (``flock``) on, on one machine.
 """
 
 Count = Annotated[int, Field(ge=0, le=10**15)]
@@ -84,8 +84,8 @@ class QueryProgress(Model):
     open_from: Time | None = None
     """Time of the earliest result that was still open."""
     needed_drain_seconds: Annotated[float, Field(ge=0, le=10**12)] | None = None
-    """A ``window.drain`` longer than this, in seconds, would have closed the open results; null if
-    unknown.
+    """A ``window.drain`` longer than this, in seconds,
+    would have closed the open results; null if unknown.
     """
     open_unknown: Annotated[str, Field(max_length=512)] = ""
     """Why the number of open results is unknown."""
@@ -99,9 +99,9 @@ class SplitAssignmentStatus(Model):
     attempt: int
     """Number of the attempt that reports."""
     phase: Literal["Starting", "Running", "Finished", "Stopped", "Failed"] = "Starting"
-    """``Starting``: not all queries are known yet. ``Running``: queries are running. ``Finished``:
-    every query has committed the flush. ``Stopped``: ended on request. ``Failed``: ended by an
-    error.
+    """``Starting``: not all queries are known yet.
+    ``Running``: queries are running. ``Finished``: every query has committed the flush.
+    ``Stopped``: ended on request. ``Failed``: ended by an error.
     """
     queries: Annotated[tuple[QueryProgress, ...], Field(max_length=64)] = ()
     """Progress of each query. Complete once ``phase`` is no longer ``Starting``."""
@@ -114,12 +114,12 @@ class SplitAssignmentStatus(Model):
     max_observed_misalignment_seconds: Annotated[float, Field(ge=-(10**12), le=10**12)] | None = (
         None
     )
-    """Greatest observed misalignment, in seconds: how far ahead of the global watermark a row was
-    read.
+    """Greatest observed misalignment, in seconds:
+    how far ahead of the global watermark a row was read.
     """
     reason: Annotated[str, Field(max_length=64)] = ""
-    """Reason of a failure, in one CamelCase word. ``UnsupportedProgram`` and ``InvalidInput`` are
-    not retried.
+    """Reason of a failure, in one CamelCase word.
+    ``UnsupportedProgram`` and ``InvalidInput`` are not retried.
     """
     message: Message = ""
     """Why the driver failed or, while ``Starting``, what it waits for."""
@@ -133,8 +133,8 @@ class SplitAssignment(Model):
     kind: Literal["SplitAssignment"] = "SplitAssignment"
     """Kind of the resource."""
     metadata: ObjectMeta
-    """Standard object metadata. Name and namespace are the Backfill's; the Backfill is the
-    owner.
+    """Standard object metadata.
+    Name and namespace are the Backfill's; the Backfill is the owner.
     """
     spec: SplitAssignmentSpec
     """How far the driver may read. Written by the controller."""

@@ -23,7 +23,7 @@ and configuration says what they are.
         table: lake.default.summary
         options: {checkpointLocation: "s3://lake/checkpoints/summary"}
 
-In production, a ``dynamic`` source is the selected candidate. In a backfill, every source is history
+In production, a ``dynamic`` source is the selected candidate. In a backfill every source is history
 and every output is a branch, whatever the configuration selects. It then only says which columns an
 application expects.
 """

@@ -1,3 +1,4 @@
-"""Commands for Backfills on a cluster. They read and change resources; the operator does the
-rest.
+"""Commands for Backfills on a cluster.
+
+They read and change resources; the operator does the rest.
 """

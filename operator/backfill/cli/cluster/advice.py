@@ -25,8 +25,8 @@ class Advice:
 
 
 def at_rest(backfill: Backfill) -> bool:
-    """Whether nothing more happens until a person does something, as of the status of this
-    generation.
+    """Whether nothing more happens until a person does something,
+    as of the status of this generation.
     """
     if (
         backfill.metadata.deletion_timestamp is not None

@@ -1,5 +1,5 @@
-"""Commands that change a Backfill on a cluster: they change its spec, and the operator acts on
-it.
+"""Commands that change a Backfill on a cluster:
+they change its spec, and the operator acts on it.
 """
 
 import time
@@ -104,8 +104,9 @@ def cancel_one(place: Place, name: str, out: Console, *, wait: bool) -> None:
 
 
 def _wait_until_gone(place: Place, name: str, uid: str, out: Console) -> None:
-    """Waits for the removal and prints its progress. The removal continues if the wait is
-    interrupted.
+    """Waits for the removal and prints its progress.
+
+    The removal continues if the wait is interrupted.
     """
     told = ""
     while (found := place.look(name)) is not None and found["metadata"]["uid"] == uid:

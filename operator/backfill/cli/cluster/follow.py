@@ -48,8 +48,8 @@ def follow_one(place: Place, name: str, *, as_json: bool) -> int:
 
 
 def follow_all(place: Place, *, everywhere: bool, as_json: bool) -> NoReturn:
-    """Shows a line for each Backfill, kept up to date until Ctrl-C; with JSON, a line for each
-    change.
+    """Shows a line for each Backfill, kept up to date until Ctrl-C;
+    with JSON, a line for each change.
     """
     if as_json:
         _print_changes(place, everywhere)
@@ -77,8 +77,8 @@ def _print_changes(place: Place, everywhere: bool) -> NoReturn:
 
 @contextmanager
 def _shown(place: Place, as_json: bool) -> Iterator[_Show]:
-    """A live page on a terminal, whose last state stays; else lines, and the whole page at the end;
-    or JSON.
+    """A live page on a terminal, whose last state stays;
+    else lines, and the whole page at the end; or JSON.
     """
     console = Console()
     if as_json:

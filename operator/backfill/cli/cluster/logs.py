@@ -73,8 +73,9 @@ def _lines(
 
 
 def _silence(pod: Manifest | None, attempt: int) -> str:
-    """Why there can be no log. For a pod without a node, the API server answers as if its log were
-    empty.
+    """Why there can be no log.
+
+    For a pod without a node, the API server answers as if its log were empty.
     """
     if pod is None:
         return f"there is no driver pod of attempt {attempt}"

@@ -20,8 +20,9 @@ from backfill.planning.summary import PlanSummary, summarize
 
 
 def show_plan(place: Place, name: str, *, as_json: bool) -> int:
-    """Shows the plan, if it is made. Without permission to read ConfigMaps, shows what the status
-    has of it.
+    """Shows the plan, if it is made.
+
+    Without permission to read ConfigMaps, shows what the status has of it.
 
     Raises:
         BadInput: planning found problems of the input.

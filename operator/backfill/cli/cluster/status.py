@@ -50,8 +50,9 @@ def wide_console() -> Console:
 
 
 def page(backfill: Backfill, place: Place) -> RenderableType:
-    """A Backfill for people, with what to do next. Commands are on lines of their own, to be
-    copied.
+    """A Backfill for people, with what to do next.
+
+    Commands are on lines of their own, to be copied.
     """
     now = datetime.now(UTC)
     advice = next_step(backfill, place, now)

@@ -53,8 +53,9 @@ class Where:
         self._kubeconfig = given.get("kubeconfig") or before.get("kubeconfig")
 
     def place(self, of_file: str | None = None) -> "Place":
-        """The cluster and the namespace. ``of_file`` is the namespace in a manifest, if there is
-        one.
+        """The cluster and the namespace.
+
+        ``of_file`` is the namespace in a manifest, if there is one.
 
         Raises:
             BackfillError: there is no such context or kubeconfig.
@@ -86,8 +87,8 @@ class Where:
 
 
 def at_a_place(command: Callable[..., None]) -> Callable[..., None]:
-    """Decorates a command with these options; its first parameter becomes the :class:`Where` made
-    of them.
+    """Decorates a command with these options; its first
+    parameter becomes the :class:`Where` made of them.
     """
     _, *own = inspect.signature(command, eval_str=True).parameters.values()
     options = [

@@ -1,1 +1,1 @@
-"""What planning reads of a table: snapshot, manifests, bounds, partitions, deletes."""
+"""Reads a table's metadata for planning: snapshot, manifests, bounds, partitions, deletes."""

@@ -1,8 +1,8 @@
-"""Which positional deletes apply to which data files, by the rules of the Iceberg specification
-("Scan Planning").
+"""Finds the positional deletes that apply to each data file, by the rules of the Iceberg
+specification ("Scan Planning").
 
-A deletion vector applies to the one file it names; a positional delete file to the file it names,
-or to all files of its partition. Either applies only to data that is not newer than it, and a
+A deletion vector applies to the file that it names. A positional delete file applies to the file
+that it names, or to all files of its partition. Both apply only to data that is not newer, and a
 deletion vector replaces all positional deletes.
 """
 
@@ -17,7 +17,7 @@ from backfill.planning.files import Int32s, Int64s
 from backfill.planning.plan import DeleteFile
 
 _PATH_FIELD_ID = 2147483546
-"""The reserved id of ``file_path`` in positional delete files."""
+"""Reserved field id of ``file_path`` in positional delete files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +34,17 @@ class _Delete:
 
 
 class DeleteIndex:
-    """Collects the delete files of a snapshot, then says which apply to each data file."""
+    """Collects the delete files of a snapshot, then returns those that apply to each data file."""
 
     def __init__(self) -> None:
         self._by_path: dict[str, list[_Delete]] = {}
         self._by_partition: dict[int, list[_Delete]] = {}
         self.equality: list[tuple[int, str]] = []
-        """Sequence number and path of each equality delete file met."""
+        """Sequence number and path of each equality delete file."""
 
     def add(self, entry: Sequence[object], sequence: int, partition: int) -> None:
-        """Takes a positional delete file: the fields of its manifest entry in the order of format
-        v3.
+        """Adds a positional delete file, given by the fields of its manifest entry in the order of
+        format version 3.
         """
         path, kind, referenced = str(entry[1]), str(entry[2]).lower(), entry[17]
         lower, upper = _path_bound(entry[10]), _path_bound(entry[11])
@@ -59,7 +59,7 @@ class DeleteIndex:
     def assign(
         self, paths: pa.StringArray, sequences: Int64s, partitions: Int32s
     ) -> tuple[Int32s, list[tuple[DeleteFile, ...]]]:
-        """For each data file the index of its set of deletes, and the sets; set 0 is empty."""
+        """For each data file the index of its set of deletes, and the sets. Set 0 is empty."""
         sets: dict[tuple[DeleteFile, ...], int] = {(): 0}
         chosen = np.zeros(len(paths), np.int32)
         for row in self._candidates(paths, partitions):

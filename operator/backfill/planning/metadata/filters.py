@@ -1,6 +1,4 @@
-"""Filters: from a source's ``filter`` and ``regions`` to one expression, for planner and reader
-alike.
-"""
+"""Turns a source's ``filter`` and ``regions`` into one expression, for planning and for reading."""
 
 import difflib
 from collections.abc import Callable
@@ -31,7 +29,7 @@ from backfill.planning.plan import SourceInput
 
 
 def check_filters(source: Source, schema: Schema, field: str) -> list[Problem]:
-    """What is wrong with the filters of a source for a table of this schema."""
+    """The problems of a source's filters, for a table with this schema."""
     problems: list[Problem] = []
     if source.filter:
         problems += _problems(
@@ -47,10 +45,10 @@ def check_filters(source: Source, schema: Schema, field: str) -> list[Problem]:
 
 
 def row_filter(source: SourceInput) -> BooleanExpression:
-    """Which rows of a planned source are read: those for which all its filters are true.
+    """The filter of a planned source: rows are read if all its filters are true for them.
 
-    As in SQL, what compares a null is neither true nor false, also where it is negated: only ``is
-    null`` finds nulls. PyIceberg says the same of ``!=``, but not of ``not in``.
+    As in SQL, a comparison with null is neither true nor false, even if it is negated; only ``is
+    null`` finds nulls. PyIceberg follows that for ``!=``, but not for ``not in``.
     """
     whole: BooleanExpression = parse(source.row_filter) if source.row_filter else AlwaysTrue()
     if source.region_column is not None and source.regions is not None:
@@ -66,7 +64,7 @@ def in_range(column: str, ticks: Ticks, start_us: int, end_us: int) -> BooleanEx
 
 
 class _Nanoseconds(LongLiteral):
-    """A literal for nanosecond timestamps, to which PyIceberg converts no other."""
+    """A literal for nanosecond timestamps, which PyIceberg cannot convert others to."""
 
     def to(self, type_var: IcebergType) -> Literal[int]:
         return self
@@ -116,8 +114,8 @@ def _problems(
 
 
 def _columns(text: str, schema: Schema) -> str:
-    """The columns that look most like words of a filter which are none, or else all of them with
-    their types.
+    """The columns whose names are most similar to unknown words of a filter, or else all columns,
+    with their types.
     """
     words = "".join(
         character if character.isalnum() or character in "_." else " " for character in text

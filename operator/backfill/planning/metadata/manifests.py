@@ -1,10 +1,10 @@
-"""Streams the manifests of a pinned snapshot into columns, one manifest at a time, leaving out what
-cannot match.
+"""Reads the manifests of a pinned snapshot into columns,
+one manifest at a time, without what cannot match.
 
-Manifests are pruned by their partition summaries, entries by their partition (each distinct one
-evaluated once), by the bounds of the timestamp column and, where there is a filter, by the other
-columns' metrics. Entries are read as PyIceberg's generic records and dropped at once: an entry as
-objects takes some ten kilobytes.
+Manifests are skipped by their partition summaries. Entries are skipped by their partition
+(evaluated once for each distinct one), by the bounds of the timestamp column and, if there is a
+filter, by the metrics of other columns. Entries are read as PyIceberg's generic records and
+discarded at once, since an entry takes some ten kilobytes as objects.
 """
 
 import struct
@@ -51,14 +51,14 @@ from backfill.planning.metadata.partitions import SpecReader, spec_reader
 from backfill.planning.metadata.pinning import PinnedTable
 
 LOGICAL_FIELD_TYPE_MAPPING.setdefault(("timestamp-nanos", "long"), TimestampNanoType())
-"""PyIceberg writes partitions of nanoseconds, but does not read them."""
+"""PyIceberg writes partitions of nanoseconds, but cannot read them."""
 
 _READERS = 4
-"""Threads that read manifests: decoding holds the interpreter's lock, but waiting for the object
-store does not.
+"""Threads that read manifests.
+Decoding holds the interpreter's lock, but waiting for the object store does not.
 """
 _INT_BYTES, _LONG_BYTES = 4, 8
-"""Of a bound; a file older than an int's promotion to long has the int's."""
+"""Bytes of a bound. In a file from before an int was promoted to long, it has those of an int."""
 
 
 @dataclass
@@ -67,8 +67,8 @@ class _Columns:
 
     path: list[str] = field(default_factory=list)
     numbers: list[tuple[int, ...]] = field(default_factory=list)
-    """File bytes, rows, lower, upper, bounded, rows without timestamp, partition, sequence
-    number.
+    """For each file: bytes, rows, lower bound, upper bound, whether it has bounds, rows without a
+    timestamp, partition, sequence number.
     """
     group_starts: list[list[int] | None] = field(default_factory=list)
     other_formats: list[str] = field(default_factory=list)
@@ -80,7 +80,7 @@ _NUMBERS = 8
 
 @dataclass(frozen=True)
 class _Chunk:
-    """The same, as arrays."""
+    """Data files of one manifest, as arrays."""
 
     path: pa.StringArray
     numbers: np.ndarray[Any, np.dtype[np.int64]]
@@ -88,8 +88,8 @@ class _Chunk:
 
 
 class _Partitions:
-    """Distinct partitions of all specs, numbered as they are met: numbers differ between runs, what
-    they stand for does not.
+    """Distinct partitions of all specs. They are numbered in the order in which they are found,
+    which differs between runs; the result does not depend on it.
     """
 
     def __init__(self, reader: Callable[[int], SpecReader]) -> None:
@@ -123,12 +123,13 @@ class _Partitions:
 
 
 class ManifestScan:
-    """One pass over the manifests of a pinned table.
+    """A scan of the manifests of a pinned table.
 
     Args:
         pinned: the table.
-        start_us, end_us: rows outside of [start, end) are not looked for.
-        on_progress: called with manifests read, manifests in all, data files met.
+        start_us, end_us: rows outside of [start, end) are not needed.
+        on_progress: called with the number of manifests read, the number of manifests, and the
+            number of data files found.
     """
 
     def __init__(
@@ -156,14 +157,14 @@ class ManifestScan:
         self._metrics_may_match = _metrics_evaluator(pinned)
         self._deletes = DeleteIndex()
         self.without_timestamp = 0
-        """Rows of files in which, by their metrics, no row has a timestamp."""
+        """Number of rows in files in which, by their metrics, no row has a timestamp."""
 
     def read(self) -> SourceFiles:
-        """All data files that can hold rows of the range.
+        """All data files that may hold rows of the range.
 
         Raises:
-            InvalidPlanInput: equality deletes, files in another format than Parquet, a manifest
-                that cannot be read.
+            InvalidPlanInput: there are equality deletes or files in another format than Parquet, or
+                a manifest cannot be read.
         """
         manifests = self._manifests()
         io = self._pinned.table.io
@@ -250,8 +251,8 @@ class ManifestScan:
                 self._deletes.add(entry._data, sequence, partition)
 
     def _entries(self, io: FileIO, manifest: ManifestFile) -> Iterator[tuple[DataFile, int]]:
-        """Live entries with their sequence numbers, inherited from the manifest where they have
-        none of their own.
+        """Live entries with their sequence numbers,
+        which are inherited from the manifest if they have none.
         """
         try:
             with AvroFile[Record](
@@ -349,14 +350,14 @@ def _metrics_evaluator(pinned: PinnedTable) -> Callable[[DataFile], bool]:
         try:
             return bool(evaluator.eval(entry))
         except (ValueError, TypeError, ArithmeticError, struct.error):
-            return True  # metrics written as another type, before the column had its own
+            return True  # written with another type, before the column had its present one
 
     return may_match
 
 
 def _row_group_starts(offsets: list[int] | None, file_bytes: int) -> list[int] | None:
-    """Where row groups begin; None where that cannot be true, as some writers left it behind.
-    Readers have to ignore that.
+    """The offsets of row groups; None if they cannot be right. Some writers leave invalid ones,
+    which readers have to ignore.
     """
     if (
         not offsets
@@ -380,5 +381,5 @@ def _chunk(columns: _Columns) -> _Chunk:
 
 
 def open_file(io: FileIO, path: str) -> BinaryIO:
-    """A file of a table, to read from any place in it."""
+    """Opens a file of a table for random access."""
     return cast(BinaryIO, io.new_input(path).open())

@@ -1,4 +1,4 @@
-"""What a file's partition values say: whether it can match, between which moments its rows lie, and
+"""Evaluates a file's partition values: whether it can match, the bounds of its timestamps, and
 identity values.
 """
 
@@ -47,7 +47,7 @@ class SpecReader:
     manifest_may_match: Callable[[ManifestFile], bool]
 
     def values(self, partition: Record) -> PartitionValues:
-        """What a partition tells about its rows."""
+        """What a partition says about its rows."""
         identity: dict[int, Any] = {}
         lower, upper = None, None
         for position, field in enumerate(self.spec.fields):
@@ -78,7 +78,7 @@ def spec_reader(
     expression: BooleanExpression,
     column: TimestampColumn,
 ) -> SpecReader:
-    """How to read partitions of one of a table's specs."""
+    """The reader for one of a table's partition specs."""
     spec = metadata.specs()[spec_id]
     projected = inclusive_projection(schema, spec)(expression)
     partition_schema = Schema(*spec.partition_type(schema).fields)
@@ -93,12 +93,12 @@ def spec_reader(
 
 
 def _as_literal(value: Any) -> Any:
-    """A partition value as the literals of filters have it: a UUID is its bytes there."""
+    """A partition value in the form of a filter's literals: bytes for a UUID."""
     return value.bytes if isinstance(value, UUID) else value
 
 
 def _span_us(field: PartitionField, value: Any, column: TimestampColumn) -> tuple[int, int] | None:
-    """The least and greatest timestamp a partition value of the timestamp column stands for."""
+    """The least and greatest timestamp for a partition value of the timestamp column."""
     if value is None:
         return None
     match field.transform:
@@ -123,7 +123,7 @@ def _span(start_us: int, end_us: int) -> tuple[int, int]:
 
 
 def _month_us(months: int) -> int:
-    """The first moment of a month, counted from January 1970; also of those that no calendar of
-    Python has.
+    """The first moment of a month, counted from January 1970,
+    also outside the range of Python's calendar.
     """
     return int(np.datetime64(months, "M").astype("datetime64[D]").astype(np.int64)) * _DAY_US

@@ -21,10 +21,10 @@ TIMESTAMP_TYPES = ("timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns")
 
 @dataclass(frozen=True)
 class PinnedTable:
-    """A source table and exactly what is read of it."""
+    """A source table, and exactly what is read of it."""
 
     field: str
-    """The source's path in the resource."""
+    """Path of the source in the resource."""
     table: Table
     snapshot: Snapshot
     schema: Schema
@@ -37,7 +37,7 @@ def pin(catalogs: Catalogs, source: Source, field: str) -> PinnedTable:
     """Opens a source's table and pins its snapshot.
 
     Raises:
-        InvalidPlanInput: with every mistake found in this source.
+        InvalidPlanInput: with every mistake that was found in this source.
     """
     table = catalogs.load_table(source.table, f"{field}.table")
     snapshot = _pin_snapshot(table, source, field)
@@ -73,7 +73,7 @@ def check_pinned(catalogs: Catalogs, source: SourceInput, field: str) -> None:
     """Checks that a plan's table and snapshot still exist.
 
     Raises:
-        InvalidPlanInput: the table is gone or another one, or the snapshot has expired.
+        InvalidPlanInput: the table no longer exists or was replaced, or the snapshot has expired.
     """
     table = catalogs.load_table(source.table, f"{field}.table")
     if str(table.metadata.table_uuid) != source.table_uuid:
@@ -142,8 +142,8 @@ def _pin_snapshot(table: Table, source: Source, field: str) -> Snapshot:
 
 
 def _follows(table: Table, snapshot_id: int, earlier: Snapshot) -> bool:
-    """Whether no other snapshot can have been current between two neighbors in the history.
-    Expiring a snapshot takes it out of the history, and may leave its child without a parent.
+    """Whether no other snapshot can have been current between two neighbours in the history.
+    Expiration removes a snapshot from the history, and may leave its child without a parent.
     """
     later = table.snapshot_by_id(snapshot_id)
     if later is None:
@@ -172,8 +172,8 @@ def _no_snapshot(table: Table, source: Source, field: str, message: str) -> Snap
 
 
 def _schema_of(table: Table, snapshot: Snapshot, source: Source) -> Schema:
-    """The schema of a snapshot that was asked for; else the table's, as Iceberg's own readers have
-    it: columns may have been renamed or added since anything was written.
+    """The schema of a snapshot that the spec names. Otherwise the table's schema, as in Iceberg's
+    own readers: columns may have been renamed or added since the last write.
     """
     schema_id = (
         None if source.snapshot.id is None and source.snapshot.as_of is None else snapshot.schema_id

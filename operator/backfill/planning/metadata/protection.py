@@ -1,6 +1,4 @@
-"""Holds the snapshots a plan reads with tags, so that the expiration of snapshots leaves them
-alone.
-"""
+"""Protects the snapshots that a plan reads from expiration, with tags."""
 
 from collections.abc import Iterable
 
@@ -13,16 +11,16 @@ from backfill.iceberg.tables import Catalogs
 from backfill.planning.plan import SourceInput
 
 _TRIES = 5
-"""Others commit to a source table all the time; a tag conflicts with none of them, but the commit
-may be beaten to it.
+"""Attempts at a commit. Others may commit to a source table all the time; a tag does not conflict
+with their changes, but may lose the race.
 """
 
 
 def protect(source: SourceInput, tag: str, field: str) -> None:
-    """Tags the snapshot a source reads. A tag that is there already is left as it is.
+    """Tags the snapshot that a source reads. An existing tag is kept.
 
     Raises:
-        InvalidPlanInput: the table cannot be written to.
+        InvalidPlanInput: the table cannot be written.
     """
     table = Catalogs().load_table(source.table, field)
     for _ in range(_TRIES):
@@ -32,7 +30,7 @@ def protect(source: SourceInput, tag: str, field: str) -> None:
             table.manage_snapshots().create_tag(source.snapshot_id, tag).commit()
         except CommitFailedException:
             continue
-        except Exception as error:  # catalogs raise whatever their client library raises
+        except Exception as error:  # catalogs raise whatever their client libraries raise
             message = f"the snapshot of {source.table} cannot be held with a tag: {reason(error)}"
             fix = (
                 "give the controller write permission on the table, or set snapshot.protect to"
@@ -48,7 +46,7 @@ def protect(source: SourceInput, tag: str, field: str) -> None:
 
 
 def unprotect(table_names: Iterable[str], tag_prefix: str) -> None:
-    """Removes the tags that begin so. Tables that are gone have none."""
+    """Removes the tags with this prefix. Tables that no longer exist are skipped."""
     for name in dict.fromkeys(table_names):
         try:
             table = Catalogs().load_table(name, "spec.sources")
