@@ -100,9 +100,8 @@ def run(
 
 @app.command()
 def plan(file: PlanFile, output: PlanOption = Output.TEXT, namespace: Namespace = None) -> None:
-    """Show what a backfill would read and in which steps, and report any problems.
-
-    Nothing is run or stored.
+    """Show what a backfill would read and in which steps, and report any problems. Nothing is run
+    or stored.
     """
     from backfill.cli.dry_run import show_plan
 
@@ -122,9 +121,8 @@ def status(
     output: LinesOption = Output.TEXT,
     namespace: Namespace = None,
 ) -> None:
-    """Show the progress of a backfill, what happened, and what to do next.
-
-    Without a name, list all backfills.
+    """Show the progress of a backfill, what happened, and what to do next. Without a name, list all
+    backfills.
     """
     from backfill.cli.commands import Context
     from backfill.cli.status import show_all, show_one

@@ -292,8 +292,8 @@ def render(
     *,
     output: FormatOption = Format.YAML,
 ) -> None:
-    """Print the manifests of the next attempt:
-    the SparkApplication, and the ConfigMap that it mounts.
+    """Print the manifests of the next attempt: the SparkApplication, and the ConfigMap that it
+    mounts.
     """
     from backfill.cli.cluster.rendering import show_manifests
 
