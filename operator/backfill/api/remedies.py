@@ -32,28 +32,28 @@ REMEDIES: Final[Mapping[Reason, Remedy]] = MappingProxyType(
             " new Backfill."
         ),
         Reason.PLANNING_FAILED: Remedy(
-            f"Fix the problem above, {_RETRY}; where the plan itself is lost, delete this and make"
-            " it anew."
+            f"Fix the problem above, {_RETRY}; where the plan itself is lost,"
+            " delete this and make it anew."
         ),
         Reason.UNSUPPORTED_PROGRAM: Remedy(
             f"Change the application so that this output can be redirected, {_RETRY}.", in_log=True
         ),
         Reason.ATTEMPTS_EXHAUSTED: Remedy(
-            f"Read the driver's log, fix the cause, {_RETRY}: it goes on after the last committed"
-            " step.",
+            f"Read the driver's log, fix the cause, {_RETRY}:"
+            " it goes on after the last committed step.",
             in_log=True,
         ),
         Reason.PUBLISH_CONFLICT: Remedy(
-            "Look at what changed the table; to replace it all the same, delete this and make it"
-            " anew.",
+            "Look at what changed the table; to replace it all the same,"
+            " delete this and make it anew.",
             start_over=(
-                "look at what has changed the table; to replace it all the same, cancel this and"
-                " apply it anew"
+                "look at what has changed the table; to replace it all the same,"
+                " cancel this and apply it anew"
             ),
         ),
         Reason.RESULT_LOST: Remedy(
-            "Nothing brings it back: delete this Backfill and make it anew; it reads everything"
-            " once more.",
+            "Nothing brings it back: delete this Backfill and make it anew;"
+            " it reads everything once more.",
             start_over="nothing brings the result back; cancel this and apply it anew",
         ),
         Reason.PUBLISH_FAILED: Remedy(

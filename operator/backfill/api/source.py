@@ -122,8 +122,8 @@ class KafkaValue(Model):
         if self.framing != "Plain" and self.format == "column":
             raise PydanticCustomError(
                 "kafka_value_framing",
-                "format: column keeps the bytes unchanged, including any framing; leave"
-                " framing out",
+                "format: column keeps the bytes unchanged,"
+                " including any framing; leave framing out",
             )
         return self
 

@@ -191,8 +191,8 @@ def _refuse_changes(
             f" {name}{context.options}"
         )
     fix = (
-        f"start over with: backfill cancel {name}{context.options}, or give it another"
-        " metadata.name"
+        f"start over with: backfill cancel {name}{context.options},"
+        " or give it another metadata.name"
     )
     changes = spec_difference(stored.spec, wanted.spec) if stored.status.plan_id else []
     if changes:

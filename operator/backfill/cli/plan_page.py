@@ -19,16 +19,16 @@ def render_plan(name: str, summary: PlanSummary, *, estimated_for: str) -> Rende
         f"  reads {stretch}: {count(summary.rows, 'row')}, {size(summary.bytes)}",
         *_wide_in_words(summary.sources),
         (
-            f"  {count(steps.count, 'step')} of up to {seconds(steps.longest_seconds)}; the largest"
-            f" has {largest}"
+            f"  {count(steps.count, 'step')} of up to {seconds(steps.longest_seconds)};"
+            f" the largest has {largest}"
         ),
         (
             f"  sources differ by a factor of {summary.rows_skew:,.1f} in rows and"
             f" {summary.bytes_skew:,.1f} in bytes"
         ),
         (
-            f"  estimate {estimated_for}: {seconds(summary.estimated_seconds)}, if reading is what"
-            " takes longest"
+            f"  estimate {estimated_for}: {seconds(summary.estimated_seconds)},"
+            " if reading is what takes longest"
         ),
         (
             f"  proved: rows at most {seconds(summary.greatest_disorder_seconds)} out of order"
@@ -48,8 +48,8 @@ def _wide_in_words(sources: tuple[SourceSummary, ...]) -> list[str]:
     wide = sum(source.wide_files for source in sources)
     return (
         [
-            f"  {count(wide, 'file')} of them wide: with rows of several steps, each of which reads"
-            " its part"
+            f"  {count(wide, 'file')} of them wide: with rows of several steps,"
+            " each of which reads its part"
         ]
         if wide
         else []

@@ -68,15 +68,15 @@ _SPEC: Final = (
         "!has(self.outputs) || self.sources.all(s, (has(s.snapshot) && (has(s.snapshot.id) ||"
         " has(s.snapshot.asOf))) || !self.outputs.exists(o, o.table == s.table))",
         "an output's table is also a source's, and the application would read the old rows of its"
-        " own output; write to another table, or choose the rows to read with the source's snapshot"
-        " (id or asOf)",
+        " own output; write to another table, or choose the rows to read"
+        " with the source's snapshot (id or asOf)",
         "outputs",
     ),
     Rule(
         "!has(self.ignoredQueries) || !has(self.outputs) || self.ignoredQueries.all(q,"
         " self.outputs.all(o, o.name != q))",
-        "the name of an output is among them; remove it here to run the query, or remove the"
-        " output",
+        "the name of an output is among them; remove it here to"
+        " run the query, or remove the output",
         "ignoredQueries",
     ),
     Rule(
@@ -94,8 +94,8 @@ _SPEC: Final = (
     Rule(
         "!has(self.catalogs) || self.catalogs.all(c, self.catalogs.exists_one(d,"
         " d.name.lowerAscii().replace('_', '-') == c.name.lowerAscii().replace('_', '-')))",
-        "two catalogs differ only in case, _ and -, which PyIceberg does not distinguish; rename"
-        " one of them",
+        "two catalogs differ only in case, _ and -, which PyIceberg does"
+        " not distinguish; rename one of them",
         "catalogs",
     ),
     Rule(
@@ -108,8 +108,8 @@ _SPEC: Final = (
     Rule(
         f"!has(self.outputs) || !({_some_time('window.warmUp')} || {_some_time('window.drain')})"
         " || self.outputs.all(o, has(o.timestampColumn))",
-        "every output needs its timestampColumn, without it the output of warmUp and drain cannot"
-        " be left out",
+        "every output needs its timestampColumn, without it the output"
+        " of warmUp and drain cannot be left out",
         "outputs",
     ),
     Rule(
@@ -222,8 +222,8 @@ RULES: Final[dict[type[Model], tuple[Rule, ...]]] = {
         Rule(
             "!has(self.validate)",
             "is not available yet: nothing would compare the result with production; leave validate"
-            " out; with publish.approval: Manual the result waits in its branch until a person has"
-            " compared it",
+            " out; with publish.approval: Manual the result waits in its"
+            " branch until a person has compared it",
             "validate",
         ),
     ),

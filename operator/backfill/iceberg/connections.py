@@ -86,8 +86,8 @@ def server_problem(text: str) -> str | None:
         None
         if found
         else (
-            "must be the address of a server, such as https://host:port/path, without user, ?, #"
-            " and spaces"
+            "must be the address of a server, such as https://host:port/path,"
+            " without user, ?, # and spaces"
         )
     )
 
@@ -129,8 +129,8 @@ def require_host(what: str, host: str, port: int) -> None:
         )
     if not addresses and (why := refused_name(host)):
         raise OutOfReach(
-            f"{what} leads to {why}, where jobs in the operator do not connect for a Backfill;"
-            f" {_FIX}"
+            f"{what} leads to {why}, where jobs in the operator do"
+            f" not connect for a Backfill; {_FIX}"
         )
 
 
@@ -164,8 +164,8 @@ def _require_address(family: int, address: Any) -> None:
     if rules is not None and (why := rules.refusal(host, port)):
         shown = f"[{host}]" if ":" in host else host
         raise OutOfReach(
-            f"{shown}:{port} is {why}, where jobs in the operator do not connect for a Backfill;"
-            f" {_FIX}"
+            f"{shown}:{port} is {why}, where jobs in the operator do"
+            f" not connect for a Backfill; {_FIX}"
         )
 
 

@@ -329,8 +329,8 @@ def _store_problems(properties: Mapping[str, str]) -> Iterator[Refused]:
             needed = " or ".join(" and ".join(names) for names in credentials)
             yield Refused(
                 name,
-                f"would be sent the token of this process's own identity; it needs {needed}"
-                " beside it",
+                "would be sent the token of this process's own identity;"
+                f" it needs {needed} beside it",
             )
 
 

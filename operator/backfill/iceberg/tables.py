@@ -46,8 +46,8 @@ class Catalogs:
             raise InvalidPlanInput(
                 Problem(
                     field,
-                    f"catalog {catalog_name} plans scans on its server, which gives no bounds of"
-                    f" {name}'s files",
+                    f"catalog {catalog_name} plans scans on its server,"
+                    f" which gives no bounds of {name}'s files",
                     "set scan-planning-mode: client in the catalog's properties",
                 )
             )

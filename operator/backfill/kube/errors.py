@@ -123,8 +123,8 @@ def error_of(
             return NotFound(said, status)
         case HTTPStatus.NOT_FOUND:
             return KindMissing(
-                f"the API server serves no {resource.plural} of {resource.root[1:]}: install its"
-                " definition",
+                f"the API server serves no {resource.plural} of {resource.root[1:]}:"
+                " install its definition",
                 status,
             )
         case HTTPStatus.GONE:
@@ -139,8 +139,8 @@ def error_of(
             return _forbidden(said, told.message, verb, resource, where)
         case _ if _UNDECLARED in told.message:  # its status is 500
             return Refused(
-                f"{said}; the cluster's definitions are older than this program: apply those of its"
-                " version",
+                f"{said}; the cluster's definitions are older than this program:"
+                " apply those of its version",
                 status,
             )
         case HTTPStatus.INTERNAL_SERVER_ERROR:

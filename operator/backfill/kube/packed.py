@@ -55,8 +55,8 @@ def unpacked(content: bytes, most_text: int = MOST_TEXT) -> bytes:
         or text.count(b":") > _MOST_NAMES
     ):
         most = (
-            f"{_MOST_VALUES:,} values, {_MOST_COLLECTIONS:,} lists and mappings or {_MOST_NAMES:,}"
-            " names"
+            f"{_MOST_VALUES:,} values, {_MOST_COLLECTIONS:,} lists and"
+            f" mappings or {_MOST_NAMES:,} names"
         )
         raise ValueError(f"it has more than {most}")
     return text

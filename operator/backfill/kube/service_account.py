@@ -23,8 +23,8 @@ def pod_configuration() -> Configuration:
     port = os.environ.get("KUBERNETES_SERVICE_PORT")
     if not (host and port):
         raise BackfillError(
-            "this process is not in a pod: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are"
-            " not set"
+            "this process is not in a pod: KUBERNETES_SERVICE_HOST and"
+            " KUBERNETES_SERVICE_PORT are not set"
         )
     if not (ACCOUNT / "token").exists():
         raise BackfillError(

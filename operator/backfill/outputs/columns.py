@@ -30,8 +30,8 @@ def zone_mismatches(given: pa.Schema, table: Schema, table_name: str, zone: str)
             f"column {path} of {table_name} is a {_zoned(there)}, and the rows have a"
             f" {_zoned(here)}: one is made of the other by the session's time zone {zone} in"
             " production, and by UTC here",
-            f"cast it in the application to a {_zoned(there)}, or set spark.sql.session.timeZone"
-            " to UTC",
+            f"cast it in the application to a {_zoned(there)},"
+            " or set spark.sql.session.timeZone to UTC",
         )
         for path, here, there in _timestamps(pa.struct(list(given)), wanted, "")
         if (here.tz is None) != (there.tz is None)

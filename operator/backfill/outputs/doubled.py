@@ -128,8 +128,8 @@ def _reaches_back(oldest: Snapshot, window: Window) -> bool:
 
 def _problem(index: int, output: Output, earlier: Snapshot) -> Problem:
     message = (
-        f"{output.table} has these rows already, from {_describe(earlier)}; appending would double"
-        " them"
+        f"{output.table} has these rows already, from {_describe(earlier)};"
+        " appending would double them"
     )
     fix = (
         "publish with Replace, roll that snapshot back, or append again deliberately: approval:"

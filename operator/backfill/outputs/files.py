@@ -97,6 +97,6 @@ def _filesystem(io: FileIO, location: str) -> tuple[fs.FileSystem, str]:
     if isinstance(io, FsspecFileIO):
         return fs.PyFileSystem(fs.FSSpecHandler(io.get_fs(scheme))), path
     raise BackfillError(
-        f"files cannot be listed through {type(io).__name__}; use PyIceberg's PyArrowFileIO or"
-        " FsspecFileIO"
+        f"files cannot be listed through {type(io).__name__};"
+        " use PyIceberg's PyArrowFileIO or FsspecFileIO"
     )

@@ -162,8 +162,8 @@ class _Publication:
         """Replaces the window's rows by the files."""
         if rows is None:
             raise CanNotPublish(
-                f"output {self._result.output} has no timestampColumn that tells which rows to"
-                " replace"
+                f"output {self._result.output} has no timestampColumn"
+                " that tells which rows to replace"
             )
         replacement = Replacement(
             self._result,
@@ -195,8 +195,8 @@ class _Publication:
         if why := irremovable(self._table, removal.removed):
             table = ".".join(self._table.name())
             raise CanNotPublish(
-                f"{table}: {why}; rewrite them with the table's present partitioning and publish"
-                " again"
+                f"{table}: {why}; rewrite them with the table's present"
+                " partitioning and publish again"
             )
         writer = as_writer(self._table, self._spec_id)
         rows = sum(file.record_count for file in self._files)
@@ -229,8 +229,8 @@ class _Publication:
             raise lost(table, self._result)
         if head.snapshot_id != self._source:
             raise BackfillError(
-                f"branch {self._result.branch} of {table} was changed while it was published;"
-                " publish again"
+                f"branch {self._result.branch} of {table} was changed while"
+                " it was published; publish again"
             )
 
 

@@ -98,8 +98,8 @@ def lost(table: str, result: Result) -> ResultLost:
     """
     where = f"branch {result.branch} of {table}"
     return ResultLost(
-        f"there is nothing of output {result.output} in {where} any more: it was dropped, or it has"
-        " expired"
+        f"there is nothing of output {result.output} in {where} any more:"
+        " it was dropped, or it has expired"
     )
 
 

@@ -106,7 +106,7 @@ def _refuse(files: SourceFiles, where: str, missing: _Missing) -> None:
                 f"{where}.timestampColumn",
                 f"{count} data files of {table} have no statistics of column {column}, neither in"
                 f" the manifest nor in their footer; the first: {missing.without_statistics[0]}",
-                f"set the table property write.metadata.metrics.column.{column}=full and rewrite"
-                " these files",
+                f"set the table property write.metadata.metrics.column.{column}=full"
+                " and rewrite these files",
             )
         )

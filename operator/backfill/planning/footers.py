@@ -142,8 +142,8 @@ def unidentified(path: str, schema: pa.Schema, *, mapped: bool) -> Unreadable | 
         return None
     return Unreadable(
         f"{path} has no field ids, and the table no name mapping",
-        "set the table property schema.name-mapping.default, which says what the columns of such"
-        " files are",
+        "set the table property schema.name-mapping.default,"
+        " which says what the columns of such files are",
     )
 
 

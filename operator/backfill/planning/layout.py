@@ -113,8 +113,8 @@ def check_promises(proof: Proof, inputs: PlanInputs) -> None:
     limit = inputs.max_misalignment_us + lateness
     if proof.greatest_misalignment_us > limit:
         raise BackfillError(
-            f"the plan is wrong: misalignment {proof.greatest_misalignment_us} µs, allowed"
-            f" {limit} µs"
+            f"the plan is wrong: misalignment {proof.greatest_misalignment_us} µs,"
+            f" allowed {limit} µs"
         )
 
 

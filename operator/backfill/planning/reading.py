@@ -105,8 +105,8 @@ def _warnings(
         )
     if without_timestamp:
         warnings.append(
-            f"source {name}: {without_timestamp} rows in the files met have no {column} and are not"
-            " read"
+            f"source {name}: {without_timestamp} rows in the files met"
+            f" have no {column} and are not read"
         )
     if unbounded:
         warnings.append(

@@ -120,8 +120,8 @@ class Workspace:
                 filesystem.delete_file(path)
         except (OSError, ValueError) as error:
             fix = (
-                "name a directory or an object store prefix that can be written to, and check its"
-                " credentials"
+                "name a directory or an object store prefix that can be written to,"
+                " and check its credentials"
             )
             # a store that does not answer may recover soon
             away = isinstance(error, OSError)

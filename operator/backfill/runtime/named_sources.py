@@ -66,8 +66,8 @@ def read_source(spark: SparkSession, name: str) -> DataFrame:
     entry = _selected(sources, name)
     if entry.get("type") != "kafka":
         fix = (
-            "select the candidate of type kafka; history is read by running the application through"
-            " a Backfill"
+            "select the candidate of type kafka; history is read by running"
+            " the application through a Backfill"
         )
         raise _bad(
             f"sources.{name}", f"a source of type {entry.get('type')} cannot be read live", fix

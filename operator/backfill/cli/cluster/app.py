@@ -82,8 +82,8 @@ Watch = Annotated[
         "--watch",
         "-w",
         help=(
-            "Watch the Backfill until it finishes, is suspended or waits for a person; exit with"
-            " its status."
+            "Watch the Backfill until it finishes, is suspended or waits"
+            " for a person; exit with its status."
         ),
     ),
 ]

@@ -144,8 +144,8 @@ class KubernetesPlans:
             ) from error
         if not header.plan_id == header.inputs.plan_id() == plan_id:
             raise PlanCorrupt(
-                f"{name} holds plan {header.plan_id} of inputs {header.inputs.plan_id()}, not plan"
-                f" {plan_id}"
+                f"{name} holds plan {header.plan_id} of inputs {header.inputs.plan_id()},"
+                f" not plan {plan_id}"
             )
         return header
 
@@ -227,6 +227,6 @@ def _too_large(header: PlanHeader, size: int) -> Problem:
     return Problem(
         "",
         message,
-        "raise maxMisalignment or planning.targetStepBytes, or divide the window among several"
-        " Backfills",
+        "raise maxMisalignment or planning.targetStepBytes,"
+        " or divide the window among several Backfills",
     )

@@ -42,12 +42,12 @@ def kill(observed: Observed, draft: Draft, attempt: Attempt, why: str, due: date
     if observed.now - due >= END_LIMIT:
         details = f" ({observed.driver.message})" if observed.driver.message else ""
         fix = (
-            "If its node is lost, delete its pod by force: no other attempt starts before it is"
-            " gone."
+            "If its node is lost, delete its pod by force:"
+            " no other attempt starts before it is gone."
         )
         message = (
-            f"the driver of attempt {attempt.number} is still running after being killed{details}."
-            f" {fix}"
+            f"the driver of attempt {attempt.number} is still running"
+            f" after being killed{details}. {fix}"
         )
         draft.condition(_RUNNING, "Unknown", Reason.DRIVER_TERMINATION_STUCK, message)
     return Next(actions=(KillDriver(attempt.number),), requeue_seconds=LOOK_SECONDS)

@@ -67,8 +67,8 @@ def remedy(output: OutputStatus, window: Window) -> str:
     drain = format_duration(timedelta(seconds=math.ceil(needed)))
     if needed < window.drain.total_seconds():
         return (
-            f"they need events of more than {drain} after the window's end, and the sources have"
-            " none"
+            f"they need events of more than {drain} after the window's end,"
+            " and the sources have none"
         )
     return (
         f"a new Backfill with a window.drain longer than {drain} lets them close, if the sources"

@@ -49,8 +49,8 @@ def _waits(observed: Observed, draft: Draft, outputs: list[Output]) -> str:
     late = draft.status.progress.rows_dropped_late
     if late and any(output.publish.mode is PublishMode.REPLACE for output in outputs):
         losses.append(
-            f"{late:,} rows were dropped as late: what they would have added is missing from the"
-            " results"
+            f"{late:,} rows were dropped as late: what they would have"
+            " added is missing from the results"
         )
     how = (
         ""

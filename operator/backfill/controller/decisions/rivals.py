@@ -59,6 +59,6 @@ def _sentences(backfill: Backfill, other: Backfill, named: bool) -> Iterator[str
         yield (
             f"{table} is also written by {name}, which has not ended, from"
             f" {format_time(window.start)} to {format_time(window.end)}: the one that publishes"
-            " second is refused where the first has changed its window; cancel one of them if both"
-            " are not meant"
+            " second is refused where the first has changed its window;"
+            " cancel one of them if both are not meant"
         )

@@ -353,8 +353,8 @@ class PooledJobs:
 
     def _too_long(self, job: Job, seconds: float, what: str) -> BackfillError:
         return BackfillError(
-            f"the {job_kind(type(job))} job {what} in {seconds:,.0f} s; check the catalog and"
-            " object store"
+            f"the {job_kind(type(job))} job {what} in {seconds:,.0f} s;"
+            " check the catalog and object store"
         )
 
     def _too_large(self, job: Job) -> BackfillError:

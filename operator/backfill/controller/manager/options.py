@@ -99,8 +99,8 @@ def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="backfill-operator",
         description=(
-            "The controller of Backfills: plans them, runs their applications and publishes their"
-            " results."
+            "The controller of Backfills: plans them, runs their"
+            " applications and publishes their results."
         ),
         epilog=(
             "Each option may be given as an environment variable: --job-memory as"
@@ -242,8 +242,8 @@ _JOBS: tuple[_Option, ...] = (
         None,
         (
             "Unix socket on which the operator listens for the container that runs its jobs, in a"
-            " directory that only the operator can write to (default: jobs are child processes of"
-            " the operator)"
+            " directory that only the operator can write to (default:"
+            " jobs are child processes of the operator)"
         ),
     ),
     (

@@ -88,8 +88,8 @@ def check_pinned(catalogs: Catalogs, source: SourceInput, field: str) -> None:
         raise InvalidPlanInput(
             Problem(
                 f"{field}.snapshot",
-                f"snapshot {source.snapshot_id} of {source.table}, which the plan reads, has"
-                " expired",
+                f"snapshot {source.snapshot_id} of {source.table},"
+                " which the plan reads, has expired",
                 "start a new Backfill, with snapshot.protect: true to hold its snapshot",
             )
         )

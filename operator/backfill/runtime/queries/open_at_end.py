@@ -109,16 +109,16 @@ class _State:
             return self._found(state, self._within(time), time, end)
         if results.origin is None and not state.isEmpty():
             raise _Unknown(
-                "the output's timestampColumn is neither the start nor the end of the query's time"
-                " windows"
+                "the output's timestampColumn is neither the start nor"
+                " the end of the query's time windows"
             )
         return self._found(state, touches, start, end)
 
     def _rows_without_partner(self, results: Shape, operators: dict[int, str]) -> _Found:
         if results.joins > 1:
             raise _Unknown(
-                "the query joins several streams, and an outer join's rows may still wait for a"
-                " partner"
+                "the query joins several streams, and an outer join's"
+                " rows may still wait for a partner"
             )
         origin = results.origin if len(operators) == 1 else None
         times = origin.columns if isinstance(origin, JoinedColumns) else None

@@ -149,8 +149,8 @@ class StepReader(DataSourceStreamReader):
             return []
         if next_step != step + 1:
             raise PlanCorrupt(
-                f"a batch of {self._source} from step {step} to {next_step}: a batch is one step,"
-                " never more"
+                f"a batch of {self._source} from step {step} to {next_step}:"
+                " a batch is one step, never more"
             )
         splits, tasks = read_splits(self._plan, step, self._source), self._header.inputs.parallelism
         strict = self._header.inputs.policy is OrderingPolicy.STRICT

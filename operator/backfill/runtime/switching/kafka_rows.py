@@ -95,8 +95,8 @@ def missing_record_columns(
 def _live(source: Source) -> LiveKafka:
     if source.live is None:
         message = (
-            f"source {source.name} is read like a Kafka topic, but which topic it replaces is not"
-            " said"
+            f"source {source.name} is read like a Kafka topic,"
+            " but which topic it replaces is not said"
         )
         raise InvalidPlanInput(Problem("spec.sources", message, "add live.kafka.topic to it"))
     return source.live.kafka

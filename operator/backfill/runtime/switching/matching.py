@@ -226,8 +226,8 @@ def _no_such_output(target: Target, outputs: Sequence[Output]) -> Problem:
 
 def _taken(target: Target, output: Output, other: str) -> Problem:
     message = (
-        f"two queries write the output {output.name} ({output.table}): the query {other}, and"
-        f" {target}"
+        f"two queries write the output {output.name} ({output.table}):"
+        f" the query {other}, and {target}"
     )
     fix = (
         "a Backfill takes one query for each table: unite their rows in one query, or name one of"
