@@ -1,1 +1,1 @@
-"""Long work beside the reconciles: its kinds, its processes, and what they say."""
+"""Long work beside the reconciles: kinds of jobs, their processes, and the messages with these."""

@@ -1,4 +1,4 @@
-"""A bounded number of threads that namespaces share."""
+"""A limited number of threads that namespaces share."""
 
 import threading
 from collections.abc import Callable
@@ -17,13 +17,15 @@ class Ticket:
 
 
 class FairThreads:
-    """Does work when its turn comes, see :func:`~backfill.controller.jobs.shares.next_turns`.
+    """Runs work when its turn comes; see :func:`~backfill.controller.jobs.shares.next_turns`.
 
-    Each piece has a thread of its own, which is started with it: none is idle, and they are few.
+    Each piece of work has a new thread, so that none is idle; there are few.
     """
 
     def __init__(self, most: int, namespaces: Callable[[], int]):
-        """``most``: threads at the same time. ``namespaces``: how many have Backfills now."""
+        """``most`` is the number of threads at the same time. ``namespaces`` returns the number of
+        namespaces that have Backfills.
+        """
         self._most = most
         self._namespaces = namespaces
         self._waiting: list[Ticket] = []
@@ -32,7 +34,7 @@ class FairThreads:
         self._lock = threading.Lock()
 
     def submit(self, key: Key, work: Callable[[], None]) -> Ticket:
-        """Has something done for a Backfill; it must not raise."""
+        """Queues work for a Backfill. It must not raise."""
         ticket = Ticket(key, work)
         with self._lock:
             self._waiting.append(ticket)
@@ -40,19 +42,19 @@ class FairThreads:
         return ticket
 
     def cancel(self, ticket: Ticket) -> None:
-        """Gives a place in the queue back. What is under way goes on."""
+        """Removes a ticket from the queue. Work in progress continues."""
         with self._lock:
             if ticket in self._waiting:
                 self._waiting.remove(ticket)
 
     def close(self) -> None:
-        """Nothing begins any more."""
+        """Starts no more work."""
         with self._lock:
             self._closed = True
             self._waiting.clear()
 
     def join(self) -> None:
-        """Waits for what is under way."""
+        """Waits for work in progress."""
         with self._lock:
             threads = list(self._at_work.values())
         for thread in threads:

@@ -1,5 +1,6 @@
-"""Messages over a socket: JSON, each after its length. What arrives is only data, and no more of it
-than is allowed.
+"""Messages over a socket: JSON, each preceded by its length.
+
+What arrives is data only, and limited in size.
 """
 
 import json
@@ -12,23 +13,25 @@ from typing import Any, Final
 from backfill.api.json_text import read_json_text
 
 MOST_BYTES: Final = 16 * 2**20
-"""Of one message. The header of a large plan takes two million."""
+"""Most bytes of a message. The header of a large plan takes two million."""
 _MOST_COLLECTIONS: Final = 500_000
-"""Lists and objects in a message: two characters of an empty one cost fifty bytes of memory."""
+"""Most lists and objects in a message.
+An empty one takes two characters, and fifty bytes of memory.
+"""
 _LENGTH = struct.Struct("!I")
 _PIECE = 2**18
 _SEND_SECONDS = 60.0
 
 
 class FrameError(OSError):
-    """The other end sends what is no message."""
+    """The other end has sent something that is not a message."""
 
 
 class Frames:
-    """One end of a socket. One thread sends and one receives."""
+    """One end of a socket. May be used by one thread that sends and one that receives."""
 
     def __init__(self, connection: socket.socket, most_bytes: int = MOST_BYTES):
-        """Takes the socket over. ``most_bytes``: of one message that arrives."""
+        """Takes over the socket. ``most_bytes`` limits each message that arrives."""
         self._socket = connection
         self._socket.settimeout(_SEND_SECONDS)
         self._most_bytes = most_bytes
@@ -38,17 +41,19 @@ class Frames:
         """Sends a message.
 
         Raises:
-            OSError: the other end is gone, or takes nothing.
+            OSError: the other end is closed, or does not read.
         """
         content = json.dumps(message, separators=(",", ":")).encode()
         self._socket.sendall(_LENGTH.pack(len(content)) + content)
 
     def receive(self, timeout_seconds: float | None = None) -> Any:
-        """The next message; None when it is not complete within the time. Without a time it waits.
+        """The next message; None if it is not complete within this time.
+
+        Without a time, it waits forever.
 
         Raises:
-            EOFError: the other end is gone.
-            OSError: it cannot be heard, or sends what is no message.
+            EOFError: the other end is closed.
+            OSError: reading failed, or the other end has sent something that is not a message.
         """
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         while (message := self._complete()) is None:

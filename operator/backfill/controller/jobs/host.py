@@ -1,18 +1,19 @@
-"""What the operator's second container runs:
-it starts job processes for the operator, and ends them.
+"""The program of the operator's second container,
+which starts and ends job processes for the operator.
 
-The operator and its jobs are then apart as containers are: another user, another file system
-without the service account's token, other processes, limits of their own. The container runs
-``python -m backfill.controller.jobs.host SOCKET``.
+The operator and its jobs are thereby as separate as containers are: another user, another file
+system without the service account's token, other processes, own limits. The container runs ``python
+-m backfill.controller.jobs.host SOCKET``.
 
-The two have one connection, which this process makes when it starts, before there is any job: no
-job can make it in its place, since the operator listens only while it has none. Over it come the
-sockets of each job, in pairs. One goes to the job's process, which speaks with the operator by
-itself, so that credentials and messages never come by here. The other one is for what is to be
-known of the process from outside; when the operator closes it, or is gone, the process is ended.
+There is one connection between the two. This process makes it when it starts, before there is any
+job, and no job can make it in its place, since the operator listens only while there is none. Over
+it, the operator sends two sockets for each job. One is passed to the job's process, which
+communicates with the operator directly, so that credentials and messages never pass through here.
+The other is for what must be known of the process from outside; when the operator closes it, or
+ends, the process is killed.
 
-It ends with its connection, and the kubelet starts it again. All that jobs may have left running
-ends with it.
+This process ends with its connection, and the kubelet starts it again. That also ends everything
+that jobs may have left running.
 """
 
 import argparse
@@ -38,13 +39,16 @@ _LOG = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.05
 _RETRY_SECONDS = 0.5
 OWN_IDENTITY, NO_IDENTITY = b"1", b"0"
-"""What comes with the sockets of a job: does its process have the variables with which the
-operator's own catalogs are opened?
+"""Sent with the sockets of a job: whether its process gets the environment variables that open the
+operator's own catalogs.
 """
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Serves the operator until it is gone. Exit status 0, since it is to be started again then."""
+    """Serves the operator until it ends.
+
+    The exit status is 0, since the container is to be started again.
+    """
     parser = argparse.ArgumentParser(
         prog="python -m backfill.controller.jobs.host", description="Runs jobs for the operator."
     )
@@ -55,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
     logging.basicConfig(
         level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"
     )
-    # the first process of a container has no default for it
+    # the first process of a container has no default action for it
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     if not landlock_version():
         _LOG.warning(
@@ -65,7 +69,7 @@ def main(arguments: Sequence[str]) -> int:
         )
     with connect(path) as operator:
         _LOG.info("connected to the operator")
-        # the operator ends its jobs in time; and a job may not end all others
+        # the operator ends its jobs in time, and a job must not end all others
         for each in (signal.SIGTERM, signal.SIGINT):
             signal.signal(each, lambda *_: None)
         host = JobHost()
@@ -95,16 +99,18 @@ def connect(path: Path) -> socket.socket:
 
 
 class JobHost:
-    """The processes of jobs, and whatever they start."""
+    """The processes of jobs, and everything that they start."""
 
     def __init__(self) -> None:
         self._hidden = Redactor(secrets_of_environment(os.environ))
         self._processes: set[int] = set()
         self._lock = threading.Lock()
-        """Held while a process is started or ended: meanwhile it is a child that nobody knows."""
+        """Held while a process is started or ended,
+        since until then it is a child that is not recorded.
+        """
 
     def serve(self, operator: socket.socket) -> None:
-        """Starts processes until the operator is gone."""
+        """Starts processes until the operator ends."""
         while True:
             try:
                 content, descriptors, _, _ = socket.recv_fds(operator, 1, 2)
@@ -125,7 +131,7 @@ class JobHost:
     def _run(
         self, frames: Frames, control: socket.socket, connection: socket.socket, own_identity: bool
     ) -> None:
-        """One process from its start to its end."""
+        """One process, from its start to its end."""
         try:
             with connection, self._lock:
                 process = ConfinedChild(connection, own_identity)
@@ -145,8 +151,8 @@ class JobHost:
         frames.close()
 
     def _watch(self, process: ConfinedChild, frames: Frames, control: socket.socket) -> None:
-        """Tells of the process until it has ended,
-        or until the operator wants it to end or is gone.
+        """Reports on the process until it has ended,
+        or until the operator ends it or has ended itself.
         """
         with suppress(OSError):
             while process.ended() is None:
@@ -156,8 +162,8 @@ class JobHost:
                     return
 
     def _end_orphans(self) -> None:
-        """Ends the children that are no job's process: what jobs have left running. What those
-        leave is found the next time.
+        """Ends children that are no job's process: those that jobs have left running. Their own
+        children are found the next time.
         """
         while orphans := set(_children()) - self._processes:
             for orphan in orphans:

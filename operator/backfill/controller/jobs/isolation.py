@@ -1,7 +1,7 @@
-"""Asks the kernel to keep processes apart that run as one user: what one holds in memory, and which
-files it may use.
+"""Separates processes of the same user from each other, by means of the kernel: their memory, and
+the files that they may use.
 
-Limits are for good: neither the process nor anything it begins can take them back.
+Limits are permanent: neither the process nor its children can remove them.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ _PR_SET_DUMPABLE: Final = 4
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _PR_SET_NO_NEW_PRIVS: Final = 38
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
-"""Landlock's system calls; the numbers are the same on all architectures."""
+"""Numbers of Landlock's system calls, which are the same on all architectures."""
 _VERSION_FLAG = 1
 _RULE_PATH_BENEATH = 1
 
@@ -26,12 +26,12 @@ _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1, 2, 4, 8
 _TRUNCATE = 1 << 14
 _READ = _READ_FILE | _READ_DIR
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE
-"""Rights that a rule for a file may have; the others are those of directories."""
+"""Rights that a rule for a file may have. All others are rights of directories."""
 _RIGHTS_BY_VERSION = ((1, 13), (2, 14), (3, 15), (5, 16))
-"""Since which version of Landlock so many rights are known."""
+"""Versions of Landlock, and the number of rights that they know."""
 _BIND_TCP = 1
 _SCOPED = 3
-"""Signals and abstract sockets of processes outside."""
+"""Restricts signals and abstract sockets to processes with the same limits."""
 
 _LIBRARIES = ("/usr", "/lib", "/lib64", "/opt/backfill")
 _SETTINGS = (
@@ -93,31 +93,31 @@ class _PathBeneath(ctypes.Structure):
 
 
 def keep_memory_private() -> None:
-    """No other process of this user reads this one's memory or environment,
-    and no core dump holds them.
+    """Keeps other processes of this user from reading this one's memory and environment, and
+    disables core dumps.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _libc().prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def adopt_orphans() -> None:
-    """Whatever this process's children leave running becomes its own child, as it would be the
-    first process's of a container.
+    """Makes this process the parent of what its children leave running,
+    as is the first process of a container.
     """
     _libc().prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def landlock_version() -> int:
-    """What the kernel can do to confine a process to files; 0: nothing."""
+    """Version of Landlock in the kernel; 0 if there is none."""
     return max(int(_libc().syscall(_CREATE_RULESET, None, 0, _VERSION_FLAG)), 0)
 
 
 def confine_to_files(writable: Iterable[Path]) -> bool:
-    """Leaves this process what its libraries need to read, and directories to write in: no token of
-    a service account, no mounted Secret, no program to start, no file of another process, no signal
-    to one. To be called before it has threads.
+    """Leaves this process only what its libraries need to read, and directories to write to: no
+    token of a service account, no mounted Secret, no program to start, no file of another process,
+    no signal to one. Call it before there are threads.
 
-    False: the kernel cannot do that.
+    Returns False if the kernel does not support it.
     """
     version = landlock_version()
     if not version:
@@ -159,7 +159,7 @@ def _readable() -> Iterator[Path]:
 
 
 def _allow(ruleset: int, place: Path, rights: int) -> None:
-    """What is not there needs no rule."""
+    """Adds a rule. Nothing is needed for what does not exist."""
     with suppress(OSError):
         parent = os.open(place, os.O_PATH | os.O_CLOEXEC)
         try:

@@ -1,4 +1,4 @@
-"""What is said of a job by whoever does it."""
+"""Messages about a job, from the process that runs it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,35 +16,37 @@ _MOST_LINE_CHARACTERS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What the process tells of its job."""
+    """A message about a job."""
 
     kind: Literal["Progress", "Done", "Failed", "Broken", "OutOfMemory"]
-    """``Failed``: by a deliberate error. ``Broken``: by any other. The last four end the job."""
+    """``Failed``: by a deliberate error.
+    ``Broken``: by any other error. All but ``Progress`` end the job.
+    """
     progress: PlanningProgress | None = None
     result: object = None
     error: BackfillError | None = None
     cause: str = ""
-    """What broke it, in one line."""
+    """Why the job is broken, in one line."""
     used: Used | None = None
-    """At the end, where nobody can look at the process from outside."""
+    """What the job has used, if the process cannot be observed from outside."""
 
 
 def log_text(error: Exception, printed: Sequence[str]) -> str:
-    """What the operator logs of a job that failed: why, and the last lines of what it printed, none
-    of them for ever long.
+    """What the operator logs for a job that failed: the error, and the last lines that it printed,
+    each limited in length.
     """
     lines = (line[:_MOST_LINE_CHARACTERS] for line in printed[-LOG_LINES:])
     return "\n".join((f"job failed: {shortened(str(error))}", *lines))
 
 
 def redacted(message: Message, hidden: Redactor) -> Message:
-    """The same message without what is secret."""
+    """The message without secrets."""
     error = hidden.error(message.error) if message.error else None
     return replace(message, error=error, cause=hidden.text(message.cause))
 
 
 def told(state: JobState, message: Message, details: str) -> JobState:
-    """A job's state after a message. ``details``: where a person finds what the process printed."""
+    """The state of a job after a message. ``details`` says where the output of its process is."""
     state = replace(state, used=message.used)
     match message.kind:
         case "Progress":

@@ -1,8 +1,8 @@
-"""Jobs in processes of the operator: a few at a time,
-each in a fresh process with a bound on its memory.
+"""Runs jobs in processes of the operator: a few at a time,
+each in a new process with limited memory.
 
-A process lives for one job. So the credentials of a Backfill's catalogs are in the memory of its
-own process only, and all memory of a large plan is given back.
+A process serves one job. So the credentials of a Backfill's catalogs are in the memory of its own
+process only, and the memory of a large plan is released.
 """
 
 import logging
@@ -35,32 +35,33 @@ from backfill.kube.names import Key
 _LOG = logging.getLogger(__name__)
 _MIB = 2**20
 _LOOK_SECONDS = 0.05
-"""Between two looks at a process's memory: it cannot
-grow by much more than a hundred megabytes meanwhile.
+"""Seconds between two checks of a process's memory, which cannot grow by much more than a hundred
+megabytes in between.
 """
 _NEWS_SECONDS = 1.0
-"""Between two calls of ``on_change`` in which only progress is new."""
+"""Seconds between two calls of ``on_change`` in which only progress has changed."""
 _SOME_WORK_SECONDS = 0.05
-"""Of a core: less than a request takes, and more than a process needs to wait for minutes."""
+"""CPU seconds that count as work: less than a request takes,
+and more than waiting for minutes does.
+"""
 PLACE_SECONDS = 60.0
-"""How long a job waits for the container that is to run it."""
+"""Seconds that a job waits for the container that is to run it."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobUsage:
-    """What a job took, for metrics."""
+    """What a job has used, for metrics."""
 
     key: Key
     kind: str
     """``plan``, ``recover``, ``verify``, ``settle``, ``publish`` or ``discard``."""
     outcome: Literal["Done", "Failed"]
     waited_seconds: float
-    """For its turn, and for its pod to start."""
+    """Waiting for its turn, and for its pod to start."""
     seconds: float
-    """At work, with the start of its process."""
+    """Duration, including the start of its process."""
     peak_bytes: int | None
-    """The most memory its process held; None where that is not known,
-    as of a pod that ended without a word.
+    """Peak memory of its process; None if it is unknown, as for a pod that ended without a report.
     """
 
 
@@ -68,40 +69,40 @@ class JobPlace(Protocol):
     """Where job processes are started."""
 
     def ready(self, timeout_seconds: float) -> bool:
-        """Whether a process can be started, within the time."""
+        """Whether a process can be started, within this time."""
 
     def start(self, connection: socket.socket, own_identity: bool) -> Process:
-        """Starts a process with its end of the conversation, and with the operator's identity for
-        its own catalogs or without.
+        """Starts a process with its end of the connection, with or without the operator's identity
+        for its own catalogs.
 
         Raises:
             BackfillError: it cannot be started now.
         """
 
     def close(self) -> None:
-        """Nothing is started any more."""
+        """Ends the place: no more processes are started."""
 
 
 class BesideOperator:
-    """Job processes are the operator's children:
-    on a laptop, or in a pod without a container for jobs.
+    """Starts job processes as children of the operator: on one machine, or in a pod without a
+    container for jobs.
     """
 
     def ready(self, timeout_seconds: float) -> bool:
-        """Always."""
+        """True: processes can always be started."""
         return True
 
     def start(self, connection: socket.socket, own_identity: bool) -> Process:
-        """Starts a process with its end of the conversation."""
+        """Starts a process with its end of the connection."""
         return ConfinedChild(connection, own_identity)
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Does nothing."""
 
 
 class JobPool:
-    """A bounded number of job processes for all Backfills. Namespaces share them; of one namespace
-    whoever waits longest is next.
+    """A limited number of job processes for all Backfills. Namespaces share them; within a
+    namespace, the job that has waited longest is next.
     """
 
     def __init__(
@@ -118,26 +119,26 @@ class JobPool:
         namespaces: Callable[[], int] = lambda: 1,
         on_used: Callable[[JobUsage], None] = lambda usage: None,
     ):
-        """No process is started before there is a job.
+        """Starts no process before there is a job.
 
         Args:
-            catalogs: the catalogs that a Backfill's jobs may open; asked for before each job, in a
-                thread of the pool. It may raise a BackfillError, which then is the job's.
-            place: where processes are started; by default beside the operator. It is closed with
+            catalogs: returns the catalogs that a Backfill's jobs may open; called before each job
+                in a thread of the pool. If it raises a BackfillError, the job fails with that.
+            place: where processes are started, by default beside the operator. It is closed with
                 the pool.
             directories: where tables and workspaces may be on the machine or in the container of
                 the jobs.
-            addresses: what jobs may connect to though it is near the operator only, such as its
-                loopback.
-            processes: jobs done at the same time.
-            memory_bytes: the most that each may hold.
-            longest_seconds: how long one may take; a catalog that never answers must not hold up
-                the others for good.
-            idle_seconds: how long one may do nothing at all, as when it waits for an answer that
-                never comes.
-            namespaces: how many have Backfills now; where there are several, none has more than
-                half of the processes.
-            on_used: told of each job that came to its end, in a thread of the pool.
+            addresses: addresses that jobs may connect to although they are reachable only from the
+                operator, such as its loopback.
+            processes: number of jobs at the same time.
+            memory_bytes: memory limit of each job.
+            longest_seconds: time limit of each job, so that a catalog that never answers does not
+                block the others.
+            idle_seconds: how long a job may do nothing, as when it waits for an answer that never
+                comes.
+            namespaces: returns the number of namespaces that have Backfills. If there are several,
+                none has more than half of the processes.
+            on_used: called for each job that has ended, in a thread of the pool.
         """
         self.catalogs = catalogs
         self.place: JobPlace = place or BesideOperator()
@@ -151,7 +152,7 @@ class JobPool:
         self._runners: set[PooledJobs] = set()
 
     def runner(self, key: Key, on_change: Callable[[], None]) -> "PooledJobs":
-        """The jobs of one Backfill. ``on_change``: there is something new in its state; called in a
+        """The jobs of one Backfill. ``on_change`` is called when their state has changed, in a
         thread of the pool.
         """
         runner = PooledJobs(self, key, on_change)
@@ -159,19 +160,19 @@ class JobPool:
         return runner
 
     def submit(self, key: Key, work: Callable[[], None]) -> Ticket:
-        """Has something done for a Backfill when its turn comes."""
+        """Queues work for a Backfill."""
         return self._threads.submit(key, work)
 
     def cancel(self, ticket: Ticket) -> None:
-        """Gives a place in the queue back."""
+        """Removes a ticket from the queue."""
         self._threads.cancel(ticket)
 
     def forget(self, runner: "PooledJobs") -> None:
-        """Its Backfill is gone."""
+        """Removes the jobs of a Backfill that no longer exists."""
         self._runners.discard(runner)
 
     def close(self) -> None:
-        """Abandons all jobs; they are repeated by whoever comes after."""
+        """Abandons all jobs. The next operator repeats them."""
         self._threads.close()
         for runner in list(self._runners):
             runner.close()
@@ -181,9 +182,9 @@ class JobPool:
 
 @dataclass(slots=True, eq=False)
 class _Run:
-    """One job from the queue to its end.
+    """One job, from the queue to its end.
 
-    Only the thread that does it starts its process; any may abandon it.
+    Only the thread that runs it starts its process; any thread may abandon it.
     """
 
     job: Job
@@ -194,12 +195,12 @@ class _Run:
 
     @property
     def abandoned(self) -> bool:
-        """Whether nobody waits for it."""
+        """Whether nobody waits for it any more."""
         with self._lock:
             return self._abandoned
 
     def take(self, process: JobProcess) -> bool:
-        """False: it was abandoned, and nobody waits for it."""
+        """Records the process; returns False if the job was abandoned."""
         with self._lock:
             self._process = process
             return not self._abandoned
@@ -212,7 +213,7 @@ class _Run:
 
 
 class PooledJobs:
-    """Does the jobs of one Backfill in the pool's processes, one at a time."""
+    """Runs the jobs of one Backfill in processes of the pool, one at a time."""
 
     def __init__(self, pool: JobPool, key: Key, on_change: Callable[[], None]):
         self._pool = pool
@@ -225,11 +226,11 @@ class PooledJobs:
 
     @property
     def state(self) -> JobState | None:
-        """The job under way or done last."""
+        """The job in progress, or the last one."""
         return self._state
 
     def start(self, job: Job) -> None:
-        """Begins a job when its turn comes, and abandons one that is under way."""
+        """Starts a job when its turn comes. A job in progress is abandoned."""
         self.cancel()
         run = _Run(job)
         with self._lock:
@@ -237,7 +238,7 @@ class PooledJobs:
         self._ticket = self._pool.submit(self._key, lambda: self._work(run))
 
     def cancel(self) -> None:
-        """Abandons the job under way, or its place in the queue, and forgets the last one."""
+        """Abandons the job in progress, or its place in the queue, and forgets the last one."""
         with self._lock:
             run, self._run, self._state = self._run, None, None
         if run is not None:
@@ -246,7 +247,7 @@ class PooledJobs:
             self._pool.cancel(self._ticket)
 
     def close(self) -> None:
-        """Ends for good."""
+        """Ends all work; nothing can be started afterwards."""
         self.cancel()
         self._pool.forget(self)
 
@@ -299,7 +300,7 @@ class PooledJobs:
         return state, watch.peak_bytes
 
     def _wait_for_place(self, run: _Run, state: JobState) -> bool:
-        """False: the job was abandoned meanwhile."""
+        """Waits until a process can be started; returns False if the job was abandoned."""
         place, deadline = self._pool.place, time.monotonic() + PLACE_SECONDS
         if place.ready(0.0):
             return True
@@ -316,7 +317,7 @@ class PooledJobs:
         return self._tell(run, state)
 
     def _follow(self, run: _Run, state: JobState, watch: "_Watch") -> JobState:
-        """Until the job ends; progress is reported now and then."""
+        """Follows the job until it ends, and reports progress at intervals."""
         deadline, told_at, untold = (
             time.monotonic() + self._pool.longest_seconds,
             -_NEWS_SECONDS,
@@ -365,7 +366,7 @@ class PooledJobs:
         )
 
     def _tell(self, run: _Run, state: JobState) -> bool:
-        """False: the job was abandoned."""
+        """Records a new state; returns False if the job was abandoned."""
         with self._lock:
             if self._run is not run:
                 return False
@@ -379,12 +380,12 @@ class PooledJobs:
 
 
 class _Watch:
-    """A process's messages and its memory."""
+    """The messages and the memory of a process."""
 
     def __init__(self, process: JobProcess, memory_bytes: int):
         self.process = process
         self.over = False
-        """It held more than it may, and was ended."""
+        """Whether it exceeded its memory, and was killed."""
         self.peak_bytes = 0
         self._memory_bytes = memory_bytes
         self._worked_seconds = 0.0
@@ -392,7 +393,7 @@ class _Watch:
 
     @property
     def idle_seconds(self) -> float:
-        """For how long the process has neither said nor done anything that is more than wait."""
+        """How long the process has neither sent a message nor worked."""
         usage = self.process.usage
         worked = usage.cpu_seconds if usage is not None else 0.0
         if worked - self._worked_seconds >= _SOME_WORK_SECONDS:
@@ -400,7 +401,7 @@ class _Watch:
         return time.monotonic() - self._worked_at
 
     def look(self) -> Message | None:
-        """Waits a moment for the next message, and looks at what the process holds."""
+        """Waits a moment for the next message, and checks the memory of the process."""
         message = self.process.receive(_LOOK_SECONDS)
         if message is not None:
             self._worked_at = time.monotonic()

@@ -1,7 +1,7 @@
-"""A process of its own for jobs: the controller's end of it.
+"""Processes for jobs, as the controller sees them.
 
-Tables are opened there and never in the controller. So a job can take memory and be ended at any
-moment, and what one Backfill may know no other one sees.
+Tables are opened there and never in the controller. So a job can use much memory and be killed at
+any time, and no Backfill can see what another one may know.
 """
 
 import os
@@ -25,7 +25,7 @@ from backfill.iceberg.addresses import Network
 _MODULE = "backfill.controller.jobs.process_main"
 _LAST_SECONDS = 1.0
 PRINTED_BYTES = 32 * 1024
-"""The most that is kept of what a process printed."""
+"""Most bytes that are kept of what a process printed."""
 _NEEDED = frozenset(
     {
         *(
@@ -57,81 +57,81 @@ _FEW_RESERVATIONS = {
     "OPENBLAS_NUM_THREADS": "1",
     "OMP_NUM_THREADS": str(min(os.cpu_count() or 1, 4)),
 }
-"""Libraries take few addresses that they do not fill, on a node with many cores as well, so that
-the kernel can limit what a process takes: see ``process_main``.
+"""Makes libraries reserve few addresses that they do not use, also on nodes with many cores, so
+that the kernel can limit the memory of a process; see ``process_main``.
 """
 _WHERE_STORES_ARE = frozenset(
     {"AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_CA_BUNDLE"}
 )
 _OWN_BEGINNINGS = ("AWS_", "GOOGLE_", "AZURE_", "PYICEBERG_")
-"""What catalogs and stores are found with that have no Secret: for jobs that open such a catalog.
-Nothing of Kubernetes, and no option of the operator.
+"""Prefixes of environment variables that open catalogs and object stores without a Secret, for jobs
+that use them. Nothing of Kubernetes, and no option of the operator.
 """
 _NO_IDENTITY = {
     "AWS_EC2_METADATA_DISABLED": "true",
     "KRB5CCNAME": "MEMORY:",
     "PGGSSENCMODE": "disable",
 }
-"""For the other jobs: libraries do not ask the node who they are."""
+"""For all other jobs: libraries must not ask the node for an identity."""
 
 
 @dataclass(frozen=True, slots=True)
 class Confinement:
-    """What a process may do that does a job for somebody who is not trusted with the controller."""
+    """What a process may do that runs a job for somebody who is not trusted."""
 
     catalogs: Mapping[str, GivenCatalog]
-    """The catalogs it may open, by name; they go to it over the socket."""
+    """The catalogs that it may open, by name. They are sent over the socket."""
     directories: tuple[Path, ...]
-    """Where this machine's own files may be tables or workspaces."""
+    """Directories of this machine in which tables and workspaces may be."""
     addresses: tuple[Network, ...] = ()
-    """Where it may connect to though these are the controller's surroundings,
+    """Addresses that it may connect to although they are reachable only from the operator,
     such as its loopback.
     """
 
     @property
     def own_identity(self) -> bool:
-        """Whether it opens a catalog of the operator's own, with the operator's identity."""
+        """Whether it opens a catalog of the operator, with the operator's identity."""
         return any(catalog.own for catalog in self.catalogs.values())
 
 
 class ProcessDied(Exception):  # noqa: N818 - what became of the process
-    """The process ended without an answer. ``str()`` says how, for people."""
+    """The process ended without an answer. ``str()`` says how."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a process has taken of the machine."""
+    """What a process uses."""
 
     resident: int
-    """The memory it holds now, in bytes."""
+    """Current memory, in bytes."""
     peak: int
-    """The most memory it held, in bytes."""
+    """Peak memory, in bytes."""
     cpu_seconds: float
-    """How long it has worked, in seconds of one core."""
+    """CPU time, in seconds of one core."""
 
 
 class Process(Protocol):
-    """A process that was started for jobs, wherever it is."""
+    """A process for jobs, wherever it runs."""
 
     printed: str
-    """The end of what it printed into no log, known once it is closed."""
+    """The end of what it printed, if that is not in a log; complete once it is closed."""
 
     @property
     def usage(self) -> Usage | None:
-        """What it has taken; None where that is unknown, as of one that has ended."""
+        """What it uses; None if that is unknown, as after its end."""
 
     def ended(self, timeout_seconds: float = 0.0) -> str | None:
-        """How it has ended, in words; None if it has not within the time."""
+        """How it has ended, in words; None if it has not ended within this time."""
 
     def kill(self) -> None:
-        """Ends it at once. May be called from any thread."""
+        """Kills it. May be called from any thread."""
 
     def close(self) -> None:
-        """Ends it at once and releases everything."""
+        """Kills it and releases everything."""
 
 
 class _Child:
-    """A process beside this one."""
+    """A child process."""
 
     def __init__(self, process: "subprocess.Popen[bytes]"):
         self.printed = ""
@@ -139,16 +139,16 @@ class _Child:
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """Its process ID."""
         return self._process.pid
 
     @property
     def usage(self) -> Usage | None:
-        """What it has taken; None where that is unknown, as of one that has ended."""
+        """What it uses; None if that is unknown, as after its end."""
         return _usage(self._process.pid)
 
     def ended(self, timeout_seconds: float = 0.0) -> str | None:
-        """How it has ended, in words; None if it has not within the time."""
+        """How it has ended, in words; None if it has not ended within this time."""
         try:
             status = self._process.wait(timeout_seconds)
         except subprocess.TimeoutExpired:
@@ -160,25 +160,26 @@ class _Child:
         )
 
     def kill(self) -> None:
-        """Ends it at once. May be called from any thread."""
+        """Kills it. May be called from any thread."""
         self._process.kill()
 
     def close(self) -> None:
-        """Ends it at once and releases everything."""
+        """Kills it and releases everything."""
         self.kill()
         self._process.wait()
 
 
 class ChildProcess(_Child):
-    """A process beside this one, with this one's environment."""
+    """A child process with the environment of this one."""
 
     def __init__(self, connection: socket.socket, log: Path):
-        """Starts it; that costs a fifth of a second,
-        and with the first job another second for its libraries.
+        """Starts it.
+
+        That takes a fifth of a second, and the first job takes another second to load libraries.
 
         Args:
-            connection: its end of the conversation.
-            log: takes what the process prints.
+            connection: its end of the connection.
+            log: file for what the process prints.
         """
         with log.open("ab") as output:
             super().__init__(
@@ -187,17 +188,17 @@ class ChildProcess(_Child):
 
 
 class ConfinedChild(_Child):
-    """A process beside this one for somebody else's job: it has what jobs need of the environment,
-    and a home of its own.
+    """A child process for the job of somebody else. It has only those environment variables that
+    jobs need, and a home directory of its own.
     """
 
     def __init__(self, connection: socket.socket, own_identity: bool):
         """Starts it.
 
         Args:
-            connection: its end of the conversation.
-            own_identity: whether it has the variables with which this machine's own catalogs and
-                stores are opened.
+            connection: its end of the connection.
+            own_identity: whether it gets the environment variables that open this machine's own
+                catalogs and stores.
         """
         self._home = tempfile.TemporaryDirectory(prefix="backfill-job-", ignore_cleanup_errors=True)
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - it has no name by which the process could replace it
@@ -206,7 +207,7 @@ class ConfinedChild(_Child):
         super().__init__(_popen(connection, self._output.fileno(), environment, home))
 
     def close(self) -> None:
-        """Ends it at once and releases everything."""
+        """Kills it and releases everything."""
         super().close()
         if not self._output.closed:
             with self._output:  # a job may have printed more than fits into memory
@@ -218,8 +219,8 @@ class ConfinedChild(_Child):
 
 
 class JobProcess:
-    """The conversation with a process, which takes one job after the other. It ends when the
-    controller is gone, after the job under way.
+    """The connection to a process, which runs one job after the other. It ends after the job in
+    progress if the controller ends.
     """
 
     def __init__(
@@ -231,11 +232,11 @@ class JobProcess:
         """Starts the process.
 
         Args:
-            start: starts it with its end of the conversation.
-            confinement: without it the process is what the controller is: on a laptop both are the
-                user's.
-            memory_bytes: what it is to get by with. The kernel stops a leap a little above that,
-                see ``process_main``; whoever reads the messages also looks at :attr:`usage`.
+            start: starts it with its end of the connection.
+            confinement: its limits. Without them it may do what the controller may: on one machine,
+                both belong to the user.
+            memory_bytes: its memory limit. The kernel stops a leap a little above that, see
+                ``process_main``; whoever reads the messages also checks :attr:`usage`.
         """
         ours, theirs = socket.socketpair()
         self._job: Job | None = None
@@ -255,19 +256,19 @@ class JobProcess:
 
     @property
     def usage(self) -> Usage | None:
-        """What it has taken; None where that is unknown."""
+        """What it uses; None if that is unknown."""
         return self._process.usage
 
     @property
     def printed(self) -> str:
-        """The end of what it printed into no log, known once it is closed."""
+        """The end of what it printed, if that is not in a log; complete once it is closed."""
         return self._process.printed
 
     def send(self, job: Job) -> None:
-        """Gives it a job.
+        """Sends it a job.
 
         Raises:
-            ProcessDied: there is nobody to take it.
+            ProcessDied: the process has ended.
         """
         first, self._begin = self._begin, {}
         self._job = job
@@ -277,15 +278,16 @@ class JobProcess:
             raise self._died() from None
 
     def receive(self, timeout_seconds: float = 0.0) -> Message | None:
-        """Its next message; None when there is none within the time.
+        """Its next message; None if there is none within this time.
 
         Raises:
-            ProcessDied: there will be none, or it says what no job says.
+            ProcessDied: there will be no more, or it sent something that is not a message of a job.
         """
         try:
             parts = self._frames.receive(timeout_seconds)
             if parts is None and self._process.ended() is not None:
-                # its last words; whoever else holds its end of the socket is not heard
+                # its last messages; if other processes hold its end of the socket, they are not
+                # listened to
                 parts = self._frames.receive(0.0)
                 if parts is None:
                     raise EOFError
@@ -301,11 +303,11 @@ class JobProcess:
             raise ProcessDied(str(error)) from None
 
     def kill(self) -> None:
-        """Ends it at once. May be called from any thread, while another one waits for a message."""
+        """Kills it. May be called from any thread, also while another one waits for a message."""
         self._process.kill()
 
     def close(self) -> None:
-        """Ends it at once and lets go of everything."""
+        """Kills it and releases everything."""
         self._process.close()
         self._frames.close()
 
@@ -328,7 +330,7 @@ def _popen(
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=output,
-        # Ctrl-C goes to every process of the terminal; it is the controller's to answer
+        # Ctrl-C is sent to all processes of a terminal, and the controller responds to it
         start_new_session=True,
     )
 

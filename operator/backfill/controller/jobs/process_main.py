@@ -1,9 +1,9 @@
-"""What a job process runs: one job after the other, until the controller is gone.
+"""The program of a job process: it runs one job after the other until the controller ends.
 
-The controller starts it as ``python -m backfill.controller.jobs.process_main SOCKET``. It
-imports nothing heavy before it has a job.
-With the first one come its limits, and the catalogs of a job for others: credentials are in no
-environment and no argument, where other processes could read them.
+The controller starts it as ``python -m backfill.controller.jobs.process_main SOCKET``. It imports
+nothing heavy before it has a job. The first job comes with its limits and, if it is for somebody
+else, with catalogs: credentials are neither in the environment nor in an argument, where other
+processes could read them.
 """
 
 import logging
@@ -28,21 +28,21 @@ from backfill.controller.jobs.messages import Message, redacted
 from backfill.iceberg.failures import reason, trace
 
 RESERVED_BYTES: Final = 256 * 2**20
-"""Allocators and threads reserve addresses that they may never fill, 90 MiB in a job with the
-environment of :class:`~backfill.controller.jobs.process.ConfinedChild`, and the kernel's limit
-counts them. It stops what grows between two looks at what is really used. The container's own limit
-has room for so much in each of its jobs.
+"""Addresses that allocators and threads reserve and may never use: 90 MiB in a job with the
+environment of :class:`~backfill.controller.jobs.process.ConfinedChild`. The kernel's limit includes
+them. It stops what grows between two checks of the memory that is really used. The container's own
+limit has room for as much in each of its jobs.
 """
 _STACK_BYTES = 2 * 2**20
-"""Of each thread, instead of 8 MiB."""
+"""Stack of each thread, instead of 8 MiB."""
 _LARGEST_FILE = 2**30
-"""Of a confined process: it must not fill the disk that the operator's pod lives on."""
+"""Largest file of a confined process, which must not fill the disk of the operator's pod."""
 
 
 def main() -> None:
     """Serves the controller at the other end of the socket.
 
-    Its home directory is where it was started.
+    Its home directory is its working directory.
     """
     keep_memory_private()
     threading.stack_size(_STACK_BYTES)
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def do(job: Job, on_progress: OnProgress) -> Message:
-    """Does a job and says how it ended; what went wrong without being foreseen is printed."""
+    """Runs a job and returns how it has ended. Unexpected errors are printed."""
     try:
         return Message("Done", result=job.run(on_progress))
     except BackfillError as error:
@@ -82,14 +82,16 @@ def _telling(frames: Frames, job: Job) -> OnProgress:
 
 
 def _confine(parts: dict[str, Any]) -> Redactor:
-    """The kernel's limits come first: nothing that belongs to the job has been looked at yet.
+    """Sets the limits of this process.
 
-    Gives what hides the secrets that this process knows; the controller need not know those of its
+    Those of the kernel come first, before anything of the job is used.
+
+    Returns the redactor for the secrets of this process. The controller need not know those in its
     environment.
     """
     _limit(resource.RLIMIT_FSIZE, _LARGEST_FILE)
     directories = tuple(Path(directory) for directory in parts["directories"])
-    listener = socket.create_server(("127.0.0.1", 0))  # afterwards none may be made
+    listener = socket.create_server(("127.0.0.1", 0))  # afterwards no socket may listen
     confine_to_files(writable=(Path.cwd(), *directories))
     from backfill.iceberg.catalogs import work_for_others
     from backfill.iceberg.store_relay import listen_on
@@ -106,7 +108,9 @@ def _confine(parts: dict[str, Any]) -> Redactor:
 
 
 def _keep_libraries_quiet() -> None:
-    """What they log, warn of and raise in threads may repeat what a server has answered."""
+    """Silences libraries, because what they log,
+    warn of or raise in threads may repeat the answer of a server.
+    """
     logging.getLogger().addHandler(logging.NullHandler())
     logging.getLogger("backfill").addHandler(logging.StreamHandler())
     warnings.simplefilter("ignore")
