@@ -1,1 +1,1 @@
-"""Iceberg's ground floor: catalogs, storage, values and timestamps. Knows nothing of plans."""
+"""Catalogs, storage, values and timestamps of Iceberg. Knows nothing of plans."""

@@ -1,6 +1,6 @@
-"""Which addresses a process that works for others connects to. Pure.
+"""Addresses that a process that works for others may connect to. Pure.
 
-The operator is near places that its tenants are not: the node's metadata service, which gives out
+The operator can reach places that its tenants cannot: the node's metadata service, which issues
 credentials, the API server, and whatever listens on the pod's own loopback.
 """
 
@@ -30,31 +30,32 @@ _NAMES: Final = (
 )
 _LOCAL_NAT64: Final = IPv6Network("64:ff9b:1::/48")
 _TRANSLATED: Final = (IPv6Network("64:ff9b::/96"), _LOCAL_NAT64, IPv6Network("::ffff:0:0:0/96"))
-"""What networks translate to version 4 (RFC 6052, RFC 2765); the last 32 bits are the address."""
+"""Prefixes that networks translate to IPv4 (RFC 6052, RFC 2765); the last 32 bits are the address.
+"""
 _COMPATIBLE: Final = IPv6Network("::/96")
 
 
 @dataclass(frozen=True, slots=True)
 class AddressRules:
-    """Where such a process connects to: anywhere but to
-    addresses that only the operator should reach.
+    """Where such a process may connect to: anywhere,
+    except to addresses that only the operator should reach.
     """
 
     allowed: tuple[Network, ...] = ()
-    """What the administrator has opened."""
+    """Networks that the administrator has allowed."""
     servers: frozenset[tuple[Address, int]] = frozenset()
-    """Addresses and ports that the administrator has named as servers: of proxies, and of the
+    """Addresses and ports of servers that the administrator has configured: of proxies, and of the
     operator's own catalogs.
     """
     refused: frozenset[Address] = frozenset()
     """Addresses of this pod and of the API server."""
 
     def refusal(self, host: str, port: int) -> str | None:
-        """Why an address is not connected to, as "a loopback address"; None: it is.
+        """Why an address is refused, such as "a loopback address"; None if it is allowed.
 
         Args:
             host: an address, not a name.
-            port: of the server there; 0 where it is not known.
+            port: port of the server; 0 if it is unknown.
         """
         try:
             address = ip_address(host.partition("%")[0])
@@ -71,14 +72,14 @@ class AddressRules:
 
 
 def refused_name(host: str) -> str | None:
-    """Why a server's name is refused whatever it resolves to; None: it is not."""
+    """Why the name of a server is refused, whatever its address; None if it is not."""
     name = host.lower().rstrip(".")
     found = next((each for each in _NAMES if name == each or name.endswith(f".{each}")), None)
     return f"the name {found}" if found else None
 
 
 def _meant(address: Address) -> Iterator[Address]:
-    """The address, and the one of version 4 that it stands for."""
+    """The address, and the IPv4 address that it stands for."""
     yield address
     if isinstance(address, IPv4Address):
         return
@@ -88,5 +89,5 @@ def _meant(address: Address) -> Iterator[Address]:
     ):
         yield IPv4Address(int(address) & 0xFFFF_FFFF)
     if address in _LOCAL_NAT64 and (upper := int(address) >> 64 & 0xFFFF):
-        # a prefix of 48 bits has it before and after the 64th
+        # with a prefix of 48 bits, it is before and after the 64th
         yield IPv4Address(upper << 16 | int(address) >> 40 & 0xFFFF)

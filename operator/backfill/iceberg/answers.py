@@ -1,8 +1,8 @@
-"""Bounds how long a process that does jobs waits for servers, and how much it takes of one answer.
+"""Limits how long a process that runs jobs waits for servers, and how much it accepts of an answer.
 
-A time-out of a socket counts from byte to byte: a server that sends one now and then is never late.
-So each answer to an HTTP request and each statement in a database has a time as a whole, too, and
-an answer a size.
+The time-out of a socket applies to each read, and a server that sends a byte now and then never
+exceeds it. Therefore each answer to an HTTP request, and each statement in a database, also has a
+time limit as a whole, and an answer has a size limit.
 """
 
 import http.client
@@ -20,20 +20,21 @@ from backfill.iceberg.connections import require_peer
 from backfill.iceberg.reach import BadAnswer, limited
 
 CONNECT_SECONDS: Final = 10.0
-"""For a connection, with its TLS handshake."""
+"""Limit for a connection, with its TLS handshake."""
 SILENT_SECONDS: Final = 60.0
-"""Between two pieces of an answer."""
+"""Limit between two parts of an answer."""
 ANSWER_SECONDS: Final = 120.0
-"""For a whole answer, or a statement in a database."""
+"""Limit for a whole answer, or for a statement in a database."""
 MOST_ANSWER_BYTES: Final = 256 * 2**20
-"""Of one answer, as it is sent: several times the largest metadata of a table."""
+"""Size limit of an answer, as it is sent: several times the largest metadata of a table."""
 _MOST_REDIRECTS: Final = 5
 
 
 @cache
 def bound_answers() -> None:
-    """From now on, this process waits for no HTTP server without end. One that works for others
-    follows no redirects.
+    """Limits all HTTP requests of this process from now on.
+
+    If it works for others, it also follows no redirects.
     """
     http.client.HTTPConnection.response_class = _Response
     requests.sessions.DEFAULT_REDIRECT_LIMIT = 0 if limited() else _MOST_REDIRECTS  # type: ignore[attr-defined]
@@ -56,7 +57,7 @@ def bound_answers() -> None:
 
 @cache
 def bound_statements() -> None:
-    """The same for PostgreSQL, by psycopg2."""
+    """Limits PostgreSQL in psycopg2 in the same way."""
     from psycopg2.extensions import set_wait_callback
 
     set_wait_callback(_wait)
@@ -69,7 +70,7 @@ class _Response(http.client.HTTPResponse):
 
 
 class _Piecewise(io.RawIOBase):
-    """What comes from a socket, for as long and as much as an answer may take."""
+    """Data of a socket, within the time and size limits of an answer."""
 
     def __init__(self, raw: io.RawIOBase, connection: socket.socket):
         super().__init__()
@@ -110,7 +111,7 @@ class _Piecewise(io.RawIOBase):
 
 
 def _wait(connection: Any) -> None:
-    """Waits for a database as psycopg2 asks for it: while it connects, and for each statement."""
+    """Waits for a database in psycopg2's way: for a connection, and for each statement."""
     from psycopg2.extensions import POLL_OK, POLL_READ, POLL_WRITE, STATUS_SETUP
 
     connects = connection.status == STATUS_SETUP
@@ -123,7 +124,7 @@ def _wait(connection: Any) -> None:
         left = min(deadline - time.monotonic(), seconds)
         if left <= 0 or not poll.poll(left * 1000):
             raise BadAnswer(f"the database has not answered in {seconds:,.0f} s")
-        # libpq sends something only when it is asked for the state
+        # libpq sends something only when its state is requested
         require_peer(connection.fileno())
         state = connection.poll()
 

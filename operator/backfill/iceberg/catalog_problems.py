@@ -1,5 +1,5 @@
-"""What is wrong where a catalog cannot be opened: properties, which no waiting repairs, or a server
-that may answer later.
+"""The problem if a catalog cannot be opened: properties, which waiting does not correct, or a
+server that may answer later.
 """
 
 from urllib.parse import urlsplit
@@ -12,14 +12,14 @@ from backfill.iceberg.reach import OutOfReach, limited
 
 _NEED_URI = (None, "rest", "hive", "sql")
 _INFERRED = ("http", "thrift", "sqlite", "postgresql")
-"""Beginnings of a ``uri`` by which PyIceberg tells a catalog's type."""
+"""Prefixes of a ``uri`` by which PyIceberg determines a catalog's type."""
 
 
 def catalog_problem(name: str, field: str, error: Exception) -> Problem:
     """Why PyIceberg could not open a catalog.
 
-    ``field`` is to blame only where nothing is known of a catalog of that name: otherwise it is the
-    catalog that is wrong, whatever names it.
+    ``field`` is to blame only if nothing is known of a catalog of that name. Otherwise the catalog
+    is wrong, whatever names it.
     """
     properties = _properties(name)
     if not properties:
@@ -36,10 +36,10 @@ def catalog_problem(name: str, field: str, error: Exception) -> Problem:
 
 
 def lasts(error: Exception) -> bool:
-    """Whether an error of PyIceberg speaks of properties or of what is installed.
+    """Whether an error of PyIceberg is about properties, or about missing libraries.
 
-    Of the kinds of ValueError only itself: the others, such as pydantic's, may come from what a
-    server has answered.
+    Subclasses of ValueError do not count: they, such as pydantic's, may be about the answer of a
+    server.
     """
     from pyiceberg.exceptions import NoSuchPropertyException, NotInstalledError
 
@@ -54,8 +54,8 @@ def _properties(name: str) -> dict[str, str]:
 
 
 def _wrong_property(properties: dict[str, str], error: Exception) -> tuple[str, str, str] | None:
-    """The property to blame, what is wrong with it, and what it may be. Values of a ``uri`` are not
-    told: they hold logins.
+    """The property to blame, what is wrong with it, and its valid values. Values of a ``uri`` are
+    left out, because they contain credentials.
     """
     from pyiceberg.catalog import CatalogType
     from pyiceberg.exceptions import NotInstalledError
@@ -83,7 +83,7 @@ def _wrong_property(properties: dict[str, str], error: Exception) -> tuple[str, 
 
 
 def _at(properties: dict[str, str]) -> str:
-    """Its server, where an error says no more than its kind."""
+    """The catalog's server, for an error whose message is only its class."""
     host = urlsplit(properties.get("uri", "")).hostname if limited() else None
     return f" at {host} (property uri)" if host else ""
 

@@ -1,10 +1,9 @@
-"""Opens catalogs: the one place where it is done,
-in the operator's jobs, in pods, in drivers and on a laptop.
+"""Opens catalogs, for all processes: the operator's jobs, pods, drivers and runs on one machine.
 
-Wherever it is, code that a property names is loaded only where it is of the right kind
-(:mod:`import_points`), of what a catalog's server says of itself only known properties are taken,
-and a table's own properties do not say how its files are opened. A process that works for others
-(:func:`work_for_others`) takes no other properties than those on a list.
+In all of them, code that a property names is loaded only if it is of the right kind
+(:mod:`import_points`), only known properties are accepted from a catalog's server, and the
+properties of a table do not determine how its files are opened. A process that works for others
+(:func:`work_for_others`) accepts only listed properties.
 """
 
 import logging
@@ -50,12 +49,12 @@ close_import_points()
 
 @dataclass
 class _Given:
-    """What this process was told."""
+    """What this process was given."""
 
     catalogs: Mapping[str, GivenCatalog] | None = None
-    """By their names in lower case; None: it looks for catalogs itself."""
+    """Catalogs by name in lower case; None if the process looks for them itself."""
     in_time: bool = False
-    """Whether it does jobs, and servers have to answer in time."""
+    """Whether the process runs jobs, and servers must answer in time."""
 
 
 _GIVEN = _Given()
@@ -67,15 +66,15 @@ def work_for_others(
     allowed: tuple[Network, ...] = (),
     refused_hosts: tuple[str, ...] = (),
 ) -> None:
-    """From now on, and for good, this process opens catalogs for somebody it does not trust.
+    """Makes this process, permanently, open catalogs for somebody who is not trusted.
 
     Args:
-        catalogs: the properties of catalogs, by name. For those that are this process's own, and no
-            others, there may be more in PyIceberg's configuration, and files may be opened with the
-            identity that this process has.
-        directories: where this machine's own files may be.
-        allowed: addresses that may be connected to though they are the operator's surroundings.
-        refused_hosts: servers that are the operator's alone.
+        catalogs: properties of catalogs by name. Only those of this process's own may have more
+            properties in PyIceberg's configuration, and their files may be opened with the identity
+            of this process.
+        directories: directories of this machine that may hold tables and workspaces.
+        allowed: addresses that may be connected to although only the operator should reach them.
+        refused_hosts: servers that only the operator may use.
     """
     _GIVEN.catalogs = {name.lower(): given for name, given in catalogs.items()}
     only_registered()
@@ -87,16 +86,16 @@ def work_for_others(
 
 
 def work_in_time() -> None:
-    """From now on, and for good, this process waits for no server without end: it does jobs, and
-    nothing but jobs.
+    """Makes this process, permanently, limit how long it waits for servers,
+    because it does nothing but run jobs.
     """
     _GIVEN.in_time = True
     bound_answers()
 
 
 def catalog_properties(name: str, environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
-    """A catalog's properties, from where this process has them;
-    empty where nothing is known of it.
+    """The properties of a catalog, wherever this process has them;
+    empty if the catalog is unknown.
     """
     given = _given(name)
     if given is not None and not given.own:
@@ -108,8 +107,8 @@ def catalog_properties(name: str, environment: Mapping[str, str] = os.environ) -
 
 
 def _given(name: str) -> GivenCatalog | None:
-    """What this process was handed of a catalog. One that works for others has nothing else, nor
-    anything of its own.
+    """A catalog that this process was given. A process that works for others has no other
+    properties, and none of its own.
     """
     if _GIVEN.catalogs is None:
         return None
@@ -120,8 +119,8 @@ def open_catalog(name: str) -> Catalog:
     """Opens a catalog.
 
     Raises:
-        ValueError: a property is missing, malformed or not allowed here. Its server and libraries
-            raise others.
+        ValueError: a property is missing, malformed or not allowed here. Servers and libraries
+            raise other errors.
     """
     properties = catalog_properties(name)
     given = _given(name)
@@ -150,15 +149,15 @@ def open_catalog(name: str) -> Catalog:
 
 
 class _RestCatalog(RestCatalog):
-    """A server's answers are not taken for configuration as they are."""
+    """Does not accept a server's answers as configuration without checks."""
 
     def _fetch_config(self) -> None:
         own = dict(self.properties)
         super()._fetch_config()
         answered, self.properties = self.properties, sent_by_server(own, self.properties)
         self.uri = self.properties["uri"]
-        # With "refs" a table seems to have no history: what only its snapshots refer to would seem
-        # to be in nobody's use.
+        # With "refs" a table seems to have no history, and what only its snapshots refer to would
+        # seem to be unused.
         self.properties["snapshot-loading-mode"] = "all"
         if left := sorted(set(answered) - set(self.properties)):
             _LOG.info(
@@ -210,8 +209,8 @@ def _type_of(name: str, properties: Mapping[str, Any]) -> CatalogType:
 
 
 def _database(uri: str, *, theirs: bool) -> str:
-    """A database's URI as it is opened: by psycopg2 where it names no driver, since SQLAlchemy's
-    choice differs by version.
+    """The URI that a database is opened with. It names psycopg2 if it names no driver, because
+    SQLAlchemy's default differs between versions.
     """
     from sqlalchemy.engine import make_url
 
@@ -228,7 +227,9 @@ def _database(uri: str, *, theirs: bool) -> str:
 
 
 def _leave_tables_out(catalog: Catalog) -> None:
-    """Whoever may write to a table must not decide where credentials for it are sent."""
+    """Ignores properties of tables. A person who may write to a table must not decide where
+    credentials for it are sent.
+    """
 
     def load(properties: Mapping[str, Any] | None = None, location: str | None = None) -> FileIO:
         return load_file_io(catalog.properties, location)

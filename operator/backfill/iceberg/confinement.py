@@ -1,5 +1,5 @@
-"""Closes PyIceberg's ways to files for a process that works for others: in its own classes, since
-it makes them in several places and by several names.
+"""Restricts PyIceberg's access to files in a process that works for others. It changes PyIceberg's
+own classes, which are used in several places and under several names.
 """
 
 from collections.abc import Mapping
@@ -19,8 +19,8 @@ from backfill.iceberg.store_relay import relay_uri
 
 @cache
 def confine_file_io() -> None:
-    """Has PyIceberg open no location that :mod:`backfill.iceberg.reach` refuses, and none with
-    properties that would give away what is this process's own.
+    """Makes PyIceberg refuse locations that :mod:`backfill.iceberg.reach` refuses, and properties
+    that would give away this process's identity.
     """
     begin, parse, find = (
         FileIO.__init__,
@@ -66,7 +66,7 @@ def confine_file_io() -> None:
 
 
 def _require_login(scheme: str, properties: Mapping[str, Any], *, arrow: bool) -> None:
-    """Nothing of this process's identity is used for a catalog that is not its own."""
+    """Checks that a catalog that is not this process's own does not use its identity."""
     if OWN not in properties and (needed := needed_for_files(scheme, properties, arrow=arrow)):
         raise OutOfReach(
             f"files at {scheme}:// are not opened with the operator's own identity for a catalog"
@@ -75,8 +75,8 @@ def _require_login(scheme: str, properties: Mapping[str, Any], *, arrow: bool) -
 
 
 def _require_servers(properties: Mapping[str, Any]) -> None:
-    """Object stores' clients connect by themselves:
-    what they are pointed at is looked at before they are made.
+    """Checks servers before clients of object stores are made,
+    because these connect by themselves.
     """
     if OWN not in properties:
         for name, server in named_servers(properties):

@@ -1,9 +1,9 @@
-"""Watches over what a process that works for others connects to.
+"""Checks the connections of a process that works for others.
 
-It is looked at when the connection is made, after the name has been resolved: what was looked at is
-what is connected to, also after a redirect and where a name has another address each time. Sockets
-that are not Python's (object stores' clients, libpq) are not seen here: their servers are looked at
-beforehand (:func:`require_server`).
+The check is made with the connection, after its name was resolved: the address that was checked is
+the one that is connected to, also after a redirect, and if a name has another address each time.
+Sockets that are not Python's (those of object stores' clients and of libpq) cannot be checked here;
+their servers are checked before (:func:`require_server`).
 """
 
 import os
@@ -22,8 +22,7 @@ _SERVER: Final = re.compile(
     r"(?:(?P<scheme>https?|thrift)://)?(?P<host>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9.])?|\[[0-9A-Fa-f:.]+\])"
     r"(?::(?P<port>[0-9]{1,5}))?(?:/[A-Za-z0-9._~!$&'()*+,;=:@%/-]*)?"
 )
-"""What every library reads as the same server: no user,
-no query, no fragment, nothing that is not ASCII.
+"""A server that every library parses in the same way: no user, no query, no fragment, only ASCII.
 """
 _ANY_SERVER: Final = re.compile(r"[a-z0-9+.-]+://(?:[^@/?#]*@)?(?P<hosts>[^/?#]+)", re.IGNORECASE)
 _PORTS: Final = {"http": 80, "https": 443, "thrift": 9083, "postgresql": 5432}
@@ -37,7 +36,7 @@ _PROXIES: Final = (
 )
 _ENDPOINTS: Final = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3")
 _ELSEWHERE: Final = ("192.0.2.1", "2001:db8::1")
-"""Addresses for documentation: nothing is sent there."""
+"""Addresses for documentation, which nothing is sent to."""
 _FIX: Final = (
     "name another server, set planning.runIn: Pod, or have the administrator add it to"
     " --allowed-addresses"
@@ -45,7 +44,7 @@ _FIX: Final = (
 
 
 class _Watch:
-    """The rules of this process; None: it connects to what it likes."""
+    """The rules of this process; None if it may connect to anything."""
 
     rules: AddressRules | None = None
 
@@ -56,15 +55,16 @@ def watch_connections(
     own: Iterable[Mapping[str, Any]],
     environment: Mapping[str, str] = os.environ,
 ) -> None:
-    """From now on, and for good, this process connects
-    to no address that only the operator should reach.
+    """Makes this process, permanently, refuse connections
+    to addresses that only the operator should reach.
 
     Args:
-        allowed: what the administrator has opened.
-        refused: names or addresses of servers that are refused whatever address they have.
-        own: properties of catalogs that the administrator has configured; the servers they name may
-            be anywhere.
-        environment: names proxies and endpoints, which may be anywhere, too.
+        allowed: networks that the administrator has allowed.
+        refused: names or addresses of servers that are refused whatever their address is.
+        own: properties of catalogs that the administrator has configured; their servers may have
+            any address.
+        environment: environment variables; the proxies and endpoints in them may have any address,
+            too.
     """
     named = [environment[name] for name in (*_PROXIES, *_ENDPOINTS) if environment.get(name)]
     named += [str(value) for properties in own for value in properties.values()]
@@ -75,12 +75,14 @@ def watch_connections(
     first = _Watch.rules is None
     _Watch.rules = AddressRules(tuple(allowed), servers, closed)
     if first:
-        # before each connection, and nothing in this process can take it away
+        # called before each connection, and cannot be removed in this process
         sys.addaudithook(_on_event)
 
 
 def server_problem(text: str) -> str | None:
-    """Why a property does not name a server that every library reads alike; None: it does."""
+    """Why a property does not name a server that every
+    library parses in the same way; None if it does.
+    """
     found = _SERVER.fullmatch(text)
     return (
         None
@@ -93,10 +95,10 @@ def server_problem(text: str) -> str | None:
 
 
 def require_server(name: str, text: str) -> None:
-    """Checks the server that a property names, where it is not Python that connects to it.
+    """Checks the server that a property names, if something other than Python connects to it.
 
     Raises:
-        OutOfReach: it is not connected to, or libraries could read it as different servers.
+        OutOfReach: it is refused, or libraries could parse it as different servers.
     """
     if _Watch.rules is None:
         return
@@ -111,10 +113,10 @@ def require_server(name: str, text: str) -> None:
 
 
 def require_host(what: str, host: str, port: int) -> None:
-    """The same for a host by itself.
+    """Checks a host.
 
     Raises:
-        OutOfReach: it is not connected to.
+        OutOfReach: it is refused.
     """
     rules = _Watch.rules
     if rules is None:
@@ -135,10 +137,10 @@ def require_host(what: str, host: str, port: int) -> None:
 
 
 def require_peer(descriptor: int) -> None:
-    """Checks the other end of a connection that a library is making, before anything is sent.
+    """Checks the other end of a connection that a library makes, before anything is sent.
 
     Raises:
-        OutOfReach: it is not connected to.
+        OutOfReach: it is refused.
     """
     if _Watch.rules is None:
         return
@@ -146,7 +148,7 @@ def require_peer(descriptor: int) -> None:
         try:
             peer = connection.getpeername()
         except OSError:
-            return  # it is not connected, and its library says why
+            return  # not connected, and its library reports why
         _require_address(connection.family, peer)
 
 
@@ -170,7 +172,7 @@ def _require_address(family: int, address: Any) -> None:
 
 
 def _servers(text: str) -> Iterator[tuple[Address, int]]:
-    """The servers in something that an administrator has written."""
+    """The servers in a text of an administrator."""
     found = _ANY_SERVER.match(text)
     scheme = text.partition(":")[0].partition("+")[0].lower()
     for each in (found["hosts"] if found else "").split(","):

@@ -1,8 +1,8 @@
-"""What may be said of an error that a library raises.
+"""What may be said about the error of a library.
 
-Libraries quote what a server has answered. Where this process works for others, the server may be
-one that whoever reads the message could not ask: then only the error's kind is repeated, its HTTP
-status, and phrases that are known.
+Libraries quote answers of servers. If this process works for others, the reader of the message
+might not be allowed to use that server. Therefore only the class of the error, its HTTP status and
+known phrases are repeated.
 """
 
 import re
@@ -51,14 +51,16 @@ _PHRASES: Final = (
     ),
     *("Could not open Parquet input source", "Invalid Parquet file", "magic bytes not found"),
 )
-"""Repeated where a message has them: they say nothing but that."""
+"""Phrases that are repeated if a message contains them, since they reveal nothing else."""
 _STORE_ERROR: Final = re.compile(r"AWS Error ([A-Z_]{1,40})(?: \(HTTP status (\d{3})\))?")
-"""How PyArrow names an error of S3; the name is one of its library's, whatever the server says."""
+"""PyArrow's form of an S3 error.
+The name is one of the library's, whatever the server has answered.
+"""
 _NOT_AN_ANSWER: Final = frozenset({"ValidationError", "JSONDecodeError", "UnicodeDecodeError"})
 
 
 def reason(error: Exception) -> str:
-    """Why something failed, in one line, for people."""
+    """Why something has failed, in one line."""
     if not limited() or isinstance(error, (BackfillError, OutOfReach, BadAnswer)):
         return first_line(error)
     told = [type(error).__name__, *_details(error)]
@@ -66,7 +68,7 @@ def reason(error: Exception) -> str:
 
 
 def trace(error: BaseException) -> str:
-    """A traceback for the log, with messages only where they may be repeated."""
+    """A traceback for the log, with only those messages that may be repeated."""
     if not limited():
         return "".join(traceback.format_exception(error))
     lines = []

@@ -1,9 +1,10 @@
-"""Which credentials a catalog and its files need where
-this process's own identity is not to be used. Pure.
+"""Credentials that a catalog and its files need if the identity of this process must not be used.
 
-A client that is given no credentials looks for those of the process: variables, ``~/.aws``, a token
-of a workload identity, the instance metadata service. For a catalog that somebody else names, what
-is given must be complete, so that no client looks.
+Pure.
+
+A client without credentials looks for those of the process: environment variables, ``~/.aws``, a
+token of a workload identity, the instance metadata service. For a catalog that somebody else names,
+the given credentials must be complete, so that no client looks for others.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,8 +13,8 @@ from typing import Any, Final
 from pyiceberg.types import strtobool
 
 OWN: Final = "backfill.operators-own"
-"""A property of the catalogs whose files may be opened with the process's own identity. It is on no
-list of properties that come from others.
+"""Property of catalogs whose files may be opened with the identity of this process. It is on no
+list of properties that others may set.
 """
 
 S3_SCHEMES: Final = frozenset({"s3", "s3a", "s3n", "oss"})
@@ -24,12 +25,12 @@ _KEYS: Final = {"access-key-id": "secret-access-key"}
 
 
 def needed_for_catalog(kind: str, properties: Mapping[str, Any]) -> str | None:
-    """The properties that a catalog's client lacks, for people; None: it uses no identity but the
-    one it is given.
+    """The properties that a catalog's client lacks, in words;
+    None if it uses no identity except the given one.
 
     Args:
         kind: ``rest``, ``glue``, ``dynamodb`` or another type of PyIceberg's.
-        properties: its own, and for ``rest`` also what its server has added.
+        properties: its own, and for ``rest`` also those that its server has added.
     """
     if kind in ("glue", "dynamodb"):
         return None if _has_keys(properties, kind, "client") else _keys_of(kind)
@@ -39,13 +40,14 @@ def needed_for_catalog(kind: str, properties: Mapping[str, Any]) -> str | None:
 
 
 def needed_for_files(scheme: str, properties: Mapping[str, Any], *, arrow: bool) -> str | None:
-    """The properties that a file system's client lacks, for people; None: it uses no identity but
-    the one it is given.
+    """The properties that a file system's client lacks, in words; None if it uses no identity
+    except the given one.
 
     Args:
         scheme: of the files' locations.
-        properties: all that the client is made from.
-        arrow: whether it is PyArrow's client, which knows fewer ways to log in than fsspec's.
+        properties: all properties that the client is made with.
+        arrow: whether it is PyArrow's client, which supports fewer kinds of credentials than
+            fsspec's.
     """
     if scheme in S3_SCHEMES:
         if properties.get("s3.role-arn") or properties.get("client.role-arn"):
@@ -80,7 +82,9 @@ def _azure_logins(properties: Mapping[str, Any], *, arrow: bool) -> Iterator[tup
 
 
 def _has_keys(properties: Mapping[str, Any], *prefixes: str) -> bool:
-    """As PyIceberg finds them: each by itself, the first that is not empty."""
+    """Whether access keys are given. As in PyIceberg, each is looked up by itself, and the first
+    that is not empty counts.
+    """
     return all(
         any(properties.get(f"{prefix}.{name}") for prefix in prefixes)
         for pair in _KEYS.items()

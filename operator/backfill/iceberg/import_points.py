@@ -1,9 +1,9 @@
-"""Closes the places where PyIceberg imports and calls what a property names.
+"""Guards the places where PyIceberg imports and calls what a property names.
 
-Properties come from tables, from catalogs' servers and from Secrets: whoever writes one could name
-``builtins.eval`` or ``subprocess.Popen``. Everywhere, what is named must be a class of the kind
-that is wanted. In a process that works for others (:func:`only_registered`) it must also be one
-that is known here; nothing else is even imported.
+Properties come from tables, from the servers of catalogs and from Secrets, and could name
+``builtins.eval`` or ``subprocess.Popen``. In every process, what is named must be a class of the
+expected kind. In a process that works for others (:func:`only_registered`), it must also be a known
+one; nothing else is even imported.
 """
 
 import importlib
@@ -25,19 +25,19 @@ from backfill.iceberg.reach import OutOfReach
 
 
 class _Guard:
-    """Whether only what is registered may be named."""
+    """Whether only known classes may be named."""
 
     strict = False
 
 
 def only_registered() -> None:
-    """From now on, and for good, this process loads nothing that is not known here."""
+    """Makes this process, permanently, load nothing that is unknown."""
     _Guard.strict = True
 
 
 @cache
 def close_import_points() -> None:
-    """Closes them, for whoever uses PyIceberg in this process."""
+    """Guards them for everything that uses PyIceberg in this process."""
     io, arrow, locations, catalog = (
         pyiceberg.io,
         pyiceberg.io.pyarrow,
@@ -70,7 +70,7 @@ def _guard(
     *,
     named_at: int = 0,
 ) -> None:
-    """``named_at``: which argument names the class."""
+    """Guards a function. ``named_at`` is the argument that names the class."""
     load = getattr(owner, function)
 
     def checked(*arguments: Any) -> Any:
@@ -88,6 +88,6 @@ def _check(name: str, wanted: str, kind: type) -> None:
     try:
         found = getattr(importlib.import_module(module), attribute) if module else None
     except (ImportError, AttributeError):
-        return  # PyIceberg says so in its own words
+        return  # PyIceberg reports that itself
     if not (isinstance(found, type) and issubclass(found, kind)):
         raise ValueError(f"{name} is {wanted}, which is no {kind.__name__}")

@@ -1,4 +1,4 @@
-"""Locations that a table's metadata names: each library must read them as the same place."""
+"""Locations in a table's metadata. Every library must parse them as the same place."""
 
 from collections.abc import Iterator
 
@@ -10,8 +10,8 @@ _PATHS = (TableProperties.WRITE_DATA_PATH, TableProperties.WRITE_METADATA_PATH)
 
 
 def is_unambiguous(location: str) -> bool:
-    """Whether nothing of a location is dropped or resolved on its way: libraries cut off what
-    follows ``?`` or ``#``, take out line breaks, and some file systems resolve ``..``.
+    """Whether no part of a location is removed or resolved: libraries drop what follows ``?`` or
+    ``#`` and remove line breaks, and some file systems resolve ``..``.
     """
     return (
         location.isprintable()
@@ -21,7 +21,7 @@ def is_unambiguous(location: str) -> bool:
 
 
 def ambiguous_locations(table: Table, name: str, field: str) -> Iterator[Problem]:
-    """What is wrong with where a table keeps its files."""
+    """Problems of the locations in which a table keeps its files."""
     metadata = table.metadata
     locations = {"location": metadata.location} | {
         key: metadata.properties[key] for key in _PATHS if key in metadata.properties

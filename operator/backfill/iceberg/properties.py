@@ -1,9 +1,9 @@
-"""Which properties of a catalog may come from somebody who is not trusted with this process. Pure.
+"""Properties of a catalog that may come from somebody who is not trusted. Pure.
 
-Two such places: a Secret of another team, for jobs in the operator; and a catalog's server, which
-may answer with properties of its own, for whoever opens the catalog. What PyIceberg would do with a
-property that is not listed here is unknown: it may import code, read a file of this process, or
-send requests and credentials to another place.
+There are two such sources: the Secret of another team, for jobs in the operator; and the server of
+a catalog, which may answer with properties, for all who open the catalog. What PyIceberg does with
+a property that is not listed here is unknown: it may import code, read a file of this process, or
+send requests and credentials elsewhere.
 """
 
 import re
@@ -105,9 +105,9 @@ _HOST_PARTS: Final = (
     ),
     "adls.account-name",
 )
-"""Properties of which clients make a part of a server's name."""
+"""Properties that clients use as a part of a server's name."""
 _SAS_TOKEN = "adls.sas-token."
-"""Begins the name of a token for one storage account."""
+"""Prefix of the property with the token for a storage account."""
 _SENT_NAMES = _STORE_NAMES | {
     *(
         "uri",
@@ -123,7 +123,7 @@ _SENT_NAMES = _STORE_NAMES | {
     *("rest-page-size", "view-endpoints-supported", "scan-planning-mode", "snapshot-loading-mode"),
     *("rest.sigv4-enabled", "rest.signing-region", "rest.signing-name", "rest.sigv4.max-retries"),
 }
-"""What a REST catalog's server may say."""
+"""Properties that a REST catalog's server may set."""
 _GIVEN_NAMES = _SENT_NAMES | {
     *("type", "credential", "header.x-iceberg-access-delegation"),
     *(
@@ -154,12 +154,12 @@ _GIVEN_NAMES = _SENT_NAMES | {
 }
 _TYPES: Final = frozenset({"rest", "sql", "hive", "glue", "dynamodb"})
 _NOT_REPLACED = frozenset({"uri", "oauth2-server-uri", "token", "s3.endpoint", "gcs.service.host"})
-"""Where credentials are sent to: if the catalog's own properties say it,
-its server does not say otherwise.
+"""Where credentials are sent.
+If the catalog's own properties say so, its server cannot change that.
 """
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9.])?|[0-9A-Fa-f:.]+")
 _DATABASES = ("sqlite", "postgresql")
-"""Beginnings of a ``uri`` by which PyIceberg takes a catalog for one in a database."""
+"""Prefixes of a ``uri`` by which PyIceberg recognises a catalog in a database."""
 _POSTGRESQL = re.compile(r"postgresql(\+psycopg2)?")
 _POSTGRESQL_OPTIONS = frozenset(
     {
@@ -218,14 +218,14 @@ credentials is given.
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A property that may not come from there."""
+    """A property that is not allowed from this source."""
 
     name: str
     why: str
 
 
 def refused(properties: Mapping[str, str]) -> list[Refused]:
-    """The properties of a Secret with which a job in the operator does not open a catalog."""
+    """The properties of a Secret because of which a job in the operator does not open a catalog."""
     unknown = (
         Refused(name, "is not one that jobs in the operator take")
         for name in properties
@@ -238,8 +238,8 @@ def sent_by_server(own: Mapping[str, Any], answered: Mapping[str, Any]) -> dict[
     """The properties of a catalog after its server has answered.
 
     Args:
-        own: what the catalog was configured with.
-        answered: that, and what its server puts below and over it.
+        own: the catalog's own properties.
+        answered: those, with the defaults and overrides of its server.
     """
     sent = {
         name: value for name, value in answered.items() if name not in own or own[name] != value
@@ -251,7 +251,7 @@ def sent_by_server(own: Mapping[str, Any], answered: Mapping[str, Any]) -> dict[
 
 
 def from_server(sent: Mapping[str, Any]) -> dict[str, str]:
-    """What is taken of properties that a catalog's server sends: known names with plain values."""
+    """The properties that are accepted from a catalog's server: known names with plain values."""
     return {
         name: str(value)
         for name, value in sent.items()
@@ -260,8 +260,8 @@ def from_server(sent: Mapping[str, Any]) -> dict[str, str]:
 
 
 def store_problems(properties: Mapping[str, Any]) -> list[Refused]:
-    """What about the properties that files are opened with would give away this process's own
-    identity or files.
+    """Problems of the properties that files are opened with, because they would give away the
+    identity or files of this process.
     """
     return list(
         _store_problems(
@@ -271,8 +271,9 @@ def store_problems(properties: Mapping[str, Any]) -> list[Refused]:
 
 
 def named_servers(properties: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The servers that properties name, each with the property's name;
-    those of databases are not among them.
+    """The servers that properties name, each with the name of the property.
+
+    Those of databases are not included.
     """
     for name in _SERVERS:
         text = str(properties.get(name) or "")
@@ -288,8 +289,9 @@ def named_servers(properties: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _listed(name: str, names: frozenset[str]) -> bool:
-    """Names are taken as PyIceberg takes them,
-    letter by letter; only those of headers have no case.
+    """Whether a name is listed.
+
+    Names are case-sensitive, as in PyIceberg, except those of headers.
     """
     return (name.lower() if name.startswith("header.") else name) in names or name.startswith(
         _SAS_TOKEN
@@ -335,19 +337,19 @@ def _store_problems(properties: Mapping[str, str]) -> Iterator[Refused]:
 
 
 def _wrong_database(uri: str) -> str | None:
-    """Drivers read files and load code that their URIs name:
-    what is known to be harmless is taken.
+    """Problem of a database's URI. Drivers read files and load code that URIs name, so only what is
+    known to be harmless is accepted.
     """
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import ArgumentError
 
     try:
-        # as it is read when it is opened: another reader could be shown something else
+        # parsed in the same way as when it is opened; another parser could see something else
         url = make_url(uri)
     except (ArgumentError, ValueError):
         return None  # it opens nothing
     if url.drivername == "sqlite":
-        # where the file is, is looked at when it is opened
+        # the location of the file is checked when it is opened
         return "may have no parameters" if url.query else None
     if not _POSTGRESQL.fullmatch(url.drivername):
         return "must begin with postgresql:// or postgresql+psycopg2://"

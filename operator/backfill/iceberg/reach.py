@@ -1,5 +1,6 @@
-"""Which files of its own machine a process may use: one that works for others keeps them away from
-what is its own.
+"""Files of its own machine that a process may use.
+
+One that works for others must not give away its own.
 """
 
 import os
@@ -9,7 +10,7 @@ from typing import Final
 _SCHEMES: Final = frozenset(
     {"s3", "s3a", "s3n", "oss", "gs", "gcs", "abfs", "abfss", "wasb", "wasbs", "file"}
 )
-"""Of locations that are opened for others."""
+"""Schemes of locations that are opened for others."""
 
 
 class OutOfReach(ValueError):  # noqa: N818 - what it is for whoever asked
@@ -19,18 +20,21 @@ class OutOfReach(ValueError):  # noqa: N818 - what it is for whoever asked
 
 
 class BadAnswer(Exception):  # noqa: N818 - what came, or did not
-    """A server does not answer as servers do. ``str()`` says how, and repeats nothing of it."""
+    """A server does not answer as expected.
+
+    ``str()`` says how, and repeats nothing of its answer.
+    """
 
 
 class _Limits:
-    """The directories that may be used; None: all."""
+    """The directories that may be used; None for all."""
 
     directories: tuple[Path, ...] | None = None
 
 
 def limit(directories: tuple[Path, ...]) -> None:
-    """From now on, and for good, tables and workspaces
-    on this machine must be below these directories.
+    """Makes this process, permanently, accept only tables and
+    workspaces below these directories of this machine.
     """
     _Limits.directories = tuple(directory.resolve() for directory in directories)
 
@@ -44,7 +48,7 @@ def require_local(path: str) -> None:
     """Checks that a path of this machine may be used.
 
     Raises:
-        OutOfReach: it may not.
+        OutOfReach: it may not be used.
     """
     allowed = _Limits.directories
     if allowed is None:
@@ -63,7 +67,7 @@ def require_location(scheme: str, path: str) -> None:
     """Checks that a location may be opened.
 
     Raises:
-        OutOfReach: it may not.
+        OutOfReach: it may not be opened.
     """
     if _Limits.directories is None:
         return

@@ -1,4 +1,4 @@
-"""Object stores, opened with the connection properties of a catalog,
+"""Opens object stores with the connection properties of a catalog,
 as PyIceberg opens the files of its tables.
 """
 
@@ -16,7 +16,9 @@ from backfill.iceberg.reach import require_location
 
 _STORES = ("s3.", "client.", "gcs.", "adls.", "hdfs.", OWN)
 _REOPEN_SECONDS = 600.0
-"""Credentials may be replaced while a process lives on."""
+"""Seconds after which a store is opened again,
+since credentials may be replaced while a process lives.
+"""
 _ANY_REGION = "us-east-1"
 
 
@@ -24,15 +26,15 @@ def open_store(scheme: str, bucket: str, catalog: str) -> FileSystem:
     """The file system of a bucket.
 
     Raises:
-        ValueError: there is no file system for such a URI.
+        ValueError: there is no file system for this scheme.
     """
     return _opened(scheme, bucket, catalog, int(time.monotonic() // _REOPEN_SECONDS))
 
 
 def store_properties(catalog: str, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """What a catalog says of object stores, by PyIceberg's names; ``s3.endpoint`` and ``s3.region``
-    else from the AWS variables of the environment. What is left out is found by each library in its
-    own way, as for a pod's identity.
+    """A catalog's properties of object stores, with PyIceberg's names. ``s3.endpoint`` and
+    ``s3.region`` default to the AWS variables of the environment. Each library finds missing ones,
+    such as a pod's identity, in its own way.
     """
     told = {name: str(value) for name, value in catalog_properties(catalog, environment).items()}
     properties = {name: value for name, value in told.items() if name.startswith(_STORES)}
@@ -40,7 +42,7 @@ def store_properties(catalog: str, environment: Mapping[str, str] = os.environ) 
         properties.setdefault("s3.endpoint", endpoint)
     region = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")
     if "s3.endpoint" in properties:
-        region = region or _ANY_REGION  # else AWS would be asked where the bucket is
+        region = region or _ANY_REGION  # otherwise AWS would be asked for the bucket's region
     if region and "client.region" not in properties:
         properties.setdefault("s3.region", region)
     return properties

@@ -1,8 +1,8 @@
-"""A proxy inside a job's process, through which PyArrow's client of S3 connects.
+"""A proxy inside a job's process through which PyArrow's S3 client connects.
 
-That client resolves names, follows redirects and waits by itself. Through a proxy it does not: here
-each connection is one of Python's, which :mod:`backfill.iceberg.connections` looks at when it is
-made, and a server that only drips is hung up on.
+That client resolves names, follows redirects and waits by itself. With a proxy it does not: each
+connection is one of Python's, which :mod:`backfill.iceberg.connections` checks, and connections to
+servers that answer too slowly are closed.
 """
 
 import logging
@@ -25,29 +25,26 @@ _PIECE: Final = 256 * 1024
 _LONGEST_LINE: Final = 64 * 1024
 _MOST_LINES: Final = 200
 _LEAST_RATE: Final = 1024
-"""Bytes a second: what comes more slowly for as long
-as a whole answer may take does not come at all.
+"""Least bytes per second. An answer that is slower for the time limit of a whole answer is cut off.
 """
 
 
 class _Listener:
-    """What the proxy listens on; None: it makes that itself."""
+    """The socket that the proxy listens on; None if it creates one itself."""
 
     made: socket.socket | None = None
 
 
 def listen_on(listener: socket.socket) -> None:
-    """Has the proxy of this process listen on a socket that was made before the process lost the
-    right to make one.
+    """Makes the proxy of this process listen on a socket that was created before the process lost
+    the right to do so.
     """
     _Listener.made = listener
 
 
 @cache
 def relay_uri() -> str:
-    """The proxy of this process, as ``s3.proxy-uri`` takes it;
-    it begins when it is first asked for.
-    """
+    """URI of the proxy of this process, for ``s3.proxy-uri``. The first call starts the proxy."""
     listener = _Listener.made or socket.create_server(("127.0.0.1", 0))
     threading.Thread(target=_accept, args=(listener,), name="store-relay", daemon=True).start()
     return f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -119,8 +116,8 @@ def _tunneled(client: socket.socket) -> Iterator[bytes]:
 
 
 def _requests(head: list[bytes], requests: BufferedReader, server: str) -> Iterator[bytes]:
-    """Requests to one server, as it takes them:
-    a proxy gets the whole address, a server only the path.
+    """Requests to one server in the form for servers:
+    a proxy receives the whole URL, a server only the path.
     """
     while head:
         method, target, version = head[0].split()
@@ -162,7 +159,7 @@ def _bytes(requests: BufferedReader, count: int) -> Iterator[bytes]:
 
 
 def _head(requests: BufferedReader) -> list[bytes]:
-    """The lines up to an empty one; none where there is no further request."""
+    """The lines up to an empty one; none if there is no further request."""
     lines = []
     while line := requests.readline(_LONGEST_LINE).rstrip(b"\r\n"):
         lines.append(line)
@@ -179,7 +176,7 @@ def _answers(server: socket.socket, client: socket.socket, pace: _Pace) -> None:
             except TimeoutError:
                 if time.monotonic() - pace.since > SILENT_SECONDS:
                     break
-                continue  # it is still being sent a request
+                continue  # it is still receiving a request
             if not piece:
                 break
             pace.received += len(piece)

@@ -1,4 +1,4 @@
-"""Opening tables by their names, with errors that say what is near."""
+"""Opens tables by name. Errors name the most similar known names."""
 
 import difflib
 from collections.abc import Mapping
@@ -15,17 +15,17 @@ from backfill.iceberg.locations import ambiguous_locations
 
 
 class Catalogs:
-    """The catalogs of one planning, each opened once."""
+    """The catalogs that planning uses, each opened once."""
 
     def __init__(self) -> None:
         self._opened: dict[str, Catalog] = {}
 
     def load_table(self, name: str, field: str) -> Table:
-        """The table of a name ``catalog.namespace.table``.
+        """The table with a name ``catalog.namespace.table``.
 
         Raises:
-            InvalidPlanInput: catalog unknown or not reachable, table missing, or planned by its
-                server.
+            InvalidPlanInput: the catalog is unknown or unavailable, the table does not exist, or
+                its server plans scans itself.
         """
         catalog_name, _, identifier = name.partition(".")
         catalog = self._catalog(catalog_name, field)
@@ -33,7 +33,7 @@ class Catalogs:
             table = catalog.load_table(identifier)
         except (NoSuchTableError, NoSuchNamespaceError):
             raise InvalidPlanInput(_missing_table(catalog, name, identifier, field)) from None
-        except Exception as error:  # catalogs raise whatever their client library raises
+        except Exception as error:  # catalogs raise whatever their client libraries raise
             raise InvalidPlanInput(
                 Problem(
                     field,

@@ -1,8 +1,8 @@
-"""Files on a disk or a shared volume, reached without following a symbolic link.
+"""Files on a disk or a shared volume, accessed without following a symbolic link.
 
-Whoever else can write to a volume could put a link where a directory was, also between a look at it
-and its use. So every directory is opened through the one above it, and what is done is done through
-the last one.
+Others who can write to a volume could replace a directory with a link, also between a check and its
+use. Therefore every directory is opened through the one above it, and every operation is made
+through the last one.
 """
 
 import errno
@@ -16,30 +16,31 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe would be waited for
+# without O_NONBLOCK, opening a pipe would wait
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
 class UnlinkedPath:
-    """A path whose last components are no links."""
+    """A path whose last components are not links."""
 
     base: str
-    """An absolute directory. Links in it are followed: it is what an administrator, or the user of
-    a local run, has named.
+    """An absolute directory, chosen by an administrator or by the user of a local run.
+    Links in it are followed.
     """
     parts: tuple[str, ...]
     """The components below it."""
 
     def exists(self) -> bool:
-        """Whether something is there."""
+        """Whether the path exists."""
         with suppress(FileNotFoundError, NotADirectoryError), self._parent() as (directory, name):
             os.stat(name, dir_fd=directory, follow_symlinks=False)
             return True
         return False
 
     def names(self) -> list[str]:
-        """What is directly below a directory; nothing if it is not there."""
+        """The names directly below a directory; none if it does not exist."""
         with (
             suppress(FileNotFoundError),
             self._opened(self.parts) as directory,
@@ -49,17 +50,19 @@ class UnlinkedPath:
         return []
 
     def files(self) -> Iterator[tuple[str, ...]]:
-        """Every regular file below a directory, by its parts below it; none if it is not there."""
+        """Every regular file below a directory, by its components
+        below it; none if the directory does not exist.
+        """
         with suppress(FileNotFoundError), self._opened(self.parts) as directory:
             for path, _, files, opened in os.fwalk(dir_fd=directory):
                 above = tuple(part for part in path.split("/") if part != ".")
                 yield from ((*above, name) for name in files if _is_regular(name, opened))
 
     def open(self) -> int:
-        """A regular file, as a descriptor that the caller closes.
+        """Opens a regular file. The caller closes the descriptor.
 
         Raises:
-            FileNotFoundError: it is not there.
+            FileNotFoundError: it does not exist.
             OSError: it is a link, a pipe or a directory.
         """
         with self._parent() as (directory, name):
@@ -73,9 +76,9 @@ class UnlinkedPath:
         return descriptor
 
     def write(self, content: bytes) -> None:
-        """Replaces a file at once, also through a crash of the machine.
+        """Replaces a file atomically. The content survives a crash of the machine.
 
-        Directories are made as needed.
+        Directories are created as needed.
         """
         with self._parent(make=True) as (directory, name):
             temporary = f".{name}.{uuid.uuid4().hex}.tmp"
@@ -95,7 +98,7 @@ class UnlinkedPath:
     def remove(self) -> None:
         """Removes a directory with everything in it.
 
-        A link in it goes; where it points to stays as it is.
+        A link in it is removed; its destination is not touched.
         """
         with suppress(FileNotFoundError), self._parent() as (directory, name):
             if stat.S_ISLNK(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
@@ -108,7 +111,7 @@ class UnlinkedPath:
             os.unlink(name, dir_fd=directory)
 
     def remove_if_empty(self) -> None:
-        """Removes a directory, unless something is in it or it may not be removed."""
+        """Removes a directory, unless it has files or may not be removed."""
         with suppress(OSError), self._parent() as (directory, name):
             os.rmdir(name, dir_fd=directory)
 
@@ -134,7 +137,7 @@ class UnlinkedPath:
             os.close(opened)
 
     def _below(self, directory: int, part: str, *, make: bool) -> int:
-        """A directory in an open one, which is closed in any case but an error."""
+        """Opens a directory in an open one, which is closed unless an error is raised."""
         if make:
             with suppress(FileExistsError):
                 os.mkdir(part, dir_fd=directory)
@@ -161,6 +164,6 @@ class UnlinkedPath:
 
 
 def _is_regular(name: str, directory: int) -> bool:
-    with suppress(FileNotFoundError):  # it went meanwhile
+    with suppress(FileNotFoundError):  # removed in the meantime
         return stat.S_ISREG(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
     return False

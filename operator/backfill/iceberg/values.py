@@ -1,5 +1,5 @@
-"""Values of columns that a data file does not have, as Iceberg keeps them: of its partition, else
-the column's first default.
+"""Values of columns that a data file lacks, in Iceberg's form: that of its partition, or else the
+column's initial default.
 """
 
 import json
@@ -28,16 +28,15 @@ _COUNTED = (
     TimestampNanoType,
     TimestamptzNanoType,
 )
-"""Kept as the number they are: the text of a moment ends with the year 9999,
-and has no nanoseconds.
+"""Stored as numbers: the text form of timestamps ends with the year 9999, and has no nanoseconds.
 """
 
 
 def partition_text(schema: Schema, values: Mapping[int, Any]) -> str:
-    """Identity values of a partition, by source field id, as
-    :attr:`backfill.planning.plan.Split.partition` has them.
+    """Identity values of a partition by source field id, in the form of
+    :attr:`backfill.planning.plan.Split.partition`.
 
-    Fields that are no longer in the schema are left out: nobody reads them.
+    Fields that are no longer in the schema are left out, since they are not read.
     """
     kinds = {
         field_id: schema.find_type(field_id)
@@ -49,13 +48,15 @@ def partition_text(schema: Schema, values: Mapping[int, Any]) -> str:
 
 
 def partition_values(schema: Schema, text: str) -> dict[int, Any]:
-    """The same back: values by field id, None where the partition is that of nulls."""
+    """The values of :func:`partition_text` by field id, None for null."""
     stored = json.loads(text)
     return {int(key): _value(schema.find_type(int(key)), value) for key, value in stored.items()}
 
 
 def initial_value(field: NestedField) -> Any:
-    """What rows of files older than the column have in it; None if it has no initial default."""
+    """The value in rows of files that are older than the column;
+    None if it has no initial default.
+    """
     return (
         None
         if field.initial_default is None

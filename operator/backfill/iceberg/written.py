@@ -1,11 +1,10 @@
-"""What a data file has of a table's columns: found by field id,
-or by the name mapping in files without ids.
+"""Finds the columns of a table in a data file:
+by field id, or by the name mapping in files without ids.
 
-Planner and runtime look at files through this module only, so that neither finds a column that the
-other does not. A timestamp in a file counts from 1970 in UTC, whether the file says so
-(``isAdjustedToUTC``), says nothing (``INT96``), or says otherwise:
-Hive, Impala and Spark write instants in all three ways, and so do Iceberg's own readers understand
-them.
+Planning and runtime read files through this module only, so that neither finds a column that the
+other does not. A timestamp in a file counts from 1970 in UTC, whatever the file says
+(``isAdjustedToUTC``, or nothing for ``INT96``): Hive, Impala and Spark write instants in all these
+ways, and Iceberg's own readers read them in this way.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -43,7 +42,7 @@ _FIELD_ID = b"PARQUET:field_id"
 _INT_BITS = 32
 _UUID_BYTES = 16
 ELEMENT, KEY, VALUE = 0, 0, 1
-"""The parts of a list, and of a map."""
+"""Keys of the parts of a list, and of a map."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,34 +52,32 @@ class Written:
     name: str
     kind: pa.DataType
     leaf: int
-    """The number of its first column among those that Parquet stores,
-    in which nothing is nested.
-    """
+    """Number of its first leaf column in the Parquet file."""
     parts: Mapping[int, "Written"]
-    """Of a struct its fields by field id; of a list :data:`ELEMENT`;
+    """Fields of a struct by field id; of a list :data:`ELEMENT`;
     of a map :data:`KEY` and :data:`VALUE`.
     """
 
 
 Columns = Mapping[int, Written]
-"""The columns of a file that are the table's, by field id."""
+"""The columns of a file that belong to the table, by field id."""
 
 
 def has_field_ids(schema: pa.Schema) -> bool:
-    """Whether a file says itself which columns of the table it has."""
+    """Whether a file identifies its columns by field ids."""
     return any(_id_of(field) is not None for field in schema)
 
 
 def columns_of(schema: pa.Schema, mapping: NameMapping | None) -> Columns:
-    """The columns of a file with this Arrow schema. What has no id, by itself or by the mapping, is
-    not the table's.
+    """The columns of a file with this Arrow schema. One without an id, its own or from the mapping,
+    does not belong to the table.
     """
     return _fields(schema, 0, None if has_field_ids(schema) else tuple(mapping or ()))
 
 
 def path_to(columns: Columns, field_id: int) -> tuple[Written, ...] | None:
     """The column and the fields below it that lead to a field,
-    itself last; None if the file does not have it.
+    including the field; None if the file lacks it.
     """
     for found_id, written in columns.items():
         if found_id == field_id:
@@ -92,7 +89,7 @@ def path_to(columns: Columns, field_id: int) -> tuple[Written, ...] | None:
 
 
 def names_of(columns: Columns, field_ids: Container[int]) -> list[str]:
-    """The columns that are one of some fields, or have it below them."""
+    """The columns that are one of these fields, or contain it."""
     return [
         written.name
         for field_id, written in columns.items()
@@ -104,9 +101,9 @@ def misfits(
     fields: Iterable[NestedField], columns: Columns, given: Container[int] = (), parent: str = ""
 ) -> Iterator[str]:
     """Why a file with these columns cannot be read as the table's fields;
-    a phrase for each, none where it can.
+    a phrase for each, none if it can.
 
-    ``given`` are ids of fields that have a value of the file's partition.
+    ``given`` are ids of fields whose value is in the file's partition.
     """
     for field in fields:
         name, found = f"{parent}{field.name}", columns.get(field.field_id)
@@ -119,7 +116,7 @@ def misfits(
 def misfits_of(
     wanted: IcebergType, found: Written, name: str, given: Container[int] = ()
 ) -> Iterator[str]:
-    """The same of one field, which is called ``name`` in the table."""
+    """The same for one field, whose name in the table is ``name``."""
     kind, parts = found.kind, found.parts
     match wanted:
         case _ if is_a.is_null(kind):
@@ -140,7 +137,7 @@ def misfits_of(
 
 
 def _fits(kind: pa.DataType, wanted: IcebergType) -> bool:
-    """Whether values of a primitive type in a file can be taken as those of the table's, by
+    """Whether values of a primitive type in a file can be read as those of the table's type, by
     Iceberg's rules of promotion.
     """
     fits = _FITS.get(type(wanted))
@@ -190,7 +187,7 @@ _FITS: Mapping[type[IcebergType], Callable[[Any, Any], bool]] = {
     StringType: _is_text_or_bytes,
     BinaryType: _is_text_or_bytes,
 }
-"""Whether a type in a file can be taken as one of the table."""
+"""Whether a type in a file can be read as one of the table."""
 
 
 def _holds(field_id: int, written: Written, field_ids: Container[int]) -> bool:
@@ -209,7 +206,7 @@ def _id_of(field: pa.Field) -> int | None:
 def _fields(
     fields: Iterable[pa.Field], leaf: int, mapping: Sequence[MappedField] | None
 ) -> dict[int, Written]:
-    """Fields from a first leaf on; ``mapping`` is what names mean, None in a file with ids."""
+    """Fields from a first leaf on. ``mapping`` is the name mapping; None in a file with ids."""
     found: dict[int, Written] = {}
     for field in fields:
         mapped = next((each for each in mapping or () if field.name in each.names), None)
@@ -242,7 +239,7 @@ def _written(field: pa.Field, leaf: int, mapping: Sequence[MappedField] | None) 
 
 
 def _part(mapping: Sequence[MappedField] | None, name: str) -> Sequence[MappedField] | None:
-    """What the names below an element, key or value mean."""
+    """The mapping of the names below an element, key or value."""
     return (
         None
         if mapping is None
@@ -251,7 +248,7 @@ def _part(mapping: Sequence[MappedField] | None, name: str) -> Sequence[MappedFi
 
 
 def _leaves(kind: pa.DataType) -> int:
-    """How many columns Parquet stores for a type."""
+    """Number of leaf columns of a type in Parquet."""
     if isinstance(kind, pa.BaseExtensionType):
         return _leaves(kind.storage_type)
     if is_a.is_struct(kind):
