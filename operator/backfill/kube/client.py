@@ -192,8 +192,7 @@ class Cluster:
             "create", resource, manifest["metadata"].get("namespace"), query=query, body=manifest
         )
         for _ in range(_CREATIONS - 1):
-            # The conflict is with another request that counts against the same quota; nothing was
-            # created.
+            # in conflict with another request for the same quota; nothing was created
             with suppress(ConflictError):
                 return self._object(call)
         return self._object(call)

@@ -102,8 +102,7 @@ class KubernetesStore:
         """
         below = self._workspaces_below
         if below is None or spec.planning.run_in == "Pod":
-            # Also with a Secret, because properties that it lacks are taken from the operator's
-            # environment.
+            # also with a Secret: properties that it lacks come from the operator's environment
             return None
         allowed = posixpath.join(below, self._namespace)
         if is_below(uri, allowed):

@@ -81,8 +81,8 @@ def _phase(observed: Observed) -> _Phase:
     if status.plan_id is not None and observed.header is None:
         return plan  # without it nothing is known of a run, not even where to stop
     if observed.shutting_down or (observed.backfill.spec.suspend and status.plan_id is not None):
-        # a suspended Backfill is planned all the same: that starts nothing, and shows what would be
-        # read
+        # a suspended Backfill is planned all the same: that starts nothing,
+        # and shows what would be read
         return stop
     if status.plan_id is None:
         return plan

@@ -286,8 +286,7 @@ class JobProcess:
         try:
             parts = self._frames.receive(timeout_seconds)
             if parts is None and self._process.ended() is not None:
-                # its last messages; if other processes hold its end of the socket, they are not
-                # listened to
+                # its last messages, not those of other processes with its end of the socket
                 parts = self._frames.receive(0.0)
                 if parts is None:
                     raise EOFError

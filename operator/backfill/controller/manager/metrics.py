@@ -80,8 +80,7 @@ class Metrics:
 
     def render(self) -> bytes:
         """All metrics in Prometheus's text format."""
-        # One scrape at a time, since all other threads, also those that reconcile, wait for the
-        # interpreter.
+        # one scrape at a time: all other threads, also those that reconcile, have to wait
         with self._rendering:
             return generate_latest(self._registry)
 

@@ -46,8 +46,8 @@ def kafka_frame(spark: SparkSession, settings: RuntimeSettings, source: str) -> 
     rows = [name for name in frame.columns if name not in RECORD_COLUMNS]
     value, frame = _value(frame, rows, live.value)
     columns = described.kafka
-    # Expressions over nullable columns make the whole result nullable, as columns of Spark's Kafka
-    # source are.
+    # With expressions over nullable columns the whole result is nullable,
+    # as are the columns of Spark's Kafka source.
     return frame.select(
         _bytes(frame, columns.key_column or KEY).alias("key"),
         value.alias("value"),
