@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from kubernetes.config import new_client_from_config
 
-from backfill.api.json_text import read_all_but_depths
+from backfill.api.json_text import read_within_bounds
 
 Manifest = dict[str, Any]
 BACKFILLS = "apis/backfill.dev/v1alpha1/namespaces/{}/backfills"
@@ -101,6 +101,6 @@ class Rest:
         )
         answer = response.data
         decoded = (
-            read_all_but_depths(answer) if answer.startswith(b"{") else {"message": answer.decode()}
+            read_within_bounds(answer) if answer.startswith(b"{") else {"message": answer.decode()}
         )
         return Answer(response.status, decoded, response.headers.getlist("Warning"))

@@ -1,4 +1,5 @@
-"""Reads JSON that somebody else wrote, which may be nested as deeply as its size allows.
+"""Reads JSON that somebody else wrote: it may be nested as deeply as its size allows, and have as
+many values.
 
 Python's own reader takes as many levels as the interpreter does: a thousand by default, 1,500 in
 3.12 whatever it is asked for. The reader here takes the same number everywhere, and so does
@@ -13,10 +14,15 @@ from pydantic_core import from_json
 
 MOST_LEVELS: Final = 200
 """Of lists and objects within each other. A pod, the deepest of what is read, has 15."""
-CUT: Final = "nested too deeply to be read"
-"""What is read in place of values below :data:`MOST_LEVELS`."""
-_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[][{}]')
-_OPENING = b"[{"
+MOST_VALUES: Final = 30_000
+"""Of one field. Three characters of text can cost a hundred bytes of memory."""
+CUT: Final = "too large or nested too deeply to be read"
+"""What is read in place of a field with more values or levels."""
+_SHARED_LEVELS: Final = 4
+"""The list of objects, an object, its ``metadata``, ``spec`` or ``status``: only what is within
+these is cut, so that an object can be recognized.
+"""
+_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[][{},]')
 
 
 def read_json_text(text: bytes | str) -> Any:
@@ -28,52 +34,72 @@ def read_json_text(text: bytes | str) -> Any:
     return from_json(text)
 
 
-def read_all_but_depths(text: bytes) -> Any:
-    """The value of a JSON text that holds objects of several people: what one of them nests too
-    deeply does not keep the others from being read.
+def read_within_bounds(text: bytes) -> Any:
+    """The value of a JSON text that holds objects of several people: what one of them makes too
+    large or nests too deeply is cut, and does not keep the others from being read.
 
     Raises:
         ValueError: it is no JSON.
     """
-    try:
-        return from_json(text)
-    except ValueError:
-        return from_json(_without_depths(text))
+    if _values_of(text) <= MOST_VALUES:
+        with suppress(ValueError):
+            return from_json(text)
+    return from_json(_cut(text))
 
 
-def readable_everywhere(text: bytes) -> bytes:
+def within_bounds(text: bytes) -> bytes:
     """The same as text, for a library that reads JSON by itself."""
-    with suppress(ValueError):
-        from_json(text)
-        return text
-    return _without_depths(text)
+    if _values_of(text) <= MOST_VALUES:
+        with suppress(ValueError):
+            from_json(text)
+            return text
+    return _cut(text)
 
 
-def levels_of(value: object) -> int:
-    """How many lists and mappings are within each other; 0 for a value that is neither."""
-    levels, here = 0, [value]
-    while here := [each for each in here if isinstance(each, dict | list)]:
-        levels += 1
+def is_cut(value: object, most_levels: int) -> bool:
+    """Whether a part of a value was cut, or it has more levels of lists and mappings than that."""
+    levels = 0
+    here: list[Any] = [value]
+    while here:
+        if CUT in [each for each in here if isinstance(each, str)]:
+            return True
+        here = [each for each in here if isinstance(each, dict | list)]
+        levels += bool(here)
+        if levels > most_levels:
+            return True
         here = [
             item for each in here for item in (each.values() if isinstance(each, dict) else each)
         ]
-    return levels
+    return False
 
 
-def _without_depths(text: bytes) -> bytes:
-    """The text with :data:`CUT` in place of every list and object that is nested too deeply."""
-    kept: list[bytes] = []
-    level = begin = 0
+def _values_of(text: bytes) -> int:
+    return text.count(b",") + text.count(b"[") + text.count(b"{")
+
+
+def _cut(text: bytes) -> bytes:
+    """The text with :data:`CUT` in place of every list and object that is too large, or nested too
+    deeply.
+    """
+    cuts: list[tuple[int, int]] = []
+    opened: list[tuple[int, int, int]] = []
+    values = 0
     for token in _TOKEN.finditer(text):
-        mark = token[0]
-        if mark in _OPENING:
-            level += 1
-            if level == MOST_LEVELS + 1:
-                kept.append(text[begin : token.start()])
-        elif not mark.startswith(b'"'):
-            if level == MOST_LEVELS + 1:
-                kept.append(b'"%b"' % CUT.encode())
-                begin = token.end()
-            level -= 1
-    kept.append(text[begin:])
-    return b"".join(kept)
+        mark = token[0][:1]
+        if mark == b",":
+            values += 1
+        elif mark in b"[{":
+            values += 1
+            opened.append((token.start(), values, len(cuts)))
+        elif mark in b"]}" and opened:
+            level = len(opened)
+            start, before, first_within = opened.pop()
+            too_large = level > _SHARED_LEVELS and values - before > MOST_VALUES
+            if too_large or level == MOST_LEVELS + 1:
+                cuts[first_within:] = [(start, token.end())]
+                values = before
+    kept, begin = [], 0
+    for start, end in cuts:
+        kept += [text[begin:start], b'"%b"' % CUT.encode()]
+        begin = end
+    return b"".join((*kept, text[begin:]))

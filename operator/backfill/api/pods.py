@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from backfill.api.base import Model
-from backfill.api.json_text import levels_of
+from backfill.api.json_text import MOST_VALUES, is_cut
 from backfill.api.quantities import ByteSize, Duration, parse_bytes
 
 QUANTITY_PATTERN = r"^[1-9]\d*(Ki|Mi|Gi|Ti|k|M|G|T)?$"
@@ -64,12 +64,16 @@ class PodOverrides(Model):
     @model_validator(mode="after")
     def _shallow(self) -> Self:
         for name, value in (self.model_extra or {}).items():
-            if levels_of(value) > MOST_OVERRIDE_LEVELS:
+            if is_cut(value, MOST_OVERRIDE_LEVELS):
                 raise PydanticCustomError(
                     "nesting",
-                    "{field} is nested more than {most} levels deep, as no field of a pod is; give"
-                    " a field that the SparkApplication has",
-                    {"field": name, "most": MOST_OVERRIDE_LEVELS},
+                    "{field} is nested more than {levels} levels deep or has more than {values}"
+                    " values, as no field of a pod has; give a field that the SparkApplication has",
+                    {
+                        "field": name,
+                        "levels": MOST_OVERRIDE_LEVELS,
+                        "values": f"{MOST_VALUES:,}",
+                    },
                 )
         return self
 

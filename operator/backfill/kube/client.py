@@ -16,7 +16,7 @@ from kubernetes.config import (
 )
 
 from backfill.api.errors import BackfillError, ConflictError
-from backfill.api.json_text import read_all_but_depths
+from backfill.api.json_text import read_within_bounds
 from backfill.kube.errors import Expired, KindMissing, NotFound, Unreachable, error_of
 from backfill.kube.resources import POD, Manifest, Resource
 from backfill.kube.service_account import ACCOUNT, pod_configuration
@@ -418,7 +418,7 @@ def _parsed(text: bytes, call: Call, field: str) -> Manifest:
         Unreachable: something between this client and the API server answered in its place.
     """
     with suppress(ValueError):
-        answer = read_all_but_depths(text)
+        answer = read_within_bounds(text)
         if isinstance(answer, dict) and field in answer:
             return answer
     raise Unreachable(f"cannot {call.verb} {call.where}: the answer is not one of an API server")

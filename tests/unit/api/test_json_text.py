@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Iterator
 
 import pytest
@@ -11,10 +12,11 @@ from backfill.api.errors import InvalidManifest
 from backfill.api.json_text import (
     CUT,
     MOST_LEVELS,
-    levels_of,
-    read_all_but_depths,
+    MOST_VALUES,
+    is_cut,
     read_json_text,
-    readable_everywhere,
+    read_within_bounds,
+    within_bounds,
 )
 from backfill.api.manifests.documents import read_documents
 
@@ -51,26 +53,61 @@ def test_what_one_object_nests_too_deeply_does_not_hide_the_others(levels: int) 
         json.dumps(others).encode(),
         b"]" * 9,
     )
-    page = read_all_but_depths(text)
+    page = read_within_bounds(text)
     assert page["items"][1] == others
     assert page["more"] == "]" * 9
-    assert levels_of(page) == MOST_LEVELS
-    assert json.loads(readable_everywhere(text)) == page
+    assert is_cut(page, MOST_LEVELS)
+    assert json.loads(within_bounds(text)) == page
     deepest = page["items"][0]
     while isinstance(deepest, dict | list):
         (deepest,) = deepest.values() if isinstance(deepest, dict) else deepest
     assert deepest == CUT
 
 
+MANY = {
+    "lists": b"[" + b"[]," * 400_000 + b"0]",
+    "objects": b"[" + b"{}," * 400_000 + b"0]",
+    "numbers": b"[" + b"999," * 300_000 + b"0]",
+    "names": b"{" + b",".join(b'"%x":1' % number for number in range(150_000)) + b"}",
+    "many lists": b"[" + b",".join([b"[" + b"[]," * 20_000 + b"0]"] * 20) + b"]",
+}
+
+
+@pytest.mark.parametrize("many", MANY)
+def test_what_one_object_fills_with_values_does_not_take_the_memory_for_the_others(
+    many: str,
+) -> None:
+    """Ten of them, of one and a half megabytes at most each: as a page, and as a watch."""
+    assert len(MANY[many]) < 1_500_000
+    item = b'{"metadata":{"name":"a"},"spec":{"overrides":{"driver":{"template":%b}}}}' % MANY[many]
+    text = b'{"items":[%b]}' % b",".join([item] * 10)
+    tracemalloc.start()
+    try:
+        page = read_within_bounds(text)
+        lines = [json.loads(within_bounds(b'{"type":"ADDED","object":%b}' % item))]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 20 * 2**20
+    for each in (*page["items"], lines[0]["object"]):
+        assert each["metadata"] == {"name": "a"}
+        assert is_cut(each["spec"]["overrides"], 10)
+
+
+def test_an_object_with_as_many_values_as_are_read_is_read_whole() -> None:
+    whole = {"items": [{"spec": {"a": {"b": list(range(MOST_VALUES - 10))}}}] * 3}
+    assert read_within_bounds(json.dumps(whole).encode()) == whole
+
+
 def test_as_many_levels_as_are_read_are_read_whole() -> None:
     text = nested(MOST_LEVELS)
-    assert read_json_text(text) == read_all_but_depths(text) == json.loads(text)
-    assert readable_everywhere(text) == text
+    assert read_json_text(text) == read_within_bounds(text) == json.loads(text)
+    assert within_bounds(text) == text
 
 
 @pytest.mark.parametrize("text", [b"", b"[", b"]" * 300, b"[" * 300, b'"a', b'{"a":}'])
 def test_what_is_no_json_is_refused(text: bytes) -> None:
-    for read in (read_json_text, read_all_but_depths):
+    for read in (read_json_text, read_within_bounds):
         with pytest.raises(ValueError, match="line 1"):
             read(text)
 
@@ -88,11 +125,11 @@ def test_no_depth_ends_the_process(limit: int) -> None:
     """Not even in a thread, whose stack is small."""
     program = (
         "import sys, threading\n"
-        "from backfill.api.json_text import read_all_but_depths\n"
+        "from backfill.api.json_text import read_within_bounds\n"
         f"sys.setrecursionlimit({limit})\n"
         "def read():\n"
         "    for levels in (500, 5_000, 100_000, 1_000_000):\n"
-        "        read_all_but_depths(b'[' * levels + b']' * levels)\n"
+        "        read_within_bounds(b'[' * levels + b']' * levels)\n"
         "    print('alive')\n"
         "threading.stack_size(128 * 1024)\n"
         "thread = threading.Thread(target=read); thread.start(); thread.join()\n"

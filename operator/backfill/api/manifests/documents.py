@@ -12,7 +12,7 @@ import yaml
 from pydantic import JsonValue
 
 from backfill.api.errors import InvalidManifest, Problem
-from backfill.api.json_text import MOST_LEVELS, levels_of
+from backfill.api.json_text import MOST_LEVELS, is_cut
 
 Document = dict[str, JsonValue]
 
@@ -46,7 +46,7 @@ def read_documents(text: str, name: str) -> list[Document]:
         values = _json(text) or _yaml(text, name)
     except RecursionError:
         values = None
-    if values is None or levels_of(values) > MOST_LEVELS:
+    if values is None or is_cut(values, MOST_LEVELS):
         raise InvalidManifest(
             Problem("", f"{name}: is nested too deeply", "give only fields that a resource has")
         )

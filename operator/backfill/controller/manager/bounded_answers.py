@@ -1,7 +1,8 @@
 """The connection with which Kopf watches: it reads whatever the API server stores.
 
 Kopf reads JSON with Python's reader, which cannot read objects nested as deeply as the API server
-takes. One such object would keep all others of its kind from being seen.
+takes, and reads whatever there is into memory. One such object would keep all others of its kind
+from being seen.
 """
 
 from collections.abc import AsyncIterator
@@ -11,7 +12,7 @@ from typing import Any
 import aiohttp
 import kopf
 
-from backfill.api.json_text import read_all_but_depths, readable_everywhere
+from backfill.api.json_text import read_within_bounds, within_bounds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +42,7 @@ class _Answer(aiohttp.ClientResponse):
         return self
 
     async def json(self, **_: Any) -> Any:
-        return read_all_but_depths(await self.read())
+        return read_within_bounds(await self.read())
 
 
 class _Lines:
@@ -58,7 +59,7 @@ class _Lines:
         async for chunk in self._content.iter_chunked(size):
             *ended, begun = chunk.split(b"\n")
             for end in ended:
-                yield readable_everywhere(b"".join((*rest, end))) + b"\n"
+                yield within_bounds(b"".join((*rest, end))) + b"\n"
                 rest = []
             rest.append(begun)
         yield b"".join(rest)
