@@ -217,7 +217,7 @@ class Transport:
         raise error
 
     def _note_time(self, answer: BaseHTTPResponse) -> None:
-        with suppress(ValueError, TypeError):
+        with suppress(KeyError, ValueError, TypeError):
             ahead = datetime.now(UTC) - parsedate_to_datetime(answer.headers["Date"])
             self._ahead = ahead if abs(ahead) > _SAME_TIME else timedelta()
 

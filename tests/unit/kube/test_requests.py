@@ -1,0 +1,72 @@
+"""What is made of a request that was not answered, or not by an API server."""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from kubernetes.client import Configuration
+
+from backfill.kube.client import Cluster
+from backfill.kube.errors import Unreachable
+from backfill.kube.resources import POD
+from backfill.kube.transport import RequestOptions
+
+
+class Answering(ThreadingHTTPServer):
+    """Gives one answer to every request, and remembers who asked."""
+
+    def __init__(self, status: int, body: bytes) -> None:
+        self.agents: list[str] = []
+        agents = self.agents
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                agents.append(self.headers["User-Agent"])
+                self.send_response_only(status)
+                self.send_header("Retry-After", "7")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        super().__init__(("127.0.0.1", 0), Handler)
+
+    def cluster(self, options: RequestOptions) -> Cluster:
+        return Cluster(Configuration(host=f"http://127.0.0.1:{self.server_port}"), options=options)
+
+
+@pytest.fixture
+def answering(request: pytest.FixtureRequest) -> Iterator[Answering]:
+    with Answering(*request.param) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    "answering",
+    [
+        pytest.param((200, b"<html>sign in</html>"), id="a page"),
+        pytest.param((200, b'{"status": "ok"}'), id="JSON of something else"),
+        pytest.param((200, b"[]"), id="a list"),
+    ],
+    indirect=True,
+)
+def test_what_something_in_between_says_is_not_taken_for_an_object(answering: Answering) -> None:
+    with pytest.raises(Unreachable, match="the answer is not one of an API server"):
+        answering.cluster(RequestOptions()).get(POD, "default", "a")
+
+
+@pytest.mark.parametrize(
+    "answering", [(429, json.dumps({"kind": "Status"}).encode())], indirect=True
+)
+def test_without_retries_the_caller_learns_how_long_to_wait(answering: Answering) -> None:
+    options = RequestOptions(user_agent="backfill-driver", retries=0)
+    with pytest.raises(Unreachable) as failure:
+        answering.cluster(options).get(POD, "default", "a")
+    assert failure.value.retry_after_seconds == 7
+    assert answering.agents == ["backfill-driver"]
