@@ -22,6 +22,7 @@ A write that lost against another one (409) is :class:`backfill.api.errors.Confl
 
 import re
 from http import HTTPStatus
+from http.client import responses
 
 from backfill.api.errors import BackfillError, ConflictError
 from backfill.api.json_text import read_json_text
@@ -113,7 +114,9 @@ def error_of(
         where: the object as it is shown, such as ``backfills/status streaming/rmi``.
     """
     told = _told(body)
-    said = f"cannot {verb} {where}: {told.message or HTTPStatus(status).phrase}"
+    said = (
+        f"cannot {verb} {where}: {told.message or responses.get(status, f'HTTP status {status}')}"
+    )
     match status:
         case HTTPStatus.CONFLICT if told.reason == "AlreadyExists":
             return AlreadyExists(said, status)
@@ -173,7 +176,10 @@ def _told(body: bytes) -> _Told:
         details = answer.get("details") or {}
         causes = tuple(cause.get("reason", "") for cause in details.get("causes") or ())
         return _Told(
-            answer.get("message", ""), answer.get("reason", ""), details.get("kind", ""), causes
+            str(answer.get("message") or ""),
+            str(answer.get("reason") or ""),
+            str(details.get("kind") or ""),
+            causes,
         )
     except (ValueError, AttributeError):
         return _Told(body[:_MOST_TEXT].decode(errors="replace").strip())

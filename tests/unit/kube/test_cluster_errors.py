@@ -61,6 +61,8 @@ def answer(reason: str, message: str = "in words", **details: Any) -> bytes:
         (504, answer("Timeout"), Unreachable),
         (503, b"<html>gateway</html>", Unreachable),
         (503, b"[]", Unreachable),
+        (503, b'{"message": null, "reason": {}}', Unreachable),
+        (520, b"", Unreachable),
     ],
 )
 def test_each_cause_has_its_error(status: int, body: bytes, error: type[Exception]) -> None:
