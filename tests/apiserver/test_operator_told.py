@@ -94,7 +94,7 @@ def test_backfills_with_all_that_can_be_stored_are_refused_and_keep_no_other_wai
             "it has conditions",
         )
         peak = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{operator.pid}/status").read_text())
-    assert "template is nested more than 100 levels deep or has more than 30,000" in str(conditions)
+    assert "template is nested more than 100 levels deep or has more than 5,000" in str(conditions)
     assert peak is not None
     assert int(peak[1]) < MOST_KILOBYTES
 

@@ -56,21 +56,24 @@ def within_bounds(text: bytes) -> bytes:
     return _cut(text)
 
 
-def is_cut(value: object, most_levels: int) -> bool:
-    """Whether a part of a value was cut, or it has more levels of lists and mappings than that."""
-    levels = 0
+def is_within(value: object, *, levels: int, values: int) -> bool:
+    """Whether no part of a value was cut, and it has at most so many levels of lists and mappings,
+    and so many values.
+    """
+    level = number = 0
     here: list[Any] = [value]
     while here:
-        if CUT in [each for each in here if isinstance(each, str)]:
-            return True
+        number += len(here)
+        if number > values or CUT in [each for each in here if isinstance(each, str)]:
+            return False
         here = [each for each in here if isinstance(each, dict | list)]
-        levels += bool(here)
-        if levels > most_levels:
-            return True
+        level += bool(here)
+        if level > levels:
+            return False
         here = [
             item for each in here for item in (each.values() if isinstance(each, dict) else each)
         ]
-    return False
+    return True
 
 
 def _values_of(text: bytes) -> int:

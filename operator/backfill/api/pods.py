@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from backfill.api.base import Model
-from backfill.api.json_text import MOST_VALUES, is_cut
+from backfill.api.json_text import is_within
 from backfill.api.quantities import ByteSize, Duration, parse_bytes
 
 QUANTITY_PATTERN = r"^[1-9]\d*(Ki|Mi|Gi|Ti|k|M|G|T)?$"
@@ -21,7 +21,14 @@ MOST_OVERRIDE_LEVELS: Final = 100
 """Of lists and mappings within each other in a field that overrides production's: half of what is
 read of any object.
 """
+MOST_OVERRIDE_VALUES: Final = 5_000
+"""In such a field. The operator keeps all Backfills in memory."""
 RunIn = Literal["Operator", "Pod"]
+
+
+def override_is_readable(value: object) -> bool:
+    """Whether a field that overrides production's is no larger than a field of a pod can be."""
+    return is_within(value, levels=MOST_OVERRIDE_LEVELS, values=MOST_OVERRIDE_VALUES)
 
 
 class Scaling(Model):
@@ -64,7 +71,7 @@ class PodOverrides(Model):
     @model_validator(mode="after")
     def _shallow(self) -> Self:
         for name, value in (self.model_extra or {}).items():
-            if is_cut(value, MOST_OVERRIDE_LEVELS):
+            if not override_is_readable(value):
                 raise PydanticCustomError(
                     "nesting",
                     "{field} is nested more than {levels} levels deep or has more than {values}"
@@ -72,7 +79,7 @@ class PodOverrides(Model):
                     {
                         "field": name,
                         "levels": MOST_OVERRIDE_LEVELS,
-                        "values": f"{MOST_VALUES:,}",
+                        "values": f"{MOST_OVERRIDE_VALUES:,}",
                     },
                 )
         return self

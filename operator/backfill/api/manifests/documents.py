@@ -12,9 +12,10 @@ import yaml
 from pydantic import JsonValue
 
 from backfill.api.errors import InvalidManifest, Problem
-from backfill.api.json_text import MOST_LEVELS, is_cut
+from backfill.api.json_text import MOST_LEVELS, is_within
 
 Document = dict[str, JsonValue]
+_MOST_VALUES = 10**7
 
 
 class _Loader(yaml.SafeLoader):
@@ -46,7 +47,7 @@ def read_documents(text: str, name: str) -> list[Document]:
         values = _json(text) or _yaml(text, name)
     except RecursionError:
         values = None
-    if values is None or is_cut(values, MOST_LEVELS):
+    if values is None or not is_within(values, levels=MOST_LEVELS, values=_MOST_VALUES):
         raise InvalidManifest(
             Problem("", f"{name}: is nested too deeply", "give only fields that a resource has")
         )

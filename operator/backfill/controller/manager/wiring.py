@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from backfill.api.backfill import Backfill
+from backfill.api.json_text import CUT
+from backfill.api.pods import override_is_readable
 from backfill.controller.children.manifests import CHILD_RESOURCES
 from backfill.controller.cluster.channel import KubernetesChannel
 from backfill.controller.cluster.driver import KubernetesBackend
@@ -30,8 +32,25 @@ from backfill.kube.resources import (
     Resource,
 )
 
+_ROLES = ("driver", "executor")
 PROGRESS_SECONDS = 5.0
 """Minimum seconds between two writes of a status in which only progress has changed."""
+
+
+def _backfill(backfill: Manifest) -> Manifest:
+    """Cuts overrides that are refused for their size, so that they take no memory."""
+    spec = backfill.get("spec") or {}
+    overrides = spec.get("overrides") or {}
+    kept = {
+        role: {
+            field: value if override_is_readable(value) else CUT for field, value in fields.items()
+        }
+        for role, fields in overrides.items()
+        if role in _ROLES and isinstance(fields, dict)
+    }
+    if all(overrides[role] == fields for role, fields in kept.items()):
+        return backfill
+    return backfill | {"spec": spec | {"overrides": overrides | kept}}
 
 
 def _children() -> dict[Resource, Cache]:
@@ -73,7 +92,7 @@ def pod_essence(pod: Manifest) -> Manifest:
 class Caches:
     """The caches of all kinds."""
 
-    backfills: Cache = field(default_factory=lambda: Cache(own_key))
+    backfills: Cache = field(default_factory=lambda: Cache(own_key, _backfill))
     assignments: Cache = field(default_factory=lambda: Cache(own_key, _assignment))
     children: Mapping[Resource, Cache] = field(default_factory=_children)
     pods: Cache = field(default_factory=lambda: Cache(labelled_key, pod_essence))
