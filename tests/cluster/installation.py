@@ -33,9 +33,7 @@ class Installation:
 
     def install(self) -> None:
         """Makes the namespaces, and returns when the operator leads."""
-        self.cluster.admin.create(
-            "api/v1/namespaces", {"metadata": {"name": self.namespace}}
-        ).expect()
+        self.cluster.make_namespace(self.namespace, self._storage.volumes_of(self.namespace))
         for team in self.teams:
             team.make()
         self.change("install", "--wait", "--timeout", "2m")
@@ -127,7 +125,7 @@ class Installation:
             )
         finally:
             for namespace in (*(team.namespace for team in self.teams), self.namespace):
-                admin.delete(f"api/v1/namespaces/{namespace}")
+                self.cluster.remove_namespace(namespace)
 
 
 def definitions_installed(admin: Rest, directory: Path) -> None:

@@ -12,6 +12,8 @@ from rest import Manifest, Rest
 from urllib3.exceptions import HTTPError
 
 LOOK_SECONDS = 0.1
+BOUND_SECONDS = 60.0
+_POD_SECURITY = ("enforce", "warn")
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,24 @@ class Cluster:
         """The objects of a collection."""
         found: list[Manifest] = self.admin.get(path, **query).expect()["items"]
         return found
+
+    def make_namespace(self, name: str, volumes: Iterable[Manifest] = ()) -> None:
+        """A namespace in which Pod Security admits only what is ``restricted``, and volumes for its
+        pods.
+        """
+        labels = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in _POD_SECURITY}
+        self.admin.create(
+            "api/v1/namespaces", {"metadata": {"name": name, "labels": labels}}
+        ).expect()
+        if made := list(volumes):
+            self.kubectl(name, "apply", "-f", "-", manifests=made)
+            claims = f"api/v1/namespaces/{name}/persistentvolumeclaims"
+            until(lambda: all(map(_bound, self.items(claims))), "claims are bound", BOUND_SECONDS)
+
+    def remove_namespace(self, name: str) -> None:
+        """Deletes a namespace, and the volume of its name."""
+        self.admin.delete(f"api/v1/namespaces/{name}")
+        self.admin.delete(f"api/v1/persistentvolumes/{name}")
 
     def kill_pod(self, pod: Manifest) -> None:
         """Ends a pod at once, as a node that is switched off would."""
@@ -76,3 +96,7 @@ def until(look: Callable[[], Any], what: str, seconds: float) -> Any:
             trouble = f" ({error})"
         assert time.monotonic() < deadline, f"{what}: not within {seconds:g} s{trouble}"
         time.sleep(LOOK_SECONDS)
+
+
+def _bound(claim: Manifest) -> bool:
+    return bool(claim["status"].get("phase") == "Bound")

@@ -7,6 +7,7 @@ from rest import Manifest
 
 from iceberg_tables import catalog_properties
 
+_CLAIM = "lake"
 _SPARK_USER = {"runAsUser": 185, "runAsGroup": 0, "fsGroup": 0}
 
 
@@ -20,8 +21,38 @@ class Storage:
     """Where Backfills keep plans and checkpoints."""
     volumes: list[Manifest] = field(default_factory=list)
     mounts: list[Manifest] = field(default_factory=list)
+    directory: Path | None = None
+    """Of the nodes, which the volumes are claims of."""
     operator_user: Manifest = field(default_factory=dict)
     """Whom the operator has to be to write there; empty where that does not matter."""
+
+    def volumes_of(self, namespace: str) -> list[Manifest]:
+        """What the volumes of a namespace's pods are claims of: Pod Security admits claims, and no
+        directories of nodes.
+        """
+        if self.directory is None:
+            return []
+        size, modes = {"storage": "1Gi"}, ["ReadWriteMany"]
+        volume = {
+            "capacity": size,
+            "accessModes": modes,
+            "storageClassName": "",
+            "persistentVolumeReclaimPolicy": "Retain",
+            "hostPath": {"path": str(self.directory)},
+            "claimRef": {"name": _CLAIM, "namespace": namespace},
+        }
+        claim = {
+            "accessModes": modes,
+            "storageClassName": "",
+            "volumeName": namespace,
+            "resources": {"requests": size},
+        }
+        version = {"apiVersion": "v1"}
+        return [
+            version | {"kind": "PersistentVolume", "metadata": {"name": namespace}, "spec": volume},
+            version
+            | {"kind": "PersistentVolumeClaim", "metadata": {"name": _CLAIM}, "spec": claim},
+        ]
 
 
 def shared_directory(directory: Path) -> Storage:
@@ -31,7 +62,8 @@ def shared_directory(directory: Path) -> Storage:
     return Storage(
         properties=catalog_properties(directory),
         workspace=str(directory / "work"),
-        volumes=[{"name": "lake", "hostPath": {"path": str(directory)}}],
+        volumes=[{"name": "lake", "persistentVolumeClaim": {"claimName": _CLAIM}}],
         mounts=[{"name": "lake", "mountPath": str(directory)}],
+        directory=directory,
         operator_user=_SPARK_USER,
     )

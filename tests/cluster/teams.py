@@ -31,6 +31,43 @@ _SPARK_MAY: list[Manifest] = [
     }
 ]
 """What Spark itself asks for its drivers."""
+_QUOTA: Manifest = {
+    "apiVersion": "v1",
+    "kind": "ResourceQuota",
+    "metadata": {"name": "team"},
+    "spec": {
+        "hard": {
+            "requests.cpu": "4",
+            "limits.cpu": "40",
+            "requests.memory": "32Gi",
+            "limits.memory": "32Gi",
+            "pods": "20",
+        }
+    },
+}
+_LIMITS: Manifest = {
+    "apiVersion": "v1",
+    "kind": "LimitRange",
+    "metadata": {"name": "team"},
+    "spec": {
+        "limits": [
+            {
+                "type": "Container",
+                "min": {"cpu": "10m", "memory": "64Mi"},
+                "max": {"cpu": "4", "memory": "8Gi"},
+                "default": {"cpu": "2", "memory": "512Mi"},
+                "defaultRequest": {"cpu": "100m", "memory": "128Mi"},
+            }
+        ]
+    },
+}
+"""A quota admits only pods that say what they need. Spark says it of all but the limit of CPU."""
+_USER = {
+    "runAsNonRoot": True,
+    "runAsUser": 185,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+_CONTAINER = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
 class Team:
@@ -61,14 +98,16 @@ class Team:
         }
 
     def make(self) -> None:
-        """Makes the namespace, the account of drivers, the catalog's Secret and the application."""
-        self.cluster.admin.create(
-            "api/v1/namespaces", {"metadata": {"name": self.namespace}}
-        ).expect()
+        """Makes the namespace with its limits, the account of drivers, the catalog's Secret and the
+        application.
+        """
+        self.cluster.make_namespace(self.namespace, self.storage.volumes_of(self.namespace))
         role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": ACCOUNT}
         account, rbac = {"metadata": {"name": ACCOUNT}}, "rbac.authorization.k8s.io/v1"
         program = {"metadata": {"name": APPLICATION}, "data": {"main.py": PROGRAM.read_text()}}
         self.apply(
+            _QUOTA,
+            _LIMITS,
             {"apiVersion": "v1", "kind": "ServiceAccount", **account},
             {"apiVersion": rbac, "kind": "Role", **account, "rules": _SPARK_MAY},
             {
@@ -117,7 +156,7 @@ class Team:
 
     def remove(self) -> None:
         """Deletes the namespace."""
-        self.cluster.admin.delete(f"api/v1/namespaces/{self.namespace}")
+        self.cluster.remove_namespace(self.namespace)
 
 
 def production(storage: Storage) -> Manifest:
@@ -129,6 +168,7 @@ def production(storage: Storage) -> Manifest:
     variables = {"KAFKA_BROKERS": "kafka.production:9092", "CHECKPOINTS": "/production/checkpoints"}
     env = [{"name": name, "value": value} for name, value in variables.items()]
     size = {"cores": 1, "coreRequest": "100m", "memory": "1g"}
+    size |= {"podSecurityContext": _USER, "securityContext": _CONTAINER}
     return {
         "apiVersion": "sparkoperator.k8s.io/v1beta2",
         "kind": "SparkApplication",

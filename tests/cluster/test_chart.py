@@ -4,7 +4,6 @@ from installation import Installation
 from live_cluster import until
 from rest import DEFINITIONS
 
-_LABEL = "pod-security.kubernetes.io/enforce"
 _MADE = {
     "api/v1/namespaces/{}/pods",
     "api/v1/namespaces/{}/services",
@@ -24,7 +23,6 @@ def test_a_release_is_tested_upgraded_rolled_back_and_uninstalled(
     installation, admin = installation_apart, installation_apart.cluster.admin
     assert "Phase:          Succeeded" in installation.helm("test")
 
-    _restrict(installation, "restricted")
     changed = {
         "replicas": 2,
         "volumes": [],
@@ -44,7 +42,6 @@ def test_a_release_is_tested_upgraded_rolled_back_and_uninstalled(
     admin.delete(f"api/v1/namespaces/{installation.namespace}/pods/{leader}").expect()
     until(lambda: installation.leader not in ("", leader), "another replica leads", seconds=20)
 
-    _restrict(installation, None)  # the first revision has a volume of the node
     installation.helm("rollback", "1", "--wait")
     until(lambda: len(installation.replicas) == 1, "one replica is left", seconds=60)
 
@@ -56,11 +53,6 @@ def test_a_release_is_tested_upgraded_rolled_back_and_uninstalled(
             "annotations": dict.fromkeys(_OWNERSHIP),
         }
         admin.patch(f"{DEFINITIONS}/{definition}.backfill.dev", {"metadata": nobodys}).expect()
-
-
-def _restrict(installation: Installation, level: str | None) -> None:
-    path = f"api/v1/namespaces/{installation.namespace}"
-    installation.cluster.admin.patch(path, {"metadata": {"labels": {_LABEL: level}}}).expect()
 
 
 def _left(installation: Installation) -> set[str]:
