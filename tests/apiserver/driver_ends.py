@@ -174,17 +174,14 @@ def committed_in(status: Manifest) -> int | None:
     return int(queries[0]["sources"][0]["committed"]) if queries else None
 
 
-def await_released(channel: KubernetesChannel, released: int, seconds: float = 20) -> None:
+def await_released(channel: KubernetesChannel, released: int) -> None:
     """Waits until the driver knows of this release."""
     eventually(
         lambda: (spec := channel.assignment()) is not None and spec.released == released,
         f"{released} released",
-        seconds,
     )
 
 
-def await_committed(controller: PlayedController, committed: int, seconds: float = 20) -> None:
+def await_committed(controller: PlayedController, committed: int) -> None:
     """Waits until the controller can know of these steps."""
-    eventually(
-        lambda: committed_in(controller.status) == committed, f"{committed} committed", seconds
-    )
+    eventually(lambda: committed_in(controller.status) == committed, f"{committed} committed")

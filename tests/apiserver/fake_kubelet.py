@@ -17,7 +17,7 @@ from rest import Manifest, Rest
 
 from backfill.controller.cluster.job_pods import main as job
 from backfill.controller.cluster.job_pods.manifests import JOB_DIRECTORY, JOB_LABEL
-from waiting import eventually
+from waiting import PATIENCE_SECONDS, eventually
 
 _LOOK_SECONDS = 0.1
 # read from the environment once, when it is imported
@@ -53,7 +53,12 @@ class FakeKubelet:
         command = [sys.executable, "-m", "backfill.job"]
         environment = self._environment(pod)
         return subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=60, check=False
+            command,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_SECONDS,
+            check=False,
         )
 
     def run_here(self, pod: Manifest) -> None:

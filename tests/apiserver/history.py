@@ -10,6 +10,7 @@ from resources import OWN
 from rest import Manifest
 
 from repository import ROOT
+from waiting import PATIENCE_SECONDS
 
 
 def previous_commit() -> str:
@@ -35,7 +36,9 @@ def operator_at(commit: str, folder: Path) -> Path:
     folder.mkdir()
     archive = folder / "operator.tar"
     _git("archive", f"--output={archive}", commit, "operator")
-    subprocess.run(["tar", "-xf", str(archive), "-C", str(folder)], check=True, timeout=60)
+    subprocess.run(
+        ["tar", "-xf", str(archive), "-C", str(folder)], check=True, timeout=PATIENCE_SECONDS
+    )
     return folder / "operator"
 
 
@@ -51,7 +54,7 @@ def _git(*arguments: str) -> str:
             ["git", "-C", str(ROOT), *arguments],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_SECONDS,
             check=False,
         )
     except FileNotFoundError:

@@ -11,6 +11,7 @@ import pytest
 
 from backfill.cli.main import main
 from local_runs import Ended
+from waiting import PATIENCE_SECONDS
 
 KubectlBackfill = Callable[..., Ended]
 """Runs it with arguments; ``kubeconfig`` is whose it is, ``namespace`` where (None: nothing is
@@ -59,7 +60,12 @@ def installed_alone(module: str, *arguments: str, kubeconfig: Path) -> Ended:
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
     command = [sys.executable, "-c", program, *arguments]
     ended = subprocess.run(
-        command, capture_output=True, text=True, env=environment, timeout=60, check=False
+        command,
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=PATIENCE_SECONDS,
+        check=False,
     )
     return Ended(ended.returncode, ended.stdout, ended.stderr)
 

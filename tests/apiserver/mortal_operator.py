@@ -24,6 +24,7 @@ from backfill.controller.manager.wiring import Caches, Cases
 from backfill.controller.manager.workqueue import WorkQueue
 from backfill.kube.names import Key
 from backfill.kube.transport import OnRequest
+from waiting import PATIENCE_SECONDS
 
 _UNBOUNDED = 100_000
 
@@ -118,7 +119,9 @@ class MortalOperators:
         self._now = MortalOperator(*self._of)
         self.deaths = 0
 
-    def work_until(self, condition: Callable[[], Any], what: str, seconds: float = 20) -> None:
+    def work_until(
+        self, condition: Callable[[], Any], what: str, seconds: float = PATIENCE_SECONDS
+    ) -> None:
         """Turns are taken until the condition is true."""
         deadline = time.monotonic() + seconds
         while not condition():

@@ -17,11 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from backfill.controller.manager.leader_election import LeaseTimes
-from waiting import eventually
-
-TAKEOVER_SECONDS = 20
-assert LeaseTimes().duration + LeaseTimes().retry < TAKEOVER_SECONDS
+from waiting import PATIENCE_SECONDS, eventually
 
 
 class OperatorProcess:
@@ -116,7 +112,7 @@ class OperatorProcess:
         self._process.kill()
         self._process.wait()
 
-    def terminate(self, seconds: float = 10) -> int:
+    def terminate(self, seconds: float = PATIENCE_SECONDS) -> int:
         """Asks it to end, and gives its exit status."""
         self._process.send_signal(signal.SIGTERM)
         return self._process.wait(seconds)
@@ -174,7 +170,6 @@ def wait_until_ready(operator: OperatorProcess, words: str = "leader") -> None:
     eventually(
         lambda: operator.ready() == words,
         f"{operator.log_file.stem} is {words}",
-        seconds=TAKEOVER_SECONDS,
     )
 
 

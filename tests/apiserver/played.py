@@ -12,7 +12,7 @@ from rest import BACKFILLS, SPARK_APPLICATIONS, SPLIT_ASSIGNMENTS, Manifest, Res
 from backfill.kube.names import child_name
 from backfill.protocol.split_assignment import DRIVER_MANAGER
 from table_jobs import HOURS, Clicks
-from waiting import eventually
+from waiting import PATIENCE_SECONDS, eventually
 
 HOUR_ROWS = 60
 _PODS = "api/v1/namespaces/{}/pods"
@@ -66,7 +66,7 @@ class PlayedRun:
             else ("", "")
         )
 
-    def wait_for(self, kind: str, status: str, seconds: float = 60) -> str:
+    def wait_for(self, kind: str, status: str, seconds: float = PATIENCE_SECONDS) -> str:
         """Waits for a condition, and gives its reason."""
         eventually(
             lambda: self.condition(kind)[0] == status, f"{kind}={status} of {self.name}", seconds
@@ -80,7 +80,7 @@ class PlayedRun:
             ]
         )
 
-    def submit(self, attempt: int = 1, seconds: float = 60) -> Manifest:
+    def submit(self, attempt: int = 1, seconds: float = PATIENCE_SECONDS) -> Manifest:
         """The Spark operator takes a child up once it is there: its driver runs."""
         child_path = f"{SPARK_APPLICATIONS.format(self.namespace)}/{child_name(self.name, attempt)}"
         eventually(
@@ -112,7 +112,9 @@ class PlayedRun:
         path = f"{SPLIT_ASSIGNMENTS.format(self.namespace)}/{self.name}/status"
         self.admin.patch(path, {"status": status}, fieldManager=DRIVER_MANAGER).expect()
 
-    def replay(self, attempt: int = 1, committed: int = 0, seconds: float = 20) -> None:
+    def replay(
+        self, attempt: int = 1, committed: int = 0, seconds: float = PATIENCE_SECONDS
+    ) -> None:
         """The driver commits each step as soon as it is released, tells that it has finished, and
         ends.
         """

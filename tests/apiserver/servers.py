@@ -16,9 +16,10 @@ from ssl import create_default_context
 
 from kubeconfigs import write_kubeconfig
 
+from waiting import PATIENCE_SECONDS
+
 # A test run that is killed leaves no server behind where util-linux is to be had.
 _DIE_WITH_PARENT = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
-_START_SECONDS = 60
 _STARTS = 3  # another process can take a free port before the server does
 
 
@@ -111,7 +112,7 @@ class Servers:
             )
 
     def _wait_until_ready(self) -> None:
-        deadline = time.monotonic() + _START_SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while not self._ready():
             ended = [name for name, process in self._running.items() if process.poll() is not None]
             if ended or time.monotonic() > deadline:

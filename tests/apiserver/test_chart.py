@@ -18,7 +18,7 @@ from rest import DEFINITIONS, Answer, Manifest, Rest
 from roles import may
 
 from helm_chart import CHART, STREAMING, VARIANTS, Values, helm, one, operator_arguments, rendered
-from waiting import eventually
+from waiting import PATIENCE_SECONDS, eventually
 
 _MONITORING = [
     json.loads((DATA / f"{kind}.monitoring.coreos.com.json").read_text())
@@ -302,5 +302,10 @@ def _installation_test(
         container["args"][1],
     ]
     return subprocess.run(
-        command, env=environment, capture_output=True, text=True, check=False, timeout=60
+        command,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_SECONDS,
     )

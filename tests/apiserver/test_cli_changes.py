@@ -16,6 +16,7 @@ from samples import BACKFILL, changed
 from told_status import Told, running, tell
 
 from backfill.api.conditions import ConditionType, Reason
+from waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.usefixtures("crds")
 
@@ -230,7 +231,7 @@ def test_cancel_waits_until_all_is_removed(july: July, cluster_admin: Path) -> N
         assert "the catalog does not answer" in cancelling.stdout.readline()
         assert cancelling.poll() is None
         july.admin.patch(july.path, {"metadata": {"finalizers": None}}).expect()
-        assert cancelling.wait(timeout=20) == 0
+        assert cancelling.wait(timeout=PATIENCE_SECONDS) == 0
         assert cancelling.stdout.readline() == "july: removed\n"
 
 

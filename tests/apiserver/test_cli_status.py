@@ -16,6 +16,7 @@ from samples import BACKFILL, changed
 from told_status import Told, running, tell
 
 from backfill.api.conditions import ConditionType, Reason
+from waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.usefixtures("crds")
 
@@ -372,7 +373,7 @@ def test_what_the_operator_has_not_seen_yet_is_not_the_end(
         tell(admin, namespace, july, running(REPLAYING, generation=2))
         assert json.loads(watching.stdout.readline())["stage"] == "Replaying"
         tell(admin, namespace, july, running(PUBLISHED, generation=2))
-        assert watching.wait(timeout=20) == 0
+        assert watching.wait(timeout=PATIENCE_SECONDS) == 0
 
 
 def test_to_watch_outlives_an_api_server_that_is_away(
@@ -388,7 +389,7 @@ def test_to_watch_outlives_an_api_server_that_is_away(
             with proxy.away():
                 assert "did not answer" in watching.stderr.readline()
                 tell(admin, namespace, july, running(PUBLISHED))
-            assert watching.wait(timeout=30) == 0
+            assert watching.wait(timeout=PATIENCE_SECONDS) == 0
 
 
 def test_a_backfill_that_is_removed_while_watched_is_gone(
@@ -399,7 +400,7 @@ def test_a_backfill_that_is_removed_while_watched_is_gone(
         assert watching.stdout is not None
         watching.stdout.readline()
         admin.delete(f"{BACKFILLS.format(namespace)}/{july}").expect()
-        assert watching.wait(timeout=20) == 0
+        assert watching.wait(timeout=PATIENCE_SECONDS) == 0
 
 
 def test_one_that_no_operator_takes_up_says_so(

@@ -24,7 +24,7 @@ from backfill.kube.errors import (
     Unreachable,
 )
 from backfill.kube.resources import BACKFILL, CONFIG_MAP, POD, Resource
-from waiting import eventually
+from waiting import PATIENCE_SECONDS, eventually
 
 NAMESPACE = Resource("", "v1", "namespaces", namespaced=False)
 
@@ -205,7 +205,7 @@ def test_a_watch_that_breaks_off_just_ends(
     )
     thread.start()
     eventually(proxy.kill_watches, "a watch is cut")
-    thread.join(10)
+    thread.join(PATIENCE_SECONDS)
     assert not thread.is_alive()
     assert events == []
 

@@ -12,7 +12,7 @@ from samples import BACKFILL, CONDITION, STATUS, changed
 
 from backfill.kube.names import FINALIZER
 from table_jobs import HOURS
-from waiting import eventually
+from waiting import PATIENCE_SECONDS, eventually
 
 
 @pytest.fixture
@@ -187,7 +187,7 @@ def test_an_operator_that_is_asked_to_end_during_planning_leaves_no_process(
     admin: Rest, namespace: str, operator: OperatorProcess, tmp_path: Path
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        silent.settimeout(60)
+        silent.settimeout(PATIENCE_SECONDS)
         run = PlayedRun(admin, namespace, tmp_path)
         uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
         secret = f"api/v1/namespaces/{namespace}/secrets/january-catalog"

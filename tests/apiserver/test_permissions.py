@@ -338,11 +338,9 @@ def test_jobs_in_pods_need_no_more_than_this(
     with running(started_operator(variant, operator_kubeconfig, namespace, proxy, tmp_path)):
         run = PlayedRun(admin, namespace, tmp_path)
         run.create(planning={"runIn": "Pod"})
-        planning = eventually(pods, "a pod plans", seconds=30)
+        planning = eventually(pods, "a pod plans")
         admin.delete(run.path).expect()
-        eventually(
-            lambda: (found := pods()) and not found & planning, "another pod cleans up", seconds=30
-        )
+        eventually(lambda: (found := pods()) and not found & planning, "another pod cleans up")
     assert [each for each in refused if each != f"get secrets {namespace}/january-catalog"] == []
     assert proxy.count("create", "pods") >= 2
 

@@ -10,7 +10,7 @@ from kubeconfigs import token_of
 from proxy import CUT, Nth, Request, Response, UnreliableProxy, expired_event, refusal
 from rest import Rest
 
-from waiting import eventually
+from waiting import PATIENCE_SECONDS, eventually
 
 CONFIG_MAPS = "api/v1/namespaces/{}/configmaps"
 
@@ -29,7 +29,12 @@ class Watch:
         url = f"{proxy.url}/{CONFIG_MAPS.format(namespace)}?watch=1"
         headers = {"Authorization": f"Bearer {token_of(cluster_admin)}"}
         self._response = urllib3.request(
-            "GET", url, headers=headers, preload_content=False, retries=False, timeout=20
+            "GET",
+            url,
+            headers=headers,
+            preload_content=False,
+            retries=False,
+            timeout=PATIENCE_SECONDS,
         )
         self._lines = iter(self._response)
 

@@ -37,7 +37,7 @@ class Installation:
         for team in self.teams:
             team.make()
         self.change("install", "--wait", "--timeout", "2m")
-        until(lambda: self.leader, "the operator leads", 30)
+        until(lambda: self.leader, "the operator leads")
 
     def change(self, command: str, *options: str, **values: Any) -> None:
         """``helm install`` or ``upgrade`` of this operator; ``values`` go over those of
@@ -134,7 +134,7 @@ def definitions_installed(admin: Rest, directory: Path) -> None:
         definition = yaml.safe_load(file.read_text())
         path = f"{DEFINITIONS}/{definition['metadata']['name']}"
         admin.apply(path, definition).expect()
-        until(lambda path=path: _established(admin.get(path).body), f"{file.name} is served", 30)
+        until(lambda path=path: _established(admin.get(path).body), f"{file.name} is served")
 
 
 def _established(definition: Manifest) -> bool:

@@ -8,12 +8,6 @@ from plays import Summary, mending
 from rest import BACKFILLS, SPARK_APPLICATIONS, SPLIT_ASSIGNMENTS, Manifest
 from teams import Team
 
-REPLAY_SECONDS = 300.0
-"""From ``kubectl apply``, or from the last thing that happened to it, to the end."""
-FIRST_STEPS_SECONDS = 240.0
-"""The same to the first committed steps. Both are many times what an idle machine of two cores
-needs.
-"""
 _LABEL = "backfill.dev/backfill"
 _OWNED = (
     SPLIT_ASSIGNMENTS,
@@ -126,37 +120,36 @@ class Replay:
         workspace = Path(self.team.storage.workspace) / self.team.namespace / self.name
         return {str(file) for file in workspace.rglob("*") if file.is_file()}
 
-    def until(
-        self, what: str, reason: str, kind: str = "Running", seconds: float = REPLAY_SECONDS
-    ) -> Manifest:
+    def until(self, what: str, reason: str, kind: str = "Running") -> Manifest:
         """Waits for a condition to have a reason, and returns it."""
 
         def found() -> Manifest:
             condition = self.condition(kind)
             return condition if condition.get("reason") == reason else {}
 
-        condition: Manifest = until(found, f"{self.name} {what}", seconds)
+        condition: Manifest = until(found, f"{self.name} {what}")
         return condition
 
     def until_midway(self) -> int:
         """Waits until something is committed and much is not; how many steps are."""
-        committed: int = until(
-            lambda: self.committed, f"{self.name} has committed a step", FIRST_STEPS_SECONDS
-        )
+
+        def begun() -> int:
+            self._assert_not_failed()
+            return self.committed
+
+        committed: int = until(begun, f"{self.name} has committed a step")
         assert committed <= self.released["steps"] - 4, "it is too fast to be caught midway"
         return committed
 
-    def until_succeeded(self, *, attempts: int = 1, seconds: float = REPLAY_SECONDS) -> Manifest:
+    def until_succeeded(self, *, attempts: int = 1) -> Manifest:
         """Waits for its end, in exactly so many attempts, and compares what it published with the
         oracle, row by row.
         """
 
         def ended() -> bool:
-            outcome = self.condition("Succeeded")
-            assert outcome.get("status") != "False", f"{self.name} failed: {outcome['message']}"
-            return bool(outcome.get("status") == "True")
+            return bool(self._assert_not_failed().get("status") == "True")
 
-        until(ended, f"{self.name} succeeds", seconds)
+        until(ended, f"{self.name} succeeds")
         assert [each["outcome"] for each in self.attempts][-1] == "Succeeded"
         assert len(self.attempts) == attempts
         assert self.summary.rows == self.summary.fixed
@@ -164,11 +157,17 @@ class Replay:
 
     def until_nothing_is_left(self) -> None:
         """Waits for the end of its deletion, and looks for what it should have taken along."""
-        until(lambda: self.gone, f"{self.name} is gone", 90)
-        until(lambda: not self.belongings, "its objects are gone", 60)
+        until(lambda: self.gone, f"{self.name} is gone")
+        until(lambda: not self.belongings, "its objects are gone")
         assert self.remains == set()
         assert self.summary.branches == set()
         assert self.summary.stray_files == set()
+
+    def _assert_not_failed(self) -> Manifest:
+        """What it says of its end: nobody waits for what has failed for good."""
+        outcome = self.condition("Succeeded")
+        assert outcome.get("status") != "False", f"{self.name} failed: {outcome['message']}"
+        return outcome
 
     @property
     def _admin(self) -> Any:

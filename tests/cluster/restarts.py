@@ -27,7 +27,7 @@ def restart_spark_operator(cluster: Cluster) -> None:
 def restart_api_server(cluster: Cluster) -> None:
     """Runs the command of ``RESTART_API_SERVER``, and returns when the server is ready."""
     _run("RESTART_API_SERVER")
-    until(lambda: cluster.admin.get("readyz").ok, "the API server is ready", 60)
+    until(lambda: cluster.admin.get("readyz").ok, "the API server is ready")
 
 
 def _run(variable: str) -> None:

@@ -31,22 +31,22 @@ def test_a_release_is_tested_upgraded_rolled_back_and_uninstalled(
         "crds": {"install": True},
     }
     installation.change("upgrade", "--wait", "--take-ownership", **changed)
-    until(lambda: len(installation.replicas) == 2, "the old replica is gone", seconds=60)
+    until(lambda: len(installation.replicas) == 2, "the old replica is gone")
     assert {each["spec"]["securityContext"]["runAsUser"] for each in installation.replicas} == {
         10001
     }
-    until(lambda: installation.leader, "a replica leads", seconds=20)
+    until(lambda: installation.leader, "a replica leads")
     assert "Phase:          Succeeded" in installation.helm("test")
 
     leader = installation.leader
     admin.delete(f"api/v1/namespaces/{installation.namespace}/pods/{leader}").expect()
-    until(lambda: installation.leader not in ("", leader), "another replica leads", seconds=20)
+    until(lambda: installation.leader not in ("", leader), "another replica leads")
 
     installation.helm("rollback", "1", "--wait")
-    until(lambda: len(installation.replicas) == 1, "one replica is left", seconds=60)
+    until(lambda: len(installation.replicas) == 1, "one replica is left")
 
     installation.helm("uninstall", "--wait")
-    until(lambda: not _left(installation), "nothing is left", seconds=60)
+    until(lambda: not _left(installation), "nothing is left")
     for definition in ("backfills", "splitassignments"):
         nobodys = {
             "labels": {"app.kubernetes.io/managed-by": None},

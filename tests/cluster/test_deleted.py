@@ -8,7 +8,7 @@ from replays import Replay
 from rest import SPARK_APPLICATIONS
 from teams import APPLICATION
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(1800)
 
 
 def test_the_output_is_as_it_was_and_the_application_still_there(
@@ -16,7 +16,7 @@ def test_the_output_is_as_it_was_and_the_application_still_there(
 ) -> None:
     given_up = replay("given-up").begin()
     given_up.until_midway()
-    until(lambda: given_up.summary.branches, "it has written", 20)
+    until(lambda: given_up.summary.branches, "it has written")
     assert given_up.remains
 
     given_up.delete()

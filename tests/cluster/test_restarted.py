@@ -8,7 +8,7 @@ from live_cluster import until
 from replays import Replay
 from restarts import restart_api_server, restart_spark_operator
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(1800)
 
 
 @pytest.mark.alone
@@ -32,5 +32,5 @@ def test_the_chart_is_upgraded(replay: Callable[..., Replay], installation: Inst
     upgraded.until_midway()
     before = installation.leader
     installation.change("upgrade", "--wait", "--timeout", "2m", workers=4)
-    until(lambda: installation.leader not in ("", before), "the new release leads", 30)
+    until(lambda: installation.leader not in ("", before), "the new release leads")
     upgraded.until_succeeded(attempts=1)

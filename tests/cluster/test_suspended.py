@@ -6,7 +6,7 @@ import pytest
 from live_cluster import until
 from replays import Replay
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(1800)
 
 
 def test_it_goes_on_after_the_last_committed_step(replay: Callable[..., Replay]) -> None:
@@ -14,9 +14,9 @@ def test_it_goes_on_after_the_last_committed_step(replay: Callable[..., Replay])
     paused.until_midway()
 
     paused.change(suspend=True)
-    paused.until("is suspended", "Suspended", seconds=60)
+    paused.until("is suspended", "Suspended")
     assert [each["outcome"] for each in paused.attempts] == ["Stopped"]
-    until(lambda: not paused.drivers and not paused.executors, "its pods are gone", 30)
+    until(lambda: not paused.drivers and not paused.executors, "its pods are gone")
     committed = paused.committed
     assert 1 <= committed < paused.released["steps"]
 

@@ -19,8 +19,9 @@ from backfill.api.backfill import Backfill
 from backfill.controller.local.store import LocalStore
 from backfill.planning.plan import read_header
 from backfill.planning.workspace import Workspace
+from waiting import PATIENCE_SECONDS
 
-DEADLINE_SECONDS = 240.0
+DEADLINE_SECONDS = 3 * PATIENCE_SECONDS
 _SMALL_SPARK = {
     "spark.master": "local[2,4]",
     "spark.driver.memory": "1g",

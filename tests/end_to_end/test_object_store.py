@@ -5,20 +5,20 @@ PyIceberg is told.
 import json
 import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from production import Production, ended
+from production import DEADLINE_SECONDS, Production, ended
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.utils.config import Config
 from store_servers import ObjectStore, Programs, find_programs, object_store, postgresql
 
 from backfill.planning.workspace import Workspace
 from histories import DAY_US, HOUR_US, UTC_TIME, land, query, sorted_rows, times
+from waiting import eventually
 
 ACCESS_KEY, SECRET_KEY, PASSWORD = (
     "AKBACKFILLTESTS",
@@ -40,7 +40,7 @@ write_output(hourly, "hourly").awaitTermination()
 """
 HOURS = 8
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -142,12 +142,12 @@ def test_a_killed_run_goes_on_from_its_checkpoint_in_the_store_and_no_credential
     )
     run = production.start_run()
     place = store.files / "lake" / "backfills" / "default" / "again"
-    deadline = time.monotonic() + 200
-    while len(list(place.glob("checkpoints/*/hourly/commits/[0-9]*"))) < 2:
-        assert run.poll() is None and time.monotonic() < deadline, (
-            f"{production.driver_log()}\n{list(place.rglob('*'))}"
-        )
-        time.sleep(0.1)
+
+    def two_batches() -> bool:
+        assert run.poll() is None, production.driver_log()
+        return len(list(place.glob("checkpoints/*/hourly/commits/[0-9]*"))) >= 2
+
+    eventually(two_batches, production.driver_log, DEADLINE_SECONDS)
     attempt = production.store.attempts / "1"
     os.killpg(json.loads((attempt / "driver.json").read_text())["group"], signal.SIGKILL)
     end = ended(run)

@@ -6,7 +6,6 @@ import fcntl
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -30,11 +29,12 @@ from backfill.protocol.split_assignment import (
 )
 from backfill.runtime.agent.channel import DirectoryChannel
 from backfill.runtime.settings import RuntimeSettings
+from waiting import PATIENCE_SECONDS, eventually
 
 START = datetime(2021, 7, 11, tzinfo=UTC)
 ROWS_PER_STEP = 60
 STEP = timedelta(minutes=10)
-DEADLINE_SECONDS = 120.0
+DEADLINE_SECONDS = 2 * PATIENCE_SECONDS
 EVENTS = pa.schema([("id", pa.int64()), ("user", pa.int64()), ("at", pa.timestamp("us", tz="UTC"))])
 COUNTS = pa.schema(
     [("start", pa.timestamp("us", tz="UTC")), ("user", pa.int64()), ("n", pa.int64())]
@@ -215,8 +215,9 @@ def driver(settings: RuntimeSettings) -> Iterator["subprocess.Popen[bytes]"]:
 
 def wait_until(condition: Callable[[], bool], process: "subprocess.Popen[bytes]") -> None:
     """Polls until a condition holds; fails when the process ends before, or after the deadline."""
-    end = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
+
+    def look() -> bool:
         assert process.poll() is None, f"the driver ended with status {process.returncode}"
-        assert time.monotonic() < end, "the deadline passed"
-        time.sleep(0.05)
+        return condition()
+
+    eventually(look, "what the test waits for", DEADLINE_SECONDS)

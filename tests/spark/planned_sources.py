@@ -1,6 +1,5 @@
 """A plan that is at hand in the tests' own session, and queries on it."""
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +13,7 @@ from backfill.planning.planner import make_plan
 from backfill.planning.workspace import Workspace
 from backfill.runtime.settings import RuntimeSettings
 from backfill.runtime.source.release_file import Release, release_path, write_release
+from waiting import eventually
 
 
 @dataclass
@@ -50,12 +50,14 @@ class Backfill:
         return spark.read.parquet(f"{self.settings.checkpoints}/{name}-result")
 
 
-def wait(until: Callable[[], bool], query: StreamingQuery, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not until():
+def wait(until: Callable[[], bool], query: StreamingQuery) -> None:
+    """Until it holds, or the query fails."""
+
+    def look() -> bool:
         assert query.exception() is None, query.exception()
-        assert time.monotonic() < deadline, query.lastProgress
-        time.sleep(0.02)
+        return until()
+
+    eventually(look, lambda: str(query.lastProgress))
 
 
 def committed(query: StreamingQuery) -> int:

@@ -11,6 +11,7 @@ import pyspark
 import pytest
 
 import backfill
+from waiting import PATIENCE_SECONDS
 
 _PROGRAM = """
 import time
@@ -26,7 +27,7 @@ context, executors = spark.sparkContext, Executors()
 
 
 def until(count, target):
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 240
     while executors.follow(target) != count or len(registered()) != count:
         assert time.monotonic() < deadline, f"{registered()} instead of {count}"
         time.sleep(0.1)
@@ -75,7 +76,7 @@ def test_executors_go_and_come_while_the_application_runs_and_what_they_hold_is_
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=2 * PATIENCE_SECONDS,
         check=False,
     )
     assert ended.stdout.splitlines()[-1:] == ["followed"], ended.stderr[-3000:]

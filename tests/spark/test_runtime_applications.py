@@ -10,7 +10,6 @@ from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 
-import pytest
 from applications import FAILED, FINISHING, IN_NEW_YORK, PREAMBLE, REFUSED, SIDE_QUERIES
 from drivers import ROWS_PER_STEP, START, Lake, assign, controlled, environment, status
 from pyiceberg.catalog import Catalog
@@ -20,7 +19,6 @@ from backfill.runtime.settings import RuntimeSettings
 STEPS = 2
 
 
-@pytest.mark.timeout(900)  # thirty applications, one after the other
 def test_applications_run_unmodified_or_are_refused_with_the_reason(
     tmp_path: Path, lake: Catalog
 ) -> None:

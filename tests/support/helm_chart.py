@@ -10,6 +10,7 @@ import yaml
 
 import missing
 from repository import ROOT
+from waiting import PATIENCE_SECONDS
 
 Manifest = dict[str, Any]
 Values = Mapping[str, Any]
@@ -96,7 +97,12 @@ def helm(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     if program is None:
         missing.skip("helm is missing: make test-chart")
     return subprocess.run(
-        [program, *arguments], capture_output=True, text=True, check=False, timeout=240, **options
+        [program, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_SECONDS,
+        **options,
     )
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
+from waiting import PATIENCE_SECONDS
+
 Behaviour = Callable[[socket.socket, bytes], None]
 """What is done with a connection whose first bytes have come; it ends afterwards."""
 
@@ -70,4 +72,4 @@ def hostile_server(behave: Behaviour, address: str = "127.0.0.1") -> Iterator[Ho
         for connection in list(open_connections):
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
-        thread.join(5)
+        thread.join(PATIENCE_SECONDS)

@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 from backfill.controller.manager.jobs_container import JobsContainer
+from waiting import PATIENCE_SECONDS
 
 PROGRAM = "backfill.controller.jobs.host"
 
@@ -39,7 +40,7 @@ class HostedPlace(JobsContainer):
         super().close()
         for host in self.hosts:
             try:
-                host.wait(10)  # it ends by itself when the operator is gone
+                host.wait(PATIENCE_SECONDS)  # it ends by itself when the operator is gone
             except subprocess.TimeoutExpired:
                 host.kill()
                 host.wait()

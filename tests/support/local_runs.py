@@ -21,14 +21,13 @@ from pyiceberg.catalog import Catalog
 from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType, Reason, find_condition
 from backfill.controller.local.store import LocalStore
-from waiting import eventually
+from waiting import PATIENCE_SECONDS, eventually
 
 FAKE_CLI = Path(__file__).with_name("fake_cli.py")
 START = datetime(2024, 1, 1, tzinfo=UTC)
 HOURS = 6
 STEPS = 2 * HOURS
 EVENTS = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
-DEADLINE_SECONDS = 60.0
 
 
 @dataclass
@@ -131,7 +130,7 @@ class LocalRuns:
 
     def end(self, process: "subprocess.Popen[str]") -> Ended:
         """Waits for a command."""
-        out, err = process.communicate(timeout=DEADLINE_SECONDS)
+        out, err = process.communicate(timeout=PATIENCE_SECONDS)
         return Ended(process.returncode, out, err)
 
     def kill(self, process: "subprocess.Popen[str]") -> None:
@@ -152,7 +151,7 @@ class LocalRuns:
 
     def wait_for(self, condition: Callable[[], bool], what: str) -> None:
         """Until it holds, or the test fails."""
-        eventually(condition, lambda: f"{what}: {self.events()}", DEADLINE_SECONDS)
+        eventually(condition, lambda: f"{what}: {self.events()}")
 
     def wait_for_steps(self, count: int) -> None:
         """Until so many steps have been committed."""

@@ -89,7 +89,6 @@ def ended(runner: Any, job: Job) -> JobState:
     state: JobState = eventually(
         lambda: (found := runner.state) and found.phase != "Running" and found,
         f"the end of {job}",
-        60,
     )
     assert state.job == job
     return state

@@ -19,7 +19,7 @@ from backfill.runtime.queries.tracker import Tracker
 from backfill.runtime.settings import RuntimeSettings
 from backfill.runtime.source.release_file import read_release, release_path
 from table_jobs import Clicks
-from waiting import eventually
+from waiting import PATIENCE_SECONDS, eventually
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_a_driver_in_a_pod_talks_through_the_assignment_that_its_settings_name(
         lambda: read_release(release_path(settings.scratch)).released == 2, "its sources are told"
     )
     run.end(FINISHED)
-    assert agent.reported.wait(20)
+    assert agent.reported.wait(PATIENCE_SECONDS)
     assert controller.status["phase"] == "Finished"
 
 
@@ -82,6 +82,6 @@ def test_a_run_whose_assignment_is_deleted_stops_by_itself(
     eventually(lambda: controller.status.get("phase") == "Starting", "it says that it starts")
     assert not run.stopping.is_set()
     controller.delete()
-    assert agent.reported.wait(20)
+    assert agent.reported.wait(PATIENCE_SECONDS)
     assert run.outcome is not None
     assert run.outcome.phase == "Stopped"

@@ -132,17 +132,17 @@ def test_messages_that_help_stay_as_they_are(text: str) -> None:
 )
 def test_no_text_keeps_the_search_for_logins_busy(text: str) -> None:
     """It holds up every other thread, and names of columns are as long as their owner likes."""
-    began = time.monotonic()
+    began = time.thread_time()
     redact(text)
-    assert time.monotonic() - began < 1
+    assert time.thread_time() - began < 1
 
 
 def test_a_secret_of_many_lines_does_not_keep_the_search_busy() -> None:
     lines = [f"{number * 7919:08x}" for number in range(1, 1001)]
-    began = time.monotonic()
+    began = time.thread_time()
     hidden = redactor({"lake": GivenCatalog({"token": "\n".join(lines)})}, {})
     assert hidden.text("0" * 32_000 + lines[-1].upper()) == "0" * 32_000 + "***"
-    assert time.monotonic() - began < 1
+    assert time.thread_time() - began < 1
 
 
 def test_secrets_that_overlap_are_hidden_whole() -> None:
@@ -182,9 +182,9 @@ def test_a_record_of_the_log_has_an_end(form: logging.Formatter) -> None:
     record = logging.getLogger("backfill.test").makeRecord(
         "n", logging.WARNING, "", 0, "%s", ("\x1b token=abc " * 500_000,), None
     )
-    began = time.monotonic()
+    began = time.thread_time()
     assert len(form.format(record)) < 70_000
-    assert time.monotonic() - began < 1
+    assert time.thread_time() - began < 1
 
 
 def test_errors_and_what_is_printed_are_without_them() -> None:

@@ -7,12 +7,18 @@ import sys
 
 import pytest
 
+from waiting import PATIENCE_SECONDS
+
 SLOW = {"kubernetes", "numpy", "pandas", "pyarrow", "pydantic", "pyiceberg", "pyspark", "yaml"}
 
 
 def python(program: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_SECONDS,
     )
 
 

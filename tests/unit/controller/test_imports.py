@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from waiting import PATIENCE_SECONDS
+
 HEAVY = {"numpy", "pandas", "pyarrow", "pyiceberg", "pyspark", "sqlalchemy"}
 
 
@@ -16,6 +18,10 @@ def test_a_controller_imports_nothing_that_opens_tables(module: str) -> None:
         f"import sys, {module}; print(*sorted(name for name in sys.modules if '.' not in name))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PATIENCE_SECONDS,
     )
     assert HEAVY.isdisjoint(done.stdout.split())

@@ -23,6 +23,7 @@ from hostile_catalog import hostile_catalog
 from hostile_server import answering, hostile_server
 from iceberg_tables import sqlite_catalog
 from table_jobs import Clicks, ended
+from waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.hostile
 
@@ -415,7 +416,7 @@ def test_a_name_that_has_another_address_when_it_is_connected_to(clicks: Clicks)
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=PATIENCE_SECONDS,
         )
         found: dict[str, str] = json.loads(ended.stdout)
     assert not any(thief.requests), "libpq may connect, but sends nothing"

@@ -23,6 +23,7 @@ from hostile_catalog import hostile_catalog
 from hostile_server import Behaviour, answering, hostile_server
 from iceberg_tables import sqlite_catalog
 from table_jobs import LOOPBACK, Clicks, ended
+from waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.hostile
 
@@ -188,11 +189,12 @@ def lines_without_end(connection: socket.socket, _request: bytes) -> None:
 
 
 WAITING: dict[str, tuple[Behaviour, str]] = {
-    "silent": (lambda _connection, _: time.sleep(30), "has sent nothing for 1 s"),
+    "silent": (lambda _connection, _: time.sleep(PATIENCE_SECONDS), "has sent nothing for 1 s"),
     "half": (
-        lambda c, _: (c.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{"), time.sleep(30))[
-            0
-        ],
+        lambda c, _: (
+            c.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{"),
+            time.sleep(PATIENCE_SECONDS),
+        )[0],
         "nothing for 1 s",
     ),
     "drip-head": (
@@ -238,7 +240,7 @@ def impatient(catalogs: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=PATIENCE_SECONDS,
     )
     assert ended.returncode == 0, ended.stderr
     found: dict[str, Any] = json.loads(ended.stdout)
@@ -266,7 +268,7 @@ def test_a_server_that_never_comes_to_an_end_is_left_in_time_and_with_little_mem
     assert found.pop("peak") < 600
     for name, (text, seconds) in found.items():
         assert WAITING[name][1] in text, (name, text)
-        assert 0 < seconds < 8, (name, seconds)
+        assert 0 < seconds < PATIENCE_SECONDS / 4, (name, seconds)
 
 
 def postgres(then: Callable[[socket.socket], None]) -> Behaviour:
@@ -292,8 +294,8 @@ def postgres(then: Callable[[socket.socket], None]) -> Behaviour:
 def test_a_database_that_never_answers_is_left_in_time() -> None:
     with ExitStack() as servers:
         behaviours: dict[str, Behaviour] = {
-            "login": lambda _connection, _: time.sleep(30),
-            "statement": postgres(lambda _connection: time.sleep(30)),
+            "login": lambda _connection, _: time.sleep(PATIENCE_SECONDS),
+            "statement": postgres(lambda _connection: time.sleep(PATIENCE_SECONDS)),
             "drip": postgres(lambda connection: drip(connection, b"D\x0f\0\0\0" + b"x" * 9999)),
         }
         made = {
@@ -307,4 +309,4 @@ def test_a_database_that_never_answers_is_left_in_time() -> None:
     del found["peak"]
     for name, (text, seconds) in found.items():
         assert "the database has not answered in" in text, (name, text)
-        assert 0 < seconds < 8, (name, seconds)
+        assert 0 < seconds < PATIENCE_SECONDS / 4, (name, seconds)

@@ -24,6 +24,7 @@ from backfill.iceberg.properties import refused
 from hostile_catalog import HostileCatalog, hostile_catalog
 from iceberg_tables import sqlite_catalog
 from table_jobs import LOOPBACK, Clicks, ended
+from waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.hostile
 
@@ -395,7 +396,7 @@ def test_neither_secret_nor_catalog_has_files_of_the_operator_read(
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=PATIENCE_SECONDS,
     )
     link.unlink()
     found: dict[str, str] = json.loads(ended.stdout)

@@ -30,6 +30,7 @@ from staged import (
     stage,
     write_files,
 )
+from waiting import PATIENCE_SECONDS
 
 FIRST, SECOND = [(1, 0), (2, HOUR_US)], [(3, 2 * HOUR_US)]
 
@@ -237,7 +238,7 @@ def test_two_processes_that_commit_the_same_batches_at_once_give_each_batch_once
     for process in (*drivers, production):
         process.start()
     for process in (*drivers, production):
-        process.join(120)
+        process.join(PATIENCE_SECONDS)
     assert [process.exitcode for process in (*drivers, production)] == [0, 0, 0]
     assert [row[:2] for row in content(table, RESULT.branch)] == [
         (batch, 0) for batch in range(batches)
@@ -277,13 +278,13 @@ def test_files_are_written_where_the_table_wants_its_data_whatever_spreads_them(
 
 def _drive(start: Barrier, batches: int, who: str) -> None:
     table = load_catalog("lake").load_table("raw.out")
-    start.wait(60)
+    start.wait(PATIENCE_SECONDS)
     for batch in range(batches):
         stage(table.refresh(), batch, [(batch, 0)], outside=1, who=who)
 
 
 def _produce(start: Barrier, commits: int) -> None:
-    start.wait(60)
+    start.wait(PATIENCE_SECONDS)
     for number in range(commits):
         while not _appended(rows_of([(100 + number, 0)], "production")):
             pass

@@ -19,6 +19,7 @@ from backfill.runtime.catalogs import publish_catalogs
 from backfill.runtime.sink import _opened
 from iceberg_tables import catalog_properties as sqlite_properties
 from iceberg_tables import sqlite_catalog
+from waiting import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -62,7 +63,12 @@ def launched(directory: Path, *options: str) -> subprocess.CompletedProcess[str]
     environment = {name: value for name, value in os.environ.items() if name != SETTINGS_VARIABLE}
     command = [sys.executable, *options, str(program)]
     return subprocess.run(
-        command, capture_output=True, text=True, check=False, env=environment, timeout=60
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+        timeout=PATIENCE_SECONDS,
     )
 
 

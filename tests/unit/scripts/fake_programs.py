@@ -7,6 +7,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from waiting import PATIENCE_SECONDS
+
 ENGINE = '[ "$1" != save ] || : >"$3"'
 """What a fake docker or podman does."""
 _FAKES = {
@@ -53,7 +55,12 @@ class FakePrograms:
         } | variables
         words = [os.fspath(word) for word in command]
         return subprocess.run(
-            words, env=environment, capture_output=True, text=True, check=False, timeout=60
+            words,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PATIENCE_SECONDS,
         )
 
     @property

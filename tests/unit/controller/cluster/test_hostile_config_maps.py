@@ -28,6 +28,7 @@ from backfill.kube.packed import MOST_TEXT, packed, unpacked
 from backfill.kube.resources import POD
 from backfill.kube.transport import Call
 from backfill.protocol.split_assignment import SplitAssignmentStatus
+from waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.hostile
 VERIFY = VerifyJob(cast("Any", None), 1)
@@ -133,9 +134,9 @@ def test_what_follows_or_misses_in_a_stream_is_refused() -> None:
 
 
 def test_progress_of_megabytes_is_no_progress_and_is_not_kept() -> None:
-    began = time.monotonic()
+    began = time.thread_time()
     assert decode_progress("[" * 10**6) is None
-    assert time.monotonic() - began < 0.1
+    assert time.thread_time() - began < 0.1
     reports = Cache(labelled_key, report_essence)
     reports.put(
         _object("job", status={"progress": "[" * 10**6, "more": "x" * 10**5, "result": "y" * 10**6})
@@ -228,7 +229,7 @@ def _kilobytes_to_read(content: bytes, *job: str) -> int:
         input=base64.b64encode(content),
         capture_output=True,
         check=True,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
     )
     return int(read.stdout)
 

@@ -23,7 +23,7 @@ from backfill.controller.jobs.process import Confinement, JobProcess, ProcessDie
 from job_hosts import HostedPlace
 from situations import HEADER
 from table_jobs import ended
-from waiting import eventually
+from waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.hostile
 
@@ -145,7 +145,7 @@ def test_a_job_whose_socket_somebody_else_holds_is_over_when_its_process_is(
     """)
     process = begun(place)
     with pytest.raises(ProcessDied, match="exit status 7"):
-        eventually(lambda: process.receive(1), "a message", 30)
+        eventually(lambda: process.receive(1), "a message")
     process.close()
 
 
@@ -295,5 +295,5 @@ def connected(path: Path) -> socket.socket:
     except OSError:
         connection.close()
         raise
-    connection.settimeout(10)
+    connection.settimeout(PATIENCE_SECONDS)
     return connection

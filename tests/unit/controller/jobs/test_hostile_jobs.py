@@ -33,7 +33,7 @@ from backfill.controller.jobs.process import (
 from backfill.controller.jobs.process_main import RESERVED_BYTES
 from situations import HEADER
 from table_jobs import ended
-from waiting import eventually
+from waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.hostile
 
@@ -220,7 +220,9 @@ def test_code_in_a_job_reaches_no_token_no_other_process_and_no_program(tmp_path
     home.mkdir()
     token.write_text("the operator's token")
     command = [sys.executable, "-c", _HOSTILE, str(home), str(token)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
+    )
     assert done.returncode == 0, done.stderr
     outcomes: dict[str, str] = json.loads(done.stdout)
     allowed = {"its own file", "its libraries"} | ({"a signal"} if version < 6 else set())

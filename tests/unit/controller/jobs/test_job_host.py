@@ -20,7 +20,7 @@ from backfill.kube.names import Key
 from job_hosts import HostedPlace
 from situations import HEADER
 from table_jobs import LOOPBACK, Clicks, ended, job_processes, silent_catalog
-from waiting import eventually
+from waiting import PATIENCE_SECONDS, eventually
 
 KEY = ("default", "january")
 JOB = VerifyJob(HEADER, 1)
@@ -108,7 +108,7 @@ def test_the_container_ends_with_the_operator_and_its_jobs_with_it(
         with pytest.raises(subprocess.TimeoutExpired):
             place.hosts[0].wait(0.5)
         pool.close()
-        assert place.hosts[0].wait(10) == 0
+        assert place.hosts[0].wait(PATIENCE_SECONDS) == 0
     assert not job_processes()
 
 
@@ -118,7 +118,7 @@ def test_a_container_that_waits_for_an_operator_ends_when_it_is_asked_to() -> No
     place.restart()
     eventually(lambda: handles(place.hosts[0].pid, signal.SIGTERM), "it waits")
     place.hosts[0].terminate()
-    assert place.hosts[0].wait(10) == 0
+    assert place.hosts[0].wait(PATIENCE_SECONDS) == 0
     place.close()
 
 

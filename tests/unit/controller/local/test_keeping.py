@@ -185,7 +185,7 @@ def test_a_worker_that_is_killed_fails_its_job_and_does_the_next(
     worker: Worker, clicks: Clicks, endless: PlanJob
 ) -> None:
     worker.start(endless)
-    (process,) = eventually(job_processes, "the job's process", 60)
+    (process,) = eventually(job_processes, "the job's process")
     os.kill(process, signal.SIGKILL)
     assert "ended unexpectedly" in str(ended(worker, endless).error)
     worker.start(clicks.plan_job())

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backfill.controller.manager.workqueue import Agenda, Workers, WorkQueue
-from waiting import eventually
+from waiting import PATIENCE_SECONDS, eventually
 
 
 class FakeClock:
@@ -124,12 +124,12 @@ def test_a_thread_that_waits_wakes_for_a_key_and_for_the_end() -> None:
     thread.start()
     queue.mark("a")
     queue.mark("b", after_seconds=0.05)
-    thread.join(10)
+    thread.join(PATIENCE_SECONDS)
     assert taken == ["a", "b"]
     waiting = threading.Thread(target=lambda: taken.append(queue.take()))
     waiting.start()
     queue.close()
-    waiting.join(10)
+    waiting.join(PATIENCE_SECONDS)
     assert taken[2:] == [None]
 
 
@@ -160,7 +160,7 @@ def test_no_key_is_worked_on_by_two_threads_and_no_mark_is_forgotten() -> None:
             queue.mark(key)
     eventually(lambda: seen == marks, "a turn after the last mark of every key")
     queue.close()
-    assert workers.join(timeout_seconds=10)
+    assert workers.join(timeout_seconds=PATIENCE_SECONDS)
     assert clashes == []
 
 
@@ -264,5 +264,5 @@ def test_a_thread_that_waits_for_the_share_of_a_namespace_wakes_when_one_of_its_
     waiting = threading.Thread(target=lambda: taken.append(queue.take(10)))
     waiting.start()
     queue.done(("busy", 0))
-    waiting.join(10)
+    waiting.join(PATIENCE_SECONDS)
     assert taken == [("busy", 1)]

@@ -28,9 +28,7 @@ from backfill.runtime.queries.run import Run, StartedQuery
 from backfill.runtime.queries.tracker import Batch, Tracker
 from backfill.runtime.settings import RuntimeSettings
 from backfill.runtime.source.release_file import Release, read_release, release_path
-from waiting import eventually
-
-DEADLINE_SECONDS = 30.0
+from waiting import PATIENCE_SECONDS, eventually
 
 
 class FakeQuery:
@@ -140,7 +138,7 @@ class Driver:
         eventually(condition, lambda: f"{self.channel.last_status()} {self.release}")
 
     def ended(self) -> SplitAssignmentStatus:
-        assert self.agent.reported.wait(DEADLINE_SECONDS)
+        assert self.agent.reported.wait(PATIENCE_SECONDS)
         return self.status
 
 
@@ -154,7 +152,7 @@ def _driver(
         yield driver
     finally:
         driver.run.over.set()
-        driver.agent.join(DEADLINE_SECONDS)
+        driver.agent.join(PATIENCE_SECONDS)
         driver.lock.close()
 
 

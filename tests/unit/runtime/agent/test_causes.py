@@ -101,6 +101,21 @@ def test_what_lies_at_the_bottom_of_an_error_is_told_once() -> None:
     )
 
 
+def test_a_python_process_that_started_too_slowly_is_named_and_worth_another_attempt() -> None:
+    """Spark waits ten seconds for it and cannot be told otherwise. In a task it tries again by
+    itself; in the driver the query ends.
+    """
+    waited = "Timed out while waiting for the Python worker to connect back"
+    timeout = Captured(
+        f"java.net.SocketTimeoutException: {waited}\n\tat PythonWorkerFactory.create"
+    )
+    said = "[STREAM_FAILED] Query terminated with exception: Python worker failed to connect back."
+    cause = cause_of(Captured(f"{said} SQLSTATE: XXKST\n=== Streaming Query ===\nplan", timeout))
+    assert cause.startswith(said)
+    assert cause.endswith(f"Caused by: java.net.SocketTimeoutException: {waited}")
+    assert lasting_cause(cause) is None
+
+
 @pytest.mark.parametrize(
     ("error", "lasting"),
     [

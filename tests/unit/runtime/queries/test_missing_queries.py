@@ -15,6 +15,7 @@ from backfill.runtime.queries.run import Run, StartedQuery
 from backfill.runtime.queries.threads import application_works
 from backfill.runtime.queries.tracker import Tracker
 from backfill.runtime.switching.query import SwitchedQuery, SwitchedQueryManager
+from waiting import PATIENCE_SECONDS
 
 PLAYS = "no query of the application writes the output plays"
 
@@ -145,7 +146,7 @@ def _busy(where: Any) -> Iterator[int]:
         over.wait()
 
     where(stay)
-    assert inside.wait(10)
+    assert inside.wait(PATIENCE_SECONDS)
     try:
         yield thread[0]
     finally:

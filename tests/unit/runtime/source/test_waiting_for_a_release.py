@@ -106,12 +106,12 @@ reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
         f"import subprocess, sys; subprocess.run([sys.executable, '-c', {wait_forever!r}])"
     )
     driver = subprocess.Popen([sys.executable, "-c", start_child])
-    eventually(lambda: pid_file.exists() and pid_file.read_text(), "the process waits", 60)
+    eventually(lambda: pid_file.exists() and pid_file.read_text(), "the process waits")
     child = Path("/proc") / pid_file.read_text()
     assert _running(child)
     driver.kill()
     driver.wait()
-    eventually(lambda: not _running(child), "the end of the process", 60)
+    eventually(lambda: not _running(child), "the end of the process")
 
 
 def _running(process: Path) -> bool:
