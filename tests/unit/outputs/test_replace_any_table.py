@@ -42,7 +42,7 @@ dates.
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(
     files=st.lists(st.lists(st.none() | st.integers(-20, 20), min_size=1, max_size=6), max_size=4),
     start=st.integers(-20, 20),

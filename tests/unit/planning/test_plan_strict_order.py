@@ -86,7 +86,7 @@ def histories(draw: st.DrawFn) -> list[list[Row]]:
     return [rows for rows in made if rows]
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(histories())
 def test_offsets_never_go_back_and_every_row_is_read_once(
     lake: Catalog, tmp_path: Path, files: list[list[Row]]

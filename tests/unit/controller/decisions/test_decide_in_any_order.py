@@ -190,5 +190,5 @@ class AnyOrder(RuleBasedStateMachine):
         assert self.world.writes <= 5 * (self.events + 2)
 
 
-AnyOrder.TestCase.settings = settings(max_examples=150, stateful_step_count=60)
+AnyOrder.TestCase.settings = settings(max_examples=100, stateful_step_count=60)
 TestAnyOrder = AnyOrder.TestCase

@@ -20,7 +20,7 @@ from random_tables import HOURS, START_S, FileRow, RandomTable, make_table
 from backfill.api.errors import InvalidPlanInput
 from backfill.api.quantities import format_time, from_us
 from backfill.api.spec import BackfillSpec, OrderingPolicy
-from backfill.planning.plan import PlanHeader, plan_directory, read_splits
+from backfill.planning.plan import PlanHeader, plan_directory, read_splits_of_steps
 from backfill.planning.planner import make_plan, verify_files
 from backfill.planning.workspace import Workspace
 from backfill.runtime.source.reading import count_rows
@@ -228,11 +228,7 @@ def _check_header(
     assert all(end <= start for end, start in zip(ends, starts[1:], strict=False))
     directory = plan_directory(workspace, header.plan_id)
     for number, total in enumerate(header.sources):
-        splits = [
-            split
-            for step in range(header.steps)
-            for split in read_splits(directory, step, total.name)
-        ]
+        splits = read_splits_of_steps(directory, range(header.steps), total.name)
         mine = [row for row in read if row.source == total.name]
         assert (total.splits, total.files) == (len(splits), len({split.path for split in splits}))
         assert total.rows == sum(total.step_rows)
