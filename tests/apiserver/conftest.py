@@ -17,11 +17,13 @@ from identities import service_account as create_service_account
 from kubeconfigs import why_refused
 from kubectl_backfill import KubectlBackfill, runner
 from mortal_run import MortalRuns
+from operators import OperatorProcess, running, wait_until_ready
 from proxy import UnreliableProxy, running_proxy
 from resources import definitions, install
 from rest import BACKFILLS, JOB_REPORTS, SPARK_APPLICATIONS, SPLIT_ASSIGNMENTS, Rest
 from servers import Servers, running_servers
 
+from backfill.kube.client import Cluster
 from table_jobs import Clicks
 
 
@@ -91,6 +93,25 @@ def proxy(cluster_admin: Path) -> Iterator[UnreliableProxy]:
     """A way to the API server that the test can make unreliable."""
     with running_proxy(cluster_admin) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def cluster(cluster_admin: Path) -> Iterator[Cluster]:
+    """The operator's client, as a user who may do everything."""
+    made = Cluster.from_kubeconfig(cluster_admin)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def operator(
+    crds: None, cluster_admin: Path, namespace: str, tmp_path: Path
+) -> Iterator[OperatorProcess]:
+    """An operator that leads and looks after the test's namespace."""
+    made = OperatorProcess(cluster_admin, namespace, tmp_path)
+    with running(made):
+        wait_until_ready(made)
+        yield made
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kubeconfigs import address_and_ca, token_of
+from proxy import UnreliableProxy, refusal
 from rest import SPLIT_ASSIGNMENTS, Manifest, Rest
 
 from backfill.kube.client import Cluster
@@ -185,3 +186,11 @@ def await_released(channel: KubernetesChannel, released: int) -> None:
 def await_committed(controller: PlayedController, committed: int) -> None:
     """Waits until the controller can know of these steps."""
     eventually(lambda: committed_in(controller.status) == committed, f"{committed} committed")
+
+
+def hear_nothing(proxy: UnreliableProxy) -> None:
+    """The driver can write and does not hear of anything any more."""
+    proxy.before = lambda request: (
+        refusal(503, "ServiceUnavailable") if request.verb in ("watch", "get") else None
+    )
+    proxy.kill_watches()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from backfill.cli.main import main
-from local_runs import Ended
+from local_runs import Ended, run_here
 from waiting import PATIENCE_SECONDS
 
 KubectlBackfill = Callable[..., Ended]
@@ -38,12 +38,8 @@ def runner(
             "kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(kubeconfig)
         )
         place = ["-n", namespace] if namespace else []
-        monkeypatch.setattr(sys, "argv", ["/usr/local/bin/kubectl-backfill", *arguments, *place])
-        with pytest.raises(SystemExit) as end:
-            main()
-        out, err = capfd.readouterr()
-        assert "Traceback" not in out + err
-        return Ended(int(end.value.code or 0), out, err)
+        program = "/usr/local/bin/kubectl-backfill"
+        return run_here(main, monkeypatch, capfd, program, *arguments, *place)
 
     return run
 

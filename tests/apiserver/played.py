@@ -11,6 +11,7 @@ from rest import BACKFILLS, SPARK_APPLICATIONS, SPLIT_ASSIGNMENTS, Manifest, Res
 
 from backfill.kube.names import child_name
 from backfill.protocol.split_assignment import DRIVER_MANAGER
+from manifests import spark_application
 from table_jobs import HOURS, Clicks
 from waiting import PATIENCE_SECONDS, eventually
 
@@ -172,21 +173,13 @@ class PlayedRun:
         volume = {"name": "work", "hostPath": {"path": str(self._folder)}}
         mount = {"name": "work", "mountPath": str(self._folder)}
         pod = {"cores": 1, "memory": "1g", "volumeMounts": [mount]}
-        return {
-            "apiVersion": "sparkoperator.k8s.io/v1beta2",
-            "kind": "SparkApplication",
-            "metadata": {"name": "app"},
-            "spec": {
-                "type": "Python",
-                "mode": "cluster",
-                "sparkVersion": "4.3.0",
-                "image": "none",
-                "mainApplicationFile": "local:///opt/app/main.py",
-                "volumes": [volume],
-                "driver": pod | {"serviceAccount": "spark"},
-                "executor": pod | {"instances": 1},
-            },
-        }
+        return spark_application(
+            image="none",
+            mainApplicationFile="local:///opt/app/main.py",
+            volumes=[volume],
+            driver=pod | {"serviceAccount": "spark"},
+            executor=pod | {"instances": 1},
+        )
 
 
 def wait_until_quiet(admin: Rest, path: str, seconds: float = 1.0) -> str:

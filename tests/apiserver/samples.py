@@ -1,24 +1,12 @@
 """Backfills to start from, as plain manifests."""
 
-import copy
-from typing import Any
-
 from rest import Manifest
 
-BACKFILL: Manifest = {
-    "apiVersion": "backfill.dev/v1alpha1",
-    "kind": "Backfill",
-    "metadata": {"name": "july"},
-    "spec": {
-        "applicationRef": {"name": "rmi"},
-        "window": {"start": "2021-07-11T00:00:00Z", "end": "2021-07-12T00:00:00Z"},
-        "sources": [
-            {"name": "impressions", "table": "lake.raw.impressions", "timestampColumn": "at"},
-            {"name": "playbacks", "table": "lake.raw.playbacks", "timestampColumn": "at"},
-        ],
-        "outputs": [{"name": "summary", "table": "lake.ops.summary", "timestampColumn": "at"}],
-    },
-}
+import manifests
+from manifests import changed
+
+BACKFILL: Manifest = {**manifests.BACKFILL, "metadata": {"name": "july"}}
+"""A test's namespace is known when it is created."""
 CONDITION = {
     "type": "Succeeded",
     "status": "Unknown",
@@ -62,21 +50,6 @@ ASSIGNMENT: Manifest = {
         "watermark": "2021-07-11T06:00:00Z",
     },
 }
-
-
-def changed(document: Manifest, changes: dict[str, Any]) -> Manifest:
-    """A copy with values at dotted places; None takes a field away."""
-    result = copy.deepcopy(document)
-    for place, value in changes.items():
-        *path, last = [int(part) if part.isdigit() else part for part in place.split(".")]
-        here: Any = result
-        for part in path:
-            here = here[part] if isinstance(part, int) else here.setdefault(part, {})
-        if value is None:
-            del here[last]
-        else:
-            here[last] = value
-    return result
 
 
 def rich_backfill() -> Manifest:

@@ -2,7 +2,6 @@
 
 import copy
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,6 +13,7 @@ from samples import BACKFILL, rich_backfill
 from backfill.api.errors import InvalidManifest
 from backfill.api.manifests.backfill_manifest import load_manifests
 from backfill.api.quantities import format_duration, format_time
+from manifests import places
 
 ON_A_SERVER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -210,18 +210,3 @@ def test_the_specification_to_start_from_is_taken_by_both(
     admin: Rest, crds: None, namespace: str
 ) -> None:
     assert agree(admin, namespace, rich_backfill())
-
-
-def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Every field and item, by the way to it."""
-    if path:
-        yield path
-    inner = (
-        value.items()
-        if isinstance(value, dict)
-        else enumerate(value)
-        if isinstance(value, list)
-        else ()
-    )
-    for key, part in list(inner):
-        yield from places(part, (*path, key))

@@ -4,8 +4,6 @@ through the API.
 
 import base64
 import copy
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import apache_definition
@@ -43,13 +41,6 @@ def definitions(admin: Rest, crds: None) -> None:
         lambda: admin.get("apis/spark.apache.org/v1/sparkapplications").ok,
         "Apache's resources are served",
     )
-
-
-@pytest.fixture(scope="module")
-def cluster(cluster_admin: Path) -> Iterator[Cluster]:
-    cluster = Cluster.from_kubeconfig(cluster_admin)
-    yield cluster
-    cluster.close()
 
 
 class Stage:

@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 from rest import BACKFILLS, Rest
-from samples import STATUS, changed, rich_backfill
+from samples import STATUS, rich_backfill
 
 from backfill.api.backfill import Backfill
 from backfill.api.changes import MUTABLE_FIELDS, spec_difference
 from backfill.api.manifests.problems import read_json
+from manifests import changed
 
 MUTABLE: dict[str, Any] = {
     "suspend": False,

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import yaml
 from rest import BACKFILLS, Manifest, Rest
-from samples import BACKFILL, changed, rich_backfill
+from samples import BACKFILL, rich_backfill
 
 from backfill.api.backfill import Backfill
 from backfill.api.manifests.problems import read_json
+from manifests import changed
 from repository import ROOT
 
 

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 from rest import BACKFILLS, SPLIT_ASSIGNMENTS, Rest
-from samples import ASSIGNMENT, BACKFILL, changed
+from samples import ASSIGNMENT, BACKFILL
 
 from backfill.api.errors import InvalidManifest
 from backfill.api.manifests.backfill_manifest import load_manifests
+from manifests import changed
 
 OFFSETS = {"partitionColumn": "p", "offsetColumn": "o"}
 LIVE = {"kafka": {"topic": "t"}}

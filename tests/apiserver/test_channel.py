@@ -2,7 +2,6 @@
 controllers do theirs.
 """
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -53,13 +52,6 @@ class Subject:
         """What a driver does."""
         status = {"attempt": 1, "phase": "Running", "heartbeat": "2021-08-01T00:00:00Z", **fields}
         self.rest.patch(f"{self.path}/status", {"status": status}).expect()
-
-
-@pytest.fixture
-def cluster(cluster_admin: Path) -> Iterator[Cluster]:
-    cluster = Cluster.from_kubeconfig(cluster_admin)
-    yield cluster
-    cluster.close()
 
 
 @pytest.fixture

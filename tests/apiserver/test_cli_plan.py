@@ -9,7 +9,7 @@ from identities import ServiceAccountMaker, rule
 from kubectl_backfill import KubectlBackfill, installed_alone
 from rest import BACKFILLS, SPARK_APPLICATIONS, Manifest, Rest
 from roles import rules_of
-from samples import BACKFILL, changed
+from samples import BACKFILL
 from test_plans import PRODUCTION, header
 from told_status import Told, running, tell
 
@@ -17,6 +17,7 @@ from backfill.api.conditions import ConditionType, Reason
 from backfill.cli.cluster.place import read
 from backfill.controller.cluster.plan_config_map import KubernetesPlans
 from backfill.kube.client import Cluster
+from manifests import changed
 
 pytestmark = pytest.mark.usefixtures("crds")
 

@@ -12,10 +12,11 @@ from kubeconfigs import write_kubeconfig
 from kubectl_backfill import KubectlBackfill, started
 from proxy import Request, Response, running_proxy
 from rest import BACKFILLS, Rest
-from samples import BACKFILL, changed
+from samples import BACKFILL
 from told_status import Told, running, tell
 
 from backfill.api.conditions import ConditionType, Reason
+from manifests import changed
 from waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.usefixtures("crds")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from identities import ServiceAccountMaker, rule
-from proxy import CUT, Nth, Response, UnreliableProxy, refusal, running_proxy
+from proxy import CUT, Nth, Response, UnreliableProxy, refusal
 from rest import Manifest, Rest
 
 from backfill.api.errors import BackfillError, ConflictError
@@ -27,19 +27,6 @@ from backfill.kube.resources import BACKFILL, CONFIG_MAP, POD, Resource
 from waiting import PATIENCE_SECONDS, eventually
 
 NAMESPACE = Resource("", "v1", "namespaces", namespaced=False)
-
-
-@pytest.fixture
-def cluster(cluster_admin: Path) -> Iterator[Cluster]:
-    cluster = Cluster.from_kubeconfig(cluster_admin)
-    yield cluster
-    cluster.close()
-
-
-@pytest.fixture
-def proxy(cluster_admin: Path) -> Iterator[UnreliableProxy]:
-    with running_proxy(cluster_admin) as proxy:
-        yield proxy
 
 
 @pytest.fixture

@@ -1,8 +1,6 @@
 """Events on a real API server: one for each reason, counted."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 from identities import ServiceAccountMaker, rule
@@ -20,13 +18,6 @@ from backfill.kube.client import Cluster
 from backfill.kube.names import FINALIZER
 
 NOW = datetime(2021, 8, 1, tzinfo=UTC)
-
-
-@pytest.fixture
-def cluster(cluster_admin: Path) -> Iterator[Cluster]:
-    cluster = Cluster.from_kubeconfig(cluster_admin)
-    yield cluster
-    cluster.close()
 
 
 @pytest.fixture

@@ -34,6 +34,7 @@ from backfill.kube.names import owner_reference
 from backfill.kube.resources import CONFIG_MAP, JOB_REPORT, POD
 from backfill.planning.progress import PlanningProgress
 from backfill.planning.workspace import Workspace
+from manifests import spark_application
 from table_jobs import PARALLELISM, Clicks, clicks_spec, ended
 from waiting import eventually
 
@@ -44,23 +45,15 @@ OPERATOR = [
     *rules_of("operator-secrets.yaml", "Role", "backfill-operator-secrets"),
 ]
 DRIVER = rules_of("planning-pods.yaml", "Role", "backfill-planning")
-PRODUCTION = {
-    "apiVersion": "sparkoperator.k8s.io/v1beta2",
-    "kind": "SparkApplication",
-    "metadata": {"name": "app"},
-    "spec": {
-        "type": "Python",
-        "mode": "cluster",
-        "sparkVersion": "4.3.0",
-        "image": "registry.example/app:1",
-        "mainApplicationFile": "local:///app/main.py",
-        "driver": {
-            "serviceAccount": "spark",
-            "podSecurityContext": {"runAsNonRoot": True, "runAsUser": 185},
-        },
-        "executor": {"instances": 1},
+PRODUCTION = spark_application(
+    image="registry.example/app:1",
+    mainApplicationFile="local:///app/main.py",
+    driver={
+        "serviceAccount": "spark",
+        "podSecurityContext": {"runAsNonRoot": True, "runAsUser": 185},
     },
-}
+    executor={"instances": 1},
+)
 
 
 class Operator:

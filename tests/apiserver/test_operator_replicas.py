@@ -8,9 +8,10 @@ from kubeconfigs import write_kubeconfig
 from operators import OperatorProcess, running, wait_until_ready
 from proxy import running_proxy
 from rest import BACKFILLS, Rest
-from samples import BACKFILL, changed
+from samples import BACKFILL
 
 from backfill.controller.manager.leader_election import LeaseTimes
+from manifests import changed
 from waiting import eventually
 
 LEASES = "apis/coordination.k8s.io/v1/namespaces/{}/leases"

@@ -1,28 +1,17 @@
 """Whole runs with the operator's process: from ``kubectl apply`` to the end."""
 
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from operators import OperatorProcess, children_of, running, wait_until_ready
 from played import PlayedRun
 from rest import BACKFILLS, Rest
-from samples import BACKFILL, CONDITION, STATUS, changed
+from samples import BACKFILL, CONDITION, STATUS
 
 from backfill.kube.names import FINALIZER
+from manifests import changed
 from table_jobs import HOURS
 from waiting import PATIENCE_SECONDS, eventually
-
-
-@pytest.fixture
-def operator(
-    crds: None, cluster_admin: Path, namespace: str, tmp_path: Path
-) -> Iterator[OperatorProcess]:
-    operator = OperatorProcess(cluster_admin, namespace, tmp_path)
-    with running(operator):
-        wait_until_ready(operator)
-        yield operator
 
 
 def test_a_backfill_is_planned_run_and_finished(

@@ -4,31 +4,21 @@ goes on once that is fixed.
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from operators import OperatorProcess, running, wait_until_ready
 from played import PlayedRun
 from rest import BACKFILLS, SPARK_APPLICATIONS, Manifest, Rest
-from samples import BACKFILL, changed
+from samples import BACKFILL
 
 from iceberg_tables import sqlite_catalog
+from manifests import changed
 from table_jobs import CLICKS, Clicks
 from waiting import eventually
 
 MOST_KILOBYTES = 400 * 1024
 """Of the operator's process, whose limit in the chart is twice as high."""
-
-
-@pytest.fixture
-def operator(
-    crds: None, cluster_admin: Path, namespace: str, tmp_path: Path
-) -> Iterator[OperatorProcess]:
-    operator = OperatorProcess(cluster_admin, namespace, tmp_path)
-    with running(operator):
-        wait_until_ready(operator)
-        yield operator
 
 
 def message(run: PlayedRun, kind: str) -> str:

@@ -9,12 +9,12 @@ import pytest
 from proxy import refusal, running_proxy
 from rest import BACKFILLS, DEFINITIONS, Manifest, Rest
 from samples import BACKFILL as SAMPLE
-from samples import changed
 
 from backfill.controller.manager.watching import Login, Relisting, Watched, Watching
 from backfill.kube.cache import Cache, labelled_key, own_key
 from backfill.kube.names import BACKFILL_LABEL
 from backfill.kube.resources import BACKFILL, POD, Resource
+from manifests import changed
 from waiting import eventually
 
 MOST_STORED_LEVELS = 9_900

@@ -2,7 +2,6 @@
 
 import base64
 import gzip
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +19,6 @@ from backfill.controller.cluster.plan_config_map import KubernetesPlans, kept_ap
 from backfill.kube.client import Cluster
 from backfill.kube.errors import Unreachable
 from backfill.planning.plan import PlanHeader
-
-
-@pytest.fixture
-def cluster(cluster_admin: Path) -> Iterator[Cluster]:
-    cluster = Cluster.from_kubeconfig(cluster_admin)
-    yield cluster
-    cluster.close()
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from proxy import CUT, Nth, Request, UnreliableProxy, running_proxy
+from proxy import CUT, Nth, Request, UnreliableProxy
 from rest import BACKFILLS, Manifest, Rest
-from samples import BACKFILL, changed
+from samples import BACKFILL
 
 from backfill.api.errors import BadInput, ConflictError, Problem
 from backfill.api.status import BackfillStatus
@@ -15,6 +15,7 @@ from backfill.controller.decisions.decide import digest, finished
 from backfill.kube.cache import Cache, own_key
 from backfill.kube.client import Cluster
 from backfill.kube.names import FINALIZER
+from manifests import changed
 
 WORKSPACE = {"spec.workspace": "s3://lake/backfills"}
 
@@ -49,13 +50,6 @@ class Subject:
     def edit(self, change: Manifest) -> None:
         """Somebody else changes the Backfill; no watch has told of it yet."""
         self.rest.patch(self.path, change).expect()
-
-
-@pytest.fixture
-def cluster(cluster_admin: Path) -> Any:
-    cluster = Cluster.from_kubeconfig(cluster_admin)
-    yield cluster
-    cluster.close()
 
 
 @pytest.fixture
@@ -303,12 +297,6 @@ def test_other_backfills_that_write_a_table_are_found_wherever_they_are(subject:
 
 def is_status(request: Request) -> bool:
     return request.resource == "backfills/status"
-
-
-@pytest.fixture
-def proxy(cluster_admin: Path) -> Any:
-    with running_proxy(cluster_admin) as proxy:
-        yield proxy
 
 
 def test_a_write_whose_answer_is_lost_is_seen_in_the_next_turn(

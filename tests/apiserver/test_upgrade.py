@@ -8,11 +8,12 @@ import yaml
 from history import definitions_at, previous_commit
 from resources import DATA, OWN, install
 from rest import BACKFILLS, SPLIT_ASSIGNMENTS, Manifest, Rest
-from samples import ASSIGNMENT, BACKFILL, STATUS, changed, rich_backfill
+from samples import ASSIGNMENT, BACKFILL, STATUS, rich_backfill
 
 from backfill.api.backfill import Backfill
 from backfill.api.manifests.problems import read_json
 from backfill.protocol.split_assignment import SplitAssignment
+from manifests import changed
 from waiting import eventually
 
 REPORT = {"attempt": 2, "heartbeat": "2021-08-01T00:00:00Z", "phase": "Running", "executors": 3}

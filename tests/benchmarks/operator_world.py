@@ -21,6 +21,7 @@ from backfill.kube.names import FINALIZER, backfill_labels, child_name, owner_re
 from backfill.kube.packed import packed
 from backfill.planning.plan import PlanHeader, PlanInputs, Proof, SourceInput, SourceTotals
 from backfill.planning.workspace import Workspace
+from manifests import spark_application
 
 STEPS = 500
 STEP = timedelta(minutes=5)
@@ -299,20 +300,12 @@ def production() -> Manifest:
         "labels": {"team": "streaming"},
         "env": [{"name": "REGION", "value": "us"}],
     }
-    return {
-        "apiVersion": "sparkoperator.k8s.io/v1beta2",
-        "kind": "SparkApplication",
-        "metadata": {"name": "app"},
-        "spec": {
-            "type": "Python",
-            "mode": "cluster",
-            "sparkVersion": "4.3.0",
-            "image": "registry.example.com/streaming/app:1",
-            "mainApplicationFile": "local:///opt/app/main.py",
-            "driver": pod | {"serviceAccount": "spark"},
-            "executor": pod | {"instances": 4},
-        },
-    }
+    return spark_application(
+        image="registry.example.com/streaming/app:1",
+        mainApplicationFile="local:///opt/app/main.py",
+        driver=pod | {"serviceAccount": "spark"},
+        executor=pod | {"instances": 4},
+    )
 
 
 def driver_pod(child: Manifest) -> Manifest:

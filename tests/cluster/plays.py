@@ -5,29 +5,15 @@ that output.
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from rest import Manifest
 from teams import APPLICATION, CATALOG_SECRET
 
-from histories import MINUTE_US, UTC_TIME, events, land, query, sorted_rows
+from histories import query, sorted_rows
+from skewed_plays import HOURLY, land_plays
 
-_HOURLY = """
-    SELECT date_trunc('hour', played) AS window_start, i.title, count(*) AS plays, sum(watched)::BIGINT AS watched
-    FROM impressions i JOIN playbacks p ON i.title = p.title AND i.viewer = p.viewer
-        AND shown <= played AND shown > played - INTERVAL 30 MINUTE
-    GROUP BY ALL
-"""
-_COLUMNS = pa.schema(
-    [
-        ("window_start", UTC_TIME),
-        ("title", pa.int64()),
-        ("plays", pa.int64()),
-        ("watched", pa.int64()),
-    ]
-)
 _MORNING = {"start": "2024-03-01T03:00:00Z", "end": "2024-03-01T07:00:00Z"}
 
 
@@ -36,23 +22,11 @@ class Plays:
 
     def __init__(self, catalog: Catalog):
         self._catalog = catalog
-        impressions, shown = events(20_000, "shown", {8}, seed=1)
-        table = catalog.create_table("raw.impressions", impressions.schema)
-        land(table, impressions, shown, files=30, seed=1, straggle_us=4 * MINUTE_US)
-        playbacks, played = events(400, "played", {8, 9}, seed=2)
-        playbacks = playbacks.append_column("watched", pa.array(np.arange(len(playbacks))))
-        land(
-            catalog.create_table("raw.playbacks", playbacks.schema),
-            playbacks,
-            played,
-            files=5,
-            seed=2,
-        )
-        self._truth = query(_HOURLY, impressions=impressions, playbacks=playbacks)
+        self._truth = land_plays(catalog).hourly
 
     def summary(self, name: str) -> "Summary":
         """A table of its own that should be the summary of these plays and is wrong everywhere."""
-        table = self._catalog.create_table(f"raw.{name.replace('-', '_')}", _COLUMNS)
+        table = self._catalog.create_table(f"raw.{name.replace('-', '_')}", HOURLY)
         return Summary(name, table, self._truth)
 
 
@@ -68,7 +42,7 @@ class Summary:
         self._wrong = query(
             "SELECT window_start, title, plays + 1 AS plays, watched FROM truth", truth=truth
         )
-        table.append(self._wrong.cast(_COLUMNS))
+        table.append(self._wrong.cast(HOURLY))
 
     @property
     def table(self) -> str:
@@ -83,7 +57,7 @@ class Summary:
     @property
     def wrong(self) -> list[tuple[Any, ...]]:
         """What they saw in the beginning."""
-        return sorted_rows(self._wrong.cast(_COLUMNS))
+        return sorted_rows(self._wrong.cast(HOURLY))
 
     @property
     def fixed(self) -> list[tuple[Any, ...]]:

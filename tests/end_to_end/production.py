@@ -2,11 +2,9 @@
 line run on them.
 """
 
-import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,8 @@ from backfill.api.backfill import Backfill
 from backfill.controller.local.store import LocalStore
 from backfill.planning.plan import read_header
 from backfill.planning.workspace import Workspace
+from local_runs import Ended
+from manifests import spark_application
 from waiting import PATIENCE_SECONDS
 
 DEADLINE_SECONDS = 3 * PATIENCE_SECONDS
@@ -27,20 +27,6 @@ _SMALL_SPARK = {
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "2",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """What a command left."""
-
-    status: int
-    out: str
-    err: str
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """The JSON document on the last line of standard output."""
-        return json.loads(self.out.splitlines()[-1])  # type: ignore[no-any-return]
 
 
 class Production:
@@ -74,17 +60,7 @@ class Production:
 
     def write_manifests(self, backfill_fields: dict[str, Any]) -> None:
         """Writes the manifests of a Backfill and of the application ``app``."""
-        application = {
-            "apiVersion": "sparkoperator.k8s.io/v1beta2",
-            "kind": "SparkApplication",
-            "metadata": {"name": "app"},
-            "spec": {
-                "type": "Python",
-                "mode": "cluster",
-                "mainApplicationFile": "app.py",
-                "sparkVersion": "4.3.0",
-            },
-        }
+        application = spark_application(mainApplicationFile="app.py")
         resource = {"apiVersion": "backfill.dev/v1alpha1", "kind": "Backfill", **backfill_fields}
         self.file.write_text(yaml.safe_dump_all([application, resource]))
 

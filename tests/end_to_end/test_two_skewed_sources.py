@@ -4,12 +4,11 @@ output is replaced.
 
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
 from production import Production
 from pyiceberg.catalog import Catalog
 
-from histories import MINUTE_US, UTC_TIME, events, land, query, sorted_rows
+from histories import query, sorted_rows
+from skewed_plays import HOURLY, land_plays
 
 APPLICATION = """
 from pyspark.sql import SparkSession, functions as F
@@ -28,12 +27,6 @@ hourly = joined.groupBy(F.window("played", "1 hour"), "title").agg(F.count("*").
 summary = hourly.select(F.col("window.start").alias("window_start"), "title", "plays", "watched")
 write_output(summary, "summary").awaitTermination()
 """
-EXPECTED = """
-    SELECT date_trunc('hour', played) AS window_start, i.title, count(*) AS plays, sum(watched)::BIGINT AS watched
-    FROM impressions i JOIN playbacks p ON i.title = p.title AND i.viewer = p.viewer
-        AND shown <= played AND shown > played - INTERVAL 30 MINUTE
-    GROUP BY ALL
-"""
 WINDOW = (
     "window_start >= TIMESTAMPTZ '2024-03-01 06:00Z' AND window_start < TIMESTAMPTZ '2024-03-01"
     " 12:00Z'"
@@ -43,30 +36,10 @@ WINDOW = (
 def test_wrong_hours_of_a_join_are_replaced_by_what_all_events_give(
     lake: Catalog, tmp_path: Path
 ) -> None:
-    impressions, arrived = events(20_000, "shown", {8}, seed=1)
-    land(
-        lake.create_table("raw.impressions", impressions.schema),
-        impressions,
-        arrived,
-        files=30,
-        seed=1,
-        straggle_us=4 * MINUTE_US,
-    )
-    playbacks, arrived = events(400, "played", {8, 9}, seed=2)
-    playbacks = playbacks.append_column("watched", pa.array(np.arange(len(playbacks))))
-    land(lake.create_table("raw.playbacks", playbacks.schema), playbacks, arrived, files=5, seed=2)
-
-    truth = query(EXPECTED, impressions=impressions, playbacks=playbacks)
+    plays = land_plays(lake)
+    truth = plays.hourly
     wrong = query("SELECT window_start, title, plays + 1 AS plays, watched FROM truth", truth=truth)
-    schema = pa.schema(
-        [
-            ("window_start", UTC_TIME),
-            ("title", pa.int64()),
-            ("plays", pa.int64()),
-            ("watched", pa.int64()),
-        ]
-    )
-    lake.create_table("raw.summary", schema).append(wrong.cast(schema))
+    lake.create_table("raw.summary", HOURLY).append(wrong.cast(HOURLY))
 
     production = Production(tmp_path, lake)
     production.describe(
@@ -102,7 +75,7 @@ def test_wrong_hours_of_a_join_are_replaced_by_what_all_events_give(
     read = (
         "ingested >= TIMESTAMPTZ '2024-03-01 05:00Z' AND ingested < TIMESTAMPTZ '2024-03-01 14:00Z'"
     )
-    for source, rows in zip(result["sources"], (impressions, playbacks), strict=True):
+    for source, rows in zip(result["sources"], (plays.impressions, plays.playbacks), strict=True):
         assert source["rows"] == len(query(f"SELECT 1 FROM rows WHERE {read}", rows=rows))
     assert result["rowsDroppedLate"] == 0
     assert result["openAtEnd"] == 0

@@ -22,6 +22,7 @@ from backfill.runtime.source.data_source import source_frame
 from backfill.runtime.source.used_columns import add_used_columns, used_columns_path
 from backfill.runtime.switching.frames import SourceFrames
 from backfill.runtime.switching.kafka_rows import kafka_frame, missing_record_columns
+from cases import cases
 
 START = datetime(2021, 7, 11, tzinfo=UTC)
 SCHEMA = pa.schema(
@@ -78,43 +79,33 @@ def joined(frame: DataFrame) -> DataFrame:
     return left.join(right, F.expr("l.id = r.id and l.at = r.at")).select("l.id", "r.place.city")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("query", "used"),
-    [
-        pytest.param(
-            lambda frame: frame.select("user"), {"user"}, id="a selection reads what it names"
-        ),
-        pytest.param(
+    {
+        "a selection reads what it names": (lambda frame: frame.select("user"), {"user"}),
+        "a filter reads what it compares": (
             lambda frame: frame.where("id > 3").select("user"),
             {"id", "user"},
-            id="a filter reads what it compares",
         ),
-        pytest.param(
+        "a field of a struct reads the struct": (
             lambda frame: frame.select("place.city"),
             {"place"},
-            id="a field of a struct reads the struct",
         ),
-        pytest.param(
+        "a count reads no more than times": (
             lambda frame: frame.groupBy(F.window("at", "1 minute")).count(),
             set(),
-            id="a count reads no more than times",
         ),
-        pytest.param(
-            lambda frame: frame.drop("user"),
-            {"id", "place", "kind"},
-            id="what is given out is read",
-        ),
-        pytest.param(joined, {"id", "place"}, id="both sides of a join with itself count"),
-        pytest.param(
+        "what is given out is read": (lambda frame: frame.drop("user"), {"id", "place", "kind"}),
+        "both sides of a join with itself count": (joined, {"id", "place"}),
+        "a function of whole rows reads everything": (
             lambda frame: frame.mapInArrow(
                 copied,
                 "id long, user string, place struct<city string, zone int>, kind string, at"
                 " timestamp",
             ),
             {"id", "user", "place", "kind"},
-            id="a function of whole rows reads everything",
         ),
-    ],
+    },
 )
 def test_what_a_query_uses(
     query: Callable[[DataFrame], DataFrame], used: set[str], spark: SparkSession, backfill: Backfill

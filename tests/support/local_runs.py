@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 import yaml
 from pyiceberg.catalog import Catalog
 
 from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType, Reason, find_condition
 from backfill.controller.local.store import LocalStore
+from manifests import spark_application
 from waiting import PATIENCE_SECONDS, eventually
 
 FAKE_CLI = Path(__file__).with_name("fake_cli.py")
@@ -46,6 +48,21 @@ class Ended:
 
 Command = Callable[..., Ended]
 """The program with its arguments."""
+
+
+def run_here(
+    main: Callable[[], object],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    *words: str,
+) -> Ended:
+    """Runs a program in this process. It never ends with a stack trace."""
+    monkeypatch.setattr(sys, "argv", list(words))
+    with pytest.raises(SystemExit) as end:
+        main()
+    out, err = capfd.readouterr()
+    assert "Traceback" not in out + err
+    return Ended(int(end.value.code or 0), out, err)
 
 
 class LocalRuns:
@@ -95,16 +112,7 @@ class LocalRuns:
                 **spec,
             },
         }
-        application = {
-            "apiVersion": "sparkoperator.k8s.io/v1beta2",
-            "kind": "SparkApplication",
-            "metadata": {"name": "app"},
-            "spec": {
-                "type": "Python",
-                "mainApplicationFile": "app.py",
-                "arguments": list(arguments),
-            },
-        }
+        application = spark_application(mainApplicationFile="app.py", arguments=list(arguments))
         self.file.write_text(yaml.safe_dump_all([application, backfill]))
 
     def start(self, *arguments: str, **wishes: Any) -> "subprocess.Popen[str]":

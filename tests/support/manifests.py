@@ -1,6 +1,7 @@
 """A manifest to start from."""
 
 import copy
+from collections.abc import Iterator
 from typing import Any
 
 import yaml
@@ -27,6 +28,16 @@ APPLICATION: dict[str, Any] = {
 }
 
 
+def spark_application(name: str = "app", **spec: Any) -> dict[str, Any]:
+    """A Python application of Kubeflow's Spark operator, in production."""
+    return {
+        "apiVersion": "sparkoperator.k8s.io/v1beta2",
+        "kind": "SparkApplication",
+        "metadata": {"name": name},
+        "spec": {"type": "Python", "mode": "cluster", "sparkVersion": "4.3.0", **spec},
+    }
+
+
 def changed(document: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """A copy with values at dotted places; None takes a field away."""
     result = copy.deepcopy(document)
@@ -50,3 +61,18 @@ def spec_with(**changes: Any) -> str:
             {"spec." + place.replace("__", "."): value for place, value in changes.items()},
         )
     )
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every field and item, by the way to it."""
+    if path:
+        yield path
+    inner = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
+    for key, part in list(inner):
+        yield from places(part, (*path, key))

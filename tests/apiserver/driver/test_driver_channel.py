@@ -19,10 +19,11 @@ from driver_ends import (
     committed_in,
     driver_channel,
     driver_connection,
+    hear_nothing,
     progress,
 )
 from identities import ServiceAccountMaker
-from proxy import CUT, UnreliableProxy, refusal
+from proxy import CUT, UnreliableProxy
 from rest import Rest
 
 from backfill.api.errors import BackfillError
@@ -119,10 +120,7 @@ def test_an_assignment_deleted_unseen_is_noticed_by_the_next_report(
 ) -> None:
     controller.create()
     channel = make_channel()
-    proxy.before = lambda request: (
-        refusal(503, "ServiceUnavailable") if request.verb in ("watch", "get") else None
-    )
-    proxy.kill_watches()
+    hear_nothing(proxy)
     controller.delete()
     channel.report(progress(1))
     eventually(lambda: not channel.controller_alive(), "the driver knows")
@@ -136,10 +134,7 @@ def test_a_driver_of_an_older_attempt_never_writes_over_a_newer_one(
     old.report(progress(1))
     await_committed(controller, 1)
     # It hears of nothing, so it does not know that it is old.
-    proxy.before = lambda request: (
-        refusal(503, "ServiceUnavailable") if request.verb in ("watch", "get") else None
-    )
-    proxy.kill_watches()
+    hear_nothing(proxy)
     controller.write(attempt=2)
     patches = proxy.count("patch")
     old.report(progress(2))
@@ -168,10 +163,7 @@ def test_a_driver_of_a_backfill_made_again_under_its_name_does_not_touch_the_new
 ) -> None:
     controller.create()
     channel = make_channel()
-    proxy.before = lambda request: (
-        refusal(503, "ServiceUnavailable") if request.verb in ("watch", "get") else None
-    )
-    proxy.kill_watches()
+    hear_nothing(proxy)
     controller.delete()
     again = PlayedController(admin, controller.namespace)
     again.create()

@@ -1,12 +1,11 @@
 """Fixtures of the command line's tests."""
 
-import sys
 from pathlib import Path
 
 import pytest
 
 from backfill.cli.main import main
-from local_runs import Command, Ended
+from local_runs import Command, Ended, run_here
 
 
 @pytest.fixture
@@ -17,11 +16,6 @@ def backfill(
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str) -> Ended:
-        monkeypatch.setattr(sys, "argv", ["backfill", *arguments])
-        with pytest.raises(SystemExit) as end:
-            main()
-        out, err = capfd.readouterr()
-        assert "Traceback" not in out + err
-        return Ended(int(end.value.code or 0), out, err)
+        return run_here(main, monkeypatch, capfd, "backfill", *arguments)
 
     return run

@@ -8,6 +8,7 @@ from backfill.api.pods import Scaling
 from backfill.coordination.eta import eta
 from backfill.coordination.executors import Load, executor_target
 from backfill.coordination.rate import Rate
+from cases import cases
 
 HOUR = 3600.0
 
@@ -22,92 +23,67 @@ def load(rows_left: int = 1_620_000, rate: float | None = 100.0, **other: float)
     return Load(rows_left=rows_left, rows_per_executor_second=rate, **(usual | other))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("bounds", "at", "current", "expected", "reason"),
-    [
-        pytest.param(scaling(), load(), 2, 5, "need 5", id="as many as finish in time"),
-        pytest.param(scaling(3, 3), load(), 3, 3, "both 3", id="equal bounds leave no choice"),
-        pytest.param(
+    {
+        "as many as finish in time": (scaling(), load(), 2, 5, "need 5"),
+        "equal bounds leave no choice": (scaling(3, 3), load(), 3, 3, "both 3"),
+        "without a deadline all that are allowed": (
             scaling(within=None),
             load(),
             2,
             40,
             "without completeWithin",
-            id="without a deadline all that are allowed",
         ),
-        pytest.param(
+        "before anything is measured the least": (
             scaling(),
             load(rate=None),
             None,
             2,
             "until the rate",
-            id="before anything is measured the least",
         ),
-        pytest.param(
+        "past the deadline all that are allowed": (
             scaling(),
             load(elapsed_seconds=6 * HOUR),
             5,
             40,
             "has passed",
-            id="past the deadline all that are allowed",
         ),
-        pytest.param(
-            scaling(high=4),
-            load(),
-            2,
-            4,
-            "to be 15m late",
-            id="what cannot be done in time is said",
-        ),
-        pytest.param(scaling(low=8), load(), 8, 8, "minExecutors is 8", id="never below the least"),
-        pytest.param(scaling(), load(), 20, 5, "need 5", id="fewer when fewer do"),
-        pytest.param(
-            scaling(), load(), 6, 6, "difference is small", id="one less of six is not worth it"
-        ),
-        pytest.param(
+        "what cannot be done in time is said": (scaling(high=4), load(), 2, 4, "to be 15m late"),
+        "never below the least": (scaling(low=8), load(), 8, 8, "minExecutors is 8"),
+        "fewer when fewer do": (scaling(), load(), 20, 5, "need 5"),
+        "one less of six is not worth it": (scaling(), load(), 6, 6, "difference is small"),
+        "none is given back in the last steps": (
             scaling(),
             load(steps_left=3),
             20,
             20,
             "about to end",
-            id="none is given back in the last steps",
         ),
-        pytest.param(
+        "more are still asked for in the last steps": (
             scaling(),
             load(steps_left=3),
             2,
             5,
             "need 5",
-            id="more are still asked for in the last steps",
         ),
-        pytest.param(
+        "a change is given time to show": (
             scaling(),
             load(seconds_since_change=10),
             2,
             2,
             "changed 10 s ago",
-            id="a change is given time to show",
         ),
-        pytest.param(
-            scaling(), load(seconds_since_change=60), 2, 5, "need 5", id="a minute is time enough"
-        ),
-        pytest.param(
+        "a minute is time enough": (scaling(), load(seconds_since_change=60), 2, 5, "need 5"),
+        "new bounds hold at once": (
             scaling(high=10),
             load(seconds_since_change=0),
             20,
             5,
             "need 5",
-            id="new bounds hold at once",
         ),
-        pytest.param(
-            scaling(),
-            load(rows_left=0),
-            5,
-            2,
-            "minExecutors is 2",
-            id="nothing left needs the least",
-        ),
-    ],
+        "nothing left needs the least": (scaling(), load(rows_left=0), 5, 2, "minExecutors is 2"),
+    },
 )
 def test_the_executor_target(
     bounds: Scaling, at: Load, current: int | None, expected: int, reason: str

@@ -12,6 +12,7 @@ from backfill.coordination.release import release
 from backfill.coordination.timeline import Timeline
 from backfill.coordination.watermarks import watermarks
 from backfill.protocol.split_assignment import QueryProgress, SourceProgress, SplitAssignmentStatus
+from cases import cases
 
 Committed = dict[str, dict[str, int]]
 THREE_STEPS = timeline(0, 5, 60, rows={"a": (10, 0, 20), "b": (1, 1, 0)})
@@ -35,51 +36,39 @@ def status(committed: Committed, *, starting: bool = False) -> SplitAssignmentSt
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("committed", "starting", "minutes"),
-    [
-        pytest.param({}, False, (0, 0), id="what nobody reports is at its first step"),
-        pytest.param(
+    {
+        "what nobody reports is at its first step": ({}, False, (0, 0)),
+        "nothing counts while queries are still being started": (
             {"q": {"a": 2, "b": 2}},
             True,
             (0, 0),
-            id="nothing counts while queries are still being started",
         ),
-        pytest.param(
-            {"q": {"a": 2}}, False, (60, 0), id="a source without a query holds the others"
-        ),
-        pytest.param(
-            {"q": {"a": 1, "b": 1}},
-            False,
-            (5, 5),
-            id="a step empty for one source counts as any other",
-        ),
-        pytest.param(
+        "a source without a query holds the others": ({"q": {"a": 2}}, False, (60, 0)),
+        "a step empty for one source counts as any other": ({"q": {"a": 1, "b": 1}}, False, (5, 5)),
+        "a source is where its slowest query is": (
             {"p": {"a": 2, "b": 2}, "q": {"a": 1}},
             False,
             (5, 60),
-            id="a source is where its slowest query is",
         ),
-        pytest.param(
+        "a finished source is at the end and holds nobody": (
             {"p": {"a": 3}, "q": {"b": 2}},
             False,
             (65, 60),
-            id="a finished source is at the end and holds nobody",
         ),
-        pytest.param(
+        "when all is committed the end is reached before the flush": (
             {"q": {"a": 3, "b": 3}},
             False,
             (65, 65),
-            id="when all is committed the end is reached before the flush",
         ),
-        pytest.param({"q": {"a": 4, "b": 4}}, False, (65, 65), id="the flush changes nothing"),
-        pytest.param(
+        "the flush changes nothing": ({"q": {"a": 4, "b": 4}}, False, (65, 65)),
+        "a source that is not of the plan is not looked at": (
             {"q": {"a": 1, "b": 1, "c": 0}},
             False,
             (5, 5),
-            id="a source that is not of the plan is not looked at",
         ),
-    ],
+    },
 )
 def test_the_watermark_of_a_source(
     committed: Committed, starting: bool, minutes: tuple[int, int]
@@ -157,52 +146,41 @@ def test_a_release_holds_the_bound_goes_on_and_never_back(
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("line", "watermark_min", "previous", "expected"),
-    [
-        pytest.param(
+    {
+        "a step that ends exactly at the bound may be read": (
             timeline(0, 5, 10, rows={"a": (1, 1, 1)}),
             0,
             0,
             2,
-            id="a step that ends exactly at the bound may be read",
         ),
-        pytest.param(
-            timeline(0, 5, 10, rows={"a": (1, 1, 1)}),
-            5,
-            0,
-            3,
-            id="a step committed, a step released",
-        ),
-        pytest.param(
+        "a step committed, a step released": (timeline(0, 5, 10, rows={"a": (1, 1, 1)}), 5, 0, 3),
+        "after a long silence the next step is the first left": (
             timeline(0, 60, rows={"a": (1, 1)}),
             60,
             1,
             2,
-            id="after a long silence the next step is the first left",
         ),
-        pytest.param(
+        "the first step left may be too long": (
             timeline(0, 5, rows={"a": (1, 1)}, max_misalignment_min=1),
             0,
             0,
             1,
-            id="the first step left may be too long",
         ),
-        pytest.param(
+        "at the end all is released": (
             timeline(0, 5, rows={"a": (1, 1)}, max_misalignment_min=1),
             10,
             1,
             2,
-            id="at the end all is released",
         ),
-        pytest.param(
+        "unordered sources are not aligned": (
             timeline(0, 5, 60, rows={"a": (1, 1, 1)}, aligned=False),
             0,
             0,
             3,
-            id="unordered sources are not aligned",
         ),
-    ],
+    },
 )
 def test_how_much_is_released(
     line: Timeline, watermark_min: int, previous: int, expected: int

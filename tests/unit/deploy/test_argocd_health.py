@@ -5,10 +5,10 @@
 from datetime import UTC, datetime
 from typing import Any
 
-import pytest
 from lupa import LuaRuntime
 
 from backfill.api.conditions import ConditionType, Reason, set_condition
+from cases import cases
 from repository import ROOT
 
 SCRIPT = (ROOT / "deploy" / "argocd" / "health.lua").read_text()
@@ -41,24 +41,27 @@ def running(reason: Reason) -> tuple[ConditionType, str, Reason, str]:
     return ConditionType.RUNNING, "Unknown", reason, "about the driver"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("resource", "expected"),
-    [
-        ({"metadata": {}, "spec": {}}, ("Progressing", "not taken up by the operator yet")),
-        (
+    {
+        "new": ({"metadata": {}, "spec": {}}, ("Progressing", "not taken up by the operator yet")),
+        "without conditions": (
             {"metadata": {}, "spec": {}, "status": {}},
             ("Progressing", "not taken up by the operator yet"),
         ),
-        (backfill(UNDER_WAY, running(Reason.REPLAYING)), ("Progressing", "Replaying, 12/48 (25%)")),
-        (
+        "reading": (
+            backfill(UNDER_WAY, running(Reason.REPLAYING)),
+            ("Progressing", "Replaying, 12/48 (25%)"),
+        ),
+        "a failed attempt is not a failed backfill": (
             backfill(UNDER_WAY, running(Reason.BACKING_OFF)),
             ("Progressing", "BackingOff, 12/48 (25%)"),
         ),
-        (
+        "suspended": (
             backfill(UNDER_WAY, running(Reason.SUSPENDED), suspend=True),
             ("Suspended", "about the driver"),
         ),
-        (
+        "suspended before it was published": (
             backfill(
                 UNDER_WAY,
                 running(Reason.ALL_STEPS_COMMITTED),
@@ -67,53 +70,39 @@ def running(reason: Reason) -> tuple[ConditionType, str, Reason, str]:
             ),
             ("Suspended", "not published yet"),
         ),
-        (
+        "still stopping": (
             backfill(UNDER_WAY, running(Reason.SUSPENDING), suspend=True),
             ("Progressing", "Suspending, 12/48 (25%)"),
         ),
-        (
+        "waits for approval": (
             backfill(
                 UNDER_WAY,
                 (ConditionType.PUBLISHED, "Unknown", Reason.WAITING_FOR_APPROVAL, "7 rows wait"),
             ),
             ("Suspended", "7 rows wait"),
         ),
-        (
+        "stalled": (
             backfill(
                 UNDER_WAY,
                 (ConditionType.STALLED, "True", Reason.DRIVER_START_BLOCKED, "no such image"),
             ),
             ("Degraded", "no such image"),
         ),
-        (
+        "failed for good": (
             backfill((ConditionType.SUCCEEDED, "False", Reason.INVALID_INPUT, "no such table")),
             ("Degraded", "no such table"),
         ),
-        (
+        "succeeded": (
             backfill((ConditionType.SUCCEEDED, "True", Reason.FINISHED, "published")),
             ("Healthy", "published"),
         ),
-        (
+        "tried again after it had failed": (
             backfill(
                 (ConditionType.SUCCEEDED, "False", Reason.ATTEMPTS_EXHAUSTED, "old"), generation=2
             ),
             ("Progressing", "the operator has not seen this change yet"),
         ),
-    ],
-    ids=[
-        "new",
-        "without conditions",
-        "reading",
-        "a failed attempt is not a failed backfill",
-        "suspended",
-        "suspended before it was published",
-        "still stopping",
-        "waits for approval",
-        "stalled",
-        "failed for good",
-        "succeeded",
-        "tried again after it had failed",
-    ],
+    },
 )
 def test_health(resource: dict[str, Any], expected: tuple[str, str]) -> None:
     assert health(resource) == expected

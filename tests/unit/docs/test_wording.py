@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from typer.main import get_command
 
 from backfill.cli.cluster.app import app as cluster
@@ -17,6 +16,7 @@ from backfill.crd.definitions import (
     job_report_definition,
     split_assignment_definition,
 )
+from cases import cases
 
 _RIDDLES = re.compile(
     r"\b(can not|tells?|told|mend(s|ed|ing)?|lets? go of|as long as it takes|stands(?! for)|in a"
@@ -49,16 +49,16 @@ def helped(command: Any) -> Iterator[str]:
         yield from helped(each)
 
 
-@pytest.mark.parametrize(
+@cases(
     "texts",
-    [
-        pytest.param(list(described(backfill_definition())), id="Backfill"),
-        pytest.param(list(described(split_assignment_definition())), id="SplitAssignment"),
-        pytest.param(list(described(job_report_definition())), id="JobReport"),
-        pytest.param(list(helped(get_command(cluster))), id="kubectl backfill"),
-        pytest.param(list(helped(get_command(local))), id="backfill"),
-        pytest.param([parser({}).format_help()], id="backfill-operator"),
-    ],
+    {
+        "Backfill": list(described(backfill_definition())),
+        "SplitAssignment": list(described(split_assignment_definition())),
+        "JobReport": list(described(job_report_definition())),
+        "kubectl backfill": list(helped(get_command(cluster))),
+        "backfill": list(helped(get_command(local))),
+        "backfill-operator": [parser({}).format_help()],
+    },
 )
 def test_no_text_has_to_be_deciphered(texts: list[str]) -> None:
     assert len("".join(texts)) > 500

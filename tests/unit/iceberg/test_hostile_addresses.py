@@ -12,16 +12,15 @@ from typing import Any
 
 import pytest
 from pyiceberg.table import Table
+from refusals import refusals
 
 from backfill.api.catalogs import GivenCatalog
-from backfill.api.errors import BadInput
 from backfill.controller.jobs.pool import JobPool
 from backfill.iceberg.addresses import AddressRules, refused_name
 from backfill.iceberg.connections import server_problem
 from backfill.iceberg.properties import refused
 from hostile_catalog import hostile_catalog
 from hostile_server import answering, hostile_server
-from iceberg_tables import sqlite_catalog
 from table_jobs import Clicks, ended
 from waiting import PATIENCE_SECONDS
 
@@ -37,16 +36,6 @@ KEYS = {
     "s3.secret-access-key": "of-the-team",
     "s3.region": "us-east-1",
 }
-
-
-@pytest.fixture(scope="module")
-def clicks(tmp_path_factory: pytest.TempPathFactory) -> Clicks:
-    return Clicks(tmp_path_factory.mktemp("clicks") / "lake")
-
-
-@pytest.fixture
-def table(clicks: Clicks) -> Table:
-    return sqlite_catalog(clicks.directory).load_table("raw.clicks")
 
 
 def said(clicks: Clicks, catalogs: Mapping[str, Mapping[str, str]], *own: str) -> dict[str, str]:
@@ -66,16 +55,7 @@ def said(clicks: Clicks, catalogs: Mapping[str, Mapping[str, str]], *own: str) -
         state = ended(runner, job)
     finally:
         pool.close()
-    if state.error is None:
-        return {}
-    assert isinstance(state.error, BadInput), state
-    texts = [str(problem) for problem in state.error.problems]
-    named = {
-        name: [t for t in texts if f"{name}.raw.clicks" in t or f"catalog {name} " in t]
-        for name in catalogs
-    }
-    assert sum(map(len, named.values())) == len(texts), texts
-    return {name: " ".join(found) for name, found in named.items() if found}
+    return refusals(state, catalogs)
 
 
 REFUSED = {

@@ -21,7 +21,6 @@ from backfill.api.errors import BadInput
 from backfill.controller.jobs.pool import JobPool
 from hostile_catalog import hostile_catalog
 from hostile_server import Behaviour, answering, hostile_server
-from iceberg_tables import sqlite_catalog
 from table_jobs import LOOPBACK, Clicks, ended
 from waiting import PATIENCE_SECONDS
 
@@ -34,16 +33,6 @@ KEYS = {
 }
 BODY = "internal-answer-7351"
 """Of an answer that nobody should see."""
-
-
-@pytest.fixture(scope="module")
-def clicks(tmp_path_factory: pytest.TempPathFactory) -> Clicks:
-    return Clicks(tmp_path_factory.mktemp("clicks") / "lake")
-
-
-@pytest.fixture
-def table(clicks: Clicks) -> Table:
-    return sqlite_catalog(clicks.directory).load_table("raw.clicks")
 
 
 def said(clicks: Clicks, catalogs: Mapping[str, Mapping[str, str]]) -> str:

@@ -15,14 +15,13 @@ from typing import Any
 
 import pytest
 from pyiceberg.table import Table
+from refusals import refusals
 
 import backfill
 from backfill.api.catalogs import GivenCatalog
-from backfill.api.errors import BadInput
 from backfill.controller.jobs.pool import JobPool
 from backfill.iceberg.properties import refused
 from hostile_catalog import HostileCatalog, hostile_catalog
-from iceberg_tables import sqlite_catalog
 from table_jobs import LOOPBACK, Clicks, ended
 from waiting import PATIENCE_SECONDS
 
@@ -31,22 +30,6 @@ pytestmark = pytest.mark.hostile
 KEY = ("default", "january")
 _NUMBERS = count()
 LIBRARY = Path(__import__("pyiceberg").__file__).parent
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory that operator and teams share."""
-    return tmp_path_factory.mktemp("clicks") / "lake"
-
-
-@pytest.fixture(scope="module")
-def clicks(shared: Path) -> Clicks:
-    return Clicks(shared)
-
-
-@pytest.fixture
-def table(clicks: Clicks, shared: Path) -> Table:
-    return sqlite_catalog(shared).load_table("raw.clicks")
 
 
 @pytest.fixture
@@ -75,16 +58,7 @@ def problems(
         state = ended(runner, job)
     finally:
         pool.close()
-    if state.phase == "Done":
-        return {}
-    assert isinstance(state.error, BadInput), state.error
-    texts = [str(problem) for problem in state.error.problems]
-    named = {
-        name: [t for t in texts if f"{name}.raw.clicks" in t or f"catalog {name} " in t]
-        for name in catalogs
-    }
-    assert sum(map(len, named.values())) == len(texts), texts
-    return {name: " ".join(found) for name, found in named.items() if found}
+    return refusals(state, catalogs)
 
 
 def test_no_server_or_table_has_the_operator_call_what_it_names(

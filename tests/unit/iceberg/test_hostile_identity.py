@@ -18,23 +18,12 @@ from backfill.iceberg.identity import needed_for_catalog, needed_for_files
 from backfill.iceberg.properties import refused
 from hostile_catalog import HostileCatalog, hostile_catalog
 from hostile_server import HostileServer, answering, hostile_server
-from iceberg_tables import sqlite_catalog
 from table_jobs import LOOPBACK, Clicks, ended
 
 pytestmark = pytest.mark.hostile
 
 KEY = ("default", "january")
 KEYS = {"s3.access-key-id": "AKIATEAM", "s3.secret-access-key": "of-the-team"}
-
-
-@pytest.fixture(scope="module")
-def clicks(tmp_path_factory: pytest.TempPathFactory) -> Clicks:
-    return Clicks(tmp_path_factory.mktemp("clicks") / "lake")
-
-
-@pytest.fixture
-def table(clicks: Clicks) -> Table:
-    return sqlite_catalog(clicks.directory).load_table("raw.clicks")
 
 
 @pytest.fixture

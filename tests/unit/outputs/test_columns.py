@@ -25,6 +25,7 @@ from pyiceberg.types import (
 
 from backfill.api.errors import BackfillError
 from backfill.outputs.columns import fit, mismatches, zone_mismatches
+from cases import cases
 
 NEW_YORK = pa.timestamp("us", tz="America/New_York")
 MOMENT_US = 1_625_961_600_000_000
@@ -86,33 +87,30 @@ def batch(**columns: pa.Array) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(columns)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("given", "kind", "value"),
-    [
-        pytest.param(pa.array([1], pa.int8()), LongType(), 1, id="a byte fits a long"),
-        pytest.param(pa.array([1], pa.int32()), LongType(), 1, id="an int fits a long"),
-        pytest.param(pa.array([0.5], pa.float32()), DoubleType(), 0.5, id="a float fits a double"),
-        pytest.param(
+    {
+        "a byte fits a long": (pa.array([1], pa.int8()), LongType(), 1),
+        "an int fits a long": (pa.array([1], pa.int32()), LongType(), 1),
+        "a float fits a double": (pa.array([0.5], pa.float32()), DoubleType(), 0.5),
+        "a decimal fits one with more digits": (
             pa.array([Decimal("1.25")]),
             DecimalType(10, 2),
             Decimal("1.25"),
-            id="a decimal fits one with more digits",
         ),
-        pytest.param(pa.array(["x"], pa.string()), StringType(), "x", id="a string fits a string"),
-        pytest.param(pa.array([None], pa.null()), StringType(), None, id="nothing fits everything"),
-        pytest.param(
+        "a string fits a string": (pa.array(["x"], pa.string()), StringType(), "x"),
+        "nothing fits everything": (pa.array([None], pa.null()), StringType(), None),
+        "a list of ints fits one of longs": (
             pa.array([[1]], pa.list_(pa.int32())),
             ListType(9, LongType()),
             [1],
-            id="a list of ints fits one of longs",
         ),
-        pytest.param(
+        "a map to ints fits one to longs": (
             pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int32())),
             MapType(8, StringType(), 9, LongType()),
             [("a", 1)],
-            id="a map to ints fits one to longs",
         ),
-    ],
+    },
 )
 def test_values_are_widened_where_nothing_is_lost(
     given: pa.Array, kind: IcebergType, value: object
@@ -132,28 +130,23 @@ def test_a_timestamp_without_a_zone_is_the_moment_in_utc(
     assert fit(rows, table(a=kind)).column("a").cast(pa.int64()).to_pylist() == [MOMENT_US]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("given", "kind"),
-    [
-        pytest.param(pa.int64(), IntegerType(), id="a long does not fit an int"),
-        pytest.param(pa.float64(), LongType(), id="a double does not fit a long"),
-        pytest.param(pa.int64(), DoubleType(), id="a long does not fit a double"),
-        pytest.param(pa.string(), LongType(), id="a string does not fit a long"),
-        pytest.param(pa.int64(), StringType(), id="a long does not fit a string"),
-        pytest.param(pa.string(), TimestampType(), id="a string does not fit a timestamp"),
-        pytest.param(pa.timestamp("us"), DateType(), id="a timestamp does not fit a date"),
-        pytest.param(
-            pa.decimal128(10, 3),
-            DecimalType(10, 2),
-            id="a decimal does not fit one of another scale",
-        ),
-        pytest.param(
+    {
+        "a long does not fit an int": (pa.int64(), IntegerType()),
+        "a double does not fit a long": (pa.float64(), LongType()),
+        "a long does not fit a double": (pa.int64(), DoubleType()),
+        "a string does not fit a long": (pa.string(), LongType()),
+        "a long does not fit a string": (pa.int64(), StringType()),
+        "a string does not fit a timestamp": (pa.string(), TimestampType()),
+        "a timestamp does not fit a date": (pa.timestamp("us"), DateType()),
+        "a decimal does not fit one of another scale": (pa.decimal128(10, 3), DecimalType(10, 2)),
+        "a list of longs does not fit one of ints": (
             pa.list_(pa.int64()),
             ListType(9, IntegerType()),
-            id="a list of longs does not fit one of ints",
         ),
-        pytest.param(pa.int64(), ListType(9, LongType()), id="a long does not fit a list"),
-    ],
+        "a long does not fit a list": (pa.int64(), ListType(9, LongType())),
+    },
 )
 def test_values_that_may_not_fit_are_refused_by_their_type(
     given: pa.DataType, kind: IcebergType

@@ -11,6 +11,7 @@ from backfill.api.errors import InvalidManifest
 from backfill.api.manifests.backfill_manifest import load_manifests
 from backfill.api.output import PublishMode
 from backfill.api.quantities import format_time
+from cases import cases
 from manifests import APPLICATION, BACKFILL, changed, spec_with
 from repository import ROOT
 
@@ -114,54 +115,36 @@ def test_a_status_in_the_file_is_not_taken_for_the_truth() -> None:
     assert load_manifests(text, require_application=False).backfill.status.plan_id is None
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "expected"),
-    [
-        pytest.param(
-            "", "kind: manifest holds no Backfill, no resource at all", id="an empty file"
-        ),
-        pytest.param("- 1", "manifest: document 1 is not a resource", id="a list"),
-        pytest.param(
-            "kind: [",
-            "manifest, line 1, column 8: expected the node content",
-            id="a bracket left open",
-        ),
-        pytest.param(
-            "a:\n\tb: 1", "manifest, line 2, column 1: found character '\\t'", id="a tab in YAML"
-        ),
-        pytest.param(
+    {
+        "an empty file": ("", "kind: manifest holds no Backfill, no resource at all"),
+        "a list": ("- 1", "manifest: document 1 is not a resource"),
+        "a bracket left open": ("kind: [", "manifest, line 1, column 8: expected the node content"),
+        "a tab in YAML": ("a:\n\tb: 1", "manifest, line 2, column 1: found character '\\t'"),
+        "a key twice": (
             "a: 1\nb: 2\na: 3",
             "manifest, line 3, column 1: the key 'a' is given twice",
-            id="a key twice",
         ),
-        pytest.param(
+        "a key twice in JSON": (
             '{"a": 1, "a": 2}',
             "manifest, line 1, column 10: the key 'a' is given twice",
-            id="a key twice in JSON",
         ),
-        pytest.param("a: \x01", "special characters are not allowed", id="control characters"),
-        pytest.param("a: .nan", "write it with the types of JSON only", id="not a number"),
-        pytest.param("a: !!binary aGk=", "write it with the types of JSON only", id="bytes"),
-        pytest.param("&a [*a]", "Circular reference", id="a list within itself"),
-        pytest.param(
-            "a: !!python/object:os.system {}",
-            "could not determine a constructor",
-            id="a Python object",
-        ),
-        pytest.param(
-            "kind: backfill", "only backfill; did you mean Backfill?", id="a kind in lower case"
-        ),
-        pytest.param(
+        "control characters": ("a: \x01", "special characters are not allowed"),
+        "not a number": ("a: .nan", "write it with the types of JSON only"),
+        "bytes": ("a: !!binary aGk=", "write it with the types of JSON only"),
+        "a list within itself": ("&a [*a]", "Circular reference"),
+        "a Python object": ("a: !!python/object:os.system {}", "could not determine a constructor"),
+        "a kind in lower case": ("kind: backfill", "only backfill; did you mean Backfill?"),
+        "another kind": (
             "kind: Service",
             "only Service; add one (apiVersion: backfill.dev/v1alpha1)",
-            id="another kind",
         ),
-        pytest.param(
+        "two Backfills": (
             spec_with() + "---\n" + spec_with(),
             "holds 2 Backfills (july, july); keep one",
-            id="two Backfills",
         ),
-    ],
+    },
 )
 def test_a_text_that_is_no_manifest_is_refused(text: str, expected: str) -> None:
     found = problems(text)
@@ -169,115 +152,93 @@ def test_a_text_that_is_no_manifest_is_refused(text: str, expected: str) -> None
     assert expected in found[0]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("changes", "expected"),
-    [
-        pytest.param(
-            {"window": None}, "spec.window: is missing; add window", id="a field left out"
-        ),
-        pytest.param(
+    {
+        "a field left out": ({"window": None}, "spec.window: is missing; add window"),
+        "a field misspelt": (
             {"sources__0__timestampColum": "x"},
             "spec.sources[0].timestampColum: is not a field; did you mean timestampColumn?",
-            id="a field misspelt",
         ),
-        pytest.param(
+        "snake case": (
             {"max_misalignment": "15m"},
             "spec.max_misalignment: is not a field; did you mean maxMisalignment?",
-            id="snake case",
         ),
-        pytest.param(
+        "unknown": (
             {"window__colour": "red"},
             "spec.window.colour: is not a field; the fields here are start, end, warmUp, drain",
-            id="unknown",
         ),
-        pytest.param(
+        "a field misspelt deep inside": (
             {"sources__0__live": {"kafka": {"topik": "t", "topic": "t"}}},
             "spec.sources[0].live.kafka.topik: is not a field; did you mean topic?",
-            id="a field misspelt deep inside",
         ),
-        pytest.param(
+        "a table without its catalog": (
             {"sources__0__table": "raw.impressions"},
             'spec.sources[0].table: "raw.impressions" does not have the form that is wanted; '
             "write it as catalog.namespace.table, the catalog in ASCII letters and digits",
-            id="a table without its catalog",
         ),
-        pytest.param(
+        "a number for text": (
             {"outputs__0__validate": {"minMatch": 99.9}},
             "spec.outputs[0].validate.minMatch: 99.9 is a number, text is wanted; put it in quotes:"
             ' "99.9"',
-            id="a number for text",
         ),
-        pytest.param(
+        "a number as Spark property": (
             {"overrides__sparkConf": {"spark.sql.shuffle.partitions": 200}},
             "spec.overrides.sparkConf[spark.sql.shuffle.partitions]: 200 is a number, text is"
             ' wanted; put it in quotes: "200"',
-            id="a number as Spark property",
         ),
-        pytest.param(
+        "Norway": (
             {"sources__0__regions": {"column": "country", "in": [False]}},
             "spec.sources[0].regions.in[0]: false is a truth value, text is wanted; put what is"
             " written there in quotes",
-            id="Norway",
         ),
-        pytest.param(
+        "text for a number": (
             {"scaling": {"minExecutors": "3"}},
             'spec.scaling.minExecutors: "3" is not a whole number; remove the quotes',
-            id="text for a number",
         ),
-        pytest.param(
+        "too small a number": (
             {"scaling": {"minExecutors": 0}},
             "spec.scaling.minExecutors: 0 should be greater than or equal to 1",
-            id="too small a number",
         ),
-        pytest.param(
+        "text for a truth value": (
             {"suspend": "soon"},
             'spec.suspend: "soon" is not true or false; remove the quotes',
-            id="text for a truth value",
         ),
-        pytest.param(
-            {"sources": []}, "spec.sources: [] should have at least 1 item", id="no sources"
-        ),
-        pytest.param(
+        "no sources": ({"sources": []}, "spec.sources: [] should have at least 1 item"),
+        "a mapping for a list": (
             {"sources": {"a": 1}},
             'spec.sources: {"a": 1} is not a list; give a list',
-            id="a mapping for a list",
         ),
-        pytest.param(
+        "text for a mapping": (
             {"window": "today"},
             'spec.window: "today" is not a mapping; remove the quotes',
-            id="text for a mapping",
         ),
-        pytest.param(
+        "no choice": (
             {"execution": "stream"},
             'spec.execution: "stream" is not one of Auto, Streaming or Batch; did you mean'
             " Streaming?",
-            id="no choice",
         ),
-        pytest.param(
+        "a choice in lower case": (
             {"outputs__0__publish": {"mode": "replace"}},
             'spec.outputs[0].publish.mode: "replace" is not one of None, Append or Replace; did you'
             " mean Replace?",
-            id="a choice in lower case",
         ),
-        pytest.param(
+        "a duration in words": (
             {"window__warmUp": "2 hours"},
             'spec.window.warmUp: "2 hours" is not a duration; write it as 30s, 15m, 2h, 1d or'
             " 1h30m",
-            id="a duration in words",
         ),
-        pytest.param(
+        "a date for a time": (
             {"window__start": "2021-07-11"},
             'spec.window.start: "2021-07-11" is not a time in RFC 3339; write it as'
             " 2021-07-11T00:00:00Z",
-            id="a date for a time",
         ),
-        pytest.param(
+        "a window that ends before it starts": (
             {"window__end": "2021-07-10T00:00:00Z"},
             "spec.window: end 2021-07-10T00:00:00Z is not after start 2021-07-11T00:00:00Z; "
             "end is exclusive and must be later than start",
-            id="a window that ends before it starts",
         ),
-    ],
+    },
 )
 def test_a_mistake_in_a_field_is_named_with_its_place_and_what_to_do(
     changes: dict[str, Any], expected: str
@@ -332,48 +293,36 @@ def test_a_rule_is_not_told_about_a_field_that_is_wrong_by_itself() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("change", "expected"),
-    [
-        pytest.param(
+    {
+        "a near name": (
             {"metadata.name": "rni"},
             'holds no SparkApplication "rmi" in namespace streaming; did you mean rni?',
-            id="a near name",
         ),
-        pytest.param(
+        "another namespace": (
             {"metadata.namespace": "prod"},
             "add the production SparkApplication as another document",
-            id="another namespace",
         ),
-        pytest.param(
+        "a program that is not there": (
             {"spec.mainApplicationFile": "gone.py"},
             '"gone.py": there is no file ',
-            id="a program that is not there",
         ),
-        pytest.param(
+        "a program elsewhere": (
             {"spec.mainApplicationFile": "s3://code/app.py"},
             '"s3://code/app.py" is not on this machine',
-            id="a program elsewhere",
         ),
-        pytest.param(
-            {"spec.mainApplicationFile": None},
-            "spec.mainApplicationFile: is missing",
-            id="no program",
-        ),
-        pytest.param(
+        "no program": ({"spec.mainApplicationFile": None}, "spec.mainApplicationFile: is missing"),
+        "a module that is not there": (
             {"spec.deps": {"pyFiles": ["s3://code/more.zip", "gone.zip"]}},
             'spec.deps.pyFiles[1]: "gone.zip": there is no file ',
-            id="a module that is not there",
         ),
-        pytest.param(
-            {"spec.type": "Scala"}, 'spec.type: "Scala" is not Python', id="another language"
-        ),
-        pytest.param(
+        "another language": ({"spec.type": "Scala"}, 'spec.type: "Scala" is not Python'),
+        "another operator": (
             {"apiVersion": "spark.apache.org/v1"},
             'apiVersion: "spark.apache.org/v1" is not sparkoperator',
-            id="another operator",
         ),
-    ],
+    },
 )
 def test_an_application_that_can_not_be_run_here_is_refused(
     tmp_path: Path, change: dict[str, Any], expected: str

@@ -8,6 +8,7 @@ from backfill.api.backfill import Backfill
 from backfill.api.manifests.backfill_manifest import check_spec, spec_difference
 from backfill.api.manifests.problems import read_json
 from backfill.api.spec import BackfillSpec
+from cases import cases
 from manifests import BACKFILL, changed
 
 
@@ -146,34 +147,31 @@ def test_a_broken_rule_is_told(broken: str) -> None:
     assert all(text.startswith(start) for text, start in zip(found, expected, strict=True))
 
 
-@pytest.mark.parametrize(
+@cases(
     "changes",
-    [
-        pytest.param({}, id="the plainest one"),
-        pytest.param({"catalogs": [{"name": "lake"}]}, id="all catalogs listed"),
-        pytest.param(
-            {
-                "ordering": {"policy": "Strict"},
-                "sources.0.kafka": OFFSETS,
-                "sources.1.kafka": OFFSETS,
-            },
-            id="strict with offsets",
-        ),
-        pytest.param(
-            {"outputs.0.timestampColumn": None, "outputs.0.publish": {"mode": "Append"}},
-            id="all rows are the window's",
-        ),
-        pytest.param(
-            {"window.drain": "1h", "outputs.0.publish": {"mode": "Replace"}},
-            id="a drain that can be cut off",
-        ),
-        pytest.param({"sources.1.table": "lake.raw.impressions"}, id="one table as two sources"),
-        pytest.param(
-            {"sources.1.table": "lake.ops.summary", "sources.1.snapshot": {"id": 7}},
-            id="a chosen snapshot of the output's table",
-        ),
-        pytest.param({"maxMisalignment": "1s"}, id="many steps, but not too many"),
-    ],
+    {
+        "the plainest one": {},
+        "all catalogs listed": {"catalogs": [{"name": "lake"}]},
+        "strict with offsets": {
+            "ordering": {"policy": "Strict"},
+            "sources.0.kafka": OFFSETS,
+            "sources.1.kafka": OFFSETS,
+        },
+        "all rows are the window's": {
+            "outputs.0.timestampColumn": None,
+            "outputs.0.publish": {"mode": "Append"},
+        },
+        "a drain that can be cut off": {
+            "window.drain": "1h",
+            "outputs.0.publish": {"mode": "Replace"},
+        },
+        "one table as two sources": {"sources.1.table": "lake.raw.impressions"},
+        "a chosen snapshot of the output's table": {
+            "sources.1.table": "lake.ops.summary",
+            "sources.1.snapshot": {"id": 7},
+        },
+        "many steps, but not too many": {"maxMisalignment": "1s"},
+    },
 )
 def test_no_rule_is_broken_by(changes: dict[str, Any]) -> None:
     assert check_spec(spec(changes)) == []
@@ -213,23 +211,20 @@ def test_a_change_after_planning_is_told(change: str) -> None:
     assert [str(problem) for problem in spec_difference(spec(), spec(changes))] == expected
 
 
-@pytest.mark.parametrize(
+@cases(
     "changes",
-    [
-        pytest.param({}, id="nothing"),
-        pytest.param({"suspend": True}, id="suspend"),
-        pytest.param(
-            {"overrides": {"driver": {"memory": "8g"}, "sparkConf": {"spark.x": "1"}}},
-            id="tuning of the next attempt",
-        ),
-        pytest.param({"scaling": {"maxExecutors": 40, "completeWithin": "5h"}}, id="scaling"),
-        pytest.param({"failurePolicy": {"maxAttempts": 9}}, id="the failure policy"),
-        pytest.param({"ttlAfterFinished": "7d"}, id="how long things are kept"),
-        pytest.param({"outputs.0.publish": {"approval": "Manual"}}, id="the approval of an output"),
-        pytest.param(
-            {"window.end": "2021-07-12T02:00:00+02:00"}, id="another way to write the same moment"
-        ),
-    ],
+    {
+        "nothing": {},
+        "suspend": {"suspend": True},
+        "tuning of the next attempt": {
+            "overrides": {"driver": {"memory": "8g"}, "sparkConf": {"spark.x": "1"}}
+        },
+        "scaling": {"scaling": {"maxExecutors": 40, "completeWithin": "5h"}},
+        "the failure policy": {"failurePolicy": {"maxAttempts": 9}},
+        "how long things are kept": {"ttlAfterFinished": "7d"},
+        "the approval of an output": {"outputs.0.publish": {"approval": "Manual"}},
+        "another way to write the same moment": {"window.end": "2021-07-12T02:00:00+02:00"},
+    },
 )
 def test_at_any_time_may_change(changes: dict[str, Any]) -> None:
     assert spec_difference(spec(), spec(changes)) == []

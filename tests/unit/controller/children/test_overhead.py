@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from backfill.controller.children.manifests import child_manifests, preview_launch
+from cases import cases
 from spark_applications import APACHE, KUBEFLOW, Manifest, backfill_of, production
 
 
@@ -13,26 +14,25 @@ def pods(base: Manifest, **spec: Any) -> tuple[Manifest, Manifest]:
     return made["driver"], made["executor"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("pod", "conf", "overhead"),
-    [
-        ({"memory": "1g"}, {}, "1280m"),
-        ({"memory": "4g"}, {}, None),
-        ({"memory": "4g"}, {"spark.kubernetes.memoryOverheadFactor": "0.1"}, "1280m"),
-        ({"memory": "4g"}, {"spark.driver.memoryOverheadFactor": "0.5"}, None),
-        ({"memory": "4g", "memoryOverhead": "500"}, {}, "1280m"),
-        ({"memory": "1g", "memoryOverhead": "2g"}, {}, None),
-        ({"memory": "1g"}, {"spark.driver.memoryOverhead": "3000m"}, None),
-    ],
-    ids=[
-        "a small heap leaves too little for the Python processes",
-        "what Spark adds to a large one is enough",
-        "a small factor",
-        "a large factor",
-        "a number alone is in MiB",
-        "enough in the resource",
-        "enough in the properties",
-    ],
+    {
+        "a small heap leaves too little for the Python processes": ({"memory": "1g"}, {}, "1280m"),
+        "what Spark adds to a large one is enough": ({"memory": "4g"}, {}, None),
+        "a small factor": (
+            {"memory": "4g"},
+            {"spark.kubernetes.memoryOverheadFactor": "0.1"},
+            "1280m",
+        ),
+        "a large factor": ({"memory": "4g"}, {"spark.driver.memoryOverheadFactor": "0.5"}, None),
+        "a number alone is in MiB": ({"memory": "4g", "memoryOverhead": "500"}, {}, "1280m"),
+        "enough in the resource": ({"memory": "1g", "memoryOverhead": "2g"}, {}, None),
+        "enough in the properties": (
+            {"memory": "1g"},
+            {"spark.driver.memoryOverhead": "3000m"},
+            None,
+        ),
+    },
 )
 def test_a_driver_has_room_for_its_sources_and_outputs(
     pod: Manifest, conf: dict[str, str], overhead: str | None

@@ -21,6 +21,7 @@ from backfill.controller.jobs.kinds.publish import PublishJob
 from backfill.controller.jobs.kinds.settle import SettleJob, SettleResult, Totals
 from backfill.controller.jobs.staged_outputs import staged_outputs
 from backfill.protocol.split_assignment import QueryProgress, SourceProgress
+from cases import cases
 from situations import (
     START,
     STEPS,
@@ -129,16 +130,15 @@ def test_a_result_of_an_earlier_version_that_says_nothing_waits_as_well() -> Non
     assert "because the driver did not report it" in message
 
 
-@pytest.mark.parametrize(
+@cases(
     ("found", "publish"),
-    [
-        (COMPLETE, output()),
-        (OPEN, output("Append")),
-        (UNKNOWN, output("Append")),
-        (OPEN, output(incomplete="Publish")),
-        (UNKNOWN, output(incomplete="Publish")),
-    ],
-    ids=["complete", "append", "append, unknown", "allowed", "allowed, unknown"],
+    {
+        "complete": (COMPLETE, output()),
+        "append": (OPEN, output("Append")),
+        "append, unknown": (UNKNOWN, output("Append")),
+        "allowed": (OPEN, output(incomplete="Publish")),
+        "allowed, unknown": (UNKNOWN, output(incomplete="Publish")),
+    },
 )
 def test_what_deletes_nothing_unseen_is_published(
     found: dict[str, Any], publish: dict[str, Any]

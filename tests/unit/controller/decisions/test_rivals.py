@@ -15,6 +15,7 @@ from backfill.controller.decisions.decide import decide
 from backfill.controller.decisions.rivals import published_tables, rivals
 from backfill.controller.jobs.kinds.plan import PlanResult
 from backfill.controller.local.store import LocalStore
+from cases import cases
 from situations import HEADER, backfill, job_state, observed, plan_job, planned, with_condition
 
 OURS = backfill()
@@ -60,16 +61,16 @@ SUCCEEDED = with_condition(planned(), ConditionType.SUCCEEDED, "True", Reason.FI
 FAILED = with_condition(planned(), ConditionType.SUCCEEDED, "False", Reason.ATTEMPTS_EXHAUSTED)
 
 
-@pytest.mark.parametrize(
+@cases(
     "harmless",
-    [
-        pytest.param({"window": window("10:00", "12:00")}, id="its window begins where ours ends"),
-        pytest.param({"outputs": outputs(table="lake.ops.other")}, id="it writes another table"),
-        pytest.param({"outputs": outputs(mode="None")}, id="it publishes nothing"),
-        pytest.param({"status": SUCCEEDED}, id="it has succeeded"),
-        pytest.param({"status": FAILED}, id="it has failed"),
-        pytest.param({"deleted": True}, id="it is being deleted"),
-    ],
+    {
+        "its window begins where ours ends": {"window": window("10:00", "12:00")},
+        "it writes another table": {"outputs": outputs(table="lake.ops.other")},
+        "it publishes nothing": {"outputs": outputs(mode="None")},
+        "it has succeeded": {"status": SUCCEEDED},
+        "it has failed": {"status": FAILED},
+        "it is being deleted": {"deleted": True},
+    },
 )
 def test_who_publishes_nothing_into_our_rows_is_no_rival(harmless: dict[str, Any]) -> None:
     assert rivals(OURS, [other(**harmless)]) == ()

@@ -34,6 +34,7 @@ from backfill.controller.jobs.staged_outputs import staged_outputs
 from backfill.kube.packed import packed
 from backfill.planning.progress import PlanningProgress
 from backfill.planning.workspace import Workspace
+from cases import cases
 from situations import HEADER, backfill, planned
 
 RESOURCE = backfill(
@@ -148,24 +149,20 @@ def test_what_broke_a_job_arrives_in_words() -> None:
         assert decode_end(PLAN, encode_end(PLAN, end)) == end
 
 
-@pytest.mark.parametrize(
+@cases(
     "content",
-    [
-        b"",
-        b"no gzip",
-        gzip.compress(b"no json"),
-        gzip.compress(b"[]"),
-        gzip.compress(b'{"kind": "Done", "result": {"header": {}}, "cause": ""}'),
-        gzip.compress(b'{"kind": "Failed", "error": "exec", "problems": [], "cause": 1}'),
-    ],
-    ids=[
-        "nothing",
-        "no gzip",
-        "no JSON",
-        "no object",
-        "a plan without its fields",
-        "an error of no known kind",
-    ],
+    {
+        "nothing": b"",
+        "no gzip": b"no gzip",
+        "no JSON": gzip.compress(b"no json"),
+        "no object": gzip.compress(b"[]"),
+        "a plan without its fields": gzip.compress(
+            b'{"kind": "Done", "result": {"header": {}}, "cause": ""}'
+        ),
+        "an error of no known kind": gzip.compress(
+            b'{"kind": "Failed", "error": "exec", "problems": [], "cause": 1}'
+        ),
+    },
 )
 def test_what_can_not_be_read_is_an_error_and_not_a_result(content: bytes) -> None:
     try:

@@ -23,6 +23,7 @@ from backfill.controller.manager.reconciles import (
 from backfill.controller.manager.workqueue import WorkQueue
 from backfill.controller.reconcile import Reconciled
 from backfill.kube.errors import Faltering, Forbidden, Refused, Unreachable
+from cases import cases
 from situations import START, attempt, backfill, observed, planned, with_condition
 
 KEY = ("streaming", "january")
@@ -127,30 +128,22 @@ class Desk:
         )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("result", "due"),
-    [
-        (turn(), None),
-        (turn(following=Next(requeue_seconds=0)), 0),
-        (turn(following=Next(requeue_seconds=30)), 30),
-        (turn(following=Next(at_rest=True)), None),
-        (turn(SUCCEEDED, Next(at_rest=True, requeue_seconds=600)), 600),
-        (ConflictError("it has changed"), 0.1),
-        (ConnectionError("refused"), 0.1),
-        (BadInput(Problem("spec.window", "is wrong")), None),
-        (None, None),
-    ],
-    ids=[
-        "waits",
-        "at once",
-        "later",
-        "at rest",
-        "finished with a time to live",
-        "conflict",
-        "error",
-        "bad input",
-        "gone",
-    ],
+    {
+        "waits": (turn(), None),
+        "at once": (turn(following=Next(requeue_seconds=0)), 0),
+        "later": (turn(following=Next(requeue_seconds=30)), 30),
+        "at rest": (turn(following=Next(at_rest=True)), None),
+        "finished with a time to live": (
+            turn(SUCCEEDED, Next(at_rest=True, requeue_seconds=600)),
+            600,
+        ),
+        "conflict": (ConflictError("it has changed"), 0.1),
+        "error": (ConnectionError("refused"), 0.1),
+        "bad input": (BadInput(Problem("spec.window", "is wrong")), None),
+        "gone": (None, None),
+    },
 )
 def test_the_next_turn_is_taken_when_the_last_one_says(
     result: Reconciled | Exception | None, due: float | None

@@ -13,6 +13,7 @@ from backfill.api.errors import (
 )
 from backfill.runtime.agent.causes import cause_of, lasting_cause
 from backfill.runtime.queries.run import unsupported
+from cases import cases
 
 WORKER = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):
   File "app.py", line 3, in price
@@ -42,40 +43,39 @@ Caused by: java.nio.file.AccessDeniedException: /work/checkpoints
 """
 
 
-@pytest.mark.parametrize(
+@cases(
     ("told", "cause"),
-    [
-        (WORKER, "ZeroDivisionError: division by zero"),
-        (CHAINED, "BackfillError: a.parquet cannot be read:\n  no such file"),
-        (PLAIN, PLAIN),
-        (f"{PLAIN}\n=== Streaming Query ===\nIdentifier: pages of plan", PLAIN),
-        (
+    {
+        "what a function raised, without its stack": (
+            WORKER,
+            "ZeroDivisionError: division by zero",
+        ),
+        "the last of a chain, with all its lines": (
+            CHAINED,
+            "BackfillError: a.parquet cannot be read:\n  no such file",
+        ),
+        "Spark's own words as they are": (PLAIN, PLAIN),
+        "not the query's plan": (
+            f"{PLAIN}\n=== Streaming Query ===\nIdentifier: pages of plan",
+            PLAIN,
+        ),
+        "not the plan that could not be analysed": (
             f"{UNRESOLVED};\n'Project ['att]\n+- ~StreamingDataSourceV2ScanRelation[at#1]\n",
             UNRESOLVED,
         ),
-        (
+        "all there is where a stack has no end": (
             "Traceback (most recent call last):\n  File ",
             "Traceback (most recent call last):\n  File ",
         ),
-        (
+        "what Java threw and what caused it, without its stack": (
             JAVA,
             (
                 "java.io.IOException: mkdir of file:/work/checkpoints/summary failed\n"
                 "Caused by: java.nio.file.AccessDeniedException: /work/checkpoints"
             ),
         ),
-        ("", ""),
-    ],
-    ids=[
-        "what a function raised, without its stack",
-        "the last of a chain, with all its lines",
-        "Spark's own words as they are",
-        "not the query's plan",
-        "not the plan that could not be analysed",
-        "all there is where a stack has no end",
-        "what Java threw and what caused it, without its stack",
-        "nothing where there is nothing",
-    ],
+        "nothing where there is nothing": ("", ""),
+    },
 )
 def test_what_is_told_of_an_error(told: str, cause: str) -> None:
     assert cause_of(Exception(told)) == cause
