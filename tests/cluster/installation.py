@@ -121,7 +121,6 @@ class Installation:
             until(
                 lambda: all(team.backfills_gone() for team in self.teams),
                 "Backfills are gone",
-                seconds=90,
             )
         finally:
             for namespace in (*(team.namespace for team in self.teams), self.namespace):

@@ -12,7 +12,6 @@ from pyiceberg.catalog import Catalog, load_catalog
 from rest import Manifest
 from storage import Storage
 
-READY_SECONDS = 60.0
 OBJECTS, DATABASE = "objects", "database"
 _PORTS = {OBJECTS: 7070, DATABASE: 5432}
 _SERVE = {
@@ -71,10 +70,10 @@ class Stores:
         up.
         """
         for name in _PORTS:
-            until(lambda name=name: self._ready(name), f"{name} is up", READY_SECONDS)
+            until(lambda name=name: self._ready(name), f"{name} is up")
         addresses = {name: self._outside(name) for name in _PORTS}
         for address in addresses.values():  # the node is told of a ready pod a moment later
-            until(lambda address=address: _listens(address), f"{address} answers", READY_SECONDS)
+            until(lambda address=address: _listens(address), f"{address} answers")
         catalog = load_catalog("lake", **self._properties(addresses))
         catalog.create_namespace("raw")
         return catalog
