@@ -126,6 +126,20 @@ def test_an_object_nested_as_deeply_as_can_be_stored_does_not_hide_the_others(
     eventually(lambda: cache.get(namespace, "after"), "the watch goes on")
 
 
+@pytest.mark.hostile
+@pytest.mark.parametrize(
+    "value", ['"\\ud800"', '{"\\ud800":1}', '"\\u0000\\u001b"', "1" * 300, "1e308", "0.1e-400"]
+)
+def test_whatever_text_and_number_can_be_stored_can_be_read(
+    admin: Rest, crds: None, cluster_admin: Path, namespace: str, value: str
+) -> None:
+    text = json.dumps(changed(minimal_backfill("odd"), {"spec.overrides": {"driver": {"env": 0}}}))
+    path = BACKFILLS.format(namespace)
+    admin.create(path, text.replace('"env": 0', f'"env": [{value}]')).expect()
+    listing = Login(cluster_admin).cluster().list(BACKFILL, namespace)
+    assert [each["metadata"]["name"] for each in listing.items] == ["odd"]
+
+
 def test_the_finalizer_of_another_operator_made_with_kopf_stays(
     admin: Rest, crds: None, namespace: str, watch: Watch
 ) -> None:

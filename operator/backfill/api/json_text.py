@@ -22,7 +22,8 @@ _SHARED_LEVELS: Final = 4
 """The list of objects, an object, its ``metadata``, ``spec`` or ``status``: only what is within
 these is cut, so that an object can be recognized.
 """
-_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[][{},]')
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[][{},]')
+"""A string that is cut off goes to the end: it is not sought again from each quote within."""
 
 
 def read_json_text(text: bytes | str) -> Any:

@@ -92,6 +92,13 @@ def test_an_object_with_as_many_values_as_are_read_is_read_whole() -> None:
     assert read_within_bounds(json.dumps(whole).encode()) == whole
 
 
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("end", [b"", b"\\"])
+def test_a_text_that_is_cut_off_in_a_string_of_quotes_takes_no_time(end: bytes) -> None:
+    with pytest.raises(ValueError, match="line 1"):
+        read_within_bounds(b'{"a":[[],"' + b'\\"' * 700_000 + end)
+
+
 def test_as_many_levels_as_are_read_are_read_whole() -> None:
     text = nested(MOST_LEVELS)
     assert read_json_text(text) == read_within_bounds(text) == json.loads(text)
