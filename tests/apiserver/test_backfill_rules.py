@@ -160,9 +160,13 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         {"outputs.0.validate": {}, "outputs.0.publish": {"mode": "Append", "approval": "Manual"}},
         "leave validate out",
     ),
-    "a way to execute that does not exist yet": (
-        {"execution": "Batch"},
-        "Batch is not available yet",
+    "batch jobs that are to read in order": (
+        {
+            "execution": "Batch",
+            "ordering": {"policy": "Strict"},
+            "sources.0.kafka": {"partitionColumn": "p", "offsetColumn": "o"},
+        },
+        "Batch reads rows in no order",
     ),
     "more executors at least than at most": (
         {"scaling": {"minExecutors": 5, "maxExecutors": 4}},

@@ -2,6 +2,7 @@
 line run on them.
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -98,6 +99,12 @@ class Production:
             self.store.attempts.glob("*/driver.log"), key=lambda path: int(path.parent.name)
         )
         return logs[-1].read_text()[-6_000:] if logs else "no driver was started"
+
+    def driver(self) -> int:
+        """The process of the last attempt's driver."""
+        attempt = self.resource.status.attempts[-1].number
+        file = self.store.attempts / str(attempt) / "driver.json"
+        return int(json.loads(file.read_bytes())["pid"])
 
     def output(self, table: str) -> pa.Table:
         """What readers of a table see."""

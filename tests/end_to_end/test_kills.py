@@ -2,7 +2,6 @@
 nothing had happened.
 """
 
-import json
 import os
 import random
 import signal
@@ -79,15 +78,6 @@ class Assailant:
         commits = self._production.store.directory.glob("checkpoints/*/counts/commits/*")
         return sum(1 for path in commits if path.name.isdigit())
 
-    def driver(self) -> int:
-        """The last attempt's driver."""
-        attempt = self._production.resource.status.attempts[-1].number
-        return int(
-            json.loads(
-                (self._production.store.attempts / str(attempt) / "driver.json").read_bytes()
-            )["pid"]
-        )
-
     def kill_a(self, mark: str) -> None:
         """kill -9 of a process that the driver started, by a part of its command line."""
         self.wait_until(lambda: bool(self._below_driver(mark)), f"a process {mark}")
@@ -101,7 +91,7 @@ class Assailant:
             (int(pid), int(parent), command)
             for pid, parent, command in (line.split(maxsplit=2) for line in listed)
         ]
-        family = {self.driver()}
+        family = {self._production.driver()}
         for _ in range(5):
             family |= {pid for pid, parent, _ in processes if parent in family}
         return [pid for pid, _, command in processes if pid in family and mark in command]
@@ -178,7 +168,7 @@ def test_a_run_of_which_everything_is_killed_publishes_what_an_undisturbed_one_w
     assailant.kill(run)
     run = production.start_run()
     assailant.wait_for_batches(1)
-    os.kill(assailant.driver(), signal.SIGKILL)
+    os.kill(production.driver(), signal.SIGKILL)
     assailant.kill(run)
     run = production.start_run()
     assailant.wait_until(assailant.publishes, "the result to be published")

@@ -17,13 +17,17 @@ from pyiceberg.catalog import Catalog
 from backfill.runtime.settings import RuntimeSettings
 
 STEPS = 2
+BY_SPANS = ", by spans"
+"""Marks the applications that are run as batch jobs."""
 
 
 def test_applications_run_unmodified_or_are_refused_with_the_reason(
     tmp_path: Path, lake: Catalog
 ) -> None:
     history = Lake(tmp_path, lake, STEPS)
-    finishing = FINISHING | SIDE_QUERIES | IN_NEW_YORK
+    streamed = FINISHING | SIDE_QUERIES | IN_NEW_YORK
+    by_spans = {f"{name}{BY_SPANS}": program for name, program in streamed.items()}
+    finishing = streamed | by_spans
     programs = finishing | {name: program for name, (program, _) in (REFUSED | FAILED).items()}
     settings = {
         name: _settings(history, number, name, program)
@@ -40,7 +44,7 @@ def test_applications_run_unmodified_or_are_refused_with_the_reason(
         assert (
             len(rows) == status(settings[name]).queries[0].sources[0].rows == STEPS * ROWS_PER_STEP
         ), name
-    for name in IN_NEW_YORK:
+    for name in [*IN_NEW_YORK, *(f"{name}{BY_SPANS}" for name in IN_NEW_YORK)]:
         rows = history.result(settings[name].backfill, "copies")
         assert {row["user"] for row in rows} == {1020}, (
             f"{name}: the evening of the day before, as production would say"
@@ -59,7 +63,10 @@ def _settings(history: Lake, number: int, name: str, program: str) -> RuntimeSet
     main_file.write_text(PREAMBLE + program)
     ignored = ("alerts",) if "left out" in name else ()
     settings = history.settings(f"case-{number}", main_file).model_copy(
-        update={"ignored_queries": ignored}
+        update={
+            "ignored_queries": ignored,
+            "execution": "Batch" if name.endswith(BY_SPANS) else "Auto",
+        }
     )
     assign(settings, history.header, STEPS)
     return settings

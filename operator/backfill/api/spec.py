@@ -16,6 +16,7 @@ from backfill.api.source import Source
 
 WorkspaceBase = Annotated[str, Field(min_length=1, max_length=1024, pattern=LOCATION_PATTERN)]
 IgnoredQuery = Annotated[str, Field(min_length=1, max_length=255)]
+Execution = Literal["Auto", "Streaming", "Batch"]
 
 MOST_SOURCES: Final = 64
 MOST_OUTPUTS: Final = 64
@@ -146,9 +147,11 @@ class BackfillSpec(Model):
     this Backfill, such as alerts to Kafka. Queries that write to the console, to memory or to
     ``noop`` are never run, unless an output has their name.
     """
-    execution: Literal["Auto", "Streaming", "Batch"] = "Auto"
-    """``Streaming``: micro-batches with state, in order. ``Auto``: the same in this version.
-    ``Batch``: not available yet, and refused.
+    execution: Execution = "Auto"
+    """How the application's queries are run. ``Streaming``: micro-batches with state, in order.
+    ``Batch``: as batch jobs over spans of steps, several at once, which is faster and keeps no
+    state; a query that cannot be run this way fails the Backfill before anything is read, with the
+    reason. Not available with ordering policy ``Strict``. ``Auto``: ``Streaming`` in this version.
     """
     scaling: Scaling = Scaling()
     """Number of executors of the run."""

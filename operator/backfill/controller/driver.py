@@ -110,6 +110,7 @@ def driver_settings(
         sources=backfill.spec.sources,
         outputs=backfill.spec.outputs,
         ignored_queries=backfill.spec.ignored_queries,
+        execution=backfill.spec.execution,
         main_file=main_file,
         arguments=arguments,
         spark_conf=dict(spark_conf),

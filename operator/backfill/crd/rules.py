@@ -113,8 +113,9 @@ _SPEC: Final = (
         "outputs",
     ),
     Rule(
-        "self.execution != 'Batch'",
-        "Batch is not available yet; write Auto or Streaming",
+        "self.execution != 'Batch' || self.ordering.policy != 'Strict'",
+        "Batch reads rows in no order, and ordering.policy Strict asks for one; write Auto or"
+        " Streaming, or choose another policy",
         "execution",
     ),
     Rule(

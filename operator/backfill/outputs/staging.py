@@ -18,7 +18,13 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import RemoveSnapshotsUpdate, TableUpdate
 
-from backfill.api.errors import BadInput, Problem, ResultLost, UnknownReferences
+from backfill.api.errors import (
+    BadInput,
+    Problem,
+    ResultLost,
+    RunFailed,
+    UnknownReferences,
+)
 from backfill.api.json_text import read_json_text
 from backfill.iceberg.locations import is_unambiguous
 from backfill.outputs.commits import as_writer, clean_refused, commit, commit_once
@@ -56,20 +62,36 @@ class Staged:
     """Number of rows that were left out because they are outside the window."""
     files: int | None = None
     """Number of files in the branch; None if an older version has staged some of them."""
+    execution: str = "Streaming"
+    """How the query was run: as a stream, or as batch jobs (``Batch``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one micro-batch adds."""
+    """What one micro-batch adds, or one span of steps."""
 
     query: str
     batch_id: int
-    """Number of the query's batch, from zero. Every batch is staged, with or without rows."""
+    """Number of the query's batch, from zero; of a span, the number of its last step. Every batch
+    is staged, with or without rows.
+    """
     files: Sequence[DataFile]
     spec_id: int
     """ID of the partition spec of the files. Their descriptions lose it on their way from a task.
     """
     rows_outside_window: int
+    first: int | None = None
+    """The first step of a span; None for a micro-batch, which is one step."""
+
+    @property
+    def begins_at(self) -> int:
+        """The first of the batches that are staged together."""
+        return self.batch_id if self.first is None else self.first
+
+    @property
+    def execution(self) -> str:
+        """How the query was run."""
+        return "Streaming" if self.first is None else "Batch"
 
 
 def stage_batch(table: Table, result: Result, batch: Batch) -> bool:
@@ -80,13 +102,20 @@ def stage_batch(table: Table, result: Result, batch: Batch) -> bool:
     Raises:
         BadInput: the branch holds something else.
         ResultLost: the branch, or a part of it, no longer exists.
+        RunFailed: another driver has staged a part of the span meanwhile.
     """
 
     def there(metadata: TableMetadata) -> bool:
         staged = read_staged(metadata, result)
-        if staged is None and batch.batch_id > 0:
+        done = -1 if staged is None else staged.batch_id
+        if done < batch.begins_at - 1:
             raise lost(".".join(table.name()), result)
-        return staged is not None and staged.batch_id >= batch.batch_id
+        if batch.begins_at <= done < batch.batch_id:
+            raise RunFailed(
+                f"another driver has staged steps of output {result.output} up to {done}, of which"
+                f" this one would add {batch.begins_at} to {batch.batch_id} once more"
+            )
+        return done >= batch.batch_id
 
     return commit_once(table, lambda: _append(table, result, batch), there)
 
@@ -98,8 +127,8 @@ def lost(table: str, result: Result) -> ResultLost:
     """
     where = f"branch {result.branch} of {table}"
     return ResultLost(
-        f"there is nothing of output {result.output} in {where} any more:"
-        " it was dropped, or it has expired"
+        f"what was staged of output {result.output} is not in {where} any more: it was dropped, or"
+        " it has expired"
     )
 
 
@@ -203,7 +232,12 @@ def _new_summary(before: Snapshot | None, result: Result, batch: Batch) -> dict[
     old = staged.get(result.output, Staged(batch.query, batch.batch_id, 0, 0, 0))
     files = None if old.files is None else old.files + len(batch.files)
     staged[result.output] = Staged(
-        batch.query, batch.batch_id, old.rows + rows, old.rows_outside_window + outside, files
+        batch.query,
+        batch.batch_id,
+        old.rows + rows,
+        old.rows_outside_window + outside,
+        files,
+        batch.execution,
     )
     return {
         **result.summary,

@@ -23,7 +23,7 @@ from pyiceberg.types import (
 
 from backfill.api.errors import BadInput, Problem
 from backfill.api.output import Output
-from backfill.api.quantities import to_us
+from backfill.api.quantities import from_us, to_us
 from backfill.api.spec import Window
 from backfill.iceberg.timestamps import Ticks, ticks_of
 
@@ -38,6 +38,30 @@ class Share(Enum):
     SOME = "some"
     ALL = "all"
     UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Which results of a window are written, by their time in microseconds."""
+
+    start_us: int
+    """Those from this time on."""
+    end_us: int
+    """And before this time."""
+    open_us: int
+    """Those from ``end_us`` to before this time belong to the window, and could still change: the
+    rows that would close them are not read.
+    """
+
+    @property
+    def given(self) -> Window:
+        """The part of the window that is written. It may be empty."""
+        return Window.model_construct(start=from_us(self.start_us), end=from_us(self.end_us))
+
+    @property
+    def left_open(self) -> Window:
+        """The part that is left open. It may be empty."""
+        return Window.model_construct(start=from_us(self.end_us), end=from_us(self.open_us))
 
 
 @dataclass(frozen=True, slots=True)

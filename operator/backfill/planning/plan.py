@@ -403,6 +403,23 @@ def read_splits_of_steps(directory: Workspace, steps: range, source: str) -> lis
     return [_split(row) for row in table.to_pylist()]
 
 
+def read_step_bounds(directory: Workspace, source: str) -> dict[int, tuple[int, int]]:
+    """By step, for those with rows of a source: no row is older than the first time, and none newer
+    than the second (inclusive); in microseconds, by arrival.
+    """
+    import pyarrow.parquet as pq
+
+    with directory.open_input(SPLITS_FILE) as file:
+        table = pq.read_table(
+            file,
+            schema=splits_schema(),
+            columns=["step", "lower_us", "upper_us"],
+            filters=[("source", "=", source)],
+        )
+    bounds = table.group_by("step").aggregate([("lower_us", "min"), ("upper_us", "max")])
+    return {row["step"]: (row["lower_us_min"], row["upper_us_max"]) for row in bounds.to_pylist()}
+
+
 def read_files(directory: Workspace, source: str) -> list[PlannedFile]:
     """Every file of a source once, sorted by path."""
     import pyarrow.parquet as pq

@@ -117,6 +117,8 @@ class SplitAssignmentStatus(Model):
     """Greatest observed misalignment, in seconds:
     how far ahead of the global watermark a row was read.
     """
+    reads_ahead_steps: Count = 0
+    """Number of steps after the last committed one that queries run by spans read at once."""
     reason: Annotated[str, Field(max_length=64)] = ""
     """Reason of a failure, in one CamelCase word.
     ``UnsupportedProgram`` and ``InvalidInput`` are not retried.

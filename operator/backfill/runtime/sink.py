@@ -20,6 +20,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
+from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -34,8 +35,8 @@ from backfill.iceberg.tables import Catalogs
 from backfill.outputs.columns import fit, mismatches, zone_mismatches
 from backfill.outputs.data_files import DataFileWriter, layout
 from backfill.outputs.result import Result
-from backfill.outputs.staging import Batch, stage_batch
-from backfill.outputs.window import WindowRows, window_rows
+from backfill.outputs.staging import Batch, Staged, read_staged, stage_batch
+from backfill.outputs.window import Stretch, WindowRows, window_rows
 from backfill.runtime.session_conf import session_zone
 from backfill.runtime.settings import RuntimeSettings
 from backfill.runtime.source.long_lived import exempt_from_collection
@@ -84,11 +85,23 @@ def redirect(
     Raises:
         BadInput: the table does not exist, or the rows do not fit it.
     """
-    table = Catalogs().load_table(output.table, "spec.outputs")
     frame = writer._df
-    check_schema(frame.schema, table, output.table, session_zone(frame.sparkSession))
+    sink = sink_settings(frame, settings, output, query_name)
     frame.sparkSession.dataSource.register(BackfillIceberg)
-    sink = SinkSettings(
+    return writer.format(FORMAT).option(_OPTION, sink.model_dump_json(by_alias=True))
+
+
+def sink_settings(
+    frame: DataFrame, settings: RuntimeSettings, output: Output, query_name: str
+) -> SinkSettings:
+    """What writes the rows of a DataFrame into an output's branch.
+
+    Raises:
+        BadInput: the table is not there, or the rows do not fit it.
+    """
+    table = Catalogs().load_table(output.table, "spec.outputs")
+    check_schema(frame.schema, table, output.table, session_zone(frame.sparkSession))
+    return SinkSettings(
         backfill=settings.backfill,
         namespace=settings.namespace,
         uid=settings.uid,
@@ -99,7 +112,6 @@ def redirect(
         schema_id=table.schema().schema_id,
         spec_id=table.spec().spec_id,
     )
-    return writer.format(FORMAT).option(_OPTION, sink.model_dump_json(by_alias=True))
 
 
 def check_schema(rows: StructType, table: Table, table_name: str, zone: str | None) -> None:
@@ -139,6 +151,8 @@ class Written(WriterCommitMessage):
 
     files: list[DataFile]
     rows_outside_window: int
+    rows_open: int = 0
+    """Rows of the window that are left out because they may still change."""
 
 
 class SinkWriter(DataSourceStreamArrowWriter):
@@ -147,7 +161,8 @@ class SinkWriter(DataSourceStreamArrowWriter):
     It is created in the driver, sent to the tasks, and commits in the driver.
     """
 
-    def __init__(self, settings: SinkSettings):
+    def __init__(self, settings: SinkSettings, stretch: Stretch | None = None):
+        """With a ``stretch``, only its results are written."""
         self._settings = settings
         table = _open(settings.output.table)
         if settings.schema_id not in table.schemas() or settings.spec_id not in table.specs():
@@ -157,21 +172,33 @@ class SinkWriter(DataSourceStreamArrowWriter):
             table.metadata, settings.schema_id, settings.spec_id, directory
         )
         self._schema: Schema = self._layout.schema()
-        self._window: WindowRows | None = window_rows(
-            self._schema, settings.output, settings.window
-        )
+        self._by_stretch = stretch is not None
+        given = settings.window if stretch is None else stretch.given
+        self._given: WindowRows | None = window_rows(self._schema, settings.output, given)
+        self._open: WindowRows | None = None
+        if stretch is not None:
+            self._open = window_rows(self._schema, settings.output, stretch.left_open)
+
+    @property
+    def spec_id(self) -> int:
+        """The partitioning that files are written with."""
+        return self._settings.spec_id
 
     def write(self, iterator: Iterator[Any]) -> Written:
         """Writes the rows of one task."""
         files = DataFileWriter(self._layout, _open(self._settings.output.table).io)
         exempt_from_collection(FORMAT)
-        outside = 0
+        outside = left_open = 0
         try:
-            for rows in iterator:
-                inside = self._cut(fit(rows, self._schema))
-                outside += rows.num_rows - inside.num_rows
-                files.add(inside)
-            return Written(files.close(), outside)
+            for batch in iterator:
+                rows = fit(batch, self._schema)
+                given = _those(rows, self._given)
+                files.add(given)
+                if self._open is not None:
+                    left_open += _those(rows, self._open).num_rows
+                if not self._by_stretch:  # else neighbours would count them as well
+                    outside += rows.num_rows - given.num_rows
+            return Written(files.close(), outside, left_open)
         except BaseException:
             files.discard()
             raise
@@ -181,18 +208,32 @@ class SinkWriter(DataSourceStreamArrowWriter):
         written = [message for message in messages if isinstance(message, Written)]
         files = [file for message in written for file in message.files]
         outside = sum(message.rows_outside_window for message in written)
+        self.stage(Batch(self._settings.query, batchId, files, self._settings.spec_id, outside))
+
+    def stage(self, batch: Batch) -> None:
+        """Adds what was written to the branch, unless it is there."""
         table = _open(self._settings.output.table).refresh()
-        batch = Batch(self._settings.query, batchId, files, self._settings.spec_id, outside)
         stage_batch(table, self._settings.result, batch)
+
+    def staged(self) -> Staged | None:
+        """How far the result has come.
+
+        Raises:
+            BadInput: the branch holds something else.
+        """
+        table = _open(self._settings.output.table).refresh()
+        return read_staged(table.metadata, self._settings.result)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Does nothing; see the description of the module."""
 
-    def _cut(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        if self._window is None:
-            return rows
-        mask = self._window.mask(rows)
-        return rows if pc.all(mask).as_py() else rows.filter(mask)
+
+def _those(rows: pa.RecordBatch, which: WindowRows | None) -> pa.RecordBatch:
+    """The rows that belong to a stretch of time; None is all time."""
+    if which is None:
+        return rows
+    mask = which.mask(rows)
+    return rows if pc.all(mask).as_py() else rows.filter(mask)
 
 
 def _open(name: str) -> Table:

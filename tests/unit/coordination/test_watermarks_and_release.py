@@ -146,6 +146,18 @@ def test_a_release_holds_the_bound_goes_on_and_never_back(
     )
 
 
+@given(any_progress(), st.integers(0, 9))
+def test_a_driver_that_reads_many_steps_at_once_is_given_them_after_what_is_committed(
+    case: tuple[History, Committed], ahead: int
+) -> None:
+    past, committed = case
+    line = past.timeline
+    marks = watermarks(line, status(committed))
+    without, released = (release(line, marks.global_us, 0, each) for each in (0, ahead))
+    done = min(min(sources.values()) for sources in committed.values())
+    assert max(without, min(done + ahead, line.steps)) == released
+
+
 @cases(
     ("line", "watermark_min", "previous", "expected"),
     {

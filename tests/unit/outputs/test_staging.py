@@ -15,7 +15,7 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyiceberg.table import Table
 
-from backfill.api.errors import BadInput, ResultLost
+from backfill.api.errors import BadInput, ResultLost, RunFailed
 from backfill.outputs import staging
 from backfill.outputs.cleanup import remove_orphans
 from backfill.outputs.staging import Batch, Staged, read_staged, stage_batch, staged_files
@@ -51,6 +51,43 @@ def test_a_table_without_any_snapshot_can_be_staged_to(lake: Catalog) -> None:
     table = make_table(lake)
     stage(table, 0, FIRST)
     assert content(table) == []
+    assert content(table, RESULT.branch) == expected(FIRST, "backfill")
+
+
+def span(table: Table, first: int, last: int, rows: list[tuple[int, int]]) -> bool:
+    """Stages a span of steps."""
+    files = write_files(table, rows_of(rows, "backfill"))
+    return stage_batch(table, RESULT, Batch("query", last, files, table.spec().spec_id, 0, first))
+
+
+def test_a_span_of_steps_is_staged_once_and_the_next_one_after_it(lake: Catalog) -> None:
+    table = make_table(lake)
+    assert span(table, 0, 4, FIRST)
+    assert not span(table, 0, 4, FIRST)
+    assert not span(table, 2, 3, FIRST)
+    assert span(table, 5, 5, SECOND)
+    assert content(table, RESULT.branch) == expected(FIRST + SECOND, "backfill")
+    staged = read_staged(table.metadata, RESULT)
+    assert staged == Staged("query", 5, 3, 0, files=2, execution="Batch")
+
+
+def test_of_two_drivers_with_spans_of_their_own_only_one_adds_a_step(lake: Catalog) -> None:
+    table = make_table(lake)
+    span(table, 0, 4, FIRST)
+    with pytest.raises(RunFailed, match=r"staged steps of output summary up to 4, .* add 3 to 6"):
+        span(table, 3, 6, SECOND)
+    assert content(table, RESULT.branch) == expected(FIRST, "backfill")
+
+
+def test_steps_that_are_missing_before_a_span_are_lost(lake: Catalog) -> None:
+    table = make_table(lake)
+    with pytest.raises(ResultLost):
+        span(table, 1, 2, FIRST)
+    stage(table, 0, FIRST)
+    with pytest.raises(ResultLost, match="what was staged of output summary is not in branch"):
+        span(table, 2, 3, SECOND)
+    with pytest.raises(ResultLost):
+        stage(table, 2, SECOND)
     assert content(table, RESULT.branch) == expected(FIRST, "backfill")
 
 
@@ -148,7 +185,7 @@ def test_a_branch_that_is_gone_is_not_begun_again_in_the_middle(lake: Catalog) -
     table.manage_snapshots().remove_branch(RESULT.branch).commit()
     with pytest.raises(
         ResultLost,
-        match=r"nothing of output summary in branch backfill/streaming/rmi of .* any more",
+        match=r"staged of output summary is not in branch backfill/streaming/rmi of .* any more",
     ):
         stage(table, 1, SECOND)
 

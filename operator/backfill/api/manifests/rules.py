@@ -237,9 +237,14 @@ def _asked_for(validate: Validate) -> str:
     return f"{keys}minMatch {validate.min_match}"
 
 
-def _available_execution(parts: Parts) -> Iterator[Problem]:
-    if parts.execution == "Batch":
-        yield Problem("spec.execution", '"Batch" is not available yet', "write Auto or Streaming")
+def _execution_in_order(parts: Parts) -> Iterator[Problem]:
+    strict = parts.ordering is not None and parts.ordering.policy is OrderingPolicy.STRICT
+    if parts.execution == "Batch" and strict:
+        yield Problem(
+            "spec.execution",
+            '"Batch" reads rows in no order, and ordering.policy Strict asks for one',
+            "write Auto or Streaming, or choose another policy",
+        )
 
 
 def _not_too_many_steps(parts: Parts) -> Iterator[Problem]:
@@ -270,6 +275,6 @@ _RULES = (
     _outputs_know_the_window,
     _units_have_columns,
     _no_validation_yet,
-    _available_execution,
+    _execution_in_order,
     _not_too_many_steps,
 )

@@ -22,7 +22,7 @@ def assignment(observed: Observed, attempt: int) -> SplitAssignmentSpec:
 
     A driver that was asked to stop is never asked to continue.
     """
-    header, last = observed.plan, _last_word(observed, attempt)
+    header, last, report = observed.plan, _last_word(observed, attempt), observed.report
     if last is not None and last.stop:
         return last
     watermark_us = observed.watermarks.global_us
@@ -32,7 +32,12 @@ def assignment(observed: Observed, attempt: int) -> SplitAssignmentSpec:
         plan_id=header.plan_id,
         attempt=attempt,
         steps=header.steps,
-        released=release(observed.timeline, watermark_us, last.released if last else 0),
+        released=release(
+            observed.timeline,
+            watermark_us,
+            last.released if last else 0,
+            report.reads_ahead_steps if report else 0,
+        ),
         watermark=from_us(watermark_us),
         executor_target=wanted.count if wanted else None,
     )

@@ -124,6 +124,7 @@ class Agent(threading.Thread):
         old = self._release or Release()
         if old.stop:
             return
+        self._run.release(released)
         near = min(released, self._run.tracker.slowest + _STEPS_TOLD_AHEAD)
         new = Release(max(near, old.released), self._run.stopping.is_set())
         if new != self._release:
@@ -141,7 +142,7 @@ class Agent(threading.Thread):
             return
         elif not self._run.missing() and self._run.tracker.all_reached(self._flushed):
             self._start_closing(self._finish)
-        elif self._run.stopping.is_set() and self._run.tracker.all_reached(self._last_offset()):
+        elif self._run.stopping.is_set() and all(map(self._at_rest, self._run.queries)):
             self._start_closing(self._stop_queries)
 
     def _ended_by_itself(self) -> bool:
@@ -160,6 +161,11 @@ class Agent(threading.Thread):
     @property
     def _flushed(self) -> int:
         return self._run.tracker.steps + 1
+
+    def _at_rest(self, query: StartedQuery) -> bool:
+        if query.batch is not None:
+            return query.batch.at_rest
+        return self._run.tracker.reached(query.name, self._last_offset())
 
     def _last_offset(self) -> int:
         """The offset at which every query stops after the sources were asked to stop."""
@@ -231,6 +237,9 @@ class Agent(threading.Thread):
             heartbeat=now,
             processing_seconds=run.tracker.busy_seconds,
             max_observed_misalignment_seconds=run.tracker.misalignment_seconds,
+            reads_ahead_steps=max(
+                (query.batch.reads_ahead for query in run.queries if query.batch), default=0
+            ),
             reason=outcome.reason if outcome else "",
             message=outcome.message if outcome else run.waits_for,
         )

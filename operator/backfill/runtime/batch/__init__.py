@@ -1,1 +1,1 @@
-"""Runs of steps as batch queries: the program's captured plan over bounded reads of its sources."""
+"""Runs queries as batch jobs over spans of steps, without state."""

@@ -22,7 +22,8 @@ def close_query(query: StartedQuery, run: Run) -> None:
         Exception: the query cannot be stopped.
     """
     query.handle.stop()
-    run.tracker.record_open_results(query.name, _open_results(query, run))
+    found = query.batch.open_results if query.batch is not None else _open_results(query, run)
+    run.tracker.record_open_results(query.name, found)
 
 
 def _open_results(query: StartedQuery, run: Run) -> OpenResults:

@@ -48,8 +48,8 @@ def sources_read(frame: DataFrame) -> set[str]:
     names, others = set(), []
     for node in nodes_of(analyzed(frame)):
         if node.children().isEmpty() and node.isStreaming():
-            if _is_source(node):
-                names.add(_source_of(node))
+            if is_source(node):
+                names.add(source_of(node))
             else:
                 others.append(
                     Problem(
@@ -84,15 +84,13 @@ def columns_used(frame: DataFrame) -> dict[str, set[str]]:
     found: Counter[str] = Counter()
     for relation, wanted in _wanted_of_sources(optimized):
         columns = (column for column in elements(relation.output()) if id_of(column) in wanted)
-        used.setdefault(_source_of(relation), set()).update(
-            str(column.name()) for column in columns
-        )
-        found[_source_of(relation)] += 1
-    relations = [node for node in nodes_of(plan) if _is_source(node)]
-    lost = Counter(_source_of(relation) for relation in relations) - found
+        used.setdefault(source_of(relation), set()).update(str(column.name()) for column in columns)
+        found[source_of(relation)] += 1
+    relations = [node for node in nodes_of(plan) if is_source(node)]
+    lost = Counter(source_of(relation) for relation in relations) - found
     for relation in relations:
-        if _source_of(relation) in lost:  # optimized away, or moved to where it was not followed
-            used.setdefault(_source_of(relation), set()).update(
+        if source_of(relation) in lost:  # optimized away, or moved to where it was not followed
+            used.setdefault(source_of(relation), set()).update(
                 str(name) for name in relation.schema().fieldNames()
             )
     return used
@@ -105,7 +103,7 @@ def _wanted_of_sources(root: JavaObject) -> Iterator[tuple[JavaObject, set[int]]
     pending = [(root, _ids(root.output()))]
     while pending:
         node, wanted = pending.pop()
-        if _is_source(node):
+        if is_source(node):
             yield node, wanted
         inner = elements(node.subqueries())
         children = elements(node.children())
@@ -152,12 +150,20 @@ def _record_columns_but(plan: JavaObject, named: set[str]) -> set[int]:
     return {each for each, name in columns if name in RECORD_COLUMNS and name not in named}
 
 
-def _is_source(node: JavaObject) -> bool:
+def is_source(node: JavaObject) -> bool:
+    """Whether a node is a source of the backfill."""
     return bool(kind_of(node) == "StreamingRelationV2" and node.sourceName() == SOURCE_FORMAT)
 
 
-def _source_of(relation: JavaObject) -> str:
+def source_of(relation: JavaObject) -> str:
+    """The name of the source that a node is."""
     return str(relation.extraOptions().get("source"))
+
+
+def topic_of(relation: JavaObject) -> str | None:
+    """The Kafka topic that a source stands for; None where rows have their table's columns only."""
+    topic = relation.extraOptions().get("topic")
+    return None if topic is None else str(topic)
 
 
 def _ids(attributes: JavaObject) -> set[int]:

@@ -52,6 +52,8 @@ class LostCommits:
         is left for the next time.
         """
         for query in self._run.queries:
+            if query.batch is not None:
+                continue  # it tells of its commits itself
             try:
                 self._look_at(query)
             except Exception:

@@ -6,15 +6,16 @@ import threading
 import time
 from collections.abc import Callable, Set
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from backfill.api.conditions import Reason
 from backfill.api.errors import BadInput, Problem, UnsupportedProgram
 from backfill.runtime.queries.threads import application_works
-from backfill.runtime.queries.tracker import Tracker
+from backfill.runtime.queries.tracker import OpenResults, Tracker
 from backfill.runtime.settings import RuntimeSettings
 
 _IDLE_GRACE_SECONDS = 15.0
@@ -23,6 +24,10 @@ its listeners could start a query.
 """
 _NEXT_QUERY_SECONDS = 600.0
 """Seconds that a working application may take to start its next query."""
+_LOOK_SECONDS = 0.2
+"""How often a wait for a release looks whether the run is to stop: a signal handler may not notify
+it.
+"""
 _SILENT_SECONDS = 30.0
 """Seconds without a new query after which the driver reports what it waits for."""
 
@@ -62,6 +67,36 @@ def unsupported(error: BadInput) -> Outcome:
     return Outcome("Failed", 2, "UnsupportedProgram", str(error), error)
 
 
+class Handle(Protocol):
+    """What runs a query: Spark's own streaming query, or spans of steps."""
+
+    @property
+    def isActive(self) -> bool:
+        """Whether it is at work or waits for work."""
+
+    def stop(self) -> None:
+        """Ends it."""
+
+    def exception(self) -> StreamingQueryException | Exception | None:
+        """Why it ended by itself."""
+
+
+class BatchHandle(Handle, Protocol):
+    """What runs a query by spans of steps."""
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether it has begun nothing that it has not committed, and begins nothing more."""
+
+    @property
+    def reads_ahead(self) -> int:
+        """How many steps after the last committed one it wants to read."""
+
+    @property
+    def open_results(self) -> OpenResults:
+        """What it could not close."""
+
+
 @dataclass(frozen=True, slots=True)
 class StartedQuery:
     """A query of the application that was redirected and started."""
@@ -69,10 +104,14 @@ class StartedQuery:
     name: str
     output: str
     checkpoint: str
-    """Location of its checkpoint, as Spark expects it."""
-    handle: StreamingQuery
+    """Location of its checkpoint, as Spark expects it; empty for a query that is run by spans."""
+    handle: Handle
     frame: DataFrame
     """What it writes, as the application has defined it."""
+    view: StreamingQuery
+    """The query as the application sees it."""
+    batch: BatchHandle | None = None
+    """The handle, where the query is run by spans."""
 
 
 class Run:
@@ -97,6 +136,8 @@ class Run:
         """Problems of streams that no source replaces.
         They are fine if only queries that are not run read them.
         """
+        self._released = 0
+        self._news = threading.Condition()
         self._lock = threading.RLock()
         self._queries: dict[str, StartedQuery] = {}
         self._left_out: list[StreamingQuery] = []
@@ -136,6 +177,21 @@ class Run:
         """The queries that the application started and that are not run."""
         with self._lock:
             return tuple(self._left_out)
+
+    def release(self, released: int) -> None:
+        """So many steps may be read."""
+        with self._news:
+            self._released = max(released, self._released)
+            self._news.notify_all()
+
+    def wait_for_release(self, steps: int) -> bool:
+        """Waits until so many steps may be read. False where the run stops or ends before."""
+        with self._news:
+            while not (self.stopping.is_set() or self.over.is_set()):
+                if self._released >= steps:
+                    return True
+                self._news.wait(_LOOK_SECONDS)
+        return False
 
     def end(self, outcome: Outcome) -> None:
         """Ends the run. Only the first outcome counts."""

@@ -20,7 +20,7 @@ RowCounter = Callable[[str, int], int]
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A committed micro-batch, as its query has reported it."""
+    """A committed micro-batch, as its query has reported it, or a span of steps."""
 
     query: str
     read_from_us: int
@@ -33,6 +33,8 @@ class Batch:
     newest_us: int | None = None
     """The greatest timestamp that was read."""
     late_rows: int = 0
+    first: int | None = None
+    """The first step of a span; None for a micro-batch, which is one step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,8 @@ class _Query:
     output: str
     sources: dict[str, SourceProgress]
     late_rows: int
-    by_clock: str = ""
+    by_clock: str
+    count_rows: RowCounter
     open_results: OpenResults = OpenResults()
 
     def progress(self) -> QueryProgress:
@@ -117,22 +120,31 @@ class Tracker:
         self._misalignment_seconds = before.max_observed_misalignment_seconds if before else None
         self._lock = threading.Lock()
 
-    def add(self, name: str, output: str, committed: Mapping[str, int], by_clock: str = "") -> None:
-        """Adds a query that has committed ``committed`` steps of its sources by its checkpoint.
-        ``by_clock`` says where it compares with the current time.
+    def add(
+        self,
+        name: str,
+        output: str,
+        committed: Mapping[str, int],
+        by_clock: str = "",
+        *,
+        count_rows: RowCounter | None = None,
+    ) -> None:
+        """Adds a query that has committed ``committed`` steps of its sources by its checkpoint or
+        its branch. ``by_clock`` says where it compares with the current time.
 
-        Rows that no earlier attempt has reported are counted by reading them; late rows cannot be
-        counted.
+        Rows that no earlier attempt has reported are counted by reading them, or by
+        ``count_rows``; late rows cannot be counted.
         """
         before = self._before.pop(output, None)
         known = {source.name: source for source in before.sources} if before else {}
+        count = count_rows or self._count_rows
         sources = {
-            source: self._recount(known.get(source), source, steps)
+            source: self._recount(known.get(source), source, steps, count)
             for source, steps in committed.items()
         }
         with self._lock:
             self._queries[name] = _Query(
-                name, output, sources, before.late_rows if before else 0, by_clock
+                name, output, sources, before.late_rows if before else 0, by_clock, count
             )
             self._unread -= set(committed)
             self._note_watermark()
@@ -149,9 +161,7 @@ class Tracker:
                 ahead_us = batch.newest_us - self._watermarks.at(batch.read_from_us)
                 self._misalignment_seconds = max(self._misalignment_seconds or 0.0, ahead_us / 1e6)
             for name, source in query.sources.items():
-                query.sources[name] = self._advance(
-                    source, batch.ends[name], batch.rows.get(name, 0)
-                )
+                query.sources[name] = self._advance(query, source, batch)
             query.late_rows += batch.late_rows
             self._busy_us += max(batch.ended_us - max(batch.read_from_us, self._busy_until_us), 0)
             self._busy_until_us = max(self._busy_until_us, batch.ended_us)
@@ -171,7 +181,8 @@ class Tracker:
                 if progress.committed < committed
             }
         found = {
-            source: self._recount(progress, source, committed) for source, progress in known.items()
+            source: self._recount(progress, source, committed, query.count_rows)
+            for source, progress in known.items()
         }
         with self._lock:
             for source, progress in found.items():
@@ -193,12 +204,18 @@ class Tracker:
 
     def all_reached(self, step: int) -> bool:
         """Whether every query has committed all its sources up to this offset."""
+        return all(self.reached(name, step) for name in tuple(self._queries))
+
+    def reached(self, query: str, step: int) -> bool:
+        """Whether a query has committed all its sources up to this offset."""
         with self._lock:
-            return all(
-                source.committed >= step
-                for query in self._queries.values()
-                for source in query.sources.values()
-            )
+            sources = self._queries[query].sources.values()
+            return all(source.committed >= step for source in sources)
+
+    def planned_rows(self, source: str, step: int) -> int:
+        """The rows of a step by the plan, which for files that are read in parts is an estimate."""
+        found = next(each for each in self._header.sources if each.name == source)
+        return found.step_rows[step]
 
     @property
     def slowest(self) -> int:
@@ -247,19 +264,24 @@ class Tracker:
         with self._lock:
             return self._misalignment_seconds
 
-    def _recount(self, known: SourceProgress | None, source: str, committed: int) -> SourceProgress:
+    def _recount(
+        self, known: SourceProgress | None, source: str, committed: int, count: RowCounter
+    ) -> SourceProgress:
         """Progress of a source. The checkpoint is authoritative for steps; the report is for rows,
         unless it is ahead of the checkpoint.
         """
         start = known if known and known.committed <= committed else SourceProgress(name=source)
         missing = range(start.committed, min(committed, self._header.steps))
-        rows = start.rows + sum(self._count_rows(source, step) for step in missing)
+        rows = start.rows + sum(count(source, step) for step in missing)
         return SourceProgress(name=source, committed=committed, rows=rows)
 
-    def _advance(self, source: SourceProgress, end: int, rows: int) -> SourceProgress:
-        unreported = range(source.committed, min(end - 1, self._header.steps))
-        lost = sum(self._count_rows(source.name, step) for step in unreported)
-        return SourceProgress(name=source.name, committed=end, rows=source.rows + lost + rows)
+    def _advance(self, query: _Query, source: SourceProgress, batch: Batch) -> SourceProgress:
+        end = batch.ends[source.name]
+        first = end - 1 if batch.first is None else batch.first
+        unreported = range(source.committed, min(first, self._header.steps))
+        lost = sum(query.count_rows(source.name, step) for step in unreported)
+        rows = source.rows + lost + batch.rows.get(source.name, 0)
+        return SourceProgress(name=source.name, committed=end, rows=rows)
 
     def _note_watermark(self) -> None:
         """Records the global watermark; the lock must be held. A source that no query reads yet

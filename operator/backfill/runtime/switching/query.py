@@ -17,14 +17,12 @@ from backfill.runtime.queries.run import Run
 _log = logging.getLogger(__name__)
 
 
-class SwitchedQuery(StreamingQuery):
-    """A streaming query as the application sees it. It is active until the run has ended, also
-    after its flush, because its open results are still counted.
+class _UntilTheEnd(StreamingQuery):
+    """A query as the application sees it. It is active until the run has ended, also after its
+    flush, because its open results are still counted.
     """
 
-    def __init__(self, jsq: JavaObject, run: Run):
-        super().__init__(jsq)
-        self._run = run
+    _run: Run
 
     @property
     def isActive(self) -> bool:
@@ -56,16 +54,23 @@ class SwitchedQuery(StreamingQuery):
             _log.info("stop() of a query is put off until everything is read")
 
 
-class LeftOutQuery(StreamingQuery):
-    """A query that is not run. For the application it is a query without data, which ends with the
-    run or when it is stopped.
-    """
+class SwitchedQuery(_UntilTheEnd):
+    """A streaming query as the application sees it."""
+
+    def __init__(self, jsq: JavaObject, run: Run):
+        super().__init__(jsq)
+        self._run = run
+
+
+class _WithoutStream(StreamingQuery):
+    """A query that Spark's streaming engine does not know."""
+
+    _message: str
 
     def __init__(self, name: str | None, run: Run):
         self._name = name
         self._run = run
         self._id, self._run_id = str(uuid4()), str(uuid4())
-        self._stopped = threading.Event()
 
     @property
     def id(self) -> str:
@@ -83,18 +88,9 @@ class LeftOutQuery(StreamingQuery):
         return self._name
 
     @property
-    def isActive(self) -> bool:
-        """Whether the run is in progress and the query was not stopped."""
-        return not self._stopped.is_set() and not self._run.over.is_set()
-
-    @property
     def status(self) -> dict[str, Any]:
         """The status of a query that waits, in Spark's words."""
-        return {
-            "message": "Left out of the backfill",
-            "isDataAvailable": False,
-            "isTriggerActive": False,
-        }
+        return {"message": self._message, "isDataAvailable": False, "isTriggerActive": False}
 
     @property
     def recentProgress(self) -> list[StreamingQueryProgress]:
@@ -105,6 +101,30 @@ class LeftOutQuery(StreamingQuery):
     def lastProgress(self) -> StreamingQueryProgress | None:
         """No progress."""
         return None
+
+    def explain(self, extended: bool = False) -> None:
+        """Prints nothing: the query has no plan."""
+
+    def exception(self) -> StreamingQueryException | None:
+        """No error."""
+        return None
+
+
+class LeftOutQuery(_WithoutStream):
+    """A query that is not run. For the application it is a query without data, which ends with the
+    run or when it is stopped.
+    """
+
+    _message = "Left out of the backfill"
+
+    def __init__(self, name: str | None, run: Run):
+        super().__init__(name, run)
+        self._stopped = threading.Event()
+
+    @property
+    def isActive(self) -> bool:
+        """Whether the run is in progress and the query was not stopped."""
+        return not self._stopped.is_set() and not self._run.over.is_set()
 
     def awaitTermination(self, timeout: int | None = None) -> bool | None:
         """Waits for the end of the run, or for ``timeout`` seconds.
@@ -121,12 +141,11 @@ class LeftOutQuery(StreamingQuery):
         """Makes the query inactive."""
         self._stopped.set()
 
-    def explain(self, extended: bool = False) -> None:
-        """Prints nothing: the query has no plan."""
 
-    def exception(self) -> StreamingQueryException | None:
-        """No error."""
-        return None
+class BatchQuery(_UntilTheEnd, _WithoutStream):
+    """A query that is run by spans of steps, as the application sees it."""
+
+    _message = "Run as batch jobs"
 
 
 class SwitchedQueryManager(StreamingQueryManager):
@@ -142,18 +161,12 @@ class SwitchedQueryManager(StreamingQueryManager):
         if self._run.over.is_set():
             return []
         left_out = [query for query in self._run.queries_left_out if query.isActive]
-        return [
-            *(SwitchedQuery(query.handle._jsq, self._run) for query in self._run.queries),
-            *left_out,
-        ]
+        return [*(query.view for query in self._run.queries), *left_out]
 
     def get(self, id: str) -> StreamingQuery | None:
         """The query with this id."""
-        for query in self._run.queries_left_out:
-            if query.id == id:
-                return query
-        found = super().get(id)
-        return None if found is None else SwitchedQuery(found._jsq, self._run)
+        known = [*(query.view for query in self._run.queries), *self._run.queries_left_out]
+        return next((query for query in known if query.id == id), None)
 
     def awaitAnyTermination(self, timeout: int | None = None) -> bool | None:
         """Waits for the end of the run, since all its queries end together.

@@ -3,9 +3,9 @@ into their branches.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
@@ -13,12 +13,13 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from backfill.api.errors import BadInput, UnsupportedProgram
 from backfill.api.output import Output
+from backfill.runtime.batch.prepare import SpanOutput, prepare_spans
 from backfill.runtime.queries.checkpoints import checkpoint_of, committed_steps
 from backfill.runtime.queries.clock import comparison_with_clock
 from backfill.runtime.queries.logical_plan import columns_used, sources_read
 from backfill.runtime.queries.run import Run, StartedQuery
 from backfill.runtime.session_conf import in_session
-from backfill.runtime.sink import redirect
+from backfill.runtime.sink import redirect, sink_settings
 from backfill.runtime.source.used_columns import add_used_columns, used_columns_path
 from backfill.runtime.switching.kafka_rows import missing_record_columns
 from backfill.runtime.switching.matching import (
@@ -27,7 +28,9 @@ from backfill.runtime.switching.matching import (
     reason_to_leave_out,
     records_misfit,
 )
-from backfill.runtime.switching.query import LeftOutQuery, SwitchedQuery
+from backfill.runtime.switching.query import BatchQuery, LeftOutQuery, SwitchedQuery
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -149,12 +152,14 @@ class SwitchedWriter(DataStreamWriter):
         )
         name = self._target.query_name or output.name
         sources = self._sources_read()
-        checkpoint = checkpoint_of(output.name, run.settings.checkpoint_workspace)
-        committed = committed_steps(checkpoint)
-        self._listen(frame)
         used = columns_used(frame)
         if missing := missing_record_columns(run.settings.sources, used):
             raise UnsupportedProgram(missing)
+        if run.settings.execution == "Batch":
+            return self._start_by_spans(output, name, used)
+        checkpoint = checkpoint_of(output.name, run.settings.checkpoint_workspace)
+        committed = committed_steps(checkpoint)
+        self._listen(frame)
         for source, columns in used.items():
             add_used_columns(used_columns_path(run.settings.scratch, source), columns)
         plain = (
@@ -163,7 +168,7 @@ class SwitchedWriter(DataStreamWriter):
             .outputMode("append")
             .option("checkpointLocation", checkpoint.for_spark)
         )
-        writer = self._redirected(plain, output, name)
+        writer = self._fitting(lambda: redirect(plain, run.settings, output, name), output)
         run.tracker.add(
             name,
             output.name,
@@ -171,8 +176,20 @@ class SwitchedWriter(DataStreamWriter):
             comparison_with_clock(frame),
         )
         handle = writer.start()
-        run.started(StartedQuery(name, output.name, checkpoint.for_spark, handle, frame))
-        return SwitchedQuery(handle._jsq, run)
+        view = SwitchedQuery(handle._jsq, run)
+        run.started(StartedQuery(name, output.name, checkpoint.for_spark, handle, frame, view))
+        return view
+
+    def _start_by_spans(
+        self, output: Output, name: str, used: Mapping[str, set[str]]
+    ) -> StreamingQuery:
+        run, frame = self._run, self._df
+        sink = self._fitting(lambda: sink_settings(frame, run.settings, output, name), output)
+        runner = prepare_spans(run, frame, SpanOutput(name, output, sink), used)
+        view = BatchQuery(self._target.query_name, run)
+        run.started(StartedQuery(name, output.name, "", runner, frame, view, runner))
+        runner.start()
+        return view
 
     def _sources_read(self) -> set[str]:
         """The sources of the query.
@@ -184,9 +201,10 @@ class SwitchedWriter(DataStreamWriter):
         except UnsupportedProgram as error:
             raise UnsupportedProgram(self._run.unreplaced or error.problems) from None
 
-    def _redirected(self, writer: DataStreamWriter, output: Output, name: str) -> DataStreamWriter:
+    def _fitting(self, check: Callable[[], T], output: Output) -> T:
+        """What ``check`` gives, unless the query's rows do not fit their output."""
         try:
-            return redirect(writer, self._run.settings, output, name)
+            return check()
         except UnsupportedProgram:
             if self._target.format != "kafka":
                 raise

@@ -265,7 +265,7 @@ def test_mistakes_in_fields_between_fields_and_in_the_application_are_told_toget
             "spec.sources.1.colour": "red",
             "spec.outputs.0.publish": {"mode": "Replace"},
             "spec.outputs.0.timestampColumn": None,
-            "spec.execution": "Batch",
+            "spec.execution": "Streams",
         },
     )
     application = changed(APPLICATION, {"spec.type": "Scala", "spec.sparkConf": {"spark.x": 1}})
@@ -276,9 +276,9 @@ def test_mistakes_in_fields_between_fields_and_in_the_application_are_told_toget
     assert fields == [
         "spec.window.warmUp",
         "spec.sources[1].colour",
+        "spec.execution",
         "spec.sources[1].name",
         "spec.outputs[0].timestampColumn",
-        "spec.execution",
         "SparkApplication/rmi",
         "SparkApplication/rmi",
     ]
@@ -364,7 +364,7 @@ def test_a_directory_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_missing_version_is_told_with_everything_else() -> None:
-    text = yaml.safe_dump(changed(BACKFILL, {"apiVersion": None, "spec.execution": "Batch"}))
+    text = yaml.safe_dump(changed(BACKFILL, {"apiVersion": None, "spec.execution": "Streams"}))
     assert [problem.split(":")[0] for problem in problems(text)] == ["apiVersion", "spec.execution"]
 
 

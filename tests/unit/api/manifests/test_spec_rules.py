@@ -125,9 +125,14 @@ BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
             " production (keys show_id,"
         ],
     ),
-    "a way to execute that does not exist yet": (
-        {"execution": "Batch"},
-        ['spec.execution: "Batch" is not available yet'],
+    "batch jobs that are to read in order": (
+        {
+            "execution": "Batch",
+            "ordering": {"policy": "Strict"},
+            "sources.0.kafka": {"partitionColumn": "p", "offsetColumn": "o"},
+            "sources.1.kafka": {"partitionColumn": "p", "offsetColumn": "o"},
+        },
+        ['spec.execution: "Batch" reads rows in no order, and ordering.policy Strict asks for'],
     ),
     "more steps than make sense": (
         {"maxMisalignment": "100ms"},

@@ -97,7 +97,9 @@ class Driver:
     def start_query(self, sources: tuple[str, ...] = ("impressions", "playbacks")) -> None:
         self.tracker.add("q", "summary", dict.fromkeys(sources, 0))
         handle: Any = self.handle
-        self.run.started(StartedQuery("q", "summary", "", handle, SimpleNamespace()))  # type: ignore[arg-type]
+        self.run.started(
+            StartedQuery("q", "summary", "", handle, SimpleNamespace(), SimpleNamespace())
+        )  # type: ignore[arg-type]
 
     def commit(self, step: int) -> None:
         self.tracker.commit(

@@ -36,7 +36,7 @@ def _close(spark: Any, header: PlanHeader) -> int | None:
     tracker = Tracker(header, ["impressions", "playbacks"], lambda _source, _step: 0, lambda: 0)
     tracker.add("q", "summary", {"impressions": header.steps + 1})
     run: Any = SimpleNamespace(tracker=tracker)
-    close_query(StartedQuery("q", "summary", "checkpoint", spark, spark), run)
+    close_query(StartedQuery("q", "summary", "checkpoint", spark, spark, spark), run)
     return tracker.queries[0].open_at_end
 
 

@@ -20,7 +20,7 @@ def run(tmp_path: Path, header: PlanHeader) -> Run:
     nothing: Any = SimpleNamespace()
     for name in ("a", "b"):
         run.tracker.add(name, name, {"impressions": 0})
-        run.started(StartedQuery(name, name, "", nothing, nothing))
+        run.started(StartedQuery(name, name, "", nothing, nothing, nothing))
     return run
 
 

@@ -58,7 +58,7 @@ def run(header: PlanHeader, clock: FakeClock, threads: Threads) -> Run:
 
 def _start(run: Run, output: str) -> None:
     handle: Any = SimpleNamespace(_jsq=None)
-    run.started(StartedQuery(output, output, "", handle, handle))
+    run.started(StartedQuery(output, output, "", handle, handle, handle))
 
 
 def test_an_application_all_of_whose_threads_wait_is_told_within_seconds_what_it_has_not_started(

@@ -1,0 +1,190 @@
+"""Prepares a query of the application to be run by spans."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+
+from backfill.api.errors import Problem, UnsupportedProgram
+from backfill.api.output import Output
+from backfill.outputs.staging import Batch
+from backfill.planning.plan import PlanHeader, read_header, read_step_bounds
+from backfill.runtime.batch.analysis import analyze
+from backfill.runtime.batch.leaves import Leaves
+from backfill.runtime.batch.reach import Bounded, Unbounded
+from backfill.runtime.batch.rebind import rebind
+from backfill.runtime.batch.runner import SpanRunner
+from backfill.runtime.batch.spans import (
+    Around,
+    Span,
+    closed_until_us,
+    row_wise_spans,
+    spans_of_time,
+)
+from backfill.runtime.batch.writing import batch_of, write
+from backfill.runtime.queries.clock import comparison_with_clock
+from backfill.runtime.queries.logical_plan import analyzed, kind_of, nodes_of
+from backfill.runtime.queries.run import Run
+from backfill.runtime.queries.tracker import OpenResults
+from backfill.runtime.sink import SinkSettings, SinkWriter
+
+_AT_ONCE = {"Cross", "Inner", "LeftSemi"}
+"""Joins whose results no further row can change."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpanOutput:
+    """Where the rows of a query go."""
+
+    query: str
+    """The query's name."""
+    output: Output
+    sink: SinkSettings
+
+
+def prepare_spans(
+    run: Run, frame: DataFrame, target: SpanOutput, used: Mapping[str, set[str]]
+) -> SpanRunner:
+    """What runs the query of a streaming DataFrame, from where its branch ends; not begun.
+
+    ``used`` are the columns that it uses of each source that it reads.
+
+    Raises:
+        UnsupportedProgram: the query cannot be run by spans.
+        BadInput: the branch holds something else.
+    """
+    header = read_header(run.settings.plan_workspace)
+    staged = SinkWriter(target.sink).staged()
+    committed = 0 if staged is None else staged.batch_id + 1
+    spans, open_results = _spans(run, frame, target, header, committed)
+    run.tracker.add(
+        target.query,
+        target.output.name,
+        dict.fromkeys(sorted(used), committed),
+        comparison_with_clock(frame),
+        count_rows=run.tracker.planned_rows,
+    )
+    work = _Work(run, frame, target, used, open_results)
+    return SpanRunner(run, target.query, spans, work, planned_rows=run.tracker.planned_rows)
+
+
+def _spans(
+    run: Run, frame: DataFrame, target: SpanOutput, header: PlanHeader, committed: int
+) -> tuple[list[Span], OpenResults]:
+    """The spans from a step on, and what is known beforehand of what they leave open."""
+    arrival = {source.name: source.timestamp_column for source in header.inputs.sources}
+    found = analyze(frame, target.output.timestamp_column, arrival)
+    if isinstance(found, Unbounded):
+        raise _refused(target, found.reason)
+    none = OpenResults(count=0, needed_drain_seconds=0.0)
+    if found.stateless:
+        return row_wise_spans(header, found.sources, committed), none
+    if (reason := _not_yet(found)) is not None:
+        raise _refused(target, reason)
+    around = {
+        source: Around.of(reach, arrival[source], header.inputs.allowed_lateness_us)
+        for source, reach in found.sources.items()
+    }
+    plan = run.settings.plan_workspace
+    bounds = {source: read_step_bounds(plan, source) for source in around}
+    end_us = header.inputs.end_us
+    closed_us = end_us if _gives_at_once(frame) else closed_until_us(header, around.values())
+    spans = spans_of_time(header, around, bounds, committed, closed_us)
+    if closed_us == end_us:
+        return spans, none
+    needed_us = max(each.after_us for each in around.values())
+    return spans, OpenResults(
+        needed_drain_seconds=needed_us / 1e6, unknown="the driver ended before it reported them"
+    )
+
+
+def _gives_at_once(frame: DataFrame) -> bool:
+    """Whether no result can change by more rows, so that a stream gives it when its rows are there
+    and nothing is ever open.
+    """
+    return not any(
+        node.isStreaming()
+        and (
+            kind_of(node) in {"Aggregate", "Distinct"}
+            or (kind_of(node) == "Join" and node.joinType().toString() not in _AT_ONCE)
+        )
+        for node in nodes_of(analyzed(frame))
+    )
+
+
+def _not_yet(found: Bounded) -> str | None:
+    if found.session_gap_us is not None:
+        return "it groups by session windows, whose length is not known before they are read"
+    if found.within_watermark:
+        return "it uses dropDuplicatesWithinWatermark, which depends on when rows are read"
+    return None
+
+
+def _refused(target: SpanOutput, reason: str) -> UnsupportedProgram:
+    return UnsupportedProgram(
+        Problem(
+            "spec.execution",
+            f'"Batch" cannot run the query {target.query}: {reason}',
+            "write Streaming, or Auto",
+        )
+    )
+
+
+class _Work:
+    """The jobs of one query."""
+
+    def __init__(
+        self,
+        run: Run,
+        frame: DataFrame,
+        target: SpanOutput,
+        used: Mapping[str, set[str]],
+        open_results: OpenResults,
+    ):
+        self._target = target
+        self._used = {source: frozenset(columns) for source, columns in used.items()}
+        self._session = _session_of(frame)
+        self._plan = analyzed(frame)
+        self._leaves = Leaves(self._session, run.settings)
+        self._steps = run.tracker.steps
+        self._open_results = open_results
+
+    def write(self, span: Span) -> Batch:
+        """Computes a span's results and writes them into files."""
+        self._session.sparkContext.setJobDescription(self._in_words(span))
+        sink = SinkWriter(self._target.sink, span.stretch)
+        written = write(self._rows(span), sink)
+        if span.stretch is not None and span.stretch.end_us < span.stretch.open_us:
+            self._open_results = OpenResults(
+                count=sum(each.rows_open for each in written),
+                needed_drain_seconds=self._open_results.needed_drain_seconds,
+            )
+        return batch_of(self._target.query, span, sink.spec_id, written)
+
+    def commit(self, batch: Batch) -> None:
+        """Adds the files to the branch, unless they are there."""
+        SinkWriter(self._target.sink).stage(batch)
+
+    @property
+    def open_results(self) -> OpenResults:
+        """What the last span left open."""
+        return self._open_results
+
+    def _rows(self, span: Span) -> DataFrame:
+        def leaf(source: str, topic: str | None) -> DataFrame:
+            return self._leaves.frame(source, span.reads[source], topic, self._used[source])
+
+        return rebind(self._plan, self._session, leaf)
+
+    def _in_words(self, span: Span) -> str:
+        """For Spark's own screens."""
+        query, steps = self._target.query, span.steps
+        return f"{query}: steps {steps.start + 1} to {steps.stop} of {self._steps}"
+
+
+def _session_of(frame: DataFrame) -> SparkSession:
+    """A copy of the session in which the query was defined, as a streaming query takes one: what
+    the program sets later does not change it.
+    """
+    session = frame.sparkSession
+    return SparkSession(session.sparkContext, session._jsparkSession.cloneSession())

@@ -1,0 +1,80 @@
+"""A streaming query's logical plan over batch DataFrames.
+
+The application's program runs once and its queries are captured as analyzed plans. For each span
+the sources in such a plan are replaced by batch DataFrames of the span's rows; every expression
+above keeps its identity, so functions, views and joined tables of the program work untouched. It is
+what Spark's ``MicroBatchExecution`` does for each micro-batch, only that the sources are those of a
+batch, and that no operator keeps state.
+"""
+
+from collections.abc import Callable
+
+from py4j.java_gateway import JavaObject
+from pyspark.sql import DataFrame, SparkSession
+
+from backfill.runtime.queries.logical_plan import (
+    analyzed,
+    elements,
+    is_source,
+    kind_of,
+    source_of,
+    topic_of,
+)
+
+Leaf = Callable[[str, str | None], DataFrame]
+"""The rows of a source, by its name and the Kafka topic that it stands for, if it does: columns of
+the same names and types as the stream has.
+"""
+_NOTHING_IN_A_BATCH = {"CollectMetrics", "EventTimeWatermark", "UpdateEventTimeWatermarkColumn"}
+"""Nodes that hand on their child's rows and only say something of a stream."""
+
+
+def rebind(plan: JavaObject, spark: SparkSession, leaf: Leaf) -> DataFrame:
+    """The result of a captured plan over batch DataFrames, in a session.
+
+    ``plan`` is the plan of a query that reads sources of the backfill and no other stream.
+    """
+    bound = _Rebinding(spark, leaf).node(plan)
+    jvm = spark._jvm
+    assert jvm is not None  # in classic PySpark
+    dataset = jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, bound)
+    return DataFrame(dataset, spark)
+
+
+class _Rebinding:
+    def __init__(self, spark: SparkSession, leaf: Leaf):
+        jvm = spark._jvm
+        assert jvm is not None  # in classic PySpark
+        self._jvm = jvm
+        self._leaf = leaf
+
+    def node(self, node: JavaObject) -> JavaObject:
+        if is_source(node):
+            return self._source(node)
+        children = elements(node.children())
+        if not children or not node.isStreaming():
+            return node
+        if kind_of(node) in _NOTHING_IN_A_BATCH:
+            return self.node(children[0])
+        return node.withNewChildren(self._seq([self.node(child) for child in children]))
+
+    def _source(self, relation: JavaObject) -> JavaObject:
+        """The batch columns under the identities that the stream's columns have."""
+        plan = analyzed(self._leaf(source_of(relation), topic_of(relation)))
+        given = {str(column.name()): column for column in elements(plan.output())}
+        catalyst = self._jvm.org.apache.spark.sql.catalyst
+        aliases = [
+            catalyst.expressions.Alias(
+                given[str(column.name())],
+                column.name(),
+                column.exprId(),
+                self._seq([]),
+                self._jvm.scala.Option.apply(None),
+                self._seq([]),
+            )
+            for column in elements(relation.output())
+        ]
+        return catalyst.plans.logical.Project(self._seq(aliases), plan)
+
+    def _seq(self, items: list[JavaObject]) -> JavaObject:
+        return self._jvm.PythonUtils.toSeq(items)

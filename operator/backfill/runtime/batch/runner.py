@@ -1,0 +1,184 @@
+"""Runs the spans of one query: several at a time, computed in any order, committed in order."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from pyspark import InheritableThread
+
+from backfill.outputs.staging import Batch
+from backfill.runtime.batch.spans import Span
+from backfill.runtime.queries.run import Run
+from backfill.runtime.queries.tracker import Batch as CommittedBatch
+from backfill.runtime.queries.tracker import OpenResults, RowCounter
+
+AT_ONCE = 2
+"""Spans at a time: while one has too few tasks left for all cores, the next one fills them."""
+
+_log = logging.getLogger(__name__)
+
+
+class Work(Protocol):
+    """What is done for each span."""
+
+    def write(self, span: Span) -> Batch:
+        """Writes its results into files, to which nothing refers yet."""
+
+    def commit(self, batch: Batch) -> None:
+        """Adds them to the branch, unless they are there."""
+
+    @property
+    def open_results(self) -> OpenResults:
+        """What could not be closed, once all spans are committed."""
+
+
+class SpanRunner:
+    """A handle of a query that is run by spans."""
+
+    def __init__(
+        self,
+        run: Run,
+        query: str,
+        spans: Sequence[Span],
+        work: Work,
+        *,
+        planned_rows: RowCounter,
+        clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000,
+    ):
+        """``spans`` follow each other and end with the plan; none where all is committed.
+        ``planned_rows`` are the rows that a step has of a source.
+        """
+        self._run = run
+        self._query = query
+        self._spans = spans
+        self._work = work
+        self._planned_rows = planned_rows
+        self._clock_us = clock_us
+        self._turn = threading.Condition()
+        self._begun = self._committed = 0
+        self._stopped = False
+        self._error: BaseException | None = None
+        self.threads = [
+            InheritableThread(
+                target=self._work_on_spans, name=f"backfill-spans-{number}", daemon=True
+            )
+            for number in range(AT_ONCE)
+        ]
+
+    def start(self) -> None:
+        """Begins; spans wait for their release."""
+        if not self._spans:
+            self._flush()
+        for thread in self.threads:
+            thread.start()
+
+    @property
+    def isActive(self) -> bool:
+        """Whether spans are left and nothing has failed. A query that has given everything is
+        active, as a stream is, until it is stopped.
+        """
+        return self._error is None and not self._stopped
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether every span that was begun is committed, and none begins any more."""
+        with self._turn:
+            idle = not any(thread.is_alive() for thread in self.threads)
+            return idle and self._begun == self._committed
+
+    @property
+    def reads_ahead(self) -> int:
+        """How many steps after the last committed one the spans at work read."""
+        with self._turn:
+            ahead = self._spans[self._committed : self._committed + AT_ONCE]
+            if not ahead:
+                return 0
+            return max(span.read_end for span in ahead) - ahead[0].steps.start
+
+    @property
+    def open_results(self) -> OpenResults:
+        """What could not be closed, once all spans are committed."""
+        return self._work.open_results
+
+    def stop(self) -> None:
+        """Begins nothing more. What is at work ends with the driver."""
+        with self._turn:
+            self._stopped = True
+            self._turn.notify_all()
+
+    def exception(self) -> Exception | None:
+        """Why it ended by itself."""
+        error = self._error
+        return error if error is None or isinstance(error, Exception) else RuntimeError(str(error))
+
+    def _work_on_spans(self) -> None:
+        try:
+            while (number := self._next()) is not None:
+                self._do(number)
+        except BaseException as error:
+            _log.debug("spans of the query %s failed", self._query, exc_info=True)
+            with self._turn:
+                self._error = self._error or error
+                self._turn.notify_all()
+
+    def _next(self) -> int | None:
+        """The next span to begin, once all that it reads is released; None where there is none, or
+        none may begin any more.
+        """
+        with self._turn:
+            if self._begun == len(self._spans) or not self.isActive:
+                return None
+            number = self._begun
+            self._begun += 1
+        if self._run.wait_for_release(self._spans[number].read_end):
+            return number
+        with self._turn:  # those after it wait as well, and do not begin either
+            self._begun = min(self._begun, number)
+        return None
+
+    def _do(self, number: int) -> None:
+        span = self._spans[number]
+        began_us = self._clock_us()
+        batch = self._work.write(span)
+        with self._turn:
+            self._turn.wait_for(lambda: self._committed == number or not self.isActive)
+            if self._committed != number:
+                return
+        self._work.commit(batch)
+        self._tell(span, began_us)
+        with self._turn:
+            self._committed += 1
+            self._turn.notify_all()
+        if self._committed == len(self._spans):
+            self._flush()
+
+    def _tell(self, span: Span, began_us: int) -> None:
+        tracker = self._run.tracker
+        tracker.commit(
+            CommittedBatch(
+                self._query,
+                began_us,
+                self._clock_us(),
+                ends=dict.fromkeys(span.reads, span.steps.stop),
+                rows={
+                    source: sum(self._planned_rows(source, step) for step in span.steps)
+                    for source in span.reads
+                },
+                first=span.steps.start,
+            )
+        )
+
+    def _flush(self) -> None:
+        """There is no state for a last watermark to close: the flush is done with the last span."""
+        tracker = self._run.tracker
+        now_us, steps = self._clock_us(), tracker.steps
+        sources = [
+            source.name
+            for query in tracker.queries
+            if query.name == self._query
+            for source in query.sources
+        ]
+        ends = dict.fromkeys(sources, steps + 1)
+        tracker.commit(CommittedBatch(self._query, now_us, now_us, ends, rows={}, first=steps))

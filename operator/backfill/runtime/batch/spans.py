@@ -1,0 +1,160 @@
+"""Spans: runs of consecutive steps that one batch job computes. The plan does not know of them.
+
+A span of a query that handles rows one by one reads the steps whose results it gives. A span of any
+other query gives the results of a stretch of event time, and reads all steps with rows that these
+depend on, also before and after the stretch. So neighbours read some steps twice, and each result
+is given once: by the span in whose stretch its time is.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from backfill.outputs.window import Stretch
+from backfill.planning.plan import PlanHeader
+from backfill.runtime.batch.reach import Reach
+
+_FULL_STEPS = 3
+"""Full steps of a span: about half a minute of work, of which starting and committing a span is a
+small part.
+"""
+_LEAST_TIMES_OVERLAP = 10
+"""How many times longer than what it shares with its neighbours a span should be."""
+
+StepBounds = Mapping[int, tuple[int, int]]
+"""By step, for those with rows of a source: the arrival times between which all of them are, both
+included, in microseconds.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What one batch job reads and gives."""
+
+    steps: range
+    """The steps that count as committed with it."""
+    reads: Mapping[str, range]
+    """The steps that it reads of each source."""
+    stretch: Stretch | None = None
+    """The results that it gives; None is all that the rows it reads have."""
+
+    @property
+    def read_end(self) -> int:
+        """The end of what it reads, of all sources (exclusive)."""
+        return max(self.steps.stop, *(steps.stop for steps in self.reads.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """Which rows of a source the results of a stretch of event time depend on, by arrival."""
+
+    before_us: int
+    """Those that arrived at most so long before it begins."""
+    after_us: int
+    """Those that arrived at most so long after it ends."""
+
+    @classmethod
+    def of(cls, reach: Reach, arrival_column: str, allowed_lateness_us: int) -> "Around":
+        """A row arrives at most the watermark's delay after its event time, and at most
+        ``allowed_lateness_us`` before it; with it, where the event time is the arrival time.
+        """
+        if reach.event_column == arrival_column:
+            return cls(reach.back_us, reach.ahead_us)
+        return cls(reach.back_us + allowed_lateness_us, reach.ahead_us + reach.delay_us)
+
+
+def row_wise_spans(header: PlanHeader, sources: Iterable[str], committed: int) -> list[Span]:
+    """The spans of a query each of whose results depends on one row: every span reads the steps
+    that it gives.
+
+    ``committed`` steps are done. A span reads as many bytes as three full steps, but never less
+    than a step.
+    """
+    read = sorted(sources)
+    return [
+        Span(steps, dict.fromkeys(read, steps))
+        for steps in _packed(header, read, committed, lambda _begin, _end: True)
+    ]
+
+
+def closed_until_us(header: PlanHeader, around: Iterable[Around]) -> int:
+    """Results of the window before this time, in microseconds, cannot change by rows after those
+    that the plan reads.
+    """
+    inputs = header.inputs
+    return min(inputs.end_us, inputs.read_end_us - max(each.after_us for each in around))
+
+
+def spans_of_time(
+    header: PlanHeader,
+    around: Mapping[str, Around],
+    bounds: Mapping[str, StepBounds],
+    committed: int,
+    closed_us: int,
+) -> list[Span]:
+    """The spans of a query whose results depend on the rows ``around`` them, by source.
+
+    Results outside the window are in no span. The steps before the window count as committed with
+    the first span, and those after it with the last one.
+
+    Args:
+        bounds: the arrival times of each source's steps.
+        committed: steps that are done.
+        closed_us: results of the window from this time on are left open.
+    """
+    shared_us = max(each.before_us + each.after_us for each in around.values())
+
+    def may_end(begin: int, end: int) -> bool:
+        start_us, end_us = _cut_us(header, begin), _cut_us(header, end)
+        return start_us + _LEAST_TIMES_OVERLAP * shared_us <= end_us < closed_us
+
+    spans = []
+    for steps in _packed(header, sorted(around), committed, may_end):
+        start_us, end_us = _cut_us(header, steps.start), _cut_us(header, steps.stop)
+        reads = {
+            source: _steps_between(
+                bounds[source], start_us - each.before_us, end_us + each.after_us
+            )
+            for source, each in around.items()
+        }
+        closed_end_us = max(min(end_us, closed_us), start_us)
+        spans.append(Span(steps, reads, Stretch(start_us, closed_end_us, end_us)))
+    return spans
+
+
+def _cut_us(header: PlanHeader, step: int) -> int:
+    """The event time at which results of the steps before ``step`` and from it on are told
+    apart.
+    """
+    inputs = header.inputs
+    if step == 0:
+        return inputs.start_us
+    if step == header.steps:
+        return inputs.end_us
+    return min(max(header.step_starts_us[step], inputs.start_us), inputs.end_us)
+
+
+def _steps_between(bounds: StepBounds, start_us: int, end_us: int) -> range:
+    """The steps that may have rows from the first to before the second time."""
+    steps = [
+        step for step, (lower, upper) in bounds.items() if lower < end_us and upper >= start_us
+    ]
+    return range(min(steps), max(steps) + 1) if steps else range(0)
+
+
+def _packed(
+    header: PlanHeader, sources: list[str], first: int, may_end: Callable[[int, int], bool]
+) -> Iterator[range]:
+    """The steps from ``first`` on, in runs of three full steps where a run may begin and end
+    there.
+    """
+    each = [source.step_bytes for source in header.sources if source.name in sources]
+    sizes = [sum(step) for step in zip(*each, strict=True)]
+    most = _FULL_STEPS * header.inputs.target_step_bytes
+    begin, size = first, 0
+    for step in range(first, header.steps):
+        if step > begin and size + sizes[step] > most and may_end(begin, step):
+            yield range(begin, step)
+            begin, size = step, 0
+        size += sizes[step]
+    if begin < header.steps:
+        yield range(begin, header.steps)

@@ -1,0 +1,46 @@
+"""Writes the rows of a span into data files of the output's table: by tasks, as the streaming sink
+does, and committed by the driver's own process.
+"""
+
+import pickle
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from backfill.outputs.staging import Batch
+from backfill.runtime.batch.spans import Span
+from backfill.runtime.sink import SinkWriter, Written
+
+_COLUMN = "written"
+
+
+def write(rows: DataFrame, sink: SinkWriter) -> list[Written]:
+    """Writes the rows of a DataFrame; what each task has written comes with the task's result, so
+    that a task that is run again counts once.
+
+    Raises:
+        Exception: Spark's own, with what failed in a task.
+    """
+    written = rows.mapInArrow(_task(sink), f"{_COLUMN} binary").collect()
+    return [pickle.loads(row[_COLUMN]) for row in written]
+
+
+def batch_of(query: str, span: Span, spec_id: int, written: list[Written]) -> Batch:
+    """What a span adds to the branch."""
+    return Batch(
+        query,
+        span.steps[-1],
+        [file for each in written for file in each.files],
+        spec_id,
+        sum(each.rows_outside_window for each in written),
+        first=span.steps[0],
+    )
+
+
+def _task(sink: SinkWriter) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def write_task(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        files = pickle.dumps(sink.write(rows))
+        yield pa.RecordBatch.from_arrays([pa.array([files], pa.binary())], names=[_COLUMN])
+
+    return write_task

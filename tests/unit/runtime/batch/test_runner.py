@@ -1,0 +1,148 @@
+"""Spans are computed in any order and committed in order, each once, as far as they are released."""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from backfill.outputs.staging import Batch
+from backfill.planning.plan import PlanHeader
+from backfill.runtime.batch.runner import SpanRunner
+from backfill.runtime.batch.spans import Span
+from backfill.runtime.queries.run import FINISHED, Run
+from backfill.runtime.queries.tracker import OpenResults, Tracker
+from waiting import eventually
+
+
+class Spans:
+    """The spans of a plan of six steps, computed when the test says so."""
+
+    def __init__(self, header: PlanHeader, spans: list[range]):
+        self.tracker = Tracker(header, ["impressions"], lambda _s, _k: 0, lambda: 0)
+        settings: Any = None
+        self.run = Run(settings, self.tracker)
+        self.tracker.add("q", "summary", {"impressions": spans[0].start if spans else 6})
+        self.begun: list[int] = []
+        self.committed: list[tuple[int | None, int]] = []
+        self.go = {steps.start: threading.Event() for steps in spans}
+        self.failures: dict[int, Exception] = {}
+        self.commit_failure: Exception | None = None
+        self.runner = SpanRunner(
+            self.run,
+            "q",
+            [Span(steps, {"impressions": steps}) for steps in spans],
+            self,
+            planned_rows=lambda _source, _step: 10,
+        )
+
+    def write(self, span: Span) -> Batch:
+        self.begun.append(span.steps.start)
+        assert self.go[span.steps.start].wait(30)
+        if span.steps.start in self.failures:
+            raise self.failures[span.steps.start]
+        return Batch("q", span.steps[-1], (), 0, 0, first=span.steps[0])
+
+    open_results = OpenResults(count=0)
+
+    def commit(self, batch: Batch) -> None:
+        if self.commit_failure is not None:
+            raise self.commit_failure
+        self.committed.append((batch.first, batch.batch_id))
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        (source,) = self.tracker.queries[0].sources
+        return source.committed, source.rows
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        eventually(condition, lambda: f"begun {self.begun}, committed {self.committed}")
+
+
+@pytest.fixture
+def spans(header: PlanHeader) -> Iterator[Spans]:
+    made = Spans(header, [range(0, 2), range(2, 3), range(3, 6)])
+    yield made
+    for go in made.go.values():
+        go.set()
+    made.run.end(FINISHED)
+
+
+def test_a_later_span_waits_with_its_commit_for_the_one_before_it(spans: Spans) -> None:
+    spans.run.release(6)
+    spans.runner.start()
+    spans.until(lambda: sorted(spans.begun) == [0, 2])
+    spans.go[2].set()
+    spans.go[3].set()
+    assert spans.committed == []
+    assert sorted(spans.begun) == [0, 2], "two at a time"
+    spans.go[0].set()
+    spans.until(lambda: spans.tracker.all_reached(7))
+    assert spans.committed == [(0, 1), (2, 2), (3, 5)]
+    assert spans.progress == (7, 60)
+    assert spans.runner.isActive
+    assert spans.runner.exception() is None
+
+
+def test_no_span_begins_before_all_that_it_reads_is_released(spans: Spans) -> None:
+    spans.runner.start()
+    assert spans.runner.reads_ahead == 3
+    spans.run.release(1)
+    spans.run.release(2)
+    spans.until(lambda: spans.begun == [0])
+    spans.go[0].set()
+    spans.until(lambda: spans.committed == [(0, 1)])
+    assert spans.runner.reads_ahead == 4
+    assert spans.begun == [0]
+    spans.run.release(3)
+    spans.until(lambda: spans.begun == [0, 2])
+
+
+def test_a_stop_ends_with_what_was_begun_and_begins_nothing_more(spans: Spans) -> None:
+    spans.run.release(2)
+    spans.runner.start()
+    spans.until(lambda: spans.begun == [0])
+    spans.run.stopping.set()
+    spans.run.release(6)
+    assert not spans.runner.at_rest
+    spans.go[0].set()
+    spans.until(lambda: spans.runner.at_rest)
+    assert (spans.begun, spans.committed) == ([0], [(0, 1)])
+    assert spans.progress == (2, 20)
+
+
+def test_a_span_that_fails_ends_the_query_after_those_before_it(spans: Spans) -> None:
+    spans.failures[2] = ValueError("no such file")
+    spans.run.release(6)
+    spans.runner.start()
+    spans.until(lambda: len(spans.begun) == 2)
+    spans.go[2].set()
+    spans.until(lambda: not spans.runner.isActive)
+    assert str(spans.runner.exception()) == "no such file"
+    spans.go[0].set()
+    spans.until(lambda: spans.committed == [(0, 1)])
+    spans.until(lambda: not any(thread.is_alive() for thread in spans.runner.threads))
+    assert 3 not in spans.begun
+    assert spans.progress[0] == 2
+
+
+def test_a_commit_that_fails_is_told_and_nothing_after_it_is_committed(spans: Spans) -> None:
+    spans.commit_failure = OSError("the catalog is away")
+    spans.run.release(6)
+    for go in spans.go.values():
+        go.set()
+    spans.runner.start()
+    spans.until(lambda: not any(thread.is_alive() for thread in spans.runner.threads))
+    assert str(spans.runner.exception()) == "the catalog is away"
+    assert spans.committed == []
+    assert spans.progress == (0, 0)
+
+
+def test_a_query_of_which_all_is_committed_is_flushed_at_once(header: PlanHeader) -> None:
+    done = Spans(header, [])
+    done.runner.start()
+    assert done.tracker.all_reached(7)
+    assert done.runner.isActive
+    assert done.runner.reads_ahead == 0
+    done.runner.stop()
+    assert not done.runner.isActive

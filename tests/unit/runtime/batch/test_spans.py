@@ -1,0 +1,185 @@
+"""Spans follow each other without a gap, whatever they weigh."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backfill.planning.plan import PlanHeader, PlanInputs, SourceTotals
+from backfill.runtime.batch.reach import Reach
+from backfill.runtime.batch.spans import (
+    Around,
+    Span,
+    closed_until_us,
+    row_wise_spans,
+    spans_of_time,
+)
+
+
+def plan_of(target: int = 3, **sizes: list[int]) -> PlanHeader:
+    """The header of a plan with steps of so many bytes, by source."""
+    steps = len(next(iter(sizes.values())))
+    sources = tuple(
+        SourceTotals(
+            name=name,
+            files=1,
+            splits=1,
+            rows=sum(each),
+            bytes=sum(each),
+            wide_files=0,
+            step_rows=tuple(each),
+            step_bytes=tuple(each),
+        )
+        for name, each in sizes.items()
+    )
+    starts = tuple(range(0, 10 * steps, 10))
+    inputs = PlanInputs.model_construct(target_step_bytes=target)
+    return PlanHeader.model_construct(
+        inputs=inputs, sources=sources, step_starts_us=starts, step_ends_us=starts
+    )
+
+
+def test_steps_are_taken_together_up_to_so_many_bytes_of_all_sources_that_are_read() -> None:
+    plan = plan_of(impressions=[1, 2, 3, 10, 1, 1], playbacks=[5, 0, 0, 0, 0, 1])
+    both = row_wise_spans(plan, ["impressions", "playbacks"], 0)
+    assert [span.steps for span in both] == [range(0, 2), range(2, 3), range(3, 4), range(4, 6)]
+    assert both[0] == Span(range(0, 2), {"impressions": range(0, 2), "playbacks": range(0, 2)})
+    one = row_wise_spans(plan, ["impressions"], 0)
+    assert [span.steps for span in one] == [range(0, 3), range(3, 4), range(4, 6)]
+    assert [span.read_end for span in one] == [3, 4, 6]
+
+
+def test_it_goes_on_after_what_is_committed() -> None:
+    plan = plan_of(impressions=[1] * 6)
+    assert [span.steps for span in row_wise_spans(plan, ["impressions"], 4)] == [range(4, 6)]
+    assert row_wise_spans(plan, ["impressions"], 6) == []
+
+
+@given(
+    st.lists(st.integers(0, 20), min_size=1, max_size=40), st.integers(0, 40), st.integers(1, 60)
+)
+def test_every_step_that_is_left_is_in_one_span(sizes: list[int], done: int, most: int) -> None:
+    spans = row_wise_spans(plan_of(most, impressions=sizes), ["impressions"], min(done, len(sizes)))
+    steps = [step for span in spans for step in span.steps]
+    assert steps == list(range(min(done, len(sizes)), len(sizes)))
+    for span in spans:
+        assert len(span.steps) == 1 or sum(sizes[step] for step in span.steps) <= 3 * most
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a source, in microseconds."""
+
+    happened: int
+    arrived: int
+    step: int
+
+
+@dataclass(frozen=True)
+class Past:
+    """A plan, and the rows that its steps read."""
+
+    header: PlanHeader
+    rows: dict[str, list[Row]]
+    around: dict[str, Around]
+    reach: dict[str, Reach]
+
+    @property
+    def bounds(self) -> dict[str, dict[int, tuple[int, int]]]:
+        found: dict[str, dict[int, tuple[int, int]]] = {}
+        for source, rows in self.rows.items():
+            steps = {row.step for row in rows}
+            arrived = {
+                step: [row.arrived for row in rows if row.step == step] for step in sorted(steps)
+            }
+            found[source] = {step: (min(times), max(times)) for step, times in arrived.items()}
+        return found
+
+    def spans(self, committed: int) -> list[Span]:
+        closed_us = closed_until_us(self.header, self.around.values())
+        return spans_of_time(self.header, self.around, self.bounds, committed, closed_us)
+
+
+@st.composite
+def pasts(draw: st.DrawFn) -> Past:
+    lengths = draw(st.lists(st.integers(1, 9), min_size=1, max_size=12))
+    starts = [sum(lengths[:number]) for number in range(len(lengths))]
+    end = sum(lengths)
+    window_start, window_end = sorted(draw(st.lists(st.integers(0, end), min_size=2, max_size=2)))
+    lateness = draw(st.integers(0, 3))
+    rows, around, reach = {}, {}, {}
+    for source in ("impressions", "playbacks")[: draw(st.integers(1, 2))]:
+        delay = draw(st.integers(0, 4))
+        reach[source] = Reach(draw(st.integers(-2, 6)), draw(st.integers(-2, 6)), delay, "happened")
+        around[source] = Around.of(reach[source], "arrived", lateness)
+        rows[source] = []
+        for happened in draw(st.lists(st.integers(-5, end + 5), max_size=20)):
+            arrived = happened + draw(st.integers(-lateness, delay))
+            if 0 <= arrived < end:
+                at = max(step for step, start in enumerate(starts) if start <= arrived)
+                behind = [step for step in range(at) if starts[step + 1] + lateness > arrived]
+                rows[source].append(Row(happened, arrived, draw(st.sampled_from([at, *behind]))))
+    inputs = PlanInputs.model_construct(
+        target_step_bytes=draw(st.integers(1, 5)),
+        start_us=window_start,
+        end_us=window_end,
+        warm_up_us=window_start,
+        drain_us=end - window_end,
+        allowed_lateness_us=lateness,
+    )
+    sources = tuple(
+        SourceTotals.model_construct(name=source, step_bytes=(1,) * len(lengths)) for source in rows
+    )
+    header = PlanHeader.model_construct(
+        inputs=inputs, sources=sources, step_starts_us=tuple(starts), step_ends_us=tuple(starts)
+    )
+    return Past(header, rows, around, reach)
+
+
+@given(pasts(), st.data())
+def test_each_result_is_given_once_by_a_span_that_reads_all_that_it_depends_on(
+    past: Past, data: st.DataObject
+) -> None:
+    inputs, steps = past.header.inputs, past.header.steps
+    committed = data.draw(st.integers(0, steps))
+    done, spans = past.spans(0), past.spans(committed)
+    assert [step for span in spans for step in span.steps] == list(range(committed, steps))
+    begun_us = next((span.stretch.start_us for span in spans if span.stretch), inputs.end_us)
+    closed_us = closed_until_us(past.header, past.around.values())
+    for time_us in range(begun_us, inputs.end_us):
+        giving = [
+            span
+            for span in spans
+            if span.stretch and span.stretch.start_us <= time_us < span.stretch.end_us
+        ]
+        left_open = [
+            span
+            for span in spans
+            if span.stretch and span.stretch.end_us <= time_us < span.stretch.open_us
+        ]
+        assert (len(giving), len(left_open)) == ((1, 0) if time_us < closed_us else (0, 1))
+        for source, reach in past.reach.items():
+            wanted = {
+                row
+                for row in past.rows[source]
+                if time_us - reach.back_us <= row.happened <= time_us + reach.ahead_us
+            }
+            (span,) = giving or left_open
+            read = {row for row in past.rows[source] if row.step in span.reads[source]}
+            assert wanted <= read
+    if committed == 0 and spans:
+        assert begun_us == inputs.start_us
+        assert done == spans
+
+
+@given(pasts())
+def test_what_follows_a_span_goes_on_where_it_ended(past: Past) -> None:
+    spans = past.spans(0)
+    for before, after in pairwise(spans):
+        resumed = past.spans(before.steps.stop)
+        assert before.stretch
+        assert resumed[0].stretch
+        assert after.stretch
+        assert before.stretch.end_us == resumed[0].stretch.start_us == after.stretch.start_us
+        assert before.stretch.end_us == before.stretch.open_us
