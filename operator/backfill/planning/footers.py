@@ -95,7 +95,7 @@ def read_footers(
                 return tuple(
                     _without_column(metadata, files.column, columns, files.arrival_without(row))
                 )
-            return tuple(row_groups_of(metadata, found[-1].leaf, files.column.ticks))
+            return tuple(_with_column(metadata, found[-1].leaf, files.column.ticks))
         except (OSError, pa.ArrowException) as error:
             return Unreadable(f"{path} cannot be read: {reason(error)}")
 
@@ -207,10 +207,7 @@ def _without_column(
         yield RowGroup(group.num_rows, _compressed(group), moment_us, moment_us, nulls)
 
 
-def row_groups_of(metadata: pq.FileMetaData, leaf: int, declared: Ticks) -> Iterator[RowGroup]:
-    """The row groups of a file, with what statistics say of the arrival column, its column number
-    ``leaf``.
-    """
+def _with_column(metadata: pq.FileMetaData, leaf: int, declared: Ticks) -> Iterator[RowGroup]:
     ticks = _ticks(metadata.schema.column(leaf), declared)
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)

@@ -45,8 +45,6 @@ def arrow_frame(
     rows = spark.range(0, len(tasks), 1, max(len(tasks), 1)).mapInArrow(
         _reader(table, tasks, given, frozenset(read), record), given
     )
-    if len(read) == len(schema):
-        return rows
     return rows.select([_column(rows, name, schema) for name in schema.names])
 
 

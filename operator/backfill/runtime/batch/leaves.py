@@ -4,10 +4,9 @@ streaming source gives.
 
 from pyspark.sql import DataFrame, SparkSession
 
-from backfill.planning.plan import read_header, read_splits_of_steps
+from backfill.planning.plan import Split, read_header, read_splits_of_steps
 from backfill.runtime.batch.arrow_leaf import arrow_frame
 from backfill.runtime.batch.merging import merged
-from backfill.runtime.batch.native_leaf import NativeLeaf
 from backfill.runtime.settings import RuntimeSettings
 from backfill.runtime.source.data_source import planned_tables, source_schema
 from backfill.runtime.source.packing import pack_by_bytes
@@ -27,7 +26,6 @@ class Leaves:
         self._plan = settings.plan_workspace
         self._header = read_header(self._plan)
         self._tables = planned_tables(self._plan)
-        self._natives: dict[str, NativeLeaf] = {}
 
     def frame(
         self,
@@ -50,34 +48,17 @@ class Leaves:
             InvalidPlanInput: columns of types that Spark does not have.
         """
         table = self._tables[source]
+        tasks = self._tasks(read_splits_of_steps(self._plan, steps, source))
+        record = (
+            None
+            if topic is None
+            else [RecordColumns.of(topic, steps.start, task) for task in range(len(tasks))]
+        )
         schema = source_schema(table, with_record=topic is not None)
-        splits = read_splits_of_steps(self._plan, steps, source)
+        return arrow_frame(self._spark, table, tasks, schema, columns=columns, record=record)
+
+    def _tasks(self, splits: list[Split]) -> list[tuple[Split, ...]]:
         size = sum(split.bytes for split in splits)
         tasks = max(self._header.inputs.parallelism, -(-size // _TASK_BYTES))
         shared = merged(splits, max(size // tasks, 1))
-        rows, left = self._native(source).take(shared, schema, columns=columns, topic=topic)
-        if rows is not None and not left:
-            return rows
-        packed = pack_by_bytes(left, min(tasks, MOST_TASKS))
-        others = arrow_frame(
-            self._spark,
-            table,
-            packed,
-            schema,
-            columns=columns,
-            record=_record_columns(topic, steps, len(packed)),
-        )
-        return others if rows is None else rows.union(others)
-
-    def _native(self, source: str) -> NativeLeaf:
-        if source not in self._natives:
-            self._natives[source] = NativeLeaf(self._spark, self._tables[source])
-        return self._natives[source]
-
-
-def _record_columns(topic: str | None, steps: range, tasks: int) -> list[RecordColumns] | None:
-    return (
-        None
-        if topic is None
-        else [RecordColumns.of(topic, steps.start, task) for task in range(tasks)]
-    )
+        return pack_by_bytes(shared, min(tasks, MOST_TASKS))

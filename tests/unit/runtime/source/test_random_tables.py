@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from planned_rows import PlannedRow, rows_of_plan, rows_of_run
 from pyiceberg.catalog import Catalog
+from random_filters import Meaning, random_filter
+from random_tables import HOURS, START_S, FileRow, RandomTable, make_table
 
 from backfill.api.errors import InvalidPlanInput
 from backfill.api.quantities import format_time, from_us
@@ -22,8 +24,6 @@ from backfill.planning.plan import PlanHeader, plan_directory, read_splits_of_st
 from backfill.planning.planner import make_plan, verify_files
 from backfill.planning.workspace import Workspace
 from backfill.runtime.source.reading import count_rows
-from random_filters import Meaning, random_filter
-from random_tables import HOURS, START_S, FileRow, RandomTable, make_table
 
 SECOND_US = 1_000_000
 TABLES, TABLES_SLOW = 16, 48

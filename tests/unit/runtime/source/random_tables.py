@@ -40,6 +40,7 @@ from pyiceberg.transforms import (
     YearTransform,
 )
 from pyiceberg.typedef import Record
+from random_columns import ARRIVALS, TIMES, Column, Stored, Wishes, mapping_of, stored, without
 
 from iceberg_tables import (
     commit_manifests,
@@ -48,7 +49,6 @@ from iceberg_tables import (
     position_deletes,
     write_manifest,
 )
-from random_columns import ARRIVALS, TIMES, Column, Stored, Wishes, mapping_of, stored, without
 
 START_S = 1_772_323_200
 """2026-03-01T00:00:00Z, around which rows lie."""
