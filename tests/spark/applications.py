@@ -172,6 +172,23 @@ left_out[3].awaitTermination()
 }
 """Programs that are run with ``alerts`` among their ignored queries."""
 
+REFUSED_BY_SPANS = {
+    "a count that nothing ends": (
+        """
+last = kafka(SparkSession.builder.getOrCreate()).groupBy("user").agg(F.max("id").alias("id"), F.max("at").alias("at"))
+last.writeStream.queryName("copies").start()
+""",
+        'spec.execution: "Batch" cannot run the query copies: ',
+    ),
+    "duplicates by when they are read": (
+        """
+rows = kafka(SparkSession.builder.getOrCreate()).withWatermark("at", "1 minute")
+rows.dropDuplicatesWithinWatermark(["id"]).writeStream.queryName("copies").start()
+""",
+        "it uses dropDuplicatesWithinWatermark, which depends on when rows are read; write Streaming",
+    ),
+}
+
 REFUSED = {
     "a topic of queries that are left out, read by another one": (
         (

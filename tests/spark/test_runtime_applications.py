@@ -10,7 +10,15 @@ from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 
-from applications import FAILED, FINISHING, IN_NEW_YORK, PREAMBLE, REFUSED, SIDE_QUERIES
+from applications import (
+    FAILED,
+    FINISHING,
+    IN_NEW_YORK,
+    PREAMBLE,
+    REFUSED,
+    REFUSED_BY_SPANS,
+    SIDE_QUERIES,
+)
 from drivers import ROWS_PER_STEP, START, Lake, assign, controlled, environment, status
 from pyiceberg.catalog import Catalog
 
@@ -28,7 +36,8 @@ def test_applications_run_unmodified_or_are_refused_with_the_reason(
     streamed = FINISHING | SIDE_QUERIES | IN_NEW_YORK
     by_spans = {f"{name}{BY_SPANS}": program for name, program in streamed.items()}
     finishing = streamed | by_spans
-    programs = finishing | {name: program for name, (program, _) in (REFUSED | FAILED).items()}
+    refused = REFUSED | {f"{name}{BY_SPANS}": case for name, case in REFUSED_BY_SPANS.items()}
+    programs = finishing | {name: program for name, (program, _) in (refused | FAILED).items()}
     settings = {
         name: _settings(history, number, name, program)
         for number, (name, program) in enumerate(programs.items())
@@ -52,7 +61,7 @@ def test_applications_run_unmodified_or_are_refused_with_the_reason(
         assert {row["at"] for row in rows} == {
             START + row * timedelta(seconds=10) for row in range(STEPS * ROWS_PER_STEP)
         }, name
-    for reason, cases in (("UnsupportedProgram", REFUSED), ("ApplicationFailed", FAILED)):
+    for reason, cases in (("UnsupportedProgram", refused), ("ApplicationFailed", FAILED)):
         for name, (_, words) in cases.items():
             assert outcomes[name][:2] == ["Failed", reason], (name, outcomes[name])
             assert words in outcomes[name][2], (name, outcomes[name])
