@@ -302,7 +302,7 @@ def test_pods_and_results_that_a_tenant_forges_hold_up_nobody(stage: Stage, admi
     admin.patch(
         f"{JOB_REPORTS.format(stage.namespace)}/{name}/status", {"status": {"result": bomb}}
     ).expect()
-    assert "cannot be read" in str(ended(runner, job).error)
+    assert "it has more than 2,000,000 values" in str(ended(runner, job).error)
 
 
 def test_secrets_do_not_come_back_from_a_pod(stage: Stage) -> None:

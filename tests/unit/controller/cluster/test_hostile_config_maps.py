@@ -116,7 +116,7 @@ def test_a_message_of_megabytes_is_cut() -> None:
 
 @pytest.mark.parametrize("end", ["Progress", "Running", "", None, 3])
 def test_an_end_that_is_none_is_refused(end: object) -> None:
-    with pytest.raises(BackfillError, match=r"cannot be read|incompatible job format"):
+    with pytest.raises(BackfillError, match="incompatible job format"):
         decode_end(
             VERIFY,
             packed({"kind": end, "result": None, "cause": "", "problems": [], "error": None}),
