@@ -22,7 +22,6 @@ from backfill.runtime.batch.spans import (
     spans_of_time,
 )
 from backfill.runtime.batch.writing import batch_of, write
-from backfill.runtime.queries.clock import comparison_with_clock
 from backfill.runtime.queries.logical_plan import analyzed, kind_of, nodes_of
 from backfill.runtime.queries.run import Run
 from backfill.runtime.queries.tracker import OpenResults
@@ -54,17 +53,17 @@ def prepare_spans(
         BadInput: the branch holds something else.
     """
     header = read_header(run.settings.plan_workspace)
-    staged = SinkWriter(target.sink).staged()
+    sink = SinkWriter(target.sink)
+    staged = sink.staged()
     committed = 0 if staged is None else staged.batch_id + 1
     spans, open_results = _spans(run, frame, target, header, committed)
     run.tracker.add(
         target.query,
         target.output.name,
         dict.fromkeys(sorted(used), committed),
-        comparison_with_clock(frame),
         count_rows=run.tracker.planned_rows,
     )
-    work = _Work(run, frame, target, used, open_results)
+    work = _Work(run, frame, target, used, sink=sink, open_results=open_results)
     return SpanRunner(run, target.query, spans, work, planned_rows=run.tracker.planned_rows)
 
 
@@ -139,9 +138,12 @@ class _Work:
         frame: DataFrame,
         target: SpanOutput,
         used: Mapping[str, set[str]],
+        *,
+        sink: SinkWriter,
         open_results: OpenResults,
     ):
         self._target = target
+        self._sink = sink
         self._used = {source: frozenset(columns) for source, columns in used.items()}
         self._session = _session_of(frame)
         self._plan = analyzed(frame)
@@ -163,7 +165,7 @@ class _Work:
 
     def commit(self, batch: Batch) -> None:
         """Adds the files to the branch, unless they are there."""
-        SinkWriter(self._target.sink).stage(batch)
+        self._sink.stage(batch)
 
     @property
     def open_results(self) -> OpenResults:

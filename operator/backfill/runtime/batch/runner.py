@@ -151,7 +151,7 @@ class SpanRunner:
         with self._turn:
             self._committed += 1
             self._turn.notify_all()
-        if self._committed == len(self._spans):
+        if number + 1 == len(self._spans):
             self._flush()
 
     def _tell(self, span: Span, began_us: int) -> None:

@@ -122,9 +122,7 @@ def spans_of_time(
 
 
 def _cut_us(header: PlanHeader, step: int) -> int:
-    """The event time at which results of the steps before ``step`` and from it on are told
-    apart.
-    """
+    """The event time that separates results of the steps before ``step`` from those after it."""
     inputs = header.inputs
     if step == 0:
         return inputs.start_us
