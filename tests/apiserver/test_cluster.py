@@ -184,17 +184,22 @@ def test_a_watch_that_breaks_off_just_ends(
     shaky: Cluster, proxy: UnreliableProxy, namespace: str
 ) -> None:
     version = shaky.list(CONFIG_MAP, namespace).resource_version
-    events: list[Any] = []
-    thread = threading.Thread(
-        target=lambda: events.extend(
-            shaky.watch(CONFIG_MAP, namespace, resource_version=version, seconds=60)
-        )
-    )
+    kinds: list[str] = []
+
+    def follow() -> None:
+        for kind, _ in shaky.watch(CONFIG_MAP, namespace, resource_version=version, seconds=60):
+            kinds.append(kind)
+        kinds.append("the end")
+
+    thread = threading.Thread(target=follow)
     thread.start()
-    eventually(proxy.kill_watches, "a watch is cut")
+    shaky.create(CONFIG_MAP, config_map(namespace))
+    # A connection that is closed before the answer begins is opened again by the transport.
+    eventually(lambda: "ADDED" in kinds, "the watch has begun")
+    assert proxy.kill_watches() == 1
     thread.join(PATIENCE_SECONDS)
     assert not thread.is_alive()
-    assert events == []
+    assert [kind for kind in kinds if kind != "BOOKMARK"] == ["ADDED", "the end"]
 
 
 @pytest.mark.parametrize(
