@@ -155,7 +155,7 @@ class _Work:
         """Computes a span's results and writes them into files."""
         self._session.sparkContext.setJobDescription(self._in_words(span))
         sink = SinkWriter(self._target.sink, span.stretch)
-        written = write(self._rows(span), sink)
+        written, _ = write(self._rows(span), sink)
         if span.stretch is not None and span.stretch.end_us < span.stretch.open_us:
             self._open_results = OpenResults(
                 count=sum(each.rows_open for each in written),

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, SparkSession
 
+from backfill.runtime.batch.observing import frame_of
 from backfill.runtime.queries.logical_plan import (
     analyzed,
     elements,
@@ -25,28 +26,34 @@ Leaf = Callable[[str, str | None], DataFrame]
 """The rows of a source, by its name and the Kafka topic that it stands for, if it does: columns of
 the same names and types as the stream has.
 """
+Above = Callable[[JavaObject, JavaObject], JavaObject]
+"""What takes a node's place: by the node as it streams, and as it was rebound, or its child where
+it says only something of a stream. It gives columns of the same identities.
+"""
 _NOTHING_IN_A_BATCH = {"CollectMetrics", "EventTimeWatermark", "UpdateEventTimeWatermarkColumn"}
 """Nodes that hand on their child's rows and only say something of a stream."""
 
 
-def rebind(plan: JavaObject, spark: SparkSession, leaf: Leaf) -> DataFrame:
+def rebind(
+    plan: JavaObject, spark: SparkSession, leaf: Leaf, above: Above | None = None
+) -> DataFrame:
     """The result of a captured plan over batch DataFrames, in a session.
 
-    ``plan`` is the plan of a query that reads sources of the backfill and no other stream.
+    Args:
+        plan: of a query that reads sources of the backfill and no other stream.
+        above: asked for each node that streams and has children, those below it first and those of
+            a node from left to right.
     """
-    bound = _Rebinding(spark, leaf).node(plan)
-    jvm = spark._jvm
-    assert jvm is not None  # in classic PySpark
-    dataset = jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, bound)
-    return DataFrame(dataset, spark)
+    return frame_of(spark, _Rebinding(spark, leaf, above).node(plan))
 
 
 class _Rebinding:
-    def __init__(self, spark: SparkSession, leaf: Leaf):
+    def __init__(self, spark: SparkSession, leaf: Leaf, above: Above | None):
         jvm = spark._jvm
         assert jvm is not None  # in classic PySpark
         self._jvm = jvm
         self._leaf = leaf
+        self._above = above
 
     def node(self, node: JavaObject) -> JavaObject:
         if is_source(node):
@@ -54,9 +61,12 @@ class _Rebinding:
         children = elements(node.children())
         if not children or not node.isStreaming():
             return node
+        below = [self.node(child) for child in children]
         if kind_of(node) in _NOTHING_IN_A_BATCH:
-            return self.node(children[0])
-        return node.withNewChildren(self._seq([self.node(child) for child in children]))
+            (bound,) = below
+        else:
+            bound = node.withNewChildren(self._seq(below))
+        return bound if self._above is None else self._above(node, bound)
 
     def _source(self, relation: JavaObject) -> JavaObject:
         """The batch columns under the identities that the stream's columns have."""

@@ -4,26 +4,29 @@ does, and committed by the driver's own process.
 
 import pickle
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from backfill.outputs.staging import Batch
+from backfill.runtime.batch.observing import observed
 from backfill.runtime.batch.spans import Span
 from backfill.runtime.sink import SinkWriter, Written
 
 _COLUMN = "written"
 
 
-def write(rows: DataFrame, sink: SinkWriter) -> list[Written]:
+def write(rows: DataFrame, sink: SinkWriter) -> tuple[list[Written], dict[str, dict[str, Any]]]:
     """Writes the rows of a DataFrame; what each task has written comes with the task's result, so
-    that a task that is run again counts once.
+    that a task that is run again counts once. And what was observed on the way, by name.
 
     Raises:
         Exception: Spark's own, with what failed in a task.
     """
-    written = rows.mapInArrow(_task(sink), f"{_COLUMN} binary").collect()
-    return [pickle.loads(row[_COLUMN]) for row in written]
+    tasks = rows.mapInArrow(_task(sink), f"{_COLUMN} binary")
+    written = [pickle.loads(row[_COLUMN]) for row in tasks.collect()]
+    return written, observed(tasks)
 
 
 def batch_of(query: str, span: Span, spec_id: int, written: list[Written]) -> Batch:

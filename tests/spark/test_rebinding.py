@@ -1,0 +1,42 @@
+"""A captured plan over the rows of a batch, and what is observed within it."""
+
+from captured_streams import streams
+from py4j.java_gateway import JavaObject
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from backfill.runtime.batch.observing import column_of, observed, observing
+from backfill.runtime.batch.rebind import rebind
+from backfill.runtime.queries.logical_plan import analyzed, elements, kind_of
+
+SCHEMAS = {"events": "k int, t timestamp"}
+ROWS = "(1, timestamp'2024-01-01 00:00'), (1, timestamp'2024-01-01 00:07'), (2, timestamp'2024-01-01 00:20')"
+
+
+def rows_of(spark: SparkSession, rows: str = ROWS) -> DataFrame:
+    return spark.sql(f"select k, t from values {rows} as rows(k, t)")
+
+
+def test_what_a_node_hands_on_is_observed_by_each_run_of_its_own(spark: SparkSession) -> None:
+    events = streams(spark, SCHEMAS)("events").withWatermark("t", "1 minute")
+    windows = events.groupBy(F.window("t", "10 minutes")).agg(F.count("*").alias("n"))
+    frame = windows.where("window.start >= '2024-01-01 00:10'").union(windows.where("n > 9"))
+    seen: list[str] = []
+
+    def above(node: JavaObject, bound: JavaObject) -> JavaObject:
+        seen.append(kind_of(node))
+        if seen[-1] not in {"Aggregate", "EventTimeWatermark"}:
+            return bound
+        first = column_of(spark, elements(bound.output())[-1])
+        metrics = (F.count("*").alias("rows"), F.max(first).alias("most"))
+        return observing(spark, bound, f"{seen[-1]} {len(seen)}", *metrics)
+
+    runs = []
+    for rows in (ROWS, "(3, timestamp'2024-01-01 00:11')"):
+        seen.clear()
+        result = rebind(analyzed(frame), spark, lambda *_, rows=rows: rows_of(spark, rows), above)
+        counts = [row.n for row in result.collect()]
+        runs.append((counts, [each["rows"] for _, each in sorted(observed(result).items())]))
+    assert runs == [([1], [2, 2, 3, 3]), ([1], [1, 1, 1, 1])]
+    assert seen[0] == "EventTimeWatermark"
+    assert seen[-1] == "Union"
