@@ -19,7 +19,7 @@ from backfill.api.errors import BackfillError, ConflictError
 from backfill.api.json_text import read_within_bounds
 from backfill.kube.errors import Expired, KindMissing, NotFound, Unreachable, error_of
 from backfill.kube.resources import POD, Manifest, Resource
-from backfill.kube.service_account import ACCOUNT, pod_configuration
+from backfill.kube.service_account import pod_configuration, pod_namespace
 from backfill.kube.throttle import Throttle
 from backfill.kube.transport import Call, OnRequest, RequestOptions, Transport
 
@@ -40,7 +40,7 @@ Each may have one and a half megabytes, and a page is in memory twice.
 """
 _WATCH_SECONDS = 300
 _WATCH_SILENCE_SECONDS = 30.0
-_MOST_LOG_BYTES = 2**20
+_MOST_LOG_BYTES = _LOG_PART_BYTES = 2**20
 _CREATIONS = 4
 """Attempts at a creation that is answered with a conflict. It cannot be about the object, which
 does not exist yet.
@@ -113,10 +113,10 @@ class Cluster:
         """The cluster that this pod runs in, with the pod's service account.
 
         Raises:
-            BackfillError: this process is not in a pod, or its pod has no service account token.
+            BackfillError: this process is not in a pod, or its pod lacks the service account's
+                token or namespace.
         """
-        configuration = pod_configuration()
-        return cls(configuration, namespace=(ACCOUNT / "namespace").read_text().strip(), **options)
+        return cls(pod_configuration(), namespace=pod_namespace(), **options)
 
     @property
     def now(self) -> datetime:
@@ -390,7 +390,7 @@ class Cluster:
             *((("follow", "true"),) if follow else ()),
         )
         for line in self._transport.lines(
-            Call("get", POD, namespace, pod, "log", query, accept="*/*")
+            Call("get", POD, namespace, pod, "log", query, accept="*/*"), _LOG_PART_BYTES
         ):
             yield line.decode(errors="replace")
 

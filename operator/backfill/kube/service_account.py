@@ -33,6 +33,22 @@ def pod_configuration() -> Configuration:
     return service_account(f"https://{_bracketed(host)}:{port}", ACCOUNT)
 
 
+def pod_namespace() -> str:
+    """The namespace of this pod.
+
+    Raises:
+        BackfillError: the file with it cannot be read.
+    """
+    file = ACCOUNT / "namespace"
+    try:
+        return file.read_text().strip()
+    except OSError as error:
+        raise BackfillError(
+            f"the namespace of this pod is unknown: {file} cannot be read ({error.strerror}); a"
+            " projected volume for the service account must have the item namespace"
+        ) from error
+
+
 def service_account(url: str, directory: Path) -> Configuration:
     """The configuration of a client that authenticates with the files of a service account.
 

@@ -4,6 +4,7 @@ and retries them where that may help.
 
 import json
 import logging
+import math
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -47,7 +48,6 @@ _CONNECT_SECONDS = 5.0
 _FIRST_WAIT_SECONDS = 0.2
 _LONGEST_WAIT_SECONDS = 10.0
 _CONNECTIONS = 32
-_MOST_LINE_BYTES = 2**20
 _SAME_TIME = timedelta(seconds=2)
 """Clocks that differ by less count as equal: an answer has its time in whole seconds, and takes a
 moment to arrive.
@@ -148,8 +148,9 @@ class Transport:
         """
         return self._repeatedly(call, lambda answer: answer.data)
 
-    def lines(self, call: Call) -> Iterator[bytes]:
-        """The lines of an answer as they arrive, until it ends or the connection breaks.
+    def lines(self, call: Call, part_bytes: float = math.inf) -> Iterator[bytes]:
+        """The lines of an answer as they arrive, until it ends or the connection breaks. A line
+        that is longer than ``part_bytes`` comes in parts.
 
         Raises:
             ClusterError: there is no answer.
@@ -160,7 +161,7 @@ class Transport:
             for chunk in answer.stream(decode_content=True):
                 *lines, rest = (rest + chunk).split(b"\n")
                 yield from lines
-                if len(rest) > _MOST_LINE_BYTES:
+                if len(rest) > part_bytes:
                     yield rest
                     rest = b""
         except (urllib3.exceptions.HTTPError, OSError) as error:
@@ -251,7 +252,9 @@ def _unreachable(call: Call, error: Exception) -> Unreachable:
 
 
 def _retry_after(answer: BaseHTTPResponse) -> float:
+    """The seconds that the server asks to wait; zero if that is not a number of seconds."""
     try:
-        return float(answer.headers.get("Retry-After", 0))
+        seconds = float(answer.headers.get("Retry-After", 0))
     except ValueError:
         return 0.0
+    return seconds if 0.0 <= seconds < math.inf else 0.0

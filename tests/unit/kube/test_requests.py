@@ -17,7 +17,7 @@ from backfill.kube.transport import RequestOptions
 class Answering(ThreadingHTTPServer):
     """Gives one answer to every request, and remembers who asked."""
 
-    def __init__(self, status: int, body: bytes) -> None:
+    def __init__(self, status: int, body: bytes, retry_after: str = "7") -> None:
         self.agents: list[str] = []
         agents = self.agents
 
@@ -25,7 +25,7 @@ class Answering(ThreadingHTTPServer):
             def do_GET(self) -> None:
                 agents.append(self.headers["User-Agent"])
                 self.send_response_only(status)
-                self.send_header("Retry-After", "7")
+                self.send_header("Retry-After", retry_after)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
@@ -70,3 +70,33 @@ def test_without_retries_the_caller_learns_how_long_to_wait(answering: Answering
         answering.cluster(options).get(POD, "default", "a")
     assert failure.value.retry_after_seconds == 7
     assert answering.agents == ["backfill-driver"]
+
+
+@pytest.mark.parametrize(
+    "answering",
+    [
+        pytest.param((503, b"later", said), id=said)
+        for said in ("nan", "inf", "1e999", "-7", "Sun, 22 Nov 2026 14:00:00 GMT")
+    ],
+    indirect=True,
+)
+def test_a_wait_that_is_not_a_number_of_seconds_is_not_waited(answering: Answering) -> None:
+    with pytest.raises(Unreachable) as failure:
+        answering.cluster(RequestOptions(retries=0)).get(POD, "default", "a")
+    assert failure.value.retry_after_seconds == 0.0
+
+
+def _event(text: str) -> bytes:
+    pod = {"kind": "Pod", "metadata": {"name": "a", "annotations": {"text": text}}}
+    return json.dumps({"type": "MODIFIED", "object": pod}).encode() + b"\n"
+
+
+LONG = "<" * 2**21  # six bytes each as the API server writes them
+LONG_EVENT = _event(LONG).replace(b"<", b"\\u003c")
+
+
+@pytest.mark.parametrize("answering", [(200, LONG_EVENT + _event("short"))], indirect=True)
+def test_a_change_of_a_large_object_is_seen_as_a_whole(answering: Answering) -> None:
+    """In part it would not be JSON, and the watch would meet it again forever."""
+    events = list(answering.cluster(RequestOptions()).watch(POD, "default", resource_version="1"))
+    assert [pod["metadata"]["annotations"]["text"] for _, pod in events] == [LONG, "short"]

@@ -6,6 +6,7 @@ import pytest
 
 from backfill.api.errors import BackfillError
 from backfill.kube import service_account
+from backfill.kube.client import Cluster
 from backfill.kube.service_account import pod_configuration
 
 
@@ -40,6 +41,16 @@ def test_the_api_server_is_reached_without_the_proxy_for_other_destinations(
 def test_a_pod_without_a_token_is_told_what_it_lacks(account: Path) -> None:
     with pytest.raises(BackfillError, match="automountServiceAccountToken must be true"):
         pod_configuration()
+
+
+def test_a_pod_whose_volume_lacks_the_namespace_is_told_so(account: Path) -> None:
+    (account / "token").write_text("t")
+    (account / "ca.crt").touch()
+    with pytest.raises(BackfillError, match="must have the item namespace") as error:
+        Cluster.in_cluster()
+    assert f"{account / 'namespace'} cannot be read (No such file" in str(error.value)
+    (account / "namespace").write_text("streaming\n")
+    assert Cluster.in_cluster().namespace == "streaming"
 
 
 def test_a_process_that_is_in_no_pod_is_told_so(

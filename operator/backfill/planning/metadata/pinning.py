@@ -195,13 +195,7 @@ def _timestamp_field(
     found = _find(schema, column)
     where = f"{field}.timestampColumn"
     if found is None:
-        problems.append(
-            Problem(
-                where,
-                f"table {source.table} has no column {column}",
-                near(column, schema._name_to_id),
-            )
-        )
+        problems.append(_missing(column, schema, source, where))
         return None
     kind = str(found.field_type)
     is_a = f"column {column} of {source.table} is a {kind}"
@@ -239,18 +233,17 @@ def _check_kafka_columns(
         found = _find(schema, column)
         where = f"{field}.kafka.{key}"
         if found is None:
-            problems.append(
-                Problem(
-                    where,
-                    f"table {source.table} has no column {column}",
-                    near(column, schema._name_to_id),
-                )
-            )
+            problems.append(_missing(column, schema, source, where))
         elif not isinstance(found.field_type, (LongType, IntegerType)):
             is_a = f"column {column} of {source.table} is a {found.field_type}"
             problems.append(Problem(where, is_a, "use an int or long column"))
         elif _is_repeated(schema, found.field_id):
             problems.append(_repeated(column, source, where))
+
+
+def _missing(column: str, schema: Schema, source: Source, where: str) -> Problem:
+    fix = near(column, schema._name_to_id)
+    return Problem(where, f"table {source.table} has no column {column}", fix)
 
 
 def _is_repeated(schema: Schema, field_id: int) -> bool:
