@@ -195,13 +195,17 @@ def controlled(settings: RuntimeSettings) -> Iterator[None]:
 
 
 @contextmanager
-def driver(settings: RuntimeSettings) -> Iterator["subprocess.Popen[bytes]"]:
-    """A driver process with a controller. It is killed at the end if it is still there."""
+def driver(
+    settings: RuntimeSettings, python: Path = Path(sys.executable)
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """A driver process with a controller. It is killed at the end if it is still there. ``python``
+    is what Spark starts for its Python processes.
+    """
     log = Path(settings.channel).parent / "driver.log"
     with log.open("ab") as output, controlled(settings):
         process = subprocess.Popen(
             [sys.executable, "-m", "backfill.runtime"],
-            env=os.environ | environment(settings),
+            env=os.environ | environment(settings) | {"PYSPARK_PYTHON": str(python)},
             cwd=log.parent,
             stdout=output,
             stderr=output,

@@ -5,6 +5,7 @@ counted twice.
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,51 @@ def test_a_data_file_that_is_damaged_after_planning_is_bad_input_at_once(
     assert end.message.startswith(
         f"spec.sources: {split.path} of lake.default.events cannot be read: "
     )
+
+
+WATCHED = """
+import time
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.getOrCreate()
+events = spark.readStream.table("lake.default.events")
+query = events.writeStream.queryName("copies").toTable("default.copies")
+first = query.runId
+while query.isActive and not query.recentProgress:
+    time.sleep(0.1)
+(known,) = spark.streams.active
+assert known is query and spark.streams.get(query.id) is query
+print("the application sees", "another run" if query.runId != first else "the run that failed")
+query.awaitTermination()
+"""
+SLOW_ONCE = """#!/bin/sh
+case "$*" in *python_streaming_source_runner*) mkdir "{marker}" 2>/dev/null && sleep 11;; esac
+exec "{python}" "$@"
+"""
+
+
+def test_a_query_whose_python_process_was_slow_to_start_is_started_again_in_the_same_attempt(
+    tmp_path: Path, lake: Catalog
+) -> None:
+    """Spark waits ten seconds for the process of a source, whatever is configured."""
+    history = Lake(tmp_path, lake, 2)
+    program, python = tmp_path / "app.py", tmp_path / "slow-python"
+    program.write_text(WATCHED)
+    python.write_text(SLOW_ONCE.format(marker=tmp_path / "was-slow", python=sys.executable))
+    python.chmod(0o755)
+    settings = history.settings("copies", program)
+
+    assign(settings, history.header, 2)
+    with driver(settings, python) as process:
+        process.wait(DEADLINE_SECONDS)
+    log = (tmp_path / "copies" / "driver.log").read_text()
+    assert (process.returncode, (tmp_path / "was-slow").exists()) == (0, True), log
+    (source,) = status(settings).queries[0].sources
+    assert (source.committed, source.rows) == (3, 2 * ROWS_PER_STEP)
+    rows = history.result("copies", "copies")
+    assert sorted(row["id"] for row in rows) == list(range(2 * ROWS_PER_STEP))  # type: ignore[type-var]
+    assert "the query copies is started again: " in log
+    assert "the application sees another run" in log
 
 
 def _jvm_of(driver_process: int) -> int:

@@ -11,13 +11,14 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Literal
 
 from py4j.protocol import Py4JError
 
 from backfill.protocol.split_assignment import SplitAssignmentSpec, SplitAssignmentStatus
-from backfill.runtime.agent.causes import cause_of, lasting_cause
+from backfill.runtime.agent.causes import cause_of, lasting_cause, started_too_slowly
 from backfill.runtime.agent.channel import Channel
 from backfill.runtime.agent.executors import Executors
 from backfill.runtime.queries.lost_commits import LostCommits
@@ -38,6 +39,10 @@ _CONTROLLER_CHECK_SECONDS = 5.0
 _STEPS_TOLD_AHEAD = 4
 """Steps that sources are released at once. Enough that no query waits for the agent, and the most
 that is read after a request to stop.
+"""
+_RESTARTS = 3
+"""How often a query whose Python processes start too slowly is started again before the attempt
+fails.
 """
 CONTROLLER_GRACE_SECONDS = 30.0
 """Seconds that a driver continues without a controller."""
@@ -154,9 +159,29 @@ class Agent(threading.Thread):
             except (Py4JError, OSError) as gone:
                 self._run.end(failed(f"Spark is gone: {type(gone).__name__}", gone))
                 return True
-            self._run.end(_outcome_of(query.name, error))
+            if not self._started_again(query, error):
+                self._run.end(_outcome_of(query.name, error))
             return True
         return False
+
+    def _started_again(self, query: StartedQuery, error: Exception | None) -> bool:
+        """Starts a query again whose Python processes were slow to start: it goes on from its
+        checkpoint, as it would in another attempt.
+        """
+        if error is None or query.again is None or query.restarts == _RESTARTS:
+            return False
+        if not started_too_slowly(cause_of(error)):
+            return False
+        _log.warning("the query %s is started again: %s", query.name, cause_of(error))
+        try:
+            handle = query.again()
+        except Exception:
+            _log.exception("the query %s could not be started again", query.name)
+            return False
+        if handle is None:
+            return False
+        self._run.started(replace(query, handle=handle, restarts=query.restarts + 1))
+        return True
 
     @property
     def _flushed(self) -> int:

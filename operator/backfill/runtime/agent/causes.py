@@ -12,6 +12,7 @@ _LASTING = {
     for kind, reason in ((InvalidPlanInput, Reason.INVALID_INPUT), (ResultLost, Reason.RESULT_LOST))
 }
 _STATE = re.compile(r"\n\s*SQLSTATE: ")
+_SLOW_START = "Python worker failed to connect back"
 _JAVA_CALL = re.compile(r"An error occurred while calling \S+\n: ")
 _JAVA_FRAME = re.compile(r"\n\s+(at .*|\.\.\. \d+ more)")
 
@@ -44,6 +45,13 @@ def _with_root(told: str, error: BaseException) -> str:
     if root is None or (said := first_line(root)) in told:
         return told
     return f"{told}\nCaused by: {said}"
+
+
+def started_too_slowly(cause: str) -> bool:
+    """Whether a Python process of a query took longer to start than Spark waits: ten seconds for
+    that of a source, which no property changes. A busy machine may need longer.
+    """
+    return _SLOW_START in cause
 
 
 def lasting_cause(cause: str) -> tuple[Reason, str] | None:

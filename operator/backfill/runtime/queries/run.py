@@ -112,6 +112,12 @@ class StartedQuery:
     """The query as the application sees it."""
     batch: BatchHandle | None = None
     """The handle, where the query is run by spans."""
+    again: Callable[[], Handle | None] | None = None
+    """Starts the query once more from its checkpoint, after an error that may pass. Returns the new
+    handle, or None if the query would not be the same. The view follows it.
+    """
+    restarts: int = 0
+    """How often it was started once more."""
 
 
 class Run:
@@ -161,7 +167,7 @@ class Run:
             return self._outcome
 
     def started(self, query: StartedQuery) -> None:
-        """Records a query that the application has started."""
+        """Records a query that the application has started, or that was started again."""
         with self._lock:
             self._queries[query.output] = query
             self._changed_at = self._clock()

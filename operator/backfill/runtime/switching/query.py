@@ -4,6 +4,7 @@ active until the run has ended, and end together.
 
 import logging
 import threading
+from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
@@ -11,6 +12,7 @@ from py4j.java_gateway import JavaObject
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery, StreamingQueryManager
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from backfill.runtime.queries.run import Run
 
@@ -60,6 +62,16 @@ class SwitchedQuery(_UntilTheEnd):
     def __init__(self, jsq: JavaObject, run: Run):
         super().__init__(jsq)
         self._run = run
+
+    def start_again(self, writer: DataStreamWriter) -> StreamingQuery:
+        """Starts a query that has failed once more, from its checkpoint, and shows that one from
+        then on. Returns Spark's own query.
+        """
+        with suppress(StreamingQueryException):  # why it failed
+            StreamingQuery.awaitTermination(self)  # only then is its name free
+        handle = writer.start()
+        self._jsq = handle._jsq
+        return handle
 
 
 class _WithoutStream(StreamingQuery):

@@ -175,9 +175,18 @@ class SwitchedWriter(DataStreamWriter):
             dict.fromkeys(sorted(sources), committed),
             comparison_with_clock(frame),
         )
-        handle = writer.start()
+        conf = frame.sparkSession.conf
+        handle, started_with = writer.start(), conf.getAll
         view = SwitchedQuery(handle._jsq, run)
-        run.started(StartedQuery(name, output.name, checkpoint.for_spark, handle, frame, view))
+
+        def again() -> StreamingQuery | None:
+            with in_session(frame.sparkSession, run.settings):
+                # with other properties of the session it would be another query
+                return view.start_again(writer) if conf.getAll == started_with else None
+
+        run.started(
+            StartedQuery(name, output.name, checkpoint.for_spark, handle, frame, view, again=again)
+        )
         return view
 
     def _start_by_spans(

@@ -4,6 +4,7 @@ import fcntl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any
@@ -278,10 +279,61 @@ def test_a_driver_that_is_stopped_before_it_has_queries_ends(driver: Driver) -> 
     assert driver.ended().phase == "Stopped"
 
 
-def test_a_query_that_fails_ends_the_run_with_its_message_without_the_plan(driver: Driver) -> None:
+TOO_SLOW = RuntimeError("Python worker failed to connect back.\n=== Streaming Query ===\npages")
+
+
+def _fails(
+    driver: Driver, again: Callable[[], FakeQuery | None], error: Exception = TOO_SLOW
+) -> None:
+    """The query of the driver fails. ``again`` starts it again."""
     driver.start_query()
-    driver.handle.error = RuntimeError("division by zero\n=== Streaming Query ===\npages of plan")
+    (query,) = driver.run.queries
+    driver.run.started(replace(query, again=again))
+    driver.handle.error = error
     driver.handle.isActive = False
+
+
+def test_a_query_whose_process_is_slow_to_start_is_started_again_three_times(
+    driver: Driver,
+) -> None:
+    handles: list[FakeQuery] = []
+
+    def again() -> FakeQuery:
+        handles.append(FakeQuery())
+        return handles[-1]
+
+    _fails(driver, again)
+    for number in (1, 2, 3):
+        driver.until(lambda number=number: len(handles) == number)  # type: ignore[misc]
+        handles[-1].error = TOO_SLOW
+        handles[-1].isActive = False
+    end = driver.ended()
+    assert (end.reason, end.message) == (
+        "ApplicationFailed",
+        "the query q failed: Python worker failed to connect back.",
+    )
+    assert len(handles) == 3
+
+
+def _not_at_all() -> FakeQuery | None:
+    return None
+
+
+def _in_vain() -> FakeQuery | None:
+    raise Py4JNetworkError("Answer from Java side is empty")
+
+
+@pytest.mark.parametrize("again", [_not_at_all, _in_vain])
+def test_a_query_that_can_not_be_started_again_fails_the_run_with_its_first_error(
+    driver: Driver, again: Callable[[], FakeQuery | None]
+) -> None:
+    _fails(driver, again)
+    assert driver.ended().message == "the query q failed: Python worker failed to connect back."
+
+
+def test_a_query_that_fails_ends_the_run_with_its_message_without_the_plan(driver: Driver) -> None:
+    error = RuntimeError("division by zero\n=== Streaming Query ===\npages of plan")
+    _fails(driver, FakeQuery, error)  # it is not started again: nothing says that the error passes
     end = driver.ended()
     assert (end.phase, end.reason, end.message) == (
         "Failed",

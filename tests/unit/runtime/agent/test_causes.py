@@ -11,7 +11,7 @@ from backfill.api.errors import (
     ResultLost,
     first_line,
 )
-from backfill.runtime.agent.causes import cause_of, lasting_cause
+from backfill.runtime.agent.causes import cause_of, lasting_cause, started_too_slowly
 from backfill.runtime.queries.run import unsupported
 from cases import cases
 
@@ -114,6 +114,8 @@ def test_a_python_process_that_started_too_slowly_is_named_and_worth_another_att
     assert cause.startswith(said)
     assert cause.endswith(f"Caused by: java.net.SocketTimeoutException: {waited}")
     assert lasting_cause(cause) is None
+    assert started_too_slowly(cause)
+    assert not started_too_slowly("[STREAM_FAILED] Query terminated with exception: No space left.")
 
 
 @pytest.mark.parametrize(
