@@ -136,6 +136,7 @@ def backfill_manifest(name: str, policy: str) -> dict[str, object]:
         "ordering": {"policy": policy, "allowedLateness": "30m"},
         "maxMisalignment": "1h",
         "outputs": outputs,
+        "execution": "Streaming",
         "overrides": {"driver": {"memory": "6g"}, "sparkConf": {"spark.master": "local[2,4]"}},
     }
     return {

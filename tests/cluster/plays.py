@@ -105,6 +105,7 @@ def mending(summary: Summary, workspace: str, **spec: Any) -> Manifest:
         "ordering": {"policy": "WithinLateness", "allowedLateness": "5m"},
         "maxMisalignment": "90m",
         "outputs": [{**output, "publish": {"mode": "Replace"}}],
+        "execution": "Streaming",  # batch jobs over so few rows are done before anything can happen
         "scaling": {"minExecutors": 1, "maxExecutors": 1},
         "workspace": workspace,
         "catalogs": [{"name": "lake", "secretRef": {"name": CATALOG_SECRET}}],

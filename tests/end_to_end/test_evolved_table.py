@@ -198,6 +198,7 @@ def test_sessions_fill_a_gap_from_a_table_whose_layout_changed(
     production = Production(tmp_path, lake)
     production.describe(
         APPLICATION,
+        execution="Streaming",
         window={
             "start": "2024-03-01T20:00:00Z",
             "end": "2024-03-02T06:00:00Z",

@@ -112,6 +112,7 @@ def described(lake: Catalog, directory: Path, max_misalignment: str = "30m") -> 
     production = Production(directory, lake)
     production.describe(
         APPLICATION,
+        execution="Streaming",
         window={
             "start": "2024-03-01T01:00:00Z",
             "end": "2024-03-01T03:00:00Z",

@@ -120,6 +120,7 @@ def test_a_killed_run_goes_on_from_its_checkpoint_in_the_store_and_no_credential
     production.directory.mkdir()
     production.describe(
         APPLICATION,
+        execution="Streaming",
         window={"start": "2024-03-01T00:00:00Z", "end": "2024-03-01T07:00:00Z", "drain": "1h"},
         sources=[{"name": "clicks", "table": "lake.raw.clicks", "timestampColumn": "seen"}],
         maxMisalignment="2h",

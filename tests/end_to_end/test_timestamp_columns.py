@@ -53,8 +53,9 @@ def arrivals_ns(unit_ns: int) -> list[int]:
 
 
 @pytest.mark.usefixtures("format_v3")
+@pytest.mark.parametrize("execution", ["Streaming", "Batch"])
 def test_the_window_is_exact_whatever_type_and_unit_says_when_rows_arrived(
-    lake: Catalog, tmp_path: Path
+    lake: Catalog, tmp_path: Path, execution: str
 ) -> None:
     sources, expected = [], []
     for kind, (iceberg_type, unit, unit_ns) in KINDS.items():
@@ -95,6 +96,7 @@ def test_the_window_is_exact_whatever_type_and_unit_says_when_rows_arrived(
     production = Production(tmp_path, lake)
     production.describe(
         APPLICATION,
+        execution=execution,
         window={"start": "2024-03-01T02:00:00Z", "end": "2024-03-01T05:00:00Z"},
         sources=sources,
         ordering={"policy": "Exact"},
@@ -112,8 +114,9 @@ def test_the_window_is_exact_whatever_type_and_unit_says_when_rows_arrived(
     assert sorted_rows(
         query("SELECT kind, id FROM copies", copies=production.output("raw.copies"))
     ) == sorted(expected, key=repr)
-    assert result["rowsRead"] == len(expected)
-    assert result["maxObservedMisalignmentSeconds"] <= 3 * 3600
+    if execution == "Streaming":  # batch jobs count by the plan, which does not know parts of files
+        assert result["rowsRead"] == len(expected)
+        assert result["maxObservedMisalignmentSeconds"] <= 3 * 3600
 
 
 def _arrow(iceberg_type: IcebergType) -> pa.DataType:

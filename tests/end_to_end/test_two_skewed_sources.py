@@ -44,6 +44,7 @@ def test_wrong_hours_of_a_join_are_replaced_by_what_all_events_give(
     production = Production(tmp_path, lake)
     production.describe(
         APPLICATION,
+        execution="Streaming",
         window={
             "start": "2024-03-01T06:00:00Z",
             "end": "2024-03-01T12:00:00Z",
