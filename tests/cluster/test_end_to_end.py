@@ -27,7 +27,7 @@ def test_an_unmodified_kafka_application_mends_its_output_and_what_is_published_
     # with two hours without plays
     mending.summary.window = {"start": "2024-03-01T06:00:00Z", "end": "2024-03-01T12:00:00Z"}
     began = time.monotonic()
-    mending.begin()
+    mending.begin(execution="Auto")
     until(lambda: mending.committed > 0, "a step is committed")
     first_step = time.monotonic() - began
     until(
@@ -66,8 +66,9 @@ def test_an_unmodified_kafka_application_mends_its_output_and_what_is_published_
 def test_two_backfills_run_at_once(replay: Callable[..., Replay]) -> None:
     morning, noon = replay("morning"), replay("noon")
     noon.summary.window = {"start": "2024-03-01T10:00:00Z", "end": "2024-03-01T14:00:00Z"}
-    morning.begin()
-    noon.begin()
+    morning.begin(execution="Auto")
+    # several executors share the tasks of one span
+    noon.begin(execution="Auto", scaling={"minExecutors": 2, "maxExecutors": 2})
 
     until(lambda: morning.drivers and noon.drivers, "both have a driver at once")
     morning.until_succeeded()

@@ -1,5 +1,5 @@
-"""An unmodified streaming application run as batch jobs: killed, stopped and resumed, and every row
-there once.
+"""An unmodified streaming application whose queries are run as batch jobs, but for one with state of
+its own: killed, stopped and resumed, and every row there once.
 """
 
 import os
@@ -16,7 +16,9 @@ from histories import UTC_TIME, events, land, query, sorted_rows
 from waiting import eventually
 
 APPLICATION = """
+import pandas as pd
 from pyspark.sql import SparkSession, functions as F
+from pyspark.sql.streaming.state import GroupStateTimeout
 
 spark = SparkSession.builder.appName("events").getOrCreate()
 SCHEMA = "id long, kind string, seconds int, happened timestamp, tags array<string>"
@@ -55,6 +57,19 @@ hourly = followed.groupBy(F.window("web.happened", "1 hour"), "web.kind").agg(
 )
 hourly.select(F.col("window.start").alias("happened"), "kind", "rows", "pairs", "ids") \\
     .writeStream.queryName("hourly").format("delta").start("/production/hourly")
+
+
+def first(key, frames, state):
+    if not state.exists:
+        state.update((True,))
+        yield pd.DataFrame([{"seconds": key[0], "happened": pd.Timestamp("2024-03-01 03:00")}])
+
+
+known = records("web").where("seconds IS NOT NULL").groupBy("seconds")
+firsts = known.applyInPandasWithState(
+    first, "seconds int, happened timestamp", "seen boolean", "append", GroupStateTimeout.NoTimeout
+)
+firsts.writeStream.queryName("firsts").toTable("lake.raw.firsts")
 spark.streams.awaitAnyTermination()
 """
 EVERY = """
@@ -72,6 +87,9 @@ HOURLY = """
     FROM web w LEFT JOIN mobile m ON w.kind = m.kind AND w.seconds = m.seconds
         AND m.happened >= w.happened AND m.happened < w.happened + INTERVAL 20 MINUTE
     GROUP BY ALL
+"""
+FIRSTS = """
+    SELECT DISTINCT seconds, TIMESTAMPTZ '2024-03-01 03:00Z' AS happened FROM web WHERE seconds IS NOT NULL
 """
 WINDOW = (
     "happened >= TIMESTAMPTZ '2024-03-01 02:00Z' AND happened < TIMESTAMPTZ '2024-03-01 08:00Z'"
@@ -106,7 +124,7 @@ def as_stored(rows: pa.Table) -> pa.Schema:
 
 
 @pytest.mark.timeout(900)  # three starts of Spark
-def test_an_application_run_as_batch_jobs_and_killed_gives_every_row_once(
+def test_an_application_run_as_batch_jobs_and_a_stream_and_killed_gives_every_row_once(
     lake: Catalog, tmp_path: Path
 ) -> None:
     history = {}
@@ -114,7 +132,7 @@ def test_an_application_run_as_batch_jobs_and_killed_gives_every_row_once(
         rows, arrived = clicks(4_000, 1_000_000 * number, seed=number)
         history[topic] = rows
         land(lake.create_table(f"raw.{topic}", rows.schema), rows, arrived, files=30, seed=number)
-    queries = {"told": TOLD, "tags": TAGS, "hourly": HOURLY}
+    queries = {"told": TOLD, "tags": TAGS, "hourly": HOURLY, "firsts": FIRSTS}
     truth = {name: query(sql, **history) for name, sql in queries.items()}
     for name, rows in truth.items():
         table = lake.create_table(f"raw.{name}", as_stored(rows))
@@ -122,7 +140,6 @@ def test_an_application_run_as_batch_jobs_and_killed_gives_every_row_once(
     production = Production(tmp_path, lake)
     production.describe(
         APPLICATION,
-        execution="Batch",
         window={
             "start": "2024-03-01T02:00:00Z",
             "end": "2024-03-01T08:00:00Z",
@@ -145,7 +162,8 @@ def test_an_application_run_as_batch_jobs_and_killed_gives_every_row_once(
                 "name": name,
                 "table": f"lake.raw.{name}",
                 "timestampColumn": "happened",
-                "publish": {"mode": "Replace"},
+                # what its state holds at the end is unknown
+                "publish": {"mode": "Replace", "incomplete": "Publish"},
             }
             for name in truth
         ],
@@ -174,5 +192,16 @@ def test_an_application_run_as_batch_jobs_and_killed_gives_every_row_once(
         )
         assert sorted_rows(production.output(f"raw.{name}")) == sorted_rows(fixed, kept), name
         assert production.published_snapshots(f"raw.{name}") == 2, "what was there, and one more"
-    assert (result["openAtEnd"], result["rowsDroppedLate"]) == (0, 0)
-    assert not list(production.store.directory.glob("checkpoints/*/told")), "no state is kept"
+    outputs = {each.name: each for each in production.resource.status.outputs}
+    assert {name: (each.execution, each.open_at_end) for name, each in outputs.items()} == {
+        "told": ("Batch", 0),
+        "tags": ("Batch", 0),
+        "hourly": ("Batch", 0),
+        "firsts": ("Streaming", None),
+    }
+    assert "FlatMapGroupsInPandasWithState" in outputs["firsts"].execution_reason
+    assert (outputs["hourly"].look_back_seconds, outputs["hourly"].look_ahead_seconds) == (0, 5_100)
+    assert result["maxObservedMisalignmentSeconds"] <= (30 + 5) * 60, "of the stream"
+    assert result["rowsDroppedLate"] == 0
+    kept = {path.name for path in production.store.directory.glob("checkpoints/*/*")}
+    assert kept == {"firsts"}, "of the others no state is kept"

@@ -102,6 +102,7 @@ class Lake:
                     }
                     for output in outputs
                 ],
+                "execution": "Streaming",
                 "mainFile": str(main_file),
                 "sparkConf": {
                     "spark.master": "local[2,4]",
@@ -150,6 +151,7 @@ def assign(
         attempt=attempt or settings.attempt,
         steps=header.steps,
         released=released,
+        released_ahead=released,
         watermark=from_us(header.step_starts_us[0]),
         stop=stop,
     )

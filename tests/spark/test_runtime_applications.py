@@ -25,17 +25,19 @@ from pyiceberg.catalog import Catalog
 from backfill.runtime.settings import RuntimeSettings
 
 STEPS = 2
-BY_SPANS = ", by spans"
-"""Marks the applications that are run as batch jobs."""
+AS_STREAMS, BY_SPANS = ", as streams", ", by spans"
+"""Marks the applications that must be run so; any other chooses by itself."""
+
+_EXECUTION = ((AS_STREAMS, "Streaming"), (BY_SPANS, "Batch"))
 
 
 def test_applications_run_unmodified_or_are_refused_with_the_reason(
     tmp_path: Path, lake: Catalog
 ) -> None:
     history = Lake(tmp_path, lake, STEPS)
-    streamed = FINISHING | SIDE_QUERIES | IN_NEW_YORK
-    by_spans = {f"{name}{BY_SPANS}": program for name, program in streamed.items()}
-    finishing = streamed | by_spans
+    choosing = FINISHING | SIDE_QUERIES | IN_NEW_YORK
+    streamed = {f"{name}{AS_STREAMS}": program for name, program in choosing.items()}
+    finishing = choosing | streamed
     refused = REFUSED | {f"{name}{BY_SPANS}": case for name, case in REFUSED_BY_SPANS.items()}
     programs = finishing | {name: program for name, (program, _) in (refused | FAILED).items()}
     settings = {
@@ -50,10 +52,10 @@ def test_applications_run_unmodified_or_are_refused_with_the_reason(
     for name in finishing:
         rows = history.result(settings[name].backfill, "copies")
         assert {row["id"] for row in rows} == set(range(STEPS * ROWS_PER_STEP)), name
-        assert (
-            len(rows) == status(settings[name]).queries[0].sources[0].rows == STEPS * ROWS_PER_STEP
-        ), name
-    for name in [*IN_NEW_YORK, *(f"{name}{BY_SPANS}" for name in IN_NEW_YORK)]:
+        (query,) = status(settings[name]).queries
+        assert len(rows) == query.sources[0].rows == STEPS * ROWS_PER_STEP, name
+        assert query.execution == ("Batch" if name in choosing else "Streaming"), name
+    for name in [*IN_NEW_YORK, *(f"{name}{AS_STREAMS}" for name in IN_NEW_YORK)]:
         rows = history.result(settings[name].backfill, "copies")
         assert {row["user"] for row in rows} == {1020}, (
             f"{name}: the evening of the day before, as production would say"
@@ -74,7 +76,7 @@ def _settings(history: Lake, number: int, name: str, program: str) -> RuntimeSet
     settings = history.settings(f"case-{number}", main_file).model_copy(
         update={
             "ignored_queries": ignored,
-            "execution": "Batch" if name.endswith(BY_SPANS) else "Auto",
+            "execution": next((how for end, how in _EXECUTION if name.endswith(end)), "Auto"),
         }
     )
     assign(settings, history.header, STEPS)

@@ -25,7 +25,7 @@ from backfill.outputs.cleanup import remove_orphans
 from backfill.outputs.result import Result
 from backfill.outputs.staging import Staged, read_staged, staged_files
 from backfill.runtime.settings import RuntimeSettings
-from backfill.runtime.sink import redirect
+from backfill.runtime.sink import redirect, sink_settings
 from iceberg_tables import catalog_properties, sqlite_catalog
 
 ROWS, BATCHES = 40, 4
@@ -82,7 +82,7 @@ class Stream:
         """Runs the query until it has read all files."""
         writer = change(self.read()).writeStream.option("checkpointLocation", str(self.checkpoint))
         query = (
-            redirect(writer, _settings(self.output), self.output, "copy")
+            redirect(writer, sink_settings(writer._df, _settings(self.output), self.output, "copy"))
             .trigger(availableNow=True)
             .start()
         )

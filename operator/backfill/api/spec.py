@@ -151,7 +151,9 @@ class BackfillSpec(Model):
     """How the application's queries are run. ``Streaming``: micro-batches with state, in order.
     ``Batch``: as batch jobs over spans of steps, several at once, which is faster and keeps no
     state; a query that cannot be run this way fails the Backfill before anything is read, with the
-    reason. Not available with ordering policy ``Strict``. ``Auto``: ``Streaming`` in this version.
+    reason. Not available with ordering policy ``Strict``. ``Auto``: each query as ``Batch`` if it
+    can be run this way, otherwise as ``Streaming``; ``status.outputs`` and ``backfill plan
+    --explain`` say which and why.
     """
     scaling: Scaling = Scaling()
     """Number of executors of the run."""
@@ -173,9 +175,9 @@ class BackfillSpec(Model):
     failure_policy: FailurePolicy = FailurePolicy()
     """How failed attempts are retried."""
     suspend: bool = False
-    """Whether to stop the application. Steps in progress, at most four, are committed first, and
-    everything needed to resume is kept. A Backfill that is created suspended is planned but not
-    started.
+    """Whether to stop the application. Steps in progress are committed first (at most four of a
+    stream, and the spans that batch jobs have begun), and everything needed to resume is kept. A
+    Backfill that is created suspended is planned but not started.
     """
     retry_nonce: Annotated[str, Field(max_length=64)] | None = None
     """Change this value to retry a failed Backfill from where it stopped."""

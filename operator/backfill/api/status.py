@@ -10,6 +10,8 @@ from backfill.api.field_types import InputName, TableName
 from backfill.api.quantities import Time
 from backfill.api.spec import MOST_OUTPUTS, MOST_SOURCES
 
+HowRun = Literal["Streaming", "Batch"]
+ExecutionReason = Annotated[str, Field(max_length=512)]
 PlanId = Annotated[str, Field(max_length=128)]
 WorkspaceUri = Annotated[str, Field(min_length=1, max_length=2048)]
 MOST_ATTEMPTS_KEPT: Final = 20
@@ -72,6 +74,21 @@ class OutputStatus(Model):
     by_clock: Annotated[str, Field(max_length=128)] = ""
     """Where the output's query selects, joins or groups rows by the current time, so that rows of
     history may be dropped; empty if nowhere.
+    """
+    execution: HowRun | None = None
+    """How the output's query is run: ``Streaming`` or ``Batch``. Unset until the driver has
+    reported it.
+    """
+    execution_reason: ExecutionReason = ""
+    """Why the query is run as a stream although ``spec.execution`` is ``Auto``; otherwise empty."""
+    look_back_seconds: float | None = None
+    """How far before its own time a result depends on rows, in seconds, by event time. A shorter
+    ``window.warmUp`` may leave the first results incomplete. Only for ``Batch``.
+    """
+    look_ahead_seconds: float | None = None
+    """How long after its own time rows may arrive that a result depends on, in seconds, with the
+    delay of the watermark. A shorter ``window.drain`` may leave the last results incomplete or
+    open. Only for ``Batch``.
     """
     match: Annotated[str, Field(max_length=16)] | None = None
     """Percentage of rows equal to production's. Always unset in this version, which does not

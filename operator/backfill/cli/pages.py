@@ -124,7 +124,20 @@ def _of_output(output: OutputStatus) -> str:
         output.table
         + staged
         + (f", published as snapshot {output.snapshot_id}" if output.snapshot_id else "")
+        + _how_run(output)
     )
+
+
+def _how_run(output: OutputStatus) -> str:
+    match output.execution:
+        case "Batch":
+            return "; run as batch jobs"
+        case "Streaming" if output.execution_reason:
+            return f"; run as a stream, because {output.execution_reason}"
+        case "Streaming":
+            return "; run as a stream"
+        case None:
+            return ""
 
 
 def _conditions(view: View) -> RenderableType:

@@ -34,7 +34,17 @@ def result(backfill: Backfill) -> dict[str, object]:
             output.model_dump(
                 mode="json",
                 by_alias=True,
-                include={"name", "table", "branch", "rows", "open_at_end", "snapshot_id", "match"},
+                include={
+                    "name",
+                    "table",
+                    "branch",
+                    "rows",
+                    "open_at_end",
+                    "snapshot_id",
+                    "execution",
+                    "execution_reason",
+                    "match",
+                },
             )
             for output in status.outputs
         ],

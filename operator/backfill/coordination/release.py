@@ -5,9 +5,9 @@ from bisect import bisect_right
 from backfill.coordination.timeline import Timeline
 
 
-def release(timeline: Timeline, watermark_us: int, previous: int, ahead: int = 0) -> int:
+def release(timeline: Timeline, watermark_us: int, previous: int) -> int:
     """Number of steps that may be read at this global watermark; ``previous`` is the number
-    released before, ``ahead`` how many steps a driver reads at once that runs queries by spans.
+    released before.
 
     A step may be read once its end is at most ``max_misalignment_us`` after the watermark. The
     first uncommitted step may always be read, whatever its length, since all others wait for it.
@@ -18,6 +18,18 @@ def release(timeline: Timeline, watermark_us: int, previous: int, ahead: int = 0
         return timeline.steps
     close_enough = bisect_right(timeline.ends_us, watermark_us + timeline.max_misalignment_us)
     first_uncommitted = bisect_right(timeline.starts_us, watermark_us)
-    # rows of a span are in no state, so that reading far ahead costs no memory
-    wanted = min(max(first_uncommitted - 1, 0) + ahead, timeline.steps)
-    return max(close_enough, first_uncommitted, wanted, previous)
+    return max(close_enough, first_uncommitted, previous)
+
+
+def release_ahead(timeline: Timeline, watermark_us: int, previous: int, ahead: int) -> int:
+    """Number of steps that queries run by spans may read, besides those that all may read;
+    ``previous`` is the number before, ``ahead`` how many steps after the last committed one their
+    spans read, zero without such queries.
+
+    Rows of a span are in no state, so that reading far ahead costs no memory. The slowest query of
+    all may always read its next spans; one that is further on waits for the others.
+    """
+    if ahead == 0:
+        return previous
+    committed = max(bisect_right(timeline.starts_us, watermark_us) - 1, 0)
+    return max(min(committed + ahead, timeline.steps), previous)

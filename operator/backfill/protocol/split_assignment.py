@@ -14,7 +14,7 @@ from backfill.api.base import Message, Model
 from backfill.api.field_types import InputName, Name
 from backfill.api.quantities import Time
 from backfill.api.spec import MOST_SOURCES
-from backfill.api.status import PlanId
+from backfill.api.status import ExecutionReason, HowRun, PlanId
 
 ASSIGNMENT_FILE = "assignment.json"
 """File with the spec, in the channel's directory of a run on one machine."""
@@ -30,6 +30,7 @@ controller holds a lock (``flock``) on, on one machine.
 Count = Annotated[int, Field(ge=0, le=10**15)]
 """Bounded, because the reports of a tenant's driver are added up and calculated with."""
 QueryName = Annotated[str, Field(max_length=255)]
+Seconds = Annotated[float, Field(ge=0, le=10**12)]
 
 
 class SplitAssignmentSpec(Model):
@@ -49,8 +50,12 @@ class SplitAssignmentSpec(Model):
     """Number of steps that may be read. It never decreases within an attempt; a new attempt starts
     from the steps committed.
     """
+    released_ahead: Annotated[int, Field(ge=0)] = 0
+    """Number of steps that queries run as batch jobs may read, where it is greater than
+    ``released``. It never decreases within an attempt.
+    """
     watermark: Time
-    """Global watermark that ``released`` was computed from."""
+    """Global watermark that both numbers were computed from."""
     executor_target: int | None = None
     """Desired number of executors; null leaves it to the driver."""
     stop: bool = False
@@ -91,6 +96,16 @@ class QueryProgress(Model):
     """Why the number of open results is unknown."""
     by_clock: Annotated[str, Field(max_length=128)] = ""
     """Where the query selects, joins or groups rows by the current time; empty if nowhere."""
+    execution: HowRun | None = None
+    """How the query is run: ``Streaming`` or ``Batch``."""
+    execution_reason: ExecutionReason = ""
+    """Why the query is run as a stream although ``Batch`` would be allowed; otherwise empty."""
+    look_back_seconds: Seconds | None = None
+    """How far before its own time a result depends on rows, in seconds; only for ``Batch``."""
+    look_ahead_seconds: Seconds | None = None
+    """How long after its own time rows may arrive that a result depends on, in seconds; only for
+    ``Batch``.
+    """
 
 
 class SplitAssignmentStatus(Model):

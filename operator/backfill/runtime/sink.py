@@ -77,17 +77,9 @@ class SinkSettings(Model):
         return Result(self.namespace, self.backfill, self.uid, self.plan_id, self.output.name)
 
 
-def redirect(
-    writer: DataStreamWriter, settings: RuntimeSettings, output: Output, query_name: str
-) -> DataStreamWriter:
-    """Makes a stream writer write into an output's branch.
-
-    Raises:
-        BadInput: the table does not exist, or the rows do not fit it.
-    """
-    frame = writer._df
-    sink = sink_settings(frame, settings, output, query_name)
-    frame.sparkSession.dataSource.register(BackfillIceberg)
+def redirect(writer: DataStreamWriter, sink: SinkSettings) -> DataStreamWriter:
+    """Makes a stream writer write into an output's branch."""
+    writer._df.sparkSession.dataSource.register(BackfillIceberg)
     return writer.format(FORMAT).option(_OPTION, sink.model_dump_json(by_alias=True))
 
 

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType, Reason, set_condition
-from backfill.api.status import Attempt, BackfillStatus, Progress, SourceStatus
+from backfill.api.status import Attempt, BackfillStatus, OutputStatus, Progress, SourceStatus
 from backfill.cli.pages import details, listing
 from backfill.cli.screen import Lines, display, render
 from backfill.cli.text import count, seconds, size
@@ -166,6 +166,23 @@ def test_the_list_of_backfills() -> None:
         "12:00",
         "Replaying",
     ]
+
+
+def test_how_each_query_is_run_is_shown_with_its_output() -> None:
+    before = view(12)
+    outputs = tuple(
+        OutputStatus(name=name, table=f"lake.ops.{name}", **found)
+        for name, found in {
+            "hourly": {"execution": "Batch"},
+            "devices": {"execution": "Streaming", "execution_reason": "it keeps state"},
+            "old": {},
+        }.items()
+    )
+    after = View(_backfill(before.status.model_copy(update={"outputs": outputs})), NOW)
+    lines = [" ".join(line.split()) for line in shown(details(after))]
+    assert "output hourly lake.ops.hourly; run as batch jobs" in lines
+    assert "output devices lake.ops.devices; run as a stream, because it keeps state" in lines
+    assert "output old lake.ops.old" in lines
 
 
 def test_a_share_is_whole_only_when_all_is_done() -> None:

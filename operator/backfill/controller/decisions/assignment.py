@@ -9,7 +9,7 @@ from backfill.controller.decisions.status_draft import Draft
 from backfill.coordination.eta import eta
 from backfill.coordination.executors import ExecutorTarget, Load, executor_target
 from backfill.coordination.progress import committed_steps
-from backfill.coordination.release import release
+from backfill.coordination.release import release, release_ahead
 from backfill.protocol.split_assignment import (
     QueryProgress,
     SplitAssignmentSpec,
@@ -32,10 +32,11 @@ def assignment(observed: Observed, attempt: int) -> SplitAssignmentSpec:
         plan_id=header.plan_id,
         attempt=attempt,
         steps=header.steps,
-        released=release(
+        released=release(observed.timeline, watermark_us, last.released if last else 0),
+        released_ahead=release_ahead(
             observed.timeline,
             watermark_us,
-            last.released if last else 0,
+            last.released_ahead if last else 0,
             report.reads_ahead_steps if report else 0,
         ),
         watermark=from_us(watermark_us),
@@ -82,22 +83,32 @@ def record_progress(observed: Observed, draft: Draft) -> None:
         sources=sources,
         watermark=from_us(marks.global_us),
     )
-    by_clock = {query.output: query.by_clock for query in report.queries}
-    if any(
-        by_clock.get(output.name, output.by_clock) != output.by_clock
-        for output in draft.status.outputs
-    ):
-        known = (
-            output.model_copy(update={"by_clock": by_clock.get(output.name, "")})
-            for output in draft.status.outputs
-        )
-        draft.set(outputs=tuple(known))
+    queries = {query.output: query for query in report.queries}
+    outputs = tuple(
+        _with_traits(output, queries.get(output.name)) for output in draft.status.outputs
+    )
+    if outputs != draft.status.outputs:
+        draft.set(outputs=outputs)
     if report.phase == "Finished":
         draft.set(
             outputs=tuple(
                 _with_open_results(output, report.queries) for output in draft.status.outputs
             )
         )
+
+
+def _with_traits(output: OutputStatus, query: QueryProgress | None) -> OutputStatus:
+    """An output with what was found in the logical plan of its query."""
+    if query is None:
+        return output
+    fields = (
+        "by_clock",
+        "execution",
+        "execution_reason",
+        "look_back_seconds",
+        "look_ahead_seconds",
+    )
+    return output.model_copy(update={field: getattr(query, field) for field in fields})
 
 
 def _with_open_results(output: OutputStatus, queries: tuple[QueryProgress, ...]) -> OutputStatus:

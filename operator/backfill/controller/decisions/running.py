@@ -1,5 +1,7 @@
 """From a plan to all steps committed: attempts, and how far they may read."""
 
+from collections.abc import Iterator
+
 from backfill.api.conditions import ConditionType, Reason
 from backfill.api.errors import BadInput
 from backfill.api.status import Attempt
@@ -12,6 +14,7 @@ from backfill.controller.decisions.actions import (
 )
 from backfill.controller.decisions.assignment import assignment, record_progress
 from backfill.controller.decisions.attempts import end_attempt, react
+from backfill.controller.decisions.how_run import how_run
 from backfill.controller.decisions.job_retries import work
 from backfill.controller.decisions.observed import Observed, next_attempt_number
 from backfill.controller.decisions.obstacles import obstructed
@@ -90,6 +93,17 @@ def _start_attempt(observed: Observed, draft: Draft, number: int) -> Next:
     return Next(actions=(CancelJob(), WriteAssignment(first), StartDriver(number)))
 
 
+def _of_outputs(observed: Observed, draft: Draft) -> Iterator[str]:
+    """How the query of each output is run, and what to know of its result."""
+    window = observed.backfill.spec.window
+    for output in draft.status.outputs:
+        if told := how_run(output, window):
+            yield f"{output.name}: {told}"
+    for output in draft.status.outputs:
+        if output.by_clock:
+            yield f"{output.name}: {by_clock(output)}"
+
+
 def _watch(observed: Observed, draft: Draft, attempt: Attempt) -> Next:
     record_progress(observed, draft)
     silent = watch_silence(observed, draft, attempt)
@@ -97,13 +111,11 @@ def _watch(observed: Observed, draft: Draft, attempt: Attempt) -> Next:
         return silent
     report = observed.report
     if report is not None and report.phase == "Running":
-        dropping = "".join(
-            f"; {output.name}: {by_clock(output)}"
-            for output in draft.status.outputs
-            if output.by_clock
-        )
         draft.condition(
-            _RUNNING, "True", Reason.REPLAYING, f"attempt {attempt.number} is reading{dropping}"
+            _RUNNING,
+            "True",
+            Reason.REPLAYING,
+            "; ".join([f"attempt {attempt.number} is reading", *_of_outputs(observed, draft)]),
         )
     elif report is not None and report.phase == "Starting" and report.message:
         draft.condition(

@@ -100,7 +100,7 @@ class Agent(threading.Thread):
         if spec is not None:
             if spec.stop:
                 self._run.stopping.set()
-            self._pass_on(spec.released)
+            self._pass_on(spec)
         self._executors_at_work = self._executors.follow(
             spec.executor_target if spec is not None else None
         )
@@ -120,17 +120,17 @@ class Agent(threading.Thread):
             os._exit(1)
         return spec
 
-    def _pass_on(self, released: int) -> None:
-        """Writes the release file if more was released. Nothing is released after a stop.
+    def _pass_on(self, spec: SplitAssignmentSpec) -> None:
+        """Tells spans and streams how far they may read. Nothing is released after a stop.
 
-        All sources of a query must stop at the same step, so everything that was passed on is read.
-        Therefore only a few steps are passed on at a time, however many are released.
+        All sources of a stream must stop at the same step, so everything that was passed on is
+        read. Therefore the release file gets only a few steps at a time, however many are released.
         """
         old = self._release or Release()
         if old.stop:
             return
-        self._run.release(released)
-        near = min(released, self._run.tracker.slowest + _STEPS_TOLD_AHEAD)
+        self._run.release(max(spec.released, spec.released_ahead))
+        near = min(spec.released, self._run.tracker.slowest + _STEPS_TOLD_AHEAD)
         new = Release(max(near, old.released), self._run.stopping.is_set())
         if new != self._release:
             write_release(self._release_path, new)

@@ -5,13 +5,11 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 
-from backfill.api.errors import Problem, UnsupportedProgram
 from backfill.api.output import Output
-from backfill.outputs.staging import Batch
-from backfill.planning.plan import PlanHeader, read_header, read_step_bounds
-from backfill.runtime.batch.analysis import analyze
+from backfill.outputs.staging import Batch, Staged
+from backfill.planning.plan import PlanHeader, read_step_bounds
 from backfill.runtime.batch.leaves import Leaves
-from backfill.runtime.batch.reach import Bounded, Unbounded
+from backfill.runtime.batch.reach import Bounded
 from backfill.runtime.batch.rebind import rebind
 from backfill.runtime.batch.runner import SpanRunner
 from backfill.runtime.batch.spans import (
@@ -24,7 +22,7 @@ from backfill.runtime.batch.spans import (
 from backfill.runtime.batch.writing import batch_of, write
 from backfill.runtime.queries.logical_plan import analyzed, kind_of, nodes_of
 from backfill.runtime.queries.run import Run
-from backfill.runtime.queries.tracker import OpenResults
+from backfill.runtime.queries.tracker import OpenResults, Traits
 from backfill.runtime.sink import SinkSettings, SinkWriter
 
 _AT_ONCE = {"Cross", "Inner", "LeftSemi"}
@@ -39,51 +37,86 @@ class SpanOutput:
     """The query's name."""
     output: Output
     sink: SinkSettings
+    writer: SinkWriter
+    staged: Staged | None
+    """What earlier attempts have staged; None if nothing."""
+
+    @classmethod
+    def of(cls, query: str, output: Output, sink: SinkSettings) -> "SpanOutput":
+        """With what is staged now.
+
+        Raises:
+            BadInput: the branch holds something else.
+        """
+        writer = SinkWriter(sink)
+        return cls(query, output, sink, writer, writer.staged())
 
 
 def prepare_spans(
-    run: Run, frame: DataFrame, target: SpanOutput, used: Mapping[str, set[str]]
+    run: Run,
+    frame: DataFrame,
+    target: SpanOutput,
+    header: PlanHeader,
+    found: Bounded,
+    *,
+    used: Mapping[str, set[str]],
 ) -> SpanRunner:
     """What runs the query of a streaming DataFrame, from where its branch ends; not begun.
 
-    ``used`` are the columns that it uses of each source that it reads.
-
-    Raises:
-        UnsupportedProgram: the query cannot be run by spans.
-        BadInput: the branch holds something else.
+    Args:
+        run: what the driver shares.
+        frame: what the query writes.
+        target: where it writes.
+        header: the plan's.
+        found: what its results depend on.
+        used: the columns that it uses of each source that it reads.
     """
-    header = read_header(run.settings.plan_workspace)
-    sink = SinkWriter(target.sink)
-    staged = sink.staged()
-    committed = 0 if staged is None else staged.batch_id + 1
-    spans, open_results = _spans(run, frame, target, header, committed)
+    committed = 0 if target.staged is None else target.staged.batch_id + 1
+    around = _around(found, header)
+    spans, open_results = _spans(run, frame, found, header, around, committed=committed)
     run.tracker.add(
         target.query,
         target.output.name,
         dict.fromkeys(sorted(used), committed),
+        traits(found, header),
         count_rows=run.tracker.planned_rows,
     )
-    work = _Work(run, frame, target, used, sink=sink, open_results=open_results)
+    work = _Work(run, frame, target, used, open_results=open_results)
     return SpanRunner(run, target.query, spans, work, planned_rows=run.tracker.planned_rows)
 
 
-def _spans(
-    run: Run, frame: DataFrame, target: SpanOutput, header: PlanHeader, committed: int
-) -> tuple[list[Span], OpenResults]:
-    """The spans from a step on, and what is known beforehand of what they leave open."""
+def traits(found: Bounded, header: PlanHeader) -> Traits:
+    """What is known of a query that is run by spans."""
+    ahead = (each.after_us for each in _around(found, header).values())
+    return Traits(
+        execution="Batch",
+        look_back_seconds=max(0, *(each.back_us for each in found.sources.values())) / 1e6,
+        look_ahead_seconds=max(0, *ahead) / 1e6,
+    )
+
+
+def _around(found: Bounded, header: PlanHeader) -> dict[str, Around]:
+    """Which rows of each source results depend on, by arrival."""
     arrival = {source.name: source.timestamp_column for source in header.inputs.sources}
-    found = analyze(frame, target.output.timestamp_column, arrival)
-    if isinstance(found, Unbounded):
-        raise _refused(target, found.reason)
-    none = OpenResults(count=0, needed_drain_seconds=0.0)
-    if found.stateless:
-        return row_wise_spans(header, found.sources, committed), none
-    if (reason := _not_yet(found)) is not None:
-        raise _refused(target, reason)
-    around = {
+    return {
         source: Around.of(reach, arrival[source], header.inputs.allowed_lateness_us)
         for source, reach in found.sources.items()
     }
+
+
+def _spans(
+    run: Run,
+    frame: DataFrame,
+    found: Bounded,
+    header: PlanHeader,
+    around: Mapping[str, Around],
+    *,
+    committed: int,
+) -> tuple[list[Span], OpenResults]:
+    """The spans from a step on, and what is known beforehand of what they leave open."""
+    none = OpenResults(count=0, needed_drain_seconds=0.0)
+    if found.stateless:
+        return row_wise_spans(header, found.sources, committed), none
     plan = run.settings.plan_workspace
     bounds = {source: read_step_bounds(plan, source) for source in around}
     end_us = header.inputs.end_us
@@ -111,22 +144,13 @@ def _gives_at_once(frame: DataFrame) -> bool:
     )
 
 
-def _not_yet(found: Bounded) -> str | None:
+def not_yet(found: Bounded) -> str | None:
+    """Why a query with bounds is not run by spans; None if it can be."""
     if found.session_gap_us is not None:
         return "it groups by session windows, whose length is not known before they are read"
     if found.within_watermark:
         return "it uses dropDuplicatesWithinWatermark, which depends on when rows are read"
     return None
-
-
-def _refused(target: SpanOutput, reason: str) -> UnsupportedProgram:
-    return UnsupportedProgram(
-        Problem(
-            "spec.execution",
-            f'"Batch" cannot run the query {target.query}: {reason}',
-            "write Streaming, or Auto",
-        )
-    )
 
 
 class _Work:
@@ -139,11 +163,10 @@ class _Work:
         target: SpanOutput,
         used: Mapping[str, set[str]],
         *,
-        sink: SinkWriter,
         open_results: OpenResults,
     ):
         self._target = target
-        self._sink = sink
+        self._sink = target.writer
         self._used = {source: frozenset(columns) for source, columns in used.items()}
         self._session = _session_of(frame)
         self._plan = analyzed(frame)

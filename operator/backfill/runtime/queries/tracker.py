@@ -8,10 +8,13 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from backfill.api.base import printable
 from backfill.api.quantities import from_us
+from backfill.api.status import HowRun
 from backfill.planning.plan import PlanHeader
 from backfill.protocol.split_assignment import QueryProgress, SourceProgress, SplitAssignmentStatus
 
+_MOST_REASON = 512
 _log = logging.getLogger(__name__)
 
 RowCounter = Callable[[str, int], int]
@@ -51,13 +54,29 @@ class OpenResults:
     """Why the number is unknown."""
 
 
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What is known of a query by its logical plan when it starts."""
+
+    by_clock: str = ""
+    """Where it compares with the current time; empty if nowhere."""
+    execution: HowRun | None = None
+    """How it is run."""
+    reason: str = ""
+    """Why it is run as a stream although it need not be."""
+    look_back_seconds: float | None = None
+    """How far before its time a result depends on rows; None for a stream."""
+    look_ahead_seconds: float | None = None
+    """How long after its time rows may arrive that a result depends on; None for a stream."""
+
+
 @dataclass(slots=True)
 class _Query:
     name: str
     output: str
     sources: dict[str, SourceProgress]
     late_rows: int
-    by_clock: str
+    traits: Traits
     count_rows: RowCounter
     open_results: OpenResults = OpenResults()
 
@@ -72,7 +91,11 @@ class _Query:
             open_from=None if found.first_us is None else from_us(found.first_us),
             needed_drain_seconds=found.needed_drain_seconds,
             open_unknown=found.unknown,
-            by_clock=self.by_clock,
+            by_clock=self.traits.by_clock,
+            execution=self.traits.execution,
+            execution_reason=printable(self.traits.reason)[:_MOST_REASON],
+            look_back_seconds=self.traits.look_back_seconds,
+            look_ahead_seconds=self.traits.look_ahead_seconds,
         )
 
 
@@ -125,12 +148,12 @@ class Tracker:
         name: str,
         output: str,
         committed: Mapping[str, int],
-        by_clock: str = "",
+        traits: Traits | None = None,
         *,
         count_rows: RowCounter | None = None,
     ) -> None:
         """Adds a query that has committed ``committed`` steps of its sources by its checkpoint or
-        its branch. ``by_clock`` says where it compares with the current time.
+        its branch. ``traits`` are what its logical plan says.
 
         Rows that no earlier attempt has reported are counted by reading them, or by
         ``count_rows``; late rows cannot be counted.
@@ -144,7 +167,7 @@ class Tracker:
         }
         with self._lock:
             self._queries[name] = _Query(
-                name, output, sources, before.late_rows if before else 0, by_clock, count
+                name, output, sources, before.late_rows if before else 0, traits or Traits(), count
             )
             self._unread -= set(committed)
             self._note_watermark()
@@ -219,13 +242,14 @@ class Tracker:
 
     @property
     def slowest(self) -> int:
-        """Number of steps that every query has committed of all its sources;
-        zero before the first query.
+        """Number of steps that every stream has committed of all its sources; zero before the first
+        one.
         """
         with self._lock:
             committed = (
                 source.committed
                 for query in self._queries.values()
+                if query.traits.execution != "Batch"
                 for source in query.sources.values()
             )
             return min(committed, default=0)

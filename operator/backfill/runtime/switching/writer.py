@@ -3,8 +3,8 @@ into their branches.
 """
 
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from pyspark.sql import DataFrame
@@ -13,11 +13,16 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from backfill.api.errors import BadInput, UnsupportedProgram
 from backfill.api.output import Output
+from backfill.planning.plan import PlanHeader, read_header
+from backfill.planning.workspace import Workspace
+from backfill.runtime.batch.choice import Choice, choose
 from backfill.runtime.batch.prepare import SpanOutput, prepare_spans
+from backfill.runtime.batch.reach import Bounded
 from backfill.runtime.queries.checkpoints import checkpoint_of, committed_steps
 from backfill.runtime.queries.clock import comparison_with_clock
 from backfill.runtime.queries.logical_plan import columns_used, sources_read
 from backfill.runtime.queries.run import Run, StartedQuery
+from backfill.runtime.queries.tracker import Traits
 from backfill.runtime.session_conf import in_session
 from backfill.runtime.sink import redirect, sink_settings
 from backfill.runtime.source.used_columns import add_used_columns, used_columns_path
@@ -33,6 +38,23 @@ from backfill.runtime.switching.query import BatchQuery, LeftOutQuery, SwitchedQ
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """A query of the application that is to be started."""
+
+    target: SpanOutput
+    header: PlanHeader
+    sources: Set[str]
+    """The sources that it reads."""
+    used: Mapping[str, set[str]]
+    """By source, the columns that it uses."""
+    checkpoint: Workspace
+    committed: int
+    """Number of steps that it has committed as a stream."""
+    choice: Choice
+    """How it is run."""
 
 
 class SwitchedWriter(DataStreamWriter):
@@ -155,25 +177,37 @@ class SwitchedWriter(DataStreamWriter):
         used = columns_used(frame)
         if missing := missing_record_columns(run.settings.sources, used):
             raise UnsupportedProgram(missing)
-        if run.settings.execution == "Batch":
-            return self._start_by_spans(output, name, used)
+        sink = self._fitting(lambda: sink_settings(frame, run.settings, output, name), output)
+        target = SpanOutput.of(name, output, sink)
+        header = read_header(run.settings.plan_workspace)
         checkpoint = checkpoint_of(output.name, run.settings.checkpoint_workspace)
         committed = committed_steps(checkpoint)
+        choice = choose(run.settings.execution, frame, target, header, streamed_steps=committed)
+        return self._begin(Captured(target, header, sources, used, checkpoint, committed, choice))
+
+    def _begin(self, query: Captured) -> StreamingQuery:
+        """Starts a query that may be run."""
+        found = query.choice.found
+        return self._stream(query) if found is None else self._run_by_spans(query, found)
+
+    def _stream(self, query: Captured) -> StreamingQuery:
+        run, frame, target = self._run, self._df, query.target
         self._listen(frame)
-        for source, columns in used.items():
+        for source, columns in query.used.items():
             add_used_columns(used_columns_path(run.settings.scratch, source), columns)
+        location = query.checkpoint.for_spark
         plain = (
             DataStreamWriter(frame)
-            .queryName(name)
+            .queryName(target.query)
             .outputMode("append")
-            .option("checkpointLocation", checkpoint.for_spark)
+            .option("checkpointLocation", location)
         )
-        writer = self._fitting(lambda: redirect(plain, run.settings, output, name), output)
+        writer = redirect(plain, target.sink)
         run.tracker.add(
-            name,
-            output.name,
-            dict.fromkeys(sorted(sources), committed),
-            comparison_with_clock(frame),
+            target.query,
+            target.output.name,
+            dict.fromkeys(sorted(query.sources), query.committed),
+            Traits(comparison_with_clock(frame), "Streaming", query.choice.reason),
         )
         conf = frame.sparkSession.conf
         handle, started_with = writer.start(), conf.getAll
@@ -185,18 +219,17 @@ class SwitchedWriter(DataStreamWriter):
                 return view.start_again(writer) if conf.getAll == started_with else None
 
         run.started(
-            StartedQuery(name, output.name, checkpoint.for_spark, handle, frame, view, again=again)
+            StartedQuery(
+                target.query, target.output.name, location, handle, frame, view, again=again
+            )
         )
         return view
 
-    def _start_by_spans(
-        self, output: Output, name: str, used: Mapping[str, set[str]]
-    ) -> StreamingQuery:
-        run, frame = self._run, self._df
-        sink = self._fitting(lambda: sink_settings(frame, run.settings, output, name), output)
-        runner = prepare_spans(run, frame, SpanOutput(name, output, sink), used)
+    def _run_by_spans(self, query: Captured, found: Bounded) -> StreamingQuery:
+        run, frame, target = self._run, self._df, query.target
+        runner = prepare_spans(run, frame, target, query.header, found, used=query.used)
         view = BatchQuery(self._target.query_name, run)
-        run.started(StartedQuery(name, output.name, "", runner, frame, view, runner))
+        run.started(StartedQuery(target.query, target.output.name, "", runner, frame, view, runner))
         runner.start()
         return view
 

@@ -26,7 +26,7 @@ from backfill.runtime.agent.channel import DirectoryChannel
 from backfill.runtime.queries import threads
 from backfill.runtime.queries.lost_commits import LostCommits
 from backfill.runtime.queries.run import Run, StartedQuery
-from backfill.runtime.queries.tracker import Batch, Tracker
+from backfill.runtime.queries.tracker import Batch, Tracker, Traits
 from backfill.runtime.settings import RuntimeSettings
 from backfill.runtime.source.release_file import Release, read_release, release_path
 from waiting import PATIENCE_SECONDS, eventually
@@ -108,7 +108,13 @@ class Driver:
         )
 
     def assign(
-        self, released: int, *, stop: bool = False, attempt: int = 2, plan_id: str | None = None
+        self,
+        released: int,
+        *,
+        ahead: int = 0,
+        stop: bool = False,
+        attempt: int = 2,
+        plan_id: str | None = None,
     ) -> None:
         spec = SplitAssignmentSpec(
             backfill="b",
@@ -116,6 +122,7 @@ class Driver:
             attempt=attempt,
             steps=self.header.steps,
             released=released,
+            released_ahead=ahead,
             watermark=from_us(0),
             stop=stop,
         )
@@ -200,6 +207,17 @@ def test_assignments_of_another_plan_and_of_older_attempts_are_not_for_this_driv
     driver.assign(1)
     driver.until(lambda: driver.release.released > 0)
     assert driver.release.released == 1
+
+
+def test_spans_are_told_of_more_steps_and_streams_do_not_wait_for_them(driver: Driver) -> None:
+    driver.start_query()
+    driver.tracker.add("by spans", "other", {"playbacks": 0}, Traits(execution="Batch"))
+    driver.assign(2, ahead=6)
+    driver.until(lambda: driver.release.released == 2)
+    assert driver.run.wait_for_release(6)
+    driver.commit(1)
+    driver.assign(6, ahead=6)
+    driver.until(lambda: driver.release.released == 5)
 
 
 def test_queries_are_reported_only_when_all_sources_and_outputs_are_known(driver: Driver) -> None:

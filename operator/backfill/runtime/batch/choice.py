@@ -1,0 +1,95 @@
+"""Whether a query is run by spans or as a stream: as the resource says; if it says ``Auto``, by
+spans where what results depend on has bounds in time. Later attempts go on as the first has begun.
+"""
+
+import logging
+from dataclasses import dataclass
+
+from py4j.protocol import Py4JError
+from pyspark.sql import DataFrame
+
+from backfill.api.errors import Problem, UnsupportedProgram
+from backfill.api.spec import Execution, OrderingPolicy
+from backfill.planning.plan import PlanHeader
+from backfill.runtime.batch.analysis import analyze
+from backfill.runtime.batch.prepare import SpanOutput, not_yet
+from backfill.runtime.batch.reach import Bounded, Unbounded
+
+_STRICT = "ordering.policy Strict asks for rows in the order of their offsets"
+_BEGUN = "an earlier attempt began it as a stream"
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """How a query is run."""
+
+    found: Bounded | None
+    """What its results depend on; None for a stream."""
+    reason: str = ""
+    """Why it is a stream although the resource leaves the choice."""
+
+
+def choose(
+    execution: Execution,
+    frame: DataFrame,
+    target: SpanOutput,
+    header: PlanHeader,
+    *,
+    streamed_steps: int,
+) -> Choice:
+    """How the query of a streaming DataFrame is run. ``streamed_steps`` are those that it has
+    committed as a stream.
+
+    Raises:
+        UnsupportedProgram: it must be run by spans, and cannot be.
+    """
+    if execution == "Streaming":
+        return Choice(None)
+    begun = streamed_steps > 0 or target.staged is not None
+    by_spans = target.staged is not None and target.staged.execution == "Batch"
+    if execution == "Auto" and header.inputs.policy is OrderingPolicy.STRICT:
+        return Choice(None, _STRICT)
+    found = _analyzed(frame, target, header)
+    if isinstance(found, Bounded):
+        streamed = execution == "Auto" and begun and not by_spans
+        return Choice(None, _BEGUN) if streamed else Choice(found)
+    if execution == "Batch":
+        raise _refused(target, found.reason)
+    if by_spans:
+        raise _changed(target, found.reason)
+    return Choice(None, found.reason)
+
+
+def _analyzed(frame: DataFrame, target: SpanOutput, header: PlanHeader) -> Bounded | Unbounded:
+    arrival = {source.name: source.timestamp_column for source in header.inputs.sources}
+    try:
+        found = analyze(frame, target.output.timestamp_column, arrival)
+    except Py4JError as error:  # no program fails for what only its speed depends on
+        _log.exception("the logical plan of the query %s could not be analysed", target.query)
+        return Unbounded(f"its logical plan could not be analysed ({type(error).__name__})")
+    if isinstance(found, Bounded) and (reason := not_yet(found)) is not None:
+        return Unbounded(reason)
+    return found
+
+
+def _refused(target: SpanOutput, reason: str) -> UnsupportedProgram:
+    return UnsupportedProgram(
+        Problem(
+            "spec.execution",
+            f'"Batch" cannot run the query {target.query}: {reason}',
+            "write Streaming, or Auto",
+        )
+    )
+
+
+def _changed(target: SpanOutput, reason: str) -> UnsupportedProgram:
+    return UnsupportedProgram(
+        Problem(
+            "",
+            f"the query {target.query} has committed steps as batch jobs and cannot be run this way"
+            f" any more: {reason}",
+            "run the program that it began with, or create another Backfill",
+        )
+    )

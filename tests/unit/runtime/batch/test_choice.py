@@ -1,0 +1,124 @@
+"""How a query is run: as the resource says; with Auto by spans if it can be, and always as it was
+begun.
+"""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JError
+
+from backfill.api.errors import UnsupportedProgram
+from backfill.api.spec import Execution, OrderingPolicy
+from backfill.outputs.staging import Staged
+from backfill.planning.plan import PlanHeader
+from backfill.runtime.batch import choice
+from backfill.runtime.batch.choice import Choice, choose
+from backfill.runtime.batch.reach import Bounded, Reach, Unbounded
+from cases import cases
+
+BOUNDED = Bounded({"impressions": Reach(0, 0, 0, None)})
+UNBOUNDED = Unbounded("TransformWithState keeps state of the program's own")
+STREAMED, SPANS = (
+    Staged("q", 3, rows=1, rows_outside_window=0, execution=execution)
+    for execution in ("Streaming", "Batch")
+)
+
+
+class Choosing:
+    """A query of which the analysis finds what the test says."""
+
+    def __init__(self, header: PlanHeader, monkeypatch: pytest.MonkeyPatch):
+        self.header = header
+        self.found: Bounded | Unbounded | Exception = BOUNDED
+        monkeypatch.setattr(choice, "analyze", self._analyze)
+
+    def _analyze(self, *_: object) -> Bounded | Unbounded:
+        if isinstance(self.found, Exception):
+            raise self.found
+        return self.found
+
+    def choose(
+        self, execution: Execution, staged: Staged | None = None, streamed_steps: int = 0
+    ) -> Choice:
+        output = SimpleNamespace(timestamp_column="at")
+        target: Any = SimpleNamespace(query="q", output=output, staged=staged)
+        frame: Any = None
+        return choose(execution, frame, target, self.header, streamed_steps=streamed_steps)
+
+
+@pytest.fixture
+def choosing(header: PlanHeader, monkeypatch: pytest.MonkeyPatch) -> Choosing:
+    return Choosing(header, monkeypatch)
+
+
+@cases(
+    ("execution", "found", "staged", "streamed_steps", "expected"),
+    {
+        "one with bounds": ("Auto", BOUNDED, None, 0, Choice(BOUNDED)),
+        "one without": ("Auto", UNBOUNDED, None, 0, Choice(None, UNBOUNDED.reason)),
+        "as the resource says": ("Streaming", BOUNDED, None, 0, Choice(None)),
+        "by spans, as the resource says": ("Batch", BOUNDED, None, 0, Choice(BOUNDED)),
+        "begun by spans": ("Auto", BOUNDED, SPANS, 0, Choice(BOUNDED)),
+        "begun as a stream, by its branch": (
+            "Auto",
+            BOUNDED,
+            STREAMED,
+            0,
+            Choice(None, "an earlier attempt began it as a stream"),
+        ),
+        "begun as a stream, and its branch was lost": (
+            "Auto",
+            BOUNDED,
+            None,
+            4,
+            Choice(None, "an earlier attempt began it as a stream"),
+        ),
+    },
+)
+def test_a_query_is_run_by_spans_if_it_can_be_and_was_not_begun_otherwise(
+    choosing: Choosing,
+    execution: Execution,
+    found: Bounded | Unbounded,
+    staged: Staged | None,
+    streamed_steps: int,
+    expected: Choice,
+) -> None:
+    choosing.found = found
+    assert choosing.choose(execution, staged, streamed_steps) == expected
+
+
+def test_rows_in_the_order_of_their_offsets_need_a_stream(choosing: Choosing) -> None:
+    inputs = choosing.header.inputs.model_copy(update={"policy": OrderingPolicy.STRICT})
+    choosing.header = choosing.header.model_copy(update={"inputs": inputs})
+    assert choosing.choose("Auto") == Choice(
+        None, "ordering.policy Strict asks for rows in the order of their offsets"
+    )
+
+
+@cases(
+    "found",
+    {
+        "a session of unknown length": Bounded(BOUNDED.sources, within_watermark=True),
+        "no bound": UNBOUNDED,
+    },
+)
+def test_what_the_resource_demands_and_cannot_be_done_is_refused(
+    choosing: Choosing, found: Bounded | Unbounded
+) -> None:
+    choosing.found = found
+    with pytest.raises(UnsupportedProgram, match=r"cannot run the query q: .*; write Streaming"):
+        choosing.choose("Batch")
+
+
+def test_what_was_begun_by_spans_is_never_continued_as_a_stream(choosing: Choosing) -> None:
+    choosing.found = UNBOUNDED
+    with pytest.raises(UnsupportedProgram, match="cannot be run this way any more: TransformWith"):
+        choosing.choose("Auto", SPANS)
+
+
+def test_a_plan_that_spark_does_not_let_be_looked_at_is_run_as_a_stream(choosing: Choosing) -> None:
+    choosing.found = Py4JError("no such method")
+    assert choosing.choose("Auto") == Choice(
+        None, "its logical plan could not be analysed (Py4JError)"
+    )
