@@ -1,5 +1,6 @@
-"""Makes and shows the plan of a file without running anything."""
+"""Makes and shows the plan of a file without running a query."""
 
+import json
 import tempfile
 import time
 from pathlib import Path
@@ -9,7 +10,8 @@ from rich.console import Console
 from backfill.api.backfill import Backfill
 from backfill.api.errors import BackfillError, BadInput
 from backfill.cli.exit_status import SUCCEEDED
-from backfill.cli.installed import TABLES, require
+from backfill.cli.explain import explain, render_queries, warnings
+from backfill.cli.installed import SPARK, TABLES, require
 from backfill.cli.plan_page import render_plan
 from backfill.cli.target import read_file
 from backfill.cli.view import planning_in_words
@@ -19,36 +21,57 @@ from backfill.controller.local.jobs import Worker
 from backfill.controller.local.spark_conf import cores
 from backfill.planning.summary import PlanSummary, summarize
 from backfill.planning.workspace import Workspace
+from backfill.protocol.explanation import ExplainedQuery
 
 _POLL_SECONDS = 0.05
 
 
-def show_plan(file: Path, namespace: str | None, *, as_json: bool) -> int:
-    """Makes the plan in a temporary workspace and prints what it would read.
+def show_plan(file: Path, namespace: str | None, *, as_json: bool, explained: bool = False) -> int:
+    """Makes the plan in a temporary workspace and prints what it would read; ``explained``, also
+    how each query of the application would be run.
 
     Raises:
         BackfillError: with every problem found.
     """
-    require(*TABLES)
-    backfill = read_file(file, namespace, require_application=False).backfill
-    summary = _planned(backfill, Console(stderr=True))
+    require(*TABLES, *((SPARK,) if explained else ()))
+    manifests = read_file(file, namespace, require_application=explained)
+    backfill, application, err = manifests.backfill, manifests.application, Console(stderr=True)
+    queries = None
+    with tempfile.TemporaryDirectory(prefix="backfill-plan-") as directory:
+        workspace = Workspace(directory)
+        summary = _planned(backfill, workspace, err)
+        if explained:
+            assert application is not None  # it was required
+            with err.status("runs the program until its queries start"):
+                queries = explain(backfill, application, summary.plan_id, workspace)
     if as_json:
-        print(summary.model_dump_json(by_alias=True))  # noqa: T201
-    else:
-        Console().print(
-            render_plan(backfill.metadata.name, summary, estimated_for="on this machine")
-        )
+        print(_document(backfill, summary, queries))  # noqa: T201
+        return SUCCEEDED
+    console = Console()
+    console.print(render_plan(backfill.metadata.name, summary, estimated_for="on this machine"))
+    if queries is not None:
+        render_queries(backfill, queries, console)
     return SUCCEEDED
 
 
-def _planned(backfill: Backfill, err: Console) -> PlanSummary:
-    with (
-        tempfile.TemporaryDirectory(prefix="backfill-plan-") as directory,
-        err.status("plans") as spinner,
-    ):
-        worker = Worker(Path(directory) / "worker.log")
+def _document(
+    backfill: Backfill, summary: PlanSummary, queries: tuple[ExplainedQuery, ...] | None
+) -> str:
+    """The figures of the plan, and the queries if they were explained."""
+    if queries is None:
+        return summary.model_dump_json(by_alias=True)
+    told = [
+        query.model_dump(mode="json", by_alias=True) | {"warnings": warnings(backfill, query)}
+        for query in queries
+    ]
+    return json.dumps(summary.model_dump(mode="json", by_alias=True) | {"queries": told})
+
+
+def _planned(backfill: Backfill, workspace: Workspace, err: Console) -> PlanSummary:
+    with err.status("plans") as spinner:
+        worker = Worker(Path(workspace.uri) / "worker.log")
         parallelism = cores(backfill.spec.overrides.spark_conf)
-        worker.start(PlanJob.of(backfill, Workspace(directory), parallelism, dry_run=True))
+        worker.start(PlanJob.of(backfill, workspace, parallelism, dry_run=True))
         try:
             while (state := worker.state) is not None and state.phase == "Running":
                 spinner.update(planning_in_words(state.progress))

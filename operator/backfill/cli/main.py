@@ -37,7 +37,8 @@ Namespace = Annotated[
 PlanFile = Annotated[
     Path,
     typer.Argument(
-        metavar="FILE", help="Manifest file with the Backfill. No SparkApplication is needed."
+        metavar="FILE",
+        help="Manifest file with the Backfill. Only --explain needs the SparkApplication.",
     ),
 ]
 NamespaceOfAll = Annotated[
@@ -66,6 +67,17 @@ PlanOption = Annotated[
         "--output",
         "-o",
         help="Output format. `json` prints the figures of the plan as one JSON document.",
+    ),
+]
+ExplainOption = Annotated[
+    bool,
+    typer.Option(
+        "--explain",
+        help=(
+            "Also run the application's main program until its queries start, without running"
+            " them, and show for each whether it would run as batch jobs or as a stream, and why."
+            " Needs the SparkApplication in FILE, and Java."
+        ),
     ),
 ]
 
@@ -99,13 +111,19 @@ def run(
 
 
 @app.command()
-def plan(file: PlanFile, output: PlanOption = Output.TEXT, namespace: Namespace = None) -> None:
-    """Show what a backfill would read and in which steps, and report any problems. Nothing is run
-    or stored.
+def plan(
+    file: PlanFile,
+    output: PlanOption = Output.TEXT,
+    namespace: Namespace = None,
+    *,
+    explain: ExplainOption = False,
+) -> None:
+    """Show what a backfill would read and in which steps, and report any problems. Nothing is
+    stored, and without `--explain` nothing is run.
     """
     from backfill.cli.dry_run import show_plan
 
-    raise typer.Exit(show_plan(file, namespace, as_json=output == Output.JSON))
+    raise typer.Exit(show_plan(file, namespace, as_json=output == Output.JSON, explained=explain))
 
 
 @app.command()
@@ -148,7 +166,7 @@ def list_(
 def suspend(
     target: Target, state_dir: StateDir = DEFAULT_STATE, namespace: Namespace = None
 ) -> None:
-    """Stop a backfill after the steps in progress, at most four. Committed steps are kept."""
+    """Stop a backfill after the steps in progress. Committed steps are kept."""
     from backfill.cli.commands import Context, suspend_one
 
     raise typer.Exit(suspend_one(Context(state_dir, namespace), target))

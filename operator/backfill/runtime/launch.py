@@ -38,7 +38,7 @@ def main() -> int:
     """The driver's program. Returns its exit status: 0 if it finished or was stopped, 1 if it
     failed, 2 if the program is not supported.
     """
-    _log_to_stderr()
+    log_to_stderr()
     try:
         run, agent = prepare(settings_from_environment())
     except (BackfillError, OSError) as error:
@@ -64,14 +64,14 @@ def drive(run: Run, agent: Agent) -> Outcome:
     signals.install()
     install(run, signals.install)
     agent.start()
-    _run_application(run)
+    run_application(run)
     run.application_waits()
     run.over.wait()
     agent.reported.wait()
     return run.outcome or failed("the run ended without an outcome")
 
 
-def _log_to_stderr() -> None:
+def log_to_stderr() -> None:
     """Logs the messages of this package only; the application configures its own logging."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
@@ -112,7 +112,7 @@ def _open_channel(settings: RuntimeSettings) -> Channel:
     return channel
 
 
-def _run_application(run: Run) -> None:
+def run_application(run: Run) -> None:
     """Runs the main program to its end, as ``spark-submit`` does.
 
     Its queries may continue after that.

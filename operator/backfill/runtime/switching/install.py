@@ -24,12 +24,16 @@ from backfill.runtime.switching.query import SwitchedQueryManager
 from backfill.runtime.switching.reader import SwitchedBatchReader, SwitchedReader
 from backfill.runtime.switching.writer import SwitchedWriter
 
+MakeWriter = Callable[[DataFrame, Run, Callable[[DataFrame], None]], SwitchedWriter]
 
-def install(run: Run, context_started: Callable[[], None]) -> None:
+
+def install(
+    run: Run, context_started: Callable[[], None], writer: MakeWriter = SwitchedWriter
+) -> None:
     """Switches this process to a backfill. Call it once, before the application's program starts.
 
     ``context_started`` is called after each start of a SparkContext, which replaces signal
-    handlers.
+    handlers. ``writer`` is what ``writeStream`` gives.
     """
     listeners = _Listeners(run)
     frames = SourceFrames(run.settings)
@@ -44,7 +48,7 @@ def install(run: Run, context_started: Callable[[], None]) -> None:
         return SwitchedQueryManager(spark._jsparkSession.streams(), run)
 
     def write_stream(frame: DataFrame) -> SwitchedWriter:
-        return SwitchedWriter(frame, run, listeners.listen)
+        return writer(frame, run, listeners.listen)
 
     _replace(SparkSession, "readStream", property(read_stream))
     _replace(SparkSession, "read", property(read))

@@ -1,0 +1,108 @@
+"""Says how each query of an application would be run, by running its main program in a driver on
+this machine up to where its queries start.
+"""
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from backfill.api.application import Application
+from backfill.api.backfill import Backfill
+from backfill.api.errors import BackfillError, BadInput, Problem
+from backfill.cli.text import seconds
+from backfill.controller.decisions.how_run import too_short
+from backfill.controller.driver import Launch
+from backfill.controller.local.driver import LocalBackend
+from backfill.planning.plan import plan_directory
+from backfill.planning.workspace import Workspace, checkpoints
+from backfill.protocol.explanation import EXPLANATION_FILE, ExplainedQuery, Explanation
+
+_POLL_SECONDS = 0.1
+_PROGRAM = (sys.executable, "-m", "backfill.runtime.explain")
+
+
+def explain(
+    backfill: Backfill, application: Application, plan_id: str, workspace: Workspace
+) -> tuple[ExplainedQuery, ...]:
+    """The queries of an application with a plan in a directory of this machine. Nothing is written
+    to tables.
+
+    Raises:
+        BadInput: the program cannot be run on history, or not on this machine.
+        BackfillError: the program failed.
+    """
+    with tempfile.TemporaryDirectory(prefix="backfill-explain-") as directory:
+        channel = Path(directory) / "channel"
+        channel.mkdir()
+        backend = LocalBackend(
+            Path(directory) / "attempts",
+            channel,
+            application=application,
+            overrides=backfill.spec.overrides,
+            command=_PROGRAM,
+        )
+        if obstacles := backend.obstacles():
+            raise BadInput(obstacles)
+        plan = plan_directory(workspace, plan_id)
+        backend.start(Launch(1, backfill, plan_id, plan, checkpoints(workspace)))
+        try:
+            while backend.observe(1).alive:
+                time.sleep(_POLL_SECONDS)
+        finally:
+            backend.kill(1)
+        return _answer(channel / EXPLANATION_FILE, backend.log_tail(1))
+
+
+def render_queries(
+    backfill: Backfill, queries: tuple[ExplainedQuery, ...], console: Console
+) -> None:
+    """Prints how each query would be run."""
+    table = Table(box=None, header_style="dim", padding=(0, 1))
+    for column in ("query", "output", "execution"):
+        table.add_column(column, overflow="fold")
+    for column in ("look-back", "look-ahead"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("reads", overflow="fold")
+    for query in queries:
+        reads = (f"{source} ({', '.join(columns)})" for source, columns in query.reads.items())
+        table.add_row(
+            query.query,
+            query.output,
+            query.execution,
+            *("" if each is None else seconds(each) for each in _reach(query)),
+            "\n".join(reads),
+        )
+    console.print(table)
+    for query in queries:
+        if query.execution_reason:
+            _say(console, f"  {query.query} is run as a stream, because {query.execution_reason}")
+        for warning in warnings(backfill, query):
+            _say(console, f"  warning: {query.query}: {warning}", style="yellow")
+
+
+def warnings(backfill: Backfill, query: ExplainedQuery) -> list[str]:
+    """What the window is too short for."""
+    return too_short(*_reach(query), backfill.spec.window)
+
+
+def _reach(query: ExplainedQuery) -> tuple[float | None, float | None]:
+    return query.look_back_seconds, query.look_ahead_seconds
+
+
+def _answer(file: Path, log_tail: tuple[str, ...]) -> tuple[ExplainedQuery, ...]:
+    if not file.exists():
+        raise BackfillError("\n".join(["the application ended without an answer:", *log_tail]))
+    answer = Explanation.model_validate_json(file.read_bytes())
+    if answer.reason == "UnsupportedProgram":
+        raise BadInput([Problem("", line) for line in answer.message.splitlines()])
+    if answer.reason:
+        raise BackfillError(answer.message)
+    return answer.queries
+
+
+def _say(console: Console, text: str, style: str | None = None) -> None:
+    console.print(text, style=style, highlight=False, markup=False)

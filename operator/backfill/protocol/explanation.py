@@ -1,0 +1,41 @@
+"""What a driver that runs nothing has found out about the queries of an application."""
+
+from typing import Literal
+
+from backfill.api.base import Model
+from backfill.api.status import HowRun
+
+EXPLANATION_FILE = "explanation.json"
+"""File with the explanation, in the channel's directory."""
+
+
+class ExplainedQuery(Model):
+    """One query, as it would be run."""
+
+    query: str
+    """Name of the query."""
+    output: str
+    """Name of the output that it writes."""
+    execution: HowRun
+    """How it would be run."""
+    execution_reason: str = ""
+    """Why as a stream although ``Batch`` would be allowed; otherwise empty."""
+    look_back_seconds: float | None = None
+    """How far before its own time a result depends on rows, in seconds; null for a stream."""
+    look_ahead_seconds: float | None = None
+    """How long after its own time rows may arrive that a result depends on, in seconds; null for a
+    stream.
+    """
+    reads: dict[str, tuple[str, ...]]
+    """By source, the columns that it reads."""
+
+
+class Explanation(Model):
+    """All queries of an application, or why there is no answer."""
+
+    queries: tuple[ExplainedQuery, ...] = ()
+    """The queries, in the order in which they start."""
+    reason: Literal["", "UnsupportedProgram", "ApplicationFailed"] = ""
+    """Why there is no answer, in one CamelCase word; otherwise empty."""
+    message: str = ""
+    """The same in words, with a line for each problem."""

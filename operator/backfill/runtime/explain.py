@@ -1,0 +1,124 @@
+"""Runs the application's main program until all outputs have a query, and says how each would be
+run, for ``python -m backfill.runtime.explain``. No query starts: nothing is read or written.
+"""
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from backfill.protocol.atomic_files import replace_file
+from backfill.protocol.explanation import EXPLANATION_FILE, ExplainedQuery, Explanation
+from backfill.runtime.batch.prepare import traits
+from backfill.runtime.launch import log_to_stderr, prepare, run_application
+from backfill.runtime.queries.run import FINISHED, Run, StartedQuery, unsupported
+from backfill.runtime.queries.tracker import Traits
+from backfill.runtime.settings import settings_from_environment
+from backfill.runtime.switching.install import install
+from backfill.runtime.switching.query import BatchQuery
+from backfill.runtime.switching.writer import Captured, SwitchedWriter
+
+_LOOK_SECONDS = 0.1
+
+
+class ExplainingWriter(SwitchedWriter):
+    """A stream writer whose query is explained instead of started."""
+
+    def __init__(
+        self,
+        frame: DataFrame,
+        run: Run,
+        listen: Callable[[DataFrame], None],
+        explained: list[ExplainedQuery],
+    ):
+        """Adds its query to ``explained``."""
+        super().__init__(frame, run, listen)
+        self._explained = explained
+
+    def _begin(self, query: Captured) -> StreamingQuery:
+        found = query.choice.found
+        known = (
+            Traits(execution="Streaming", reason=query.choice.reason)
+            if found is None
+            else traits(found, query.header)
+        )
+        self._explained.append(
+            ExplainedQuery(
+                query=query.target.query,
+                output=query.target.output.name,
+                execution="Streaming" if found is None else "Batch",
+                execution_reason=known.reason,
+                look_back_seconds=known.look_back_seconds,
+                look_ahead_seconds=known.look_ahead_seconds,
+                reads={
+                    source: tuple(sorted(columns)) for source, columns in sorted(query.used.items())
+                },
+            )
+        )
+        name, output = query.target.query, query.target.output.name
+        self._run.tracker.add(name, output, dict.fromkeys(query.used, 0), known)
+        view = BatchQuery(self._target.query_name, self._run)
+        self._run.started(StartedQuery(name, output, "", _Idle(), self._df, view))
+        return view
+
+
+class _Idle:
+    """A handle of a query that does nothing."""
+
+    @property
+    def isActive(self) -> bool:
+        """Always."""
+        return True
+
+    def stop(self) -> None:
+        """Does nothing."""
+
+    def exception(self) -> None:
+        """No error."""
+
+
+def main() -> None:
+    """Writes the explanation into the channel's directory and ends the process, whatever the main
+    program still does.
+    """
+    log_to_stderr()
+    settings = settings_from_environment()
+    run, _ = prepare(settings)
+    explained: list[ExplainedQuery] = []
+    threading.Thread(target=_watch, args=(run,), name="backfill-explain", daemon=True).start()
+    install(
+        run,
+        lambda: None,
+        lambda frame, of_run, listen: ExplainingWriter(frame, of_run, listen, explained),
+    )
+    threading.Thread(target=_answer, args=(run, explained), name="backfill-answer").start()
+    run_application(run)
+    run.application_waits()
+
+
+def _watch(run: Run) -> None:
+    """Ends the run once every output has a query and every source is read, or cannot be."""
+    while not run.over.wait(_LOOK_SECONDS):
+        if run.queries and not run.missing():
+            run.end(FINISHED)
+        elif (overdue := run.overdue()) is not None:
+            run.end(unsupported(overdue))
+
+
+def _answer(run: Run, explained: list[ExplainedQuery]) -> None:
+    run.over.wait()
+    outcome = run.outcome
+    assert outcome is not None
+    answer = Explanation(queries=tuple(explained))
+    if outcome.reason:
+        answer = Explanation.model_validate({"reason": outcome.reason, "message": outcome.message})
+    file = Path(run.settings.channel) / EXPLANATION_FILE
+    replace_file(file, answer.model_dump_json(by_alias=True).encode())
+    os._exit(outcome.exit_status)
+
+
+if __name__ == "__main__":
+    main()

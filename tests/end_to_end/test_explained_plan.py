@@ -1,0 +1,107 @@
+"""``backfill plan --explain``: how each query of an unmodified application would be run, and why,
+before anything is run.
+"""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from production import Production, ended
+from pyiceberg.catalog import Catalog
+
+from histories import UTC_TIME, events, land
+from local_runs import Ended
+
+APPLICATION = """
+from pyspark.sql import SparkSession, functions as F
+
+spark = SparkSession.builder.getOrCreate()
+records = spark.readStream.format("kafka").option("subscribe", "clicks").load()
+clicks = records.select(F.from_json(F.col("value").cast("string"), "title long, at timestamp").alias("e")).select("e.*")
+hourly = clicks.withWatermark("at", "10 minutes").groupBy(F.window("at", "1 hour"), "title").count()
+hourly.select(F.col("window.start").alias("began"), "title", "count").writeStream.queryName("hourly").start()
+latest = clicks.groupBy("title").agg(F.max("at").alias("began"), F.count("*").alias("count"))
+latest.writeStream.queryName("latest").start()
+spark.streams.awaitAnyTermination()
+"""
+
+
+@pytest.fixture
+def production(lake: Catalog, tmp_path: Path) -> Production:
+    rows, arrived = events(500, "at", set(), seed=1)
+    land(lake.create_table("raw.clicks", rows.schema), rows, arrived, files=4, seed=1)
+    columns = pa.schema([("began", UTC_TIME), ("title", pa.int64()), ("count", pa.int64())])
+    for name in ("hourly", "latest"):
+        lake.create_table(f"raw.{name}", columns)
+    return Production(tmp_path, lake)
+
+
+def explained(production: Production, *options: str) -> Ended:
+    return ended(production.start("plan", "--explain", str(production.file), *options))
+
+
+def describe(production: Production, application: str) -> None:
+    production.describe(
+        application,
+        window={"start": "2024-03-01T02:00:00Z", "end": "2024-03-01T08:00:00Z"},
+        sources=[
+            {
+                "name": "clicks",
+                "table": "lake.raw.clicks",
+                "timestampColumn": "ingested",
+                "live": {"kafka": {"topic": "clicks"}},
+            }
+        ],
+        outputs=[
+            {"name": name, "table": f"lake.raw.{name}", "timestampColumn": "began"}
+            for name in ("hourly", "latest")
+        ],
+    )
+
+
+def test_each_query_is_told_as_it_would_be_run_and_nothing_is_written(
+    production: Production,
+) -> None:
+    describe(production, APPLICATION)
+    end = explained(production, "--output", "json")
+    assert end.status == 0, end.err
+    hourly, latest = end.document["queries"]
+    assert hourly == {
+        "query": "hourly",
+        "output": "hourly",
+        "execution": "Batch",
+        "executionReason": "",
+        "lookBackSeconds": 0,
+        "lookAheadSeconds": 4_200,
+        "reads": {"clicks": ["at", "title"]},
+        "warnings": [
+            "its results depend on rows up to 1h10m after them, and window.drain is 0s: the last"
+            " ones may be incomplete or open; a new Backfill with a window.drain of 1h10m completes"
+            " them"
+        ],
+    }
+    assert (latest["execution"], latest["lookBackSeconds"]) == ("Streaming", None)
+    assert "Aggregate" in latest["executionReason"]
+    assert end.document["steps"]["count"] > 10
+
+    end = explained(production)
+    assert end.status == 0, end.err
+    words = " ".join(end.out.split())
+    assert "latest is run as a stream, because" in words
+    assert "warning: hourly: its results depend on rows up to 1h10m after them" in words
+    for name in ("hourly", "latest"):
+        metadata = production.catalog.load_table(f"raw.{name}").metadata
+        assert (metadata.refs, metadata.snapshots) == ({}, [])
+    assert not production.state.exists()
+
+
+def test_errors_of_the_program_are_those_of_a_run(production: Production) -> None:
+    describe(production, APPLICATION.replace('queryName("latest")', 'queryName("last")'))
+    end = explained(production)
+    assert end.status == 2
+    assert "error: " in end.err and "last" in end.err
+
+    describe(production, "raise ValueError('out of coffee')")
+    end = explained(production)
+    assert end.status == 1
+    assert "error: ValueError: out of coffee" in end.err
