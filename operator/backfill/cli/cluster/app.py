@@ -183,7 +183,7 @@ def suspend(
     *,
     output: ChangeOption = Output.TEXT,
 ) -> None:
-    """Stop a Backfill after the steps in progress, at most four. Committed steps are kept."""
+    """Stop a Backfill after the steps in progress. Committed steps are kept."""
     from backfill.cli.cluster.changes import suspend_one
 
     _change(suspend_one, *where.find(target), output)

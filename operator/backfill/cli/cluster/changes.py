@@ -30,7 +30,7 @@ def suspend_one(place: Place, name: str, out: Console) -> None:
     if _over(backfill, out):
         return
     place.change(backfill, [_set(_SUSPEND, True)])
-    when = "stops after the steps under way, at most four; what is committed is kept"
+    when = "stops after the steps under way; what is committed is kept"
     _say(out, f"{name}: {when}. Go on with: {place.command('resume', name)}")
 
 

@@ -45,7 +45,7 @@ def _stop_driver(observed: Observed, draft: Draft, attempt: Attempt) -> Next:
         _RUNNING,
         "Unknown",
         Reason.SUSPENDING,
-        "commits the steps under way, at most four, then stops",
+        "commits the steps under way, then stops",
     )
     silent = watch_silence(observed, draft, attempt)
     if silent is not None:
