@@ -2,16 +2,17 @@
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AliasChoices, Field, field_validator
+from pydantic import AliasChoices, BeforeValidator, Field, field_validator
 
-from backfill.api.base import Message, Model
+from backfill.api.base import Message, Model, shortened
 from backfill.api.conditions import Condition, ConditionType, Reason
 from backfill.api.field_types import InputName, TableName
 from backfill.api.quantities import Time
 from backfill.api.spec import MOST_OUTPUTS, MOST_SOURCES
 
 HowRun = Literal["Streaming", "Batch"]
-ExecutionReason = Annotated[str, Field(max_length=512)]
+ExecutionReason = Annotated[str, BeforeValidator(shortened), Field(max_length=512)]
+"""Text of a driver, which is shown to people: what steers a terminal is escaped."""
 PlanId = Annotated[str, Field(max_length=128)]
 WorkspaceUri = Annotated[str, Field(min_length=1, max_length=2048)]
 MOST_ATTEMPTS_KEPT: Final = 20
