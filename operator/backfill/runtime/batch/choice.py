@@ -3,6 +3,7 @@ spans where what results depend on has bounds in time. Later attempts go on as t
 """
 
 import logging
+import re
 from dataclasses import dataclass
 
 from py4j.protocol import Py4JError
@@ -17,6 +18,9 @@ from backfill.runtime.batch.reach import Bounded, Unbounded
 
 _STRICT = "ordering.policy Strict asks for rows in the order of their offsets"
 _BEGUN = "an earlier attempt began it as a stream"
+
+_EXPRESSION_ID = re.compile(r"(?<=\w)#\d+L?\b")
+"""What Spark adds to the names of columns."""
 
 _log = logging.getLogger(__name__)
 
@@ -69,7 +73,9 @@ def _analyzed(frame: DataFrame, target: SpanOutput, header: PlanHeader) -> Bound
     except Py4JError as error:  # no program fails for what only its speed depends on
         _log.exception("the logical plan of the query %s could not be analysed", target.query)
         return Unbounded(f"its logical plan could not be analysed ({type(error).__name__})")
-    if isinstance(found, Bounded) and (reason := not_yet(found)) is not None:
+    if isinstance(found, Unbounded):
+        return Unbounded(_EXPRESSION_ID.sub("", found.reason))
+    if (reason := not_yet(found)) is not None:
         return Unbounded(reason)
     return found
 

@@ -1,6 +1,7 @@
 """Prepares a query of the application to be run by spans."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
@@ -87,12 +88,18 @@ def prepare_spans(
 
 def traits(found: Bounded, header: PlanHeader) -> Traits:
     """What is known of a query that is run by spans."""
-    ahead = (each.after_us for each in _around(found, header).values())
     return Traits(
         execution="Batch",
-        look_back_seconds=max(0, *(each.back_us for each in found.sources.values())) / 1e6,
-        look_ahead_seconds=max(0, *ahead) / 1e6,
+        look_back_seconds=_whole_seconds(each.back_us for each in found.sources.values()),
+        look_ahead_seconds=_whole_seconds(
+            each.after_us for each in _around(found, header).values()
+        ),
     )
+
+
+def _whole_seconds(lengths_us: Iterable[int]) -> int:
+    """The longest one, rounded up: without its end it is a microsecond less."""
+    return math.ceil(max(0, *lengths_us) / 1e6)
 
 
 def _around(found: Bounded, header: PlanHeader) -> dict[str, Around]:

@@ -88,6 +88,11 @@ def test_a_query_is_run_by_spans_if_it_can_be_and_was_not_begun_otherwise(
     assert choosing.choose(execution, staged, streamed_steps) == expected
 
 
+def test_columns_are_named_as_the_program_does(choosing: Choosing) -> None:
+    choosing.found = Unbounded("Aggregate groups by title#30L, user#7, and no window")
+    assert choosing.choose("Auto").reason == "Aggregate groups by title, user, and no window"
+
+
 def test_rows_in_the_order_of_their_offsets_need_a_stream(choosing: Choosing) -> None:
     inputs = choosing.header.inputs.model_copy(update={"policy": OrderingPolicy.STRICT})
     choosing.header = choosing.header.model_copy(update={"inputs": inputs})
