@@ -76,8 +76,7 @@ def test_each_query_is_told_as_it_would_be_run_and_nothing_is_written(
         "lookAheadSeconds": 4_200,
         "warnings": [
             "its results depend on rows up to 1h10m after them, and window.drain is 0s: the last"
-            " ones may be incomplete or open; a new Backfill with a window.drain of 1h10m completes"
-            " them"
+            " ones may be incomplete or open; a window.drain of 1h10m would complete them"
         ],
     }
     assert (latest["execution"], latest["lookBackSeconds"]) == ("Streaming", None)

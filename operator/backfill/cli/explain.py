@@ -66,18 +66,13 @@ def render_queries(
         table.add_column(column, overflow="fold")
     for column in ("look-back", "look-ahead"):
         table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("reads", overflow="fold")
     for query in queries:
-        reads = (f"{source} ({', '.join(columns)})" for source, columns in query.reads.items())
-        table.add_row(
-            query.query,
-            query.output,
-            query.execution,
-            *("" if each is None else seconds(each) for each in _reach(query)),
-            "\n".join(reads),
-        )
+        reach = ("" if each is None else seconds(each) for each in _reach(query))
+        table.add_row(query.query, query.output, query.execution, *reach)
     console.print(table)
     for query in queries:
+        reads = (f"{source} ({', '.join(columns)})" for source, columns in query.reads.items())
+        _say(console, f"  {query.query} reads {', '.join(reads)}")
         if query.execution_reason:
             _say(console, f"  {query.query} is run as a stream, because {query.execution_reason}")
         for warning in warnings(backfill, query):

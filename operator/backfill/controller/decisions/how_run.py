@@ -29,14 +29,14 @@ def too_short(back: float | None, ahead: float | None, window: Window) -> list[s
     if back is not None and window.warm_up.total_seconds() < back:
         found.append(
             f"its results depend on rows up to {_duration(back)} before them, and window.warmUp is"
-            f" {format_duration(window.warm_up)}: the first ones may be incomplete; a new Backfill"
-            f" with a window.warmUp of {_duration(back)} completes them"
+            f" {format_duration(window.warm_up)}: the first ones may be incomplete; a"
+            f" window.warmUp of {_duration(back)} would complete them"
         )
     if ahead is not None and window.drain.total_seconds() < ahead:
         found.append(
             f"its results depend on rows up to {_duration(ahead)} after them, and window.drain is"
-            f" {format_duration(window.drain)}: the last ones may be incomplete or open; a new"
-            f" Backfill with a window.drain of {_duration(ahead)} completes them"
+            f" {format_duration(window.drain)}: the last ones may be incomplete or open; a"
+            f" window.drain of {_duration(ahead)} would complete them"
         )
     return found
 

@@ -36,10 +36,9 @@ def output(**fields: Any) -> OutputStatus:
         "beyond both ends": (
             {"execution": "Batch", "look_back_seconds": 1801.0, "look_ahead_seconds": 5400.5},
             "batch jobs; its results depend on rows up to 30m1s before them, and window.warmUp is"
-            " 30m: the first ones may be incomplete; a new Backfill with a window.warmUp of 30m1s"
-            " completes them; its results depend on rows up to 1h30m1s after them, and window.drain"
-            " is 1h30m: the last ones may be incomplete or open; a new Backfill with a window.drain"
-            " of 1h30m1s completes them",
+            " 30m: the first ones may be incomplete; a window.warmUp of 30m1s would complete them;"
+            " its results depend on rows up to 1h30m1s after them, and window.drain is 1h30m: the"
+            " last ones may be incomplete or open; a window.drain of 1h30m1s would complete them",
         ),
     },
 )
