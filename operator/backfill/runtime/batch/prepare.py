@@ -20,8 +20,9 @@ from backfill.runtime.batch.spans import (
     row_wise_spans,
     spans_of_time,
 )
+from backfill.runtime.batch.straight_json import without_json
 from backfill.runtime.batch.writing import batch_of, write
-from backfill.runtime.queries.logical_plan import analyzed, kind_of, nodes_of
+from backfill.runtime.queries.logical_plan import analyzed, columns_used_by, kind_of, nodes_of
 from backfill.runtime.queries.run import Run
 from backfill.runtime.queries.tracker import OpenResults, Traits
 from backfill.runtime.sink import SinkSettings, SinkWriter
@@ -82,7 +83,7 @@ def prepare_spans(
         traits(found, header),
         count_rows=run.tracker.planned_rows,
     )
-    work = _Work(run, frame, target, used, open_results=open_results)
+    work = _Work(run, frame, target, open_results=open_results)
     return SpanRunner(run, target.query, spans, work, planned_rows=run.tracker.planned_rows)
 
 
@@ -168,15 +169,15 @@ class _Work:
         run: Run,
         frame: DataFrame,
         target: SpanOutput,
-        used: Mapping[str, set[str]],
         *,
         open_results: OpenResults,
     ):
         self._target = target
         self._sink = target.writer
-        self._used = {source: frozenset(columns) for source, columns in used.items()}
         self._session = _session_of(frame)
-        self._plan = analyzed(frame)
+        self._plan = without_json(analyzed(frame), self._session)
+        used = columns_used_by(self._plan, self._session)
+        self._used = {source: frozenset(columns) for source, columns in used.items()}
         self._leaves = Leaves(self._session, run.settings)
         self._steps = run.tracker.steps
         self._open_results = open_results

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from py4j.java_gateway import JavaObject
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from backfill.api.errors import Problem, UnsupportedProgram
 from backfill.runtime.source.data_source import FORMAT as SOURCE_FORMAT
@@ -78,8 +78,12 @@ def columns_used(frame: DataFrame) -> dict[str, set[str]]:
     node of an unknown kind, every column counts. For Spark, every column of a source with a given
     schema may be null, so the others can be read as nulls.
     """
-    plan = analyzed(frame)
-    optimized = frame.sparkSession._jsparkSession.sessionState().optimizer().execute(plan)
+    return columns_used_by(analyzed(frame), frame.sparkSession)
+
+
+def columns_used_by(plan: JavaObject, spark: SparkSession) -> dict[str, set[str]]:
+    """The same for an analyzed plan in a session."""
+    optimized = spark._jsparkSession.sessionState().optimizer().execute(plan)
     used: dict[str, set[str]] = {}
     found: Counter[str] = Counter()
     for relation, wanted in _wanted_of_sources(optimized):

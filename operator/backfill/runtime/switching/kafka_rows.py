@@ -12,15 +12,11 @@ from backfill.api.errors import InvalidPlanInput, Problem
 from backfill.api.source import KafkaValue, LiveKafka, Source
 from backfill.runtime.settings import RuntimeSettings
 from backfill.runtime.source.data_source import source_frame
+from backfill.runtime.source.json_values import json_value
 from backfill.runtime.source.record_columns import KEY, OFFSET, PARTITION, RECORD_COLUMNS, TOPIC
 from backfill.runtime.source.timestamp_columns import column_of, microseconds
 from backfill.runtime.switching.avro_values import avro_values
 
-_JSON_OPTIONS = {
-    "timeZone": "UTC",
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",  # the default writes only milliseconds
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
 _CONFLUENT = struct.Struct(">bi")
 """Prefix of values by Confluent's serializers: a zero byte and the ID of the schema."""
 _CREATE_TIME = 0
@@ -108,10 +104,7 @@ def _value(frame: DataFrame, rows: list[str], value: KafkaValue) -> tuple[Column
         return _bytes(frame, value.column), frame
     if value.avro_schema is not None:
         return _framed(F.col("value"), value), avro_values(frame, rows, value.avro_schema)
-    text = F.to_json(
-        F.struct(*(F.col(f"`{name.replace('`', '``')}`") for name in rows)), _JSON_OPTIONS
-    )
-    return _framed(text.cast("binary"), value), frame
+    return _framed(json_value(rows), value), frame
 
 
 def _framed(encoded: Column, value: KafkaValue) -> Column:
