@@ -1,6 +1,7 @@
 """What the screen shows, at a fixed width."""
 
 import io
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,6 +11,7 @@ from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType, Reason, set_condition
 from backfill.api.status import Attempt, BackfillStatus, OutputStatus, Progress, SourceStatus
 from backfill.cli.pages import details, listing
+from backfill.cli.result import result_line
 from backfill.cli.screen import Lines, display, render
 from backfill.cli.text import count, seconds, size
 from backfill.cli.view import View
@@ -183,6 +185,12 @@ def test_how_each_query_is_run_is_shown_with_its_output() -> None:
     assert "output hourly lake.ops.hourly; run as batch jobs" in lines
     assert "output devices lake.ops.devices; run as a stream, because it keeps state" in lines
     assert "output old lake.ops.old" in lines
+    told = json.loads(result_line(after.backfill))["outputs"]
+    assert [(each["execution"], each["executionReason"]) for each in told] == [
+        ("Batch", ""),
+        ("Streaming", "it keeps state"),
+        (None, ""),
+    ]
 
 
 def test_a_share_is_whole_only_when_all_is_done() -> None:

@@ -6,7 +6,6 @@ import logging
 import re
 from dataclasses import dataclass
 
-from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame
 
 from backfill.api.errors import Problem, UnsupportedProgram
@@ -70,7 +69,7 @@ def _analyzed(frame: DataFrame, target: SpanOutput, header: PlanHeader) -> Bound
     arrival = {source.name: source.timestamp_column for source in header.inputs.sources}
     try:
         found = analyze(frame, target.output.timestamp_column, arrival)
-    except Py4JError as error:  # no program fails for what only its speed depends on
+    except Exception as error:  # no program fails for what only its speed depends on
         _log.exception("the logical plan of the query %s could not be analysed", target.query)
         return Unbounded(f"its logical plan could not be analysed ({type(error).__name__})")
     if isinstance(found, Unbounded):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from py4j.protocol import Py4JError
+from pyspark.errors import AnalysisException
 
 from backfill.api.errors import UnsupportedProgram
 from backfill.api.spec import Execution, OrderingPolicy
@@ -122,8 +123,10 @@ def test_what_was_begun_by_spans_is_never_continued_as_a_stream(choosing: Choosi
         choosing.choose("Auto", SPANS)
 
 
-def test_a_plan_that_spark_does_not_let_be_looked_at_is_run_as_a_stream(choosing: Choosing) -> None:
-    choosing.found = Py4JError("no such method")
-    assert choosing.choose("Auto") == Choice(
-        None, "its logical plan could not be analysed (Py4JError)"
-    )
+@pytest.mark.parametrize("error", [Py4JError("no such method"), AnalysisException("odd")])
+def test_a_plan_that_spark_does_not_let_be_looked_at_is_run_as_a_stream(
+    choosing: Choosing, error: Exception
+) -> None:
+    choosing.found = error
+    reason = f"its logical plan could not be analysed ({type(error).__name__})"
+    assert choosing.choose("Auto") == Choice(None, reason)
