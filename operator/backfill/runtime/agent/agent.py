@@ -17,6 +17,8 @@ from typing import Literal
 
 from py4j.protocol import Py4JError
 
+from backfill.api.conditions import Reason
+from backfill.api.errors import InvalidPlanInput, UnsupportedProgram
 from backfill.protocol.split_assignment import SplitAssignmentSpec, SplitAssignmentStatus
 from backfill.runtime.agent.causes import cause_of, lasting_cause, started_too_slowly
 from backfill.runtime.agent.channel import Channel
@@ -274,8 +276,14 @@ def _outcome_of(query: str, error: Exception | None) -> Outcome:
     """The outcome of a run in which a query has ended by itself."""
     if error is None:
         return failed(f"the query {query} was stopped from outside")
+    if isinstance(error, UnsupportedProgram):
+        return unsupported(error)
     cause = cause_of(error)
-    lasting = lasting_cause(cause)
+    lasting = (
+        (Reason.INVALID_INPUT, cause)
+        if isinstance(error, InvalidPlanInput) and not error.may_pass
+        else lasting_cause(cause)
+    )
     return (
         failed(f"the query {query} failed: {cause}", error)
         if lasting is None

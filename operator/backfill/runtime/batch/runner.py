@@ -118,7 +118,7 @@ class SpanRunner:
             while (number := self._next()) is not None:
                 self._do(number)
         except BaseException as error:
-            _log.debug("spans of the query %s failed", self._query, exc_info=True)
+            _log.exception("spans of the query %s failed", self._query)
             with self._turn:
                 self._error = self._error or error
                 self._turn.notify_all()

@@ -12,6 +12,7 @@ from typing import IO, Any
 import pytest
 from py4j.protocol import Py4JNetworkError
 
+from backfill.api.errors import BadInput, InvalidPlanInput, Problem, UnsupportedProgram
 from backfill.api.quantities import from_us
 from backfill.planning.plan import PlanHeader
 from backfill.protocol.atomic_files import replace_file
@@ -360,6 +361,24 @@ def test_a_query_that_fails_ends_the_run_with_its_message_without_the_plan(drive
     )
     with pytest.raises(RuntimeError, match="division by zero"):
         driver.run.wait()
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [(InvalidPlanInput, "InvalidInput"), (UnsupportedProgram, "UnsupportedProgram")],
+)
+def test_a_query_that_finds_rows_or_results_wrong_is_not_tried_again(
+    driver: Driver, kind: type[BadInput], reason: str
+) -> None:
+    driver.start_query()
+    driver.handle.error = kind(Problem("spec.ordering.allowedLateness", "is 1m", "set 2m"))
+    driver.handle.isActive = False
+    end = driver.ended()
+    assert (end.phase, end.reason, end.message) == (
+        "Failed",
+        reason,
+        "spec.ordering.allowedLateness: is 1m; set 2m",
+    )
 
 
 def test_an_application_that_waits_without_reading_a_source_is_not_supported(
