@@ -57,6 +57,12 @@ hourly = followed.groupBy(F.window("web.happened", "1 hour"), "web.kind").agg(
 )
 hourly.select(F.col("window.start").alias("happened"), "kind", "rows", "pairs", "ids") \\
     .writeStream.queryName("hourly").format("delta").start("/production/hourly")
+visits = web.where("seconds is not null").groupBy(F.session_window("happened", "12 minutes").alias("visit"), "seconds")
+visits.agg(F.count("*").alias("rows"), F.sum("id").alias("ids")) \\
+    .select(F.col("visit.start").alias("happened"), F.col("visit.end").alias("until"), "seconds", "rows", "ids") \\
+    .writeStream.queryName("visits").format("delta").start("/production/visits")
+parts = mobile.select((F.col("seconds") % 20).alias("part"), "happened").dropDuplicatesWithinWatermark(["part"])
+parts.writeStream.queryName("parts").format("delta").start("/production/parts")
 
 
 def first(key, frames, state):
@@ -90,6 +96,24 @@ HOURLY = """
 """
 FIRSTS = """
     SELECT DISTINCT seconds, TIMESTAMPTZ '2024-03-01 03:00Z' AS happened FROM web WHERE seconds IS NOT NULL
+"""
+VISITS = """
+    WITH apart AS (
+        SELECT *, lag(happened) OVER same < happened - INTERVAL 12 MINUTE AS first
+        FROM web WHERE seconds IS NOT NULL WINDOW same AS (PARTITION BY seconds ORDER BY happened)
+    ), numbered AS (
+        SELECT *, count(*) FILTER (first) OVER (PARTITION BY seconds ORDER BY happened) AS visit
+        FROM apart
+    )
+    SELECT min(happened) AS happened, max(happened) + INTERVAL 12 MINUTE AS until, seconds,
+        count(*) AS rows, sum(id)::BIGINT AS ids
+    FROM numbered GROUP BY seconds, visit
+"""
+PARTS = """
+    SELECT seconds % 20 AS part, happened FROM mobile
+    QUALIFY coalesce(
+        lag(happened) OVER (PARTITION BY part ORDER BY happened) < happened - INTERVAL 5 MINUTE, true
+    )
 """
 WINDOW = (
     "happened >= TIMESTAMPTZ '2024-03-01 02:00Z' AND happened < TIMESTAMPTZ '2024-03-01 08:00Z'"
@@ -132,7 +156,14 @@ def test_an_application_run_as_batch_jobs_and_a_stream_and_killed_gives_every_ro
         rows, arrived = clicks(4_000, 1_000_000 * number, seed=number)
         history[topic] = rows
         land(lake.create_table(f"raw.{topic}", rows.schema), rows, arrived, files=30, seed=number)
-    queries = {"told": TOLD, "tags": TAGS, "hourly": HOURLY, "firsts": FIRSTS}
+    queries = {
+        "told": TOLD,
+        "tags": TAGS,
+        "hourly": HOURLY,
+        "visits": VISITS,
+        "parts": PARTS,
+        "firsts": FIRSTS,
+    }
     truth = {name: query(sql, **history) for name, sql in queries.items()}
     for name, rows in truth.items():
         table = lake.create_table(f"raw.{name}", as_stored(rows))
@@ -193,10 +224,15 @@ def test_an_application_run_as_batch_jobs_and_a_stream_and_killed_gives_every_ro
         assert sorted_rows(production.output(f"raw.{name}")) == sorted_rows(fixed, kept), name
         assert production.published_snapshots(f"raw.{name}") == 2, "what was there, and one more"
     outputs = {each.name: each for each in production.resource.status.outputs}
+    visits = outputs.pop("visits")
+    # None if an attempt that did not end itself has committed all of it
+    assert visits.execution == "Batch"
+    assert visits.open_at_end in {0, None}
     assert {name: (each.execution, each.open_at_end) for name, each in outputs.items()} == {
         "told": ("Batch", 0),
         "tags": ("Batch", 0),
         "hourly": ("Batch", 0),
+        "parts": ("Batch", 0),
         "firsts": ("Streaming", None),
     }
     assert "FlatMapGroupsInPandasWithState" in outputs["firsts"].execution_reason

@@ -84,6 +84,12 @@ rows = left.join(right, F.expr("id = other and then between at and at + interval
 rows.select("id", "user", "at").writeStream.queryName("copies").start().awaitTermination()
 """
     ),
+    "duplicates within the watermark": (
+        """
+rows = kafka(SparkSession.builder.getOrCreate()).withWatermark("at", "1 minute")
+rows.dropDuplicatesWithinWatermark(["id"]).writeStream.queryName("copies").start()
+"""
+    ),
     "a table read as a stream": (
         """
 spark = SparkSession.builder.getOrCreate()
@@ -179,13 +185,6 @@ last = kafka(SparkSession.builder.getOrCreate()).groupBy("user").agg(F.max("id")
 last.writeStream.queryName("copies").start()
 """,
         'spec.execution: "Batch" cannot run the query copies: ',
-    ),
-    "duplicates by when they are read": (
-        """
-rows = kafka(SparkSession.builder.getOrCreate()).withWatermark("at", "1 minute")
-rows.dropDuplicatesWithinWatermark(["id"]).writeStream.queryName("copies").start()
-""",
-        "it uses dropDuplicatesWithinWatermark, which depends on when rows are read; write Streaming",
     ),
 }
 

@@ -1,5 +1,9 @@
 """A captured plan over the rows of a batch, and what is observed within it."""
 
+from collections import Counter
+from typing import Any
+
+import numpy as np
 from captured_streams import streams
 from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, SparkSession
@@ -40,3 +44,40 @@ def test_what_a_node_hands_on_is_observed_by_each_run_of_its_own(spark: SparkSes
     assert runs == [([1], [2, 2, 3, 3]), ([1], [1, 1, 1, 1])]
     assert seen[0] == "EventTimeWatermark"
     assert seen[-1] == "Union"
+
+
+def test_rows_of_whose_keys_none_is_within_the_delay_before_them_are_kept(
+    spark: SparkSession,
+) -> None:
+    """By what rows of the key there are, whether those were kept themselves or not."""
+    events = streams(spark, {"events": "k int, s struct<a: double>, t timestamp, x int"})("events")
+    late = events.withWatermark("t", "10 minutes").select("x", F.col("t").alias("at"), "s", "k")
+    frame = late.dropDuplicatesWithinWatermark(["k", "s"])
+    random = np.random.default_rng(11)
+    rows = [
+        (
+            [None, 1, 2][int(random.integers(0, 3))],
+            None if random.integers(0, 3) else (float(random.integers(0, 2)),),
+            None if number % 40 == 0 else int(random.integers(0, 400)) * 60,
+            number,
+        )
+        for number in range(300)
+    ]
+    numbers = spark.createDataFrame(rows, "k int, s struct<a: double>, t long, x int")
+    kept = rebind(
+        analyzed(frame), spark, lambda *_: numbers.withColumn("t", F.timestamp_seconds("t"))
+    )
+    assert kept.columns == ["x", "at", "s", "k"]
+    times: dict[tuple[Any, ...], set[int | None]] = {}
+    for k, s, t, _ in rows:
+        times.setdefault((k, s), set()).add(t)
+    expected = Counter(
+        (k, s, t)
+        for (k, s), every in times.items()
+        for t in every
+        if t is None or not any(each in every for each in range(t - 600, t))
+    )
+    given = kept.select("k", "s.a", F.unix_seconds("at")).collect()
+    assert Counter((k, None if a is None else (a,), t) for k, a, t in given) == expected
+    assert any(t is None for _, _, t in expected)
+    assert len(rows) / 4 < expected.total() < len(rows)

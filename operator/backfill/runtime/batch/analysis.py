@@ -10,6 +10,7 @@ lose results without a word.
 import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame
@@ -31,14 +32,22 @@ from backfill.runtime.batch.reach import (
     Extent,
     Range,
     Reach,
+    Sessions,
     Unbounded,
 )
 from backfill.runtime.queries.clock import comparison_with_clock
-from backfill.runtime.queries.logical_plan import analyzed, elements, id_of, kind_of
+from backfill.runtime.queries.logical_plan import (
+    analyzed,
+    elements,
+    event_times,
+    id_of,
+    kind_of,
+    session_window,
+)
 from backfill.runtime.source.data_source import FORMAT as SOURCE_FORMAT
 
-_SESSION, _WINDOW = "spark.sessionWindow", "spark.timeWindow"
-_DELAY = "spark.watermarkDelayMs"
+_WINDOW = "spark.timeWindow"
+_START, _END = ("start",), ("end",)
 _COPIES = 16
 """Up to so many rows that a row is expanded to are looked at one by one."""
 _ROW_BY_ROW = {
@@ -64,6 +73,7 @@ _JOINS = {
     "LeftSemi": "left semi",
     "RightOuter": "right outer",
 }
+_ONE_CHILD_STATE = {"Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Distinct"}
 _OWN_STATE = "keeps state of the program's own, of which nothing is known"
 _WHOLE = "is about all rows of the stream"
 _REASONS = {
@@ -103,7 +113,8 @@ class _Rows:
     """What is known of a node's rows."""
 
     leaves: frozenset[int] = frozenset()
-    """What they may depend on."""
+    """What they may depend on: places where the plan reads a source, and below zero, sessions of
+    an aggregation, by the edge that is their time."""
     times: dict[Key, dict[int, Range]] = field(default_factory=dict)
     """Where the event times of the rows that they depend on are, seen from a column's value, for
     all leaves that matter to rows with a value in it. Columns that are not here may be anything.
@@ -135,7 +146,14 @@ class _Rows:
 
     def known(self, key: Key) -> bool:
         """Whether there is a bound for all that rows with a value in the column depend on."""
-        return key in self.times and all(each.known for each in self.times[key].values())
+        return key in self.times and all(
+            each.known for leaf, each in self.times[key].items() if leaf >= 0
+        )
+
+    @property
+    def reads(self) -> frozenset[int]:
+        """The places where the plan reads what they may depend on."""
+        return frozenset(leaf for leaf in self.leaves if leaf >= 0)
 
     def gap(self, first: Key, second: Key) -> Range:
         """Where the second column's value is, seen from the first one's."""
@@ -146,7 +164,7 @@ class _Rows:
             said = said.meet(self.apart[second, first].reverse())
         # A row with both values depends on a row that either of them reaches, of one source.
         mine, other = self.times.get(first, {}), self.times.get(second, {})
-        common = mine.keys() & other.keys()
+        common = {leaf for leaf in mine.keys() & other.keys() if leaf >= 0}
         if not common:
             return said
         witnessed = [mine[leaf].then(other[leaf].reverse()) for leaf in common]
@@ -223,12 +241,16 @@ class _Analysis:
         jvm = frame.sparkSession._jvm
         assert jvm is not None  # in classic PySpark
         self._clock = jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
+        self._orders = jvm.org.apache.spark.sql.catalyst.expressions.RowOrdering
         self._moments = Moments(frame.sparkSession)
         self._arrival_columns = arrival_columns
         self._leaves: list[_Leaf] = []
         self._joins: list[tuple[str, frozenset[int], frozenset[int]]] = []
         self._session_gap: int | None = None
-        self._within_watermark = False
+        self._session_ends: list[dict[int, Range] | None] = []
+        """For each aggregation by session windows, where the rows are that a session depends on,
+        seen from its end; None where that is no moment.
+        """
         self._pure = False
 
     def result(self, plan: JavaObject, column: str | None) -> Bounded:
@@ -249,8 +271,39 @@ class _Analysis:
         return Bounded(
             self._by_source(times),
             session_gap_us=self._session_gap,
-            within_watermark=self._within_watermark,
+            sessions=tuple(
+                self._sessions_that_matter(number, times, self._top_of_state(plan))
+                for number in range(len(self._session_ends))
+            ),
         )
+
+    def _sessions_that_matter(
+        self, number: int, times: Mapping[int, Range], top: JavaObject
+    ) -> Sessions:
+        ends = self._session_ends[number]
+        edges: list[tuple[Literal["start", "end"], int]] = [
+            ("start", _leaf_of_starts(number)),
+            ("end", _leaf_of_ends(number)),
+        ]
+        for edge, leaf in edges:
+            seen = times.get(leaf, ANYWHERE)
+            if ends is not None and seen.known and not seen.back.sessions + seen.ahead.sessions:
+                alone = len(self._session_ends) == 1 and session_window(top) is not None
+                return Sessions(
+                    edge,
+                    int(seen.back.us),
+                    int(seen.ahead.us),
+                    self._by_source(ends) if alone else None,
+                )
+        return Sessions()
+
+    def _top_of_state(self, node: JavaObject) -> JavaObject:
+        """The node with state above all others, or the one below which there are several."""
+        while True:
+            below = [child for child in elements(node.children()) if child.isStreaming()]
+            if len(below) != 1 or kind_of(node) in _ONE_CHILD_STATE:
+                return node
+            (node,) = below
 
     def _times_of_result(self, plan: JavaObject, rows: _Rows, column: str) -> Mapping[int, Range]:
         found = [
@@ -275,7 +328,7 @@ class _Analysis:
     def _by_source(self, times: Mapping[int, Range]) -> dict[str, Reach]:
         """By source; what gives only rows without a time does not matter anywhere."""
         found: dict[str, Reach] = {}
-        for number, leaf in enumerate(self._leaves):
+        for number, leaf in enumerate(self._leaves):  # none of them are sessions
             range_ = times.get(number, SAME)
             each = Reach(
                 int(range_.back.us),
@@ -295,9 +348,9 @@ class _Analysis:
             for key in keys
             if key in rows.times
             for leaf, range_ in rows.times[key].items()
-            if not range_.known
+            if leaf >= 0 and not range_.known
         }
-        for leaf in sorted(open_ones or rows.leaves):
+        for leaf in sorted(open_ones or rows.reads):
             if not self._leaves[leaf].timed:
                 return (
                     f"{self._leaves[leaf].source} is read without a watermark, so the query does"
@@ -309,7 +362,7 @@ class _Analysis:
                     f"the {kind} join of {self._names(left)} with {self._names(right)} does not"
                     " bound how far apart in event time their rows may be, in both directions"
                 )
-        sources = self._names(rows.leaves)
+        sources = self._names(rows.reads)
         return f"it cannot be told how {what} follows from the event times of {sources}"
 
     def _names(self, leaves: Iterable[int]) -> str:
@@ -344,12 +397,7 @@ class _Analysis:
         return rows
 
     def _is_state(self, kind: str, below: list[_Rows | None]) -> bool:
-        return kind in {
-            "Aggregate",
-            "Deduplicate",
-            "DeduplicateWithinWatermark",
-            "Distinct",
-        } or (kind == "Join" and None not in below)
+        return kind in _ONE_CHILD_STATE or (kind == "Join" and None not in below)
 
     def _impurity(self, node: JavaObject) -> str:
         each = (impurity(expression, self._clock) for expression in elements(node.expressions()))
@@ -508,17 +556,13 @@ class _Analysis:
         if not any(value and all(child.known(one.key) for one in value) for value in values):
             by = ", ".join(str(each.toString()) for each in grouping) or "nothing"
             times = [one.key for value in values for one in value if one.key in child.times]
-            if times or not all(self._leaves[leaf].timed for leaf in child.leaves):
+            if times or not all(self._leaves[leaf].timed for leaf in child.reads):
                 raise _Refused(self._why_unknown(child, times, f"what Aggregate groups by ({by})"))
             raise _Refused(
                 f"Aggregate groups by {by}, and no window or other time bounds its groups"
             )
-        sessions = [
-            id_of(each)
-            for each in grouping
-            if kind_of(each) == "AttributeReference" and each.metadata().contains(_SESSION)
-        ]
-        inner = self._sessions(child, sessions[0]) if sessions else child
+        session = session_window(node)
+        inner = child if session is None else self._sessions(child, session)
         columns = elements(node.aggregateExpressions())
         keys = [value[0] for value in values if len(value) == 1]
         extremes = self._extremes(child, inner, keys, columns)
@@ -534,9 +578,9 @@ class _Analysis:
             for alternatives in expressions.value(each, rows.keys).alternatives.values()
         ]
 
-    def _sessions(self, rows: _Rows, session: int) -> _Rows:
+    def _sessions(self, rows: _Rows, window: JavaObject) -> _Rows:
         """Rows of which those of one session have the whole one's start and end."""
-        start, end = (session, ("start",)), (session, ("end",))
+        start, end = (id_of(window), _START), (id_of(window), _END)
         if not rows.known(start):
             raise _Refused(self._why_unknown(rows, [start], "the start of a session window"))
         gap = rows.gap(start, end)
@@ -545,21 +589,26 @@ class _Analysis:
         longest = gap.ahead
         self._session_gap = max(self._session_gap or 0, int(longest.us))
         session_long = Extent(0, 1)
+        length = Range(gap.back, gap.ahead + session_long)
+        number = len(self._session_ends)
+        starts, ends = _leaf_of_starts(number), _leaf_of_ends(number)
         times = dict(rows.times)
         times[start] = {
             leaf: Range(each.back + longest, each.ahead + session_long + longest)
             for leaf, each in rows.times[start].items()
-        }
+        } | {starts: SAME, ends: length}
         # seen from its last event, which is a gap before its end
         times[end] = {
             leaf: Range(each.back + longest + session_long + longest, each.ahead)
             for leaf, each in rows.times[start].items()
-        }
+        } | {starts: length.reverse(), ends: SAME}
+        moments = _type_at(window.dataType(), _START) == "timestamp"
+        self._session_ends.append(times[end] if moments else None)
         apart = {
             pair: each for pair, each in rows.apart.items() if not {start, end}.issuperset(pair)
         }
-        apart[start, end] = Range(gap.back, gap.ahead + session_long)
-        return replace(rows, times=times, apart=apart)
+        apart[start, end] = length
+        return replace(rows, leaves=rows.leaves | {starts, ends}, times=times, apart=apart)
 
     def _extremes(
         self, child: _Rows, inner: _Rows, keys: list[Alternative], columns: list[JavaObject]
@@ -586,7 +635,9 @@ class _Analysis:
                 if not inner.known(key) or not same_root:
                     continue
                 to_key = member.moved.reverse().then(child.gap(member.key, key))
-                if inner.times[key] != child.times[key]:  # a session's edge, not the member's
+                edge = _START if kind_of(function) == "Min" else _END
+                # a session's edge, which is not the member's but for the first or last one
+                if inner.times[key] != child.times[key] and not (key[1] == edge and to_key.exact):
                     to_key = Range(to_key.back + Extent(0, 1), to_key.ahead + Extent(0, 1))
                 to_group = to_key.then(each.moved)
                 for leaf, range_ in inner.times[key].items():
@@ -607,21 +658,25 @@ class _Analysis:
         if not any(child.known(key) for key in kept):
             names = ", ".join(str(each.name()) for each in columns)
             timed = [key for key in kept if key in child.times]
-            if timed or any(not self._leaves[leaf].timed for leaf in child.leaves):
+            if timed or any(not self._leaves[leaf].timed for leaf in child.reads):
                 raise _Refused(self._why_unknown(child, timed, f"the time among {names}"))
             raise _Refused(f"{what} of {names} has no event time among its columns")
         return replace(child.only(kept), stateful=True)
 
     def _deduplicate_within_watermark(self, node: JavaObject, child: _Rows) -> _Rows:
-        marked = [
-            each for each in elements(node.child().output()) if each.metadata().contains(_DELAY)
-        ]
-        time = (id_of(marked[0]), ()) if len(marked) == 1 else None
+        marked = event_times(node.child())
+        time = (id_of(marked[0][0]), ()) if len(marked) == 1 else None
         if time is None or not child.known(time):
             raise _Refused(
                 "dropDuplicatesWithinWatermark is not by one event time whose origin is known"
             )
-        delay = Extent(int(marked[0].metadata().getLong(_DELAY)) * 1_000)
+        delay = Extent(marked[0][1])
+        for each in elements(node.keys()):
+            if not self._orders.isOrderable(each.dataType()):
+                raise _Refused(
+                    f"dropDuplicatesWithinWatermark is by {each.name()}, a"
+                    f" {each.dataType().typeName()}, by which rows cannot be put in order"
+                )
         keys = {id_of(each) for each in elements(node.keys())}
         times = {key: ranges for key, ranges in child.times.items() if key[0] in keys}
         for key in child.times:
@@ -631,7 +686,6 @@ class _Analysis:
                     for leaf, each in child.times[key].items()
                 }
         kept = [key for key in child.keys if key[0] in keys or key in times]
-        self._within_watermark = True
         return replace(child.only(kept), times=times, stateful=True)
 
     def _join(self, node: JavaObject, left: _Rows | None, right: _Rows | None) -> _Rows:
@@ -645,7 +699,7 @@ class _Analysis:
         constraints = (
             self._expressions(both).constraints(condition.get()) if condition.isDefined() else []
         )
-        self._joins.append((_JOINS[kind], left.leaves, right.leaves))
+        self._joins.append((_JOINS[kind], left.reads, right.reads))
         mine = {id_of(each) for each in elements(node.left().output())}
         across = [
             each if each.first[0] in mine else each.reverse()
@@ -725,6 +779,16 @@ class _Analysis:
             if gaps and (gap := _hull(gaps)) != ANYWHERE:
                 united.apart[first, second] = gap
         return united
+
+
+def _leaf_of_starts(aggregation: int) -> int:
+    """The sessions of an aggregation, of which the time is their start."""
+    return -1 - 2 * aggregation
+
+
+def _leaf_of_ends(aggregation: int) -> int:
+    """The same, of which the time is their end."""
+    return -2 - 2 * aggregation
 
 
 def _side_by_side(left: _Rows, right: _Rows) -> _Rows:

@@ -12,7 +12,7 @@ from backfill.api.errors import Problem, UnsupportedProgram
 from backfill.api.spec import Execution, OrderingPolicy
 from backfill.planning.plan import PlanHeader
 from backfill.runtime.batch.analysis import analyze
-from backfill.runtime.batch.prepare import SpanOutput, not_yet
+from backfill.runtime.batch.prepare import SpanOutput
 from backfill.runtime.batch.reach import Bounded, Unbounded
 
 _STRICT = "ordering.policy Strict asks for rows in the order of their offsets"
@@ -74,8 +74,6 @@ def _analyzed(frame: DataFrame, target: SpanOutput, header: PlanHeader) -> Bound
         return Unbounded(f"its logical plan could not be analysed ({type(error).__name__})")
     if isinstance(found, Unbounded):
         return Unbounded(_EXPRESSION_ID.sub("", found.reason))
-    if (reason := not_yet(found)) is not None:
-        return Unbounded(reason)
     return found
 
 

@@ -1,8 +1,10 @@
 """Prepares a query of the application to be run by spans."""
 
 import math
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -13,6 +15,7 @@ from backfill.runtime.batch.leaves import Leaves
 from backfill.runtime.batch.reach import Bounded
 from backfill.runtime.batch.rebind import rebind
 from backfill.runtime.batch.runner import SpanRunner
+from backfill.runtime.batch.sessions import SessionQuery, SessionWatch
 from backfill.runtime.batch.spans import (
     Around,
     Span,
@@ -74,8 +77,7 @@ def prepare_spans(
         used: the columns that it uses of each source that it reads.
     """
     committed = 0 if target.staged is None else target.staged.batch_id + 1
-    around = _around(found, header)
-    spans, open_results = _spans(run, frame, found, header, around, committed=committed)
+    spans, open_results, sessions = _spans(run, frame, target, header, found, committed=committed)
     run.tracker.add(
         target.query,
         target.output.name,
@@ -83,7 +85,7 @@ def prepare_spans(
         traits(found, header),
         count_rows=run.tracker.planned_rows,
     )
-    work = _Work(run, frame, target, open_results=open_results)
+    work = _Work(run, frame, target, open_results=open_results, sessions=sessions)
     return SpanRunner(run, target.query, spans, work, planned_rows=run.tracker.planned_rows)
 
 
@@ -105,35 +107,48 @@ def _whole_seconds(lengths_us: Iterable[int]) -> int:
 
 def _around(found: Bounded, header: PlanHeader) -> dict[str, Around]:
     """Which rows of each source results depend on, by arrival."""
-    arrival = {source.name: source.timestamp_column for source in header.inputs.sources}
+    arrival = _arrival_columns(header)
     return {
         source: Around.of(reach, arrival[source], header.inputs.allowed_lateness_us)
         for source, reach in found.sources.items()
     }
 
 
+def _arrival_columns(header: PlanHeader) -> dict[str, str]:
+    return {source.name: source.timestamp_column for source in header.inputs.sources}
+
+
 def _spans(
     run: Run,
     frame: DataFrame,
-    found: Bounded,
+    target: SpanOutput,
     header: PlanHeader,
-    around: Mapping[str, Around],
+    found: Bounded,
     *,
     committed: int,
-) -> tuple[list[Span], OpenResults]:
-    """The spans from a step on, and what is known beforehand of what they leave open."""
+) -> tuple[list[Span], OpenResults, SessionQuery | None]:
+    """The spans from a step on, and what is known beforehand of what they leave open and of their
+    session windows.
+    """
     none = OpenResults(count=0, needed_drain_seconds=0.0)
     if found.stateless:
-        return row_wise_spans(header, found.sources, committed), none
+        return row_wise_spans(header, found.sources, committed), none, None
     plan = run.settings.plan_workspace
-    bounds = {source: read_step_bounds(plan, source) for source in around}
+    bounds = {source: read_step_bounds(plan, source) for source in found.sources}
+    if found.sessions:
+        query = SessionQuery(target.query, header, found, _arrival_columns(header), bounds)
+        return query.spans(committed), _not_reported(query.around(query.first_us)), query
+    around = _around(found, header)
     end_us = header.inputs.end_us
     closed_us = end_us if _gives_at_once(frame) else closed_until_us(header, around.values())
     spans = spans_of_time(header, around, bounds, committed, closed_us)
-    if closed_us == end_us:
-        return spans, none
+    return spans, none if closed_us == end_us else _not_reported(around), None
+
+
+def _not_reported(around: Mapping[str, Around]) -> OpenResults:
+    """What is known of the results that are left open before the last span."""
     needed_us = max(each.after_us for each in around.values())
-    return spans, OpenResults(
+    return OpenResults(
         needed_drain_seconds=needed_us / 1e6, unknown="the driver ended before it reported them"
     )
 
@@ -152,15 +167,6 @@ def _gives_at_once(frame: DataFrame) -> bool:
     )
 
 
-def not_yet(found: Bounded) -> str | None:
-    """Why a query with bounds is not run by spans; None if it can be."""
-    if found.session_gap_us is not None:
-        return "it groups by session windows, whose length is not known before they are read"
-    if found.within_watermark:
-        return "it uses dropDuplicatesWithinWatermark, which depends on when rows are read"
-    return None
-
-
 class _Work:
     """The jobs of one query."""
 
@@ -171,6 +177,7 @@ class _Work:
         target: SpanOutput,
         *,
         open_results: OpenResults,
+        sessions: SessionQuery | None,
     ):
         self._target = target
         self._sink = target.writer
@@ -181,17 +188,24 @@ class _Work:
         self._leaves = Leaves(self._session, run.settings)
         self._steps = run.tracker.steps
         self._open_results = open_results
+        self._lock = threading.Lock()
+        self._rows_open = 0
+        self._watch = None if sessions is None else SessionWatch(sessions, self._session)
 
-    def write(self, span: Span) -> Batch:
-        """Computes a span's results and writes them into files."""
+    def reads(self, span: Span) -> Span:
+        """The same span, with all that it should read by what is known of its sessions."""
+        return span if self._watch is None else self._watch.reads(span)
+
+    def write(self, span: Span) -> Batch | None:
+        """Computes a span's results and writes them into files. None where a session is longer than
+        was thought: nothing refers to the files.
+        """
         self._session.sparkContext.setJobDescription(self._in_words(span))
         sink = SinkWriter(self._target.sink, span.stretch)
-        written, _ = write(self._rows(span), sink)
-        if span.stretch is not None and span.stretch.end_us < span.stretch.open_us:
-            self._open_results = OpenResults(
-                count=sum(each.rows_open for each in written),
-                needed_drain_seconds=self._open_results.needed_drain_seconds,
-            )
+        written, seen = write(self._rows(span), sink)
+        if self._watch is not None and not self._watch.enough(span, seen):
+            return None
+        self._count_open(span, sum(each.rows_open for each in written), seen)
         return batch_of(self._target.query, span, sink.spec_id, written)
 
     def commit(self, batch: Batch) -> None:
@@ -203,11 +217,32 @@ class _Work:
         """What the last span left open."""
         return self._open_results
 
+    def _count_open(self, span: Span, rows: int, seen: Mapping[str, Mapping[str, Any]]) -> None:
+        """With the results that a span leaves open, all those that are there and were written."""
+        stretch, watch = span.stretch, self._watch
+        if stretch is None:
+            return
+        if watch is not None and span.steps.stop == self._steps:
+            if (found := watch.open_results(seen)) is not None:
+                self._open_results = found
+                return
+        elif stretch.end_us == stretch.open_us:
+            return
+        with self._lock:
+            self._rows_open += rows
+            self._open_results = OpenResults(
+                count=self._rows_open,
+                needed_drain_seconds=(
+                    self._open_results.needed_drain_seconds if self._rows_open else 0.0
+                ),
+            )
+
     def _rows(self, span: Span) -> DataFrame:
         def leaf(source: str, topic: str | None) -> DataFrame:
             return self._leaves.frame(source, span.reads[source], topic, self._used[source])
 
-        return rebind(self._plan, self._session, leaf)
+        above = None if self._watch is None else self._watch.above(span)
+        return rebind(self._plan, self._session, leaf, above)
 
     def _in_words(self, span: Span) -> str:
         """For Spark's own screens."""

@@ -5,6 +5,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +31,28 @@ class Reach:
     """The same for ``ahead_us``."""
 
     def with_sessions(self, longest_us: int) -> "Reach":
-        """The same, where no session is longer than this, from its first to its last event."""
+        """The same, where no session is longer than this, from its start to its end."""
         return Reach(
             self.back_us + self.sessions_back * longest_us,
             self.ahead_us + self.sessions_ahead * longest_us,
             self.delay_us,
             self.event_column,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Sessions:
+    """The session windows of one aggregation."""
+
+    edge: Literal["start", "end"] | None = None
+    """Which edge of a session says whether a result depends on it; None where neither does, so
+    that all must be thought to."""
+    back_us: int = 0
+    """A result with event time a depends on sessions with this edge in [a - back, a + ahead]."""
+    ahead_us: int = 0
+    closed_by: Mapping[str, Reach] | None = None
+    """By source, which rows a session depends on after its end; None where results depend on
+    more than one session, or have no such edge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +66,9 @@ class Bounded:
     session_gap_us: int | None = None
     """The longest gap of the query's session windows, if it has some. How long a session is cannot
     be told before it is read."""
-    within_watermark: bool = False
-    """Whether it drops duplicates within the watermark: what :class:`Reach` says is for dropping
-    rows whose key was seen at most the delay before them, by event time."""
+    sessions: tuple[Sessions, ...] = ()
+    """Those of its aggregations by session window, the ones below others first and those of a
+    node from left to right."""
 
 
 @dataclass(frozen=True, slots=True)

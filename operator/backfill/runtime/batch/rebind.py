@@ -8,14 +8,18 @@ batch, and that no operator keeps state.
 """
 
 from collections.abc import Callable
+from datetime import timedelta
 
 from py4j.java_gateway import JavaObject
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
 
-from backfill.runtime.batch.observing import frame_of
+from backfill.runtime.batch.observing import column_of, frame_of
 from backfill.runtime.queries.logical_plan import (
     analyzed,
     elements,
+    event_times,
+    id_of,
     is_source,
     kind_of,
     source_of,
@@ -52,6 +56,7 @@ class _Rebinding:
         jvm = spark._jvm
         assert jvm is not None  # in classic PySpark
         self._jvm = jvm
+        self._spark = spark
         self._leaf = leaf
         self._above = above
 
@@ -64,9 +69,28 @@ class _Rebinding:
         below = [self.node(child) for child in children]
         if kind_of(node) in _NOTHING_IN_A_BATCH:
             (bound,) = below
+        elif kind_of(node) == "DeduplicateWithinWatermark":
+            bound = self._first_within_delay(node, below[0])
         else:
             bound = node.withNewChildren(self._seq(below))
         return bound if self._above is None else self._above(node, bound)
+
+    def _first_within_delay(self, node: JavaObject, child: JavaObject) -> JavaObject:
+        """The child's rows of whose keys none is at most the watermark's delay before, by event
+        time, whether that one is itself handed on or not. One of those at the same time stays, and
+        one of those without a time.
+        """
+        ((time, delay_us),) = event_times(node.child())
+        keys = {id_of(key) for key in elements(node.keys())}
+        given = {id_of(each): column_of(self._spark, each) for each in elements(child.output())}
+        at = given[id_of(time)]
+        same_keys = [column for number, column in given.items() if number in keys]
+        in_order = Window.partitionBy(*same_keys, at.isNull()).orderBy(at)
+        late_enough = at > F.lag(at).over(in_order) + F.lit(timedelta(microseconds=delay_us))
+        kept = (F.row_number().over(in_order) == 1) | late_enough
+        marked = frame_of(self._spark, child).select(*given.values(), kept.alias("kept"))
+        mark = column_of(self._spark, elements(analyzed(marked).output())[-1])
+        return analyzed(marked.where(mark).select(*given.values()))
 
     def _source(self, relation: JavaObject) -> JavaObject:
         """The batch columns under the identities that the stream's columns have."""

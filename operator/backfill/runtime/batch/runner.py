@@ -23,8 +23,13 @@ _log = logging.getLogger(__name__)
 class Work(Protocol):
     """What is done for each span."""
 
-    def write(self, span: Span) -> Batch:
-        """Writes its results into files, to which nothing refers yet."""
+    def reads(self, span: Span) -> Span:
+        """The same span, with all that it should read by what is known now."""
+
+    def write(self, span: Span) -> Batch | None:
+        """Writes its results into files, to which nothing refers yet. None where it turned out that
+        they depend on more rows than were read; then :meth:`reads` says which.
+        """
 
     def commit(self, batch: Batch) -> None:
         """Adds them to the branch, unless they are there."""
@@ -52,7 +57,7 @@ class SpanRunner:
         """
         self._run = run
         self._query = query
-        self._spans = spans
+        self._spans = list(spans)
         self._work = work
         self._planned_rows = planned_rows
         self._clock_us = clock_us
@@ -132,22 +137,33 @@ class SpanRunner:
                 return None
             number = self._begun
             self._begun += 1
-        if self._run.wait_for_release(self._spans[number].read_end):
-            return number
-        with self._turn:  # those after it wait as well, and do not begin either
+        return number if self._released(number) else None
+
+    def _released(self, number: int) -> bool:
+        """Waits until all that a span reads may be read. False where none may begin any more."""
+        span = self._work.reads(self._spans[number])
+        with self._turn:
+            self._spans[number] = span
+        if self._run.wait_for_release(span.read_end):
+            return True
+        with self._turn:  # those after it wait as well, or for its commit: they end with it
             self._begun = min(self._begun, number)
-        return None
+            self._turn.notify_all()
+        return False
 
     def _do(self, number: int) -> None:
-        span = self._spans[number]
         began_us = self._clock_us()
-        batch = self._work.write(span)
+        while (batch := self._work.write(self._spans[number])) is None:
+            if not self._released(number):
+                return
         with self._turn:
-            self._turn.wait_for(lambda: self._committed == number or not self.isActive)
+            self._turn.wait_for(
+                lambda: self._committed == number or self._begun <= number or not self.isActive
+            )
             if self._committed != number:
                 return
         self._work.commit(batch)
-        self._tell(span, began_us)
+        self._tell(self._spans[number], began_us)
         with self._turn:
             self._committed += 1
             self._turn.notify_all()

@@ -36,6 +36,8 @@ class Span:
     """The steps that it reads of each source."""
     stretch: Stretch | None = None
     """The results that it gives; None is all that the rows it reads have."""
+    session_us: int = 0
+    """What it reads is enough if no session that its results depend on is longer."""
 
     @property
     def read_end(self) -> int:
@@ -110,15 +112,24 @@ def spans_of_time(
     spans = []
     for steps in _packed(header, sorted(around), committed, may_end):
         start_us, end_us = _cut_us(header, steps.start), _cut_us(header, steps.stop)
-        reads = {
-            source: _steps_between(
-                bounds[source], start_us - each.before_us, end_us + each.after_us
-            )
-            for source, each in around.items()
-        }
-        closed_end_us = max(min(end_us, closed_us), start_us)
-        spans.append(Span(steps, reads, Stretch(start_us, closed_end_us, end_us)))
+        reads = reads_of(start_us, end_us, around, bounds)
+        spans.append(Span(steps, reads, stretch_of(start_us, end_us, closed_us)))
     return spans
+
+
+def stretch_of(start_us: int, end_us: int, closed_us: int) -> Stretch:
+    """Results from one time to before another, those from ``closed_us`` on left open."""
+    return Stretch(start_us, max(min(end_us, closed_us), start_us), end_us)
+
+
+def reads_of(
+    start_us: int, end_us: int, around: Mapping[str, Around], bounds: Mapping[str, StepBounds]
+) -> dict[str, range]:
+    """The steps of each source on which results from one time to before another depend."""
+    return {
+        source: _steps_between(bounds[source], start_us - each.before_us, end_us + each.after_us)
+        for source, each in around.items()
+    }
 
 
 def _cut_us(header: PlanHeader, step: int) -> int:

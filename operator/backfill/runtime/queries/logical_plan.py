@@ -12,6 +12,7 @@ from backfill.api.errors import Problem, UnsupportedProgram
 from backfill.runtime.source.data_source import FORMAT as SOURCE_FORMAT
 from backfill.runtime.source.record_columns import RECORD_COLUMNS
 
+_DELAY, _SESSION = "spark.watermarkDelayMs", "spark.sessionWindow"
 _BY_REFERENCE = frozenset(
     {
         "Aggregate",
@@ -168,6 +169,33 @@ def topic_of(relation: JavaObject) -> str | None:
     """The Kafka topic that a source stands for; None where rows have their table's columns only."""
     topic = relation.extraOptions().get("topic")
     return None if topic is None else str(topic)
+
+
+def event_times(node: JavaObject) -> list[tuple[JavaObject, int]]:
+    """The columns of a node's output that are event times, with their watermarks' delays in
+    microseconds.
+    """
+    return [
+        (column, 1_000 * int(column.metadata().getLong(_DELAY)))
+        for column in elements(node.output())
+        if column.metadata().contains(_DELAY)
+    ]
+
+
+def session_window(node: JavaObject) -> JavaObject | None:
+    """The session window by which an aggregation groups, if it does."""
+    return next(
+        (
+            each
+            for each in (elements(node.groupingExpressions()) if _aggregates(node) else [])
+            if kind_of(each) == "AttributeReference" and each.metadata().contains(_SESSION)
+        ),
+        None,
+    )
+
+
+def _aggregates(node: JavaObject) -> bool:
+    return kind_of(node) == "Aggregate"
 
 
 def _ids(attributes: JavaObject) -> set[int]:

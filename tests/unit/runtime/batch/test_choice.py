@@ -102,17 +102,8 @@ def test_rows_in_the_order_of_their_offsets_need_a_stream(choosing: Choosing) ->
     )
 
 
-@cases(
-    "found",
-    {
-        "a session of unknown length": Bounded(BOUNDED.sources, within_watermark=True),
-        "no bound": UNBOUNDED,
-    },
-)
-def test_what_the_resource_demands_and_cannot_be_done_is_refused(
-    choosing: Choosing, found: Bounded | Unbounded
-) -> None:
-    choosing.found = found
+def test_what_the_resource_demands_and_cannot_be_done_is_refused(choosing: Choosing) -> None:
+    choosing.found = UNBOUNDED
     with pytest.raises(UnsupportedProgram, match=r"cannot run the query q: .*; write Streaming"):
         choosing.choose("Batch")
 

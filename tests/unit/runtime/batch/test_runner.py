@@ -27,6 +27,9 @@ class Spans:
         self.committed: list[tuple[int | None, int]] = []
         self.go = {steps.start: threading.Event() for steps in spans}
         self.failures: dict[int, Exception] = {}
+        self.further: dict[int, int] = {}
+        """By first step, for spans whose first try finds that it reads too little: its right end."""
+        self.tried: set[int] = set()
         self.commit_failure: Exception | None = None
         self.runner = SpanRunner(
             self.run,
@@ -36,9 +39,18 @@ class Spans:
             planned_rows=lambda _source, _step: 10,
         )
 
-    def write(self, span: Span) -> Batch:
+    def reads(self, span: Span) -> Span:
+        if span.steps.start not in self.tried:
+            return span
+        end = self.further[span.steps.start]
+        return Span(span.steps, {"impressions": range(span.steps.start, end)})
+
+    def write(self, span: Span) -> Batch | None:
         self.begun.append(span.steps.start)
         assert self.go[span.steps.start].wait(30)
+        if span.read_end < self.further.get(span.steps.start, 0):
+            self.tried.add(span.steps.start)
+            return None
         if span.steps.start in self.failures:
             raise self.failures[span.steps.start]
         return Batch("q", span.steps[-1], (), 0, 0, first=span.steps[0])
@@ -109,6 +121,39 @@ def test_a_stop_ends_with_what_was_begun_and_begins_nothing_more(spans: Spans) -
     spans.until(lambda: spans.runner.at_rest)
     assert (spans.begun, spans.committed) == ([0], [(0, 1)])
     assert spans.progress == (2, 20)
+
+
+def test_a_span_that_has_to_read_more_waits_for_its_release_and_is_computed_again(
+    spans: Spans,
+) -> None:
+    spans.further[0] = 5
+    spans.run.release(3)
+    spans.runner.start()
+    spans.until(lambda: sorted(spans.begun) == [0, 2])
+    for go in spans.go.values():
+        go.set()
+    spans.until(lambda: spans.runner.reads_ahead == 5)
+    assert spans.committed == []
+    spans.run.release(5)
+    spans.until(lambda: spans.committed == [(0, 1), (2, 2)])
+    assert sorted(spans.begun) == [0, 0, 2]
+    assert spans.runner.reads_ahead == 3
+    spans.run.release(6)
+    spans.until(lambda: spans.committed == [(0, 1), (2, 2), (3, 5)])
+
+
+def test_a_stop_ends_spans_that_wait_to_read_more_and_those_after_them(spans: Spans) -> None:
+    spans.further[0] = 5
+    spans.run.release(3)
+    spans.runner.start()
+    for go in spans.go.values():
+        go.set()
+    spans.until(lambda: spans.runner.reads_ahead == 5)
+    spans.until(lambda: sorted(spans.begun) == [0, 2])
+    spans.run.stopping.set()
+    spans.until(lambda: spans.runner.at_rest)
+    assert spans.committed == []
+    assert spans.runner.exception() is None
 
 
 def test_a_span_that_fails_ends_the_query_after_those_before_it(spans: Spans) -> None:

@@ -1,0 +1,255 @@
+"""Spans of queries with session windows. How long a session is cannot be told before it is read, so
+a span reads as far as a length says that is assumed, and observes how long the sessions are on
+which its results depend. One that goes on past what was read shows more than the assumed length of
+itself, for its gap is read as well; then the span is computed again, and reads further.
+
+It holds for sessions of sessions, too: what is read is longer by the assumed length for each
+level, so that the sessions of the level below are right wherever the next one needs them.
+"""
+
+import itertools
+import logging
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+from py4j.java_gateway import JavaObject
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+
+from backfill.planning.plan import PlanHeader
+from backfill.runtime.batch.observing import column_of, frame_of, observing
+from backfill.runtime.batch.reach import Bounded, Reach, Sessions
+from backfill.runtime.batch.rebind import Above
+from backfill.runtime.batch.spans import (
+    Around,
+    Span,
+    StepBounds,
+    closed_until_us,
+    reads_of,
+    spans_of_time,
+    stretch_of,
+)
+from backfill.runtime.queries.logical_plan import analyzed, elements, session_window
+from backfill.runtime.queries.tracker import OpenResults
+
+_FIRST_GAPS = 4
+"""How many gaps long the first span thinks sessions are, at most."""
+_SPARE = 1.5
+"""How much longer than in the span before sessions may be without computing a span twice."""
+_LONGEST, _OPEN, _LAST_END = "longest", "open", "last_end"
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionQuery:
+    """What is known of a query with session windows before it is run."""
+
+    name: str
+    header: PlanHeader
+    found: Bounded
+    """What its results depend on."""
+    arrival: Mapping[str, str]
+    """By source its ``timestampColumn``."""
+    bounds: Mapping[str, StepBounds]
+    """By source the arrival times of its steps."""
+
+    @property
+    def first_us(self) -> int:
+        """How long the first span thinks sessions are, from start to end, in microseconds."""
+        return _FIRST_GAPS * (self.found.session_gap_us or 0)
+
+    def around(self, session_us: int) -> dict[str, Around]:
+        """What results depend on if no session that matters is longer."""
+        return {
+            source: self._arrived(source, reach.with_sessions(session_us))
+            for source, reach in self.found.sources.items()
+        }
+
+    def spans(self, committed: int) -> list[Span]:
+        """The spans from a step on, as far as is known beforehand."""
+        closed_us = self.closed_us(self.first_us)
+        if self.sessions_closed_us is not None:
+            closed_us = min(closed_us, self.sessions_closed_us)
+        around = self.around(self.first_us)
+        spans = spans_of_time(self.header, around, self.bounds, committed, closed_us)
+        return [self.widened(span, self.first_us) for span in spans]
+
+    def closed_us(self, session_us: int) -> int:
+        """Results from this time on may be open if no session that matters is longer; the end of
+        the window where the sessions themselves say which ones are.
+        """
+        if self.sessions_closed_us is not None:
+            return self.header.inputs.end_us
+        return closed_until_us(self.header, self.around(session_us).values())
+
+    @property
+    def sessions_closed_us(self) -> int | None:
+        """Sessions that end by this time are closed; None where more than one session makes a
+        result, so that no session says whether it is closed.
+        """
+        closed_by = self.found.sessions[0].closed_by
+        if closed_by is None:
+            return None
+        after = (self._arrived(source, reach).after_us for source, reach in closed_by.items())
+        return self.header.inputs.read_end_us - max(after)
+
+    def widened(self, span: Span, session_us: int) -> Span:
+        """The same span, which reads enough for sessions of this length; the last one also the ends
+        of all sessions that are left open, which it counts, wherever they began.
+        """
+        assert span.stretch is not None  # no query with state is row-wise
+        start_us, end_us = span.stretch.start_us, span.stretch.open_us
+        counts_open = self.sessions_closed_us is not None and span.steps.stop == self.header.steps
+        read_us = self.header.inputs.read_end_us if counts_open else end_us
+        return replace(
+            span,
+            reads=reads_of(start_us, max(read_us, end_us), self.around(session_us), self.bounds),
+            stretch=stretch_of(start_us, end_us, self.closed_us(session_us)),
+            session_us=session_us,
+        )
+
+    def _arrived(self, source: str, reach: Reach) -> Around:
+        return Around.of(reach, self.arrival[source], self.header.inputs.allowed_lateness_us)
+
+
+class SessionWatch:
+    """How long the sessions of a query's spans are. Spans may be at work at the same time."""
+
+    def __init__(self, query: SessionQuery, spark: SparkSession):
+        self._query = query
+        self._spark = spark
+        self._lock = threading.Lock()
+        self._next_us = query.first_us
+        self._wider_us: dict[int, int] = {}
+        """By first step, for spans that have to be computed again."""
+
+    def reads(self, span: Span) -> Span:
+        """A span with what it should read by what is known now."""
+        with self._lock:
+            session_us = self._wider_us.get(span.steps.start, self._next_us)
+        return self._query.widened(span, session_us)
+
+    def above(self, span: Span) -> Above:
+        """Observes the sessions of a span's plan, and leaves open ones out."""
+        counter = itertools.count()
+
+        def watch(node: JavaObject, bound: JavaObject) -> JavaObject:
+            window = session_window(node)
+            return bound if window is None else self._watched(bound, window, next(counter), span)
+
+        return watch
+
+    def enough(self, span: Span, seen: Mapping[str, Mapping[str, Any]]) -> bool:
+        """Whether a span that was computed has read all that its results depend on."""
+        lengths = (seen.get(_name(number), {}).get(_LONGEST) for number in self._numbers)
+        longest_us = max((_us(each) for each in lengths if each is not None), default=0)
+        wider_us = 2 * longest_us
+        # where there is nothing more to read, the results are those of all rows
+        enough = (
+            longest_us <= span.session_us or self._query.widened(span, wider_us).reads == span.reads
+        )
+        assert span.stretch is not None  # no query with state is row-wise
+        span_us = span.stretch.open_us - span.stretch.start_us
+        with self._lock:
+            if enough:
+                next_us = min(int(_SPARE * longest_us), span_us)
+                self._next_us = max(self._query.first_us, next_us)
+                return True
+            self._wider_us[span.steps.start] = wider_us
+        _log.info(
+            "the query %s: steps %s to %s are computed again with sessions of up to %s, as one is"
+            " longer than %s",
+            self._query.name,
+            span.steps.start + 1,
+            span.steps.stop,
+            timedelta(microseconds=wider_us),
+            timedelta(microseconds=span.session_us),
+        )
+        return False
+
+    def open_results(self, seen: Mapping[str, Mapping[str, Any]]) -> OpenResults | None:
+        """What the last span leaves open, by its sessions; None where they do not say."""
+        closed_us = self._query.sessions_closed_us
+        if closed_us is None:
+            return None
+        (number,) = self._numbers
+        metrics = seen.get(_name(number), {})
+        count, last_us = metrics.get(_OPEN) or 0, metrics.get(_LAST_END)
+        if not count or last_us is None:
+            return OpenResults(count=0, needed_drain_seconds=0.0)
+        inputs = self._query.header.inputs
+        drain_us = last_us - closed_us + inputs.read_end_us - inputs.end_us
+        return OpenResults(count=count, needed_drain_seconds=max(drain_us, 0) / 1e6)
+
+    @property
+    def _numbers(self) -> range:
+        return range(len(self._query.found.sessions))
+
+    def _watched(
+        self, bound: JavaObject, window: JavaObject, number: int, span: Span
+    ) -> JavaObject:
+        """A rebound aggregation that tells how long its sessions are."""
+        spark, sessions = self._spark, self._query.found.sessions[number]
+        given = [column_of(spark, each) for each in elements(bound.output())]
+        # without the mark of a session window, which would make an aggregation above one, too
+        unmarked = column_of(spark, window).alias("session", metadata={})
+        named = analyzed(frame_of(spark, bound.child()).select(unmarked)).projectList()
+        jvm = spark._jvm
+        assert jvm is not None  # in classic PySpark
+        columns = [*elements(bound.aggregateExpressions()), *elements(named)]
+        with_session = bound.copy(
+            bound.groupingExpressions(),
+            jvm.PythonUtils.toSeq(columns),
+            bound.child(),
+            bound.hint(),
+        )
+        frame = frame_of(spark, with_session)
+        session = column_of(spark, elements(analyzed(frame).output())[-1])
+        plan = observing(
+            spark, analyzed(frame), _name(number), *self._metrics(session, sessions, span)
+        )
+        rows = frame_of(spark, plan)
+        if (closed_us := self._query.sessions_closed_us) is not None:
+            rows = rows.where(session["end"] <= _moment(closed_us))
+        return analyzed(rows.select(*given))
+
+    def _metrics(self, session: Column, sessions: Sessions, span: Span) -> list[Column]:
+        length = session["end"] - session["start"]
+        assert span.stretch is not None  # no query with state is row-wise
+        if sessions.edge is None:
+            return [F.max(length).alias(_LONGEST)]
+        edge, inputs = session[sessions.edge], self._query.header.inputs
+
+        def between(start_us: int, end_us: int) -> Column:
+            """Whether results from one time to before the other may depend on it."""
+            return (edge >= _moment(start_us - sessions.back_us)) & (
+                edge < _moment(end_us + sessions.ahead_us)
+            )
+
+        matters = between(span.stretch.start_us, span.stretch.open_us)
+        longest = F.max(F.when(matters, length)).alias(_LONGEST)
+        if (closed_us := self._query.sessions_closed_us) is None:
+            return [longest]
+        left_open = between(inputs.start_us, inputs.end_us) & (session["end"] > _moment(closed_us))
+        return [
+            longest,
+            F.count_if(left_open).alias(_OPEN),
+            F.max(F.when(left_open, F.unix_micros(session["end"]))).alias(_LAST_END),
+        ]
+
+
+def _name(number: int) -> str:
+    return f"sessions {number}"
+
+
+def _moment(time_us: int) -> Column:
+    return F.timestamp_micros(F.lit(time_us))
+
+
+def _us(length: Any) -> int:
+    """A length of time that Spark gives as a ``java.time.Duration``."""
+    return int(length.getSeconds()) * 1_000_000 + int(length.getNano()) // 1_000
