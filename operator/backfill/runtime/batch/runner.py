@@ -189,6 +189,7 @@ class SpanRunner:
     def _flush(self) -> None:
         """There is no state for a last watermark to close: the flush is done with the last span."""
         tracker = self._run.tracker
+        tracker.record_open_results(self._query, self._work.open_results)
         now_us, steps = self._clock_us(), tracker.steps
         sources = [
             source.name

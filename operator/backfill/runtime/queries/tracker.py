@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from backfill.api.base import printable
-from backfill.api.quantities import from_us
+from backfill.api.quantities import from_us, to_us
 from backfill.api.status import HowRun
 from backfill.planning.plan import PlanHeader
 from backfill.protocol.split_assignment import QueryProgress, SourceProgress, SplitAssignmentStatus
@@ -169,6 +169,13 @@ class Tracker:
             self._queries[name] = _Query(
                 name, output, sources, before.late_rows if before else 0, traits or Traits(), count
             )
+            done = min(committed.values(), default=0) >= self._header.steps
+            if done and before is not None and before.open_at_end is not None:
+                self._queries[name].open_results = OpenResults(
+                    before.open_at_end,
+                    None if before.open_from is None else to_us(before.open_from),
+                    before.needed_drain_seconds,
+                )
             self._unread -= set(committed)
             self._note_watermark()
 
@@ -221,9 +228,12 @@ class Tracker:
             self._note_watermark()
 
     def record_open_results(self, query: str, found: OpenResults) -> None:
-        """Records the open results of a query after its flush."""
+        """Records the open results of a query after its flush. What an earlier attempt has counted
+        stays if this one does not know: nothing was read in between.
+        """
         with self._lock:
-            self._queries[query].open_results = found
+            if found.count is not None or self._queries[query].open_results.count is None:
+                self._queries[query].open_results = found
 
     def all_reached(self, step: int) -> bool:
         """Whether every query has committed all its sources up to this offset."""

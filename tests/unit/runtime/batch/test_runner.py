@@ -92,6 +92,7 @@ def test_a_later_span_waits_with_its_commit_for_the_one_before_it(spans: Spans) 
     spans.until(lambda: spans.tracker.all_reached(7))
     assert spans.committed == [(0, 1), (2, 2), (3, 5)]
     assert spans.progress == (7, 60)
+    assert spans.tracker.queries[0].open_at_end == 0, "told before other queries are done"
     assert spans.runner.isActive
     assert spans.runner.exception() is None
 

@@ -9,7 +9,7 @@ import pytest
 from backfill.api.quantities import from_us
 from backfill.planning.plan import PlanHeader
 from backfill.protocol.split_assignment import QueryProgress, SourceProgress, SplitAssignmentStatus
-from backfill.runtime.queries.tracker import Batch, Tracker
+from backfill.runtime.queries.tracker import Batch, OpenResults, Tracker
 
 SOURCES = ("impressions", "playbacks")
 
@@ -215,3 +215,29 @@ def test_time_that_two_queries_share_is_spent_once(header: PlanHeader) -> None:
     tracker.commit(Batch("fast", start, start + 1_000_000, {"impressions": 1}, {}))
     tracker.commit(Batch("slow", start + 500_000, start + 2_000_000, {"playbacks": 1}, {}))
     assert tracker.busy_seconds == 2.0
+
+
+def test_what_an_earlier_attempt_counted_open_stays_where_this_one_cannot_know(
+    header: PlanHeader,
+) -> None:
+    committed = QueryProgress(
+        name="q",
+        output="summary",
+        sources=(SourceProgress(name="impressions", committed=7, rows=9),),
+        open_at_end=3,
+        open_from=from_us(60_000_000),
+        needed_drain_seconds=90.0,
+    )
+    tracker, _, _ = _tracker(header, _status(header, committed))
+    tracker.add("q", "summary", {"impressions": header.steps})
+    tracker.record_open_results(
+        "q", OpenResults(unknown="the driver ended before it reported them")
+    )
+    (query,) = tracker.queries
+    assert (query.open_at_end, query.needed_drain_seconds) == (3, 90.0)
+    assert query.open_from == committed.open_from
+    tracker.record_open_results("q", OpenResults(count=2))
+    assert tracker.queries[0].open_at_end == 2
+    begun_again, _, _ = _tracker(header, _status(header, committed))
+    begun_again.add("q", "summary", {"impressions": header.steps - 1})
+    assert begun_again.queries[0].open_at_end is None
