@@ -102,7 +102,6 @@ class _Leaf:
     """One place where the plan reads a source."""
 
     source: str
-    delay_us: int = 0
     event_column: str | None = None
     timed: bool = False
     """Whether it is known which column is its event time."""
@@ -246,6 +245,10 @@ class _Analysis:
         self._arrival_columns = arrival_columns
         self._leaves: list[_Leaf] = []
         self._joins: list[tuple[str, frozenset[int], frozenset[int]]] = []
+        self._delay_us = 0
+        """The longest delay of a watermark. The query's watermark is the least of all of them, so a
+        stream keeps rows of every source that are so late.
+        """
         self._session_gap: int | None = None
         self._session_ends: list[dict[int, Range] | None] = []
         """For each aggregation by session windows, where the rows are that a session depends on,
@@ -333,7 +336,7 @@ class _Analysis:
             each = Reach(
                 int(range_.back.us),
                 int(range_.ahead.us),
-                leaf.delay_us,
+                self._delay_us,
                 leaf.event_column,
                 range_.back.sessions,
                 range_.ahead.sessions,
@@ -450,6 +453,8 @@ class _Analysis:
 
     def _watermark(self, node: JavaObject, child: _Rows) -> _Rows:
         """Below all state it says what the event time is. Above, it is that of results."""
+        delay_us = int(node.getDelayMs(node.delay())) * 1_000
+        self._delay_us = max(self._delay_us, delay_us)
         if child.stateful:
             return replace(child)
         time = (id_of(node.eventTime().toAttribute()), ())
@@ -457,7 +462,6 @@ class _Analysis:
         for number in child.leaves:
             leaf = self._leaves[number]
             leaf.timed = True
-            leaf.delay_us = int(node.getDelayMs(node.delay())) * 1_000
             leaf.event_column = names.get(number)
         unseen = replace(child, times={})
         seen = {key: unseen.gap(key, time) for key in {*child.keys, time}}

@@ -20,8 +20,8 @@ class Reach:
     back_us: int
     ahead_us: int
     delay_us: int
-    """The watermark's delay: how long after its event time a row may arrive; 0 without a
-    watermark."""
+    """How long after its event time a row may arrive: the longest delay of the query's watermarks,
+    of which a stream goes by the least; 0 without a watermark."""
     event_column: str | None
     """The source's column that holds the event time, nested ones with dots; None where it is
     computed. Where it is the source's ``timestampColumn``, event time is arrival time."""
