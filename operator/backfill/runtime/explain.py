@@ -13,7 +13,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from backfill.protocol.atomic_files import replace_file
 from backfill.protocol.explanation import EXPLANATION_FILE, ExplainedQuery, Explanation
 from backfill.runtime.batch.prepare import traits
+from backfill.runtime.batch.straight_json import without_json
 from backfill.runtime.launch import log_to_stderr, prepare, run_application
+from backfill.runtime.queries.logical_plan import analyzed, columns_used_by
 from backfill.runtime.queries.run import FINISHED, Run, StartedQuery, unsupported
 from backfill.runtime.queries.tracker import Traits
 from backfill.runtime.settings import settings_from_environment
@@ -39,7 +41,10 @@ class ExplainingWriter(SwitchedWriter):
         self._explained = explained
 
     def _begin(self, query: Captured) -> StreamingQuery:
-        found = query.choice.found
+        found, used = query.choice.found, query.used
+        if found is not None:  # of records, batch jobs read only the columns that are parsed
+            spark = self._df.sparkSession
+            used = columns_used_by(without_json(analyzed(self._df), spark), spark)
         known = (
             Traits(execution="Streaming", reason=query.choice.reason)
             if found is None
@@ -53,9 +58,7 @@ class ExplainingWriter(SwitchedWriter):
                 execution_reason=known.reason,
                 look_back_seconds=known.look_back_seconds,
                 look_ahead_seconds=known.look_ahead_seconds,
-                reads={
-                    source: tuple(sorted(columns)) for source, columns in sorted(query.used.items())
-                },
+                reads={source: tuple(sorted(columns)) for source, columns in sorted(used.items())},
             )
         )
         name, output = query.target.query, query.target.output.name
