@@ -144,6 +144,11 @@ class Progress(Model):
     """Number of rows read by committed steps."""
     rows_dropped_late: int = 0
     """Number of rows that the application's watermark dropped as late."""
+    rows_arrived_late: int = 0
+    """Number of rows that arrived later than the watermark's delay after their event time, for
+    queries run as ``Batch``. A stream drops such rows once its watermark has passed them; batch
+    jobs keep those that they read.
+    """
     open_at_end: int | None = None
     """Number of results of the window that were still open when the input ended; null if unknown
     (see ``outputs``).
@@ -166,6 +171,13 @@ class Progress(Model):
     """Greatest observed misalignment, in seconds: how far ahead of the global watermark a row was
     read.
     """
+
+    @property
+    def late_in_words(self) -> str:
+        """How many rows were late, of streams and of batch jobs."""
+        dropped = f"{self.rows_dropped_late:,} dropped as late"
+        arrived = f", {self.rows_arrived_late:,} arrived late" if self.rows_arrived_late else ""
+        return dropped + arrived
 
 
 class JobRetry(Model):

@@ -68,8 +68,7 @@ def _tell_success(backfill: Backfill, out: Console) -> None:
     read = f"{count(progress.steps, 'step')}, {count(progress.rows_read, 'row')} read"
     _say(
         out,
-        f"{backfill.metadata.name}: succeeded{duration}: {read}, {progress.rows_dropped_late:,}"
-        " dropped as late",
+        f"{backfill.metadata.name}: succeeded{duration}: {read}, {progress.late_in_words}",
     )
     for output in status.outputs:
         _say(out, f"  {output.name}: {_where(output)}")

@@ -18,6 +18,7 @@ def result(backfill: Backfill) -> dict[str, object]:
         "steps": progress.steps,
         "rowsRead": progress.rows_read,
         "rowsDroppedLate": progress.rows_dropped_late,
+        "rowsArrivedLate": progress.rows_arrived_late,
         "openAtEnd": progress.open_at_end,
         "durationSeconds": (
             round((ended - status.started_at).total_seconds(), 3)

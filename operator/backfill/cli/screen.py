@@ -220,6 +220,8 @@ def _numbers(view: View) -> RenderableType:
         parts.append(f"{progress.rows_per_second:,.0f} rows/s")
     if progress.rows_dropped_late:
         parts.append(f"{progress.rows_dropped_late:,} dropped as late")
+    if progress.rows_arrived_late:
+        parts.append(f"{progress.rows_arrived_late:,} arrived late")
     if progress.open_at_end:
         parts.append(f"{progress.open_at_end:,} open at the end")
     if progress.executors:

@@ -84,6 +84,10 @@ class QueryProgress(Model):
     """Progress of each source that the query reads."""
     late_rows: Count = 0
     """Number of rows that the query's watermark dropped as late."""
+    arrived_late: Count = 0
+    """Number of rows that arrived later than the watermark's delay after their event time, for a
+    query run by spans: results have those that a span has read.
+    """
     open_at_end: Count | None = None
     """Number of results of the window that were still in state after the flush; null if unknown."""
     open_from: Time | None = None

@@ -86,6 +86,10 @@ def test_the_screen_tells_what_was_still_open_in_the_end() -> None:
     assert "  12,345,678 rows  ·  5 open at the end" in shown(render(view(24, open_at_end=5)))
 
 
+def test_the_screen_tells_what_batch_jobs_have_read_late() -> None:
+    assert "  12,345,678 rows  ·  7 arrived late" in shown(render(view(24, rows_arrived_late=7)))
+
+
 def test_how_many_executors_are_wanted_is_told_only_while_there_may_be_some() -> None:
     now = view(12, executors=1, executor_target=2, executor_reason="to be done in time")
     attempts = tuple(

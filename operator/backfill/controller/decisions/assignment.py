@@ -160,6 +160,7 @@ def _progress_now(observed: Observed, report: SplitAssignmentStatus) -> Progress
         summary=steps_in_words(committed, timeline.steps),
         rows_read=sum(rows_by_source(report.queries).values()),
         rows_dropped_late=sum(query.late_rows for query in report.queries),
+        rows_arrived_late=sum(query.arrived_late for query in report.queries),
         open_at_end=sum(open_results) if known else None,
         rows_per_second=observed.rate.per_second,
         rate=_rate_in_words(observed.rate.per_second),

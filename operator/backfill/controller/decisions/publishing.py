@@ -158,9 +158,6 @@ def _succeed(observed: Observed, draft: Draft) -> None:
         end = _stays(draft.status.outputs)
         draft.condition(_PUBLISHED, "False", Reason.NOT_PUBLISHED, end)
     progress = draft.status.progress
-    read = (
-        f"{progress.rows_read:,} rows read in {progress.steps:,} steps,"
-        f" {progress.rows_dropped_late:,} dropped as late"
-    )
+    read = f"{progress.rows_read:,} rows read in {progress.steps:,} steps, {progress.late_in_words}"
     draft.condition(ConditionType.SUCCEEDED, "True", Reason.FINISHED, f"{read}; {end}")
     draft.set(finished_at=observed.now)

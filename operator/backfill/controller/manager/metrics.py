@@ -71,6 +71,10 @@ class Metrics:
                 ("steps_committed", "Steps that are committed"),
                 ("rows_read", "Rows of committed steps"),
                 ("rows_dropped_late", "Rows that the application dropped as late"),
+                (
+                    "rows_arrived_late",
+                    "Rows of batch jobs that arrived later than their watermark's delay",
+                ),
                 ("lag_seconds", "From the global watermark to the end of the window"),
                 ("executors", "Executors at work"),
                 ("executor_target", "Executors wanted"),
@@ -129,6 +133,7 @@ class Metrics:
             "steps_committed": progress.committed,
             "rows_read": progress.rows_read,
             "rows_dropped_late": progress.rows_dropped_late,
+            "rows_arrived_late": progress.rows_arrived_late,
             "lag_seconds": _lag_seconds(reconciled),
             "executors": progress.executors,
             "executor_target": progress.executor_target,

@@ -14,6 +14,7 @@ from backfill.planning.plan import PlanHeader
 from backfill.runtime.batch.analysis import analyze
 from backfill.runtime.batch.prepare import SpanOutput
 from backfill.runtime.batch.reach import Bounded, Unbounded
+from backfill.runtime.batch.self_test import unusable
 
 _STRICT = "ordering.policy Strict asks for rows in the order of their offsets"
 _BEGUN = "an earlier attempt began it as a stream"
@@ -67,6 +68,8 @@ def choose(
 
 def _analyzed(frame: DataFrame, target: SpanOutput, header: PlanHeader) -> Bounded | Unbounded:
     arrival = {source.name: source.timestamp_column for source in header.inputs.sources}
+    if (reason := unusable(frame.sparkSession)) is not None:
+        return Unbounded(reason)
     try:
         found = analyze(frame, target.output.timestamp_column, arrival)
     except Exception as error:  # no program fails for what only its speed depends on

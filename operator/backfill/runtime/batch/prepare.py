@@ -2,19 +2,23 @@
 
 import math
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
+from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, SparkSession
 
 from backfill.api.output import Output
 from backfill.outputs.staging import Batch, Staged
 from backfill.planning.plan import PlanHeader, read_step_bounds
+from backfill.runtime.batch.arrivals import Expected, Late, SpanArrivals, warn_of_hidden_arrivals
 from backfill.runtime.batch.leaves import Leaves
+from backfill.runtime.batch.overlap import OverlapCheck, compared_columns
 from backfill.runtime.batch.reach import Bounded
-from backfill.runtime.batch.rebind import rebind
-from backfill.runtime.batch.runner import SpanRunner
+from backfill.runtime.batch.rebind import Above, rebind
+from backfill.runtime.batch.runner import Computed, SpanRunner
 from backfill.runtime.batch.sessions import SessionQuery, SessionWatch
 from backfill.runtime.batch.spans import (
     Around,
@@ -22,6 +26,7 @@ from backfill.runtime.batch.spans import (
     closed_until_us,
     row_wise_spans,
     spans_of_time,
+    with_strips,
 )
 from backfill.runtime.batch.straight_json import without_json
 from backfill.runtime.batch.writing import batch_of, write
@@ -30,6 +35,7 @@ from backfill.runtime.queries.run import Run
 from backfill.runtime.queries.tracker import OpenResults, Traits
 from backfill.runtime.sink import SinkSettings, SinkWriter
 
+_NEVER_US = 2**62
 _AT_ONCE = {"Cross", "Inner", "LeftSemi"}
 """Joins whose results no further row can change."""
 
@@ -77,7 +83,9 @@ def prepare_spans(
         used: the columns that it uses of each source that it reads.
     """
     committed = 0 if target.staged is None else target.staged.batch_id + 1
-    spans, open_results, sessions = _spans(run, frame, target, header, found, committed=committed)
+    plan = analyzed(frame)
+    spans, open_results, sessions = _spans(run, plan, target, header, found, committed=committed)
+    expected = _expected(found, header)
     run.tracker.add(
         target.query,
         target.output.name,
@@ -85,7 +93,18 @@ def prepare_spans(
         traits(found, header),
         count_rows=run.tracker.planned_rows,
     )
-    work = _Work(run, frame, target, open_results=open_results, sessions=sessions)
+    if expected is not None:
+        warn_of_hidden_arrivals(plan)
+    work = _Work(
+        run,
+        frame,
+        plan,
+        target,
+        spans=spans,
+        open_results=open_results,
+        expected=expected,
+        sessions=sessions,
+    )
     return SpanRunner(run, target.query, spans, work, planned_rows=run.tracker.planned_rows)
 
 
@@ -120,7 +139,7 @@ def _arrival_columns(header: PlanHeader) -> dict[str, str]:
 
 def _spans(
     run: Run,
-    frame: DataFrame,
+    plan: JavaObject,
     target: SpanOutput,
     header: PlanHeader,
     found: Bounded,
@@ -133,15 +152,16 @@ def _spans(
     none = OpenResults(count=0, needed_drain_seconds=0.0)
     if found.stateless:
         return row_wise_spans(header, found.sources, committed), none, None
-    plan = run.settings.plan_workspace
-    bounds = {source: read_step_bounds(plan, source) for source in found.sources}
+    workspace = run.settings.plan_workspace
+    bounds = {source: read_step_bounds(workspace, source) for source in found.sources}
     if found.sessions:
         query = SessionQuery(target.query, header, found, _arrival_columns(header), bounds)
         return query.spans(committed), _not_reported(query.around(query.first_us)), query
     around = _around(found, header)
     end_us = header.inputs.end_us
-    closed_us = end_us if _gives_at_once(frame) else closed_until_us(header, around.values())
+    closed_us = end_us if _gives_at_once(plan) else closed_until_us(header, around.values())
     spans = spans_of_time(header, around, bounds, committed, closed_us)
+    spans = with_strips(spans, around, bounds)
     return spans, none if closed_us == end_us else _not_reported(around), None
 
 
@@ -153,7 +173,26 @@ def _not_reported(around: Mapping[str, Around]) -> OpenResults:
     )
 
 
-def _gives_at_once(frame: DataFrame) -> bool:
+def _expected(found: Bounded, header: PlanHeader) -> Expected | None:
+    """When rows must arrive; None where they may arrive at any time, as each result depends on one
+    row, or on rows by their arrival.
+    """
+    arrival = {source.name: source.timestamp_column for source in header.inputs.sources}
+    reaches = found.sources
+    if found.stateless or all(reaches[name].event_column == arrival[name] for name in reaches):
+        return None
+    inputs = header.inputs
+    ahead_us = max(reach.ahead_us for reach in reaches.values())
+    return Expected(
+        inputs.allowed_lateness_us,
+        back_us=max(reach.back_us for reach in reaches.values()),
+        ahead_us=ahead_us,
+        # sessions may be of any length
+        until_us=_NEVER_US if found.sessions else inputs.end_us + ahead_us,
+    )
+
+
+def _gives_at_once(plan: JavaObject) -> bool:
     """Whether no result can change by more rows, so that a stream gives it when its rows are there
     and nothing is ever open.
     """
@@ -163,7 +202,7 @@ def _gives_at_once(frame: DataFrame) -> bool:
             kind_of(node) in {"Aggregate", "Distinct"}
             or (kind_of(node) == "Join" and node.joinType().toString() not in _AT_ONCE)
         )
-        for node in nodes_of(analyzed(frame))
+        for node in nodes_of(plan)
     )
 
 
@@ -174,15 +213,18 @@ class _Work:
         self,
         run: Run,
         frame: DataFrame,
+        plan: JavaObject,
         target: SpanOutput,
         *,
+        spans: Sequence[Span],
         open_results: OpenResults,
+        expected: Expected | None,
         sessions: SessionQuery | None,
     ):
         self._target = target
         self._sink = target.writer
         self._session = _session_of(frame)
-        self._plan = without_json(analyzed(frame), self._session)
+        self._plan = without_json(plan, self._session)
         used = columns_used_by(self._plan, self._session)
         self._used = {source: frozenset(columns) for source, columns in used.items()}
         self._leaves = Leaves(self._session, run.settings)
@@ -191,22 +233,31 @@ class _Work:
         self._lock = threading.Lock()
         self._rows_open = 0
         self._watch = None if sessions is None else SessionWatch(sessions, self._session)
+        self._expected = expected
+        self._overlap = _overlap_check(self._session, self._plan, target, spans, self._rows)
 
     def reads(self, span: Span) -> Span:
         """The same span, with all that it should read by what is known of its sessions."""
         return span if self._watch is None else self._watch.reads(span)
 
-    def write(self, span: Span) -> Batch | None:
+    def write(self, span: Span) -> Computed | None:
         """Computes a span's results and writes them into files. None where a session is longer than
         was thought: nothing refers to the files.
         """
         self._session.sparkContext.setJobDescription(self._in_words(span))
         sink = SinkWriter(self._target.sink, span.stretch)
-        written, seen = write(self._rows(span), sink)
+        strips = self._overlap.strips(span)
+        arrivals = (
+            None if self._expected is None else SpanArrivals(self._expected, self._session, strips)
+        )
+        rows = self._overlap.observe(span, self._rows(span, arrivals))
+        written, seen = write(rows, sink)
         if self._watch is not None and not self._watch.enough(span, seen):
             return None
+        late = arrivals.late(seen) if arrivals else Late(0, dict.fromkeys(strips, False))
+        self._overlap.compare(span, seen, late.strips)
         self._count_open(span, sum(each.rows_open for each in written), seen)
-        return batch_of(self._target.query, span, sink.spec_id, written)
+        return Computed(batch_of(self._target.query, span, sink.spec_id, written), late.rows)
 
     def commit(self, batch: Batch) -> None:
         """Adds the files to the branch, unless they are there."""
@@ -237,17 +288,41 @@ class _Work:
                 ),
             )
 
-    def _rows(self, span: Span) -> DataFrame:
+    def _rows(self, span: Span, arrivals: SpanArrivals | None = None) -> DataFrame:
         def leaf(source: str, topic: str | None) -> DataFrame:
-            return self._leaves.frame(source, span.reads[source], topic, self._used[source])
+            steps, columns = span.reads[source], self._used[source]
+            if arrivals is None:
+                return self._leaves.frame(source, steps, topic, columns)
+            return self._leaves.frame_with_arrivals(source, steps, topic, columns, span.steps)
 
-        above = None if self._watch is None else self._watch.above(span)
-        return rebind(self._plan, self._session, leaf, above)
+        above: list[Above] = [] if arrivals is None else [arrivals.above]
+        if self._watch is not None:
+            above.append(self._watch.above(span))
+        return rebind(
+            self._plan,
+            self._session,
+            leaf,
+            lambda node, bound: reduce(lambda plan, each: each(node, plan), above, bound),
+            with_arrival=arrivals is not None,
+        )
 
     def _in_words(self, span: Span) -> str:
         """For Spark's own screens."""
         query, steps = self._target.query, span.steps
         return f"{query}: steps {steps.start + 1} to {steps.stop} of {self._steps}"
+
+
+def _overlap_check(
+    session: SparkSession,
+    plan: JavaObject,
+    target: SpanOutput,
+    spans: Sequence[Span],
+    compute: Callable[[Span], DataFrame],
+) -> OverlapCheck:
+    column = target.output.timestamp_column
+    meet = column is not None and any(span.strip_us for span in spans)
+    compared = compared_columns(session, plan, column) if column and meet else []
+    return OverlapCheck(target.query, spans, column or "", compared, compute)
 
 
 def _session_of(frame: DataFrame) -> SparkSession:

@@ -22,6 +22,7 @@ from backfill.runtime.queries.logical_plan import (
     id_of,
     is_source,
     kind_of,
+    nodes_of,
     source_of,
     topic_of,
 )
@@ -34,12 +35,36 @@ Above = Callable[[JavaObject, JavaObject], JavaObject]
 """What takes a node's place: by the node as it streams, and as it was rebound, or its child where
 it says only something of a stream. It gives columns of the same identities.
 """
+ARRIVAL = "__backfill_arrival"
+"""When a row arrived, in half microseconds since the epoch; odd for rows of the steps that count as
+committed with the span, null where it is not known.
+"""
 _NOTHING_IN_A_BATCH = {"CollectMetrics", "EventTimeWatermark", "UpdateEventTimeWatermarkColumn"}
 """Nodes that hand on their child's rows and only say something of a stream."""
+_STATE = {"Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Distinct"}
+_HANDS_ON = {
+    "Filter",
+    "Generate",
+    "Join",
+    "Project",
+    "RebalancePartitions",
+    "Repartition",
+    "RepartitionByExpression",
+    "ResolvedHint",
+    "SubqueryAlias",
+    "Union",
+    "View",
+}
+"""Nodes that hand on what columns their children have, or a Project that can be made to."""
 
 
 def rebind(
-    plan: JavaObject, spark: SparkSession, leaf: Leaf, above: Above | None = None
+    plan: JavaObject,
+    spark: SparkSession,
+    leaf: Leaf,
+    above: Above | None = None,
+    *,
+    with_arrival: bool = False,
 ) -> DataFrame:
     """The result of a captured plan over batch DataFrames, in a session.
 
@@ -47,33 +72,66 @@ def rebind(
         plan: of a query that reads sources of the backfill and no other stream.
         above: asked for each node that streams and has children, those below it first and those of
             a node from left to right.
+        with_arrival: each leaf has the column ``ARRIVAL``, and ``above`` finds it also in the rows
+            at those watermarks below all state to which it can be handed on.
     """
-    return frame_of(spark, _Rebinding(spark, leaf, above).node(plan))
+    return frame_of(spark, _Rebinding(spark, leaf, above, with_arrival).node(plan))
+
+
+def is_state(node: JavaObject) -> bool:
+    """Whether a node that streams keeps rows to compare them with others."""
+    if kind_of(node) == "Join":
+        return all(child.isStreaming() for child in elements(node.children()))
+    return bool(kind_of(node) in _STATE and node.isStreaming())
+
+
+def hides_arrival(node: JavaObject) -> bool:
+    """Whether a node gives something else if its rows have one more column, or does not hand it
+    on.
+    """
+    known = is_source(node) or kind_of(node) in _HANDS_ON | _NOTHING_IN_A_BATCH
+    return bool(node.isStreaming() and (is_state(node) or not known))
 
 
 class _Rebinding:
-    def __init__(self, spark: SparkSession, leaf: Leaf, above: Above | None):
+    def __init__(self, spark: SparkSession, leaf: Leaf, above: Above | None, with_arrival: bool):
         jvm = spark._jvm
         assert jvm is not None  # in classic PySpark
         self._jvm = jvm
         self._spark = spark
         self._leaf = leaf
         self._above = above
+        self._with_arrival = with_arrival
 
-    def node(self, node: JavaObject) -> JavaObject:
+    def node(self, node: JavaObject, carries: bool = False) -> JavaObject:
+        """The node over batch rows; if it ``carries`` when they arrived, with that column, too."""
         if is_source(node):
-            return self._source(node)
+            return self._source(node, carries)
         children = elements(node.children())
         if not children or not node.isStreaming():
             return node
-        below = [self.node(child) for child in children]
+        ends = not carries and self._with_arrival and _is_watermark_of_arrivals(node)
+        below = [self.node(child, carries or ends) for child in children]
         if kind_of(node) in _NOTHING_IN_A_BATCH:
             (bound,) = below
+            if carries:  # a watermark above it counts
+                return bound
         elif kind_of(node) == "DeduplicateWithinWatermark":
             bound = self._first_within_delay(node, below[0])
         else:
-            bound = node.withNewChildren(self._seq(below))
-        return bound if self._above is None else self._above(node, bound)
+            bound = self._over(node, below, carries)
+        bound = bound if self._above is None else self._above(node, bound)
+        return self._project(elements(children[0].output()), bound) if ends else bound
+
+    def _over(self, node: JavaObject, below: list[JavaObject], carries: bool) -> JavaObject:
+        if carries and kind_of(node) == "Project":
+            (child,) = below
+            return self._project([*elements(node.projectList()), _arrival(child)], child)
+        bound = node.withNewChildren(self._seq(below))
+        if not carries or kind_of(node) == "Union":
+            return bound
+        # the last one, since a union is by position
+        return self._project([*elements(node.output()), _arrival(bound)], bound)
 
     def _first_within_delay(self, node: JavaObject, child: JavaObject) -> JavaObject:
         """The child's rows of whose keys none is at most the watermark's delay before, by event
@@ -92,7 +150,7 @@ class _Rebinding:
         mark = column_of(self._spark, elements(analyzed(marked).output())[-1])
         return analyzed(marked.where(mark).select(*given.values()))
 
-    def _source(self, relation: JavaObject) -> JavaObject:
+    def _source(self, relation: JavaObject, carries: bool) -> JavaObject:
         """The batch columns under the identities that the stream's columns have."""
         plan = analyzed(self._leaf(source_of(relation), topic_of(relation)))
         given = {str(column.name()): column for column in elements(plan.output())}
@@ -108,7 +166,21 @@ class _Rebinding:
             )
             for column in elements(relation.output())
         ]
-        return catalyst.plans.logical.Project(self._seq(aliases), plan)
+        return self._project([*aliases, *([given[ARRIVAL]] if carries else [])], plan)
+
+    def _project(self, columns: list[JavaObject], child: JavaObject) -> JavaObject:
+        logical = self._jvm.org.apache.spark.sql.catalyst.plans.logical
+        return logical.Project(self._seq(columns), child)
 
     def _seq(self, items: list[JavaObject]) -> JavaObject:
         return self._jvm.PythonUtils.toSeq(items)
+
+
+def _is_watermark_of_arrivals(node: JavaObject) -> bool:
+    return kind_of(node) == "EventTimeWatermark" and not any(
+        map(hides_arrival, nodes_of(node.child()))
+    )
+
+
+def _arrival(plan: JavaObject) -> JavaObject:
+    return next(column for column in elements(plan.output()) if column.name() == ARRIVAL)

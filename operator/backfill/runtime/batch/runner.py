@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from pyspark import InheritableThread
@@ -20,13 +21,22 @@ AT_ONCE = 2
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """A span's results, in files to which nothing refers yet."""
+
+    batch: Batch
+    late_rows: int = 0
+    """Rows of its steps that arrived later than their watermark's delay allows."""
+
+
 class Work(Protocol):
     """What is done for each span."""
 
     def reads(self, span: Span) -> Span:
         """The same span, with all that it should read by what is known now."""
 
-    def write(self, span: Span) -> Batch | None:
+    def write(self, span: Span) -> Computed | None:
         """Writes its results into files, to which nothing refers yet. None where it turned out that
         they depend on more rows than were read; then :meth:`reads` says which.
         """
@@ -153,7 +163,7 @@ class SpanRunner:
 
     def _do(self, number: int) -> None:
         began_us = self._clock_us()
-        while (batch := self._work.write(self._spans[number])) is None:
+        while (computed := self._work.write(self._spans[number])) is None:
             if not self._released(number):
                 return
         with self._turn:
@@ -162,15 +172,15 @@ class SpanRunner:
             )
             if self._committed != number:
                 return
-        self._work.commit(batch)
-        self._tell(self._spans[number], began_us)
+        self._work.commit(computed.batch)
+        self._tell(self._spans[number], began_us, computed.late_rows)
         with self._turn:
             self._committed += 1
             self._turn.notify_all()
         if number + 1 == len(self._spans):
             self._flush()
 
-    def _tell(self, span: Span, began_us: int) -> None:
+    def _tell(self, span: Span, began_us: int, late_rows: int) -> None:
         tracker = self._run.tracker
         tracker.commit(
             CommittedBatch(
@@ -183,6 +193,7 @@ class SpanRunner:
                     for source in span.reads
                 },
                 first=span.steps.start,
+                arrived_late=late_rows,
             )
         )
 

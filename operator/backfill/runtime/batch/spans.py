@@ -6,8 +6,9 @@ depend on, also before and after the stretch. So neighbours read some steps twic
 is given once: by the span in whose stretch its time is.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from backfill.outputs.window import Stretch
 from backfill.planning.plan import PlanHeader
@@ -19,6 +20,10 @@ small part.
 """
 _LEAST_TIMES_OVERLAP = 10
 """How many times longer than what it shares with its neighbours a span should be."""
+_STRIPS = 50
+"""What a span computes twice, to compare it with the span before it, is so many times shorter than
+it is.
+"""
 
 StepBounds = Mapping[int, tuple[int, int]]
 """By step, for those with rows of a source: the arrival times between which all of them are, both
@@ -38,6 +43,10 @@ class Span:
     """The results that it gives; None is all that the rows it reads have."""
     session_us: int = 0
     """What it reads is enough if no session that its results depend on is longer."""
+    strip_us: int = 0
+    """How long before these it reads enough for results that the span before it gives, too, so that
+    both can be compared.
+    """
 
     @property
     def read_end(self) -> int:
@@ -130,6 +139,36 @@ def reads_of(
         source: _steps_between(bounds[source], start_us - each.before_us, end_us + each.after_us)
         for source, each in around.items()
     }
+
+
+def with_strips(
+    spans: Sequence[Span], around: Mapping[str, Around], bounds: Mapping[str, StepBounds]
+) -> list[Span]:
+    """The same spans, which read so much more that each also has the last results of the span
+    before it.
+    """
+    return [
+        *spans[:1],
+        *(_with_strip(span, before, around, bounds) for before, span in pairwise(spans)),
+    ]
+
+
+def _with_strip(
+    span: Span, before: Span, around: Mapping[str, Around], bounds: Mapping[str, StepBounds]
+) -> Span:
+    if span.stretch is None or before.stretch is None:
+        return span
+    start_us = span.stretch.start_us
+    lengths = (each.end_us - each.start_us for each in (before.stretch, span.stretch))
+    strip_us = min(lengths) // _STRIPS
+    reads = {}
+    for source, steps in span.reads.items():
+        more = _steps_between(
+            bounds[source], start_us - strip_us - around[source].before_us, start_us
+        )
+        both = [*more, *steps]
+        reads[source] = range(min(both), max(both) + 1) if both else steps
+    return replace(span, reads=reads, strip_us=strip_us)
 
 
 def _cut_us(header: PlanHeader, step: int) -> int:

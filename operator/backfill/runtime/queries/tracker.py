@@ -36,6 +36,8 @@ class Batch:
     newest_us: int | None = None
     """The greatest timestamp that was read."""
     late_rows: int = 0
+    arrived_late: int = 0
+    """For a span, its rows that arrived later than their watermark's delay after they happened."""
     first: int | None = None
     """The first step of a span; None for a micro-batch, which is one step."""
 
@@ -76,6 +78,7 @@ class _Query:
     output: str
     sources: dict[str, SourceProgress]
     late_rows: int
+    arrived_late: int
     traits: Traits
     count_rows: RowCounter
     open_results: OpenResults = OpenResults()
@@ -87,6 +90,7 @@ class _Query:
             output=self.output,
             sources=tuple(self.sources.values()),
             late_rows=self.late_rows,
+            arrived_late=self.arrived_late,
             open_at_end=found.count,
             open_from=None if found.first_us is None else from_us(found.first_us),
             needed_drain_seconds=found.needed_drain_seconds,
@@ -167,7 +171,13 @@ class Tracker:
         }
         with self._lock:
             self._queries[name] = _Query(
-                name, output, sources, before.late_rows if before else 0, traits or Traits(), count
+                name,
+                output,
+                sources,
+                before.late_rows if before else 0,
+                before.arrived_late if before else 0,
+                traits or Traits(),
+                count,
             )
             done = min(committed.values(), default=0) >= self._header.steps
             if done and before is not None and before.open_at_end is not None:
@@ -193,6 +203,7 @@ class Tracker:
             for name, source in query.sources.items():
                 query.sources[name] = self._advance(query, source, batch)
             query.late_rows += batch.late_rows
+            query.arrived_late += batch.arrived_late
             self._busy_us += max(batch.ended_us - max(batch.read_from_us, self._busy_until_us), 0)
             self._busy_until_us = max(self._busy_until_us, batch.ended_us)
             self._note_watermark()

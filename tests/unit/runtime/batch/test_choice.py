@@ -33,6 +33,7 @@ class Choosing:
         self.header = header
         self.found: Bounded | Unbounded | Exception = BOUNDED
         monkeypatch.setattr(choice, "analyze", self._analyze)
+        monkeypatch.setattr(choice, "unusable", lambda _spark: None)
 
     def _analyze(self, *_: object) -> Bounded | Unbounded:
         if isinstance(self.found, Exception):
@@ -44,7 +45,7 @@ class Choosing:
     ) -> Choice:
         output = SimpleNamespace(timestamp_column="at")
         target: Any = SimpleNamespace(query="q", output=output, staged=staged)
-        frame: Any = None
+        frame: Any = SimpleNamespace(sparkSession=None)
         return choose(execution, frame, target, self.header, streamed_steps=streamed_steps)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from backfill.outputs.staging import Batch
 from backfill.planning.plan import PlanHeader
-from backfill.runtime.batch.runner import SpanRunner
+from backfill.runtime.batch.runner import Computed, SpanRunner
 from backfill.runtime.batch.spans import Span
 from backfill.runtime.queries.run import FINISHED, Run
 from backfill.runtime.queries.tracker import OpenResults, Tracker
@@ -45,7 +45,7 @@ class Spans:
         end = self.further[span.steps.start]
         return Span(span.steps, {"impressions": range(span.steps.start, end)})
 
-    def write(self, span: Span) -> Batch | None:
+    def write(self, span: Span) -> Computed | None:
         self.begun.append(span.steps.start)
         assert self.go[span.steps.start].wait(30)
         if span.read_end < self.further.get(span.steps.start, 0):
@@ -53,7 +53,8 @@ class Spans:
             return None
         if span.steps.start in self.failures:
             raise self.failures[span.steps.start]
-        return Batch("q", span.steps[-1], (), 0, 0, first=span.steps[0])
+        batch = Batch("q", span.steps[-1], (), 0, 0, first=span.steps[0])
+        return Computed(batch, late_rows=len(span.steps))
 
     open_results = OpenResults(count=0)
 
@@ -91,6 +92,7 @@ def test_a_later_span_waits_with_its_commit_for_the_one_before_it(spans: Spans) 
     spans.go[0].set()
     spans.until(lambda: spans.tracker.all_reached(7))
     assert spans.committed == [(0, 1), (2, 2), (3, 5)]
+    assert spans.tracker.queries[0].arrived_late == 6
     assert spans.progress == (7, 60)
     assert spans.tracker.queries[0].open_at_end == 0, "told before other queries are done"
     assert spans.runner.isActive

@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from backfill.planning.plan import PlanHeader, PlanInputs, SourceTotals
+from backfill.runtime.batch import spans as spans_module
 from backfill.runtime.batch.reach import Reach
 from backfill.runtime.batch.spans import (
     Around,
@@ -14,6 +16,7 @@ from backfill.runtime.batch.spans import (
     closed_until_us,
     row_wise_spans,
     spans_of_time,
+    with_strips,
 )
 
 
@@ -183,3 +186,24 @@ def test_what_follows_a_span_goes_on_where_it_ended(past: Past) -> None:
         assert after.stretch
         assert before.stretch.end_us == resumed[0].stretch.start_us == after.stretch.start_us
         assert before.stretch.end_us == before.stretch.open_us
+
+
+@given(pasts())
+def test_what_is_computed_twice_is_computed_from_all_that_it_depends_on(past: Past) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spans_module, "_STRIPS", 2)  # times here are a few microseconds long
+        spans = with_strips(past.spans(0), past.around, past.bounds)
+    for before, span in pairwise(spans):
+        assert before.stretch
+        assert span.stretch
+        strip = range(span.stretch.start_us - span.strip_us, span.stretch.start_us)
+        assert not strip or before.stretch.start_us <= strip.start
+        for source, reach in past.reach.items():
+            read = {row for row in past.rows[source] if row.step in span.reads[source]}
+            for time_us in strip:
+                assert read >= {
+                    row
+                    for row in past.rows[source]
+                    if time_us - reach.back_us <= row.happened <= time_us + reach.ahead_us
+                }
+    assert not spans or not spans[0].strip_us

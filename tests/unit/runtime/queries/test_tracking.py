@@ -3,6 +3,7 @@ understated.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -81,6 +82,15 @@ def test_a_batch_reported_twice_counts_once(header: PlanHeader) -> None:
         tracker.commit(_batch(clock, dict.fromkeys(SOURCES, 1)))
     assert _sources(tracker) == [("impressions", 1, 10), ("playbacks", 1, 10)]
     assert (tracker.queries[0].late_rows, tracker.busy_seconds, counted) == (1, 0.5, [])
+
+
+def test_rows_that_arrived_late_add_up_over_spans_and_attempts(header: PlanHeader) -> None:
+    before = _reported("o", 1, 10).model_copy(update={"arrived_late": 5})
+    tracker, clock, _ = _tracker(header, _status(header, before))
+    tracker.add("q", "o", {"impressions": 1})
+    for step in (2, 3):
+        tracker.commit(replace(_batch(clock, {"impressions": step}), arrived_late=2))
+    assert tracker.queries[0].arrived_late == 9
 
 
 def test_a_step_whose_report_was_lost_is_counted_by_reading(header: PlanHeader) -> None:

@@ -1,0 +1,164 @@
+"""Whether rows arrived when a span assumes that they do: at most ``ordering.allowedLateness``
+before their event time, and at most the watermark's delay after it.
+
+A span reads the rows that arrived then. Of a row that arrived earlier, the span whose results need
+it may know nothing, so a single one makes the run fail. A row that arrived later is one that a
+stream drops if its watermark has passed it: whether a span has read it is reported, not decided.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from py4j.java_gateway import JavaObject
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import _parse_datatype_json_string
+
+from backfill.api.errors import InvalidPlanInput, Problem
+from backfill.api.quantities import format_duration
+from backfill.runtime.batch.observing import column_of, frame_of, observing
+from backfill.runtime.batch.overlap import Between
+from backfill.runtime.batch.rebind import ARRIVAL, hides_arrival, is_state
+from backfill.runtime.queries.logical_plan import is_source, kind_of, nodes_of, source_of
+from backfill.runtime.source.timestamp_columns import microseconds
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """When rows are expected to arrive."""
+
+    early_us: int
+    """At most so long before their event time."""
+    back_us: int
+    """Results depend on rows whose event time is at most so long before theirs."""
+    ahead_us: int
+    """And on rows whose event time is at most so long after theirs."""
+    until_us: int
+    """Rows with this event time or a later one change no result of the window: clocks that are
+    years ahead do not matter.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The rows at one watermark."""
+
+    name: str
+    """Of what is observed."""
+    metrics: DataFrame
+    """The same by a job of its own."""
+    sources: str
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """Rows that arrived later than their watermark's delay allows."""
+
+    rows: int
+    """How many of a span's own steps."""
+    strips: Mapping[Between, bool]
+    """Of strips of results whether they may depend on some, of any step."""
+
+
+class SpanArrivals:
+    """Compares the rows of one span with what is expected."""
+
+    def __init__(self, expected: Expected, spark: SparkSession, strips: Sequence[Between]):
+        self._expected = expected
+        self._spark = spark
+        self._strips = strips
+        self._seen: list[_Seen] = []
+        self._hidden = False
+
+    def above(self, node: JavaObject, bound: JavaObject) -> JavaObject:
+        """For :func:`rebind`: the rows at a watermark are observed."""
+        if kind_of(node) != "EventTimeWatermark":
+            return bound
+        below = list(nodes_of(node.child()))
+        if any(map(is_state, below)):  # these are the times of results
+            return bound
+        if any(map(hides_arrival, below)):
+            self._hidden = True
+            return bound
+        metrics = self._metrics(node)
+        name = f"arrivals {len(self._seen)}"
+        self._seen.append(_Seen(name, frame_of(self._spark, bound).agg(*metrics), _sources(below)))
+        return observing(self._spark, bound, name, *metrics)
+
+    def _metrics(self, watermark: JavaObject) -> list[Column]:
+        time = watermark.eventTime().toAttribute()
+        event_us = microseconds(
+            column_of(self._spark, time), _parse_datatype_json_string(time.dataType().json())
+        )
+        own = F.col(ARRIVAL).bitwiseAND(F.lit(1)) == 1
+        ahead_us = F.try_subtract(event_us, F.shiftright(ARRIVAL, 1))
+        early = (ahead_us > self._expected.early_us) & (event_us < self._expected.until_us)
+        delay_us = 1_000 * int(watermark.getDelayMs(watermark.delay()))
+        late = ahead_us < -delay_us
+        in_strips = (
+            F.coalesce(late, F.lit(True))
+            & (event_us >= strip[0] - self._expected.back_us)
+            & (event_us < strip[1] + self._expected.ahead_us)
+            for strip in self._strips
+        )
+        return [
+            F.count_if(early).alias("early"),
+            F.max(F.when(early, ahead_us)).alias("earliest_us"),
+            F.count_if(late & own).alias("late"),
+            *(F.count_if(each).alias(f"late {number}") for number, each in enumerate(in_strips)),
+        ]
+
+    def late(self, observed: Mapping[str, Mapping[str, Any]]) -> Late:
+        """Which rows arrived later than their watermark's delay allows, by what was observed when
+        the span was computed.
+
+        Raises:
+            InvalidPlanInput: rows arrived too early.
+        """
+        rows, strips = 0, dict.fromkeys(self._strips, self._hidden)
+        for each in self._seen:
+            found = observed.get(each.name)
+            if found is None:  # Spark leaves out what is joined with nothing
+                found = each.metrics.collect()[0].asDict()
+            if found["early"]:
+                raise self._too_early(each.sources, found)
+            rows += found["late"]
+            for number, strip in enumerate(self._strips):
+                strips[strip] |= found[f"late {number}"] > 0
+        return Late(rows, strips)
+
+    def _too_early(self, sources: str, found: Mapping[str, Any]) -> InvalidPlanInput:
+        allowed = format_duration(timedelta(microseconds=self._expected.early_us))
+        seen = format_duration(timedelta(seconds=-(-found["earliest_us"] // 1_000_000)))
+        return InvalidPlanInput(
+            Problem(
+                "spec.ordering.allowedLateness",
+                f"is {allowed}, but {found['early']:,} rows of {sources} in the steps just read"
+                f" arrived longer than that before their event time, up to {seen}: results of batch"
+                " jobs would lack rows",
+                f"set it to {seen} or more, or set spec.execution to Streaming",
+            )
+        )
+
+
+def warn_of_hidden_arrivals(plan: JavaObject) -> None:
+    """Logs which rows of a query cannot be compared with their arrival."""
+    for node in nodes_of(plan):
+        below = list(nodes_of(node.child())) if kind_of(node) == "EventTimeWatermark" else []
+        hidden = next((kind_of(each) for each in below if hides_arrival(each)), None)
+        if hidden is not None and not any(map(is_state, below)):  # else they are times of results
+            _log.warning(
+                "whether rows of %s arrive when they should is not known: they pass %s before their"
+                " watermark",
+                _sources(below),
+                hidden,
+            )
+
+
+def _sources(nodes: list[JavaObject]) -> str:
+    return " and ".join(sorted({source_of(each) for each in nodes if is_source(each)}))

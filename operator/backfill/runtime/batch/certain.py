@@ -1,0 +1,139 @@
+"""Which columns of a query's results follow from its rows alone, whatever other rows are read with
+them and in whatever order.
+"""
+
+import re
+from collections.abc import Iterator
+
+from py4j.java_gateway import JavaObject
+
+from backfill.runtime.queries.logical_plan import elements, id_of, is_source, kind_of
+from backfill.runtime.source.record_columns import OFFSET
+
+_EXACT = {
+    "Average",
+    "BitAndAgg",
+    "BitOrAgg",
+    "BitXorAgg",
+    "BoolAnd",
+    "BoolOr",
+    "Count",
+    "CountIf",
+    "Max",
+    "Min",
+    "Sum",
+}
+"""Aggregates that do not depend on the order of rows, unless they add numbers with rounding."""
+_ADDS = {"Average", "Sum"}
+_HANDS_ON = {
+    "CollectMetrics",
+    "EventTimeWatermark",
+    "RebalancePartitions",
+    "Repartition",
+    "RepartitionByExpression",
+    "ResolvedHint",
+    "SubqueryAlias",
+    "View",
+}
+_NOT_COMPARED = re.compile(r"\b(double|float|map|variant)\b")
+"""Types of values that are rounded, or that cannot be hashed."""
+
+
+class _RowsVary(Exception):  # noqa: N818 - not an error: it is an answer
+    """Which rows there are does not follow from the rows that are read."""
+
+
+def certain_columns(plan: JavaObject, clock: JavaObject) -> list[JavaObject]:
+    """The columns of a result that follow from the rows it depends on and can be compared; none if
+    not even the number of results does.
+
+    Args:
+        plan: the analyzed plan of a query.
+        clock: Spark's pattern of expressions for the current time.
+    """
+    try:
+        uncertain = _Columns(clock).uncertain(plan)
+    except _RowsVary:
+        return []
+    return [
+        column
+        for column in elements(plan.output())
+        if id_of(column) not in uncertain
+        and not _NOT_COMPARED.search(str(column.dataType().catalogString()))
+    ]
+
+
+class _Columns:
+    def __init__(self, clock: JavaObject):
+        self._clock = clock
+
+    def uncertain(self, node: JavaObject) -> set[int]:
+        """IDs of a node's columns that may have other values."""
+        children = elements(node.children())
+        if not children:
+            output = elements(node.output()) if is_source(node) else []
+            return {id_of(column) for column in output if column.name() == OFFSET}
+        below = set[int]().union(*map(self.uncertain, children))
+        match kind_of(node):
+            case "Project":
+                return self._among(elements(node.projectList()), below)
+            case "Aggregate":
+                self._must_be_certain(elements(node.groupingExpressions()), below)
+                return self._among(elements(node.aggregateExpressions()), below)
+            case "Filter" | "Generate" | "Join":
+                self._must_be_certain(elements(node.expressions()), below)
+                return below
+            case "Distinct":
+                self._must_be_certain(elements(node.output()), below)
+                return below
+            case "Deduplicate" | "DeduplicateWithinWatermark":
+                self._must_be_certain(elements(node.keys()), below)
+                keys = {id_of(key) for key in elements(node.keys())}
+                return {id_of(column) for column in elements(node.output())} - keys
+            case "Union":
+                return set(_of_union(node, below))
+            case "Expand":
+                values = [elements(each) for each in elements(node.projections())]
+                doubtful = [[self._doubtful(value, below) for value in each] for each in values]
+                columns = zip(elements(node.output()), zip(*doubtful, strict=True), strict=True)
+                return {id_of(column) for column, each in columns if any(each)}
+            case kind if kind in _HANDS_ON:
+                return below
+        return {id_of(column) for column in elements(node.output())}
+
+    def _among(self, columns: list[JavaObject], below: set[int]) -> set[int]:
+        return {id_of(column) for column in columns if self._doubtful(column, below)}
+
+    def _must_be_certain(self, expressions: list[JavaObject], below: set[int]) -> None:
+        if any(self._doubtful(each, below) for each in expressions):
+            raise _RowsVary
+
+    def _doubtful(self, expression: JavaObject, below: set[int]) -> bool:
+        if not expression.deterministic() or expression.containsPattern(self._clock):
+            return True
+        pending = [expression]
+        while pending:
+            each = pending.pop()
+            kind = kind_of(each)
+            if (kind == "AttributeReference" and id_of(each) in below) or kind == "PythonUDF":
+                return True
+            if kind == "AggregateExpression" and not _exact(each.aggregateFunction()):
+                return True
+            pending += elements(each.children())
+        return False
+
+
+def _exact(function: JavaObject) -> bool:
+    kind = kind_of(function)
+    rounded = kind in _ADDS and any(
+        _NOT_COMPARED.search(str(child.dataType().catalogString()))
+        for child in elements(function.children())
+    )
+    return kind in _EXACT and not rounded
+
+
+def _of_union(union: JavaObject, below: set[int]) -> Iterator[int]:
+    given = [elements(child.output()) for child in elements(union.children())]
+    for column, *columns in zip(elements(union.output()), *given, strict=True):
+        if any(id_of(each) in below for each in columns):
+            yield id_of(column)

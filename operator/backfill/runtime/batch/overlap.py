@@ -1,0 +1,181 @@
+"""Checks that what a span reads is enough. If the analysis of the query's plan is wrong, results
+lack rows where spans meet, and nothing else would show it.
+
+A span also computes the results of a strip of time before its own stretch, from what it reads. The
+span before it computes the same results as the end of its stretch, from other rows. If both have
+read all that these results depend on, there are as many, with the same values.
+
+Only spans of one attempt are compared: what a span of an earlier attempt has found is not kept, so
+the strip between two attempts goes unchecked.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from py4j.java_gateway import JavaObject
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import DateType
+
+from backfill.api.errors import Problem, UnsupportedProgram
+from backfill.api.quantities import format_time, from_us
+from backfill.runtime.batch.certain import certain_columns
+from backfill.runtime.batch.observing import column_of
+from backfill.runtime.batch.spans import Span
+from backfill.runtime.source import timestamp_columns
+
+_DAY_US = 86_400_000_000
+_EXAMPLES = 3
+_SEEN = ("rows", "low", "high")
+"""What is compared: how many results there are, and sums of both halves of their hashes."""
+
+_log = logging.getLogger(__name__)
+
+Between = tuple[int, int]
+"""From the first time to before the second one, in microseconds."""
+
+
+class OverlapCheck:
+    """Compares the results of one query's spans where they meet."""
+
+    def __init__(
+        self,
+        query: str,
+        spans: Sequence[Span],
+        column: str,
+        compared: Sequence[JavaObject],
+        compute: Callable[[Span], DataFrame],
+    ):
+        """``column`` is the time of results, and ``compared`` are those of their columns that
+        :func:`compared_columns` finds. ``compute`` gives what a span computes.
+        """
+        self._query = query
+        self._spans = spans
+        self._column = column
+        self._compared = compared
+        self._compute = compute
+        self._lock = threading.Lock()
+        self._found: dict[Between, tuple[dict[str, int], bool]] = {}
+
+    def strips(self, span: Span) -> list[Between]:
+        """The strips that a span computes: before its stretch, and at its end."""
+        if not self._compared:
+            return []
+        after = [each for each in self._spans if each.steps.start == span.steps.stop]
+        return [strip for each in (span, *after) if (strip := _before(each)) is not None]
+
+    def observe(self, span: Span, results: DataFrame) -> DataFrame:
+        """The same results of a span, observed."""
+        time_us = self._time_us(results)
+        metrics = [
+            metric.alias(f"{name} {number}")
+            for number, strip in enumerate(self.strips(span))
+            for name, metric in self._metrics(results, _inside(time_us, strip)).items()
+        ]
+        return results.observe("overlap", *metrics) if metrics else results
+
+    def compare(
+        self,
+        span: Span,
+        observed: Mapping[str, Mapping[str, Any]],
+        late: Mapping[Between, bool],
+    ) -> None:
+        """Compares what a span has computed with its neighbours, where they have computed it, too.
+
+        Args:
+            late: of strips whether rows that their results depend on may have arrived late, so that
+                not both spans need have read them.
+
+        Raises:
+            UnsupportedProgram: it is not the same, and should be.
+        """
+        metrics = observed.get("overlap", {})
+        for number, strip in enumerate(self.strips(span)):
+            seen = {name: int(metrics.get(f"{name} {number}") or 0) for name in _SEEN}
+            with self._lock:
+                other, other_late = self._found.setdefault(strip, (seen, late[strip]))
+            if seen == other:
+                continue
+            if not (late[strip] or other_late):
+                raise self._differ(strip)
+            _log.warning(
+                "results of the query %s from %s to %s are not the same in both batch jobs that"
+                " have computed them: rows arrived late",
+                self._query,
+                *_in_words(strip),
+            )
+
+    def _metrics(self, results: DataFrame, where: Column) -> dict[str, Column]:
+        spark = results.sparkSession
+        hashed = F.xxhash64(*(column_of(spark, column) for column in self._compared))
+        low, high = hashed.bitwiseAND(F.lit(2**32 - 1)), F.shiftrightunsigned(hashed, 32)
+        sums = (F.count_if(where), F.sum(F.when(where, low)), F.sum(F.when(where, high)))
+        return dict(zip(_SEEN, sums, strict=True))
+
+    def _time_us(self, results: DataFrame) -> Column:
+        value, kind = timestamp_columns.column_of(results, self._column)
+        if isinstance(kind, DateType):
+            return F.unix_date(value).cast("bigint") * _DAY_US
+        return timestamp_columns.microseconds(value, kind)
+
+    def _differ(self, strip: Between) -> UnsupportedProgram:
+        """Both are computed again, to say where."""
+        meeting = next(pair for pair in pairwise(self._spans) if _before(pair[1]) == strip)
+        first, second = (self._by_time(self._compute(span), strip) for span in meeting)
+        one, other = ([F.col(f"{side}.{name}") for name in _SEEN] for side in ("a", "b"))
+        same = [mine.eqNullSafe(yours) for mine, yours in zip(one, other, strict=True)]
+        both = first.alias("a").join(second.alias("b"), "at_us", "full_outer")
+        differ = both.where(~(same[0] & same[1] & same[2])).select(
+            "at_us", *(F.coalesce(rows[0], F.lit(0)) for rows in (one, other))
+        )
+        examples = [
+            f"at {format_time(from_us(at_us))} {rows:,} and {others:,} rows"
+            for at_us, rows, others in differ.orderBy("at_us").limit(_EXAMPLES).collect()
+        ]
+        return UnsupportedProgram(
+            Problem(
+                "spec.execution",
+                '"Batch" gives the query {} wrong results: those from {} to {} are not the same in'
+                " the two batch jobs that have computed them: {}".format(
+                    self._query, *_in_words(strip), ", ".join(examples)
+                ),
+                "write Streaming",
+            )
+        )
+
+    def _by_time(self, results: DataFrame, strip: Between) -> DataFrame:
+        time_us = self._time_us(results)
+        metrics = self._metrics(results, F.lit(True)).items()
+        inside = results.where(_inside(time_us, strip)).groupBy(time_us.alias("at_us"))
+        return inside.agg(*(metric.alias(name) for name, metric in metrics))
+
+
+def compared_columns(spark: SparkSession, plan: JavaObject, column: str) -> list[JavaObject]:
+    """The columns of a query's results in which two spans must find the same; none if they may
+    differ even in their time, which is ``column``, or in number.
+    """
+    jvm = spark._jvm
+    assert jvm is not None  # in classic PySpark
+    clock = jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
+    found = certain_columns(plan, clock)
+    timed = any(f"{column}.".startswith(f"{each.name()}.") for each in found)
+    return found if timed else []
+
+
+def _before(span: Span) -> Between | None:
+    """The strip before a span's stretch that it computes, too."""
+    if span.stretch is None or not span.strip_us:
+        return None
+    return span.stretch.start_us - span.strip_us, span.stretch.start_us
+
+
+def _inside(time_us: Column, strip: Between) -> Column:
+    return (time_us >= strip[0]) & (time_us < strip[1])
+
+
+def _in_words(strip: Between) -> tuple[str, str]:
+    start, end = (format_time(from_us(each)) for each in strip)
+    return start, end

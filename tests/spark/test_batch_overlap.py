@@ -1,0 +1,150 @@
+"""Two batch jobs that meet have computed the same results there, or the run ends: what a wrong
+analysis would lose is missed.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import batch_runs
+import pytest
+from batch_runs import DELAY_US, HOURS, START, BatchRun, Events, show_lake_to_workers, staged
+from captured_streams import over_batch, streams
+from pyiceberg.catalog import Catalog
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from backfill.api.errors import UnsupportedProgram
+from backfill.runtime.batch.overlap import compared_columns
+from backfill.runtime.batch.reach import Bounded, Unbounded
+from backfill.runtime.queries.logical_plan import analyzed
+from backfill.runtime.source.data_source import source_frame
+from histories import HOUR_US
+
+Program = Callable[[DataFrame, str], DataFrame]
+
+
+@pytest.fixture
+def events(
+    spark: SparkSession, lake: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Events:
+    show_lake_to_workers(spark, monkeypatch)
+    return Events(lake, tmp_path)
+
+
+def followed(rows: DataFrame, time: str) -> DataFrame:
+    """Those of the hour before with the same k."""
+    timed = rows.select("id", "k", F.col(time).alias("at")).withWatermark("at", "30 minutes")
+    before = timed.select(
+        F.col("id").alias("id2"), F.col("k").alias("k2"), F.col("at").alias("at2")
+    )
+    near = F.expr("k = k2 and at2 >= at - interval 1 hour and at2 < at")
+    return timed.join(before, near).select(
+        "at", "k", F.col("id2").alias("rows"), F.col("id").alias("ids")
+    )
+
+
+def hourly(rows: DataFrame, time: str) -> DataFrame:
+    """As many results, whatever is read."""
+    windows = rows.withWatermark(time, "30 minutes").groupBy(
+        F.window(time, "1 hour", "10 minutes"), "k"
+    )
+    found = windows.agg(F.count("*").alias("rows"), F.sum("id").alias("ids"))
+    return found.select(F.col("window.end").alias("at"), "k", "rows", "ids")
+
+
+def halved(found: Bounded | Unbounded) -> Bounded | Unbounded:
+    """What an analysis with a wrong rule would say."""
+    assert isinstance(found, Bounded)
+    sources = {
+        name: replace(reach, back_us=reach.back_us // 2) for name, reach in found.sources.items()
+    }
+    return replace(found, sources=sources)
+
+
+@pytest.mark.parametrize("program", [followed, hourly])
+def test_an_analysis_with_a_wrong_rule_ends_the_run(
+    spark: SparkSession,
+    lake: Catalog,
+    events: Events,
+    program: Program,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    backfill = events.planned("20m")
+    right = batch_runs.analyze
+    frame = program(source_frame(spark, backfill.settings, "events"), "at")
+    monkeypatch.setattr(batch_runs, "analyze", lambda *given: halved(right(*given)))
+    run = BatchRun(backfill)
+    error = run.finish(run.prepared(frame, events.results, "at"))
+    assert isinstance(error, UnsupportedProgram)
+    (problem,) = error.problems
+    assert (problem.field, problem.fix) == ("spec.execution", "write Streaming")
+    assert (
+        "not the same in the two batch jobs that have computed them: at 2024-03-0"
+        in problem.message
+    )
+    assert run.run.tracker.queries[0].sources[0].committed < backfill.header.steps
+
+
+@pytest.mark.parametrize("program", [followed, hourly])
+def test_what_is_computed_twice_is_written_once(
+    spark: SparkSession, lake: Catalog, events: Events, program: Program
+) -> None:
+    backfill = events.planned("20m")
+    frame = program(source_frame(spark, backfill.settings, "events"), "at")
+    run = BatchRun(backfill)
+    runner = run.prepared(frame, events.results, "at")
+    assert [span.strip_us > 0 for span in runner._spans[:2]] == [False, True]
+    assert run.finish(runner) is None
+    rows = lake.load_table("raw.events").scan().to_arrow()
+    whole = over_batch(frame, lambda _source: spark.createDataFrame(rows)).where(
+        (F.col("at") >= START) & (F.col("at") < START + timedelta(hours=HOURS))
+    )
+    expected = sorted(tuple(row) for row in whole.select("k", "rows", "ids").collect())
+    given = staged(lake, events.results)
+    columns = (given[name].to_pylist() for name in ("k", "rows", "ids"))
+    assert sorted(zip(*columns, strict=True)) == expected
+
+
+def test_rows_that_arrive_late_explain_what_differs(
+    spark: SparkSession, lake: Catalog, events: Events, caplog: pytest.LogCaptureFixture
+) -> None:
+    late = events.some(3)
+    events.arrived[late] = events.happened[late] + DELAY_US + 3 * HOUR_US
+    backfill = events.planned("20m", allowedLateness="1m")
+    frame = hourly(source_frame(spark, backfill.settings, "events"), "t")
+    run = BatchRun(backfill)
+    assert run.finish(run.prepared(frame, events.results, "at")) is None
+    assert "have computed them: rows arrived late" in caplog.text
+    assert run.run.tracker.queries[0].arrived_late == late.sum()
+
+
+def test_only_what_follows_from_the_rows_is_compared(spark: SparkSession) -> None:
+    stream = streams(
+        spark, {"events": "id long, k int, t timestamp, x double, tags array<string>"}
+    )("events")
+    rows = stream.withWatermark("t", "5 minutes")
+    windows = rows.groupBy(F.window("t", "10 minutes"), "k")
+    doubled = F.udf("int")(lambda k: 2 * k)
+
+    def compared(frame: DataFrame, column: str = "t") -> list[str]:
+        return [str(each.name()) for each in compared_columns(spark, analyzed(frame), column)]
+
+    aggregates: list[Any] = [
+        F.count("*").alias("rows"), F.sum("id").alias("ids"), F.sum("x").alias("rounded"),
+        F.first("k").alias("one"), F.collect_list("id").alias("list"), F.max_by("id", "x").alias("some"),
+        F.max("t").alias("latest"),
+    ]  # fmt: skip
+    assert compared(windows.agg(*aggregates), "window.start") == [
+        "window", "k", "rows", "ids", "latest",
+    ]  # fmt: skip
+    assert compared(rows.dropDuplicates(["id", "t"])) == ["id", "t"]
+    assert compared(rows.withColumn("d", doubled("k"))) == ["id", "k", "t", "tags", "d"][:4]
+    assert compared(rows.withColumn("r", F.rand())) == ["id", "k", "t", "tags"]
+    assert compared(rows.union(rows.withColumn("id", F.rand().cast("long")))) == ["k", "t", "tags"]
+    assert compared(rows.where(F.rand() < 1)) == []
+    assert compared(rows.withColumn("t", F.current_timestamp())) == []
+    assert compared(rows.dropDuplicates(["id", "t"]).where("k = 1")) == []
+    assert compared(rows.mapInArrow(lambda batches: batches, rows.schema)) == []

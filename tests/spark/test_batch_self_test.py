@@ -1,0 +1,71 @@
+"""A Spark in which plans cannot be put together as batch jobs need it is noticed before a query
+depends on it.
+"""
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from captured_streams import streams
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from backfill.api.errors import UnsupportedProgram
+from backfill.runtime.batch import rebind, self_test
+from backfill.runtime.batch.choice import Choice, choose
+from backfill.runtime.batch.self_test import unusable
+
+
+@pytest.fixture
+def source(spark: SparkSession) -> Iterator[DataFrame]:
+    yield streams(spark, {"events": "k int, t timestamp"})("events")
+    unusable.cache_clear()
+
+
+def break_nodes(monkeypatch: pytest.MonkeyPatch) -> str:
+    def gone(*_given: Any) -> None:
+        raise TypeError("'JavaPackage' object is not callable")
+
+    monkeypatch.setattr(rebind._Rebinding, "_project", gone)
+    return "'JavaPackage' object is not callable"
+
+
+def leave_streams(monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(
+        self_test, "rebind", lambda plan, spark, *_a, **_k: rebind.frame_of(spark, plan)
+    )
+    return "a plan over other rows still streams"
+
+
+def observe_nothing(monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(self_test, "observing", lambda _spark, plan, *_metrics: plan)
+    return "rows that pass a plan are not observed"
+
+
+def lose_rows(monkeypatch: pytest.MonkeyPatch) -> str:
+    whole = rebind.rebind
+    monkeypatch.setattr(self_test, "rebind", lambda *a, **k: whole(*a, **k).limit(1))
+    return "a plan over other rows gives [4], and not [4, 6]"
+
+
+def test_this_spark_can_be_used(spark: SparkSession, source: DataFrame) -> None:
+    jobs = spark.sparkContext.statusTracker()
+    spark.sparkContext.setJobGroup("self-test", "")
+    assert unusable(spark) is None
+    assert jobs.getJobIdsForGroup("self-test") == [], "it needs no executors"
+
+
+@pytest.mark.parametrize("broken", [break_nodes, leave_streams, observe_nothing, lose_rows])
+def test_what_does_not_work_is_named_and_the_query_is_a_stream_if_it_may_be(
+    spark: SparkSession, source: DataFrame, monkeypatch: pytest.MonkeyPatch, broken: Any
+) -> None:
+    unusable.cache_clear()
+    why = f"batch jobs do not work with Spark {spark.version}: {broken(monkeypatch)}"
+    query = source.withWatermark("t", "1 minute").groupBy(F.window("t", "1 hour")).count()
+    target: Any = SimpleNamespace(query="q", staged=None, output=SimpleNamespace())
+    header: Any = SimpleNamespace(inputs=SimpleNamespace(policy=None, sources=()))
+    assert choose("Auto", query, target, header, streamed_steps=0) == Choice(None, why)
+    with pytest.raises(UnsupportedProgram, match='"Batch" cannot run the query q') as refused:
+        choose("Batch", query, target, header, streamed_steps=0)
+    assert why in str(refused.value)
