@@ -26,7 +26,7 @@ from pyspark.sql import functions as F
 
 from backfill.api.errors import InvalidPlanInput
 from backfill.runtime.source.data_source import source_frame
-from histories import MINUTE_US
+from histories import HOUR_US, MINUTE_US
 
 Program = Callable[[DataFrame], DataFrame]
 
@@ -132,7 +132,7 @@ def test_rows_whose_arrival_a_function_of_the_program_hides_are_named(
 def test_each_row_that_arrives_late_is_counted_once(
     spark: SparkSession, lake: Catalog, events: Events, program: Program
 ) -> None:
-    late = events.some(10)
+    late = events.some(20)
     events.arrived[late] = events.happened[late] + DELAY_US + 1
     punctual = events.some(15) & ~late
     events.arrived[punctual] = events.happened[punctual] + DELAY_US
@@ -142,3 +142,18 @@ def test_each_row_that_arrives_late_is_counted_once(
     assert run.finish(run.prepared(frame, events.results, "at")) is None
     (query,) = run.run.tracker.queries
     assert query.arrived_late == late.sum()
+
+
+@pytest.mark.parametrize("program", [plain, computed])
+def test_event_times_that_lag_behind_end_the_run(
+    spark: SparkSession, events: Events, program: Program
+) -> None:
+    events.arrived = events.arrived + DELAY_US + HOUR_US
+    backfill = events.planned(allowedLateness="1m")
+    run = BatchRun(backfill)
+    frame = counted(program(source_frame(spark, backfill.settings, "events")))
+    error = run.finish(run.prepared(frame, events.results, "at"))
+    assert isinstance(error, InvalidPlanInput)
+    (problem,) = error.problems
+    assert problem.field == "spec.execution"
+    assert "longer after their event time than the delay of withWatermark" in problem.message

@@ -111,7 +111,7 @@ def test_what_is_computed_twice_is_written_once(
 def test_rows_that_arrive_late_explain_what_differs(
     spark: SparkSession, lake: Catalog, events: Events, caplog: pytest.LogCaptureFixture
 ) -> None:
-    late = events.some(3)
+    late = events.some(16)
     events.arrived[late] = events.happened[late] + DELAY_US + 3 * HOUR_US
     backfill = events.planned("20m", allowedLateness="1m")
     frame = hourly(source_frame(spark, backfill.settings, "events"), "t")

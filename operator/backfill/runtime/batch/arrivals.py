@@ -3,7 +3,9 @@ before their event time, and at most the watermark's delay after it.
 
 A span reads the rows that arrived then. Of a row that arrived earlier, the span whose results need
 it may know nothing, so a single one makes the run fail. A row that arrived later is one that a
-stream drops if its watermark has passed it: whether a span has read it is reported, not decided.
+stream drops if its watermark has passed it: such rows are counted. Many of them are no stragglers:
+event times lag behind (hourly uploads, an ingestion that stood still, local times), and the
+watermark of a stream lags with them. A stream would keep rows that spans lose, so the run fails.
 """
 
 import logging
@@ -25,6 +27,9 @@ from backfill.runtime.batch.rebind import ARRIVAL, hides_arrival, is_state
 from backfill.runtime.queries.logical_plan import is_source, kind_of, nodes_of, source_of
 from backfill.runtime.source.timestamp_columns import microseconds
 
+_MOST_LATE = 10
+"""One in so many rows of a span may be late."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -34,6 +39,8 @@ class Expected:
 
     early_us: int
     """At most so long before their event time."""
+    delay_us: int
+    """At most so long after it: the longest delay of the query's watermarks."""
     back_us: int
     """Results depend on rows whose event time is at most so long before theirs."""
     ahead_us: int
@@ -98,8 +105,7 @@ class SpanArrivals:
         own = F.col(ARRIVAL).bitwiseAND(F.lit(1)) == 1
         ahead_us = F.try_subtract(event_us, F.shiftright(ARRIVAL, 1))
         early = (ahead_us > self._expected.early_us) & (event_us < self._expected.until_us)
-        delay_us = 1_000 * int(watermark.getDelayMs(watermark.delay()))
-        late = ahead_us < -delay_us
+        late = ahead_us < -self._expected.delay_us
         in_strips = (
             F.coalesce(late, F.lit(True))
             & (event_us >= strip[0] - self._expected.back_us)
@@ -109,6 +115,7 @@ class SpanArrivals:
         return [
             F.count_if(early).alias("early"),
             F.max(F.when(early, ahead_us)).alias("earliest_us"),
+            F.count_if(own).alias("own"),
             F.count_if(late & own).alias("late"),
             *(F.count_if(each).alias(f"late {number}") for number, each in enumerate(in_strips)),
         ]
@@ -118,7 +125,7 @@ class SpanArrivals:
         the span was computed.
 
         Raises:
-            InvalidPlanInput: rows arrived too early.
+            InvalidPlanInput: rows arrived too early, or too many of them late.
         """
         rows, strips = 0, dict.fromkeys(self._strips, self._hidden)
         for each in self._seen:
@@ -127,6 +134,8 @@ class SpanArrivals:
                 found = each.metrics.collect()[0].asDict()
             if found["early"]:
                 raise self._too_early(each.sources, found)
+            if found["late"] * _MOST_LATE > found["own"]:
+                raise _too_late(each.sources, found)
             rows += found["late"]
             for number, strip in enumerate(self._strips):
                 strips[strip] |= found[f"late {number}"] > 0
@@ -144,6 +153,18 @@ class SpanArrivals:
                 f"set it to {seen} or more, or set spec.execution to Streaming",
             )
         )
+
+
+def _too_late(sources: str, found: Mapping[str, Any]) -> InvalidPlanInput:
+    return InvalidPlanInput(
+        Problem(
+            "spec.execution",
+            f"{found['late']:,} of {found['own']:,} rows of {sources} in the steps just read"
+            " arrived longer after their event time than the delay of withWatermark: where all rows"
+            " come so late, a stream keeps them, and batch jobs would lose some",
+            "set it to Streaming, or give withWatermark a delay longer than that",
+        )
+    )
 
 
 def warn_of_hidden_arrivals(plan: JavaObject) -> None:

@@ -185,6 +185,7 @@ def _expected(found: Bounded, header: PlanHeader) -> Expected | None:
     ahead_us = max(reach.ahead_us for reach in reaches.values())
     return Expected(
         inputs.allowed_lateness_us,
+        delay_us=max(reach.delay_us for reach in reaches.values()),
         back_us=max(reach.back_us for reach in reaches.values()),
         ahead_us=ahead_us,
         # sessions may be of any length
