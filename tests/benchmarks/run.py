@@ -13,11 +13,13 @@ import statistics
 import subprocess
 import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import yaml
 from event_data import catalog_properties, generate
+from programs import PROGRAMS
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NoSuchTableError
 
@@ -54,6 +56,22 @@ def against_reference(data: Path, job: str, repeats: int) -> Figures:
         repeats, ("replay.py", str(data), job), ("spark_reference.py", str(data), job)
     )
     return {"seconds": ours, "reference_seconds": reference, "ratio": ours / reference}
+
+
+def as_batch_jobs(data: Path, program: str, repeats: int) -> Figures:
+    """A query run by spans into a branch, against a hand-written batch job that writes Parquet."""
+    ours, by_hand = in_turn(
+        repeats, *(("spans.py", str(data), program, side) for side in ("backfill", "by-hand"))
+    )
+    return {"seconds": ours, "by_hand_seconds": by_hand, "ratio": ours / by_hand}
+
+
+def from_kafka(data: Path, repeats: int) -> Figures:
+    """The join as a program that parses JSON from Kafka, against one with named sources."""
+    ours, named = in_turn(
+        repeats, *(("spans.py", str(data), "join", side) for side in ("kafka", "backfill"))
+    )
+    return {"seconds": ours, "named_seconds": named, "ratio": ours / named}
 
 
 def cost_of_a_step(data: Path, job: str, repeats: int) -> Figures:
@@ -186,6 +204,11 @@ def main() -> None:
     measurements = {
         "pass-through": lambda: against_reference(data, "pass-through", repeats),
         "sessions": lambda: against_reference(data, "sessions", repeats),
+        **{
+            f"batch-{program}": partial(as_batch_jobs, data, program, repeats)
+            for program in PROGRAMS
+        },
+        "batch-kafka": lambda: from_kafka(data, repeats),
         "step-stateless": lambda: cost_of_a_step(data, "pass-through", repeats),
         "step-windowed": lambda: cost_of_a_step(data, "counts", repeats),
         "alignment": lambda: cost_of_alignment(data, catalog, repeats),

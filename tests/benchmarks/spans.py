@@ -1,0 +1,158 @@
+"""A query of ``programs.py`` as a Backfill with ``execution: Batch`` runs it, or as a hand-written
+batch job: from the first row read to the last one in an Iceberg branch or in Parquet files.
+
+Usage: ``spans.py DIRECTORY PROGRAM backfill|kafka|by-hand``; prints one JSON line with the job's
+seconds. ``kafka`` is a Backfill of a program that parses JSON from Kafka. The catalog ``bench`` must be in PyIceberg's configuration, as ``run.py`` sees to.
+"""
+
+import argparse
+import json
+import shutil
+import time
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from programs import PROGRAMS
+from pyiceberg.catalog import load_catalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from replay import bench_spec
+from spark_reference import COLUMNS
+from spark_session import bench_session
+
+from backfill.api.output import Output
+from backfill.api.source import Live, LiveKafka
+from backfill.planning.plan import plan_directory
+from backfill.planning.planner import make_plan
+from backfill.planning.workspace import Workspace
+from backfill.runtime.batch.analysis import analyze
+from backfill.runtime.batch.prepare import SpanOutput, prepare_spans
+from backfill.runtime.batch.reach import Unbounded
+from backfill.runtime.queries.logical_plan import columns_used
+from backfill.runtime.queries.run import Run
+from backfill.runtime.queries.tracker import Tracker
+from backfill.runtime.settings import RuntimeSettings
+from backfill.runtime.sink import sink_settings
+from backfill.runtime.source.data_source import source_frame
+from backfill.runtime.switching.kafka_rows import kafka_frame
+
+STEPS = 96
+
+
+def by_hand(spark: SparkSession, directory: Path, program: str) -> dict[str, float]:
+    """One batch job that writes Parquet."""
+    target = directory / "by-hand"
+    shutil.rmtree(target, ignore_errors=True)
+
+    def read(name: str) -> DataFrame:
+        frame = spark.read.schema(COLUMNS).parquet(str(directory / "plain" / name))
+        return frame.withColumn("event_ts", F.col("event_ts").cast("timestamp"))
+
+    started = time.monotonic()
+    PROGRAMS[program](read).write.option("compression", "zstd").parquet(str(target))
+    seconds = time.monotonic() - started
+    return {"seconds": seconds, "rows": spark.read.parquet(str(target)).count()}
+
+
+def backfill(
+    spark: SparkSession, directory: Path, program: str, *, kafka: bool = False
+) -> dict[str, float]:
+    """Spans into the branch of an Iceberg table."""
+    scratch = directory / "spans"
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir()
+    spec = bench_spec(STEPS)
+    sources = tuple(
+        each.model_copy(update={"live": Live(kafka=LiveKafka(topic=each.name))})
+        for each in spec.sources
+    )
+    header = make_plan(spec, Workspace(str(scratch)), parallelism=2)
+    output = Output(name=program, table=f"bench.results.{program}", timestamp_column="event_ts")
+    settings = RuntimeSettings(
+        backfill="bench",
+        uid="",
+        namespace="default",
+        attempt=1,
+        plan_id=header.plan_id,
+        plan=plan_directory(Workspace(str(scratch)), header.plan_id).uri,
+        checkpoints=str(scratch / "checkpoints"),
+        channel=str(scratch),
+        scratch=str(scratch),
+        window=spec.window,
+        sources=sources,
+        outputs=(output,),
+        execution="Batch",
+        main_file="",
+    )
+
+    def parsed(name: str) -> DataFrame:
+        text = F.col("value").cast("string")
+        records = kafka_frame(spark, settings, name)
+        return records.select(F.from_json(text, COLUMNS).alias("event")).select("event.*")
+
+    def read(name: str) -> DataFrame:
+        frame = parsed(name) if kafka else source_frame(spark, settings, name)
+        if program == "pass-through":
+            return frame
+        return frame.withColumn("event_ts", F.col("event_ts").cast("timestamp")).withWatermark(
+            "event_ts", "10 minutes"
+        )
+
+    frame = PROGRAMS[program](read)
+    catalog = load_catalog("bench")
+    catalog.create_namespace_if_not_exists("results")
+    with suppress(NoSuchTableError):
+        catalog.drop_table(f"results.{program}")
+    catalog.create_table(f"results.{program}", schema=to_arrow_schema(frame.schema, timezone="UTC"))
+    used = columns_used(frame)
+    run = Run(
+        settings,
+        Tracker(
+            header,
+            sources=sorted(used),
+            count_rows=lambda source, step: 0,
+            clock_us=lambda: time.time_ns() // 1_000,
+        ),
+    )
+    run.release(header.steps)
+    started = time.monotonic()
+    target = SpanOutput.of(program, output, sink_settings(frame, settings, output, program))
+    found = analyze(frame, output.timestamp_column, dict.fromkeys(used, "ingestion_ts"))
+    if isinstance(found, Unbounded):
+        raise SystemExit(found.reason)
+    runner = prepare_spans(run, frame, target, header, found, used=used)
+    runner.start()
+    for thread in runner.threads:
+        thread.join()
+    if (error := runner.exception()) is not None:
+        raise error
+    seconds = time.monotonic() - started
+    staged = load_catalog("bench").load_table(f"results.{program}")
+    rows = sum(
+        task.file.record_count
+        for name in staged.refs()
+        for task in staged.scan(snapshot_id=staged.refs()[name].snapshot_id).plan_files()
+    )
+    return {"seconds": seconds, "rows": rows, "spans": len(runner._spans)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("program", choices=PROGRAMS)
+    parser.add_argument("side", choices=["backfill", "kafka", "by-hand"])
+    arguments = parser.parse_args()
+    spark = bench_session()
+    spark.range(1).count()  # the first job pays for starting up, on both sides
+    side = {"backfill": backfill, "kafka": partial(backfill, kafka=True), "by-hand": by_hand}[
+        arguments.side
+    ]
+    print(json.dumps(side(spark, arguments.directory, arguments.program)))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
