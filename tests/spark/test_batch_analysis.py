@@ -302,7 +302,10 @@ CASES = [
     # zones: the hull of all that the clocks did
     Case("by day in Berlin", grouped_by("to_date(t)"), "g", {"l": (3 * HOUR, DAY - 1 - 3208 * SECOND)}, zone="Europe/Berlin"),
     Case("by local time in Berlin", grouped_by("cast(t as timestamp_ntz)"), "g", {"l": (3 * HOUR, -3208 * SECOND)}, zone="Europe/Berlin"),
-    Case("by day cut in Berlin", grouped_by("date_trunc('day', t)"), "g", {"l": (3 * HOUR - 3208 * SECOND, DAY - 1 + 3 * HOUR - 3208 * SECOND)}, zone="Europe/Berlin"),
+    Case("by day cut in Berlin", grouped_by("date_trunc('day', t)"), "g", {"l": (HOUR, DAY - 1 + HOUR)}, zone="Europe/Berlin"),
+    Case("by hour cut in Berlin", grouped_by("date_trunc('hour', t)"), "g", {"l": (392 * SECOND, HOUR - 1 + 392 * SECOND)}, zone="Europe/Berlin"),
+    Case("by hour cut where clocks change by half of one", grouped_by("date_trunc('hour', t)"), "g", {"l": (2180 * SECOND, HOUR - 1 + 2180 * SECOND)}, zone="Australia/Lord_Howe"),
+    Case("by year cut in Berlin", grouped_by("date_trunc('year', t)"), "g", {"l": (3 * HOUR - 3208 * SECOND, 366 * DAY - 1 + 3 * HOUR - 3208 * SECOND)}, zone="Europe/Berlin"),
     Case("a day later in UTC", grouped_by("t + interval 1 day"), "g", {"l": (DAY, -DAY)}),
     Case("a day later in Berlin", grouped_by("t + interval 1 day"), "g", {"l": (28 * HOUR - 3208 * SECOND, -(20 * HOUR) - 3208 * SECOND)}, zone="Europe/Berlin"),
     Case("23 hours later in Berlin", grouped_by("t + interval 23 hours"), "g", {"l": (23 * HOUR, -23 * HOUR)}, zone="Europe/Berlin"),

@@ -277,8 +277,8 @@ class Expressions:
         if kind == "TruncTimestamp":
             zone = _zone(expression, expression.timestamp())
             period = self._period(expression.format())
-            spread = self._moments.spread(zone)
-            return self._through(expression, 1, 1 - period - spread, spread, zone)
+            leap = self._moments.leap(zone, period)
+            return self._through(expression, 1, 1 - period - leap, leap, zone)
         if kind == "TruncDate":
             period = self._period(expression.format())
             return self._through(expression, 0, DAY_US - period, 0, None)

@@ -64,11 +64,13 @@ class Moments:
 
     def _offsets(self, zone: str) -> tuple[int, int]:
         """The least and greatest difference of a zone's clocks to UTC there ever was."""
-        rules = self._rules(zone)
-        first = rules.getOffset(self._jvm.java.time.Instant.ofEpochSecond(_EARLIEST_S))
-        found = [int(first.getTotalSeconds())]
-        found += [after for _, after in self._transitions(zone)]
+        found = [self._first_offset(zone), *(after for _, after in self._transitions(zone))]
         return min(found) * SECOND_US, max(found) * SECOND_US
+
+    def _first_offset(self, zone: str) -> int:
+        """Before the first change of a zone's clocks, in seconds."""
+        first = self._jvm.java.time.Instant.ofEpochSecond(_EARLIEST_S)
+        return int(self._rules(zone).getOffset(first).getTotalSeconds())
 
     def spread(self, zone: str | None) -> int:
         """How much a zone's difference to UTC varies at most; 0 without a zone."""
@@ -76,6 +78,29 @@ class Moments:
             return 0
         least, greatest = self.offsets(zone)
         return greatest - least
+
+    def leap(self, zone: str | None, period: float) -> int:
+        """How much a zone's difference to UTC varies at most between a time and the begin of its
+        period by local time, a whole number of ``period`` microseconds since the epoch; 0 without a
+        zone.
+
+        The begin of a period of at most a day is at the same side of a change of the clocks, if
+        that change goes from one such number to another one.
+        """
+        if zone is None:
+            return 0
+        before = self._first_offset(zone)
+        changes: list[tuple[int, int]] = []
+        for at, after in self._transitions(zone):
+            locally = [(at + offset) * SECOND_US % period for offset in (before, after)]
+            if any(locally) or period > DAY_US:
+                changes.append((at * SECOND_US, abs(after - before) * SECOND_US))
+            before = after
+        close = (
+            sum(jump for at, jump in changes[number:] if at <= first + 2 * period)
+            for number, (first, _) in enumerate(changes)
+        )
+        return min(max(close, default=0), self.spread(zone))
 
     def _evaluate(
         self, variable: JavaObject, body: JavaObject, given: str, result: str, zone: str | None
