@@ -3,6 +3,7 @@ cut.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -12,7 +13,7 @@ from mortal_operator import MortalOperators
 from played import PlayedRun
 from proxy import UnreliableProxy
 from rest import JOB_REPORTS, SPARK_APPLICATIONS, SPLIT_ASSIGNMENTS, Manifest, Rest
-from written import CutWrite, Written
+from written import CutWrite
 
 from backfill.kube.names import child_name
 from table_jobs import Clicks
@@ -25,10 +26,20 @@ _PROGRESS = ("steps", "committed", "summary", "rowsRead", "openAtEnd")
 class MortalRun:
     """One Backfill, with whoever plays the Spark operator and the driver."""
 
-    def __init__(self, admin: Rest, operators: MortalOperators, run: PlayedRun, written: Written):
-        self.admin, self.operators, self.run, self.written = admin, operators, run, written
+    def __init__(self, admin: Rest, operators: MortalOperators, run: PlayedRun, cut: CutWrite):
+        self.admin, self.operators, self.run, self._cut = admin, operators, run, cut
+        self.written = cut.written
         self.meanwhile: Callable[[], None] = lambda: None
         """What others do between two turns."""
+
+    @contextmanager
+    def spared(self) -> Iterator[None]:
+        """No write of the block is cut: ``test_operator_chaos`` has a life with the same writes,
+        and cuts each of them.
+        """
+        self._cut.spares = True
+        yield
+        self._cut.spares = False
 
     def work_until(self, condition: Callable[[], Any], what: str) -> None:
         """Turns are taken until the condition is true."""
@@ -113,7 +124,7 @@ class MortalRuns:
         kubeconfig = self.proxy.kubeconfig(self.cluster_admin, self.folder / "kubeconfig")
         self.proxy.before, self.proxy.after = cut.before, cut.after
         run = PlayedRun(self.admin, self.namespace, self.folder, f"killed-{number}", self.clicks)
-        return MortalRun(self.admin, MortalOperators(kubeconfig, self.namespace), run, cut.written)
+        return MortalRun(self.admin, MortalOperators(kubeconfig, self.namespace), run, cut)
 
     def each_cut(self, moment: str, least_writes: int) -> Iterator[tuple[str, MortalRun]]:
         """As many runs as one has writes, and what to say where one of them goes wrong; the first

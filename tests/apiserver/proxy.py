@@ -120,7 +120,7 @@ class Request:
     @property
     def manifest(self) -> Manifest:
         """The body, where it is one object; a JSON patch is under the key ``operations``."""
-        decoded = yaml.safe_load(self.body) if self.body else {}
+        decoded = _read(self.body) if self.body else {}
         return decoded if isinstance(decoded, dict) else {"operations": decoded}
 
     @property
@@ -147,6 +147,14 @@ class Request:
             namespace, rest = rest[1], rest[2:]
         resource, name, subresource, *_ = [*rest, "", "", ""]
         return group, namespace, resource, name, subresource
+
+
+def _read(body: bytes) -> Any:
+    """Most bodies are JSON, which is YAML as well but read a hundred times as fast."""
+    try:
+        return json.loads(body)
+    except ValueError:
+        return yaml.safe_load(body)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from written import CutWrite
 from backfill.kube.names import child_name
 
 _IN_PODS = {"planning": {"runIn": "Pod"}}
-_LEAST_WRITES = 25
+_LEAST_WRITES = 35
 _EVICTED = {
     "phase": "Failed",
     "reason": "Evicted",
@@ -60,8 +60,9 @@ def run_waiting(kubelet: FakeKubelet) -> None:
 def to_the_end(mortal: MortalRun) -> Manifest:
     """One attempt reads everything. The status before the deletion."""
     mortal.start(1)
-    for step in range(1, mortal.run.assignment()["steps"] + 1):
-        mortal.commit(1, step)
+    with mortal.spared():
+        for step in range(1, mortal.run.assignment()["steps"] + 1):
+            mortal.commit(1, step)
     mortal.finish(1)
     return mortal.succeed()
 
@@ -80,10 +81,13 @@ def planned(mortal: MortalRun) -> str:
     return "".join(str(each["message"]) for each in conditions if each["type"] == "Planned")
 
 
-@pytest.mark.parametrize("moment", ["before", "after", "late"])
+@pytest.mark.parametrize("moment", ["after", "late"])
 def test_an_operator_killed_at_any_write_has_every_job_done_once(
     moment: str, mortal_runs: MortalRuns, kubelet: FakeKubelet
 ) -> None:
+    """To die before a write is the same as to die after the one before: the operator, which does
+    no job itself, does nothing in between.
+    """
     expected: dict[str, Any] = {}
     for cut, mortal in mortal_runs.each_cut(moment, _LEAST_WRITES):
         mortal.meanwhile = lambda: run_waiting(kubelet)

@@ -85,9 +85,11 @@ class CutWrite:
     def __init__(self, number: int, moment: str, proxy: UnreliableProxy):
         self._number, self._moment, self._proxy = number, moment, proxy
         self.written = Written()
-        self._seen = 0
+        self.spares = False
+        """Whether writes are neither cut nor counted."""
+        self._seen = self._counted = 0
         self._late: Request | None = None
-        self._late_after = number + 1 + number % _MOST_BETWEEN
+        self._late_after = 0
         self.struck = ""
         """The write, once it was cut."""
 
@@ -95,11 +97,12 @@ class CutWrite:
         if not is_real_write(request):
             return None
         self._seen += 1
+        self._counted += not self.spares
         if self._late is not None and self._seen > self._late_after:
             late, self._late = self._late, None
             self.written.note(late, self._proxy.pass_on(late))
         if self._moment == "late" and self._strikes:
-            self._late = request
+            self._late, self._late_after = request, self._seen + 1 + self._number % _MOST_BETWEEN
         return self._cut(request, "before", "late")
 
     def after(self, request: Request, response: Response) -> Response | Cut | None:
@@ -108,7 +111,7 @@ class CutWrite:
 
     @property
     def _strikes(self) -> bool:
-        return self._seen == self._number and not self.struck
+        return self._counted == self._number and not self.spares and not self.struck
 
     def _cut(self, request: Request, *moments: str) -> Cut | None:
         if self._moment not in moments or not self._strikes:
