@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 PY := .venv/bin/python
 
-.PHONY: help install demo test test-slow test-hostile test-apiserver test-chart e2e lint lint-workflows format generate verify bench clean
+.PHONY: help install demo test test-all test-hostile test-apiserver test-chart e2e lint lint-workflows format generate verify bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -14,18 +14,19 @@ install: ## Make the virtual environment in .venv and check for Java 17+
 demo: install ## Run a real backfill on real data, end to end (results in .demo/)
 	@$(PY) examples/demo/demo.py
 
-test: install ## Run all tests: units, Spark, and whole runs compared with an oracle
+test: install ## Run the tests: units, Spark, and whole runs compared with an oracle
 	@$(PY) -m pytest -n 2 --dist loadfile -m "not slow"
 
-test-slow: install ## Run the tests that `make test` leaves out for the sake of time
-	@$(PY) -m pytest -n 2 --dist loadfile -m slow
+test-all: install ## Run those and the slow ones, which `make test` leaves out for the sake of time
+	@$(PY) -m pytest -n 2 --dist loadfile
 
 test-hostile: install ## Play a hostile team: only the tests that attack the operator (all other targets run them as well)
 	@$(PY) -m pytest -n 2 --dist loadfile -m hostile tests/unit
 	@[ -z "$$KUBEBUILDER_ASSETS" ] || $(PY) -m pytest -n 2 --dist loadfile -m hostile tests/apiserver
 
+# These wait more than they compute: three processes keep two cores busy. Those of the chart belong to test-chart.
 test-apiserver: install ## Run the tests on a real API server (KUBEBUILDER_ASSETS: etcd and kube-apiserver; skipped without)
-	@$(PY) -m pytest -n 2 --dist loadfile tests/apiserver
+	@$(PY) -m pytest -n 3 --dist loadfile --ignore tests/apiserver/test_chart.py tests/apiserver
 
 test-chart: install ## Check the Helm chart: lint, what it renders, and what an API server says of that (builds helm with Go where it is missing)
 	@HELM=$$(sh scripts/helm.sh) || [ -z "$$CI" ] && export HELM && $(PY) -m pytest -n 2 --dist loadfile tests/chart tests/apiserver/test_chart.py
