@@ -9,7 +9,7 @@ import pytest
 from driver_ends import Connection, PlayedController, driver_channel, driver_settings
 from pyiceberg.utils.config import Config
 
-from backfill.kube import client, service_account
+from backfill.kube import service_account
 from backfill.planning.plan import PlanHeader, plan_directory
 from backfill.planning.workspace import Workspace
 from backfill.runtime.agent.agent import Agent
@@ -48,8 +48,7 @@ def test_a_driver_in_a_pod_talks_through_the_assignment_that_its_settings_name(
     connection: Connection,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for module in (client, service_account):
-        monkeypatch.setattr(module, "ACCOUNT", connection.directory)
+    monkeypatch.setattr(service_account, "ACCOUNT", connection.directory)
     address = urlsplit(connection.url)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", str(address.hostname))
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(address.port))
