@@ -120,7 +120,7 @@ def backfill(
     run.release(header.steps)
     started = time.monotonic()
     target = SpanOutput.of(program, output, sink_settings(frame, settings, output, program))
-    found = analyze(frame, output.timestamp_column, dict.fromkeys(used, "ingestion_ts"))
+    found = analyze(frame, output.timestamp_column, header.inputs.arrival_columns)
     if isinstance(found, Unbounded):
         raise SystemExit(found.reason)
     runner = prepare_spans(run, frame, target, header, found, used=used)

@@ -48,8 +48,7 @@ class BatchRun:
         )
         sink = sink_settings(frame, self.backfill.settings, output, "results")
         header = self.backfill.header
-        arrival = {source.name: source.timestamp_column for source in header.inputs.sources}
-        found = analyze(frame, column, arrival)
+        found = analyze(frame, column, header.inputs.arrival_columns)
         assert isinstance(found, Bounded), found
         target = SpanOutput.of("results", output, sink)
         return prepare_spans(self.run, frame, target, header, found, used=columns_used(frame))

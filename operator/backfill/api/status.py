@@ -11,7 +11,10 @@ from backfill.api.quantities import Time
 from backfill.api.spec import MOST_OUTPUTS, MOST_SOURCES
 
 HowRun = Literal["Streaming", "Batch"]
-ExecutionReason = Annotated[str, BeforeValidator(shortened), Field(max_length=512)]
+MOST_REASON_CHARACTERS: Final = 512
+ExecutionReason = Annotated[
+    str, BeforeValidator(shortened), Field(max_length=MOST_REASON_CHARACTERS)
+]
 """Text of a driver, which is shown to people: what steers a terminal is escaped."""
 PlanId = Annotated[str, Field(max_length=128)]
 WorkspaceUri = Annotated[str, Field(min_length=1, max_length=2048)]

@@ -123,6 +123,11 @@ class PlanInputs(Model):
         """The end of what is read (exclusive)."""
         return self.end_us + self.drain_us
 
+    @property
+    def arrival_columns(self) -> dict[str, str]:
+        """The column with the time of arrival, by source."""
+        return {source.name: source.timestamp_column for source in self.sources}
+
     def plan_id(self) -> str:
         """The plan's id: 16 hexadecimal digits of the SHA-256 of the canonical JSON."""
         canonical = json.dumps(self.to_manifest(), sort_keys=True, separators=(",", ":"))

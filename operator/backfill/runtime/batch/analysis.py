@@ -35,8 +35,10 @@ from backfill.runtime.batch.reach import (
     Sessions,
     Unbounded,
 )
-from backfill.runtime.queries.clock import comparison_with_clock
+from backfill.runtime.queries.clock import clock_pattern, comparison_with_clock
 from backfill.runtime.queries.logical_plan import (
+    HAND_ON_COLUMNS,
+    STATE_OF_ONE_CHILD,
     analyzed,
     elements,
     event_times,
@@ -50,17 +52,7 @@ _WINDOW = "spark.timeWindow"
 _START, _END = ("start",), ("end",)
 _COPIES = 16
 """Up to so many rows that a row is expanded to are looked at one by one."""
-_ROW_BY_ROW = {
-    "CollectMetrics",
-    "MapInArrow",
-    "MapInPandas",
-    "RebalancePartitions",
-    "Repartition",
-    "RepartitionByExpression",
-    "ResolvedHint",
-    "SubqueryAlias",
-    "View",
-}
+_ROW_BY_ROW = HAND_ON_COLUMNS | {"MapInArrow", "MapInPandas"}
 """Nodes that hand on rows one by one: columns with the identities they had, or new ones of which
 nothing is known.
 """
@@ -73,7 +65,6 @@ _JOINS = {
     "LeftSemi": "left semi",
     "RightOuter": "right outer",
 }
-_ONE_CHILD_STATE = {"Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Distinct"}
 _OWN_STATE = "keeps state of the program's own, of which nothing is known"
 _WHOLE = "is about all rows of the stream"
 _REASONS = {
@@ -239,7 +230,7 @@ class _Analysis:
     def __init__(self, frame: DataFrame, arrival_columns: Mapping[str, str]):
         jvm = frame.sparkSession._jvm
         assert jvm is not None  # in classic PySpark
-        self._clock = jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
+        self._clock = clock_pattern(frame.sparkSession)
         self._orders = jvm.org.apache.spark.sql.catalyst.expressions.RowOrdering
         self._moments = Moments(frame.sparkSession)
         self._arrival_columns = arrival_columns
@@ -304,7 +295,7 @@ class _Analysis:
         """The node with state above all others, or the one below which there are several."""
         while True:
             below = [child for child in elements(node.children()) if child.isStreaming()]
-            if len(below) != 1 or kind_of(node) in _ONE_CHILD_STATE:
+            if len(below) != 1 or kind_of(node) in STATE_OF_ONE_CHILD:
                 return node
             (node,) = below
 
@@ -400,7 +391,7 @@ class _Analysis:
         return rows
 
     def _is_state(self, kind: str, below: list[_Rows | None]) -> bool:
-        return kind in _ONE_CHILD_STATE or (kind == "Join" and None not in below)
+        return kind in STATE_OF_ONE_CHILD or (kind == "Join" and None not in below)
 
     def _impurity(self, node: JavaObject) -> str:
         each = (impurity(expression, self._clock) for expression in elements(node.expressions()))

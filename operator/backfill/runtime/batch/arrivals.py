@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import Any
 
 from py4j.java_gateway import JavaObject
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import _parse_datatype_json_string
 
@@ -23,7 +23,7 @@ from backfill.api.errors import InvalidPlanInput, Problem
 from backfill.api.quantities import format_duration
 from backfill.runtime.batch.observing import column_of, frame_of, observing
 from backfill.runtime.batch.overlap import Between
-from backfill.runtime.batch.rebind import ARRIVAL, hides_arrival, is_state
+from backfill.runtime.batch.rebind import ARRIVAL, below_watermark, hides_arrival
 from backfill.runtime.queries.logical_plan import is_source, kind_of, nodes_of, source_of
 from backfill.runtime.source.timestamp_columns import microseconds
 
@@ -57,8 +57,9 @@ class _Seen:
 
     name: str
     """Of what is observed."""
-    metrics: DataFrame
-    """The same by a job of its own."""
+    plan: JavaObject
+    """The rows themselves."""
+    metrics: list[Column]
     sources: str
 
 
@@ -84,17 +85,15 @@ class SpanArrivals:
 
     def above(self, node: JavaObject, bound: JavaObject) -> JavaObject:
         """For :func:`rebind`: the rows at a watermark are observed."""
-        if kind_of(node) != "EventTimeWatermark":
-            return bound
-        below = list(nodes_of(node.child()))
-        if any(map(is_state, below)):  # these are the times of results
+        below = below_watermark(node)
+        if below is None:
             return bound
         if any(map(hides_arrival, below)):
             self._hidden = True
             return bound
         metrics = self._metrics(node)
         name = f"arrivals {len(self._seen)}"
-        self._seen.append(_Seen(name, frame_of(self._spark, bound).agg(*metrics), _sources(below)))
+        self._seen.append(_Seen(name, bound, metrics, _sources(below)))
         return observing(self._spark, bound, name, *metrics)
 
     def _metrics(self, watermark: JavaObject) -> list[Column]:
@@ -131,7 +130,8 @@ class SpanArrivals:
         for each in self._seen:
             found = observed.get(each.name)
             if found is None:  # Spark leaves out what is joined with nothing
-                found = each.metrics.collect()[0].asDict()
+                rows_of = frame_of(self._spark, each.plan)
+                found = rows_of.agg(*each.metrics).collect()[0].asDict()
             if found["early"]:
                 raise self._too_early(each.sources, found)
             if found["late"] * _MOST_LATE > found["own"]:
@@ -170,9 +170,9 @@ def _too_late(sources: str, found: Mapping[str, Any]) -> InvalidPlanInput:
 def warn_of_hidden_arrivals(plan: JavaObject) -> None:
     """Logs which rows of a query cannot be compared with their arrival."""
     for node in nodes_of(plan):
-        below = list(nodes_of(node.child())) if kind_of(node) == "EventTimeWatermark" else []
+        below = below_watermark(node) or []
         hidden = next((kind_of(each) for each in below if hides_arrival(each)), None)
-        if hidden is not None and not any(map(is_state, below)):  # else they are times of results
+        if hidden is not None:
             _log.warning(
                 "whether rows of %s arrive when they should is not known: they pass %s before their"
                 " watermark",

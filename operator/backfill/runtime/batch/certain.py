@@ -7,7 +7,13 @@ from collections.abc import Iterator
 
 from py4j.java_gateway import JavaObject
 
-from backfill.runtime.queries.logical_plan import elements, id_of, is_source, kind_of
+from backfill.runtime.queries.logical_plan import (
+    HAND_ON_COLUMNS,
+    elements,
+    id_of,
+    is_source,
+    kind_of,
+)
 from backfill.runtime.source.record_columns import OFFSET
 
 _EXACT = {
@@ -25,16 +31,7 @@ _EXACT = {
 }
 """Aggregates that do not depend on the order of rows, unless they add numbers with rounding."""
 _ADDS = {"Average", "Sum"}
-_HANDS_ON = {
-    "CollectMetrics",
-    "EventTimeWatermark",
-    "RebalancePartitions",
-    "Repartition",
-    "RepartitionByExpression",
-    "ResolvedHint",
-    "SubqueryAlias",
-    "View",
-}
+_HANDS_ON = HAND_ON_COLUMNS | {"EventTimeWatermark"}
 _NOT_COMPARED = re.compile(r"\b(double|float|map|variant)\b")
 """Types of values that are rounded, or that cannot be hashed."""
 

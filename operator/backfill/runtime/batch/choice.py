@@ -67,11 +67,10 @@ def choose(
 
 
 def _analyzed(frame: DataFrame, target: SpanOutput, header: PlanHeader) -> Bounded | Unbounded:
-    arrival = {source.name: source.timestamp_column for source in header.inputs.sources}
     if (reason := unusable(frame.sparkSession)) is not None:
         return Unbounded(reason)
     try:
-        found = analyze(frame, target.output.timestamp_column, arrival)
+        found = analyze(frame, target.output.timestamp_column, header.inputs.arrival_columns)
     except Exception as error:  # no program fails for what only its speed depends on
         _log.exception("the logical plan of the query %s could not be analysed", target.query)
         return Unbounded(f"its logical plan could not be analysed ({type(error).__name__})")

@@ -25,6 +25,7 @@ from backfill.api.quantities import format_time, from_us
 from backfill.runtime.batch.certain import certain_columns
 from backfill.runtime.batch.observing import column_of
 from backfill.runtime.batch.spans import Span
+from backfill.runtime.queries.clock import clock_pattern
 from backfill.runtime.source import timestamp_columns
 
 _DAY_US = 86_400_000_000
@@ -157,10 +158,7 @@ def compared_columns(spark: SparkSession, plan: JavaObject, column: str) -> list
     """The columns of a query's results in which two spans must find the same; none if they may
     differ even in their time, which is ``column``, or in number.
     """
-    jvm = spark._jvm
-    assert jvm is not None  # in classic PySpark
-    clock = jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
-    found = certain_columns(plan, clock)
+    found = certain_columns(plan, clock_pattern(spark))
     timed = any(f"{column}.".startswith(f"{each.name()}.") for each in found)
     return found if timed else []
 

@@ -126,15 +126,11 @@ def _whole_seconds(lengths_us: Iterable[int]) -> int:
 
 def _around(found: Bounded, header: PlanHeader) -> dict[str, Around]:
     """Which rows of each source results depend on, by arrival."""
-    arrival = _arrival_columns(header)
+    arrival = header.inputs.arrival_columns
     return {
         source: Around.of(reach, arrival[source], header.inputs.allowed_lateness_us)
         for source, reach in found.sources.items()
     }
-
-
-def _arrival_columns(header: PlanHeader) -> dict[str, str]:
-    return {source.name: source.timestamp_column for source in header.inputs.sources}
 
 
 def _spans(
@@ -155,7 +151,7 @@ def _spans(
     workspace = run.settings.plan_workspace
     bounds = {source: read_step_bounds(workspace, source) for source in found.sources}
     if found.sessions:
-        query = SessionQuery(target.query, header, found, _arrival_columns(header), bounds)
+        query = SessionQuery(target.query, header, found, header.inputs.arrival_columns, bounds)
         return query.spans(committed), _not_reported(query.around(query.first_us)), query
     around = _around(found, header)
     end_us = header.inputs.end_us
@@ -177,8 +173,7 @@ def _expected(found: Bounded, header: PlanHeader) -> Expected | None:
     """When rows must arrive; None where they may arrive at any time, as each result depends on one
     row, or on rows by their arrival.
     """
-    arrival = {source.name: source.timestamp_column for source in header.inputs.sources}
-    reaches = found.sources
+    arrival, reaches = header.inputs.arrival_columns, found.sources
     if found.stateless or all(reaches[name].event_column == arrival[name] for name in reaches):
         return None
     inputs = header.inputs

@@ -16,6 +16,8 @@ from pyspark.sql import functions as F
 
 from backfill.runtime.batch.observing import column_of, frame_of
 from backfill.runtime.queries.logical_plan import (
+    HAND_ON_COLUMNS,
+    STATE_OF_ONE_CHILD,
     analyzed,
     elements,
     event_times,
@@ -41,20 +43,7 @@ committed with the span, null where it is not known.
 """
 _NOTHING_IN_A_BATCH = {"CollectMetrics", "EventTimeWatermark", "UpdateEventTimeWatermarkColumn"}
 """Nodes that hand on their child's rows and only say something of a stream."""
-_STATE = {"Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Distinct"}
-_HANDS_ON = {
-    "Filter",
-    "Generate",
-    "Join",
-    "Project",
-    "RebalancePartitions",
-    "Repartition",
-    "RepartitionByExpression",
-    "ResolvedHint",
-    "SubqueryAlias",
-    "Union",
-    "View",
-}
+_HANDS_ON = HAND_ON_COLUMNS | {"Filter", "Generate", "Join", "Project", "Union"}
 """Nodes that hand on what columns their children have, or a Project that can be made to."""
 
 
@@ -82,7 +71,17 @@ def is_state(node: JavaObject) -> bool:
     """Whether a node that streams keeps rows to compare them with others."""
     if kind_of(node) == "Join":
         return all(child.isStreaming() for child in elements(node.children()))
-    return bool(kind_of(node) in _STATE and node.isStreaming())
+    return bool(kind_of(node) in STATE_OF_ONE_CHILD and node.isStreaming())
+
+
+def below_watermark(node: JavaObject) -> list[JavaObject] | None:
+    """The nodes whose rows a watermark is for; None if a node is none, or one for the times of
+    results.
+    """
+    if kind_of(node) != "EventTimeWatermark":
+        return None
+    below = list(nodes_of(node.child()))
+    return None if any(map(is_state, below)) else below
 
 
 def hides_arrival(node: JavaObject) -> bool:
@@ -177,9 +176,8 @@ class _Rebinding:
 
 
 def _is_watermark_of_arrivals(node: JavaObject) -> bool:
-    return kind_of(node) == "EventTimeWatermark" and not any(
-        map(hides_arrival, nodes_of(node.child()))
-    )
+    below = below_watermark(node)
+    return below is not None and not any(map(hides_arrival, below))
 
 
 def _arrival(plan: JavaObject) -> JavaObject:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from py4j.java_gateway import JavaObject
 from pyspark.sql import SparkSession
 
-from backfill.runtime.queries.logical_plan import elements, id_of, kind_of
+from backfill.runtime.queries.logical_plan import HAND_ON_COLUMNS, elements, id_of, kind_of
 from backfill.runtime.source.json_values import JSON_OPTIONS
 
 _ITSELF = {
@@ -31,17 +31,7 @@ _ITSELF = {
 }
 """Types whose values are read back as they were written. Decimals are as well."""
 _WHOLE_NUMBERS = ["tinyint", "smallint", "int", "bigint"]
-_ROW_BY_ROW = {
-    "CollectMetrics",
-    "EventTimeWatermark",
-    "Filter",
-    "RebalancePartitions",
-    "Repartition",
-    "RepartitionByExpression",
-    "ResolvedHint",
-    "SubqueryAlias",
-    "View",
-}
+_ROW_BY_ROW = HAND_ON_COLUMNS | {"EventTimeWatermark", "Filter"}
 """Nodes that hand on all columns of their child."""
 _ROW = "__row"
 
@@ -190,8 +180,7 @@ class _Straight:
             return value
         wider = have in _WHOLE_NUMBERS and want in _WHOLE_NUMBERS[_WHOLE_NUMBERS.index(have) :]
         if wider or (have, want) == ("timestamp_ntz", "timestamp"):
-            modes = getattr(self._catalyst.expressions, "EvalMode$")
-            return expressions.Cast(value, wanted, zone, getattr(modes, "MODULE$").LEGACY())
+            return expressions.Cast(value, wanted, zone, expressions.EvalMode.LEGACY())
         if kind.typeName() == "struct" and wanted.typeName() == "struct":
             struct = self._struct(value, wanted, zone)
             if struct is None:
@@ -203,9 +192,9 @@ class _Straight:
     def _valid(self, value: JavaObject) -> JavaObject:
         """A string as text gives it back: bytes that are no UTF-8 are replaced, as Java does it."""
         expressions, types = self._catalyst.expressions, self._jvm.org.apache.spark.sql.types
-        modes = getattr(expressions, "EvalMode$")
-        legacy = getattr(modes, "MODULE$").LEGACY()
-        as_bytes = expressions.Cast(value, types.DataTypes.BinaryType, self._none, legacy)
+        as_bytes = expressions.Cast(
+            value, types.DataTypes.BinaryType, self._none, expressions.EvalMode.LEGACY()
+        )
         charset = expressions.Literal.create("UTF-8", types.DataTypes.StringType)
         replaced = expressions.StringDecode(as_bytes, charset, False, True)
         return expressions.If(expressions.IsValidUTF8(value), value, replaced)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from py4j.java_gateway import JavaObject
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from backfill.runtime.queries.logical_plan import analyzed, elements, id_of, kind_of, nodes_of
 
@@ -28,6 +28,13 @@ _COMPARISONS = {
 }
 
 
+def clock_pattern(spark: SparkSession) -> JavaObject:
+    """Spark's own mark of nodes and expressions with the current time."""
+    jvm = spark._jvm
+    assert jvm is not None  # not with Spark Connect
+    return jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
+
+
 def comparison_with_clock(frame: DataFrame) -> str:
     """Where a query of this frame selects, joins or groups rows by the current time, in words;
     empty if nowhere.
@@ -36,10 +43,8 @@ def comparison_with_clock(frame: DataFrame) -> str:
     program do cannot be seen.
     """
     plan = analyzed(frame)
-    jvm = frame.sparkSession._jvm
-    assert jvm is not None  # not with Spark Connect
-    # Spark's own mark, below the whole plan: its text leaves out everything beyond the 25th column
-    if not plan.containsPattern(jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()):
+    # below the whole plan: its text leaves out everything beyond the 25th column
+    if not plan.containsPattern(clock_pattern(frame.sparkSession)):
         return ""
     nodes = list(nodes_of(plan))
     timed = _columns_by_clock(nodes)

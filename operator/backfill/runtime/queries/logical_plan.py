@@ -38,6 +38,22 @@ _BY_REFERENCE = frozenset(
 """Nodes whose result depends only on those of their children's columns that they refer to, or pass
 on by their ids.
 """
+HAND_ON_COLUMNS = frozenset(
+    {
+        "CollectMetrics",
+        "RebalancePartitions",
+        "Repartition",
+        "RepartitionByExpression",
+        "ResolvedHint",
+        "SubqueryAlias",
+        "View",
+    }
+)
+"""Nodes that hand on all rows of their child with all its columns, and add nothing to them."""
+STATE_OF_ONE_CHILD = frozenset(
+    {"Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Distinct"}
+)
+"""Nodes over one stream that keep rows to compare them with others."""
 
 
 def sources_read(frame: DataFrame) -> set[str]:
@@ -184,18 +200,14 @@ def event_times(node: JavaObject) -> list[tuple[JavaObject, int]]:
 
 def session_window(node: JavaObject) -> JavaObject | None:
     """The session window by which an aggregation groups, if it does."""
-    return next(
-        (
-            each
-            for each in (elements(node.groupingExpressions()) if _aggregates(node) else [])
-            if kind_of(each) == "AttributeReference" and each.metadata().contains(_SESSION)
-        ),
-        None,
+    if kind_of(node) != "Aggregate":
+        return None
+    columns = (
+        each
+        for each in elements(node.groupingExpressions())
+        if kind_of(each) == "AttributeReference"
     )
-
-
-def _aggregates(node: JavaObject) -> bool:
-    return kind_of(node) == "Aggregate"
+    return next((each for each in columns if each.metadata().contains(_SESSION)), None)
 
 
 def _ids(attributes: JavaObject) -> set[int]:

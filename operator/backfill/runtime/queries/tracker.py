@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 
 from backfill.api.base import printable
 from backfill.api.quantities import from_us, to_us
-from backfill.api.status import HowRun
+from backfill.api.status import MOST_REASON_CHARACTERS, HowRun
 from backfill.planning.plan import PlanHeader
 from backfill.protocol.split_assignment import QueryProgress, SourceProgress, SplitAssignmentStatus
 
-_MOST_REASON = 512
 _log = logging.getLogger(__name__)
 
 RowCounter = Callable[[str, int], int]
@@ -97,7 +96,7 @@ class _Query:
             open_unknown=found.unknown,
             by_clock=self.traits.by_clock,
             execution=self.traits.execution,
-            execution_reason=printable(self.traits.reason)[:_MOST_REASON],
+            execution_reason=printable(self.traits.reason)[:MOST_REASON_CHARACTERS],
             look_back_seconds=self.traits.look_back_seconds,
             look_ahead_seconds=self.traits.look_ahead_seconds,
         )
