@@ -83,7 +83,8 @@ class Ordering(Model):
     """
     allowed_lateness: Duration = Field(default="5m", validate_default=True)
     """How far out of order rows of different steps may be read, in arrival time. Should be at most
-    the watermark delay of the application. Policies ``Exact`` and ``Unordered`` ignore it.
+    the watermark delay of the application. Policies ``Exact`` and ``Unordered`` ignore it for
+    streams. For batch jobs it is, with any policy, how long before its event time a row may arrive.
     """
 
 

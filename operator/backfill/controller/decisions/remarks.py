@@ -30,7 +30,9 @@ def remarks(spec: BackfillSpec, header: PlanHeader, *, one_process: bool) -> Ite
 def _idle_anywhere(spec: BackfillSpec) -> Iterator[str]:
     policy = spec.ordering.policy
     given = spec.ordering.allowed_lateness != type(spec.ordering)().allowed_lateness
-    if given and policy in {OrderingPolicy.EXACT, OrderingPolicy.UNORDERED}:
+    unused = policy in {OrderingPolicy.EXACT, OrderingPolicy.UNORDERED}
+    # batch jobs read so much earlier, whatever the policy is
+    if given and unused and spec.execution == "Streaming":
         yield f"spec.ordering.allowedLateness with policy {policy}"
 
 

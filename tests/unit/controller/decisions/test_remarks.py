@@ -55,9 +55,15 @@ def test_what_has_no_effect_on_this_machine_is_said_there_and_only_there(
 def test_a_lateness_that_the_policy_does_not_look_at_is_said() -> None:
     ordering = {"policy": "Exact", "allowedLateness": "1h"}
     for one_process in (True, False):
-        (remark,) = told(one_process=one_process, ordering=ordering)
+        (remark,) = told(one_process=one_process, ordering=ordering, execution="Streaming")
         assert "spec.ordering.allowedLateness with policy Exact" in remark
-    assert told(ordering=ordering | {"policy": "Strict"}) == []
+    assert told(ordering=ordering | {"policy": "Strict"}, execution="Streaming") == []
+
+
+def test_a_lateness_by_which_batch_jobs_go_is_not_without_effect() -> None:
+    for execution in ("Auto", "Batch"):
+        ordering = {"policy": "Exact", "allowedLateness": "1h"}
+        assert told(ordering=ordering, execution=execution) == []
 
 
 def test_the_resources_of_a_pod_that_is_not_made_are_said() -> None:
