@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource
 
 from backfill.runtime.batch.rebind import rebind
-from backfill.runtime.queries.logical_plan import analyzed
+from backfill.runtime.catalyst import analyzed
 from backfill.runtime.source.data_source import FORMAT
 
 Read = Callable[[str], DataFrame]

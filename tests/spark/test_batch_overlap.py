@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from backfill.api.errors import UnsupportedProgram
 from backfill.runtime.batch.overlap import compared_columns
 from backfill.runtime.batch.reach import Bounded, Unbounded
-from backfill.runtime.queries.logical_plan import analyzed
+from backfill.runtime.catalyst import analyzed
 from backfill.runtime.source.data_source import source_frame
 from histories import HOUR_US
 

@@ -16,12 +16,11 @@ from pyspark.sql import functions as F
 
 from backfill.planning.plan import PlanHeader, PlanInputs, SourceTotals
 from backfill.runtime.batch.analysis import analyze
-from backfill.runtime.batch.observing import observed
 from backfill.runtime.batch.reach import Bounded
 from backfill.runtime.batch.rebind import rebind
 from backfill.runtime.batch.sessions import SessionQuery, SessionWatch
 from backfill.runtime.batch.spans import Span
-from backfill.runtime.queries.logical_plan import analyzed
+from backfill.runtime.catalyst import analyzed, observed
 from backfill.runtime.queries.tracker import OpenResults
 
 MINUTE = 60_000_000

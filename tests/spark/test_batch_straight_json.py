@@ -18,7 +18,8 @@ from backfill.api.spec import BackfillSpec
 from backfill.runtime.batch.leaves import Leaves
 from backfill.runtime.batch.rebind import rebind
 from backfill.runtime.batch.straight_json import without_json
-from backfill.runtime.queries.logical_plan import analyzed, columns_used_by
+from backfill.runtime.catalyst import analyzed
+from backfill.runtime.queries.logical_plan import columns_used_by
 from backfill.runtime.switching.kafka_rows import kafka_frame
 
 METRICS = {"write.metadata.metrics.default": "none", "write.metadata.metrics.column.at": "full"}

@@ -9,9 +9,8 @@ from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from backfill.runtime.batch.observing import column_of, observed, observing
 from backfill.runtime.batch.rebind import rebind
-from backfill.runtime.queries.logical_plan import analyzed, elements, kind_of
+from backfill.runtime.catalyst import analyzed, column_of, elements, kind_of, observed, observing
 
 SCHEMAS = {"events": "k int, t timestamp"}
 ROWS = "(1, timestamp'2024-01-01 00:00'), (1, timestamp'2024-01-01 00:07'), (2, timestamp'2024-01-01 00:20')"

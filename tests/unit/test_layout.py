@@ -51,3 +51,13 @@ def test_the_images_have_the_libraries_that_everything_was_tested_with(extra: st
 def _normal(requirement: str) -> str:
     name, _, version = requirement.partition("==")
     return f"{re.sub('[-_.]+', '-', name).lower()}=={version}"
+
+
+def test_only_two_modules_reach_into_the_jvm_of_spark() -> None:
+    runtime = ROOT / "operator" / "backfill" / "runtime"
+    reaching = {
+        str(path.relative_to(runtime))
+        for path in runtime.rglob("*.py")
+        if re.search(r"\._(jvm|jdf|gateway)\b", path.read_text())
+    }
+    assert reaching == {"agent/executors.py", "catalyst.py"}

@@ -14,8 +14,9 @@ from backfill.protocol.atomic_files import replace_file
 from backfill.protocol.explanation import EXPLANATION_FILE, ExplainedQuery, Explanation
 from backfill.runtime.batch.prepare import traits
 from backfill.runtime.batch.straight_json import without_json
+from backfill.runtime.catalyst import analyzed
 from backfill.runtime.launch import log_to_stderr, prepare, run_application
-from backfill.runtime.queries.logical_plan import analyzed, columns_used_by
+from backfill.runtime.queries.logical_plan import columns_used_by
 from backfill.runtime.queries.run import FINISHED, Run, StartedQuery, unsupported
 from backfill.runtime.queries.tracker import Traits
 from backfill.runtime.settings import settings_from_environment

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
+from backfill.runtime.catalyst import active, zone_id
 from backfill.runtime.settings import RuntimeSettings
 
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -64,10 +65,8 @@ def resolved_conf(
 
 def session_zone(spark: SparkSession) -> str | None:
     """The time zone of a session, as the program wrote it; None if it is UTC, whatever its name."""
-    assert spark._jvm is not None  # not with Spark Connect
     zone = str(spark.conf.get("spark.sql.session.timeZone"))
-    known = spark._jvm.org.apache.spark.sql.catalyst.util.DateTimeUtils.getZoneId(zone)
-    return None if known.normalized().getId() == "Z" else zone
+    return None if zone_id(spark, zone).normalized().getId() == "Z" else zone
 
 
 @contextmanager
@@ -78,16 +77,8 @@ def in_session(spark: SparkSession, settings: RuntimeSettings) -> Iterator[None]
     copies the properties of the session when it starts.
     """
     _enforce(spark, settings)
-    sessions = SparkSession._get_j_spark_session_class(spark._jvm)
-    before = sessions.getActiveSession()
-    sessions.setActiveSession(spark._jsparkSession)
-    try:
+    with active(spark):
         yield
-    finally:
-        if before.isDefined():
-            sessions.setActiveSession(before.get())
-        else:
-            sessions.clearActiveSession()
 
 
 def _enforce(spark: SparkSession, settings: RuntimeSettings) -> None:

@@ -35,15 +35,12 @@ from backfill.runtime.batch.reach import (
     Sessions,
     Unbounded,
 )
-from backfill.runtime.queries.clock import clock_pattern, comparison_with_clock
+from backfill.runtime.catalyst import Catalyst, analyzed, clock_pattern, elements, id_of, kind_of
+from backfill.runtime.queries.clock import comparison_with_clock
 from backfill.runtime.queries.logical_plan import (
     HAND_ON_COLUMNS,
     STATE_OF_ONE_CHILD,
-    analyzed,
-    elements,
     event_times,
-    id_of,
-    kind_of,
     session_window,
 )
 from backfill.runtime.source.data_source import FORMAT as SOURCE_FORMAT
@@ -228,10 +225,8 @@ def analyze(
 
 class _Analysis:
     def __init__(self, frame: DataFrame, arrival_columns: Mapping[str, str]):
-        jvm = frame.sparkSession._jvm
-        assert jvm is not None  # in classic PySpark
         self._clock = clock_pattern(frame.sparkSession)
-        self._orders = jvm.org.apache.spark.sql.catalyst.expressions.RowOrdering
+        self._is_orderable = Catalyst(frame.sparkSession).is_orderable
         self._moments = Moments(frame.sparkSession)
         self._arrival_columns = arrival_columns
         self._leaves: list[_Leaf] = []
@@ -667,7 +662,7 @@ class _Analysis:
             )
         delay = Extent(marked[0][1])
         for each in elements(node.keys()):
-            if not self._orders.isOrderable(each.dataType()):
+            if not self._is_orderable(each.dataType()):
                 raise _Refused(
                     f"dropDuplicatesWithinWatermark is by {each.name()}, a"
                     f" {each.dataType().typeName()}, by which rows cannot be put in order"

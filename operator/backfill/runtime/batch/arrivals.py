@@ -21,10 +21,10 @@ from pyspark.sql.types import _parse_datatype_json_string
 
 from backfill.api.errors import InvalidPlanInput, Problem
 from backfill.api.quantities import format_duration
-from backfill.runtime.batch.observing import column_of, frame_of, observing
 from backfill.runtime.batch.overlap import Between
 from backfill.runtime.batch.rebind import ARRIVAL, below_watermark, hides_arrival
-from backfill.runtime.queries.logical_plan import is_source, kind_of, nodes_of, source_of
+from backfill.runtime.catalyst import column_of, frame_of, kind_of, nodes_of, observing
+from backfill.runtime.queries.logical_plan import is_source, source_of
 from backfill.runtime.source.timestamp_columns import microseconds
 
 _MOST_LATE = 10

@@ -7,13 +7,8 @@ from collections.abc import Iterator
 
 from py4j.java_gateway import JavaObject
 
-from backfill.runtime.queries.logical_plan import (
-    HAND_ON_COLUMNS,
-    elements,
-    id_of,
-    is_source,
-    kind_of,
-)
+from backfill.runtime.catalyst import elements, id_of, kind_of
+from backfill.runtime.queries.logical_plan import HAND_ON_COLUMNS, is_source
 from backfill.runtime.source.record_columns import OFFSET
 
 _EXACT = {

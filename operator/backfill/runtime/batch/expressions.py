@@ -14,7 +14,7 @@ from py4j.java_gateway import JavaObject
 
 from backfill.runtime.batch.moments import DAY_US, SECOND_US, TIME_TYPES, Moments
 from backfill.runtime.batch.reach import SAME, Range
-from backfill.runtime.queries.logical_plan import elements, id_of, kind_of
+from backfill.runtime.catalyst import elements, id_of, kind_of
 
 Path = tuple[str, ...]
 Key = tuple[int, Path]

@@ -7,19 +7,18 @@ the epoch: timestamps without a zone and dates as if they were in UTC.
 """
 
 import random
-import struct
 from collections.abc import Callable, Iterable
-from functools import cache, cached_property
+from functools import cache
 
 from py4j.java_gateway import JavaObject
-from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
+
+from backfill.runtime.catalyst import Catalyst, epoch_second, zone_id
 
 SECOND_US = 1_000_000
 DAY_US = 86_400 * SECOND_US
 TIME_TYPES = ("timestamp", "timestamp_ntz", "date")
 
-_NULL = -(2**63)
 _FIRST_US, _LAST_US = 0, 3_155_760_000 * SECOND_US
 """Half of the moments are at random in these hundred years since 1970."""
 _RANDOM = 2_000
@@ -34,14 +33,13 @@ class Moments:
     """Evaluates expressions at many moments."""
 
     def __init__(self, spark: SparkSession):
-        gateway, jvm = spark.sparkContext._gateway, spark._jvm
-        assert gateway is not None  # in classic PySpark
-        assert jvm is not None
-        self._gateway, self._jvm = gateway, jvm
+        self._spark = spark
+        self._catalyst = Catalyst(spark)
+        self.with_children = self._catalyst.with_children
         self._known: dict[str, list[tuple[int, int]] | None] = {}
         self.offsets = cache(self._offsets)
         self._transitions = cache(self._find_transitions)
-        self._variable = cache(self._make_variable)
+        self._variable = cache(self._catalyst.variable)
 
     def moved(
         self, function: Function, given: str, result: str, zone: str | None
@@ -69,7 +67,7 @@ class Moments:
 
     def _first_offset(self, zone: str) -> int:
         """Before the first change of a zone's clocks, in seconds."""
-        first = self._jvm.java.time.Instant.ofEpochSecond(_EARLIEST_S)
+        first = epoch_second(self._spark, _EARLIEST_S)
         return int(self._rules(zone).getOffset(first).getTotalSeconds())
 
     def spread(self, zone: str | None) -> int:
@@ -107,63 +105,13 @@ class Moments:
     ) -> list[tuple[int, int]] | None:
         scale = DAY_US if given == "date" else 1
         inputs = sorted({moment // scale for moment in self._moments(zone)})
-        expressions = self._jvm.org.apache.spark.sql.catalyst.expressions
-        try:
-            found = expressions.ArrayTransform(
-                self._array(inputs, variable.dataType(), given == "date"),
-                expressions.LambdaFunction(
-                    self._number(body, result), self._seq([variable]), False
-                ),
-            ).eval(None)
-        except Py4JError:
-            return None
-        buffer = self._jvm.java.nio.ByteBuffer.allocate(8 * len(inputs))
-        buffer.asLongBuffer().put(found.toLongArray())
-        values = struct.unpack(f">{len(inputs)}q", buffer.array())
-        if _NULL in values:
+        values = self._catalyst.evaluate(variable, body, result, inputs)
+        if values is None:
             return None
         unit = DAY_US if result == "date" else 1
         return [
             (before * scale, after * unit) for before, after in zip(inputs, values, strict=True)
         ]
-
-    def _number(self, body: JavaObject, result: str) -> JavaObject:
-        """The expression's value as a number that is never null."""
-        expressions = self._jvm.org.apache.spark.sql.catalyst.expressions
-        long = self._type("bigint")
-        if result == "date":
-            number = expressions.Cast(
-                expressions.UnixDate(body),
-                long,
-                self._jvm.scala.Option.apply(None),
-                expressions.EvalMode.ANSI(),
-            )
-        elif result in TIME_TYPES:
-            number = expressions.PreciseTimestampConversion(body, self._type(result), long)
-        else:
-            number = body
-        return expressions.Coalesce(self._seq([number, expressions.Literal(_NULL, long)]))
-
-    def _array(self, values: list[int], kind: JavaObject, days: bool) -> JavaObject:
-        expressions = self._jvm.org.apache.spark.sql.catalyst.expressions
-        code, java = ("i", self._jvm.int) if days else ("q", self._jvm.long)
-        array = self._gateway.new_array(java, len(values))
-        buffer = self._jvm.java.nio.ByteBuffer.wrap(struct.pack(f">{len(values)}{code}", *values))
-        (buffer.asIntBuffer() if days else buffer.asLongBuffer()).get(array)
-        data = expressions.UnsafeArrayData.fromPrimitiveArray(array)
-        return expressions.Literal(
-            data, self._jvm.org.apache.spark.sql.types.ArrayType(kind, False)
-        )
-
-    def _make_variable(self, kind: str) -> JavaObject:
-        expressions = self._jvm.org.apache.spark.sql.catalyst.expressions
-        return expressions.NamedLambdaVariable(
-            "moment",
-            self._type(kind),
-            False,
-            expressions.NamedExpression.newExprId(),
-            self._jvm.java.util.concurrent.atomic.AtomicReference(),
-        )
 
     def _moments(self, zone: str | None) -> Iterable[int]:
         chosen = random.Random(_RANDOM)
@@ -186,7 +134,7 @@ class Moments:
     def _find_transitions(self, zone: str) -> list[tuple[int, int]]:
         """When a zone's clocks are changed, and their difference to UTC since then, in seconds."""
         rules, found = self._rules(zone), []
-        next_one = rules.nextTransition(self._jvm.java.time.Instant.ofEpochSecond(_EARLIEST_S))
+        next_one = rules.nextTransition(epoch_second(self._spark, _EARLIEST_S))
         while next_one is not None and next_one.toEpochSecond() < _LATEST_S:
             found.append(
                 (int(next_one.toEpochSecond()), int(next_one.getOffsetAfter().getTotalSeconds()))
@@ -195,25 +143,4 @@ class Moments:
         return found
 
     def _rules(self, zone: str) -> JavaObject:
-        utils = self._jvm.org.apache.spark.sql.catalyst.util.DateTimeUtils
-        return utils.getZoneId(zone).getRules()
-
-    def _type(self, kind: str) -> JavaObject:
-        return self._types[kind]
-
-    @cached_property
-    def _types(self) -> dict[str, JavaObject]:
-        types = self._jvm.org.apache.spark.sql.types.DataTypes
-        return {
-            "timestamp": types.TimestampType,
-            "timestamp_ntz": types.TimestampNTZType,
-            "date": types.DateType,
-            "bigint": types.LongType,
-        }
-
-    def with_children(self, expression: JavaObject, children: list[JavaObject]) -> JavaObject:
-        """The same expression of other operands."""
-        return expression.withNewChildren(self._seq(children))
-
-    def _seq(self, items: list[JavaObject]) -> JavaObject:
-        return self._jvm.PythonUtils.toSeq(items)
+        return zone_id(self._spark, zone).getRules()

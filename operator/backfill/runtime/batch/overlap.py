@@ -23,9 +23,8 @@ from pyspark.sql.types import DateType
 from backfill.api.errors import Problem, UnsupportedProgram
 from backfill.api.quantities import format_time, from_us
 from backfill.runtime.batch.certain import certain_columns
-from backfill.runtime.batch.observing import column_of
 from backfill.runtime.batch.spans import Span
-from backfill.runtime.queries.clock import clock_pattern
+from backfill.runtime.catalyst import clock_pattern, column_of
 from backfill.runtime.source import timestamp_columns
 
 _DAY_US = 86_400_000_000

@@ -30,7 +30,8 @@ from backfill.runtime.batch.spans import (
 )
 from backfill.runtime.batch.straight_json import without_json
 from backfill.runtime.batch.writing import batch_of, write
-from backfill.runtime.queries.logical_plan import analyzed, columns_used_by, kind_of, nodes_of
+from backfill.runtime.catalyst import analyzed, copied, kind_of, nodes_of
+from backfill.runtime.queries.logical_plan import columns_used_by
 from backfill.runtime.queries.run import Run
 from backfill.runtime.queries.tracker import OpenResults, Traits
 from backfill.runtime.sink import SinkSettings, SinkWriter
@@ -325,5 +326,4 @@ def _session_of(frame: DataFrame) -> SparkSession:
     """A copy of the session in which the query was defined, as a streaming query takes one: what
     the program sets later does not change it.
     """
-    session = frame.sparkSession
-    return SparkSession(session.sparkContext, session._jsparkSession.cloneSession())
+    return copied(frame.sparkSession)

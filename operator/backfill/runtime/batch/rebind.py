@@ -14,17 +14,21 @@ from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from backfill.runtime.batch.observing import column_of, frame_of
+from backfill.runtime.catalyst import (
+    Catalyst,
+    analyzed,
+    column_of,
+    elements,
+    frame_of,
+    id_of,
+    kind_of,
+    nodes_of,
+)
 from backfill.runtime.queries.logical_plan import (
     HAND_ON_COLUMNS,
     STATE_OF_ONE_CHILD,
-    analyzed,
-    elements,
     event_times,
-    id_of,
     is_source,
-    kind_of,
-    nodes_of,
     source_of,
     topic_of,
 )
@@ -94,10 +98,8 @@ def hides_arrival(node: JavaObject) -> bool:
 
 class _Rebinding:
     def __init__(self, spark: SparkSession, leaf: Leaf, above: Above | None, with_arrival: bool):
-        jvm = spark._jvm
-        assert jvm is not None  # in classic PySpark
-        self._jvm = jvm
         self._spark = spark
+        self._catalyst = Catalyst(spark)
         self._leaf = leaf
         self._above = above
         self._with_arrival = with_arrival
@@ -120,17 +122,17 @@ class _Rebinding:
         else:
             bound = self._over(node, below, carries)
         bound = bound if self._above is None else self._above(node, bound)
-        return self._project(elements(children[0].output()), bound) if ends else bound
+        return self._catalyst.project(elements(children[0].output()), bound) if ends else bound
 
     def _over(self, node: JavaObject, below: list[JavaObject], carries: bool) -> JavaObject:
         if carries and kind_of(node) == "Project":
             (child,) = below
-            return self._project([*elements(node.projectList()), _arrival(child)], child)
-        bound = node.withNewChildren(self._seq(below))
+            return self._catalyst.project([*elements(node.projectList()), _arrival(child)], child)
+        bound = self._catalyst.with_children(node, below)
         if not carries or kind_of(node) == "Union":
             return bound
         # the last one, since a union is by position
-        return self._project([*elements(node.output()), _arrival(bound)], bound)
+        return self._catalyst.project([*elements(node.output()), _arrival(bound)], bound)
 
     def _first_within_delay(self, node: JavaObject, child: JavaObject) -> JavaObject:
         """The child's rows of whose keys none is at most the watermark's delay before, by event
@@ -153,26 +155,11 @@ class _Rebinding:
         """The batch columns under the identities that the stream's columns have."""
         plan = analyzed(self._leaf(source_of(relation), topic_of(relation)))
         given = {str(column.name()): column for column in elements(plan.output())}
-        catalyst = self._jvm.org.apache.spark.sql.catalyst
         aliases = [
-            catalyst.expressions.Alias(
-                given[str(column.name())],
-                column.name(),
-                column.exprId(),
-                self._seq([]),
-                self._jvm.scala.Option.apply(None),
-                self._seq([]),
-            )
+            self._catalyst.alias(given[str(column.name())], column.name(), column.exprId())
             for column in elements(relation.output())
         ]
-        return self._project([*aliases, *([given[ARRIVAL]] if carries else [])], plan)
-
-    def _project(self, columns: list[JavaObject], child: JavaObject) -> JavaObject:
-        logical = self._jvm.org.apache.spark.sql.catalyst.plans.logical
-        return logical.Project(self._seq(columns), child)
-
-    def _seq(self, items: list[JavaObject]) -> JavaObject:
-        return self._jvm.PythonUtils.toSeq(items)
+        return self._catalyst.project([*aliases, *([given[ARRIVAL]] if carries else [])], plan)
 
 
 def _is_watermark_of_arrivals(node: JavaObject) -> bool:

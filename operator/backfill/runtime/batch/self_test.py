@@ -10,9 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from backfill.api.errors import first_line
-from backfill.runtime.batch.observing import column_of, observing
 from backfill.runtime.batch.rebind import ARRIVAL, rebind
-from backfill.runtime.queries.logical_plan import analyzed, elements, kind_of
+from backfill.runtime.catalyst import analyzed, column_of, elements, executed, kind_of, observing
 from backfill.runtime.source.data_source import FORMAT
 
 _COLUMNS = "k int, t timestamp"
@@ -46,8 +45,7 @@ def _try_plans(spark: SparkSession) -> None:
     if found != [4, 6]:
         raise _Differs(f"a plan over other rows gives {found}, and not [4, 6]")
     windows = stream.withWatermark("t", "1 minute").groupBy(F.window("t", "1 hour")).count()
-    planned = _over_rows(windows, observed=True)._jdf.queryExecution().executedPlan().toString()
-    if "CollectMetrics" not in str(planned):
+    if "CollectMetrics" not in executed(_over_rows(windows, observed=True)):
         raise _Differs("rows that pass a plan are not observed")
 
 

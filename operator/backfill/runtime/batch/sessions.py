@@ -20,7 +20,6 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from backfill.planning.plan import PlanHeader
-from backfill.runtime.batch.observing import column_of, frame_of, observing
 from backfill.runtime.batch.reach import Bounded, Reach, Sessions
 from backfill.runtime.batch.rebind import Above
 from backfill.runtime.batch.spans import (
@@ -32,7 +31,8 @@ from backfill.runtime.batch.spans import (
     spans_of_time,
     stretch_of,
 )
-from backfill.runtime.queries.logical_plan import analyzed, elements, session_window
+from backfill.runtime.catalyst import Catalyst, analyzed, column_of, elements, frame_of, observing
+from backfill.runtime.queries.logical_plan import session_window
 from backfill.runtime.queries.tracker import OpenResults
 
 _FIRST_GAPS = 4
@@ -198,16 +198,7 @@ class SessionWatch:
         # without the mark of a session window, which would make an aggregation above one, too
         unmarked = column_of(spark, window).alias("session", metadata={})
         named = analyzed(frame_of(spark, bound.child()).select(unmarked)).projectList()
-        jvm = spark._jvm
-        assert jvm is not None  # in classic PySpark
-        columns = [*elements(bound.aggregateExpressions()), *elements(named)]
-        with_session = bound.copy(
-            bound.groupingExpressions(),
-            jvm.PythonUtils.toSeq(columns),
-            bound.child(),
-            bound.hint(),
-        )
-        frame = frame_of(spark, with_session)
+        frame = frame_of(spark, Catalyst(spark).aggregate_with(bound, elements(named)))
         session = column_of(spark, elements(analyzed(frame).output())[-1])
         plan = observing(
             spark, analyzed(frame), _name(number), *self._metrics(session, sessions, span)

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from py4j.java_gateway import JavaObject
 from pyspark.sql import SparkSession
 
-from backfill.runtime.queries.logical_plan import HAND_ON_COLUMNS, elements, id_of, kind_of
+from backfill.runtime.catalyst import Catalyst, corrupt_record_column, elements, id_of, kind_of
+from backfill.runtime.queries.logical_plan import HAND_ON_COLUMNS
 from backfill.runtime.source.json_values import JSON_OPTIONS
 
 _ITSELF = {
@@ -60,14 +61,8 @@ def without_json(plan: JavaObject, spark: SparkSession) -> JavaObject:
 
 class _Straight:
     def __init__(self, spark: SparkSession):
-        jvm = spark._jvm
-        assert jvm is not None  # not with Spark Connect
-        self._jvm = jvm
-        self._catalyst = jvm.org.apache.spark.sql.catalyst
-        self._nothing = jvm.PythonUtils.toSeq([])
-        self._none = jvm.scala.Option.apply(None)
-        conf = spark._jsparkSession.sessionState().conf()
-        self._corrupt = str(conf.columnNameOfCorruptRecord())
+        self._catalyst = Catalyst(spark)
+        self._corrupt = corrupt_record_column(spark)
         self._legacy_times = str(spark.conf.get("spark.sql.legacy.timeParserPolicy")) == "LEGACY"
 
     def whole(self, node: JavaObject) -> JavaObject:
@@ -75,7 +70,7 @@ class _Straight:
         found, values = self._node(node)
         if not values:
             return found
-        return self._project(elements(node.output()), found)
+        return self._catalyst.project(elements(node.output()), found)
 
     def _node(self, node: JavaObject) -> tuple[JavaObject, _Values]:
         """A node, and its columns with text of which the struct is there as well."""
@@ -86,18 +81,12 @@ class _Straight:
         if kind == "Project":
             return self._select(node)
         if kind not in _ROW_BY_ROW:
-            return self._with_children(node, [self.whole(child) for child in children]), {}
+            return self._catalyst.with_children(node, [self.whole(child) for child in children]), {}
         child, values = self._node(children[0])
         if kind == "Filter":
             condition = self._expression(node.condition(), values)
-            return self._catalyst.plans.logical.Filter(condition, child), values
-        return self._with_children(node, [child]), values
-
-    def _with_children(self, node: JavaObject, children: list[JavaObject]) -> JavaObject:
-        return node.withNewChildren(self._seq(children))
-
-    def _project(self, columns: list[JavaObject], child: JavaObject) -> JavaObject:
-        return self._catalyst.plans.logical.Project(self._seq(columns), child)
+            return self._catalyst.filter(condition, child), values
+        return self._catalyst.with_children(node, [child]), values
 
     def _select(self, node: JavaObject) -> tuple[JavaObject, _Values]:
         child, values = self._node(node.child())
@@ -107,7 +96,7 @@ class _Straight:
             inner = column.child() if kind_of(column) == "Alias" else column
             value = _value_of(inner, values)
             if kind_of(inner) == "Cast" and _made_here(inner.child()):
-                row = self._alias(inner.child().child())
+                row = self._catalyst.alias(inner.child().child(), _ROW)
                 value = _Value(row.toAttribute(), text=False)
                 rows[id_of(row)] = row
             if value is None:
@@ -116,12 +105,7 @@ class _Straight:
             columns.append(column)
             given[id_of(column)] = value
             rows.setdefault(id_of(value.row), value.row)
-        return self._project([*columns, *rows.values()], child), given
-
-    def _alias(self, struct: JavaObject) -> JavaObject:
-        expressions = self._catalyst.expressions
-        number = expressions.NamedExpression.newExprId()
-        return expressions.Alias(struct, _ROW, number, self._nothing, self._none, self._nothing)
+        return self._catalyst.project([*columns, *rows.values()], child), given
 
     # Expressions
 
@@ -136,7 +120,7 @@ class _Straight:
         new = [self._expression(child, values) for child in children]
         if all(one is other for one, other in zip(children, new, strict=True)):
             return expression
-        return expression.withNewChildren(self._seq(new))
+        return self._catalyst.with_children(expression, new)
 
     def _parsed(self, parse: JavaObject, values: _Values) -> JavaObject | None:
         """What ``from_json`` gives; None where that is not known."""
@@ -149,58 +133,39 @@ class _Straight:
         return self._struct(value.row, wanted, parse.timeZoneId())
 
     def _struct(self, row: JavaObject, wanted: JavaObject, zone: JavaObject) -> JavaObject | None:
-        expressions = self._catalyst.expressions
         names = [str(field.name()) for field in wanted.fields()]
         if len(set(names)) < len(names):
             return None
         have = {str(field.name()): place for place, field in enumerate(row.dataType().fields())}
         if len(have) < len(row.dataType().fields()):
             return None
-        strings = self._jvm.org.apache.spark.sql.types.DataTypes.StringType
         parts = []
         for name, field in zip(names, wanted.fields(), strict=True):
             part = (
-                self._field(expressions.GetStructField(row, have[name], self._none), field, zone)
+                self._field(self._catalyst.field(row, have[name]), field, zone)
                 if name in have
-                else expressions.Literal.create(None, field.dataType())
+                else self._catalyst.null(field.dataType())
             )
             if part is None:
                 return None
-            parts += [expressions.Literal.create(name, strings), part]
-        return expressions.CreateNamedStruct(self._seq(parts))
+            parts.append((name, part))
+        return self._catalyst.struct(parts)
 
     def _field(self, value: JavaObject, field: JavaObject, zone: JavaObject) -> JavaObject | None:
         """A value as it is when its text is parsed as a field's type."""
         kind, wanted = value.dataType(), field.dataType()
         have, want = str(kind.simpleString()), str(wanted.simpleString())
-        expressions = self._catalyst.expressions
         if have == want == "string":
-            return self._valid(value)
+            return self._catalyst.valid_string(value)
         if have == want and (have in _ITSELF or have.startswith("decimal(")):
             return value
         wider = have in _WHOLE_NUMBERS and want in _WHOLE_NUMBERS[_WHOLE_NUMBERS.index(have) :]
         if wider or (have, want) == ("timestamp_ntz", "timestamp"):
-            return expressions.Cast(value, wanted, zone, expressions.EvalMode.LEGACY())
+            return self._catalyst.cast(value, wanted, zone)
         if kind.typeName() == "struct" and wanted.typeName() == "struct":
             struct = self._struct(value, wanted, zone)
-            if struct is None:
-                return None
-            null = expressions.Literal.create(None, struct.dataType())
-            return expressions.If(expressions.IsNull(value), null, struct)
+            return None if struct is None else self._catalyst.or_null(value, struct)
         return None
-
-    def _valid(self, value: JavaObject) -> JavaObject:
-        """A string as text gives it back: bytes that are no UTF-8 are replaced, as Java does it."""
-        expressions, types = self._catalyst.expressions, self._jvm.org.apache.spark.sql.types
-        as_bytes = expressions.Cast(
-            value, types.DataTypes.BinaryType, self._none, expressions.EvalMode.LEGACY()
-        )
-        charset = expressions.Literal.create("UTF-8", types.DataTypes.StringType)
-        replaced = expressions.StringDecode(as_bytes, charset, False, True)
-        return expressions.If(expressions.IsValidUTF8(value), value, replaced)
-
-    def _seq(self, items: list[JavaObject]) -> JavaObject:
-        return self._jvm.PythonUtils.toSeq(items)
 
 
 def _value_of(expression: JavaObject, values: _Values) -> _Value | None:

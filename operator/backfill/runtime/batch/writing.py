@@ -10,8 +10,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from backfill.outputs.staging import Batch
-from backfill.runtime.batch.observing import observed
 from backfill.runtime.batch.spans import Span
+from backfill.runtime.catalyst import observed
 from backfill.runtime.sink import SinkWriter, Written
 
 _COLUMN = "written"

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from py4j.java_gateway import JavaObject
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
-from backfill.runtime.queries.logical_plan import analyzed, elements, id_of, kind_of, nodes_of
+from backfill.runtime.catalyst import analyzed, clock_pattern, elements, id_of, kind_of, nodes_of
 
 _CLOCKS = {
     "CurrentBatchTimestamp": "current_timestamp()",
@@ -26,13 +26,6 @@ _COMPARISONS = {
     "LessThan",
     "LessThanOrEqual",
 }
-
-
-def clock_pattern(spark: SparkSession) -> JavaObject:
-    """Spark's own mark of nodes and expressions with the current time."""
-    jvm = spark._jvm
-    assert jvm is not None  # not with Spark Connect
-    return jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
 
 
 def comparison_with_clock(frame: DataFrame) -> str:

@@ -9,6 +9,7 @@ from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, SparkSession
 
 from backfill.api.errors import Problem, UnsupportedProgram
+from backfill.runtime.catalyst import analyzed, elements, id_of, kind_of, nodes_of, optimized
 from backfill.runtime.source.data_source import FORMAT as SOURCE_FORMAT
 from backfill.runtime.source.record_columns import RECORD_COLUMNS
 
@@ -100,10 +101,9 @@ def columns_used(frame: DataFrame) -> dict[str, set[str]]:
 
 def columns_used_by(plan: JavaObject, spark: SparkSession) -> dict[str, set[str]]:
     """The same for an analyzed plan in a session."""
-    optimized = spark._jsparkSession.sessionState().optimizer().execute(plan)
     used: dict[str, set[str]] = {}
     found: Counter[str] = Counter()
-    for relation, wanted in _wanted_of_sources(optimized):
+    for relation, wanted in _wanted_of_sources(optimized(plan, spark)):
         columns = (column for column in elements(relation.output()) if id_of(column) in wanted)
         used.setdefault(source_of(relation), set()).update(str(column.name()) for column in columns)
         found[source_of(relation)] += 1
@@ -212,35 +212,3 @@ def session_window(node: JavaObject) -> JavaObject | None:
 
 def _ids(attributes: JavaObject) -> set[int]:
     return {id_of(attribute) for attribute in elements(attributes)}
-
-
-def kind_of(node: JavaObject) -> str:
-    """Class name of a node or an expression."""
-    return str(node.getClass().getSimpleName())
-
-
-def id_of(attribute: JavaObject) -> int:
-    """Id of an attribute, which distinguishes it from others of the same name."""
-    return int(attribute.exprId().id())
-
-
-def elements(sequence: JavaObject) -> list[JavaObject]:
-    """The elements of a Scala sequence."""
-    return [sequence.apply(index) for index in range(sequence.size())]
-
-
-def analyzed(frame: DataFrame) -> JavaObject:
-    """The frame's logical plan, with common table expressions inlined."""
-    jvm = frame.sparkSession._jvm
-    assert jvm is not None  # not with Spark Connect
-    inline = jvm.org.apache.spark.sql.catalyst.optimizer.InlineCTE(True, False, False)
-    return inline.apply(frame._jdf.queryExecution().analyzed())
-
-
-def nodes_of(plan: JavaObject) -> Iterator[JavaObject]:
-    """Every node of a plan, including those of plans within its expressions."""
-    pending = [plan]
-    while pending:
-        node = pending.pop()
-        yield node
-        pending += [*elements(node.children()), *elements(node.subqueries())]

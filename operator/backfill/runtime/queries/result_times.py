@@ -11,7 +11,7 @@ from typing import Literal
 from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame
 
-from backfill.runtime.queries.logical_plan import analyzed, elements, id_of, kind_of
+from backfill.runtime.catalyst import analyzed, elements, id_of, kind_of
 
 Side = Literal["left", "right"]
 _OUTER: dict[str, tuple[Side, ...]] = {

@@ -1,0 +1,314 @@
+"""Plans and expressions of Spark's JVM: how they are read, made and run.
+
+Spark promises none of what is used here, and another version may need something else. What the
+rest of the runtime knows of plans are the names and fields of their nodes; how these are reached,
+put together and evaluated is here only. :mod:`backfill.runtime.batch.self_test` tries it before
+the first query depends on it.
+"""
+
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from py4j.java_gateway import JavaObject
+from py4j.protocol import Py4JError
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql.classic.column import Column as ClassicColumn
+
+_NULL = -(2**63)
+
+
+def kind_of(node: JavaObject) -> str:
+    """Class name of a node or an expression."""
+    return str(node.getClass().getSimpleName())
+
+
+def id_of(attribute: JavaObject) -> int:
+    """Id of an attribute, which distinguishes it from others of the same name."""
+    return int(attribute.exprId().id())
+
+
+def elements(sequence: JavaObject) -> list[JavaObject]:
+    """The elements of a Scala sequence."""
+    return [sequence.apply(index) for index in range(sequence.size())]
+
+
+def nodes_of(plan: JavaObject) -> Iterator[JavaObject]:
+    """Every node of a plan, including those of plans within its expressions."""
+    pending = [plan]
+    while pending:
+        node = pending.pop()
+        yield node
+        pending += [*elements(node.children()), *elements(node.subqueries())]
+
+
+def analyzed(frame: DataFrame) -> JavaObject:
+    """The frame's logical plan, with common table expressions inlined."""
+    inline = _jvm(frame.sparkSession).org.apache.spark.sql.catalyst.optimizer.InlineCTE(
+        True, False, False
+    )
+    return inline.apply(frame._jdf.queryExecution().analyzed())
+
+
+def optimized(plan: JavaObject, spark: SparkSession) -> JavaObject:
+    """An analyzed plan as the session's optimizer makes it."""
+    return spark._jsparkSession.sessionState().optimizer().execute(plan)
+
+
+def executed(frame: DataFrame) -> str:
+    """The frame's physical plan, in Spark's words."""
+    return str(frame._jdf.queryExecution().executedPlan().toString())
+
+
+def frame_of(spark: SparkSession, plan: JavaObject) -> DataFrame:
+    """The rows of a batch plan."""
+    rows = _jvm(spark).org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan)
+    return DataFrame(rows, spark)
+
+
+def column_of(spark: SparkSession, expression: JavaObject) -> Column:
+    """A column of a plan by its identity, whatever else has its name."""
+    return ClassicColumn(
+        _jvm(spark).org.apache.spark.sql.classic.ExpressionUtils.column(expression)
+    )
+
+
+def observing(spark: SparkSession, plan: JavaObject, name: str, *metrics: Column) -> JavaObject:
+    """A batch plan that hands on its rows and observes aggregates of them.
+
+    Nothing is pushed through it from above, so that the rows are those of the plan itself. The
+    metrics belong to the job that computed the rows, so that two jobs at once, and two tries of a
+    job, have their own.
+
+    Args:
+        name: of the metrics, of which no other node of the job's plan has the same.
+        metrics: aggregates with an alias each.
+    """
+    return analyzed(frame_of(spark, plan).observe(name, *metrics))
+
+
+def observed(frame: DataFrame) -> dict[str, dict[str, Any]]:
+    """What a DataFrame has observed when it was collected, by the names of the metrics and their
+    aliases. Where Spark found that there are no rows, nothing was observed.
+    """
+    found = _jvm(frame.sparkSession).scala.jdk.javaapi.CollectionConverters.asJava(
+        frame._jdf.queryExecution().observedMetrics()
+    )
+    return {
+        str(name): {
+            str(alias): row.get(place) for place, alias in enumerate(row.schema().fieldNames())
+        }
+        for name, row in found.items()
+    }
+
+
+def clock_pattern(spark: SparkSession) -> JavaObject:
+    """Spark's own mark of nodes and expressions with the current time."""
+    return _jvm(spark).org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
+
+
+def copied(spark: SparkSession) -> SparkSession:
+    """A copy of a session with its views, functions and properties, which no later change of the
+    session reaches.
+    """
+    return SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
+
+
+@contextmanager
+def active(spark: SparkSession) -> Iterator[None]:
+    """Makes a session the thread's active one, and then the one that was."""
+    sessions = SparkSession._get_j_spark_session_class(_jvm(spark))
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(spark._jsparkSession)
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
+
+
+def corrupt_record_column(spark: SparkSession) -> str:
+    """The name of the column for text that is no record."""
+    return str(spark._jsparkSession.sessionState().conf().columnNameOfCorruptRecord())
+
+
+def zone_id(spark: SparkSession, zone: str) -> JavaObject:
+    """The ``java.time.ZoneId`` of a zone's name, as Spark reads it."""
+    return _jvm(spark).org.apache.spark.sql.catalyst.util.DateTimeUtils.getZoneId(zone)
+
+
+def epoch_second(spark: SparkSession, seconds: int) -> JavaObject:
+    """A ``java.time.Instant``."""
+    return _jvm(spark).java.time.Instant.ofEpochSecond(seconds)
+
+
+class Catalyst:
+    """Makes nodes and expressions in a session's JVM."""
+
+    def __init__(self, spark: SparkSession):
+        self._jvm = _jvm(spark)
+        self._gateway = spark.sparkContext._gateway
+        catalyst = self._jvm.org.apache.spark.sql.catalyst
+        self._expressions = catalyst.expressions
+        self._logical = catalyst.plans.logical
+        self._types = self._jvm.org.apache.spark.sql.types
+        self._none = self._jvm.scala.Option.apply(None)
+
+    def sequence(self, items: Sequence[JavaObject]) -> JavaObject:
+        """A Scala sequence."""
+        return self._jvm.PythonUtils.toSeq(list(items))
+
+    def with_children(self, node: JavaObject, children: Sequence[JavaObject]) -> JavaObject:
+        """The same node over others, or the same expression of other operands."""
+        return node.withNewChildren(self.sequence(children))
+
+    # Nodes
+
+    def project(self, columns: Sequence[JavaObject], child: JavaObject) -> JavaObject:
+        """A selection of named expressions."""
+        return self._logical.Project(self.sequence(columns), child)
+
+    def filter(self, condition: JavaObject, child: JavaObject) -> JavaObject:
+        """The rows for which a condition is true."""
+        return self._logical.Filter(condition, child)
+
+    def aggregate_with(self, aggregate: JavaObject, more: Sequence[JavaObject]) -> JavaObject:
+        """An aggregation that gives more columns."""
+        columns = [*elements(aggregate.aggregateExpressions()), *more]
+        return aggregate.copy(
+            aggregate.groupingExpressions(),
+            self.sequence(columns),
+            aggregate.child(),
+            aggregate.hint(),
+        )
+
+    # Expressions
+
+    def alias(
+        self, expression: JavaObject, name: str, identity: JavaObject | None = None
+    ) -> JavaObject:
+        """A named expression, of a new identity unless it is given as an ``ExprId``."""
+        number = identity or self._expressions.NamedExpression.newExprId()
+        nothing = self.sequence([])
+        return self._expressions.Alias(expression, name, number, nothing, self._none, nothing)
+
+    def cast(
+        self, value: JavaObject, wanted: JavaObject, zone: JavaObject | None = None
+    ) -> JavaObject:
+        """A cast that gives null where it cannot; ``zone`` is the option of another expression."""
+        mode = self._expressions.EvalMode.LEGACY()
+        return self._expressions.Cast(value, wanted, self._none if zone is None else zone, mode)
+
+    def null(self, kind: JavaObject) -> JavaObject:
+        """No value of a type."""
+        return self._expressions.Literal.create(None, kind)
+
+    def or_null(self, value: JavaObject, otherwise: JavaObject) -> JavaObject:
+        """``otherwise`` unless a value is null; then null."""
+        isnull = self._expressions.IsNull(value)
+        return self._expressions.If(isnull, self.null(otherwise.dataType()), otherwise)
+
+    def field(self, row: JavaObject, place: int) -> JavaObject:
+        """A struct's field by its place."""
+        return self._expressions.GetStructField(row, place, self._none)
+
+    def struct(self, fields: Sequence[tuple[str, JavaObject]]) -> JavaObject:
+        """A struct of named values, whatever their names."""
+        strings = self._types.DataTypes.StringType
+        parts = [
+            part
+            for name, value in fields
+            for part in (self._expressions.Literal.create(name, strings), value)
+        ]
+        return self._expressions.CreateNamedStruct(self.sequence(parts))
+
+    def valid_string(self, value: JavaObject) -> JavaObject:
+        """A string in which bytes that are no UTF-8 are replaced, as Java does it."""
+        as_bytes = self.cast(value, self._types.DataTypes.BinaryType)
+        charset = self._expressions.Literal.create("UTF-8", self._types.DataTypes.StringType)
+        replaced = self._expressions.StringDecode(as_bytes, charset, False, True)
+        return self._expressions.If(self._expressions.IsValidUTF8(value), value, replaced)
+
+    def is_orderable(self, kind: JavaObject) -> bool:
+        """Whether values of a type have an order."""
+        return bool(self._expressions.RowOrdering.isOrderable(kind))
+
+    # Evaluation
+
+    def variable(self, kind: str) -> JavaObject:
+        """A variable of one of the types that :meth:`evaluate` takes."""
+        return self._expressions.NamedLambdaVariable(
+            "moment",
+            self._type(kind),
+            False,
+            self._expressions.NamedExpression.newExprId(),
+            self._jvm.java.util.concurrent.atomic.AtomicReference(),
+        )
+
+    def evaluate(
+        self, variable: JavaObject, body: JavaObject, result: str, inputs: Sequence[int]
+    ) -> list[int] | None:
+        """What an expression gives for values of its variable; None where it gives null or fails
+        for one of them.
+
+        Args:
+            variable: of :meth:`variable`.
+            body: an expression of that variable, and of nothing else that varies.
+            result: its type: ``date``, ``timestamp``, ``timestamp_ntz``, or ``bigint``.
+            inputs: days since the epoch for a variable that is a date, else microseconds, in UTC
+                where it has no zone. So are the results.
+        """
+        expressions, count = self._expressions, len(inputs)
+        try:
+            known = [
+                self._as_number(body, result),
+                expressions.Literal(_NULL, self._type("bigint")),
+            ]
+            number = expressions.Coalesce(self.sequence(known))
+            each = expressions.LambdaFunction(number, self.sequence([variable]), False)
+            values_of = expressions.ArrayTransform(self._array(inputs, variable.dataType()), each)
+            found = values_of.eval(None)
+        except Py4JError:
+            return None
+        buffer = self._jvm.java.nio.ByteBuffer.allocate(8 * count)
+        buffer.asLongBuffer().put(found.toLongArray())
+        values = struct.unpack(f">{count}q", buffer.array())
+        return None if _NULL in values else list(values)
+
+    def _as_number(self, value: JavaObject, kind: str) -> JavaObject:
+        long = self._type("bigint")
+        if kind == "date":
+            days = self._expressions.UnixDate(value)
+            return self._expressions.Cast(days, long, self._none, self._expressions.EvalMode.ANSI())
+        if kind == "bigint":
+            return value
+        return self._expressions.PreciseTimestampConversion(value, self._type(kind), long)
+
+    def _array(self, values: Sequence[int], kind: JavaObject) -> JavaObject:
+        """An array of days or microseconds, moved to the JVM as one block of bytes."""
+        days = kind.simpleString() == "date"
+        code, java = ("i", self._jvm.int) if days else ("q", self._jvm.long)
+        assert self._gateway is not None  # in classic PySpark
+        array = self._gateway.new_array(java, len(values))
+        buffer = self._jvm.java.nio.ByteBuffer.wrap(struct.pack(f">{len(values)}{code}", *values))
+        (buffer.asIntBuffer() if days else buffer.asLongBuffer()).get(array)
+        data = self._expressions.UnsafeArrayData.fromPrimitiveArray(array)
+        return self._expressions.Literal(data, self._types.ArrayType(kind, False))
+
+    def _type(self, kind: str) -> JavaObject:
+        types = self._types.DataTypes
+        return {
+            "timestamp": types.TimestampType,
+            "timestamp_ntz": types.TimestampNTZType,
+            "date": types.DateType,
+            "bigint": types.LongType,
+        }[kind]
+
+
+def _jvm(spark: SparkSession) -> Any:
+    jvm = spark._jvm
+    assert jvm is not None  # not with Spark Connect
+    return jvm
