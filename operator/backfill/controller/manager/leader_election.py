@@ -16,7 +16,9 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from backfill.api.errors import ConflictError
-from backfill.kube.resources import Manifest
+from backfill.kube.client import Cluster
+from backfill.kube.errors import AlreadyExists
+from backfill.kube.resources import LEASE, Manifest
 
 _LOG = logging.getLogger(__name__)
 
@@ -40,6 +42,41 @@ class LeaseStore(Protocol):
         Raises:
             ConflictError: it has changed since it was read.
         """
+
+
+class ClusterLeaseStore:
+    """A Lease of an API server."""
+
+    def __init__(self, cluster: Cluster, namespace: str, name: str):
+        """``cluster`` should serve nothing else: then renewing never waits for other requests."""
+        self._cluster = cluster
+        self._namespace = namespace
+        self._name = name
+
+    def get(self) -> Manifest | None:
+        """The Lease; None if it does not exist."""
+        return self._cluster.get(LEASE, self._namespace, self._name)
+
+    def create(self, spec: Manifest) -> None:
+        """Creates the Lease.
+
+        Raises:
+            ConflictError: another replica has created it.
+        """
+        metadata = {"name": self._name, "namespace": self._namespace}
+        kind = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
+        try:
+            self._cluster.create(LEASE, {**kind, "metadata": metadata, "spec": spec})
+        except AlreadyExists as error:
+            raise ConflictError(str(error)) from error
+
+    def replace(self, lease: Manifest, spec: Manifest) -> None:
+        """Replaces the spec of a Lease that was read.
+
+        Raises:
+            ConflictError: it has changed since it was read.
+        """
+        self._cluster.replace(LEASE, {**lease, "spec": spec})
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +192,7 @@ class Elector:
         return float(self._record.get("leaseDurationSeconds") or self._times.duration)
 
     def _patience(self) -> float:
-        """Seconds until the next attempt, which is
-        sooner if the record is about to be abandoned.
-        """
+        """Seconds until the next attempt: fewer if the record is about to be abandoned."""
         left = self._changed_at + self._duration() - self._monotonic()
         return min(self._times.retry, left) if left > 0 else self._times.retry
 

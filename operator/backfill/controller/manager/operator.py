@@ -17,8 +17,7 @@ from backfill.controller.cluster.job_pods.runner import JobPods
 from backfill.controller.jobs.pool import JobPool
 from backfill.controller.manager.events import Recorder
 from backfill.controller.manager.jobs_container import JobsContainer
-from backfill.controller.manager.leader_election import Elector
-from backfill.controller.manager.lease import ClusterLease
+from backfill.controller.manager.leader_election import ClusterLeaseStore, Elector
 from backfill.controller.manager.metrics import Metrics, state_of
 from backfill.controller.manager.options import Settings
 from backfill.controller.manager.probes import Answer, HttpServer, Routes, probe
@@ -60,7 +59,7 @@ class Operator:
         watched = self._caches.watched()
         self._watching = Watching(watched, settings.namespaces, login.connection)
         self._relisting = Relisting(cluster, watched, settings.namespaces)
-        lease = ClusterLease(
+        lease = ClusterLeaseStore(
             login.cluster(), settings.leader_election_namespace, settings.leader_election_id
         )
         self._elector = Elector(lease, settings.identity)
