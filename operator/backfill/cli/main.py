@@ -34,6 +34,13 @@ Namespace = Annotated[
     str | None,
     typer.Option("--namespace", "-n", help="Namespace. Default: that of the file, else `default`."),
 ]
+PlanStateDir = Annotated[
+    Path,
+    typer.Option(
+        "--state-dir",
+        help="Accepted, so that the options of `run` can be reused. A plan is not stored.",
+    ),
+]
 PlanFile = Annotated[
     Path,
     typer.Argument(
@@ -113,6 +120,7 @@ def run(
 @app.command()
 def plan(
     file: PlanFile,
+    state_dir: PlanStateDir = DEFAULT_STATE,
     output: PlanOption = Output.TEXT,
     namespace: Namespace = None,
     *,

@@ -152,7 +152,8 @@ def test_a_plan_is_shown_and_nothing_is_kept(
     assert shown.status == 0
     assert f"{STEPS} steps of up to 30 min" in shown.out
     assert "clicks" in shown.out
-    document = json.loads(backfill("plan", str(runs.file), "--output", "json").out)
+    as_for_a_run = ("--state-dir", str(runs.state), "--output", "json")
+    document = json.loads(backfill("plan", str(runs.file), *as_for_a_run).out)
     assert (document["rows"], document["steps"]["count"]) == (720, STEPS)
     assert set(tmp_path.iterdir()) == before
 
