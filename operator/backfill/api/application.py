@@ -138,8 +138,9 @@ def _located(file: str, base: Path) -> str:
 
 
 def _absent_modules(files: tuple[str, ...], base: Path) -> list[Problem]:
-    """Modules with a path on this machine that do not exist. Those with a URI may be installed here
-    in another way.
+    """Modules whose path on this machine does not exist.
+
+    Modules with a URI are left out, since they may be installed in another way.
     """
     paths = [_located(file, base) for file in files]
     return [

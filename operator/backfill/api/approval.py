@@ -17,8 +17,10 @@ def waits(output: Output, status: OutputStatus) -> bool:
 
 
 def may_delete_unreplaced(output: Output, status: OutputStatus) -> bool:
-    """Whether publishing deletes rows that the result does not, or may not, replace: results that
-    had not closed, or rows dropped because the query compares them with the current time.
+    """Whether publishing may delete rows that the result does not replace.
+
+    This is so if results were still open at the end, or if the query compares rows with the current
+    time, and so may have dropped some.
     """
     return output.publish.mode is PublishMode.REPLACE and (
         status.open_at_end != 0 or bool(status.by_clock)

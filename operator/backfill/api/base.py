@@ -21,8 +21,9 @@ none.
 
 
 def printable(text: str) -> str:
-    """The text with such characters as escapes: names that tenants choose stand in what others
-    read.
+    """The text with characters that are not printable as escapes.
+
+    Names that tenants choose appear in what others read.
     """
     return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 

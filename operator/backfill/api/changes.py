@@ -41,8 +41,9 @@ def spec_difference(old: BackfillSpec, new: BackfillSpec) -> list[Problem]:
 
 
 def program_difference(old: Application, new: Application) -> list[Problem]:
-    """Every difference that changes what a program computes: "was X, is Y". Tuning and environment
-    do not count.
+    """Every difference that changes what a program computes, as "was X, is Y".
+
+    Differences of tuning and environment are left out.
     """
     changed = _differences(_program(old), _program(new), ("spec",))
     return [

@@ -36,11 +36,12 @@ def read_json_text(text: bytes | str) -> Any:
 
 
 def read_within_bounds(text: bytes) -> Any:
-    """The value of a JSON text that holds objects of several people: what one of them makes too
-    large or nests too deeply is cut, and does not keep the others from being read.
+    """The value of a JSON text that contains objects of several people.
+
+    An object that is too large or nested too deeply is cut, so that the others can still be read.
 
     Raises:
-        ValueError: it is no JSON.
+        ValueError: the text is not JSON.
     """
     if _values_of(text) <= MOST_VALUES:
         with suppress(ValueError):
@@ -58,8 +59,10 @@ def within_bounds(text: bytes) -> bytes:
 
 
 def is_within(value: object, *, levels: int, values: int) -> bool:
-    """Whether no part of a value was cut, and it has at most so many levels of lists and mappings,
-    and so many values.
+    """Whether a value is complete and small enough.
+
+    It must have no part that was cut, and at most so many levels of lists and mappings, and so many
+    values.
     """
     level = number = 0
     here: list[Any] = [value]
@@ -82,9 +85,7 @@ def _values_of(text: bytes) -> int:
 
 
 def _cut(text: bytes) -> bytes:
-    """The text with :data:`CUT` in place of every list and object that is too large, or nested too
-    deeply.
-    """
+    """The text with :data:`CUT` in place of each list or object that is too large or too deep."""
     cuts: list[tuple[int, int]] = []
     opened: list[tuple[int, int, int]] = []
     values = 0

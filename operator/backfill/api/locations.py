@@ -32,8 +32,9 @@ def is_local(location: str) -> bool:
 
 
 def is_plain(location: str) -> bool:
-    """Whether a location has no special meaning anywhere. On a disk any name is allowed that does
-    not lead elsewhere.
+    """Whether no part of a location has a special meaning.
+
+    On a disk, any name is allowed that does not lead elsewhere.
     """
     if not is_local(location):
         return _STORES.fullmatch(location) is not None

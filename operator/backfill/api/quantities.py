@@ -39,8 +39,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def parse_duration(value: object) -> timedelta:
-    """A duration such as ``15m``, ``2h`` or ``1d12h``: units from large to small, no sign, no
-    fractions.
+    """Reads a duration such as ``15m``, ``2h`` or ``1d12h``.
+
+    Units go from large to small. A sign or a fraction is not allowed.
 
     Raises:
         ValueError: it has another form, or is longer than ten years.

@@ -74,8 +74,10 @@ class Redactor:
         return _AUTHORIZATION.sub(rf"\1 {_HIDDEN}", text)
 
     def _without_known(self, text: str) -> str:
-        """Each secret is looked for by itself: a pattern of thousands is tried at every
-        character.
+        """The text without known secrets.
+
+        Each secret is searched for separately: a pattern of thousands of them would be tried at
+        every character.
         """
         left, end = [], 0
         for begin, past in sorted(self._places(text.translate(_LOWER))):

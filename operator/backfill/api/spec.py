@@ -199,8 +199,9 @@ class BackfillSpec(Model):
 
     @property
     def workspace_catalog(self) -> str:
-        """Name of the catalog whose connection properties open the workspace: the first with a
-        Secret, else the first source's.
+        """Name of the catalog whose connection properties open the workspace.
+
+        It is the first one with a Secret, or else that of the first source.
         """
         return next(
             (each.name for each in self.catalogs if each.secret_ref),

@@ -253,8 +253,9 @@ class BackfillStatus(Model):
         return tuple(item for item in value if not isinstance(item, dict) or _is_known(item))
 
     def to_manifest(self) -> dict[str, object]:
-        """The status as it is stored: without empty values, which would look like fields with no
-        content.
+        """The status as it is stored.
+
+        Empty values are left out: they would look like fields with no content.
         """
         return _without_empty(super().to_manifest())
 

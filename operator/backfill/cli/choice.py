@@ -20,8 +20,9 @@ _LOCAL_OPTION = "--state-dir"
 
 
 def on_cluster(program: str, arguments: Sequence[str]) -> bool:
-    """Whether a command works on a cluster. ``program`` is ``argv[0]``: kubectl runs plugins by
-    their own names.
+    """Whether a command works on a cluster.
+
+    ``program`` is ``argv[0]``: kubectl starts its plugins under their own names.
 
     Raises:
         BadInput: options for a cluster and for this machine are combined.

@@ -181,8 +181,13 @@ def _refuse_changes(
     application: Application,
     context: Context,
 ) -> None:
-    """Refuses another program once steps may be committed:
-    results of two programs would be mixed.
+    """Refuses changes that would mix results of different inputs or programs.
+
+    The input cannot change once there is a plan, nor the program once there is an attempt.
+
+    Raises:
+        SpecChanged: with every such change.
+        BackfillError: the Backfill is being removed.
     """
     name = stored.metadata.name
     if stored.metadata.deletion_timestamp is not None:
@@ -205,8 +210,10 @@ def _refuse_changes(
 
 
 def _apply(store: LocalStore, stored: Backfill, wanted: Backfill, application: Application) -> None:
-    """Stores the spec. A Backfill that was suspended by command remains so until it is resumed,
-    whatever the file says.
+    """Stores the spec.
+
+    A Backfill that was suspended by command stays suspended until it is resumed, even if the file
+    does not suspend it.
     """
     suspend = stored.spec.suspend or wanted.spec.suspend
     store.apply(wanted.spec.model_copy(update={"suspend": suspend}), application)
@@ -220,8 +227,9 @@ def _is_suspended(backfill: Backfill | None) -> bool:
 
 
 def _wait_for_controller(store: LocalStore, done: Callable[[Backfill | None], bool]) -> None:
-    """Waits until the process that works on the Backfill,
-    if any, has done what was requested or has ended.
+    """Waits until the process that runs the Backfill has fulfilled a request, or has ended.
+
+    Returns at once if no process runs it.
     """
     while not done(store.load()) and controller_alive(store.channel):
         time.sleep(_POLL_SECONDS)

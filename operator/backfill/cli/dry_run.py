@@ -27,8 +27,9 @@ _POLL_SECONDS = 0.05
 
 
 def show_plan(file: Path, namespace: str | None, *, as_json: bool, explained: bool = False) -> int:
-    """Makes the plan in a temporary workspace and prints what it would read; ``explained``, also
-    how each query of the application would be run.
+    """Makes the plan in a temporary workspace, and prints what it would read.
+
+    With ``explained``, also prints how each query of the application would run.
 
     Raises:
         BackfillError: with every problem found.

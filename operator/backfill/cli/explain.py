@@ -28,8 +28,9 @@ _PROGRAM = (sys.executable, "-m", "backfill.runtime.explain")
 def explain(
     backfill: Backfill, application: Application, plan_id: str, workspace: Workspace
 ) -> tuple[ExplainedQuery, ...]:
-    """The queries of an application with a plan in a directory of this machine. Nothing is written
-    to tables.
+    """How each query of an application would run with a plan.
+
+    The workspace of the plan is on this machine. Nothing is written to tables.
 
     Raises:
         BadInput: the program cannot be run on history, or not on this machine.

@@ -22,8 +22,9 @@ class Killed(Exception):  # noqa: N818
 
 
 def control(store: LocalStore, backfill: Backfill, console: Console) -> Backfill | None:
-    """Runs the Backfill, shows its progress,
-    and returns its final state; None if it was removed.
+    """Runs the Backfill, and shows its progress.
+
+    Returns its final state; None if it was removed.
     """
     backend = LocalBackend(
         store.attempts,

@@ -141,8 +141,10 @@ def _how_run(output: OutputStatus) -> str:
 
 
 def _conditions(view: View) -> RenderableType:
-    """Conditions. Why a Backfill has failed is shown once and in full: it may be a list of problems
-    or the end of a log.
+    """The conditions, one line each.
+
+    The reason for a failure is shown once and in full: it may be a list of problems, or the end of
+    a log.
     """
     told = [
         condition

@@ -9,8 +9,9 @@ from backfill.planning.summary import PlanSummary, SourceSummary
 
 
 def render_plan(name: str, summary: PlanSummary, *, estimated_for: str) -> RenderableType:
-    """The plan as a table, with its proof and warnings. ``estimated_for`` says which resources the
-    estimated time is for.
+    """The plan as a table, with its proof and warnings.
+
+    ``estimated_for`` names the resources that the estimated time is for.
     """
     steps = summary.steps
     largest = f"{count(steps.most_rows, 'row')}, {size(steps.most_bytes)}"

@@ -166,8 +166,9 @@ def _title(view: View) -> RenderableType:
 
 
 def _bars(view: View, scale: bool) -> RenderableType:
-    """The steps, and the progress of each source on a common scale of time: bars that end at the
-    same point are aligned.
+    """Bars for the steps and for the progress of each source.
+
+    All have the same scale of time, so that bars that end at the same column are aligned.
     """
     progress = view.status.progress
     grid = Table.grid(expand=True, padding=(0, 2))

@@ -33,8 +33,9 @@ class View:
 
     @property
     def stage(self) -> Condition | None:
-        """The condition that describes the moment best:
-        that of the removal, else of the last stage that has begun.
+        """The condition that describes the current stage best.
+
+        That of the removal if there is one, otherwise that of the last stage that has begun.
         """
         outcome = find_condition(self.status.conditions, ConditionType.SUCCEEDED)
         if outcome is not None and outcome.reason in _REMOVAL:

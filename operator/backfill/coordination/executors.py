@@ -52,12 +52,11 @@ class ExecutorTarget:
 
 
 def executor_target(scaling: Scaling, load: Load, current: int | None) -> ExecutorTarget:
-    """The number of executors, within the bounds, that finishes in time; ``current`` is the last
-    one, None at first.
+    """The number of executors that finishes in time, within the bounds.
 
-    Without ``completeWithin`` it is the maximum: the same work costs the same, and is done sooner.
-    It does not change for small differences, just after a change, or for the last steps, unless it
-    is out of bounds.
+    ``current`` is the last number; None at first. Without ``completeWithin`` the target is the
+    maximum: the same work costs the same, and is done sooner. The target changes neither for small
+    differences, nor soon after a change, nor for the last steps, unless it is out of bounds.
     """
     wanted = _wanted(scaling, load)
     if (

@@ -8,8 +8,9 @@ from backfill.protocol.split_assignment import SplitAssignmentStatus
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Rows as planned, counted once for every query that reads them,
-    and steps of the slowest query.
+    """Work in planned rows, and in steps of the slowest query.
+
+    A row counts once for every query that reads it.
     """
 
     rows_done: int
@@ -18,11 +19,11 @@ class Work:
 
 
 def committed_steps(timeline: Timeline, status: SplitAssignmentStatus | None) -> dict[str, int]:
-    """For each source, the number of steps that all queries reading it have committed; ``steps +
-    1`` after the flush.
+    """For each source, the number of steps that all queries reading it have committed.
 
-    A source that no query reports has no committed steps. Nor has any source while the driver is
-    starting: a query that it has not started yet may read it and be far behind.
+    After the flush it is ``steps + 1``. A source that no query reports has no committed steps. Nor
+    has any source while the driver is starting, because a query that it has not started yet may
+    read the source and be far behind.
     """
     reported: dict[str, int] = {}
     if status is not None and status.phase != "Starting":

@@ -18,8 +18,9 @@ class Rate:
     seconds: float = 0.0
 
     def after(self, work: float, seconds: float) -> "Rate":
-        """The rate after ``work`` more in ``seconds`` more. Unchanged if no time has passed or
-        ``work`` is negative.
+        """The rate after ``work`` more in ``seconds`` more.
+
+        It does not change if no time has passed, or if ``work`` is negative.
         """
         if seconds <= 0 or work < 0:
             return self

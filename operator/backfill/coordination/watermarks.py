@@ -22,8 +22,9 @@ from backfill.protocol.split_assignment import SplitAssignmentStatus
 
 @dataclass(frozen=True, slots=True)
 class Watermarks:
-    """Everything older has been read and committed; rows exactly at a watermark may follow.
-    Microseconds, UTC.
+    """Event times up to which everything is read and committed, in microseconds UTC.
+
+    Rows exactly at a watermark may still follow.
     """
 
     sources: Mapping[str, int]

@@ -44,12 +44,13 @@ class Manifests:
 
 
 def load_manifests(source: Path | str, *, require_application: bool = True) -> Manifests:
-    """The Backfill and its application from a file, or from YAML or JSON text. Other kinds are
-    ignored.
+    """Reads the Backfill and its application from a file, or from YAML or JSON text.
+
+    Objects of other kinds are ignored.
 
     Raises:
-        InvalidManifest: with every problem found: in the text, in the Backfill's fields and between
-            them, and in the SparkApplication.
+        InvalidManifest: with every problem found: in the text, in the fields of the Backfill and
+            between them, and in the SparkApplication.
     """
     name, text, base = (
         (str(source), _text(source), source.parent)

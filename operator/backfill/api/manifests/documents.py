@@ -71,8 +71,9 @@ def read_documents(text: str, name: str) -> list[Document]:
 
 
 def _json(text: str) -> list[JsonValue] | None:
-    """The document of a JSON text; None if it is not JSON. JSON is not quite YAML: it may be
-    indented with tabs.
+    """The document of a JSON text; None if it is not JSON.
+
+    JSON is read before YAML, because it may be indented with tabs and YAML may not.
     """
     if not text.lstrip().startswith("{"):
         return None

@@ -41,11 +41,12 @@ _PLAIN_KEY = re.compile(r"[\w-]+", re.ASCII)
 
 
 def read_json(model: type[_Model], value: JsonValue) -> _Model:
-    """A model from JSON values, as strict as Kubernetes: no strings for numbers, and only the field
-    names of manifests.
+    """Reads a model from JSON values, as strictly as Kubernetes does.
+
+    Text is not accepted for numbers, and fields only under their names in manifests.
 
     Raises:
-        ValidationError: it is invalid; :func:`problems_of` describes why.
+        ValidationError: the values are invalid; :func:`problems_of` describes why.
     """
     return model.model_validate_json(json.dumps(value), strict=True, by_alias=True, by_name=False)
 
@@ -53,8 +54,9 @@ def read_json(model: type[_Model], value: JsonValue) -> _Model:
 def problems_of(
     error: ValidationError, model: type[BaseModel], prefix: Location = ()
 ) -> list[Problem]:
-    """Every problem that pydantic found in data for ``model``, in its order. ``prefix`` is the path
-    of that data.
+    """Every problem that pydantic found in the data for ``model``, in the order it reports them.
+
+    ``prefix`` is the path of the data in its manifest.
     """
     return [
         _problem(detail, model, prefix)
@@ -64,8 +66,9 @@ def problems_of(
 
 
 def field_path(location: Location) -> str:
-    """A path as kubectl prints it: ``spec.sources[0].table``,
-    ``spec.overrides.sparkConf[spark.sql.ansi.enabled]``.
+    """A path of keys and indexes in the form that kubectl prints.
+
+    Examples: ``spec.sources[0].table``, ``spec.overrides.sparkConf[spark.sql.ansi.enabled]``.
     """
     path = ""
     for part in location:

@@ -25,8 +25,10 @@ class Advice:
 
 
 def at_rest(backfill: Backfill) -> bool:
-    """Whether nothing more happens until a person does something,
-    as of the status of this generation.
+    """Whether nothing happens until a person does something.
+
+    Judged by the status of the current generation only: after a change of the spec it is False
+    until the operator has observed the change.
     """
     if (
         backfill.metadata.deletion_timestamp is not None

@@ -27,8 +27,9 @@ _Show = Callable[[Backfill], None]
 
 
 def follow_one(place: Place, name: str, *, as_json: bool) -> int:
-    """Watches a Backfill until it is at rest or removed. Returns its exit status; waits for an API
-    server that is unavailable.
+    """Shows the progress of a Backfill until it is at rest or removed, and returns its exit status.
+
+    While the API server is unavailable, it waits without a time limit.
     """
     backfill = place.find(name)
     uid, version = backfill.metadata.uid, ""
@@ -48,8 +49,9 @@ def follow_one(place: Place, name: str, *, as_json: bool) -> int:
 
 
 def follow_all(place: Place, *, everywhere: bool, as_json: bool) -> NoReturn:
-    """Shows a line for each Backfill, kept up to date until Ctrl-C;
-    with JSON, a line for each change.
+    """Shows a line for each Backfill, and updates it until Ctrl-C.
+
+    With JSON output, prints a line for each change instead.
     """
     if as_json:
         _print_changes(place, everywhere)
@@ -77,8 +79,10 @@ def _print_changes(place: Place, everywhere: bool) -> NoReturn:
 
 @contextmanager
 def _shown(place: Place, as_json: bool) -> Iterator[_Show]:
-    """A live page on a terminal, whose last state stays;
-    else lines, and the whole page at the end; or JSON.
+    """Writes the page of a Backfill as it changes.
+
+    On a terminal the page is live, and its last state remains. Otherwise changes are printed as
+    lines, followed by the whole page at the end, or as JSON.
     """
     console = Console()
     if as_json:

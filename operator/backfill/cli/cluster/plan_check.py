@@ -22,8 +22,10 @@ from backfill.kube.resources import BACKFILL
 
 
 def check_file(place: Place, file: Path, *, as_json: bool) -> int:
-    """Checks a file with the rules, the API server, and the application's requirements, and shows
-    what it would read.
+    """Shows what a file would read, if it passes all checks.
+
+    It is checked by the rules, by the API server in a dry run, and by the application's
+    requirements.
 
     Raises:
         BadInput: with every problem found.

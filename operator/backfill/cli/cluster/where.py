@@ -40,8 +40,9 @@ Kubeconfig = Annotated[
 
 
 class Where:
-    """The options given before and after a command. No request is made until :meth:`place` or
-    :meth:`find` is called.
+    """The options given before and after a command.
+
+    No request is made before :meth:`place` or :meth:`find` is called.
     """
 
     def __init__(self, ctx: typer.Context, given: dict[str, Any]):
@@ -87,8 +88,9 @@ class Where:
 
 
 def at_a_place(command: Callable[..., None]) -> Callable[..., None]:
-    """Decorates a command with these options; its first
-    parameter becomes the :class:`Where` made of them.
+    """Adds these options to a command.
+
+    The command's first parameter becomes the :class:`Where` made of them.
     """
     _, *own = inspect.signature(command, eval_str=True).parameters.values()
     options = [
@@ -116,8 +118,9 @@ def at_a_place(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def names_at_the_place(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Names of Backfills that start with ``incomplete``, for shell completion; none if the cluster
-    does not answer.
+    """Names of Backfills that start with ``incomplete``, for shell completion.
+
+    Empty if the cluster does not answer: completion never fails.
     """
     try:
         found = Where(ctx, ctx.params).place().backfills()

@@ -16,8 +16,9 @@ class StartJob:
 
 @dataclass(frozen=True, slots=True)
 class CancelJob:
-    """Abandon the job in progress, or forget the result of the last one,
-    so that it runs again when it is needed.
+    """Abandon the job in progress, or forget the result of the last one.
+
+    It runs again when it is needed.
     """
 
 

@@ -112,8 +112,9 @@ def _with_traits(output: OutputStatus, query: QueryProgress | None) -> OutputSta
 
 
 def _with_open_results(output: OutputStatus, queries: tuple[QueryProgress, ...]) -> OutputStatus:
-    """An output with the open results of its query. Without a report of that query their number is
-    unknown, unless no query at all left results open.
+    """An output with the number of open results of its query.
+
+    Without a report of that query the number is unknown, unless no query at all left results open.
     """
     unknown = QueryProgress(name=output.name, open_unknown="no query has reported it")
     nothing = QueryProgress(name=output.name, open_at_end=0, needed_drain_seconds=0.0)
@@ -133,8 +134,9 @@ def rows_by_source(queries: Iterable[QueryProgress]) -> dict[str, int]:
 
 
 def _progress(observed: Observed, report: SplitAssignmentStatus) -> Progress:
-    """The new progress, or the recorded one if only figures that depend on the clock differ: these
-    alone are not worth a write.
+    """The new progress, or the recorded one if the difference is not worth a write.
+
+    A change only of figures that depend on the clock is not.
     """
     old = observed.backfill.status.progress
     new = _progress_now(observed, report)

@@ -83,8 +83,9 @@ def close_attempt(draft: Draft, outcome: Outcome, ended_at: datetime, message: s
 
 
 def _ended_at(observed: Observed, attempt: Attempt) -> datetime:
-    """When the attempt ended. If the end was not observed, it is the last heartbeat; backoff is
-    counted from it.
+    """When the attempt ended; the backoff starts then.
+
+    If the end was not observed, it is the time of the last heartbeat.
     """
     driver, report = observed.driver, observed.report
     if driver.phase == "Exited" and driver.since is not None:
@@ -132,8 +133,9 @@ def _exit_in_words(driver: DriverState) -> str:
 
 
 def react(observed: Observed, draft: Draft) -> None:
-    """Schedules the next attempt after one that failed, or fails the Backfill if no other attempt
-    may or can follow.
+    """Schedules the next attempt after one that failed.
+
+    Fails the Backfill if no attempt is left, or if another one would fail as well.
     """
     last = draft.status.attempts[-1]
     if last.outcome != "Failed":
@@ -165,8 +167,9 @@ def react(observed: Observed, draft: Draft) -> None:
 
 
 def _fruitless_attempts(attempts: tuple[Attempt, ...], committed: int, generation: int) -> int:
-    """Number of consecutive attempts of this generation, including the last, that failed without
-    committing a step.
+    """Number of consecutive attempts that failed without committing a step, including the last one.
+
+    Only attempts of the current generation count.
     """
     count = 0
     for attempt in reversed(attempts):

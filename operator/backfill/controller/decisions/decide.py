@@ -57,8 +57,9 @@ def finished(backfill: Backfill) -> bool:
 
 
 def digest(spec: BackfillSpec) -> str:
-    """Digest of the spec that a failed Backfill is retried for: it changes with everything but
-    ``ttlAfterFinished``.
+    """Digest of the part of the spec whose change retries a failed Backfill.
+
+    That is all of it except ``ttlAfterFinished``.
     """
     wanted = spec.model_copy(update={"ttl_after_finished": None}).to_manifest()
     return hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:16]

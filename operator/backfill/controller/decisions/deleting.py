@@ -29,8 +29,10 @@ _SUCCEEDED = ConditionType.SUCCEEDED
 
 
 def remove(observed: Observed, draft: Draft) -> Next:
-    """Removes branches, plan and checkpoints first and the resource last,
-    so that a partial failure is retried.
+    """Removes everything that the Backfill made.
+
+    Branches, plan and checkpoints are removed first and the resource last, so that a removal that
+    fails midway is retried.
     """
     if draft.status.workspace is None or draft.status.discarded_at is not None:
         return _without_driver(observed, draft) or Next(actions=(RemoveResource(),), at_rest=True)
@@ -95,8 +97,9 @@ def _let_go(observed: Observed, draft: Draft) -> Next:
 
 
 def removal_overdue(backfill: Backfill, now: datetime) -> bool:
-    """Whether the deletion has taken so long that it
-    completes without waiting for anything more.
+    """Whether the time limit of the deletion has passed.
+
+    It then completes without waiting for anything more.
     """
     asked = backfill.metadata.deletion_timestamp
     return asked is not None and now >= asked + REMOVAL_LIMIT

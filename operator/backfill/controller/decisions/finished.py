@@ -21,8 +21,10 @@ _LONGEST_SLEEP_SECONDS = 3600.0
 
 
 def rest(observed: Observed, draft: Draft) -> Next:
-    """Kills a driver that is still running because the plan was lost during the attempt, and
-    removes what has expired.
+    """Removes what has expired.
+
+    Before that, kills a driver that is still running, as after an attempt during which the plan was
+    lost.
     """
     _note_generation(draft)
     attempt = observed.attempt
@@ -44,8 +46,9 @@ def rest(observed: Observed, draft: Draft) -> Next:
 
 
 def expires_at(backfill: Backfill) -> datetime | None:
-    """When to remove what a finished Backfill made; None if only with its deletion, or if it was
-    removed already.
+    """When to remove what a finished Backfill made.
+
+    None if it was removed already, or is removed only together with the Backfill.
     """
     status, keep = backfill.status, backfill.spec.ttl_after_finished
     if keep is None or status.finished_at is None or status.discarded_at is not None:

@@ -9,8 +9,9 @@ from backfill.api.status import OutputStatus
 
 
 def how_run(output: OutputStatus, window: Window) -> str:
-    """How an output's query is run, why as a stream, and whether the window is too short for it;
-    empty if nothing is known.
+    """How the query of an output is run, and if as a stream, why.
+
+    Also says whether the window is too short for it. Empty if nothing is known.
     """
     if output.execution is None:
         return ""
@@ -22,8 +23,9 @@ def how_run(output: OutputStatus, window: Window) -> str:
 
 
 def too_short(back: float | None, ahead: float | None, window: Window) -> list[str]:
-    """Warnings about a ``warmUp`` or ``drain`` shorter than what results depend on: rows so many
-    seconds before and after them; None if that is unknown.
+    """Warnings about a ``warmUp`` or ``drain`` shorter than what results depend on.
+
+    Results depend on rows up to so many seconds before and after them; None if that is unknown.
     """
     found = []
     if back is not None and window.warm_up.total_seconds() < back:

@@ -53,8 +53,9 @@ def start(observed: Observed, draft: Draft, job: Job) -> Next:
 
 
 def say_wait(observed: Observed, draft: Draft, job: Job, kind: ConditionType) -> None:
-    """Adds to a condition that this decision has set
-    why a job that was started is still waiting.
+    """Adds to a condition why a job that was started is still waiting.
+
+    This decision must have set the condition.
     """
     state, said = observed.job, draft.find(kind)
     if state is not None and state.job == job and state.waits_for and said is not None:

@@ -8,8 +8,9 @@ from backfill.protocol.split_assignment import SplitAssignmentStatus
 
 
 class Meter:
-    """Uses only the controller's monotonic clock, so that a changed clock or a suspended machine
-    does not count as silence.
+    """Measures with the controller's own monotonic clock.
+
+    A clock that is set, or a machine that was suspended, does not count as silence.
     """
 
     def __init__(self) -> None:
@@ -41,8 +42,9 @@ class Meter:
             self._measure(observed.work.rows_done, report, now)
 
     def silence(self, now: float) -> float:
-        """Seconds since the last report of the driver,
-        or since this controller began to watch it.
+        """Seconds since the last report of the driver.
+
+        Before the first one, since this controller began to watch the driver.
         """
         return now - self._heard_at
 

@@ -21,8 +21,9 @@ from backfill.protocol.split_assignment import SplitAssignmentSpec, SplitAssignm
 
 @dataclass(frozen=True)
 class Observed:
-    """A Backfill and its surroundings at one moment. What several decisions derive from them is
-    computed when it is first needed, and then kept.
+    """A Backfill and its surroundings at one moment.
+
+    Values that several decisions derive from them are computed once, when they are first needed.
     """
 
     backfill: Backfill

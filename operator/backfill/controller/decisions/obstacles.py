@@ -12,8 +12,10 @@ _LOOK_SECONDS = 30.0
 
 
 def obstructed(observed: Observed, draft: Draft, kind: ConditionType, what_waits: str) -> Next:
-    """Reports the obstacles in condition ``kind``. A local run ends for a person to fix them; on a
-    cluster they are waited for, without using up an attempt.
+    """Reports obstacles in condition ``kind``.
+
+    A local run ends, so that a person can fix them. On a cluster they are waited for, and no
+    attempt is used up.
     """
     if not observed.policy.patient:
         draft.fail_input(kind, observed.obstacles)

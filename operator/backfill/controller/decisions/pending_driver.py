@@ -110,8 +110,9 @@ def wait_of(reason: str) -> Wait:
 
 
 def watch_pending(observed: Observed, draft: Draft, attempt: Attempt) -> Next:
-    """Waits for the driver, reports what it waits for,
-    and fails the attempt after its time limit.
+    """Waits for a driver to start, and reports what it waits for.
+
+    After the time limit of that wait, the attempt fails.
     """
     driver, wait = observed.driver, wait_of(observed.driver.reason)
     waited = observed.now - (driver.since or attempt.started_at)
@@ -136,10 +137,10 @@ def watch_pending(observed: Observed, draft: Draft, attempt: Attempt) -> Next:
 
 
 def begin_again(observed: Observed, attempt: Attempt) -> Next | None:
-    """Starts an attempt again that was recorded but has no child, as when a controller was killed
-    in between; None if it is too late.
+    """Starts a recorded attempt again that has no child; None if it is too late.
 
-    The child's name keeps it from being created twice, and nothing has been read yet.
+    A controller that was killed between the two leaves one. The fixed name of the child keeps it
+    from being created twice, and nothing has been read yet.
     """
     waited = observed.now - attempt.started_at
     if attempt.child is None or attempt.message or _has_read(observed) or waited >= CREATION_LIMIT:
@@ -151,8 +152,9 @@ def begin_again(observed: Observed, attempt: Attempt) -> Next | None:
 
 
 def _has_read(observed: Observed) -> bool:
-    """Whether a driver of the attempt may have read anything, even if its reports are lost: no
-    second driver may join it.
+    """Whether a driver of the attempt may have read anything, even if its reports are lost.
+
+    No second driver may then join it.
     """
     running = find_condition(observed.backfill.status.conditions, _RUNNING)
     return observed.report is not None or (

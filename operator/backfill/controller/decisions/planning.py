@@ -55,8 +55,9 @@ def _workspace(observed: Observed) -> Workspace:
 
 
 def _recover(observed: Observed, draft: Draft, plan_id: str) -> Next:
-    """Reads the plan header from the workspace with a job,
-    after its ConfigMap on the cluster was lost.
+    """Reads the plan header from the workspace with a job.
+
+    Needed if its ConfigMap was lost.
     """
     lost = observed.plan_error
     if observed.policy.header_may_be_lost:
@@ -90,8 +91,10 @@ def _obstructed(observed: Observed, draft: Draft) -> Next:
 
 
 def _reading(observed: Observed) -> str:
-    """Progress of planning. It changes only after considerable progress, because every change is a
-    write; a screen shows more.
+    """Progress of planning, in words.
+
+    The text changes only after considerable progress, because every change is a write. A screen
+    shows more.
     """
     state = observed.job
     if (

@@ -36,8 +36,9 @@ def publish(observed: Observed, draft: Draft) -> Next:
 
 
 def _waits(observed: Observed, draft: Draft, outputs: list[Output]) -> str:
-    """What waits for approval, which rows would be deleted
-    without replacement or are missing, and how to approve.
+    """What waits for approval, and how to approve it.
+
+    Names the rows that are missing, or that would be deleted without replacement.
     """
     what = f"waits for approval to publish {', '.join(output.name for output in outputs)}"
     staged, spec = {status.name: status for status in draft.status.outputs}, observed.backfill.spec

@@ -16,7 +16,8 @@ from backfill.controller.decisions.status_draft import Draft, in_lines
 def refused(
     metadata: ObjectMeta, recorded: BackfillStatus, problems: tuple[Problem, ...], now: datetime
 ) -> BackfillStatus:
-    """The status of a Backfill that has failed for these problems, until its spec changes.
+    """The status of a Backfill that fails because of these problems, until its spec changes.
+
     Unchanged if that is recorded already.
     """
     draft = Draft(Observed(unread(metadata, recorded), now))

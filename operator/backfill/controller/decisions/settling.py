@@ -34,8 +34,9 @@ def settle(observed: Observed, draft: Draft) -> Next:
 
 
 def _record(draft: Draft, result: object, window: Window) -> None:
-    """Records the staged rows, and what is missing:
-    whoever approves the result must know before it is published.
+    """Records the staged rows, and what is missing from them.
+
+    Whoever approves the result must know that before it is published.
     """
     if not isinstance(result, SettleResult):
         raise TypeError(f"a settle job gave {type(result).__name__}")

@@ -52,8 +52,9 @@ def until_silent(observed: Observed) -> float:
 
 
 def _silence(observed: Observed) -> tuple[float, float]:
-    """How long the driver has been silent, and how long it may be. For a pod, time counts from the
-    start of its container.
+    """How long the driver has been silent, and how long it may be, in seconds.
+
+    For a pod, time counts from the start of its container.
     """
     age, started = observed.report_age_seconds, observed.driver.since
     if observed.report is None and started is not None:

@@ -74,8 +74,9 @@ class Draft:
         reason: Reason,
         message: str,
     ) -> None:
-        """Sets a condition, now and for this generation. Credentials in messages of drivers and
-        libraries are redacted.
+        """Sets a condition for this generation, with the current time if it changes.
+
+        Credentials in the message are redacted, since drivers and libraries write into it.
         """
         conditions, generation = self.status.conditions, self._metadata.generation
         text = redact(message[:_MOST_MESSAGE])[:_MOST_MESSAGE]
