@@ -355,53 +355,33 @@ def status_of(state: Manifest) -> Manifest:
     return container | {"state": state}
 
 
+NOT_SCHEDULED = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
 UNSCHEDULABLE = {
     "phase": "Pending",
-    "conditions": [
-        {
-            "type": "PodScheduled",
-            "status": "False",
-            "reason": "Unschedulable",
-            "message": "0/3 nodes are available",
-        }
-    ],
+    "conditions": [NOT_SCHEDULED | {"message": "0/3 nodes are available"}],
 }
+
+
+TOO_LARGE = "the plan job needs more than 2Gi of memory: raise planning.resources.memory"
+NO_MODULE = "ModuleNotFoundError: No module named 'backfill'"
+TRACEBACK = "Traceback\n" + "  File\n" * 200 + f"{NO_MODULE}\n"
+UNREACHABLE = "sh: cannot reach postgresql://lake:swordfish@db"
+DISK_FULL = "Pod ephemeral local storage usage exceeds its limit."
+
+
+def evicted(message: str) -> Manifest:
+    return {"phase": "Failed", "reason": "Evicted", "message": message}
 
 
 @pytest.mark.parametrize(
     ("status", "said"),
     [
-        (
-            over("OOMKilled", 137),
-            "the plan job needs more than 2Gi of memory: raise planning.resources.memory",
-        ),
+        (over("OOMKilled", 137), TOO_LARGE),
         (over("Error", 1), "ended without a result: Error"),
-        (
-            over(
-                "Error",
-                1,
-                "Traceback\n"
-                + "  File\n" * 200
-                + "ModuleNotFoundError: No module named 'backfill'\n",
-            ),
-            "ended without a result: Error: ModuleNotFoundError: No module named 'backfill'",
-        ),
-        (
-            over("Error", 1, "sh: cannot reach postgresql://lake:swordfish@db"),
-            "cannot reach postgresql://***@db",
-        ),
-        (
-            {"phase": "Failed", "reason": "Evicted", "message": "low on memory"},
-            "Evicted: low on memory",
-        ),
-        (
-            {
-                "phase": "Failed",
-                "reason": "Evicted",
-                "message": "Pod ephemeral local storage usage exceeds its limit.",
-            },
-            "raise planning.resources.ephemeralStorage",
-        ),
+        (over("Error", 1, TRACEBACK), f"ended without a result: Error: {NO_MODULE}"),
+        (over("Error", 1, UNREACHABLE), "cannot reach postgresql://***@db"),
+        (evicted("low on memory"), "Evicted: low on memory"),
+        (evicted(DISK_FULL), "raise planning.resources.ephemeralStorage"),
     ],
 )
 def test_a_pod_that_fails_fails_its_job_and_says_why(
