@@ -36,7 +36,7 @@ MINUTE = 60_000_000
 START_US = int(datetime(2026, 3, 29, tzinfo=UTC).timestamp()) * 1_000_000
 """The clocks of Berlin are put forward an hour later."""
 DELAY_US = DELAY_MINUTES * MINUTE
-EXAMPLES = int(os.environ.get("BACKFILL_ANALYSIS_EXAMPLES", "60"))
+EXAMPLES = int(os.environ.get("BACKFILL_ANALYSIS_EXAMPLES", "25"))
 DEPTH = 2 if EXAMPLES < 100 else 3
 CUTS = 3
 Row = tuple[int, int, int | None, int, int]

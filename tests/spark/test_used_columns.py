@@ -34,7 +34,7 @@ SCHEMA = pa.schema(
         ("at", pa.timestamp("us", "UTC")),
     ]
 )
-PROGRAMS = 20
+PROGRAMS = 12
 ALWAYS = {"at"}
 """It is observed what was read of it."""
 
