@@ -81,7 +81,9 @@ class OperatorProcess:
             return None
 
     def get(self, path: str) -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as response:
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{self.port}{path}", timeout=PATIENCE_SECONDS
+        ) as response:
             return str(response.read().decode())
 
     def refusal(self, path: str) -> str:

@@ -3,7 +3,6 @@ doubled, nothing stuck.
 """
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -23,8 +22,6 @@ from written import Written, is_real_write
 from backfill.kube.names import child_name
 from waiting import eventually
 
-# a job in a pod takes a dozen requests, of which every third may be refused
-_AWAY_SECONDS = 30
 _WATCHES_IN_GOOD_WEATHER = 6  # one of each kind
 _KINDS_OF_WRITES = {
     "patch backfills",
@@ -35,8 +32,6 @@ _KINDS_OF_WRITES = {
     "patch splitassignments",
     "create configmaps",
     "create sparkapplications",
-}
-_KINDS_OF_JOBS_IN_PODS = {
     "create pods",
     "delete pods",
     "create jobreports",
@@ -104,13 +99,7 @@ class KillAtEveryKind:
 
 
 @pytest.mark.usefixtures("kubelet")
-@pytest.mark.parametrize(
-    ("run_in", "kinds"),
-    [("Operator", _KINDS_OF_WRITES), ("Pod", _KINDS_OF_WRITES | _KINDS_OF_JOBS_IN_PODS)],
-)
 def test_processes_killed_at_writes_of_every_kind_lose_and_double_nothing(
-    run_in: str,
-    kinds: set[str],
     keep: Keep,
     proxy: UnreliableProxy,
     admin: Rest,
@@ -122,15 +111,23 @@ def test_processes_killed_at_writes_of_every_kind_lose_and_double_nothing(
     operator = keep()
     deaths.kill = operator.kill
     proxy.before, proxy.after = deaths.before, deaths.after
-    run.create(planning={"runIn": run_in})
+    run.create(planning={"runIn": "Pod"})  # which has all writes of another one, and more
     assert_ends_well(run, deaths.written)
-    assert set(deaths.struck) == kinds
-    assert operator.lives > len(kinds)
+    assert set(deaths.struck) == _KINDS_OF_WRITES
+    assert operator.lives > len(_KINDS_OF_WRITES)
 
 
 @pytest.mark.usefixtures("kubelet")
-@pytest.mark.parametrize("run_in", ["Operator", "Pod"])
-@pytest.mark.parametrize("weather", [refusals, lost_answers, broken_watches, stale_reads])
+@pytest.mark.parametrize(
+    ("weather", "run_in"),
+    [
+        (refusals, "Pod"),
+        (lost_answers, "Pod"),
+        (broken_watches, "Pod"),
+        (stale_reads, "Pod"),
+        (stale_reads, "Operator"),  # whose jobs end before their beginning is seen
+    ],
+)
 def test_an_api_that_is_not_to_be_relied_on_holds_nothing_up(
     weather: Weather,
     run_in: str,
@@ -166,12 +163,8 @@ def test_an_api_server_that_is_away_for_long_loses_nothing(
     run.submit(1)
     run.report(1, committed=0)
     with proxy.away():
-        began = time.monotonic()
         run.report(1, committed=1)
-        eventually(lambda: operator.lives > 1, "it ends", _AWAY_SECONDS)
-        eventually(
-            lambda: time.monotonic() - began > _AWAY_SECONDS, "the time is over", _AWAY_SECONDS + 1
-        )
+        eventually(lambda: operator.lives > 1, "it ends")
         assert run.condition("Succeeded")[0] == "Unknown"
     run.replay(1, committed=1)
     assert_succeeds(run, written, attempts=1)
