@@ -254,7 +254,7 @@ class Run:
             Problem(
                 "spec.sources",
                 f"no query of the application reads the source {name}",
-                "correct its topic or table",
+                "correct its topic or table, or leave the source out",
             )
             for name in sorted(self.tracker.unread_sources)
         ]
