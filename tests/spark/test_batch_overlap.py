@@ -135,11 +135,13 @@ def test_only_what_follows_from_the_rows_is_compared(spark: SparkSession) -> Non
     aggregates: list[Any] = [
         F.count("*").alias("rows"), F.sum("id").alias("ids"), F.sum("x").alias("rounded"),
         F.first("k").alias("one"), F.collect_list("id").alias("list"), F.max_by("id", "x").alias("some"),
-        F.max("t").alias("latest"),
+        F.max("t").alias("latest"), F.avg("id").cast("long").alias("average"),
+        F.avg(F.col("id").cast("decimal(20)")).alias("exact average"),
     ]  # fmt: skip
     assert compared(windows.agg(*aggregates), "window.start") == [
-        "window", "k", "rows", "ids", "latest",
+        "window", "k", "rows", "ids", "latest", "exact average",
     ]  # fmt: skip
+    assert compared(windows.agg(F.avg("id").alias("a")).where("a > 1"), "window.start") == []
     assert compared(rows.dropDuplicates(["id", "t"])) == ["id", "t"]
     assert compared(rows.withColumn("d", doubled("k"))) == ["id", "k", "t", "tags", "d"][:4]
     assert compared(rows.withColumn("r", F.rand())) == ["id", "k", "t", "tags"]

@@ -117,10 +117,8 @@ class _Columns:
 
 def _exact(function: JavaObject) -> bool:
     kind = kind_of(function)
-    rounded = kind in _ADDS and any(
-        _NOT_COMPARED.search(str(child.dataType().catalogString()))
-        for child in elements(function.children())
-    )
+    # an average of whole numbers adds them as doubles
+    rounded = kind in _ADDS and _NOT_COMPARED.search(str(function.dataType().catalogString()))
     return kind in _EXACT and not rounded
 
 
