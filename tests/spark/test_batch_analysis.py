@@ -118,10 +118,18 @@ def extremes(s: Streams) -> DataFrame:
         F.max("t").alias("last"),
         (F.max("t") + F.expr("interval 1 minute")).alias("later"),
         F.max("u").alias("other"),
-        F.first("t").alias("any"),
+        F.any_value("t").alias("any"),
         F.max_by("t", "v").alias("best"),
         F.avg("v").alias("mean"),
     )
+
+
+def latest(function: str) -> Program:
+    def program(s: Streams) -> DataFrame:
+        groups = s.left.groupBy(F.window("t", "10 minutes"))
+        return groups.agg(F.expr(f"1 + {function}(v)").alias("x")).select("window.*", "x")
+
+    return program
 
 
 def cube(s: Streams) -> DataFrame:
@@ -286,7 +294,9 @@ CASES = [
     Case("first of a window", extremes, "first", {"l": (10 * MINUTE - 1, 10 * MINUTE - 1)}),
     Case("last of a window, later", extremes, "later", {"l": (11 * MINUTE - 1, 9 * MINUTE - 1)}),
     Case("extreme of another time", extremes, "other", "cannot be told how the result's other"),
-    Case("whichever comes first", extremes, "any", "cannot be told how the result's any"),
+    Case("any of them", extremes, "any", "cannot be told how the result's any"),
+    Case("the last to come", latest("last"), "start", "last(v) depends on the order of rows"),
+    Case("the first to come", latest("first_value"), "start", "first_value(v) depends on the order of rows"),
     Case("time of the best", extremes, "best", "cannot be told how the result's best"),
     Case("a result that is no time", extremes, "mean", "is a double"),
     Case("no such result", extremes, "nothing", "no column nothing"),

@@ -64,6 +64,8 @@ _JOINS = {
 }
 _OWN_STATE = "keeps state of the program's own, of which nothing is known"
 _WHOLE = "is about all rows of the stream"
+_BY_ORDER = {"First", "Last"}
+"""Aggregate functions of which it is meant that rows come in the order in which they arrived."""
 _REASONS = {
     "FlatMapCoGroupsInPandas": _OWN_STATE,
     "FlatMapGroupsInPandas": _OWN_STATE,
@@ -551,9 +553,15 @@ class _Analysis:
             raise _Refused(
                 f"Aggregate groups by {by}, and no window or other time bounds its groups"
             )
+        columns = elements(node.aggregateExpressions())
+        for each in (each for column in columns for each in all_expressions(column)):
+            if kind_of(each) in _BY_ORDER:
+                raise _Refused(
+                    f"{each.sql()} depends on the order of rows, which batch jobs do not keep"
+                    " (min_by and max_by with a time, or any_value, do not)"
+                )
         session = session_window(node)
         inner = child if session is None else self._sessions(child, session)
-        columns = elements(node.aggregateExpressions())
         keys = [value[0] for value in values if len(value) == 1]
         extremes = self._extremes(child, inner, keys, columns)
         rows = self._select(extremes, columns)
