@@ -28,14 +28,21 @@ def test_a_backfill_is_planned_run_and_finished(
     assert status["progress"]["rowsRead"] == 60 * HOURS
     assert [attempt["outcome"] for attempt in status["attempts"]] == ["Succeeded"]
     assert run.children() == ["january-a1"]
-    told = {
-        each["reason"]: each["message"]
-        for each in admin.get(f"api/v1/namespaces/{namespace}/events").expect()["items"]
-    }
-    assert told["Succeeded"].startswith(
-        f"{60 * HOURS} rows read in {status['progress']['steps']} steps, 0 dropped as late; "
+    # Events and metrics follow the status
+    events = f"api/v1/namespaces/{namespace}/events"
+    rows = f"{60 * HOURS} rows read in {status['progress']['steps']} steps, 0 dropped as late; "
+    eventually(
+        lambda: [
+            event
+            for event in admin.get(events).expect()["items"]
+            if event["reason"] == "Succeeded" and event["message"].startswith(rows)
+        ],
+        "the Event",
     )
-    assert operator.measured('backfill_attempts_total{outcome="Succeeded"}') == 1
+    eventually(
+        lambda: operator.measured('backfill_attempts_total{outcome="Succeeded"}') == 1,
+        "its attempt is counted",
+    )
     eventually(
         lambda: operator.measured('backfill_backfills{state="Succeeded"}') == 1,
         "it is counted as succeeded",
@@ -128,8 +135,10 @@ def test_every_line_about_a_backfill_names_it(
     run = PlayedRun(admin, namespace, tmp_path)
     uid = run.create()["metadata"]["uid"]
     run.wait_for("Planned", "True")
-    lines = [line for line in operator.lines() if line["logger"].endswith("reconciles")]
-    assert lines
+    lines = eventually(
+        lambda: [line for line in operator.lines() if line["logger"].endswith("reconciles")],
+        "it is logged",
+    )
     assert {(line["namespace"], line["name"], line["uid"]) for line in lines} == {
         (namespace, "january", uid)
     }

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -80,8 +81,16 @@ class Assailant:
 
     def kill_a(self, mark: str) -> None:
         """kill -9 of a process that the driver started, by a part of its command line."""
-        self.wait_until(lambda: bool(self._below_driver(mark)), f"a process {mark}")
-        os.kill(self._random.choice(self._below_driver(mark)), signal.SIGKILL)
+
+        def killed() -> bool:
+            # an attempt that was just recorded has no driver yet, and a process may end by itself
+            with suppress(FileNotFoundError, ProcessLookupError):
+                if found := self._below_driver(mark):
+                    os.kill(self._random.choice(found), signal.SIGKILL)
+                    return True
+            return False
+
+        self.wait_until(killed, f"a process {mark}")
 
     def _below_driver(self, mark: str) -> list[int]:
         listed = subprocess.check_output(
