@@ -17,6 +17,8 @@ from teams import Team
 from helm_chart import CHART, helm
 
 RELEASE = "backfill-operator"
+WAITING = ("--wait", "--timeout", "15m")
+"""Options of helm: until all is ready, however busy the machine is."""
 
 
 class Installation:
@@ -36,7 +38,7 @@ class Installation:
         self.cluster.make_namespace(self.namespace, self._storage.volumes_of(self.namespace))
         for team in self.teams:
             team.make()
-        self.change("install", "--wait", "--timeout", "2m")
+        self.change("install", *WAITING)
         until(lambda: self.leader, "the operator leads")
 
     def change(self, command: str, *options: str, **values: Any) -> None:

@@ -1,7 +1,6 @@
 """The cluster, as somebody who may do everything sees it."""
 
 import json
-import os
 import subprocess
 import time
 from collections.abc import Callable, Iterable
@@ -89,11 +88,6 @@ class Cluster:
             check=False,
             timeout=PATIENCE_SECONDS,
         )
-
-
-def busy() -> bool:
-    """Whether so much else runs on this machine that times say nothing of what is tested."""
-    return os.getloadavg()[0] > 4 * (os.cpu_count() or 1)
 
 
 def until(look: Callable[[], Any], what: str, seconds: float = PATIENCE_SECONDS) -> Any:

@@ -8,7 +8,7 @@ import os
 import shlex
 import subprocess
 
-from live_cluster import Cluster, until
+from live_cluster import PATIENCE_SECONDS, Cluster, until
 
 import missing
 
@@ -34,4 +34,6 @@ def _run(variable: str) -> None:
     command = os.environ.get(variable)
     if command is None:
         missing.skip(f"{variable} names no command that does it")
-    subprocess.run(shlex.split(command), check=True, timeout=60, stdin=subprocess.DEVNULL)
+    subprocess.run(
+        shlex.split(command), check=True, timeout=PATIENCE_SECONDS, stdin=subprocess.DEVNULL
+    )

@@ -1,6 +1,6 @@
 """The life of a release of the Helm chart."""
 
-from installation import Installation
+from installation import WAITING, Installation
 from live_cluster import until
 from rest import DEFINITIONS
 
@@ -30,22 +30,21 @@ def test_a_release_is_tested_upgraded_rolled_back_and_uninstalled(
         "podSecurityContext": _OWN_USER,
         "crds": {"install": True},
     }
-    installation.change("upgrade", "--wait", "--take-ownership", **changed)
+    installation.change("upgrade", *WAITING, "--take-ownership", **changed)
     until(lambda: len(installation.replicas) == 2, "the old replica is gone")
     assert {each["spec"]["securityContext"]["runAsUser"] for each in installation.replicas} == {
         10001
     }
-    until(lambda: installation.leader, "a replica leads")
     assert "Phase:          Succeeded" in installation.helm("test")
 
-    leader = installation.leader
+    leader = until(lambda: installation.leader, "a replica leads")
     admin.delete(f"api/v1/namespaces/{installation.namespace}/pods/{leader}").expect()
     until(lambda: installation.leader not in ("", leader), "another replica leads")
 
-    installation.helm("rollback", "1", "--wait")
+    installation.helm("rollback", "1", *WAITING)
     until(lambda: len(installation.replicas) == 1, "one replica is left")
 
-    installation.helm("uninstall", "--wait")
+    installation.helm("uninstall", *WAITING)
     until(lambda: not _left(installation), "nothing is left")
     for definition in ("backfills", "splitassignments"):
         nobodys = {

@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from live_cluster import until
@@ -18,7 +19,8 @@ def test_they_follow_the_bounds_of_the_backfill(
 ) -> None:
     elastic = replay("elastic").begin(maxMisalignment="30m")
     elastic.until_midway()
-    (first,) = elastic.executors
+    (first,), (driver,) = elastic.executors, elastic.drivers
+    log = partial(_log, elastic, driver["metadata"]["name"])
 
     began = time.monotonic()
     elastic.change(scaling={"minExecutors": 3, "maxExecutors": 3})
@@ -36,8 +38,8 @@ def test_they_follow_the_bounds_of_the_backfill(
     assert [pod["metadata"]["uid"] for pod in elastic.executors] == [first["metadata"]["uid"]]
     until(lambda: _progress(elastic).get("executorTarget") == 1, "the status says so")
     # Spark sees that a pod has ended a moment after everybody else
-    until(lambda: _decommissioned(elastic) == {"2", "3"}, "the driver has seen both leave")
-    assert [line for line in _driver_log(elastic).splitlines() if "Lost task" in line] == []
+    until(lambda: _decommissioned(log()) == {"2", "3"}, "the driver has seen both leave")
+    assert [line for line in log().splitlines() if "Lost task" in line] == []
     elastic.until_succeeded(attempts=1)
 
 
@@ -50,10 +52,9 @@ def _progress(replay: Replay) -> Manifest:
     return progress
 
 
-def _decommissioned(replay: Replay) -> set[str]:
-    return set(re.findall(r"Executor (\d+) on \S+ is decommissioned", _driver_log(replay)))
+def _decommissioned(log: str) -> set[str]:
+    return set(re.findall(r"Executor (\d+) on \S+ is decommissioned", log))
 
 
-def _driver_log(replay: Replay) -> str:
-    (driver,) = replay.drivers
-    return replay.team.cluster.kubectl(replay.team.namespace, "logs", driver["metadata"]["name"])
+def _log(replay: Replay, pod: str) -> str:
+    return replay.team.cluster.kubectl(replay.team.namespace, "logs", pod)

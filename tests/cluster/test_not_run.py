@@ -46,9 +46,12 @@ def test_an_image_that_can_not_be_pulled_is_named(stopped: dict[str, Replay]) ->
     assert "its image cannot be pulled" in said["message"]
     assert "localhost/no-such-image:1" in said["message"]
     assert nowhere.condition("Stalled")["status"] == "True"
-    assert any(
-        event["type"] == "Warning" and event["reason"] == "DriverStartBlocked"
-        for event in nowhere.events
+    until(
+        lambda: (
+            ("Warning", "DriverStartBlocked")
+            in {(event["type"], event["reason"]) for event in nowhere.events}
+        ),
+        "an Event says so",
     )
 
     nowhere.delete()

@@ -101,7 +101,7 @@ def helm(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=PATIENCE_SECONDS,
+        timeout=4 * PATIENCE_SECONDS,
         **options,
     )
 
