@@ -24,6 +24,8 @@ from drivers import (
 from pyiceberg.catalog import Catalog
 
 from backfill.planning.plan import read_splits
+from backfill.runtime.queries.checkpoints import begun_with, checkpoint_of
+from backfill.runtime.switching.state_store import HEAP, PROVIDER, ROCKSDB
 
 STEPS = 10
 APPLICATION = """
@@ -95,7 +97,11 @@ def test_whatever_ends_a_driver_the_next_one_goes_on_and_every_row_counts_once(
         3,
         60.0,
     ), "the last window was not closed by any event"
-    assert "the application ended normally" in (tmp_path / "counts" / "driver.log").read_text()
+    log = (tmp_path / "counts" / "driver.log").read_text()
+    assert "the application ended normally" in log
+    assert "keeps its state in memory: it needs" in log
+    assert log.count("keeps its state in memory, as it began") == 3
+    assert begun_with(checkpoint_of("counts", fourth.checkpoint_workspace))[PROVIDER] == HEAP
 
     assert [path.name for path in Path(fourth.checkpoints).iterdir()] == ["counts"], (
         "each attempt goes on where the last one was"
@@ -109,6 +115,35 @@ def test_whatever_ends_a_driver_the_next_one_goes_on_and_every_row_counts_once(
         sorted((row["start"], row["user"], row["n"]) for row in history.result("counts", "counts"))
         == expected
     )  # type: ignore[type-var]
+
+
+def test_a_stream_keeps_its_state_where_it_began_whatever_later_attempts_set(
+    tmp_path: Path, lake: Catalog
+) -> None:
+    history = Lake(tmp_path, lake, STEPS)
+    program = tmp_path / "app.py"
+    program.write_text(APPLICATION)
+    for attempt, provider, released in ((1, ROCKSDB, 3), (2, HEAP, 6), (3, None, STEPS)):
+        settings = history.settings("counts", program, attempt, ("counts",))
+        if provider is not None:
+            settings.spark_conf[PROVIDER] = provider
+        assign(settings, history.header, released)
+        with driver(settings) as process:
+            if released < STEPS:
+                wait_until(lambda mine=settings, least=released: committed(mine) >= least, process)
+                process.kill()
+                process.wait()
+            else:
+                assert process.wait(DEADLINE_SECONDS) == 0
+        checkpoint = checkpoint_of("counts", settings.checkpoint_workspace)
+        assert begun_with(checkpoint)[PROVIDER] == ROCKSDB, attempt
+    log = (tmp_path / "counts" / "driver.log").read_text()
+    assert log.count("keeps its state in RocksDB, as the program or the resource sets it") == 1
+    assert log.count("keeps its state in RocksDB, as it began") == 2
+    assert status(settings).queries[0].open_at_end == 3, "the state is read with its own store"
+    rows = history.result("counts", "counts")
+    assert {row["n"] for row in rows} == {ROWS_PER_STEP // 3}
+    assert len(rows) == 3 * (STEPS - 1)
 
 
 def test_a_data_file_that_is_damaged_after_planning_is_bad_input_at_once(

@@ -6,6 +6,7 @@ put together and evaluated is here only. :mod:`backfill.runtime.batch.self_test`
 the first query depends on it.
 """
 
+import re
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.classic.column import Column as ClassicColumn
 
 _NULL = -(2**63)
+_MOMENT_MS = 1_700_000_000_000
+"""Any watermark, to ask Spark which rows it would remove."""
 
 
 def kind_of(node: JavaObject) -> str:
@@ -54,6 +57,18 @@ def analyzed(frame: DataFrame) -> JavaObject:
 def optimized(plan: JavaObject, spark: SparkSession) -> JavaObject:
     """An analyzed plan as the session's optimizer makes it."""
     return spark._jsparkSession.sessionState().optimizer().execute(plan)
+
+
+def pruned(frame: DataFrame) -> JavaObject:
+    """The frame's logical plan with conditions and columns where Spark moves them: conditions into
+    joins, and below a node only the columns that are used.
+    """
+    rules = _jvm(frame.sparkSession).org.apache.spark.sql.catalyst
+    plan = rules.analysis.EliminateSubqueryAliases.apply(analyzed(frame))
+    plan = rules.optimizer.ReplaceExpressions.apply(plan)
+    plan = rules.optimizer.RewriteWithExpression.apply(plan)
+    plan = rules.optimizer.PushDownPredicates.apply(plan)
+    return rules.optimizer.ColumnPruning.apply(plan)
 
 
 def executed(frame: DataFrame) -> str:
@@ -130,6 +145,16 @@ def active(spark: SparkSession) -> Iterator[None]:
             sessions.clearActiveSession()
 
 
+def heap_bytes(spark: SparkSession) -> int:
+    """The most memory for objects of a process that runs tasks: an executor's, or on one machine
+    the driver's.
+    """
+    context = spark.sparkContext
+    if re.match(r"local(\[|$)", str(context.master)):
+        return int(_jvm(spark).java.lang.Runtime.getRuntime().maxMemory())
+    return int(context._jsc.sc().executorMemory()) << 20
+
+
 def corrupt_record_column(spark: SparkSession) -> str:
     """The name of the column for text that is no record."""
     return str(spark._jsparkSession.sessionState().conf().columnNameOfCorruptRecord())
@@ -154,6 +179,8 @@ class Catalyst:
         catalyst = self._jvm.org.apache.spark.sql.catalyst
         self._expressions = catalyst.expressions
         self._logical = catalyst.plans.logical
+        self._planning = catalyst.planning
+        self._streaming_joins = catalyst.analysis.StreamingJoinHelper
         self._types = self._jvm.org.apache.spark.sql.types
         self._none = self._jvm.scala.Option.apply(None)
 
@@ -164,6 +191,33 @@ class Catalyst:
     def with_children(self, node: JavaObject, children: Sequence[JavaObject]) -> JavaObject:
         """The same node over others, or the same expression of other operands."""
         return node.withNewChildren(self.sequence(children))
+
+    # Joins of streams
+
+    def equal_keys(
+        self, join: JavaObject
+    ) -> tuple[list[tuple[JavaObject, JavaObject]], JavaObject] | None:
+        """The pairs of expressions by whose equality a join finds its rows, and the ``Option`` of
+        its other condition; None for a join without such keys.
+        """
+        found = self._planning.ExtractEquiJoinKeys.unapply(join)
+        if found.isEmpty():
+            return None
+        parts = found.get()
+        pairs = zip(elements(parts._2()), elements(parts._3()), strict=True)
+        return list(pairs), parts._4()
+
+    def kept_before_watermark_ms(
+        self, side: JavaObject, event_times: Sequence[JavaObject], condition: JavaObject
+    ) -> int | None:
+        """How long before the watermark the rows of one side of a join must have happened for Spark
+        to remove them, by a condition with event times of the other side; None if it never does.
+        """
+        others = self.project(event_times, side).outputSet()
+        until = self._streaming_joins.getStateValueWatermark(
+            side.outputSet(), others, condition, self._jvm.scala.Some.apply(_MOMENT_MS)
+        )
+        return None if until.isEmpty() else _MOMENT_MS - int(until.get())
 
     # Nodes
 

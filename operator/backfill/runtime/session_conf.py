@@ -16,10 +16,9 @@ from pyspark.sql import SparkSession
 from backfill.runtime.catalyst import active, zone_id
 from backfill.runtime.settings import RuntimeSettings
 
-_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",  # the log is a file
-    "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
+    # which state store a query has is decided when it starts
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     # To count its rows, a state store would read before each write. The count is not needed: open
     # results are read at the end.

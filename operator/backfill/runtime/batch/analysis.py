@@ -8,9 +8,9 @@ lose results without a word.
 """
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, Protocol
 
 from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame
@@ -81,6 +81,29 @@ _REASONS = {
     "TransformWithStateInPySpark": _OWN_STATE,
     "Window": "is a window function over rows, which time does not bound",
 }
+
+
+class KnownRows(Protocol):
+    """What is known of a node's rows."""
+
+    @property
+    def times(self) -> Mapping[Key, Mapping[int, Range]]:
+        """For the value of a column, where the event times of the rows are that they are made of,
+        by the place where the plan reads them.
+        """
+
+    @property
+    def reads(self) -> frozenset[int]:
+        """The places where the plan reads what they may depend on."""
+
+    def gap(self, first: Key, second: Key) -> Range:
+        """Where the second column's value is, seen from the first one's."""
+
+
+Visit = Callable[[JavaObject, Sequence[KnownRows | None], Sequence[str]], None]
+"""Gets a node that streams, what is known of each child's rows, and the source of each place where
+the plan reads one.
+"""
 
 
 class _Refused(Exception):  # noqa: N818 - not an error: it is an answer
@@ -225,8 +248,23 @@ def analyze(
         return Unbounded(str(reason))
 
 
+def visit_nodes(
+    frame: DataFrame, plan: JavaObject, arrival_columns: Mapping[str, str], visit: Visit
+) -> Unbounded | None:
+    """Visits the nodes of a plan of a streaming DataFrame, children first. Returns why if one was
+    not understood; those above it are not visited.
+    """
+    try:
+        _Analysis(frame, arrival_columns, visit).walk(plan)
+    except _Refused as reason:
+        return Unbounded(str(reason))
+    return None
+
+
 class _Analysis:
-    def __init__(self, frame: DataFrame, arrival_columns: Mapping[str, str]):
+    def __init__(
+        self, frame: DataFrame, arrival_columns: Mapping[str, str], visit: Visit | None = None
+    ):
         self._clock = clock_pattern(frame.sparkSession)
         self._is_orderable = Catalyst(frame.sparkSession).is_orderable
         self._moments = Moments(frame.sparkSession)
@@ -243,10 +281,14 @@ class _Analysis:
         seen from its end; None where that is no moment.
         """
         self._pure = False
+        self._visit = visit
+
+    def walk(self, plan: JavaObject) -> _Rows | None:
+        self._pure = plan.deterministic() and not plan.containsPattern(self._clock)
+        return self._node(plan)
 
     def result(self, plan: JavaObject, column: str | None) -> Bounded:
-        self._pure = plan.deterministic() and not plan.containsPattern(self._clock)
-        rows = self._node(plan)
+        rows = self.walk(plan)
         if rows is None:
             raise _Refused("the query reads no stream")
         if not rows.stateful:
@@ -371,6 +413,8 @@ class _Analysis:
             return self._relation(node)
         below = [self._node(child) for child in children]
         streams = [rows for rows in below if rows is not None]
+        if self._visit is not None:
+            self._visit(node, below, [leaf.source for leaf in self._leaves])
         impure = "" if self._pure else self._impurity(node)
         if kind == "Union":
             if len(streams) < len(below):

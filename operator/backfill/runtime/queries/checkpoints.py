@@ -2,6 +2,7 @@
 which are authoritative, and the last report.
 """
 
+import json
 from urllib.parse import quote
 
 from backfill.planning.workspace import Workspace
@@ -23,3 +24,14 @@ def committed_steps(checkpoint: Workspace) -> int:
     """
     names = checkpoint.names("commits")
     return max((int(name) + 1 for name in names if name.isdigit()), default=0)
+
+
+def begun_with(checkpoint: Workspace) -> dict[str, str]:
+    """The Spark properties that a query began with, which Spark uses for it from then on, whatever
+    the session has; empty for a query that has read nothing.
+    """
+    numbers = [int(name) for name in checkpoint.names("offsets") if name.isdigit()]
+    if not numbers:
+        return {}
+    _, metadata, *_ = checkpoint.read(f"offsets/{max(numbers)}").decode().split("\n")
+    return {str(key): str(value) for key, value in json.loads(metadata).get("conf", {}).items()}

@@ -34,6 +34,7 @@ from backfill.runtime.switching.matching import (
     records_misfit,
 )
 from backfill.runtime.switching.query import BatchQuery, LeftOutQuery, SwitchedQuery
+from backfill.runtime.switching.state_store import choose_state_store
 
 T = TypeVar("T")
 
@@ -209,14 +210,18 @@ class SwitchedWriter(DataStreamWriter):
             dict.fromkeys(sorted(query.sources), query.committed),
             Traits(comparison_with_clock(frame), "Streaming", query.choice.reason),
         )
-        conf = frame.sparkSession.conf
-        handle, started_with = writer.start(), conf.getAll
+        spark, outputs = frame.sparkSession, len(run.settings.outputs)
+        store = choose_state_store(frame, query.header, query.checkpoint, outputs)
+        if store.reason:
+            _log.info("the query %s keeps its state in %s", target.query, store.reason)
+        with store.in_session(spark):
+            handle, started_with = writer.start(), spark.conf.getAll
         view = SwitchedQuery(handle._jsq, run)
 
         def again() -> StreamingQuery | None:
-            with in_session(frame.sparkSession, run.settings):
+            with in_session(spark, run.settings), store.in_session(spark):
                 # with other properties of the session it would be another query
-                return view.start_again(writer) if conf.getAll == started_with else None
+                return view.start_again(writer) if spark.conf.getAll == started_with else None
 
         run.started(
             StartedQuery(
