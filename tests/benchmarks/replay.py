@@ -1,7 +1,7 @@
 """The same work as in ``spark_reference.py``, read through a backfill plan: source and
 micro-batches alone, no controller.
 
-Usage: ``replay.py DIRECTORY pass-through|counts|sessions --steps 24``; prints one JSON line with
+Usage: ``replay.py DIRECTORY pass-through|counts|sessions|join --steps 24``; prints one JSON line with
 the job's seconds. The catalog ``bench`` must be in PyIceberg's configuration, as ``run.py`` sees
 to.
 """
@@ -9,13 +9,16 @@ to.
 import argparse
 import json
 import shutil
+import sys
 import time
 from datetime import timedelta
 from pathlib import Path
 
+import programs
 from event_data import START_US
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 from spark_reference import sessions_of
 from spark_session import bench_session
 
@@ -31,32 +34,33 @@ from backfill.runtime.source.data_source import source_frame
 from backfill.runtime.source.release_file import Release, release_path, write_release
 from backfill.runtime.source.used_columns import add_used_columns, used_columns_path
 from backfill.runtime.source.warm_up import warm_up
+from backfill.runtime.switching.state_store import choose_state_store
 
 
-def bench_spec(steps: int) -> BackfillSpec:
-    """Both tables, the whole day, in so many steps of equal length."""
-    day = timedelta(days=1)
+def bench_spec(steps: int, hours: int = 24) -> BackfillSpec:
+    """Both tables, the first hours of the day, in so many steps of equal length."""
+    length = timedelta(hours=hours)
     return BackfillSpec(
         application_ref=ApplicationRef(name="bench"),
-        window=Window(start=from_us(START_US), end=from_us(START_US) + day),
+        window=Window(start=from_us(START_US), end=from_us(START_US) + length),
         sources=tuple(
             Source(name=name, table=f"bench.events.{name}", timestamp_column="ingestion_ts")
             for name in ("impressions", "playbacks")
         ),
-        max_misalignment=2 * day / steps,
+        max_misalignment=2 * length / steps,
     )
 
 
 class Replay:
     """A plan over the generated tables of which everything is released."""
 
-    def __init__(self, spark: SparkSession, directory: Path, steps: int):
+    def __init__(self, spark: SparkSession, directory: Path, steps: int, hours: int):
         self._spark = spark
         warm_up(spark)  # as a driver does when its application asks for the first source
         self._scratch = directory / f"replay-{steps}"
         shutil.rmtree(self._scratch, ignore_errors=True)
         self._scratch.mkdir()
-        spec = bench_spec(steps)
+        spec = bench_spec(steps, hours)
         self.header = make_plan(spec, Workspace(str(self._scratch)), parallelism=2)
         plan = plan_directory(Workspace(str(self._scratch)), self.header.plan_id)
         write_release(release_path(str(self._scratch)), Release(self.header.steps, stop=False))
@@ -86,13 +90,7 @@ class Replay:
         for frame in frames.values():
             for source, columns in columns_used(frame).items():
                 add_used_columns(used_columns_path(str(self._scratch), source), columns)
-        queries = [
-            frame.writeStream.format("noop")
-            .queryName(name)
-            .option("checkpointLocation", str(self._scratch / "checkpoints" / name))
-            .start()
-            for name, frame in frames.items()
-        ]
+        queries = [self._start(name, frame, len(frames)) for name, frame in frames.items()]
         while not all(
             query.lastProgress and query.lastProgress.batchId == self.header.steps
             for query in queries
@@ -102,10 +100,29 @@ class Replay:
                     raise query.exception()
             time.sleep(0.02)
         seconds = time.monotonic() - started
-        rows = sum(batch.numInputRows for query in queries for batch in query.recentProgress)
+        batches = [batch for query in queries for batch in query.recentProgress]
         for query in queries:
             query.stop()
-        return {"seconds": seconds, "rows": rows, "steps": self.header.steps}
+        return {
+            "seconds": seconds,
+            "rows": sum(batch.numInputRows for batch in batches),
+            "steps": self.header.steps,
+            "state_bytes": max(
+                sum(each.memoryUsedBytes for each in batch.stateOperators) for batch in batches
+            ),
+        }
+
+    def _start(self, name: str, frame: DataFrame, queries: int) -> StreamingQuery:
+        checkpoint = self._scratch / "checkpoints" / name
+        store = choose_state_store(frame, self.header, Workspace(str(checkpoint)), queries)
+        print(name, "keeps its state in", store.reason, file=sys.stderr)
+        with store.in_session(self._spark):
+            return (
+                frame.writeStream.format("noop")
+                .queryName(name)
+                .option("checkpointLocation", str(checkpoint))
+                .start()
+            )
 
 
 def pass_through(replay: Replay) -> dict[str, float]:
@@ -128,16 +145,31 @@ def sessions(replay: Replay) -> dict[str, float]:
     return replay.run({"sessions": sessions_of(events.withWatermark("event_ts", "10 minutes"))})
 
 
+def join(replay: Replay) -> dict[str, float]:
+    """Plays with what was shown to the user up to half an hour before."""
+
+    def read(source: str) -> DataFrame:
+        events = replay.frame(source).withColumn("event_ts", F.col("event_ts").cast("timestamp"))
+        return events.withWatermark("event_ts", "10 minutes")
+
+    return replay.run({"join": programs.join(read)})
+
+
+JOBS = {"pass-through": pass_through, "counts": counts, "sessions": sessions, "join": join}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("directory", type=Path)
-    parser.add_argument("job", choices=["pass-through", "counts", "sessions"])
+    parser.add_argument("job", choices=JOBS)
     parser.add_argument("--steps", type=int, default=24)
+    parser.add_argument("--hours", type=int, default=24, help="how much of the day")
+    parser.add_argument("--conf", action="append", default=[], help="key=value, a Spark property")
     arguments = parser.parse_args()
-    spark = bench_session()
+    spark = bench_session(dict(each.split("=", 1) for each in arguments.conf))
     spark.range(1).count()
-    job = {"pass-through": pass_through, "counts": counts, "sessions": sessions}[arguments.job]
-    print(json.dumps(job(Replay(spark, arguments.directory, arguments.steps))))
+    replay = Replay(spark, arguments.directory, arguments.steps, arguments.hours)
+    print(json.dumps(JOBS[arguments.job](replay)))
     spark.stop()
 
 

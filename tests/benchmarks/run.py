@@ -58,6 +58,16 @@ def against_reference(data: Path, job: str, repeats: int) -> Figures:
     return {"seconds": ours, "reference_seconds": reference, "ratio": ours / reference}
 
 
+def as_streams(data: Path, job: str, repeats: int) -> Figures:
+    """A replay in 24 steps against the same query over Spark's own file stream, in 24 batches."""
+    ours, plain = in_turn(
+        repeats,
+        ("replay.py", str(data), job),
+        ("spark_reference.py", str(data), f"streaming-{job}"),
+    )
+    return {"seconds": ours, "plain_seconds": plain, "ratio": ours / plain}
+
+
 def as_batch_jobs(data: Path, program: str, repeats: int) -> Figures:
     """A query run by spans into a branch, against a hand-written batch job that writes Parquet."""
     ours, by_hand = in_turn(
@@ -208,6 +218,8 @@ def main() -> None:
             f"batch-{program}": partial(as_batch_jobs, data, program, repeats)
             for program in PROGRAMS
         },
+        "streaming-sessions": lambda: as_streams(data, "sessions", repeats),
+        "streaming-join": lambda: as_streams(data, "join", repeats),
         "batch-kafka": lambda: from_kafka(data, repeats),
         "step-stateless": lambda: cost_of_a_step(data, "pass-through", repeats),
         "step-windowed": lambda: cost_of_a_step(data, "counts", repeats),

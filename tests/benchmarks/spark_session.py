@@ -2,18 +2,18 @@
 
 import os
 import sys
+from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
 FILE_MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
-ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
-def bench_session() -> SparkSession:
-    """``local[2]``, state, collector and partitions as a backfill on two cores has them, no user
-    interface.
+def bench_session(changes: Mapping[str, str] | None = None) -> SparkSession:
+    """``local[2]``, collector and partitions as a backfill on two cores has them, no user interface;
+    with ``changes`` of properties.
     """
     os.environ["PYSPARK_PYTHON"] = sys.executable
     settings = {
@@ -27,13 +27,12 @@ def bench_session() -> SparkSession:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.sql.streaming.checkpointFileManagerClass": FILE_MANAGER,
-        "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
         "spark.sql.streaming.sessionWindow.merge.sessions.in.local.partition": "true",
     }
     builder = SparkSession.builder.master("local[2]").appName("benchmark")
-    for key, value in settings.items():
+    for key, value in {**settings, **(changes or {})}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
