@@ -1,4 +1,4 @@
-"""One Backfill under operators that die: run after run, each with another of the operators' writes
+"""One Backfill under operators that die: run after run, each with others of the operators' writes
 cut.
 """
 
@@ -13,7 +13,7 @@ from mortal_operator import MortalOperators
 from played import PlayedRun
 from proxy import UnreliableProxy
 from rest import JOB_REPORTS, SPARK_APPLICATIONS, SPLIT_ASSIGNMENTS, Manifest, Rest
-from written import CutWrite
+from written import CutWrites, Write
 
 from backfill.kube.names import child_name
 from table_jobs import Clicks
@@ -26,7 +26,7 @@ _PROGRESS = ("steps", "committed", "summary", "rowsRead", "openAtEnd")
 class MortalRun:
     """One Backfill, with whoever plays the Spark operator and the driver."""
 
-    def __init__(self, admin: Rest, operators: MortalOperators, run: PlayedRun, cut: CutWrite):
+    def __init__(self, admin: Rest, operators: MortalOperators, run: PlayedRun, cut: CutWrites):
         self.admin, self.operators, self.run, self._cut = admin, operators, run, cut
         self.written = cut.written
         self.meanwhile: Callable[[], None] = lambda: None
@@ -119,33 +119,33 @@ class MortalRuns:
     clicks: Clicks
     folder: Path
 
-    def one(self, number: int, cut: CutWrite) -> MortalRun:
-        """A run of which one write is cut."""
+    def one(self, number: int, cut: CutWrites) -> MortalRun:
+        """A run of which some writes are cut."""
         kubeconfig = self.proxy.kubeconfig(self.cluster_admin, self.folder / "kubeconfig")
         self.proxy.before, self.proxy.after = cut.before, cut.after
         run = PlayedRun(self.admin, self.namespace, self.folder, f"killed-{number}", self.clicks)
         return MortalRun(self.admin, MortalOperators(kubeconfig, self.namespace), run, cut)
 
-    def each_cut(self, moment: str, least_writes: int) -> Iterator[tuple[str, MortalRun]]:
-        """As many runs as one has writes, and what to say where one of them goes wrong; the first
-        one is not cut at all.
+    def undisturbed(self, number: int = 0) -> MortalRun:
+        """A run of which nothing is cut."""
+        return self.one(number, CutWrites("never", self.proxy, set()))
+
+    def each_cut(self, moment: str, least_writes: int) -> Iterator[tuple[list[Write], MortalRun]]:
+        """Runs until each write has been cut in one of them, and what is cut in each; in the first
+        one nothing is.
 
         Fewer writes would mean that something is not cut.
         """
-        struck: list[str] = []
+        known: set[Write] = set()
         for number in count():
-            cut = CutWrite(number, moment, self.proxy)
+            cut = CutWrites(moment if number else "never", self.proxy, known)
             mortal = self.one(number, cut)
-            yield f"cut {moment} write {number}", mortal
+            yield cut.struck, mortal
             mortal.written.assert_sound()
-            assert mortal.operators.deaths == bool(cut.struck), (
-                mortal.operators.deaths,
-                cut.struck,
-            )
+            assert mortal.operators.deaths == len(cut.struck), (mortal.operators.deaths, cut.struck)
             if number and not cut.struck:
                 break
-            struck.append(cut.struck)
-        assert len(struck) > least_writes, struck
+        assert len(known) >= least_writes, sorted(known)
 
 
 def essence(status: Manifest) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from identities import ServiceAccountMaker
 from mortal_run import MortalRun, MortalRuns, essence
 from rest import Manifest
 from roles import rules_of
-from written import CutWrite
 
 from backfill.kube.names import child_name
 
@@ -41,7 +40,7 @@ def kubelet(
 @pytest.fixture
 def undisturbed(mortal_runs: MortalRuns) -> MortalRun:
     """A run of which nothing is cut, so far without its Backfill."""
-    return mortal_runs.one(0, CutWrite(0, "never", mortal_runs.proxy))
+    return mortal_runs.undisturbed()
 
 
 @pytest.fixture

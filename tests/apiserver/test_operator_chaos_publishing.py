@@ -18,7 +18,6 @@ from played import PlayedRun
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 from rest import Manifest
-from written import CutWrite
 
 from backfill.kube.names import child_name
 from backfill.outputs.doubled import PUBLISHED_FROM
@@ -176,7 +175,7 @@ def test_an_operator_killed_at_any_commit_publishes_each_output_once(
 ) -> None:
     expected: dict[str, Any] = {}
     for number in count():
-        mortal = mortal_runs.one(number, CutWrite(0, "never", mortal_runs.proxy))
+        mortal = mortal_runs.undisturbed(number)
         outputs = Outputs(mortal.run)
         cut = CutCommit(number, moment, outputs.catalog)
         with monkeypatch.context() as patch:

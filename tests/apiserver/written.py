@@ -12,8 +12,12 @@ from rest import Manifest
 
 Made = tuple[str, str]
 """Resource and name."""
+Write = tuple[str, int]
+"""Verb and resource, and the how manyeth of them in the life of a Backfill it is."""
 _MOST_BETWEEN = 4
 """Writes of others before one that is late."""
+_ALONE_BETWEEN_CUTS = 8
+"""Enough for the operator after a death to have caught up, and for one that is late to arrive."""
 
 
 @dataclass
@@ -75,49 +79,70 @@ class Written:
             )
 
 
-class CutWrite:
-    """The nth write of an operator is cut: ``before`` it reaches the server, or ``after``, so that
-    it is done.
+class CutWrites:
+    """Of one life, the writes that were cut in no life before: ``before`` they reach the server, or
+    ``after``, so that they are done. Between two of them are some that are left alone.
 
-    ``late``: it is cut before, and reaches the server when others have been written meanwhile.
+    ``late``: a write is cut before, and reaches the server when others have been written meanwhile.
+    ``never``: none is cut.
     """
 
-    def __init__(self, number: int, moment: str, proxy: UnreliableProxy):
-        self._number, self._moment, self._proxy = number, moment, proxy
+    def __init__(self, moment: str, proxy: UnreliableProxy, known: set[Write]):
+        """``known``: what was cut in lives before, to which this one adds."""
+        self._moment, self._proxy, self._known = moment, proxy, known
         self.written = Written()
         self.spares = False
         """Whether writes are neither cut nor counted."""
-        self._seen = self._counted = 0
+        self._seen = 0
+        self._times: Counter[str] = Counter()
+        self._strikes = False
+        """Whether the write that is under way is to be cut."""
+        self._left_alone = _ALONE_BETWEEN_CUTS
+        self._again: str | None = None
+        """The kind of write that the next operator does in the place of one that was not done."""
         self._late: Request | None = None
         self._late_after = 0
-        self.struck = ""
-        """The write, once it was cut."""
+        self.struck: list[Write] = []
+        """The writes that were cut."""
 
     def before(self, request: Request) -> Response | Cut | None:
         if not is_real_write(request):
             return None
         self._seen += 1
-        self._counted += not self.spares
+        self._count(f"{request.verb} {request.resource}")
         if self._late is not None and self._seen > self._late_after:
             late, self._late = self._late, None
             self.written.note(late, self._proxy.pass_on(late))
         if self._moment == "late" and self._strikes:
-            self._late, self._late_after = request, self._seen + 1 + self._number % _MOST_BETWEEN
-        return self._cut(request, "before", "late")
+            self._late, self._late_after = (
+                request,
+                self._seen + 1 + len(self._known) % _MOST_BETWEEN,
+            )
+        return self._cut("before", "late")
 
     def after(self, request: Request, response: Response) -> Response | Cut | None:
         self.written.note(request, response)
-        return self._cut(request, "after") if is_real_write(request) else None
+        return self._cut("after") if is_real_write(request) else None
 
-    @property
-    def _strikes(self) -> bool:
-        return self._counted == self._number and not self.spares and not self.struck
+    def _count(self, kind: str) -> None:
+        """Whether this write is cut depends on how many of its kind there were."""
+        self._strikes = False
+        if self.spares or self._moment == "never":
+            return
+        self._left_alone += 1
+        if self._again == kind:
+            self._again = None
+            return
+        self._times[kind] += 1
+        write = kind, self._times[kind]
+        if self._left_alone > _ALONE_BETWEEN_CUTS and write not in self._known:
+            self._strikes, self._left_alone = True, 0
+            self._known.add(write)
+            self.struck.append(write)
+            self._again = None if self._moment == "after" else kind
 
-    def _cut(self, request: Request, *moments: str) -> Cut | None:
-        if self._moment not in moments or not self._strikes:
-            return None
-        self.struck = str(request)
-        return CUT
+    def _cut(self, *moments: str) -> Cut | None:
+        return CUT if self._strikes and self._moment in moments else None
 
 
 def is_real_write(request: Request) -> bool:
