@@ -12,7 +12,7 @@ from backfill.runtime.batch.runner import Computed, SpanRunner
 from backfill.runtime.batch.spans import Span
 from backfill.runtime.queries.run import FINISHED, Run
 from backfill.runtime.queries.tracker import OpenResults, Tracker
-from waiting import eventually
+from waiting import PATIENCE_SECONDS, eventually
 
 
 class Spans:
@@ -47,7 +47,7 @@ class Spans:
 
     def write(self, span: Span) -> Computed | None:
         self.begun.append(span.steps.start)
-        assert self.go[span.steps.start].wait(30)
+        assert self.go[span.steps.start].wait(PATIENCE_SECONDS)
         if span.read_end < self.further.get(span.steps.start, 0):
             self.tried.add(span.steps.start)
             return None
