@@ -8,7 +8,6 @@ event times lag behind (hourly uploads, an ingestion that stood still, local tim
 watermark of a stream lags with them. A stream would keep rows that spans lose, so the run fails.
 """
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -29,8 +28,6 @@ from backfill.runtime.source.timestamp_columns import microseconds
 
 _MOST_LATE = 10
 """One in so many rows of a span may be late."""
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,18 +164,17 @@ def _too_late(sources: str, found: Mapping[str, Any]) -> InvalidPlanInput:
     )
 
 
-def warn_of_hidden_arrivals(plan: JavaObject) -> None:
-    """Logs which rows of a query cannot be compared with their arrival."""
+def hidden_arrivals(plan: JavaObject) -> dict[str, str]:
+    """Rows of a query that cannot be compared with their arrival: the sources of those below a
+    watermark, with the kind of a node that hides when they arrived.
+    """
+    found = {}
     for node in nodes_of(plan):
         below = below_watermark(node) or []
         hidden = next((kind_of(each) for each in below if hides_arrival(each)), None)
         if hidden is not None:
-            _log.warning(
-                "whether rows of %s arrive when they should is not known: they pass %s before their"
-                " watermark",
-                _sources(below),
-                hidden,
-            )
+            found[_sources(below)] = hidden
+    return found
 
 
 def _sources(nodes: list[JavaObject]) -> str:

@@ -1,5 +1,6 @@
 """Whether a query is run by spans or as a stream: as the resource says; if it says ``Auto``, by
-spans where what results depend on has bounds in time. Later attempts go on as the first has begun.
+spans where what results depend on has bounds in time and it is seen when rows arrive. Later
+attempts go on as the first has begun.
 """
 
 import logging
@@ -12,9 +13,11 @@ from backfill.api.errors import Problem, UnsupportedProgram
 from backfill.api.spec import Execution, OrderingPolicy
 from backfill.planning.plan import PlanHeader
 from backfill.runtime.batch.analysis import analyze
-from backfill.runtime.batch.prepare import SpanOutput
+from backfill.runtime.batch.arrivals import hidden_arrivals
+from backfill.runtime.batch.prepare import SpanOutput, expected_arrivals
 from backfill.runtime.batch.reach import Bounded, Unbounded
 from backfill.runtime.batch.self_test import unusable
+from backfill.runtime.catalyst import analyzed
 
 _STRICT = "ordering.policy Strict asks for rows in the order of their offsets"
 _BEGUN = "an earlier attempt began it as a stream"
@@ -57,8 +60,10 @@ def choose(
         return Choice(None, _STRICT)
     found = _analyzed(frame, target, header)
     if isinstance(found, Bounded):
-        streamed = execution == "Auto" and begun and not by_spans
-        return Choice(None, _BEGUN) if streamed else Choice(found)
+        if execution == "Batch" or by_spans:
+            return Choice(found)
+        reason = _BEGUN if begun else _why_uncertain(frame, found, header)
+        return Choice(None, reason) if reason else Choice(found)
     if execution == "Batch":
         raise _refused(target, found.reason)
     if by_spans:
@@ -77,6 +82,18 @@ def _analyzed(frame: DataFrame, target: SpanOutput, header: PlanHeader) -> Bound
     if isinstance(found, Unbounded):
         return Unbounded(_EXPRESSION_ID.sub("", found.reason))
     return found
+
+
+def _why_uncertain(frame: DataFrame, found: Bounded, header: PlanHeader) -> str:
+    """Why it is not certain that spans read all rows that results depend on; empty if it is."""
+    if expected_arrivals(found, header) is None:
+        return ""
+    hidden = sorted(hidden_arrivals(analyzed(frame)).items())
+    return "; ".join(
+        f"{node} before the watermark of {sources} hides when its rows arrived, so that batch jobs"
+        " could lose late ones without notice"
+        for sources, node in hidden
+    )
 
 
 def _refused(target: SpanOutput, reason: str) -> UnsupportedProgram:

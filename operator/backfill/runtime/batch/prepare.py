@@ -1,5 +1,6 @@
 """Prepares a query of the application to be run by spans."""
 
+import logging
 import math
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from backfill.api.output import Output
 from backfill.outputs.staging import Batch, Staged
 from backfill.planning.plan import PlanHeader, read_step_bounds
-from backfill.runtime.batch.arrivals import Expected, Late, SpanArrivals, warn_of_hidden_arrivals
+from backfill.runtime.batch.arrivals import Expected, Late, SpanArrivals, hidden_arrivals
 from backfill.runtime.batch.leaves import Leaves
 from backfill.runtime.batch.overlap import OverlapCheck, compared_columns
 from backfill.runtime.batch.reach import Bounded
@@ -35,6 +36,8 @@ from backfill.runtime.queries.logical_plan import columns_used_by
 from backfill.runtime.queries.run import Run
 from backfill.runtime.queries.tracker import OpenResults, Traits
 from backfill.runtime.sink import SinkSettings, SinkWriter
+
+_log = logging.getLogger(__name__)
 
 _NEVER_US = 2**62
 _AT_ONCE = {"Cross", "Inner", "LeftSemi"}
@@ -86,7 +89,7 @@ def prepare_spans(
     committed = 0 if target.staged is None else target.staged.batch_id + 1
     plan = analyzed(frame)
     spans, open_results, sessions = _spans(run, plan, target, header, found, committed=committed)
-    expected = _expected(found, header)
+    expected = expected_arrivals(found, header)
     run.tracker.add(
         target.query,
         target.output.name,
@@ -95,7 +98,13 @@ def prepare_spans(
         count_rows=run.tracker.planned_rows,
     )
     if expected is not None:
-        warn_of_hidden_arrivals(plan)
+        for sources, node in hidden_arrivals(plan).items():
+            _log.warning(
+                "whether rows of %s arrive when they should is not known: they pass %s before their"
+                " watermark",
+                sources,
+                node,
+            )
     work = _Work(
         run,
         frame,
@@ -170,7 +179,7 @@ def _not_reported(around: Mapping[str, Around]) -> OpenResults:
     )
 
 
-def _expected(found: Bounded, header: PlanHeader) -> Expected | None:
+def expected_arrivals(found: Bounded, header: PlanHeader) -> Expected | None:
     """When rows must arrive; None where they may arrive at any time, as each result depends on one
     row, or on rows by their arrival.
     """

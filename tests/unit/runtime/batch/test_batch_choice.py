@@ -33,7 +33,10 @@ class Choosing:
         self.header = header
         self.found: Bounded | Unbounded | Exception = BOUNDED
         monkeypatch.setattr(choice, "analyze", self._analyze)
+        self.hidden: dict[str, str] = {}
         monkeypatch.setattr(choice, "unusable", lambda _spark: None)
+        monkeypatch.setattr(choice, "analyzed", lambda _frame: None)
+        monkeypatch.setattr(choice, "hidden_arrivals", lambda _plan: self.hidden)
 
     def _analyze(self, *_: object) -> Bounded | Unbounded:
         if isinstance(self.found, Exception):
@@ -88,6 +91,37 @@ def test_a_query_is_run_by_spans_if_it_can_be_and_was_not_begun_otherwise(
 ) -> None:
     choosing.found = found
     assert choosing.choose(execution, staged, streamed_steps) == expected
+
+
+@cases(
+    ("execution", "staged", "streamed"),
+    {
+        "where the choice is free": ("Auto", None, True),
+        "where the resource says so": ("Batch", None, False),
+        "where it began as batch jobs": ("Auto", SPANS, False),
+    },
+)
+def test_rows_of_which_it_is_hidden_when_they_arrived_are_streamed(
+    choosing: Choosing, execution: Execution, staged: Staged | None, streamed: bool
+) -> None:
+    choosing.hidden = {"impressions": "MapInArrow"}
+    reason = (
+        "MapInArrow before the watermark of impressions hides when its rows arrived, so that batch"
+        " jobs could lose late ones without notice"
+    )
+    expected = Choice(None, reason) if streamed else Choice(BOUNDED)
+    assert choosing.choose(execution, staged) == expected
+
+
+@pytest.mark.parametrize("stateless", [True, False])
+def test_nothing_is_hidden_where_results_do_not_depend_on_arrivals(
+    choosing: Choosing, stateless: bool
+) -> None:
+    choosing.hidden = {"impressions": "MapInArrow"}
+    (source,) = [each for each in choosing.header.inputs.sources if each.name == "impressions"]
+    reach = Reach(0, 0, 0, None if stateless else source.timestamp_column)
+    choosing.found = Bounded({"impressions": reach}, stateless=stateless)
+    assert choosing.choose("Auto") == Choice(choosing.found)
 
 
 def test_columns_are_named_as_the_program_does(choosing: Choosing) -> None:
