@@ -44,7 +44,7 @@ told = spark.sql('''
     SELECT id, topic, meaning, seconds, happened FROM known WHERE seconds IS NULL OR seconds % 7 <> 3
 ''')
 told.select("id", "topic", "meaning", doubled("seconds").alias("seconds"), "happened") \\
-    .writeStream.queryName("told").format("delta").start("/production/told")
+    .writeStream.queryName("told").format("delta").outputMode("update").start("/production/told")
 tags = records("mobile").select("id", F.explode("tags").alias("tag"), "happened")
 tags.writeStream.queryName("tags").toTable("lake.raw.tags")
 web, mobile = (records(topic).withWatermark("happened", "5 minutes").alias(topic) for topic in ("web", "mobile"))
@@ -56,7 +56,7 @@ hourly = followed.groupBy(F.window("web.happened", "1 hour"), "web.kind").agg(
     F.count("*").alias("rows"), F.count("mobile.id").alias("pairs"), F.sum("mobile.id").alias("ids")
 )
 hourly.select(F.col("window.start").alias("happened"), "kind", "rows", "pairs", "ids") \\
-    .writeStream.queryName("hourly").format("delta").start("/production/hourly")
+    .writeStream.queryName("hourly").format("delta").outputMode("complete").start("/production/hourly")
 visits = web.where("seconds is not null").groupBy(F.session_window("happened", "12 minutes").alias("visit"), "seconds")
 visits.agg(F.count("*").alias("rows"), F.sum("id").alias("ids")) \\
     .select(F.col("visit.start").alias("happened"), F.col("visit.end").alias("until"), "seconds", "rows", "ids") \\

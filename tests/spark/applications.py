@@ -152,6 +152,13 @@ spark = first.newSession()
 local text in between.
 """
 
+FINAL_ROWS = {
+    "update mode": """
+kafka(SparkSession.builder.getOrCreate()).writeStream.queryName("copies").outputMode("update").start()
+"""
+}
+"""Programs in output modes that only spans can run."""
+
 SIDE_QUERIES = {
     "queries that are left out": (
         """
@@ -214,9 +221,12 @@ REFUSED = {
         ),
         "foreachBatch runs the application's own code",
     ),
-    "update mode": (
-        'kafka(SparkSession.builder.getOrCreate()).writeStream.queryName("copies").outputMode("update").start()',
-        "output mode update",
+    "counts that never end, in update mode": (
+        """
+last = kafka(SparkSession.builder.getOrCreate()).groupBy("user").agg(F.max("id").alias("id"), F.max("at").alias("at"))
+last.writeStream.queryName("copies").outputMode("update").start()
+""",
+        "output mode update of the query copies changes rows after they are written",
     ),
     "a topic that no source replaces": (
         (

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from applications import (
     FAILED,
+    FINAL_ROWS,
     FINISHING,
     IN_NEW_YORK,
     PREAMBLE,
@@ -37,7 +38,7 @@ def test_applications_run_unmodified_or_are_refused_with_the_reason(
     history = Lake(tmp_path, lake, STEPS)
     choosing = FINISHING | SIDE_QUERIES | IN_NEW_YORK
     streamed = {f"{name}{AS_STREAMS}": program for name, program in choosing.items()}
-    finishing = choosing | streamed
+    finishing = choosing | FINAL_ROWS | streamed
     refused = REFUSED | {f"{name}{BY_SPANS}": case for name, case in REFUSED_BY_SPANS.items()}
     programs = finishing | {name: program for name, (program, _) in (refused | FAILED).items()}
     settings = {
@@ -54,7 +55,7 @@ def test_applications_run_unmodified_or_are_refused_with_the_reason(
         assert {row["id"] for row in rows} == set(range(STEPS * ROWS_PER_STEP)), name
         (query,) = status(settings[name]).queries
         assert len(rows) == query.sources[0].rows == STEPS * ROWS_PER_STEP, name
-        assert query.execution == ("Batch" if name in choosing else "Streaming"), name
+        assert query.execution == ("Streaming" if name in streamed else "Batch"), name
     for name in [*IN_NEW_YORK, *(f"{name}{AS_STREAMS}" for name in IN_NEW_YORK)]:
         rows = history.result(settings[name].backfill, "copies")
         assert {row["user"] for row in rows} == {1020}, (

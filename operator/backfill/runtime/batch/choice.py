@@ -45,13 +45,30 @@ def choose(
     header: PlanHeader,
     *,
     streamed_steps: int,
+    output_mode: str = "append",
 ) -> Choice:
     """How the query of a streaming DataFrame is run. ``streamed_steps`` are those that it has
     committed as a stream.
 
+    Only spans can run a query in another output mode than append: a stream would write rows that
+    are not final, of which a table keeps all.
+
     Raises:
         UnsupportedProgram: it must be run by spans, and cannot be.
     """
+    choice = _by_plan(execution, frame, target, header, streamed_steps)
+    if choice.found is None and output_mode.lower() != "append":
+        raise _not_final(target, output_mode, choice.reason or "spec.execution is Streaming")
+    return choice
+
+
+def _by_plan(
+    execution: Execution,
+    frame: DataFrame,
+    target: SpanOutput,
+    header: PlanHeader,
+    streamed_steps: int,
+) -> Choice:
     if execution == "Streaming":
         return Choice(None)
     begun = streamed_steps > 0 or target.staged is not None
@@ -93,6 +110,18 @@ def _why_uncertain(frame: DataFrame, found: Bounded, header: PlanHeader) -> str:
         f"{node} before the watermark of {sources} hides when its rows arrived, so that batch jobs"
         " could lose late ones without notice"
         for sources, node in hidden
+    )
+
+
+def _not_final(target: SpanOutput, output_mode: str, reason: str) -> UnsupportedProgram:
+    return UnsupportedProgram(
+        Problem(
+            "",
+            f"output mode {output_mode} of the query {target.query} changes rows after they are"
+            " written. Batch jobs would write the final ones only, but this query runs as a"
+            f" stream: {reason}",
+            "use append mode, or what batch jobs can run (docs/batch-execution.md)",
+        )
     )
 
 

@@ -266,10 +266,4 @@ def _unsupported(target: Target) -> list[Problem]:
                 "write with writeStream in append mode, or with backfill.runtime.write_output",
             )
         )
-    if target.output_mode.lower() != "append":
-        message = (
-            f"output mode {target.output_mode} changes rows after they are written; a backfill"
-            " writes final rows only"
-        )
-        problems.append(Problem("", message, "use append mode, with a watermark on the input"))
     return problems

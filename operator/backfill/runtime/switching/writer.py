@@ -183,7 +183,14 @@ class SwitchedWriter(DataStreamWriter):
         header = read_header(run.settings.plan_workspace)
         checkpoint = checkpoint_of(output.name, run.settings.checkpoint_workspace)
         committed = committed_steps(checkpoint)
-        choice = choose(run.settings.execution, frame, target, header, streamed_steps=committed)
+        choice = choose(
+            run.settings.execution,
+            frame,
+            target,
+            header,
+            streamed_steps=committed,
+            output_mode=self._target.output_mode,
+        )
         return self._begin(Captured(target, header, sources, used, checkpoint, committed, choice))
 
     def _begin(self, query: Captured) -> StreamingQuery:

@@ -44,12 +44,23 @@ class Choosing:
         return self.found
 
     def choose(
-        self, execution: Execution, staged: Staged | None = None, streamed_steps: int = 0
+        self,
+        execution: Execution,
+        staged: Staged | None = None,
+        streamed_steps: int = 0,
+        output_mode: str = "append",
     ) -> Choice:
         output = SimpleNamespace(timestamp_column="at")
         target: Any = SimpleNamespace(query="q", output=output, staged=staged)
         frame: Any = SimpleNamespace(sparkSession=None)
-        return choose(execution, frame, target, self.header, streamed_steps=streamed_steps)
+        return choose(
+            execution,
+            frame,
+            target,
+            self.header,
+            streamed_steps=streamed_steps,
+            output_mode=output_mode,
+        )
 
 
 @pytest.fixture
@@ -122,6 +133,17 @@ def test_nothing_is_hidden_where_results_do_not_depend_on_arrivals(
     reach = Reach(0, 0, 0, None if stateless else source.timestamp_column)
     choosing.found = Bounded({"impressions": reach}, stateless=stateless)
     assert choosing.choose("Auto") == Choice(choosing.found)
+
+
+def test_rows_that_a_stream_would_change_later_are_written_by_spans_only(
+    choosing: Choosing,
+) -> None:
+    assert choosing.choose("Auto", output_mode="complete") == Choice(BOUNDED)
+    with pytest.raises(UnsupportedProgram, match=r"mode update .*: spec.execution is Streaming;"):
+        choosing.choose("Streaming", output_mode="update")
+    choosing.found = UNBOUNDED
+    with pytest.raises(UnsupportedProgram, match=r"mode Update of the query q .*: TransformWith"):
+        choosing.choose("Auto", output_mode="Update")
 
 
 def test_columns_are_named_as_the_program_does(choosing: Choosing) -> None:

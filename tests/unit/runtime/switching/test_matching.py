@@ -139,19 +139,14 @@ def test_a_query_finds_its_output(case: str, target: Target, taken: list[str], o
             ],
         ),
         (
-            Target(query_name="summary", output_mode="update"),
-            [],
-            ["output mode update", "append mode"],
-        ),
-        (
             Target(query_name="summary", foreach="foreachBatch"),
             [],
             ["foreachBatch", "write_output"],
         ),
         (
-            Target(query_name="x", output_mode="complete", foreach="foreach"),
+            Target(query_name="x", foreach="foreach"),
             [],
-            ["complete", "foreach ", "no output has"],
+            ["foreach ", "no output has"],
         ),
     ],
 )
