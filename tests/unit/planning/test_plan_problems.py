@@ -162,10 +162,9 @@ def test_the_mistakes_of_all_sources_are_told_together(tmp_path: Path) -> None:
 
 def test_a_table_nothing_was_written_to_is_named(lake: Catalog, tmp_path: Path) -> None:
     lake.create_table("raw.events", schema=pa.schema([("ts", TS)]))
-    assert (
-        "has no snapshot: nothing was ever written"
-        in problems(tmp_path, source("events"))[0].message
-    )
+    (problem,) = problems(tmp_path, source("events"))
+    assert "has no snapshot: nothing was ever written" in problem.message
+    assert "append no rows to it" in problem.fix
 
 
 @pytest.mark.usefixtures("events")

@@ -103,6 +103,7 @@ def _pin_snapshot(table: Table, source: Source, field: str) -> Snapshot:
             Problem(
                 f"{field}.table",
                 f"table {source.table} has no snapshot: nothing was ever written to it",
+                "name the table with the rows; to read it as an empty source, append no rows to it",
             )
         )
     if wish.id is not None:
