@@ -43,7 +43,7 @@ told = spark.sql('''
     WITH known AS (SELECT e.*, k.meaning FROM every e LEFT JOIN kinds k ON e.kind = k.kind)
     SELECT id, topic, meaning, seconds, happened FROM known WHERE seconds IS NULL OR seconds % 7 <> 3
 ''')
-told.select("id", "topic", "meaning", doubled("seconds").alias("seconds"), "happened") \\
+told.select("id", "topic", F.col("meaning").alias("meaning.of kind"), doubled("seconds").alias("seconds"), "happened") \\
     .writeStream.queryName("told").format("delta").outputMode("update").start("/production/told")
 tags = records("mobile").select("id", F.explode("tags").alias("tag"), "happened")
 tags.writeStream.queryName("tags").toTable("lake.raw.tags")
@@ -82,7 +82,7 @@ EVERY = """
     SELECT *, 'web' AS topic FROM web UNION ALL SELECT *, 'mobile' AS topic FROM mobile
 """
 TOLD = f"""
-    SELECT id, topic, CASE kind WHEN 'play' THEN 'watching' WHEN 'stop' THEN 'leaving' END AS meaning,
+    SELECT id, topic, CASE kind WHEN 'play' THEN 'watching' WHEN 'stop' THEN 'leaving' END AS "meaning.of kind",
         (2 * seconds)::INT AS seconds, happened
     FROM ({EVERY}) WHERE seconds IS NULL OR seconds % 7 <> 3
 """

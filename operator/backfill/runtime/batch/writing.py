@@ -24,7 +24,9 @@ def write(rows: DataFrame, sink: SinkWriter) -> tuple[list[Written], dict[str, d
     Raises:
         Exception: Spark's own, with what failed in a task.
     """
-    tasks = rows.mapInArrow(_task(sink), f"{_COLUMN} binary")
+    # mapInArrow takes the names of columns for expressions, in which a dot leads to a field
+    numbered = rows.toDF(*map(str, range(len(rows.columns))))
+    tasks = numbered.mapInArrow(_task(sink, rows.columns), f"{_COLUMN} binary")
     written = [pickle.loads(row[_COLUMN]) for row in tasks.collect()]
     return written, observed(tasks)
 
@@ -41,9 +43,11 @@ def batch_of(query: str, span: Span, spec_id: int, written: list[Written]) -> Ba
     )
 
 
-def _task(sink: SinkWriter) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _task(
+    sink: SinkWriter, names: list[str]
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def write_task(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        files = pickle.dumps(sink.write(rows))
+        files = pickle.dumps(sink.write(batch.rename_columns(names) for batch in rows))
         yield pa.RecordBatch.from_arrays([pa.array([files], pa.binary())], names=[_COLUMN])
 
     return write_task
