@@ -19,7 +19,7 @@ SCHEMA = pa.schema(
         ("code", pa.binary(3)),
         ("price", pa.decimal128(20, 4)),
         ("ratio", pa.float32()),
-        ("flag", pa.bool_()),
+        ("is.flag", pa.bool_()),
         ("user", pa.string()),
         ("payload", pa.binary()),
         (
@@ -39,7 +39,7 @@ FULL = {
     "code": b"abc",
     "price": Decimal("-1.0001"),
     "ratio": 0.5,
-    "flag": True,
+    "is.flag": True,
     "user": "ann",
     "payload": b"\x00\xff",
     "kafka": {"partition": 3, "offset": 2**40, "sent_ms": 1_625_961_900_001},

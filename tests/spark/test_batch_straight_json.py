@@ -102,7 +102,7 @@ PROGRAMS: dict[str, Callable[[DataFrame], DataFrame]] = {
         "timestamp",
     ).select("e.*", "timestamp"),
     "text first": lambda records: records.selectExpr("CAST(value AS STRING) AS body").select(
-        F.from_json("body", "user string, flag boolean").alias("e"), "body"
+        F.from_json("body", "user string, `is.flag` boolean").alias("e"), "body"
     ),
     "in a filter": lambda records: records.where(
         F.from_json(text(), "ratio float")["ratio"] > 0.25

@@ -28,15 +28,17 @@ def avro_values(frame: DataFrame, rows: list[str], schema: str) -> DataFrame:
     """
     _check(schema)
     columns = StructType([*frame.schema, StructField("value", BinaryType())])
+    names = frame.columns
 
     def encode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
+        for given in batches:
+            batch = given.rename_columns(names)
             values = pa.array(_encoded(batch.select(rows), schema), pa.binary())
-            yield pa.RecordBatch.from_arrays(
-                [*batch.columns, values], names=[*batch.schema.names, "value"]
-            )
+            yield pa.RecordBatch.from_arrays([*batch.columns, values], names=[*names, "value"])
 
-    return frame.mapInArrow(encode, columns)
+    # mapInArrow takes the names of columns for expressions, in which a dot leads to a field
+    plain = (str(place) if set(".`") & set(name) else name for place, name in enumerate(names))
+    return frame.toDF(*plain).mapInArrow(encode, columns)
 
 
 def _encoded(batch: pa.RecordBatch, schema: str) -> Iterator[bytes]:
