@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from backfill.api.errors import UnsupportedProgram
+from backfill.runtime import catalyst
 from backfill.runtime.batch import rebind, self_test
 from backfill.runtime.batch.choice import Choice, choose
 from backfill.runtime.batch.self_test import unusable
@@ -27,7 +28,7 @@ def break_nodes(monkeypatch: pytest.MonkeyPatch) -> str:
     def gone(*_given: Any) -> None:
         raise TypeError("'JavaPackage' object is not callable")
 
-    monkeypatch.setattr(rebind._Rebinding, "_project", gone)
+    monkeypatch.setattr(catalyst.Catalyst, "project", gone)
     return "'JavaPackage' object is not callable"
 
 
