@@ -9,8 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import backfill
+from small_java import JAVA_OPTIONS, PLANNED_NOT_COMPILED
 
-_SETTINGS = {
+_SETTINGS = PLANNED_NOT_COMPILED | {
+    "spark.driver.extraJavaOptions": JAVA_OPTIONS,
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -27,7 +29,9 @@ _SETTINGS = {
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """Two cores, up to four tries of a task, UTC, state in RocksDB."""
+    """Two cores, up to four tries of a task, UTC, state in RocksDB. Real runs, which compile, are in
+    ``end_to_end`` and with the drivers.
+    """
     with pytest.MonkeyPatch.context() as patch:
         package = str(Path(backfill.__file__).parents[1])
         patch.setenv("PYSPARK_PYTHON", sys.executable)

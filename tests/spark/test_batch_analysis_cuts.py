@@ -110,11 +110,9 @@ def numbers(frame: DataFrame, number: int) -> DataFrame:
 
 @pytest.fixture
 def small_jobs(spark: SparkSession) -> Iterator[Callable[[str, str], None]]:
-    """Sets what a session has for the test: jobs of a few rows are planned rather than compiled."""
+    """Sets what a session has for the test."""
     wanted = {
         "spark.sql.adaptive.enabled": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        "spark.sql.codegen.wholeStage": "false",
         "spark.sql.shuffle.partitions": "1",
         "spark.sql.session.timeZone": "UTC",
     }
