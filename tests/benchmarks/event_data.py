@@ -1,5 +1,5 @@
-"""Generated history to measure on: a day of impressions and a quarter as many playbacks, in 96
-files each.
+"""Generated history to measure on: days of impressions and a quarter as many playbacks, in 96
+files each a day.
 
 Users have sessions of about twenty impressions a minute apart; a quarter of the impressions is
 played, nearly always within half an hour. Rows arrive seconds after they happened, a few up to five
@@ -16,7 +16,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import load_catalog
+from pyiceberg.table import Table
 
 DAY_US = 86_400_000_000
 START_US = 1_772_323_200_000_000  # 2026-03-01T00:00:00Z
@@ -35,7 +36,7 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class Events:
-    """Columns of one table, unordered; times in microseconds after the day began."""
+    """Columns of one table and day, unordered; times in microseconds after the day began."""
 
     user: np.ndarray
     item: np.ndarray
@@ -71,8 +72,8 @@ def playbacks(random: np.random.Generator, shown: Events, rows: int) -> Events:
     return Events(shown.user[chosen][inside], shown.item[chosen][inside], happened[inside])
 
 
-def as_arrived(random: np.random.Generator, events: Events) -> pa.Table:
-    """The rows in the order they arrived, with what Kafka adds."""
+def as_arrived(random: np.random.Generator, events: Events, start_us: int) -> pa.Table:
+    """The rows of the day that starts then, in the order they arrived, with what Kafka adds."""
     delay = random.exponential(2.8e6, events.user.size)
     tail = random.random(delay.size) < 0.04
     delay[tail] = 10e6 * np.exp(random.random(int(tail.sum())) * np.log(30))
@@ -83,14 +84,14 @@ def as_arrived(random: np.random.Generator, events: Events) -> pa.Table:
     for each in range(8):
         mine = partition == each
         offset[mine] = np.arange(int(mine.sum()))
-    happened = events.happened_us[order] + START_US
+    happened = events.happened_us[order] + start_us
     columns = [
         events.user[order],
         events.item[order],
         happened,
         partition,
         offset,
-        arrived[order] + START_US,
+        arrived[order] + start_us,
     ]
     return pa.table(
         [pa.array(column).cast(kind) for column, kind in zip(columns, SCHEMA.types, strict=True)],
@@ -98,16 +99,14 @@ def as_arrived(random: np.random.Generator, events: Events) -> pa.Table:
     )
 
 
-def write_both_ways(catalog: Catalog, plain: Path, name: str, rows: pa.Table) -> None:
-    """One Iceberg and one plain file for each quarter of an hour, with file times in the order of
-    arrival.
+def write_both_ways(table: Table, plain: Path, day: int, rows: pa.Table) -> None:
+    """One Iceberg and one plain file for each quarter of an hour of a day, with file times in the
+    order of arrival.
     """
-    plain.mkdir(parents=True)
-    table = catalog.create_table(f"events.{name}", schema=SCHEMA)
-    arrived = rows["ingestion_ts"].cast(pa.int64()).to_numpy() - START_US
+    arrived = rows["ingestion_ts"].cast(pa.int64()).to_numpy() - START_US - day * DAY_US
     cuts = np.searchsorted(arrived, np.arange(FILES + 1) * (DAY_US // FILES))
     cuts[-1] = rows.num_rows
-    for number, (start, end) in enumerate(pairwise(cuts)):
+    for number, (start, end) in enumerate(pairwise(cuts), start=day * FILES):
         part = rows.slice(start, end - start)
         table.append(part)
         path = plain / f"part-{number:04d}.parquet"
@@ -115,8 +114,13 @@ def write_both_ways(catalog: Catalog, plain: Path, name: str, rows: pa.Table) ->
         os.utime(path, (1_700_000_000 + number * 60,) * 2)
 
 
-def generate(directory: Path, impression_rows: int = 12_000_000) -> None:
-    """Makes the data below a directory, if it is not there already."""
+def days_in(directory: Path) -> int:
+    """How many days there are below a directory."""
+    return len(list((directory / "plain" / "impressions").glob("*.parquet"))) // FILES
+
+
+def generate(directory: Path, days: int = 1, impression_rows: int = 12_000_000) -> None:
+    """Makes the data below a directory, if it is not there already: so many rows a day."""
     done = directory / f"rows-{impression_rows}"
     if done.exists():
         return
@@ -124,15 +128,17 @@ def generate(directory: Path, impression_rows: int = 12_000_000) -> None:
     (directory / "warehouse").mkdir(parents=True)
     catalog = load_catalog("bench", **catalog_properties(directory))
     catalog.create_namespace("events")
-    random = np.random.default_rng(7)
-    shown = impressions(random, impression_rows)
-    played = playbacks(random, shown, impression_rows // 4)
-    write_both_ways(
-        catalog, directory / "plain" / "impressions", "impressions", as_arrived(random, shown)
-    )
-    write_both_ways(
-        catalog, directory / "plain" / "playbacks", "playbacks", as_arrived(random, played)
-    )
+    tables = {}
+    for name in ("impressions", "playbacks"):
+        tables[name] = catalog.create_table(f"events.{name}", schema=SCHEMA)
+        (directory / "plain" / name).mkdir(parents=True)
+    for day in range(days):
+        random = np.random.default_rng(7 + day)
+        shown = impressions(random, impression_rows)
+        played = playbacks(random, shown, impression_rows // 4)
+        for name, events in (("impressions", shown), ("playbacks", played)):
+            rows = as_arrived(random, events, START_US + day * DAY_US)
+            write_both_ways(tables[name], directory / "plain" / name, day, rows)
     done.touch()
 
 

@@ -38,7 +38,7 @@ from backfill.runtime.switching.state_store import choose_state_store
 
 
 def bench_spec(steps: int, hours: int = 24) -> BackfillSpec:
-    """Both tables, the first hours of the day, in so many steps of equal length."""
+    """Both tables, the first hours, in so many steps of equal length."""
     length = timedelta(hours=hours)
     return BackfillSpec(
         application_ref=ApplicationRef(name="bench"),

@@ -12,6 +12,7 @@ import platform
 import statistics
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -30,32 +31,69 @@ COUNTS = pa.schema(
 )
 
 Figures = dict[str, float]
+LONG_DAYS = 8
 
 
 def script(name: str, *arguments: str) -> Figures:
-    """Runs one of the scripts beside this one and returns the JSON of its last line."""
+    """Runs one of the scripts beside this one and returns the JSON of its last line, and the most
+    memory in GB that it and its processes had at once.
+    """
     command = [sys.executable, str(HERE / name), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        sys.exit(f"{' '.join(command)} failed:\n{done.stderr[-3000:]}")
-    return json.loads(done.stdout.splitlines()[-1])
+    running = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    with ThreadPoolExecutor(1) as threads:
+        memory = threads.submit(most_memory, running)
+        printed, errors = running.communicate()
+    if running.returncode != 0:
+        sys.exit(f"{' '.join(command)} failed:\n{errors[-3000:]}")
+    return {**json.loads(printed.splitlines()[-1]), "memory_gb": memory.result()}
 
 
-def in_turn(repeats: int, *sides: tuple[str, ...]) -> list[float]:
-    """The median seconds of each side, all sides run after each other ``repeats`` times."""
-    seconds: list[list[float]] = [[] for _ in sides]
+def most_memory(running: subprocess.Popen[str]) -> float:
+    """The most memory in GB that a process and those in its session had at once, until it ends."""
+    page, most = os.sysconf("SC_PAGE_SIZE"), 0
+    while running.poll() is None:
+        pages = 0
+        for entry in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):  # it has ended meanwhile
+                fields = entry.read_text().rpartition(") ")[2].split()
+                pages += int(fields[21]) if int(fields[3]) == running.pid else 0
+        most = max(most, pages * page)
+        with suppress(subprocess.TimeoutExpired):
+            running.wait(0.2)
+    return most / 1e9
+
+
+def in_turn(repeats: int, *sides: tuple[str, ...]) -> list[Figures]:
+    """The median figures of each side, all sides run after each other ``repeats`` times."""
+    runs: list[list[Figures]] = [[] for _ in sides]
     for _ in range(repeats):
-        for side, taken in zip(sides, seconds, strict=True):
-            taken.append(script(*side)["seconds"])
-    return [statistics.median(taken) for taken in seconds]
+        for side, done in zip(sides, runs, strict=True):
+            done.append(script(*side))
+    return [
+        {key: statistics.median(figures[key] for figures in done) for key in done[0]}
+        for done in runs
+    ]
+
+
+def compared(name: str, ours: Figures, other: Figures) -> Figures:
+    """The figures of a backfill, those of what is named, and the ratio of their seconds."""
+    return {
+        "ratio": ours["seconds"] / other["seconds"],
+        **{key: ours[key] for key in ("seconds", "memory_gb")},
+        **{f"{name}_{key}": other[key] for key in ("seconds", "memory_gb")},
+    }
 
 
 def against_reference(data: Path, job: str, repeats: int) -> Figures:
     """A replay in 24 steps against the reference job."""
-    ours, reference = in_turn(
-        repeats, ("replay.py", str(data), job), ("spark_reference.py", str(data), job)
-    )
-    return {"seconds": ours, "reference_seconds": reference, "ratio": ours / reference}
+    sides = in_turn(repeats, ("replay.py", str(data), job), ("spark_reference.py", str(data), job))
+    return compared("reference", *sides)
 
 
 def as_streams(data: Path, job: str, repeats: int) -> Figures:
@@ -70,24 +108,44 @@ def as_streams(data: Path, job: str, repeats: int) -> Figures:
 
 def as_batch_jobs(data: Path, program: str, repeats: int) -> Figures:
     """A query run by spans into a branch, against a hand-written batch job that writes Parquet."""
-    ours, by_hand = in_turn(
+    sides = in_turn(
         repeats, *(("spans.py", str(data), program, side) for side in ("backfill", "by-hand"))
     )
-    return {"seconds": ours, "by_hand_seconds": by_hand, "ratio": ours / by_hand}
+    return compared("by_hand", *sides)
 
 
 def from_kafka(data: Path, repeats: int) -> Figures:
     """The join as a program that parses JSON from Kafka, against one with named sources."""
-    ours, named = in_turn(
+    sides = in_turn(
         repeats, *(("spans.py", str(data), "join", side) for side in ("kafka", "backfill"))
     )
-    return {"seconds": ours, "named_seconds": named, "ratio": ours / named}
+    return compared("named", *sides)
+
+
+def long_history(repeats: int) -> Figures:
+    """The join of many days. Its data is made for it, in about half an hour."""
+    data = BENCH / f"data-{LONG_DAYS}-days"
+    generate(data, LONG_DAYS)
+    use_catalog(data)
+    try:
+        return as_batch_jobs(data, "join", repeats)
+    finally:
+        use_catalog(BENCH / "data")
+
+
+def use_catalog(data: Path) -> None:
+    """Makes the generated tables below a directory the catalog of what is started from now on."""
+    for key, value in catalog_properties(data).items():
+        os.environ[f"PYICEBERG_CATALOG__BENCH__{key.upper()}"] = value
 
 
 def cost_of_a_step(data: Path, job: str, repeats: int) -> Figures:
     """The same rows in 192 steps and in 24: what a step costs by itself."""
-    many, few = in_turn(
-        repeats, *(("replay.py", str(data), job, "--steps", steps) for steps in ("192", "24"))
+    many, few = (
+        figures["seconds"]
+        for figures in in_turn(
+            repeats, *(("replay.py", str(data), job, "--steps", steps) for steps in ("192", "24"))
+        )
     )
     return {
         "seconds_192_steps": many,
@@ -205,11 +263,13 @@ def main() -> None:
         "--repeats", type=int, default=3, help="how often each side of a comparison runs"
     )
     parser.add_argument("--only", help="only the measurement with this name")
+    parser.add_argument(
+        "--long", action="store_true", help=f"also {LONG_DAYS} days, whose data takes 15 GB"
+    )
     arguments = parser.parse_args()
     data, repeats = BENCH / "data", arguments.repeats
     generate(data)
-    for key, value in catalog_properties(data).items():
-        os.environ[f"PYICEBERG_CATALOG__BENCH__{key.upper()}"] = value
+    use_catalog(data)
     catalog = load_catalog("bench", **catalog_properties(data))
     measurements = {
         "pass-through": lambda: against_reference(data, "pass-through", repeats),
@@ -227,6 +287,8 @@ def main() -> None:
         "planning-100000": lambda: planning(100_000),
         "planning-1000000": lambda: planning(1_000_000),
     }
+    if arguments.long:
+        measurements["batch-join-long"] = lambda: long_history(repeats)
     if os.environ.get("KUBEBUILDER_ASSETS"):
         measurements["operator-1000"] = lambda: script("operator_load.py")
     results: dict[str, Figures] = {}

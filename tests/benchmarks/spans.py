@@ -13,6 +13,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from event_data import days_in
 from programs import PROGRAMS
 from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import NoSuchTableError
@@ -37,6 +38,7 @@ from backfill.runtime.queries.tracker import Tracker
 from backfill.runtime.settings import RuntimeSettings
 from backfill.runtime.sink import sink_settings
 from backfill.runtime.source.data_source import source_frame
+from backfill.runtime.source.warm_up import warm_up
 from backfill.runtime.switching.kafka_rows import kafka_frame
 
 STEPS = 96
@@ -61,10 +63,12 @@ def backfill(
     spark: SparkSession, directory: Path, program: str, *, kafka: bool = False
 ) -> dict[str, float]:
     """Spans into the branch of an Iceberg table."""
+    warm_up(spark)  # as a driver does when its application asks for the first source
     scratch = directory / "spans"
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()
-    spec = bench_spec(STEPS)
+    days = days_in(directory)
+    spec = bench_spec(STEPS * days, 24 * days)
     sources = tuple(
         each.model_copy(update={"live": Live(kafka=LiveKafka(topic=each.name))})
         for each in spec.sources
