@@ -51,7 +51,9 @@ def script(name: str, *arguments: str) -> Figures:
         printed, errors = running.communicate()
     if running.returncode != 0:
         sys.exit(f"{' '.join(command)} failed:\n{errors[-3000:]}")
-    return {**json.loads(printed.splitlines()[-1]), "memory_gb": memory.result()}
+    figures = json.loads(printed.splitlines()[-1])
+    figures.pop("timings", None)
+    return {**figures, "memory_gb": memory.result()}
 
 
 def most_memory(running: subprocess.Popen[str]) -> float:
@@ -287,6 +289,7 @@ def main() -> None:
         "planning-100000": lambda: planning(100_000),
         "planning-1000000": lambda: planning(1_000_000),
     }
+    measurements["executors"] = lambda: script("executors.py", str(data), "join")
     if arguments.long:
         measurements["batch-join-long"] = lambda: long_history(repeats)
     if os.environ.get("KUBEBUILDER_ASSETS"):

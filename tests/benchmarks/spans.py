@@ -2,7 +2,9 @@
 batch job: from the first row read to the last one in an Iceberg branch or in Parquet files.
 
 Usage: ``spans.py DIRECTORY PROGRAM backfill|kafka|by-hand``; prints one JSON line with the job's
-seconds. ``kafka`` is a Backfill of a program that parses JSON from Kafka. The catalog ``bench`` must be in PyIceberg's configuration, as ``run.py`` sees to.
+seconds. ``kafka`` is a Backfill of a program that parses JSON from Kafka. With ``--cores`` it is
+planned for so many cores; it runs on two. The catalog ``bench`` must be in PyIceberg's
+configuration, as ``run.py`` sees to.
 """
 
 import argparse
@@ -12,6 +14,7 @@ import time
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from event_data import days_in
 from programs import PROGRAMS
@@ -26,12 +29,15 @@ from spark_session import bench_session
 
 from backfill.api.output import Output
 from backfill.api.source import Live, LiveKafka
+from backfill.outputs.staging import Batch
 from backfill.planning.plan import plan_directory
 from backfill.planning.planner import make_plan
 from backfill.planning.workspace import Workspace
 from backfill.runtime.batch.analysis import analyze
 from backfill.runtime.batch.prepare import SpanOutput, prepare_spans
 from backfill.runtime.batch.reach import Unbounded
+from backfill.runtime.batch.runner import Computed, SpanRunner
+from backfill.runtime.batch.spans import Span
 from backfill.runtime.queries.logical_plan import columns_used
 from backfill.runtime.queries.run import Run
 from backfill.runtime.queries.tracker import Tracker
@@ -44,7 +50,7 @@ from backfill.runtime.switching.kafka_rows import kafka_frame
 STEPS = 96
 
 
-def by_hand(spark: SparkSession, directory: Path, program: str) -> dict[str, float]:
+def by_hand(spark: SparkSession, directory: Path, program: str) -> dict[str, Any]:
     """One batch job that writes Parquet."""
     target = directory / "by-hand"
     shutil.rmtree(target, ignore_errors=True)
@@ -60,8 +66,8 @@ def by_hand(spark: SparkSession, directory: Path, program: str) -> dict[str, flo
 
 
 def backfill(
-    spark: SparkSession, directory: Path, program: str, *, kafka: bool = False
-) -> dict[str, float]:
+    spark: SparkSession, directory: Path, program: str, *, cores: int, kafka: bool = False
+) -> dict[str, Any]:
     """Spans into the branch of an Iceberg table."""
     warm_up(spark)  # as a driver does when its application asks for the first source
     scratch = directory / "spans"
@@ -73,7 +79,7 @@ def backfill(
         each.model_copy(update={"live": Live(kafka=LiveKafka(topic=each.name))})
         for each in spec.sources
     )
-    header = make_plan(spec, Workspace(str(scratch)), parallelism=2)
+    header = make_plan(spec, Workspace(str(scratch)), parallelism=cores)
     output = Output(name=program, table=f"bench.results.{program}", timestamp_column="event_ts")
     settings = RuntimeSettings(
         backfill="bench",
@@ -128,6 +134,7 @@ def backfill(
     if isinstance(found, Unbounded):
         raise SystemExit(found.reason)
     runner = prepare_spans(run, frame, target, header, found, used=used)
+    timings = _timed(runner, program, header.steps)
     runner.start()
     for thread in runner.threads:
         thread.join()
@@ -140,7 +147,31 @@ def backfill(
         for name in staged.refs()
         for task in staged.scan(snapshot_id=staged.refs()[name].snapshot_id).plan_files()
     )
-    return {"seconds": seconds, "rows": rows, "spans": len(runner._spans)}
+    return {"seconds": seconds, "rows": rows, "spans": len(timings), "timings": timings}
+
+
+def _timed(runner: SpanRunner, program: str, steps: int) -> list[dict[str, Any]]:
+    """What the driver will have taken for each span, in the order they are committed."""
+    work, computed, timings = runner._work, {}, []
+    write, commit = work.write, work.commit
+
+    def timed_write(span: Span) -> Computed | None:
+        begun = time.time()
+        found = write(span)
+        computed[span.steps[-1]] = {
+            "description": f"{program}: steps {span.steps.start + 1} to {span.steps.stop} of {steps}",
+            "begun": begun,
+            "computed": time.time(),
+        }
+        return found
+
+    def timed_commit(batch: Batch) -> None:
+        begun = time.time()
+        commit(batch)
+        timings.append({**computed[batch.batch_id], "commit": time.time() - begun})
+
+    work.write, work.commit = timed_write, timed_commit  # type: ignore[method-assign]
+    return timings
 
 
 def main() -> None:
@@ -148,12 +179,23 @@ def main() -> None:
     parser.add_argument("directory", type=Path)
     parser.add_argument("program", choices=PROGRAMS)
     parser.add_argument("side", choices=["backfill", "kafka", "by-hand"])
+    parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--event-log", type=Path)
     arguments = parser.parse_args()
-    spark = bench_session()
+    changes = {"spark.sql.shuffle.partitions": str(arguments.cores)}
+    if arguments.event_log is not None:
+        changes |= {
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.dir": arguments.event_log.as_uri(),
+            "spark.eventLog.compress": "false",
+        }
+    spark = bench_session(changes)
     spark.range(1).count()  # the first job pays for starting up, on both sides
-    side = {"backfill": backfill, "kafka": partial(backfill, kafka=True), "by-hand": by_hand}[
-        arguments.side
-    ]
+    side = {
+        "backfill": partial(backfill, cores=arguments.cores),
+        "kafka": partial(backfill, cores=arguments.cores, kafka=True),
+        "by-hand": by_hand,
+    }[arguments.side]
     print(json.dumps(side(spark, arguments.directory, arguments.program)))
     spark.stop()
 
