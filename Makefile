@@ -17,9 +17,8 @@ demo: install ## Run a real backfill on real data, end to end (results in .demo/
 test: install ## Run the tests: units, Spark, and whole runs compared with an oracle
 	@$(PY) -m pytest -n 2 --dist loadfile -m "not slow"
 
-# Drivers and streams wait more than they compute, too; each process has a Spark of its own, of up to 4 GB.
 test-all: install ## Run those and the slow ones, which `make test` leaves out for the sake of time
-	@$(PY) -m pytest -n 3 --dist loadfile
+	@$(PY) -m pytest -n 2 --dist loadfile
 
 test-hostile: install ## Play a hostile team: only the tests that attack the operator (all other targets run them as well)
 	@$(PY) -m pytest -n 2 --dist loadfile -m hostile tests/unit
