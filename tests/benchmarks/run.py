@@ -12,6 +12,7 @@ import platform
 import statistics
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -124,13 +125,13 @@ def from_kafka(data: Path, repeats: int) -> Figures:
     return compared("named", *sides)
 
 
-def long_history(repeats: int) -> Figures:
-    """The join of many days. Its data is made for it, in about half an hour."""
+def of_long_history(measure: Callable[[Path], Figures]) -> Figures:
+    """What is measured of many days. Their data is made for it, in about half an hour."""
     data = BENCH / f"data-{LONG_DAYS}-days"
     generate(data, LONG_DAYS)
     use_catalog(data)
     try:
-        return as_batch_jobs(data, "join", repeats)
+        return measure(data)
     finally:
         use_catalog(BENCH / "data")
 
@@ -266,7 +267,7 @@ def main() -> None:
     )
     parser.add_argument("--only", help="only the measurement with this name")
     parser.add_argument(
-        "--long", action="store_true", help=f"also {LONG_DAYS} days, whose data takes 15 GB"
+        "--long", action="store_true", help=f"also {LONG_DAYS} days, whose data takes 5 GB"
     )
     arguments = parser.parse_args()
     data, repeats = BENCH / "data", arguments.repeats
@@ -289,9 +290,13 @@ def main() -> None:
         "planning-100000": lambda: planning(100_000),
         "planning-1000000": lambda: planning(1_000_000),
     }
-    measurements["executors"] = lambda: script("executors.py", str(data), "join")
     if arguments.long:
-        measurements["batch-join-long"] = lambda: long_history(repeats)
+        measurements["batch-join-long"] = lambda: of_long_history(
+            lambda days: as_batch_jobs(days, "join", repeats)
+        )
+        measurements["executors"] = lambda: of_long_history(
+            lambda days: script("executors.py", str(days), "join")
+        )
     if os.environ.get("KUBEBUILDER_ASSETS"):
         measurements["operator-1000"] = lambda: script("operator_load.py")
     results: dict[str, Figures] = {}
