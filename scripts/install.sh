@@ -18,13 +18,17 @@ java_is_enough() {
     [ "${version:-0}" -ge 17 ]
 }
 
+apt_can_install() {
+    [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null
+}
+
 install_with_apt() {
-    [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 1
+    apt_can_install || return 1
     apt-get install -y -q "$@" >/dev/null 2>&1 || { apt-get update -q >/dev/null 2>&1 && apt-get install -y -q "$@" >/dev/null; }
 }
 
 if ! java_is_enough; then
-    echo "No Java 17 or newer found; installing one"
+    ! apt_can_install || echo "No Java 17 or newer found: installing openjdk-17-jre-headless by apt-get (about a minute)"
     if ! install_with_apt openjdk-17-jre-headless || ! java_is_enough; then
         echo "Spark needs Java 17 or newer: install it (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME" >&2
         exit 1
