@@ -27,7 +27,7 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     "a duration longer than ten years": ({"window.drain": "3661d"}, "is longer than ten years"),
     "no misalignment at all": (
         {"maxMisalignment": "0s"},
-        "must be longer than nothing; a step spans half of it",
+        "must be greater than zero; a step spans half of it",
     ),
     "a misalignment that is no duration": (
         {"maxMisalignment": "15 min"},
@@ -88,7 +88,7 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "two sources of one topic": (
         {"sources.0.live": LIVE, "sources.1.live": LIVE},
-        "two sources have one topic",
+        "two sources have the same topic",
     ),
     "two outputs of one name": (
         {"outputs": [{"name": "a", "table": "lake.ops.a"}, {"name": "a", "table": "lake.ops.b"}]},
@@ -96,7 +96,7 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "two outputs into one table": (
         {"outputs": [{"name": "a", "table": "lake.ops.a"}, {"name": "b", "table": "lake.ops.a"}]},
-        'spec.outputs: Invalid value: "object": two outputs have one table',
+        'spec.outputs: Invalid value: "object": two outputs have the same table',
     ),
     "an output whose query is left out": (
         {"ignoredQueries": ["alerts", "a"], "outputs": [{"name": "a", "table": "lake.ops.a"}]},
@@ -130,7 +130,7 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     "rows to replace that no time tells apart": (
         {"outputs.0.timestampColumn": None, "outputs.0.publish": {"mode": "Replace"}},
         (
-            'spec.outputs[0].timestampColumn: Invalid value: "object": is missing, publish mode'
+            'spec.outputs[0].timestampColumn: Invalid value: "object": is missing; publish mode'
             " Replace needs it"
         ),
     ),

@@ -149,7 +149,7 @@ def test_what_has_succeeded_is_left_alone(
     july.tell(SUCCEEDED)
     ended = kubectl_backfill(command, "july")
     assert (ended.status, july.change()) == (0, {})
-    assert "july has succeeded already" in ended.out
+    assert "july has already succeeded" in ended.out
 
 
 def test_approval_is_given_to_every_output_that_waits_for_it(

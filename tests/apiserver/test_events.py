@@ -142,8 +142,5 @@ def test_what_keeps_a_backfill_from_being_worked_on_is_told(
     Recorder(cluster, "replica-0").reconcile_failed(manifest, "may not create sparkapplications")
     (event,) = events(admin, namespace)
     assert (event["type"], event["reason"]) == ("Warning", "ReconcileFailed")
-    assert (
-        event["message"]
-        == "cannot be worked on, will be tried again: may not create sparkapplications"
-    )
+    assert event["message"] == "cannot be reconciled; retrying: may not create sparkapplications"
     assert event["involvedObject"]["uid"] == backfill.metadata.uid

@@ -66,5 +66,5 @@ def test_without_the_one_in_the_workspace_the_backfill_has_failed_and_says_what_
     loss.after.work_until(lambda: loss.run.condition("Succeeded")[0] == "False", "it fails")
     told = {each["type"]: each for each in loss.run.status["conditions"]}["Planned"]
     assert told["reason"] == "PlanningFailed"
-    assert f"ConfigMap {loss.run.namespace}/{loss.run.name}-plan is not there" in told["message"]
+    assert f"ConfigMap {loss.run.namespace}/{loss.run.name}-plan does not exist" in told["message"]
     assert "either; cancel this backfill and start over" in told["message"]

@@ -82,7 +82,8 @@ def test_it_waits_for_an_api_server_that_is_away(tmp_path: Path) -> None:
     operator = OperatorProcess(kubeconfig, "default", tmp_path)
     with running(operator):
         eventually(
-            lambda: "cannot be listed" in operator.log_file.read_text(), "it says what is wrong"
+            lambda: "cannot list resources" in operator.log_file.read_text(),
+            "it says what is wrong",
         )
         assert "not everything is listed" in operator.refusal("/readyz")
         assert operator.terminate() == 0

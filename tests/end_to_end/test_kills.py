@@ -201,7 +201,7 @@ def test_a_run_of_which_everything_is_killed_publishes_what_an_undisturbed_one_w
 
     again = production.run()
     assert again.status == 0
-    assert "has succeeded already" in again.err
+    assert "has already succeeded" in again.err
     changed = described(lake, tmp_path, max_misalignment="1h").run()
     assert changed.status == 2
     assert "maxMisalignment" in changed.err

@@ -276,7 +276,7 @@ last.writeStream.queryName("copies").outputMode("update").start()
             ' F.col("at").cast("timestamp_ntz")).writeStream.queryName("copies").start()'
         ),
         (
-            "is a timestamp, and the rows have a timestamp_ntz: one is made of the other by the"
+            "is a timestamp, and the rows have a timestamp_ntz: production converts between them in the"
             " session's time zone America/New_York"
         ),
     ),
@@ -292,7 +292,7 @@ last.writeStream.queryName("copies").outputMode("update").start()
             "from backfill.runtime import"
             ' write_output\nwrite_output(kafka(SparkSession.builder.getOrCreate()), "copy")'
         ),
-        "the application writes the output copy, which is not there; the outputs are copies",
+        "the application writes the output copy, which is not listed; the outputs are copies",
     ),
     "a program that is not Python": ("rows = = kafka", "SyntaxError: invalid syntax (application_"),
     "no query at all": (

@@ -238,7 +238,7 @@ def test_a_schema_that_is_none_is_refused_before_anything_runs(
         "schema": '{"type": "record", "name": "E", "fields": [{"name": "a", "type": "text"}]}',
     }
     with pytest.raises(
-        InvalidPlanInput, match=r"live\.kafka\.value\.schema is no Avro schema: text"
+        InvalidPlanInput, match=r"live\.kafka\.value\.schema is not a valid Avro schema: text"
     ):
         kafka_frame(
             spark, rows_as(live={"kafka": {"topic": "raw", "value": value}}).settings, "events"

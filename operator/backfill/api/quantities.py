@@ -180,3 +180,8 @@ ByteSize = Annotated[
     ),
 ]
 """A number of bytes as users write it."""
+
+
+def count(number: int, noun: str) -> str:
+    """A number and what it counts."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -27,13 +27,13 @@ class Remedy:
 REMEDIES: Final[Mapping[Reason, Remedy]] = MappingProxyType(
     {
         Reason.INVALID_INPUT: Remedy(
-            "Correct what is named above. A change of the spec is tried at once; after any other,"
-            " give spec.retryNonce a new value ({retry} does). What cannot change any more needs a"
-            " new Backfill."
+            "Correct what is named above. A change of the spec is tried at once; after any other"
+            " correction, give spec.retryNonce a new value ({retry} does). If the field can no"
+            " longer change, create a new Backfill."
         ),
         Reason.PLANNING_FAILED: Remedy(
-            f"Fix the problem above, {_RETRY}; where the plan itself is lost,"
-            " delete this and make it anew."
+            f"Fix the problem above, {_RETRY}; if the plan itself is lost,"
+            " delete this Backfill and create it again."
         ),
         Reason.UNSUPPORTED_PROGRAM: Remedy(
             f"Change the application so that this output can be redirected, {_RETRY}.", in_log=True
@@ -44,17 +44,17 @@ REMEDIES: Final[Mapping[Reason, Remedy]] = MappingProxyType(
             in_log=True,
         ),
         Reason.PUBLISH_CONFLICT: Remedy(
-            "Look at what changed the table; to replace it all the same,"
-            " delete this and make it anew.",
+            "Check what changed the table; to replace it anyway,"
+            " delete this Backfill and create it again.",
             start_over=(
-                "look at what has changed the table; to replace it all the same,"
-                " cancel this and apply it anew"
+                "check what has changed the table; to replace it anyway,"
+                " cancel this Backfill and apply it again"
             ),
         ),
         Reason.RESULT_LOST: Remedy(
-            "Nothing brings it back: delete this Backfill and make it anew;"
-            " it reads everything once more.",
-            start_over="nothing brings the result back; cancel this and apply it anew",
+            "The result cannot be recovered: delete this Backfill and create it again;"
+            " it then reads everything again.",
+            start_over="the result cannot be recovered; cancel this Backfill and apply it again",
         ),
         Reason.PUBLISH_FAILED: Remedy(
             f"Fix the problem above, {_RETRY}: only the publication is repeated."

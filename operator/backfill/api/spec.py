@@ -193,7 +193,7 @@ class BackfillSpec(Model):
     def _some_misalignment(cls, value: Any) -> Any:
         if not value:
             raise PydanticCustomError(
-                "misalignment", "must be longer than nothing; a step spans half of it"
+                "misalignment", "must be greater than zero; a step spans half of it"
             )
         return value
 

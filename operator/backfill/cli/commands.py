@@ -116,7 +116,7 @@ def cancel_one(context: Context, target: str) -> int:
     if left is not None:
         outcome = find_condition(left.status.conditions, ConditionType.SUCCEEDED)
         why = outcome.message if outcome else f"{store.name} is still there"
-        raise BackfillError(f"{why}; to forget it all the same, remove {store.directory}")
+        raise BackfillError(f"{why}; to forget it anyway, remove {store.directory}")
     _say(context, f"{store.name}: removed")
     return SUCCEEDED
 
@@ -158,8 +158,8 @@ def _say_finished(context: Context, backfill: Backfill) -> int:
     name = backfill.metadata.name
     _say(
         context,
-        f"{name} has succeeded already; nothing is done. To run it again, cancel it first or give"
-        " it another name.",
+        f"{name} has already succeeded; there is nothing to do. To run it again,"
+        " cancel it first or give it another name.",
     )
     return _end(context, backfill)
 

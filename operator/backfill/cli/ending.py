@@ -7,10 +7,11 @@ from rich.console import Console
 
 from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType, Reason, find_condition
+from backfill.api.quantities import count
 from backfill.api.remedies import remedy
 from backfill.api.status import OutputStatus
 from backfill.cli.exit_status import BAD_INPUT, FAILED, SUCCEEDED, WAITS
-from backfill.cli.text import count, seconds
+from backfill.cli.text import seconds
 from backfill.controller.decisions.open_results import left_out
 
 if TYPE_CHECKING:

@@ -10,11 +10,12 @@ from rich.text import Text
 
 from backfill.api.backfill import Backfill
 from backfill.api.conditions import SUMMARIES, Condition, ConditionType, Reason
+from backfill.api.quantities import count
 from backfill.api.status import Attempt, OutputStatus
 from backfill.cli.ending import exit_status
 from backfill.cli.exit_status import SUCCEEDED
 from backfill.cli.screen import in_words, overview
-from backfill.cli.text import count, moment, seconds
+from backfill.cli.text import moment, seconds
 from backfill.cli.view import View, in_order
 
 _ATTEMPTS_SHOWN = 3

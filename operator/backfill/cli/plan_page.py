@@ -4,7 +4,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from backfill.cli.text import count, moment, seconds, size
+from backfill.api.quantities import count
+from backfill.cli.text import moment, seconds, size
 from backfill.planning.summary import PlanSummary, SourceSummary
 
 
@@ -48,10 +49,7 @@ def render_plan(name: str, summary: PlanSummary, *, estimated_for: str) -> Rende
 def _wide_in_words(sources: tuple[SourceSummary, ...]) -> list[str]:
     wide = sum(source.wide_files for source in sources)
     return (
-        [
-            f"  {count(wide, 'file')} of them wide: with rows of several steps,"
-            " each of which reads its part"
-        ]
+        [f"  {count(wide, 'wide file')}, with rows of several steps: each step reads its part"]
         if wide
         else []
     )

@@ -13,8 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from backfill.api.conditions import Condition, Reason
+from backfill.api.quantities import count
 from backfill.api.status import SourceStatus
-from backfill.cli.text import count, moment, seconds
+from backfill.cli.text import moment, seconds
 from backfill.cli.view import View, planning_in_words
 
 _REFRESH_SECONDS = 0.1

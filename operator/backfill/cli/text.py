@@ -30,8 +30,3 @@ def size(value: float) -> str:
             return f"{value:.0f} {unit}" if value >= 100 or unit == "B" else f"{value:.1f} {unit}"
         value /= _KIBI
     return f"{value:.1f} {_UNITS[-1]}"
-
-
-def count(number: int, noun: str) -> str:
-    """A number and what it counts."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -5,8 +5,8 @@ from datetime import datetime
 
 from backfill.api.backfill import Backfill
 from backfill.api.conditions import Condition, ConditionType, Reason, find_condition
+from backfill.api.quantities import count
 from backfill.api.status import Attempt, BackfillStatus
-from backfill.cli.text import count
 from backfill.planning.progress import PlanningProgress
 
 _STAGES = (ConditionType.PUBLISHED, ConditionType.RUNNING, ConditionType.PLANNED)

@@ -49,19 +49,19 @@ def _milliseconds(field: str) -> str:
 _SPEC: Final = (
     Rule(
         _some_time("maxMisalignment"),
-        "must be longer than nothing; a step spans half of it",
+        "must be greater than zero; a step spans half of it",
         "maxMisalignment",
     ),
     Rule(
         "self.sources.all(s, !has(s.live)"
         " || self.sources.exists_one(t, has(t.live) && t.live.kafka.topic == s.live.kafka.topic))",
-        "two sources have one topic; name a topic once",
+        "two sources have the same topic; name a topic once",
         "sources",
     ),
     Rule(
         "!has(self.outputs) || self.outputs.all(o, self.outputs.exists_one(p, p.table == o.table))",
-        "two outputs have one table; run one Backfill for each, spec.ignoredQueries leaves out the"
-        " query of the other",
+        "two outputs have the same table; run one Backfill for each, and list the query of the"
+        " other in spec.ignoredQueries",
         "outputs",
     ),
     Rule(
@@ -213,7 +213,7 @@ RULES: Final[dict[type[Model], tuple[Rule, ...]]] = {
     Output: (
         Rule(
             "has(self.timestampColumn) || self.?publish.?mode.orValue('None') != 'Replace'",
-            "is missing, publish mode Replace needs it to know which rows to replace",
+            "is missing; publish mode Replace needs it to know which rows to replace",
             "timestampColumn",
         ),
         Rule(

@@ -78,7 +78,7 @@ def _wrong_property(properties: dict[str, str], error: Exception) -> tuple[str, 
             "",
         )
     if isinstance(error, (MissingSchema, InvalidSchema, InvalidURL, ArgumentError)):
-        return "uri", f"is no address of such a catalog ({type(error).__name__})", ""
+        return "uri", f"is not an address of such a catalog ({type(error).__name__})", ""
     return None
 
 

@@ -227,7 +227,7 @@ class Refused:
 def refused(properties: Mapping[str, str]) -> list[Refused]:
     """The properties of a Secret because of which a job in the operator does not open a catalog."""
     unknown = (
-        Refused(name, "is not one that jobs in the operator take")
+        Refused(name, "is not accepted by jobs in the operator")
         for name in properties
         if not _listed(name, _GIVEN_NAMES)
     )
@@ -350,14 +350,14 @@ def _wrong_database(uri: str) -> str | None:
         return None  # it opens nothing
     if url.drivername == "sqlite":
         # the location of the file is checked when it is opened
-        return "may have no parameters" if url.query else None
+        return "must not have parameters" if url.query else None
     if not _POSTGRESQL.fullmatch(url.drivername):
         return "must begin with postgresql:// or postgresql+psycopg2://"
     wrong = sorted(set(url.query) - _POSTGRESQL_OPTIONS)
     if wrong:
-        return f"may not have the parameter {' or '.join(wrong)}"
+        return f"must not have the parameter {' or '.join(wrong)}"
     if any(value != "system" for value in _parameter(url, "sslrootcert")):
-        return "may have sslrootcert=system, but no file"
+        return "must not name a file in sslrootcert; only sslrootcert=system is accepted"
     hosts = hosts_of_database(url)
     if not hosts or not all(map(_HOST.fullmatch, hosts)):
         return "must name a host"

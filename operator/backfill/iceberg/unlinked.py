@@ -72,7 +72,7 @@ class UnlinkedPath:
                 raise self._explained(error, name, directory) from error
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
-            raise OSError(errno.EINVAL, "is no regular file", str(self))
+            raise OSError(errno.EINVAL, "is not a regular file", str(self))
         return descriptor
 
     def write(self, content: bytes) -> None:

@@ -421,7 +421,7 @@ def _parsed(text: bytes, call: Call, field: str) -> Manifest:
         answer = read_within_bounds(text)
         if isinstance(answer, dict) and field in answer:
             return answer
-    raise Unreachable(f"cannot {call.verb} {call.where}: the answer is not one of an API server")
+    raise Unreachable(f"cannot {call.verb} {call.where}: the response is not from an API server")
 
 
 def label_selector(labels: Labels) -> str:

@@ -28,8 +28,8 @@ def zone_mismatches(given: pa.Schema, table: Schema, table_name: str, zone: str)
         Problem(
             "",
             f"column {path} of {table_name} is a {_zoned(there)}, and the rows have a"
-            f" {_zoned(here)}: one is made of the other by the session's time zone {zone} in"
-            " production, and by UTC here",
+            f" {_zoned(here)}: production converts between them in the session's time zone {zone},"
+            " this run in UTC",
             f"cast it in the application to a {_zoned(there)},"
             " or set spark.sql.session.timeZone to UTC",
         )

@@ -190,7 +190,8 @@ class _Publication:
         if removal.removed and not self._files:
             raise CanNotPublish(
                 f"the result for {'.'.join(self._table.name())} has no rows in the window, so that"
-                " replacing would only delete; delete the window's rows by hand if that is wanted"
+                " replacing would only delete; if that is what you want,"
+                " delete the window's rows by hand"
             )
         if why := irremovable(self._table, removal.removed):
             table = ".".join(self._table.name())
@@ -274,8 +275,8 @@ def _check_not_in_use(
     used = len(files) - len(unused.locations)
     if used:
         raise CanNotPublish(
-            f"{output.table} holds {used:,} of the {len(files):,} files staged for output"
-            f" {output.name} already: the result was published by hand, or the snapshot that"
+            f"{output.table} already holds {used:,} of the {len(files):,} files staged for output"
+            f" {output.name}: the result was published by hand, or the snapshot that"
             " published it has expired; publishing it again would double its rows"
         )
 

@@ -93,7 +93,7 @@ class Replacement:
                 raise
             raise BackfillError(
                 f"table {'.'.join(table.name())} has equality deletes in the window, which cannot"
-                " be applied when files are written anew; compact the table and publish again"
+                " be applied when files are rewritten; compact the table and publish again"
             ) from error
 
     def _rest(self, table: Table, task: FileScanTask) -> tuple[DataFile, ...] | None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from backfill.api.errors import InvalidPlanInput, Problem
+from backfill.api.quantities import count
 from backfill.iceberg.timestamps import describe_us
 from backfill.planning.bounds import fill_bounds
 from backfill.planning.files import UNKNOWN, SourceFiles
@@ -105,13 +106,13 @@ def _warnings(
         )
     if without_timestamp:
         warnings.append(
-            f"source {name}: {without_timestamp} rows in the files met"
-            f" have no {column} and are not read"
+            f"source {name}: ignores {count(without_timestamp, 'row')} without {column}"
+            " in the files that were looked at"
         )
     if unbounded:
         warnings.append(
-            f"source {name}: {unbounded} files have no bounds of {column} in their manifests, so"
-            " their footers were read; planning is faster with the table property"
+            f"source {name}: read the footers of {count(unbounded, 'file')}, because the"
+            f" manifests have no bounds of {column}; planning is faster with the table property"
             f" write.metadata.metrics.column.{column}=full"
         )
     return warnings

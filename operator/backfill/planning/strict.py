@@ -68,8 +68,8 @@ def missing_columns(sources: Sequence[SourceInput]) -> list[Problem]:
     return [
         Problem(
             f"spec.sources[{number}].kafka.{key}",
-            f"ordering Strict reads {source.table} in offset order, and the column of the Kafka"
-            f" {key.removesuffix('Column')} is not given",
+            f"ordering Strict reads {source.table} in offset order, but no column is named"
+            f" for the Kafka {key.removesuffix('Column')}",
             "name the column, or choose ordering.policy Exact",
         )
         for number, source in enumerate(sources)

@@ -208,7 +208,9 @@ class Workspace:
         # a driver escapes the names of its queries
         named = self.uri if self.own else self.uri.replace("%", "-")
         if not is_plain(named):
-            raise ValueError(f"{self.uri!r} could mean another place to the store; {LOCATION_FORM}")
+            raise ValueError(
+                f"{self.uri!r} could mean a different place to the object store; {LOCATION_FORM}"
+            )
         if self.own and not self.uri.endswith(f"/{self.own}"):
             raise ValueError(f"{self.uri} is not this Backfill's; its workspace ends in {self.own}")
 

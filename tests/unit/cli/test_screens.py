@@ -9,11 +9,12 @@ from rich.console import Console
 
 from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType, Reason, set_condition
+from backfill.api.quantities import count
 from backfill.api.status import Attempt, BackfillStatus, OutputStatus, Progress, SourceStatus
 from backfill.cli.pages import details, listing
 from backfill.cli.result import result_line
 from backfill.cli.screen import Lines, display, render
-from backfill.cli.text import count, seconds, size
+from backfill.cli.text import seconds, size
 from backfill.cli.view import View
 from backfill.planning.progress import PlanningProgress
 

@@ -159,7 +159,7 @@ def test_a_table_whose_property_names_code_is_not_written_to(
             {"type": "sql", "uri": "mysql+pymysql://db/lake?local_infile=1"},
             "must begin with postgresql",
         ),
-        ({"type": "sql", "uri": "sqlite:////tmp/any.db?mode=rwc"}, "may have no parameters"),
+        ({"type": "sql", "uri": "sqlite:////tmp/any.db?mode=rwc"}, "must not have parameters"),
     ],
     ids=lambda value: ",".join(value) if isinstance(value, dict) else str(value),
 )

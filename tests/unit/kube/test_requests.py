@@ -57,7 +57,7 @@ def answering(request: pytest.FixtureRequest) -> Iterator[Answering]:
     indirect=True,
 )
 def test_what_something_in_between_says_is_not_taken_for_an_object(answering: Answering) -> None:
-    with pytest.raises(Unreachable, match="the answer is not one of an API server"):
+    with pytest.raises(Unreachable, match="the response is not from an API server"):
         answering.cluster(RequestOptions()).get(POD, "default", "a")
 
 

@@ -231,7 +231,7 @@ def test_a_result_whose_publishing_snapshot_has_expired_is_not_appended_twice(
     table.refresh().append(rows_of([(30, 3 * DAY_US)], "production"))
     _keep_only_current(table)
     with pytest.raises(
-        CanNotPublish, match="holds 1 of the 1 files staged for output summary already"
+        CanNotPublish, match="already holds 1 of the 1 files staged for output summary"
     ):
         publish(output(PublishMode.APPEND), RESULT, WINDOW, None)
     assert len(content(table)) == 3
@@ -248,7 +248,7 @@ def test_a_result_that_somebody_published_by_hand_is_not_published_again(
     table.add_files([staged_files(table, RESULT)[0].file_path])
     by_hand = content(table)
     with pytest.raises(
-        CanNotPublish, match=r"holds 1 of the 2 files staged for output summary already: .* by hand"
+        CanNotPublish, match=r"already holds 1 of the 2 files staged for output summary: .* by hand"
     ):
         publish(output(mode, timestamp_column=column), RESULT, WINDOW, base)
     assert content(table) == by_hand

@@ -62,19 +62,19 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **properties: str) 
         ),
         (
             {"type": "rest", "uri": "sea:8181"},
-            "its property uri is no address of such a catalog (InvalidSchema)",
+            "its property uri is not an address of such a catalog (InvalidSchema)",
         ),
         (
             {"type": "rest", "uri": "http://:8181"},
-            "its property uri is no address of such a catalog (InvalidURL)",
+            "its property uri is not an address of such a catalog (InvalidURL)",
         ),
         (
             {"type": "sql", "uri": "me:hunter2"},
-            "its property uri is no address of such a catalog (ArgumentError)",
+            "its property uri is not an address of such a catalog (ArgumentError)",
         ),
         (
             {"type": "sql", "uri": "postgres://me:hunter2@sea/lake"},
-            "its property uri is no address of such a catalog",
+            "its property uri is not an address of such a catalog",
         ),
         (
             {"type": "sql", "uri": "mysql+pymysql://me:hunter2@sea/lake"},

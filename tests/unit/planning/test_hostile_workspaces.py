@@ -72,7 +72,7 @@ def test_a_workspace_that_could_mean_another_teams_prefix_is_refused_where_it_is
         lambda: place.read("plan.json"),
         lambda: place.write("plan.json", b""),
     ):
-        with pytest.raises(ValueError, match="could mean another place"):
+        with pytest.raises(ValueError, match="could mean a different place"):
             attempt()
 
 
@@ -144,7 +144,7 @@ def test_a_file_that_is_a_link_or_a_pipe_is_not_read(tmp_path: Path) -> None:
     directory = tmp_path / "team-a" / "july"
     (directory / "plan.json").symlink_to(secret)
     os.mkfifo(directory / "pipe")
-    for name, why in (("plan.json", "symbolic link"), ("pipe", "no regular file")):
+    for name, why in (("plan.json", "symbolic link"), ("pipe", "not a regular file")):
         with pytest.raises(OSError, match=why):
             place.read(name)
     place.write("plan.json", b"ours")

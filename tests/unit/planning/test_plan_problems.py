@@ -124,7 +124,7 @@ def problems(tmp_path: Path, *sources: dict[str, Any], **fields: Any) -> list[Pr
         (
             {"snapshot": {"id": 77}},
             "snapshot.id",
-            "snapshot 77 of lake.raw.events is not there",
+            "snapshot 77 of lake.raw.events does not exist",
             "choose one of the 1 that are kept",
         ),
         (
@@ -312,7 +312,7 @@ def test_an_attempt_is_refused_once_the_table_was_made_again(
     header = plan(tmp_path / "w", source("events")).header
     lake.drop_table("raw.events")
     lake.create_table("raw.events", schema=events.schema())
-    with pytest.raises(InvalidPlanInput, match="dropped and made again"):
+    with pytest.raises(InvalidPlanInput, match="dropped and created again"):
         verify_snapshots(header)
 
 

@@ -49,7 +49,7 @@ def read_documents(text: str, name: str) -> list[Document]:
         values = None
     if values is None or not is_within(values, levels=MOST_LEVELS, values=_MOST_VALUES):
         raise InvalidManifest(
-            Problem("", f"{name}: is nested too deeply", "give only fields that a resource has")
+            Problem("", f"{name}: is nested too deeply", "keep only the fields of the resource")
         )
     strangers = [
         number

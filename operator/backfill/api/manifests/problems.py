@@ -147,11 +147,11 @@ def _not_text(detail: ErrorDetails, _model: type[BaseModel]) -> tuple[str, str]:
     given = detail["input"]
     if isinstance(given, bool):
         return (
-            f"{shown(given)} is a truth value, text is wanted",
+            f"{shown(given)} is a truth value, not text",
             "put what is written there in quotes",
         )
     if isinstance(given, int | float):
-        return f"{shown(given)} is a number, text is wanted", f'put it in quotes: "{given}"'
+        return f"{shown(given)} is a number, not text", f'put it in quotes: "{given}"'
     return f"{shown(given)} is not text", "give text"
 
 
@@ -160,7 +160,7 @@ def _other_type(wanted: str) -> Callable[[ErrorDetails, type[BaseModel]], tuple[
         given = detail["input"]
         if given is None:
             return (
-                f"is empty, {wanted} is wanted",
+                f"is empty; {wanted} is required",
                 f"give {wanted}, or leave the field out if it is optional",
             )
         return f"{shown(given)} is not {wanted}", (
@@ -172,7 +172,7 @@ def _other_type(wanted: str) -> Callable[[ErrorDetails, type[BaseModel]], tuple[
 
 def _wrong_form(detail: ErrorDetails, _model: type[BaseModel]) -> tuple[str, str]:
     pattern = detail["ctx"]["pattern"]
-    return f"{shown(detail['input'])} does not have the form that is wanted", _FORMS.get(
+    return f"{shown(detail['input'])} does not have the required form", _FORMS.get(
         pattern, f"match {pattern}"
     )
 

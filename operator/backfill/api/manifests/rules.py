@@ -101,7 +101,7 @@ def _unique_output_tables(parts: Parts) -> Iterator[Problem]:
     yield from _repeated(
         tables,
         "the table of another output",
-        "run one Backfill for each; spec.ignoredQueries leaves out the query of the other",
+        "run one Backfill for each, and list the query of the other in spec.ignoredQueries",
     )
 
 
@@ -198,7 +198,7 @@ def _outputs_know_the_window(parts: Parts) -> Iterator[Problem]:
         if output.publish.mode is PublishMode.REPLACE:
             yield Problem(
                 field,
-                "is missing, publish mode Replace needs it to know which rows to replace",
+                "is missing; publish mode Replace needs it to know which rows to replace",
                 fix,
             )
         elif around:

@@ -95,7 +95,9 @@ def cancel_one(place: Place, name: str, out: Console, *, wait: bool) -> None:
     try:
         place.cluster.delete(BACKFILL, place.namespace, name, uid=uid)
     except ConflictError as error:
-        raise BackfillError(f"{name} was made again meanwhile; nothing is done") from error
+        raise BackfillError(
+            f"{name} has been created again in the meantime; nothing was changed"
+        ) from error
     if not wait:
         _say(out, f"{name}: will be removed, with all it made except what it has published")
         return
@@ -116,7 +118,10 @@ def _wait_until_gone(place: Place, name: str, uid: str, out: Console) -> None:
             _say(out, f"{name}: {told}; waits for the operator to try again")
         elif not told:
             told = "asked"
-            _say(out, f"{name}: stops, and what it made is removed (Ctrl-C only ends the waiting)")
+            _say(
+                out,
+                f"{name}: stopping; then what it made is removed (Ctrl-C only ends the waiting)",
+            )
         time.sleep(_POLL_SECONDS)
 
 
@@ -132,8 +137,8 @@ def _over(backfill: Backfill, out: Console) -> bool:
     if exit_status(backfill) == SUCCEEDED:
         _say(
             out,
-            f"{name} has succeeded already; nothing is done. To run it again, cancel it first or"
-            " give it another name.",
+            f"{name} has already succeeded; there is nothing to do. To run it again,"
+            " cancel it first or give it another name.",
         )
         return True
     return False

@@ -9,11 +9,12 @@ from rich.text import Text
 from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType, find_condition
 from backfill.api.errors import BadInput, Problem
+from backfill.api.quantities import count
 from backfill.cli.cluster.place import Place
 from backfill.cli.exit_status import SUCCEEDED, WAITS
 from backfill.cli.plan_page import render_plan
 from backfill.cli.screen import in_words
-from backfill.cli.text import count, size
+from backfill.cli.text import size
 from backfill.controller.cluster.plan_config_map import KubernetesPlans
 from backfill.kube.errors import Forbidden
 from backfill.planning.summary import PlanSummary, summarize

@@ -9,10 +9,10 @@ from backfill.api.backfill import Backfill
 from backfill.api.changes import spec_difference
 from backfill.api.errors import BadInput, Problem
 from backfill.api.manifests.backfill_manifest import ForCluster, load_for_cluster
-from backfill.api.quantities import format_time
+from backfill.api.quantities import count, format_time
 from backfill.cli.cluster.place import OPERATORS_WORKSPACE, Place
 from backfill.cli.exit_status import SUCCEEDED
-from backfill.cli.text import count, moment, seconds
+from backfill.cli.text import moment, seconds
 from backfill.cli.view import View
 from backfill.controller.children.manifests import child_problems
 from backfill.controller.cluster.production import read_production

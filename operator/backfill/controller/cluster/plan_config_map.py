@@ -128,7 +128,8 @@ class KubernetesPlans:
         kept = _config_map(self._cluster, backfill)
         if kept is None:
             raise PlanCorrupt(
-                f"the header of plan {plan_id} is lost: {name} is not there, or not this Backfill's"
+                f"the header of plan {plan_id} is lost:"
+                f" {name} does not exist, or is not this Backfill's"
             )
         try:
             text = _unpacked(kept, HEADER_KEY)

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from backfill.api.conditions import ConditionType, Reason
+from backfill.api.quantities import count
 from backfill.api.redaction import redact
 from backfill.api.spec import FailurePolicy
 from backfill.api.status import Attempt
@@ -41,10 +42,7 @@ def kill(observed: Observed, draft: Draft, attempt: Attempt, why: str, due: date
         draft.change_attempt(message=why)
     if observed.now - due >= END_LIMIT:
         details = f" ({observed.driver.message})" if observed.driver.message else ""
-        fix = (
-            "If its node is lost, delete its pod by force:"
-            " no other attempt starts before it is gone."
-        )
+        fix = "If its node is lost, force-delete its pod: no other attempt starts until it is gone."
         message = (
             f"the driver of attempt {attempt.number} is still running"
             f" after being killed{details}. {fix}"
@@ -98,8 +96,8 @@ def _ended_at(observed: Observed, attempt: Attempt) -> datetime:
 def _why(observed: Observed, missing: int) -> str:
     if missing:
         return (
-            f"its driver says that it has finished, but {missing} of {observed.plan.steps} steps"
-            " are not committed"
+            f"its driver says that it has finished, but has committed only"
+            f" {observed.plan.steps - missing:,} of {count(observed.plan.steps, 'step')}"
         )
     if (
         observed.report is not None

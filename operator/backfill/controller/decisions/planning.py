@@ -4,6 +4,7 @@ from datetime import timedelta
 
 from backfill.api.conditions import ConditionType, Reason
 from backfill.api.errors import BadInput
+from backfill.api.quantities import count
 from backfill.api.status import Progress, SourceStatus
 from backfill.controller.decisions.actions import CancelJob, Next
 from backfill.controller.decisions.assignment import steps_in_words
@@ -84,7 +85,7 @@ def _obstructed(observed: Observed, draft: Draft) -> Next:
             _PLANNED,
             "Unknown",
             Reason.PLANNING,
-            f"waits for what is not there yet: {in_lines(observed.obstacles)}",
+            f"waits for what does not exist yet: {in_lines(observed.obstacles)}",
         )
         return Next(requeue_seconds=_FIRST_LOOK_SECONDS)
     return obstructed(observed, draft, _PLANNED, "Planning")
@@ -141,7 +142,10 @@ def _record(draft: Draft, result: object, observed: Observed) -> None:
 
 def _say_ready(draft: Draft, header: PlanHeader, warnings: tuple[str, ...] = ()) -> None:
     files = sum(source.files for source in header.sources)
-    message = f"{header.steps:,} steps, about {header.rows:,} rows in {files:,} files"
+    message = (
+        f"{count(header.steps, 'step')}, about {count(header.rows, 'row')}"
+        f" in {count(files, 'file')}"
+    )
     draft.condition(
         _PLANNED, "True", Reason.PLAN_READY, "\n".join((message, *warnings, *header.warnings))
     )

@@ -4,6 +4,7 @@ from backfill.api.approval import may_delete_unreplaced, waits
 from backfill.api.conditions import ConditionType, Reason
 from backfill.api.errors import PublishConflict, ResultLost
 from backfill.api.output import Output, PublishMode
+from backfill.api.quantities import count
 from backfill.api.status import OutputStatus
 from backfill.controller.decisions.actions import CancelJob, Next
 from backfill.controller.decisions.job_retries import work
@@ -50,8 +51,8 @@ def _waits(observed: Observed, draft: Draft, outputs: list[Output]) -> str:
     late = draft.status.progress.rows_dropped_late
     if late and any(output.publish.mode is PublishMode.REPLACE for output in outputs):
         losses.append(
-            f"{late:,} rows were dropped as late: what they would have"
-            " added is missing from the results"
+            f"{count(late, 'row')} dropped as late; what late rows would"
+            " have added is missing from the results"
         )
     how = (
         ""
@@ -152,13 +153,18 @@ def _published(output: OutputStatus, result: PublishResult) -> OutputStatus:
 def _succeed(observed: Observed, draft: Draft) -> None:
     published = [output for output in draft.status.outputs if output.snapshot_id is not None]
     if published:
-        message = ", ".join(f"{output.rows:,} rows to {output.table}" for output in published)
+        message = ", ".join(
+            f"{count(output.rows, 'row')} to {output.table}" for output in published
+        )
         draft.condition(_PUBLISHED, "True", Reason.PUBLISHED, message)
         end = f"published {message}"
     else:
         end = _stays(draft.status.outputs)
         draft.condition(_PUBLISHED, "False", Reason.NOT_PUBLISHED, end)
     progress = draft.status.progress
-    read = f"{progress.rows_read:,} rows read in {progress.steps:,} steps, {progress.late_in_words}"
+    read = (
+        f"{count(progress.rows_read, 'row')} read in {count(progress.steps, 'step')},"
+        f" {progress.late_in_words}"
+    )
     draft.condition(ConditionType.SUCCEEDED, "True", Reason.FINISHED, f"{read}; {end}")
     draft.set(finished_at=observed.now)

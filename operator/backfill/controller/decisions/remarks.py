@@ -73,5 +73,5 @@ def _gap(source: SourceTotals, header: PlanHeader) -> Iterator[str]:
         stretch = f"[{format_time(from_us(first))}, {format_time(from_us(last))})"
         yield (
             f"source {source.name} has no rows in {stretch}: what depends on them is deleted by"
-            " Replace and not written anew"
+            " Replace and not written again"
         )

@@ -90,5 +90,5 @@ class Frames:
         except ValueError as error:
             raise FrameError(f"a message that is no JSON: {error}") from None
         if not isinstance(message, dict):
-            raise FrameError("a message that is no object")
+            raise FrameError("a message that is not an object")
         return message

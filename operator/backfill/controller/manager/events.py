@@ -152,7 +152,7 @@ class Recorder:
         notice = Notice(
             "Warning",
             "ReconcileFailed",
-            _in_short(f"cannot be worked on, will be tried again: {why}"),
+            _in_short(f"cannot be reconciled; retrying: {why}"),
         )
         self._tell(read_json(ObjectMeta, backfill["metadata"]), notice)
 

@@ -146,7 +146,7 @@ class Operator:
                     ", ".join(sorted(kind.plural for kind in missing)),
                 )
             except ClusterError as error:
-                _LOG.error("what there is cannot be listed: %s", error)
+                _LOG.error("cannot list resources: %s", error)
             self._stop.wait(_RETRY_SECONDS)
         return False
 

@@ -120,14 +120,16 @@ def _names(text: str) -> tuple[str, ...]:
 
 def _location(text: str) -> str | None:
     if text and re.fullmatch(LOCATION_PATTERN, text) is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no location of a workspace; {LOCATION_FORM}")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a location of a workspace; {LOCATION_FORM}"
+        )
     return text or None
 
 
 def _paths(text: str) -> tuple[Path, ...]:
     for name in _names(text):
         if not name.startswith("/") or not name.strip("/"):
-            raise argparse.ArgumentTypeError(f"{name} is no absolute path below /")
+            raise argparse.ArgumentTypeError(f"{name} is not an absolute path below /")
     return tuple(Path(name) for name in _names(text))
 
 

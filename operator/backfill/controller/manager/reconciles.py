@@ -126,7 +126,7 @@ class Reconciles:
                 _LOG.warning("nothing can be done for it as it is: %s", error)
                 return "refused"
             except BackfillError as error:
-                _LOG.warning("could not be worked on, will be tried again: %s", error)
+                _LOG.warning("could not be reconciled; retrying: %s", error)
                 nobody_there = isinstance(error, Unauthorized | Unreachable) and not isinstance(
                     error, Faltering
                 )
@@ -134,7 +134,7 @@ class Reconciles:
                     self._say_trouble(key, backfill, str(error))
                 return "failed"
             except Exception as error:
-                _LOG.exception("a reconcile failed, will be tried again")
+                _LOG.exception("a reconcile failed; retrying")
                 self._say_trouble(
                     key, backfill, f"{type(error).__name__} (details in the operator's log)"
                 )

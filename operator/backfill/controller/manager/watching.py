@@ -151,7 +151,7 @@ class Watching:
             try:
                 asyncio.run(self._operator())
             except Exception as error:
-                _LOG.warning("the watches broke and begin anew: %s", error)
+                _LOG.warning("the watches broke and start again: %s", error)
                 self._closed.wait(_RETRY_SECONDS)
 
     async def _operator(self) -> None:
@@ -230,7 +230,7 @@ class Relisting:
             try:
                 self.list_once()
             except ClusterError as error:
-                _LOG.warning("could not list everything, will be tried again: %s", error)
+                _LOG.warning("could not list all resources; retrying: %s", error)
             if self.served != before:
                 on_new_kinds()
 

@@ -88,8 +88,8 @@ def _problems(
         expression = make()
     except ParseException as error:
         fix = (
-            "write it like region == 'us-east-1' and level in (1, 2), and columns with other names"
-            ' like "data-center"'
+            "write it like region == 'us-east-1' and level in (1, 2), and quote unusual column"
+            ' names, as in "data-center"'
         )
         return [
             Problem(

@@ -80,7 +80,7 @@ def check_pinned(catalogs: Catalogs, source: SourceInput, field: str) -> None:
         raise InvalidPlanInput(
             Problem(
                 f"{field}.table",
-                f"table {source.table} was dropped and made again since the plan was made",
+                f"table {source.table} was dropped and created again after the plan was made",
                 "start a new Backfill on the new table",
             )
         )
@@ -109,7 +109,7 @@ def _pin_snapshot(table: Table, source: Source, field: str) -> Snapshot:
     if wish.id is not None:
         found = table.snapshot_by_id(wish.id)
         return found or _no_snapshot(
-            table, source, field, f"snapshot {wish.id} of {source.table} is not there"
+            table, source, field, f"snapshot {wish.id} of {source.table} does not exist"
         )
     if wish.as_of is None:
         return current

@@ -115,7 +115,7 @@ class Agent(threading.Thread):
             return None
         if spec.attempt > settings.attempt:
             _log.error(
-                "attempt %s is at work; this is attempt %s and ends at once",
+                "attempt %s is running; this one, attempt %s, ends now",
                 spec.attempt,
                 settings.attempt,
             )

@@ -242,7 +242,7 @@ def analyze(
     plan = analyzed(frame)
     try:
         if clock := comparison_with_clock(frame):
-            raise _Refused(f"what the query gives depends on when it runs: {clock}")
+            raise _Refused(f"the query's results depend on when it runs: {clock}")
         return _Analysis(frame, arrival_columns or {}).result(plan, timestamp_column)
     except _Refused as reason:
         return Unbounded(str(reason))
@@ -350,9 +350,7 @@ class _Analysis:
         attribute, path = found[0]
         kind = _type_at(attribute.dataType(), path)
         if kind not in TIME_TYPES:
-            raise _Refused(
-                f"{column}, the output's timestampColumn, is a {kind}, and not a timestamp"
-            )
+            raise _Refused(f"{column}, the output's timestampColumn, is a {kind}, not a timestamp")
         key = (id_of(attribute), path)
         if not rows.known(key):
             raise _Refused(self._why_unknown(rows, [key], f"the result's {column}"))
@@ -396,7 +394,7 @@ class _Analysis:
                     " bound how far apart in event time their rows may be, in both directions"
                 )
         sources = self._names(rows.reads)
-        return f"it cannot be told how {what} follows from the event times of {sources}"
+        return f"it is not known how {what} follows from the event times of {sources}"
 
     def _names(self, leaves: Iterable[int]) -> str:
         return " and ".join(sorted({self._leaves[leaf].source for leaf in leaves}))
@@ -627,7 +625,7 @@ class _Analysis:
             raise _Refused(self._why_unknown(rows, [start], "the start of a session window"))
         gap = rows.gap(start, end)
         if not gap.known or gap.ahead.sessions:
-            raise _Refused("the gap of a session window is no constant, nor one of several")
+            raise _Refused("the gap of a session window is neither a constant nor one of several")
         longest = gap.ahead
         self._session_gap = max(self._session_gap or 0, int(longest.us))
         session_long = Extent(0, 1)
@@ -710,14 +708,14 @@ class _Analysis:
         time = (id_of(marked[0][0]), ()) if len(marked) == 1 else None
         if time is None or not child.known(time):
             raise _Refused(
-                "dropDuplicatesWithinWatermark is not by one event time whose origin is known"
+                "dropDuplicatesWithinWatermark does not use a single event time of known origin"
             )
         delay = Extent(marked[0][1])
         for each in elements(node.keys()):
             if not self._is_orderable(each.dataType()):
                 raise _Refused(
                     f"dropDuplicatesWithinWatermark is by {each.name()}, a"
-                    f" {each.dataType().typeName()}, by which rows cannot be put in order"
+                    f" {each.dataType().typeName()}, which gives rows no order"
                 )
         keys = {id_of(each) for each in elements(node.keys())}
         times = {key: ranges for key, ranges in child.times.items() if key[0] in keys}
@@ -733,7 +731,7 @@ class _Analysis:
     def _join(self, node: JavaObject, left: _Rows | None, right: _Rows | None) -> _Rows:
         kind = str(node.joinType().toString())
         if kind not in _JOINS:
-            raise _Refused(f"a join of type {kind} is not understood")
+            raise _Refused(f"joins of type {kind} are not supported")
         if left is None or right is None:
             return self._join_with_table(kind, left, right)
         both = _side_by_side(left, right)

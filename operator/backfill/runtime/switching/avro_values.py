@@ -62,7 +62,7 @@ def _check(schema: str) -> None:
     try:
         _parsed(schema)
     except Exception as error:  # fastavro has no common class for its errors
-        message = f"a live.kafka.value.schema is no Avro schema: {first_line(error)}"
+        message = f"a live.kafka.value.schema is not a valid Avro schema: {first_line(error)}"
         fix = "give it as production's producers or their schema registry have it"
         raise InvalidPlanInput(Problem("spec.sources", message, fix)) from error
 

@@ -142,7 +142,9 @@ def named_source(name: str, sources: Sequence[Source]) -> Source:
             return source
     raise UnsupportedProgram(
         Problem(
-            "spec.sources", f"the application reads the source {name}, which is not there", "add it"
+            "spec.sources",
+            f"the application reads the source {name}, which is not listed",
+            "add it",
         )
     )
 
@@ -219,7 +221,7 @@ def _no_such_output(target: Target, outputs: Sequence[Output]) -> Problem:
     fix = f"the outputs are {names}" if names else "add it"
     return Problem(
         "spec.outputs",
-        f"the application writes the output {target.query_name}, which is not there",
+        f"the application writes the output {target.query_name}, which is not listed",
         fix,
     )
 

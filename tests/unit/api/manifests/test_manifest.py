@@ -174,22 +174,22 @@ def test_a_text_that_is_no_manifest_is_refused(text: str, expected: str) -> None
         ),
         "a table without its catalog": (
             {"sources__0__table": "raw.impressions"},
-            'spec.sources[0].table: "raw.impressions" does not have the form that is wanted; '
+            'spec.sources[0].table: "raw.impressions" does not have the required form; '
             "write it as catalog.namespace.table, the catalog in ASCII letters and digits",
         ),
         "a number for text": (
             {"outputs__0__validate": {"minMatch": 99.9}},
-            "spec.outputs[0].validate.minMatch: 99.9 is a number, text is wanted; put it in quotes:"
+            "spec.outputs[0].validate.minMatch: 99.9 is a number, not text; put it in quotes:"
             ' "99.9"',
         ),
         "a number as Spark property": (
             {"overrides__sparkConf": {"spark.sql.shuffle.partitions": 200}},
-            "spec.overrides.sparkConf[spark.sql.shuffle.partitions]: 200 is a number, text is"
-            ' wanted; put it in quotes: "200"',
+            "spec.overrides.sparkConf[spark.sql.shuffle.partitions]: 200 is a number, not"
+            ' text; put it in quotes: "200"',
         ),
         "Norway": (
             {"sources__0__regions": {"column": "country", "in": [False]}},
-            "spec.sources[0].regions.in[0]: false is a truth value, text is wanted; put what is"
+            "spec.sources[0].regions.in[0]: false is a truth value, not text; put what is"
             " written there in quotes",
         ),
         "text for a number": (
@@ -251,7 +251,7 @@ def test_an_empty_field_says_so() -> None:
         spec_with()
         .replace("  window:\n", "  workspaces:\n")
         .replace("spec:\n", "spec:\n  window:\n")
-    )[0].startswith("spec.window: is empty, a mapping is wanted")
+    )[0].startswith("spec.window: is empty; a mapping is required")
 
 
 def test_mistakes_in_fields_between_fields_and_in_the_application_are_told_together(
@@ -289,7 +289,7 @@ def test_a_rule_is_not_told_about_a_field_that_is_wrong_by_itself() -> None:
         spec_with(outputs__0__timestampColumn=7, outputs__0__publish={"mode": "Replace"})
     )
     assert found == [
-        'spec.outputs[0].timestampColumn: 7 is a number, text is wanted; put it in quotes: "7"'
+        'spec.outputs[0].timestampColumn: 7 is a number, not text; put it in quotes: "7"'
     ]
 
 
@@ -377,7 +377,9 @@ def test_a_workspace_that_could_mean_another_place_is_refused_and_it_is_said_wha
     None
 ):
     (problem,) = problems(spec_with(workspace="s3://lake/prod/team-b?"))
-    assert problem.startswith('spec.workspace: "s3://lake/prod/team-b?" does not have the form')
+    assert problem.startswith(
+        'spec.workspace: "s3://lake/prod/team-b?" does not have the required form'
+    )
     assert "without .., spaces" in problem
 
 

@@ -91,7 +91,7 @@ BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "rows to replace that no time tells apart": (
         {"outputs.0.timestampColumn": None, "outputs.0.publish": {"mode": "Replace"}},
-        ["spec.outputs[0].timestampColumn: is missing, publish mode Replace needs it"],
+        ["spec.outputs[0].timestampColumn: is missing; publish mode Replace needs it"],
     ),
     "a warm-up whose output cannot be told apart": (
         {"outputs.0.timestampColumn": None, "window.warmUp": "1h"},

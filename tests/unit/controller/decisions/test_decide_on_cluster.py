@@ -329,7 +329,7 @@ def test_killing_again_and_again_writes_nothing_until_a_person_is_needed() -> No
     )
     stuck = decide(later(seen, second, END_LIMIT, report_age_seconds=300, driver=lost))
     assert stage(stuck, ConditionType.STALLED) == ("True", Reason.DRIVER_TERMINATION_STUCK)
-    assert "delete its pod by force" in condition(stuck, ConditionType.STALLED).message
+    assert "force-delete its pod" in condition(stuck, ConditionType.STALLED).message
     assert len(stuck.status.attempts) == 1, "no other attempt runs beside it"
 
 

@@ -175,7 +175,7 @@ def test_whoever_approves_a_replacement_is_told_of_late_rows() -> None:
         decide(observed(backfill(status, outputs=[output(approval="Manual")]))),
         ConditionType.PUBLISHED,
     )
-    assert "12 rows were dropped as late" in message
+    assert "12 rows dropped as late" in message
 
 
 def test_an_approval_covers_what_was_said_to_be_missing() -> None:

@@ -75,7 +75,7 @@ def test_what_a_run_made_is_removed_when_it_is_asked_for_after_its_time(runs: Lo
     made = [runs.store.directory / part for part in ("plans", "checkpoints")]
     assert all(path.exists() for path in made)
     again = runs.run()
-    assert (again.status, "succeeded already" in again.out) == (0, True)
+    assert (again.status, "already succeeded" in again.out) == (0, True)
     assert not any(path.exists() for path in made)
     assert runs.backfill.status.discarded_at is not None
 
