@@ -16,6 +16,7 @@ class ConditionType(StrEnum):
     """Types of conditions."""
 
     PLANNED = "Planned"
+    INPUT_COMPLETE = "InputComplete"
     RUNNING = "Running"
     VALIDATED = "Validated"
     PUBLISHED = "Published"
@@ -37,6 +38,11 @@ class Reason(StrEnum):
     PLAN_READY = "PlanReady"
     INVALID_INPUT = "InvalidInput"
     PLANNING_FAILED = "PlanningFailed"
+
+    INPUT_COMPLETE = "InputComplete"
+    INPUT_INCOMPLETE = "InputIncomplete"
+    INCOMPLETE_INPUT_ALLOWED = "IncompleteInputAllowed"
+    INPUT_UNKNOWN = "InputUnknown"
 
     STARTING = "Starting"
     DRIVER_PENDING = "DriverPending"

@@ -174,5 +174,11 @@ class Source(Model):
     """Snapshot of the table to read. Default: the one that is current when the plan is made."""
     kafka: KafkaColumns = KafkaColumns()
     """Columns that hold the Kafka metadata of each row."""
+    allow_incomplete: bool = False
+    """Whether publish mode ``Replace`` may use this source although rows of the window, its warm-up
+    or its drain are missing from the table, as condition ``InputComplete`` says. Otherwise such a
+    Backfill is refused before anything runs, since it would delete rows of production without
+    computing them anew. Modes ``Append`` and ``None`` only get a warning.
+    """
     live: Live | None = None
     """Input that the source replaces in production, for an unmodified application."""

@@ -3,6 +3,7 @@
 import json
 import tempfile
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console
@@ -15,10 +16,12 @@ from backfill.cli.installed import SPARK, TABLES, require
 from backfill.cli.plan_page import render_plan
 from backfill.cli.target import read_file
 from backfill.cli.view import planning_in_words
+from backfill.controller.decisions.complete_input import incomplete_input, input_checks
 from backfill.controller.jobs.job import JobState
 from backfill.controller.jobs.kinds.plan import PlanJob, PlanResult
 from backfill.controller.local.jobs import Worker
 from backfill.controller.local.spark_conf import cores
+from backfill.planning.plan import PlanHeader
 from backfill.planning.summary import PlanSummary, summarize
 from backfill.planning.workspace import Workspace
 from backfill.protocol.explanation import ExplainedQuery
@@ -40,18 +43,22 @@ def show_plan(file: Path, namespace: str | None, *, as_json: bool, explained: bo
     queries = None
     with tempfile.TemporaryDirectory(prefix="backfill-plan-") as directory:
         workspace = Workspace(directory)
-        summary = _planned(backfill, workspace, err)
+        header = _planned(backfill, workspace, err)
+        now = datetime.now(UTC)
+        summary = summarize(header, now)
         if explained:
             assert application is not None  # it was required
             with err.status("runs the program until its queries start"):
                 queries = explain(backfill, application, summary.plan_id, workspace)
     if as_json:
         print(_document(backfill, summary, queries))  # noqa: T201
-        return SUCCEEDED
-    console = Console()
-    console.print(render_plan(backfill.metadata.name, summary, estimated_for="on this machine"))
-    if queries is not None:
-        render_queries(backfill, queries, console)
+    else:
+        console = Console()
+        console.print(render_plan(backfill.metadata.name, summary, estimated_for="on this machine"))
+        if queries is not None:
+            render_queries(backfill, queries, console)
+    if incomplete := incomplete_input(backfill.spec, header, input_checks(header, now)):
+        raise BadInput(incomplete)
     return SUCCEEDED
 
 
@@ -68,7 +75,7 @@ def _document(
     return json.dumps(summary.model_dump(mode="json", by_alias=True) | {"queries": told})
 
 
-def _planned(backfill: Backfill, workspace: Workspace, err: Console) -> PlanSummary:
+def _planned(backfill: Backfill, workspace: Workspace, err: Console) -> PlanHeader:
     with err.status("plans") as spinner:
         worker = Worker(Path(workspace.uri) / "worker.log")
         parallelism = cores(backfill.spec.overrides.spark_conf)
@@ -79,14 +86,14 @@ def _planned(backfill: Backfill, workspace: Workspace, err: Console) -> PlanSumm
                 time.sleep(_POLL_SECONDS)
         finally:
             worker.close()
-        return _summary(state, backfill)
+        return _header(state, backfill)
 
 
-def _summary(state: JobState | None, backfill: Backfill) -> PlanSummary:
+def _header(state: JobState | None, backfill: Backfill) -> PlanHeader:
     if state is not None and isinstance(state.result, PlanResult):
         if refused := state.result.refused(backfill.spec):
             raise BadInput(refused)
-        return summarize(state.result.header)
+        return state.result.header
     raise (
         state.error
         if state is not None and state.error is not None

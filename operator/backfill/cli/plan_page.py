@@ -42,6 +42,7 @@ def render_plan(name: str, summary: PlanSummary, *, estimated_for: str) -> Rende
         Text.assemble((name, "bold"), (f"  plan {summary.plan_id}", "dim")),
         _sources(summary.sources),
         *(Text(fact) for fact in facts),
+        *_completeness(summary.sources),
         *(Text(f"  warning: {warning}", style="yellow") for warning in summary.warnings),
     )
 
@@ -53,6 +54,19 @@ def _wide_in_words(sources: tuple[SourceSummary, ...]) -> list[str]:
         if wide
         else []
     )
+
+
+def _completeness(sources: tuple[SourceSummary, ...]) -> list[Text]:
+    """Whether the tables have everything that is read."""
+    words = {True: "complete", False: "incomplete", None: "perhaps complete"}
+    return [
+        Text(
+            f"  input of {source.name} is {words[source.complete]}: {reason}",
+            style="yellow" if source.complete is False else "",
+        )
+        for source in sources
+        for reason in source.completeness
+    ]
 
 
 def _sources(sources: tuple[SourceSummary, ...]) -> Table:

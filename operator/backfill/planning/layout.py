@@ -182,6 +182,7 @@ def _source_totals(
         files_without_bounds=read.files_without_bounds[number],
         lower_us=int(pieces.lower_us.min()) if len(pieces) else None,
         upper_us=int(pieces.upper_us.max()) if len(pieces) else None,
+        input=read.checks[number],
         step_rows=_per_step(step, pieces.rows, steps),
         step_bytes=_per_step(step, pieces.bytes, steps),
     )

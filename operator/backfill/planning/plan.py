@@ -23,11 +23,13 @@ import io
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 from typing import TYPE_CHECKING
 
 from backfill.api.base import Checked, Model
 from backfill.api.errors import PlanCorrupt
+from backfill.api.quantities import format_time
 from backfill.api.spec import OrderingPolicy
 from backfill.planning.workspace import Workspace
 
@@ -38,7 +40,7 @@ TASK_BYTES_PER_SECOND = 8 * 2**20
 """Compressed Parquet that a task is assumed to read and process per second,
 before there is a measured rate.
 """
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 HEADER_FILE = "plan.json"
 SPLITS_FILE = "splits.parquet"
 MOST_HEADER_BYTES = 256 * 2**20
@@ -134,6 +136,38 @@ class PlanInputs(Model):
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
 
+class InputCheck(Model):
+    """Whether the pinned snapshot has everything that arrived in the range that is read."""
+
+    complete: bool | None = None
+    """False if rows are missing; null if that is unknown."""
+    reached: bool = False
+    """Whether ingestion is known to have got to the end of the range."""
+    known_from: str = ""
+    """What shows that it is complete, in words."""
+    missing: Checked[str] = ()
+    """What is missing, in words."""
+    unknown: Checked[str] = ()
+    """Why it is unknown, in words."""
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Everything that is known about it, in words."""
+        return (*self.missing, *self.unknown, *filter(None, (self.known_from,)))
+
+    def at(self, now: datetime, read_end: datetime) -> "InputCheck":
+        """This check with what is certain at a moment: rows that arrive later are missing."""
+        if self.reached or now >= read_end:
+            return self
+        still = (
+            f"rows still arrive until {format_time(read_end)}, the end of what is read, which is in"
+            " the future"
+        )
+        return self.model_copy(
+            update={"complete": False, "known_from": "", "missing": (*self.missing, still)}
+        )
+
+
 class SourceTotals(Model):
     """What the plan reads of one source."""
 
@@ -161,6 +195,8 @@ class SourceTotals(Model):
     """Least timestamp by the bounds; null for a source without data."""
     upper_us: int | None = None
     """Greatest timestamp by the bounds; null for a source without data."""
+    input: InputCheck = InputCheck(unknown=("an earlier version made the plan without a check",))
+    """Whether its rows are all there."""
     step_rows: Checked[int] = ()
     """Number of rows of each step."""
     step_bytes: Checked[int] = ()

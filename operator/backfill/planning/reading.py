@@ -9,14 +9,12 @@ from backfill.api.errors import InvalidPlanInput, Problem
 from backfill.api.quantities import count
 from backfill.iceberg.timestamps import describe_us
 from backfill.planning.bounds import fill_bounds
+from backfill.planning.completeness import check_input
 from backfill.planning.files import UNKNOWN, SourceFiles
-from backfill.planning.metadata.manifests import ManifestScan
+from backfill.planning.metadata.manifests import CALENDAR_US, ManifestScan
 from backfill.planning.metadata.pinning import PinnedTable
-from backfill.planning.plan import PlanInputs
+from backfill.planning.plan import InputCheck, PlanInputs
 from backfill.planning.progress import PlanningProgress
-
-_CALENDAR_US = 9_200_000_000_000_000
-"""All moments that nanoseconds since 1970 can represent, before and after."""
 
 
 @dataclass
@@ -28,6 +26,8 @@ class ReadSources:
     """Path of each source in the resource."""
     files_without_bounds: list[int]
     warnings: list[str]
+    checks: list[InputCheck]
+    """Whether each source has everything that arrived in the range."""
 
 
 def read_sources(
@@ -62,7 +62,7 @@ def _read_each(
     pinned: Sequence[PinnedTable],
     on_progress: Callable[[PlanningProgress], None],
 ) -> tuple[ReadSources, list[Problem]]:
-    read = ReadSources([], [], [], [])
+    read = ReadSources([], [], [], [], [])
     problems: list[Problem] = []
     for table in pinned:
         try:
@@ -91,6 +91,8 @@ def _read_source(
     read.fields.append(table.field)
     read.files_without_bounds.append(unbounded)
     without_timestamp += scan.without_timestamp + int(files.nulls[files.nulls != UNKNOWN].sum())
+    check = check_input(files, inputs, scan.rows_before, scan.rows_after, scan.bounds_near)
+    read.checks.append(check)
     read.warnings += _warnings(files, inputs, unbounded, without_timestamp)
 
 
@@ -119,7 +121,7 @@ def _warnings(
 
 
 def _nothing_to_read(table: PinnedTable, inputs: PlanInputs) -> Problem:
-    everything = ManifestScan(table, -_CALENDAR_US, _CALENDAR_US).read()
+    everything = ManifestScan(table, -CALENDAR_US, CALENDAR_US).read()
     source = table.source
     message = (
         f"{source.table} has no rows with {source.timestamp_column} from"

@@ -2,6 +2,8 @@
 how much is read, how skewed it is, how long it takes.
 """
 
+from datetime import datetime
+
 from backfill.api.base import Model, printable
 from backfill.api.quantities import Time, from_us
 from backfill.planning.plan import TASK_BYTES_PER_SECOND, PlanHeader, SourceTotals
@@ -36,6 +38,10 @@ class SourceSummary(Model):
     """Number of files without bounds in the manifest,
     for which the footer or the partition was used.
     """
+    complete: bool | None
+    """Whether the snapshot has everything that arrived in what is read; null if unknown."""
+    completeness: tuple[str, ...]
+    """What is missing, why that is unknown, or what shows that nothing is."""
 
 
 class StepsSummary(Model):
@@ -85,7 +91,10 @@ class PlanSummary(Model):
 
 
 def summarize(
-    header: PlanHeader, *, bytes_per_second_per_task: float = TASK_BYTES_PER_SECOND
+    header: PlanHeader,
+    now: datetime,
+    *,
+    bytes_per_second_per_task: float = TASK_BYTES_PER_SECOND,
 ) -> PlanSummary:
     """The summary of a plan, for a run with the number of tasks that it was planned for."""
     rate = bytes_per_second_per_task * header.inputs.parallelism
@@ -100,7 +109,7 @@ def summarize(
         rows=header.rows,
         bytes=header.bytes,
         sources=tuple(
-            _source(header, number, totals) for number, totals in enumerate(header.sources)
+            _source(header, number, totals, now) for number, totals in enumerate(header.sources)
         ),
         rows_skew=_skew([source.rows for source in header.sources]),
         bytes_skew=_skew([source.bytes for source in header.sources]),
@@ -117,8 +126,9 @@ def summarize(
     )
 
 
-def _source(header: PlanHeader, number: int, totals: SourceTotals) -> SourceSummary:
+def _source(header: PlanHeader, number: int, totals: SourceTotals, now: datetime) -> SourceSummary:
     pinned = header.inputs.sources[number]
+    check = totals.input.at(now, from_us(header.inputs.read_end_us))
     return SourceSummary(
         name=printable(totals.name),
         table=printable(pinned.table),
@@ -130,6 +140,8 @@ def _source(header: PlanHeader, number: int, totals: SourceTotals) -> SourceSumm
         last=None if totals.upper_us is None else from_us(totals.upper_us),
         wide_files=totals.wide_files,
         files_without_bounds=totals.files_without_bounds,
+        complete=check.complete,
+        completeness=tuple(map(printable, check.reasons)),
     )
 
 

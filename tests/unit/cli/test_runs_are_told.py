@@ -2,6 +2,9 @@
 the same rows.
 """
 
+from datetime import timedelta
+from typing import Any
+
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
@@ -46,6 +49,50 @@ def test_namesakes_in_two_namespaces_have_branches_of_their_own_and_the_second_o
     branches = [ended.document["outputs"][0]["branch"] for ended in (first, second)]
     assert branches == ["backfill/other/january", "backfill/january"]
     assert set(branches) <= set(lake.load_table("raw.counts").refs())
+
+
+def _of_stops(lake: Catalog, **source: Any) -> dict[str, Any]:
+    """A Backfill that replaces six hours by a table whose rows end after two of them."""
+    lake.create_table("raw.counts", schema=EVENTS)
+    stops = lake.create_table("raw.stops", schema=EVENTS)
+    for minutes in range(0, 120, 10):
+        times = [START + timedelta(minutes=minutes, seconds=each) for each in range(600)]
+        stops.append(pa.table({"id": range(600), "at": times}, schema=EVENTS))
+    stops = {"name": "stops", "table": "lake.raw.stops", "timestampColumn": "at", **source}
+    return {"sources": [stops], "outputs": [{**OUTPUT, "publish": {"mode": "Replace"}}]}
+
+
+def test_rows_are_not_replaced_by_what_an_incomplete_table_gives(
+    runs: LocalRuns, lake: Catalog
+) -> None:
+    runs.write(**_of_stops(lake))
+    missing = (
+        "lake.raw.stops lacks rows that a result in mode Replace depends on: its newest row arrived"
+        " at 2024-01-01T01:59:59Z, 4h before the end of what is read (2024-01-01T06:00:00Z); about"
+        " 14,400 more would be usual"
+    )
+    planned = runs.command("plan", str(runs.file))
+    assert planned.status == 2
+    assert "input of stops is incomplete" in planned.out
+    assert missing in planned.err
+    ended = runs.run()
+    assert ended.status == 2
+    assert f"error: spec.sources[0].allowIncomplete: is false, and {missing}" in ended.err
+    assert not runs.store.attempts.exists() or not list(runs.store.attempts.iterdir())
+    assert "InputComplete=False" in runs.command("status", "january").out
+
+
+def test_rows_are_replaced_by_an_incomplete_table_where_that_is_allowed(
+    runs: LocalRuns, lake: Catalog
+) -> None:
+    runs.write(**_of_stops(lake, allowIncomplete=True))
+    ended = runs.run("--output", "json")
+    (condition,) = [
+        each for each in ended.document["conditions"] if each["type"] == "InputComplete"
+    ]
+    assert condition["reason"] == "IncompleteInputAllowed"
+    assert "source stops: its newest row arrived at" in condition["message"]
+    assert list(runs.store.attempts.iterdir())
 
 
 def test_a_result_whose_window_was_changed_meanwhile_asks_for_a_new_start(

@@ -13,7 +13,7 @@ from pyiceberg.types import NestedField, TimestamptzType
 
 from backfill.api.spec import OrderingPolicy
 from backfill.planning.files import PartitionValues, SourceFiles, timestamp_column
-from backfill.planning.plan import PlanInputs, SourceInput
+from backfill.planning.plan import InputCheck, PlanInputs, SourceInput
 from backfill.planning.reading import ReadSources
 
 Groups = Sequence[Sequence[int | None]]
@@ -96,6 +96,15 @@ def made_source(
     return made, content
 
 
+def source_files(name: str, files: Sequence[tuple[int, int, int]]) -> SourceFiles:
+    """The files of a source by metadata alone: least and greatest timestamp, and rows."""
+    made, _ = made_source(name, [])
+    lower, upper, rows = np.array(files, np.int64).reshape(-1, 3).T
+    made.lower_us, made.upper_us, made.rows = lower, upper, rows
+    made.path = pa.array([f"{name}/{number}" for number in range(len(files))], pa.string())
+    return made
+
+
 def made_inputs(
     start_us: int, end_us: int, sources: Sequence[SourceFiles], **wishes: Any
 ) -> PlanInputs:
@@ -116,7 +125,7 @@ def made_inputs(
 
 def read_sources(sources: Sequence[SourceFiles]) -> ReadSources:
     fields = [f"spec.sources[{number}]" for number in range(len(sources))]
-    return ReadSources(list(sources), fields, [0] * len(sources), [])
+    return ReadSources(list(sources), fields, [0] * len(sources), [], [InputCheck()] * len(sources))
 
 
 def rows_of(splits: pa.Table, content: dict[str, bytes]) -> list[tuple[int, str, int, int]]:

@@ -1,6 +1,7 @@
 """The summary of a plan, figure by figure."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,13 +11,15 @@ from pyiceberg.catalog import Catalog
 
 from backfill.planning.summary import STEP_OVERHEAD_SECONDS, summarize
 
+NOW = datetime(2026, 4, 1, tzinfo=UTC)
+
 
 def test_a_summary_tells_totals_skew_steps_and_time(lake: Catalog, tmp_path: Path) -> None:
     for name, every in (("events", 1), ("plays", 6)):
         rows = pa.table({"ts": pa.array(hourly()[::every], pa.timestamp("us", "UTC"))})
         lake.create_table(f"raw.{name}", schema=rows.schema).append(rows)
     header = plan(tmp_path / "w", source("events"), source("plays"), maxMisalignment="2h").header
-    summary = summarize(header, bytes_per_second_per_task=100)
+    summary = summarize(header, NOW, bytes_per_second_per_task=100)
     assert summary.steps.count == 6
     assert summary.steps.longest_seconds == 3600
     assert summary.rows_skew == pytest.approx(6, abs=1)
@@ -46,7 +49,7 @@ def test_what_a_pod_says_of_a_plan_does_not_steer_a_terminal(lake: Catalog, tmp_
         "sources": (totals.model_copy(update={"name": "\u202eevents"}),),
         "warnings": ("\x1b]0;",),
     }
-    summary = summarize(header.model_copy(update=forged))
+    summary = summarize(header.model_copy(update=forged), NOW)
     assert (summary.plan_id, summary.sources[0].table, summary.sources[0].name) == (
         "\\x1b[2J",
         "a\\x9b.b",

@@ -1,6 +1,7 @@
 """Shows the plan that the operator has made for a Backfill."""
 
 import json
+from datetime import UTC, datetime
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -53,7 +54,7 @@ def _summary(place: Place, backfill: Backfill) -> PlanSummary | None:
             f"only what the status tells: {error}", highlight=False, markup=False, soft_wrap=True
         )
         return None
-    return summarize(header) if header else None
+    return summarize(header, datetime.now(UTC)) if header else None
 
 
 def _tell_why_not(backfill: Backfill) -> int:

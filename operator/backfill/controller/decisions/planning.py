@@ -8,6 +8,7 @@ from backfill.api.quantities import count
 from backfill.api.status import Progress, SourceStatus
 from backfill.controller.decisions.actions import CancelJob, Next
 from backfill.controller.decisions.assignment import steps_in_words
+from backfill.controller.decisions.complete_input import incomplete_input, input_checks, say_input
 from backfill.controller.decisions.job_retries import work
 from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.obstacles import obstructed
@@ -47,6 +48,13 @@ def plan(observed: Observed, draft: Draft) -> Next:
     ):
         draft.fail_input(_PLANNED, refused)
         return Next(actions=(CancelJob(),), at_rest=True)
+    if isinstance(made.result, PlanResult):
+        header, spec = made.result.header, observed.backfill.spec
+        checks = input_checks(header, observed.now)
+        say_input(draft, spec, checks)
+        if incomplete := incomplete_input(spec, header, checks):
+            draft.fail_input(_PLANNED, incomplete)
+            return Next(actions=(CancelJob(),), at_rest=True)
     _record(draft, made.result, observed)
     return Next(requeue_seconds=0)
 

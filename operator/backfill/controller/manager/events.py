@@ -41,6 +41,11 @@ class Notice:
 
 _TOLD: Final[dict[tuple[ConditionType, Reason], tuple[Kind, str]]] = {
     (ConditionType.PLANNED, Reason.PLAN_READY): ("Normal", "Planned"),
+    (ConditionType.INPUT_COMPLETE, Reason.INPUT_INCOMPLETE): ("Warning", "InputIncomplete"),
+    (ConditionType.INPUT_COMPLETE, Reason.INCOMPLETE_INPUT_ALLOWED): (
+        "Warning",
+        "IncompleteInputAllowed",
+    ),
     (ConditionType.RUNNING, Reason.REPLAYING): ("Normal", "Running"),
     (ConditionType.RUNNING, Reason.SUSPENDED): ("Normal", "Suspended"),
     (ConditionType.RUNNING, Reason.ALL_STEPS_COMMITTED): ("Normal", "AllStepsCommitted"),

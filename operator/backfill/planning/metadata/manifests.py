@@ -8,10 +8,10 @@ discarded at once, since an entry takes some ten kilobytes as objects.
 """
 
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, reduce
 from itertools import pairwise
 from threading import Lock
 from typing import Any, BinaryIO, cast
@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 import pyarrow as pa
 from pyiceberg.avro.file import AvroFile
-from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, Or
 from pyiceberg.expressions.visitors import _InclusiveMetricsEvaluator
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
@@ -40,6 +40,7 @@ from backfill.iceberg.timestamps import GREATEST_US, LEAST_US
 from backfill.planning.files import (
     UNKNOWN,
     ColumnRef,
+    Int64s,
     PartitionValues,
     SourceFiles,
     column_ref,
@@ -53,6 +54,9 @@ from backfill.planning.metadata.pinning import PinnedTable
 LOGICAL_FIELD_TYPE_MAPPING.setdefault(("timestamp-nanos", "long"), TimestampNanoType())
 """PyIceberg writes partitions of nanoseconds, but cannot read them."""
 
+CALENDAR_US = 9_200_000_000_000_000
+"""All moments that nanoseconds since 1970 can represent are within this, before and after."""
+_BEFORE, _AFTER = "before", "after"
 _READERS = 4
 """Threads that read manifests.
 Decoding holds the interpreter's lock, but waiting for the object store does not.
@@ -100,6 +104,8 @@ class _Partitions:
         self.values: list[PartitionValues] = []
         self.spec_ids: list[int] = []
         self.may_match: list[bool] = []
+        self.may_pass_filter: list[bool] = []
+        """Whether rows may satisfy the source's filter, whatever their timestamp."""
 
     def reader(self, spec_id: int) -> SpecReader:
         if spec_id not in self._readers:
@@ -118,6 +124,7 @@ class _Partitions:
                 self.values.append(reader.values(partition))
                 self.spec_ids.append(spec_id)
                 self.may_match.append(reader.may_match(partition))
+                self.may_pass_filter.append(reader.may_pass_filter(partition))
                 self._known[key] = len(self.values) - 1
             return self._known[key]
 
@@ -146,16 +153,21 @@ class ManifestScan:
         expression = And(
             in_range(self.column.name, self.column.ticks, start_us, end_us), pinned.row_filter
         )
-        read = partial(
+        self._reader = partial(
             spec_reader,
             pinned.table.metadata,
             pinned.schema,
-            expression=expression,
+            row_filter=pinned.row_filter,
             column=self.column,
         )
-        self._partitions = _Partitions(lambda spec_id: read(spec_id=spec_id))
+        self._partitions = _Partitions(
+            lambda spec_id: self._reader(spec_id=spec_id, expression=expression)
+        )
         self._metrics_may_match = _metrics_evaluator(pinned)
         self._deletes = DeleteIndex()
+        self._data: list[ManifestFile] = []
+        self._skipped: list[ManifestFile] = []
+        self._sees = {_BEFORE: False, _AFTER: False}
         self.without_timestamp = 0
         """Number of rows in files in which, by their metrics, no row has a timestamp."""
 
@@ -184,14 +196,96 @@ class ManifestScan:
         self._refuse_other_formats(other_formats)
         return self._assemble(chunks)
 
+    def rows_before(self) -> bool:
+        """Whether the table has rows from before the range, by the metadata of files that may
+        satisfy the source's filter. To be asked after :meth:`read`.
+        """
+        return self._sees[_BEFORE] or self._look(_BEFORE, -CALENDAR_US, self._range[0])
+
+    def rows_after(self) -> bool:
+        """The same for rows from the end of the range on."""
+        return self._sees[_AFTER] or self._look(_AFTER, self._range[1], CALENDAR_US)
+
+    def bounds_near(self, ranges: Sequence[tuple[int, int]]) -> Iterator[Int64s]:
+        """Of all files that may have rows in some ranges and may satisfy the source's filter: the
+        least and greatest timestamps and the number of rows, manifest by manifest. Files without
+        bounds are left out. To be used after :meth:`read`.
+        """
+        column = self.column
+        wanted = (in_range(column.name, column.ticks, *each) for each in _joined(ranges))
+        expression = And(reduce(Or, wanted), self._pinned.row_filter)
+        partitions = _Partitions(
+            lambda spec_id: self._reader(spec_id=spec_id, expression=expression)
+        )
+        for manifest in self._data:
+            spec_id = manifest.partition_spec_id
+            if not partitions.reader(spec_id).manifest_may_match(manifest):
+                continue
+            found = []
+            for entry, _ in self._entries(self._pinned.table.io, manifest):
+                values = entry._data
+                partition = partitions.number(spec_id, values[3])
+                lower, upper = self._bound(values[10]), self._bound(values[11])
+                if (
+                    lower is not None
+                    and upper is not None
+                    and partitions.may_match[partition]
+                    and self._metrics_may_match(entry)
+                ):
+                    ticks = column.ticks
+                    found.append((ticks.floor_us(lower), ticks.floor_us(upper), values[4]))
+            yield np.array(found, np.int64).reshape(-1, 3).T
+
+    def _look(self, side: str, start_us: int, end_us: int) -> bool:
+        """Reads manifests that were skipped until one has rows on a side of the range."""
+        column = self.column
+        expression = And(
+            in_range(column.name, column.ticks, start_us, end_us), self._pinned.row_filter
+        )
+        readers: dict[int, SpecReader] = {}
+        io = self._pinned.table.io
+        for manifest in self._skipped:
+            spec_id = manifest.partition_spec_id
+            if spec_id not in readers:
+                readers[spec_id] = self._reader(spec_id=spec_id, expression=expression)
+            if not readers[spec_id].manifest_may_match(manifest):
+                continue
+            for entry, _ in self._entries(io, manifest):
+                self._note_outside(entry, self._partitions.number(spec_id, entry._data[3]))
+                if self._sees[side]:
+                    return True
+        return False
+
+    def _note_outside(self, entry: DataFile, partition: int) -> None:
+        """Notes on which sides of the range a file that is not read has rows."""
+        if all(self._sees.values()) or not self._partitions.may_pass_filter[partition]:
+            return
+        values = entry._data
+        lower, upper, ticks = self._bound(values[10]), self._bound(values[11]), self.column.ticks
+        if lower is not None and upper is not None:
+            lower_us, upper_us = ticks.floor_us(lower), ticks.floor_us(upper)
+        else:
+            span = self._partitions.values[partition].range_us
+            if span is None:
+                return
+            lower_us, upper_us = span
+        before, after = upper_us < self._range[0], lower_us >= self._range[1]
+        if (before or after) and self._metrics_may_match(entry):
+            self._sees[_AFTER if after else _BEFORE] = True
+
     def _manifests(self) -> list[ManifestFile]:
         try:
             listed = self._pinned.snapshot.manifests(self._pinned.table.io)
         except (OSError, ValueError) as error:
             raise self._unreadable(str(self._pinned.snapshot.manifest_list), error) from error
-        return [
-            m for m in listed if self._partitions.reader(m.partition_spec_id).manifest_may_match(m)
-        ]
+        chosen = []
+        self._data = [each for each in listed if each.content == ManifestContent.DATA]
+        for manifest in listed:
+            if self._partitions.reader(manifest.partition_spec_id).manifest_may_match(manifest):
+                chosen.append(manifest)
+            elif manifest.content == ManifestContent.DATA:
+                self._skipped.append(manifest)
+        return chosen
 
     def _in_order(self, io: FileIO, manifests: list[ManifestFile]) -> Iterator[_Columns]:
         with ThreadPoolExecutor(_READERS) as pool:
@@ -207,6 +301,7 @@ class ManifestScan:
         values = entry._data
         partition = self._partitions.number(spec_id, values[3])
         if not self._partitions.may_match[partition]:
+            self._note_outside(entry, partition)
             return
         rows, column = values[4], self.column.field_id
         nulls = _count(values[8], column)
@@ -222,6 +317,7 @@ class ManifestScan:
             or upper_us < self._range[0]
             or not self._metrics_may_match(entry)
         ):
+            self._note_outside(entry, partition)
             return
         if str(values[2]).upper() != "PARQUET":
             columns.other_formats.append(f"{values[1]} ({str(values[2]).lower()})")
@@ -333,6 +429,17 @@ class ManifestScan:
                 "check the store's credentials; if the file is gone, choose a newer snapshot",
             )
         )
+
+
+def _joined(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ranges that cover the same and do not overlap."""
+    joined: list[tuple[int, int]] = []
+    for start, end in sorted(ranges):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        else:
+            joined.append((start, end))
+    return joined
 
 
 def _kafka_columns(pinned: PinnedTable) -> tuple[ColumnRef, ...]:

@@ -44,6 +44,8 @@ class SpecReader:
     schema: Schema
     column: TimestampColumn
     may_match: Callable[[Record], bool]
+    may_pass_filter: Callable[[Record], bool]
+    """Whether rows may satisfy the source's filter alone."""
     manifest_may_match: Callable[[ManifestFile], bool]
 
     def values(self, partition: Record) -> PartitionValues:
@@ -75,19 +77,29 @@ def spec_reader(
     metadata: TableMetadata,
     schema: Schema,
     spec_id: int,
+    *,
     expression: BooleanExpression,
+    row_filter: BooleanExpression,
     column: TimestampColumn,
 ) -> SpecReader:
-    """The reader for one of a table's partition specs."""
+    """The reader for one of a table's partition specs, for an expression that implies the source's
+    filter.
+    """
     spec = metadata.specs()[spec_id]
-    projected = inclusive_projection(schema, spec)(expression)
+    project = inclusive_projection(schema, spec)
     partition_schema = Schema(*spec.partition_type(schema).fields)
-    evaluate = expression_evaluator(partition_schema, projected, case_sensitive=True)
+
+    def evaluator(projected: BooleanExpression) -> Callable[[Record], bool]:
+        evaluate = expression_evaluator(partition_schema, projected, case_sensitive=True)
+        return lambda partition: evaluate(Record(*map(_as_literal, partition._data)))
+
+    projected = project(expression)
     return SpecReader(
         spec,
         schema,
         column,
-        lambda partition: evaluate(Record(*map(_as_literal, partition._data))),
+        evaluator(projected),
+        evaluator(project(row_filter)),
         manifest_evaluator(spec, schema, projected),
     )
 

@@ -140,7 +140,10 @@ def _to_plan(spec: BackfillSpec) -> BackfillSpec:
         for name, info in BackfillSpec.model_fields.items()
         if name not in _PLANNED_FROM
     }
-    fields["sources"] = tuple(source.model_copy(update={"live": None}) for source in spec.sources)
+    fields["sources"] = tuple(
+        source.model_copy(update={"live": None, "allow_incomplete": False})
+        for source in spec.sources
+    )
     fields["outputs"] = tuple(
         output.model_copy(update={"validate_": None, "publish": Publish(mode=output.publish.mode)})
         for output in spec.outputs

@@ -1,0 +1,71 @@
+"""Whether the sources have everything that the Backfill reads, and what follows from it. Pure."""
+
+from datetime import datetime
+
+from backfill.api.conditions import ConditionType, Reason
+from backfill.api.errors import Problem
+from backfill.api.output import PublishMode
+from backfill.api.quantities import from_us
+from backfill.api.source import Source
+from backfill.api.spec import BackfillSpec
+from backfill.controller.decisions.status_draft import Draft
+from backfill.planning.plan import InputCheck, PlanHeader
+
+_KIND = ConditionType.INPUT_COMPLETE
+
+
+def input_checks(header: PlanHeader, now: datetime) -> tuple[InputCheck, ...]:
+    """What is known of each source of a plan, in the order of the resource."""
+    end = from_us(header.inputs.read_end_us)
+    return tuple(source.input.at(now, end) for source in header.sources)
+
+
+def incomplete_input(
+    spec: BackfillSpec, header: PlanHeader, checks: tuple[InputCheck, ...]
+) -> tuple[Problem, ...]:
+    """Why rows of production must not be replaced: sources that lack rows. Empty if no output does
+    so, or where that is allowed.
+
+    A source of which it is unknown is no problem: many tables can tell nothing of what they lack.
+    """
+    if not _replaces(spec):
+        return ()
+    return tuple(
+        Problem(
+            f"spec.sources[{number}].allowIncomplete",
+            f"is false, and {source.table} lacks rows that a result in mode Replace depends on:"
+            f" {'; '.join(check.missing)}",
+            "wait until they are there and try again, choose a window without them, or set it to"
+            " true to replace production's rows all the same",
+        )
+        for number, (source, check) in enumerate(zip(spec.sources, checks, strict=True))
+        if check.complete is False and not source.allow_incomplete
+    )
+
+
+def say_input(draft: Draft, spec: BackfillSpec, checks: tuple[InputCheck, ...]) -> None:
+    """Sets condition ``InputComplete``."""
+    found = list(zip(spec.sources, checks, strict=True))
+    lacking = [(source, check) for source, check in found if check.complete is False]
+    unclear = [(source, check) for source, check in found if check.complete is None]
+    lines = [
+        *(_line(source, missing) for source, check in lacking for missing in check.missing),
+        *(_line(source, why) for source, check in found for why in check.unknown),
+    ]
+    if lacking:
+        allowed = _replaces(spec) and all(source.allow_incomplete for source, _ in lacking)
+        reason = Reason.INCOMPLETE_INPUT_ALLOWED if allowed else Reason.INPUT_INCOMPLETE
+        draft.condition(_KIND, "False", reason, "\n".join(lines))
+    elif unclear:
+        draft.condition(_KIND, "Unknown", Reason.INPUT_UNKNOWN, "\n".join(lines))
+    else:
+        known = (_line(source, check.known_from) for source, check in found)
+        draft.condition(_KIND, "True", Reason.INPUT_COMPLETE, "\n".join(known))
+
+
+def _replaces(spec: BackfillSpec) -> bool:
+    return any(output.publish.mode is PublishMode.REPLACE for output in spec.outputs)
+
+
+def _line(source: Source, text: str) -> str:
+    return f"source {source.name}: {text}"

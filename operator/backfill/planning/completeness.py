@@ -1,0 +1,273 @@
+"""Whether a source's table has everything that arrived in the range that is read.
+
+Judged by metadata: where files have rows, how many, and whether the table goes on after the range.
+A stretch without rows counts as missing input only if it is improbable in several ways at once,
+because a false alarm keeps a correct Backfill from running:
+
+* If rows arrived at random with the source's own rate, no such stretch would be found in a million
+  ranges. The rate is the least of those over the whole range and around the stretch.
+* It is several times as long as stretches that the source has anyway, which is how sources that
+  are written in bursts look.
+* It lasts a minute, or a hundredth of a shorter range.
+* No other day has the same pause: the nearest ones and the same day of the next two weeks, before
+  and after. A table that has no rows there is too young to be compared.
+
+Only stretches that no file spans can be seen.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+import numpy as np
+import numpy.typing as npt
+
+from backfill.api.quantities import format_duration
+from backfill.iceberg.timestamps import describe_us
+from backfill.planning.files import Int64s, SourceFiles
+from backfill.planning.pauses import BoundsNear, compare
+from backfill.planning.plan import InputCheck, PlanInputs
+
+FALSE_ALARMS = 1e-6
+"""Upper limit of the probability that rows that arrive at random are taken for incomplete."""
+_USUAL_TIMES = 3
+"""A stretch is improbable only if it is at least so many times as long as the usual ones."""
+_HOLES = 5
+"""So many stretches besides one may be longer than the usual ones. If more are equally long, they
+are what the source always looks like.
+"""
+_SECOND_US = 1_000_000
+_HOUR_SECONDS = 3600
+_SHORTEST_US = 60 * _SECOND_US
+_SHORTEST_PART = 100
+_MANY_GAPS = 10
+"""Number of other stretches from which it is known how long they usually are."""
+_ENOUGH_DAYS = 2
+"""Number of other days that have rows at the time of a stretch, by which it is improbable."""
+_CANDIDATES = 20
+"""Stretches that are looked at: the longest ones."""
+_FEW_ROWS = 100
+"""With fewer rows, nothing improbable could be seen at the end of the range."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A stretch [start, end) without rows."""
+
+    start_us: int
+    end_us: int
+    expected_rows: float
+    """Number of rows that would be usual in it."""
+    sure: bool
+    """Whether rows are missing; otherwise the source may always have such stretches."""
+    comparable: bool
+    """Whether rows are missing if other days have rows at that time."""
+    hidden: bool = False
+    """Whether that could not be compared with other days, whose files are too long."""
+
+    @property
+    def length_us(self) -> int:
+        """Its length."""
+        return self.end_us - self.start_us
+
+
+def check_input(
+    files: SourceFiles,
+    inputs: PlanInputs,
+    rows_before: Callable[[], bool],
+    rows_after: Callable[[], bool],
+    bounds_near: BoundsNear = lambda ranges: (),
+) -> InputCheck:
+    """Whether the files have everything of the range.
+
+    Args:
+        files: all files with rows of the range, with bounds.
+        inputs: what the plan is made from.
+        rows_before: whether the table has rows from before the range, other than in these files.
+        rows_after: the same for rows from its end on.
+        bounds_near: the table's files, to compare with other days.
+    """
+    start, end = inputs.read_start_us, inputs.read_end_us
+    arrivals = Arrivals(files.lower_us, files.upper_us, files.rows, start, end)
+    goes_on = bool((files.upper_us >= end).any()) or rows_after()
+    if not len(files):
+        return _without_rows(goes_on)
+    missing: list[str] = []
+    unknown: list[str] = []
+    for stretch in _unless_usual(arrivals.suspicious(), bounds_near):
+        if stretch.end_us == end and not goes_on:
+            (missing if stretch.sure else unknown).append(_too_early(stretch, end))
+        elif not stretch.sure:
+            if stretch.hidden:
+                unknown.append(f"{_hole(stretch)}; files of other days are too long to compare")
+        elif stretch.start_us == start and not ((files.lower_us < start).any() or rows_before()):
+            unknown.append(
+                f"its oldest row arrived at {_moment(stretch.end_us)}, {_length(stretch)} after"
+                " the start of what is read; whether there were older ones is unknown"
+            )
+        else:
+            missing.append(_hole(stretch))
+    if not goes_on and not missing and not unknown and arrivals.rows < _FEW_ROWS:
+        unknown.append(
+            "no row arrived at or after the end of what is read, and there are too few rows to tell"
+            " whether more are to come"
+        )
+    if missing or unknown:
+        return InputCheck(
+            complete=False if missing else None,
+            reached=goes_on,
+            missing=tuple(missing),
+            unknown=tuple(unknown),
+        )
+    newest = _moment(int(files.upper_us.max()))
+    known = (
+        "rows arrived at or after the end of what is read"
+        if goes_on
+        else f"its newest row, of {newest}, is as close to the end of what is read as is usual"
+    )
+    return InputCheck(complete=True, reached=goes_on, known_from=known)
+
+
+def _unless_usual(stretches: list[Stretch], bounds_near: BoundsNear) -> list[Stretch]:
+    """The stretches without those that the source has on other days as well."""
+    found = []
+    ranges = [((each.start_us, each.end_us), each.expected_rows) for each in stretches]
+    for stretch, days in zip(stretches, compare(ranges, bounds_near), strict=True):
+        if days.pauses:
+            continue
+        if stretch.sure and days.hidden and not days.rows:
+            found.append(replace(stretch, sure=False, hidden=True))
+        else:
+            by_days = stretch.comparable and days.rows >= _ENOUGH_DAYS
+            found.append(replace(stretch, sure=stretch.sure or by_days))
+    return found
+
+
+def _hole(stretch: Stretch) -> str:
+    return (
+        f"it has no rows from {_moment(stretch.start_us)} to {_moment(stretch.end_us)}"
+        f" ({_length(stretch)}), where {_about(stretch.expected_rows)} would be usual"
+    )
+
+
+def _too_early(stretch: Stretch, end_us: int) -> str:
+    return (
+        f"its newest row arrived at {_moment(stretch.start_us - 1)}, {_length(stretch)} before"
+        f" the end of what is read ({_moment(end_us)}); {_about(stretch.expected_rows)} more"
+        f" would be usual{'' if stretch.sure else ', unless its rows come in bursts'}"
+    )
+
+
+def _without_rows(goes_on: bool) -> InputCheck:
+    later = "its next rows arrived later" if goes_on else "no row arrived later either"
+    unknown = f"it has no rows at all in what is read; {later}"
+    return InputCheck(reached=goes_on, unknown=(unknown,))
+
+
+def _length(stretch: Stretch) -> str:
+    seconds = stretch.length_us / _SECOND_US
+    exact = 60 if seconds >= _HOUR_SECONDS else 1
+    return format_duration(timedelta(seconds=max(round(seconds / exact) * exact, 1)))
+
+
+def _about(rows: float) -> str:
+    """An estimate, with three digits that count."""
+    return f"about {round(rows, 2 - math.floor(math.log10(rows))):,.0f}"
+
+
+def _moment(moment_us: int) -> str:
+    """A moment to the second, which is all that a person needs of it."""
+    return describe_us(moment_us // _SECOND_US * _SECOND_US)
+
+
+class Arrivals:
+    """When rows arrived in a range, as far as files' bounds show it."""
+
+    def __init__(self, lower: Int64s, upper: Int64s, rows: Int64s, start_us: int, end_us: int):
+        order = np.argsort(lower, kind="stable")
+        self._lower, self._upper = lower[order], upper[order]
+        self._density: npt.NDArray[np.float64] = rows[order] / (self._upper - self._lower + 1)
+        self._range = (start_us, end_us)
+        spanned_until = np.maximum.accumulate(self._upper) + 1 if lower.size else self._upper
+        self._gap_starts = np.concatenate([[start_us], np.clip(spanned_until, start_us, end_us)])
+        next_from = np.concatenate([np.clip(self._lower, start_us, end_us), [end_us]])
+        self._gap_ends = np.maximum(self._gap_starts, next_from)
+        self.rows = self._rows_in(start_us, end_us)
+        """Number of rows in the range, as if those of a file were distributed evenly."""
+
+    def suspicious(self) -> list[Stretch]:
+        """Stretches in which more rows than could be missing by chance would be usual, in order.
+
+        Where files do not span most of what is around one, rows come in bursts, and only many of
+        them show how long it is between two.
+        """
+        start, end = self._range
+        shortest = min(_SHORTEST_US, (end - start) // _SHORTEST_PART)
+        lengths = self._gap_ends - self._gap_starts
+        longest_first = np.argsort(-lengths, kind="stable")
+        found = []
+        for place in longest_first[:_CANDIDATES].tolist():
+            first, last = int(self._gap_starts[place]), int(self._gap_ends[place])
+            expected = self._expected(first, last)
+            if last - first < shortest or not self._is_surprising(last - first, expected):
+                continue
+            others = lengths[longest_first[longest_first != place]]
+            bursts = others[others > 0]
+            known = bursts.size >= _MANY_GAPS
+            longer = last - first >= _USUAL_TIMES * _usual(bursts)
+            covered = self._is_covered_around(first, last)
+            sure = last - first >= _USUAL_TIMES * _usual(others) if covered else known and longer
+            found.append(Stretch(first, last, expected, sure, comparable=longer or not known))
+        return sorted(found, key=lambda stretch: stretch.start_us)
+
+    def _is_surprising(self, length: int, expected_rows: float) -> bool:
+        """Whether rows at random would hardly ever leave out a stretch of this length, wherever."""
+        start, end = self._range
+        limit = math.log(self.rows + 1) - math.log(FALSE_ALARMS)
+        by_chance = -self.rows * math.log1p(-min(length / (end - start), 1 - 1e-9))
+        return min(by_chance, expected_rows) >= limit
+
+    def _sides(self, start_us: int, end_us: int) -> list[tuple[int, int]]:
+        """What is right before and after a stretch, as long as it, as far as it is in the range."""
+        start, end = self._range
+        length = end_us - start_us
+        sides = [(max(start, start_us - length), start_us), (end_us, min(end, end_us + length))]
+        return [(first, last) for first, last in sides if first < last]
+
+    def _expected(self, start_us: int, end_us: int) -> float:
+        """Usual number of rows in a stretch: by the least of the rates over the rest of the range,
+        and right before and after it.
+        """
+        start, end = self._range
+        length = end_us - start_us
+        rates = [self.rows / max(end - start - length, 1)]
+        rates += [
+            self._rows_in(first, last) / (last - first)
+            for first, last in self._sides(start_us, end_us)
+            if (last - first) * _USUAL_TIMES >= length
+        ]
+        return min(rates) * length
+
+    def _is_covered_around(self, start_us: int, end_us: int) -> bool:
+        """Whether files span at least half of what is right before and after a stretch."""
+        sides = self._sides(start_us, end_us)
+        empty = sum(
+            int(
+                np.clip(
+                    np.minimum(self._gap_ends, last) - np.maximum(self._gap_starts, first), 0, None
+                ).sum()
+            )
+            for first, last in sides
+        )
+        return 2 * empty <= sum(last - first for first, last in sides)
+
+    def _rows_in(self, start_us: int, end_us: int) -> float:
+        overlap = np.minimum(self._upper + 1, end_us) - np.maximum(self._lower, start_us)
+        return float((np.clip(overlap, 0, None) * self._density).sum())
+
+
+def _usual(lengths_descending: Int64s) -> int:
+    """The length of stretches that occur anyway."""
+    place = min(_HOLES, lengths_descending.size // 2)
+    return int(lengths_descending[place]) if place < lengths_descending.size else 0
