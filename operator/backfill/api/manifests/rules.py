@@ -75,7 +75,7 @@ def _same_for_pyiceberg(catalogs: list[tuple[str, str]]) -> Iterator[Problem]:
             yield Problem(
                 field,
                 f'"{name}" is the same catalog as "{known}" to PyIceberg',
-                "call them by different letters",
+                "rename one; names must differ in more than case, _ and -",
             )
 
 

@@ -109,7 +109,7 @@ def _of_a_failure(backfill: Backfill, place: Place) -> Advice:
     if exit_status(backfill) == BAD_INPUT and backfill.status.plan_id is None:
         return Advice(
             "correct the manifest and apply it again; or, if what was"
-            " missing is there now, try again with:",
+            " missing exists now, try again with:",
             (retry,),
         )
     if backfill.status.attempts and outcome is not None and remedy(outcome.reason).in_log:

@@ -63,7 +63,7 @@ def _check(schema: str) -> None:
         _parsed(schema)
     except Exception as error:  # fastavro has no common class for its errors
         message = f"a live.kafka.value.schema is not a valid Avro schema: {first_line(error)}"
-        fix = "give it as production's producers or their schema registry have it"
+        fix = "copy it from production's producers or their schema registry"
         raise InvalidPlanInput(Problem("spec.sources", message, fix)) from error
 
 
