@@ -141,6 +141,21 @@ class Replay:
         assert committed <= self.released["steps"] - 4, "it is too fast to be caught midway"
         return committed
 
+    def until_further(self, *, attempts: int) -> int:
+        """Waits until steps are committed that were read only now, without another attempt, and
+        looks whether much is left; how many steps are committed.
+        """
+        # of those that are read ahead, one may have been computed before
+        goal = self.committed + 3
+
+        def reached() -> bool:
+            self._assert_not_failed()
+            return self.committed >= goal
+
+        until(reached, f"{self.name} has committed {goal} steps")
+        assert len(self.attempts) == attempts
+        return self.until_midway()
+
     def until_succeeded(self, *, attempts: int = 1) -> Manifest:
         """Waits for its end, in exactly so many attempts, and compares what it published with the
         oracle, row by row.

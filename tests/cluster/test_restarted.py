@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from installation import Installation
+from installation import WAITING, Installation
 from live_cluster import until
 from replays import Replay
 from restarts import restart_api_server, restart_spark_operator
@@ -12,25 +12,18 @@ pytestmark = pytest.mark.timeout(1800)
 
 
 @pytest.mark.alone
-def test_the_spark_operator_is_restarted(replay: Callable[..., Replay]) -> None:
-    unsupervised = replay("unsupervised").begin()
-    unsupervised.until_midway()
-    restart_spark_operator(unsupervised.team.cluster)
-    unsupervised.until_succeeded(attempts=1)
+def test_restarts_of_spark_operator_and_api_server_and_a_new_release_cost_no_attempt(
+    replay: Callable[..., Replay], installation: Installation
+) -> None:
+    steady = replay("steady").begin(maxMisalignment="30m")
+    steady.until_midway()
+    restart_spark_operator(installation.cluster)
+    steady.until_further(attempts=1)
 
+    restart_api_server(installation.cluster)
+    steady.until_further(attempts=1)
 
-@pytest.mark.alone
-def test_the_api_server_is_restarted(replay: Callable[..., Replay]) -> None:
-    unheard = replay("unheard").begin()
-    unheard.until_midway()
-    restart_api_server(unheard.team.cluster)
-    unheard.until_succeeded(attempts=1)
-
-
-def test_the_chart_is_upgraded(replay: Callable[..., Replay], installation: Installation) -> None:
-    upgraded = replay("upgraded").begin()
-    upgraded.until_midway()
     before = installation.leader
-    installation.change("upgrade", "--wait", "--timeout", "2m", workers=4)
+    installation.change("upgrade", *WAITING, workers=4)
     until(lambda: installation.leader not in ("", before), "the new release leads")
-    upgraded.until_succeeded(attempts=1)
+    steady.until_succeeded(attempts=1)
