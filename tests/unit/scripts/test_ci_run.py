@@ -1,0 +1,77 @@
+"""What `.ci/run` says of its parts, some of which run beside others; with fakes of all of them."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from repository import ROOT
+from waiting import PATIENCE_SECONDS
+
+_PART = """#!/bin/sh
+name=${0##*/}
+[ "$name" != make ] || name=$1
+echo "$name begins"
+echo "$name ends"
+case " $FAIL " in *" $name "*) exit 1;; esac
+"""
+"""A part that fails if it is one of ``$FAIL``."""
+_PARTS = ["lint", "lint-workflows", "verify", "images", "test-all", "test-chart", "test-apiserver"]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A clone beside the scripts of a cluster."""
+    project = tmp_path / "project"
+    programs = [tmp_path / "bin" / name for name in ("make", "buildah", "debootstrap")]
+    programs += [tmp_path / "shared" / "cluster" / name for name in ("build", "image", "up")]
+    programs += [project / ".ci" / name for name in ("images", "cluster")]
+    for program in programs:
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text(_PART if program.parent.name in ("bin", ".ci") else "#!/bin/sh\n")
+        program.chmod(0o755)
+    shutil.copy(ROOT / ".ci" / "run", project / ".ci")
+    return project
+
+
+def run(project: Path, *failing: str) -> "subprocess.CompletedProcess[str]":
+    path = f"{project.parent / 'bin'}:{os.environ['PATH']}"
+    return subprocess.run(
+        [project / ".ci" / "run"],
+        env={"PATH": path, "HOME": str(project), "FAIL": " ".join(failing)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_SECONDS,
+    )
+
+
+def whole(*parts: str) -> list[str]:
+    return [f"{part} {does}" for part in parts for does in ("begins", "ends")]
+
+
+def test_every_part_runs_and_its_output_is_whole(project: Path) -> None:
+    done = run(project)
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stdout.splitlines() if not line.startswith("===")]
+    assert lines == whole(*_PARTS[:-1], "cluster", "test-apiserver")
+
+
+@pytest.mark.parametrize("part", [*_PARTS, "cluster"])
+def test_it_fails_where_a_part_fails(project: Path, part: str) -> None:
+    done = run(project, part)
+    assert done.returncode == 1
+    assert whole(part)[1] in done.stdout
+
+
+def test_what_failed_is_shown_first(project: Path) -> None:
+    done = run(project, "test-apiserver")
+    assert done.stdout.splitlines()[-7:] == [
+        "=== apiserver",
+        *whole("test-apiserver"),
+        "=== cluster",
+        *whole("cluster"),
+        "=== failed: apiserver",
+    ]
