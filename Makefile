@@ -2,6 +2,9 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
 PY := .venv/bin/python
+# A file is one process's. In this order those that take minutes come first, and none of them is left for the end.
+PYTEST := $(PY) -m pytest --dist loadfile --no-loadscope-reorder
+TESTS := tests/end_to_end tests/spark tests/unit
 
 .PHONY: help install demo test test-all test-hostile test-apiserver test-chart e2e lint lint-workflows format generate verify bench clean
 
@@ -15,24 +18,24 @@ demo: install ## Run a real backfill on real data, end to end (results in .demo/
 	@$(PY) examples/demo/demo.py
 
 test: install ## Run the tests: units, Spark, and whole runs compared with an oracle
-	@$(PY) -m pytest -n 2 --dist loadfile -m "not slow"
+	@$(PYTEST) -n 2 -m "not slow" $(TESTS)
 
 test-all: install ## Run those and the slow ones, which `make test` leaves out for the sake of time
-	@$(PY) -m pytest -n 2 --dist loadfile
+	@$(PYTEST) -n 2 $(TESTS)
 
 test-hostile: install ## Play a hostile team: only the tests that attack the operator (all other targets run them as well)
-	@$(PY) -m pytest -n 2 --dist loadfile -m hostile tests/unit
-	@[ -z "$$KUBEBUILDER_ASSETS" ] || $(PY) -m pytest -n 2 --dist loadfile -m hostile tests/apiserver
+	@$(PYTEST) -n 2 -m hostile tests/unit
+	@[ -z "$$KUBEBUILDER_ASSETS" ] || $(PYTEST) -n 2 -m hostile tests/apiserver
 
 # These wait more than they compute: three processes keep two cores busy. Those of the chart belong to test-chart.
 test-apiserver: install ## Run the tests on a real API server (KUBEBUILDER_ASSETS: etcd and kube-apiserver; skipped without)
-	@$(PY) -m pytest -n 3 --dist loadfile --ignore tests/apiserver/test_chart.py tests/apiserver
+	@$(PYTEST) -n 3 --ignore tests/apiserver/test_chart.py tests/apiserver
 
 test-chart: install ## Check the Helm chart: lint, what it renders, and what an API server says of that (builds helm with Go where it is missing)
-	@HELM=$$(sh scripts/helm.sh) || [ -z "$$CI" ] && export HELM && $(PY) -m pytest -n 2 --dist loadfile tests/chart tests/apiserver/test_chart.py
+	@HELM=$$(sh scripts/helm.sh) || [ -z "$$CI" ] && export HELM && $(PYTEST) -n 2 tests/chart tests/apiserver/test_chart.py
 
 e2e: install ## Run the tests on a real cluster: that of KUBECONFIG where it is a disposable one, else one made with kind (docs/images.md)
-	@$(PY) scripts/with_cluster.py $(PY) -m pytest -n 2 --dist loadfile tests/cluster
+	@$(PY) scripts/with_cluster.py $(PYTEST) -n 2 tests/cluster
 
 lint: install ## Check style, types and the direction of imports
 	@$(PY) -m ruff check --no-cache operator tests examples scripts charts spark-images
