@@ -144,6 +144,19 @@ class Live(Model):
     """Kafka topic that the source replaces."""
 
 
+class IngestionWatermark(Model):
+    """Property of the table's snapshots in which ingestion says up to when it has written
+    everything.
+    """
+
+    property: Annotated[str, Field(min_length=1, max_length=255)]
+    """Key of the property, in the summaries of snapshots."""
+    unit: TimestampUnit | None = None
+    """Unit of a number, counted from 1970-01-01 UTC: seconds (``s``), milliseconds (``ms``),
+    microseconds (``us``) or nanoseconds (``ns``). Default: the property is a time in ISO 8601.
+    """
+
+
 class Source(Model):
     """Input of the application, read from an Iceberg table."""
 
@@ -174,6 +187,11 @@ class Source(Model):
     """Snapshot of the table to read. Default: the one that is current when the plan is made."""
     kafka: KafkaColumns = KafkaColumns()
     """Columns that hold the Kafka metadata of each row."""
+    watermark: IngestionWatermark | None = None
+    """Property of the table's snapshots in which ingestion says up to when it has written
+    everything, by ``timestampColumn``. Default: that of Iceberg's sink for Kafka Connect,
+    ``kafka.connect.valid-through-ts``, if snapshots have it.
+    """
     allow_incomplete: bool = False
     """Whether publish mode ``Replace`` may use this source although rows of the window, its warm-up
     or its drain are missing from the table, as condition ``InputComplete`` says. Otherwise such a

@@ -26,7 +26,8 @@ import numpy.typing as npt
 from backfill.api.quantities import format_duration
 from backfill.iceberg.timestamps import describe_us
 from backfill.planning.files import Int64s, SourceFiles
-from backfill.planning.pauses import BoundsNear, compare
+from backfill.planning.metadata.ingestion import Ingested
+from backfill.planning.pauses import BoundsNear, Range, compare
 from backfill.planning.plan import InputCheck, PlanInputs
 
 FALSE_ALARMS = 1e-6
@@ -47,6 +48,8 @@ _ENOUGH_DAYS = 2
 """Number of other days that have rows at the time of a stretch, by which it is improbable."""
 _CANDIDATES = 20
 """Stretches that are looked at: the longest ones."""
+_MANY_ROWS = 100.0
+"""A day without rows is compared with days that have at least a quarter of so many."""
 _FEW_ROWS = 100
 """With fewer rows, nothing improbable could be seen at the end of the range."""
 
@@ -72,61 +75,107 @@ class Stretch:
         return self.end_us - self.start_us
 
 
-def check_input(
-    files: SourceFiles,
-    inputs: PlanInputs,
-    rows_before: Callable[[], bool],
-    rows_after: Callable[[], bool],
-    bounds_near: BoundsNear = lambda ranges: (),
-) -> InputCheck:
-    """Whether the files have everything of the range.
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What is known of a table besides the files that are read."""
 
-    Args:
-        files: all files with rows of the range, with bounds.
-        inputs: what the plan is made from.
-        rows_before: whether the table has rows from before the range, other than in these files.
-        rows_after: the same for rows from its end on.
-        bounds_near: the table's files, to compare with other days.
+    rows_before: Callable[[], bool]
+    """Whether other files have rows from before the range."""
+    rows_after: Callable[[], bool]
+    """The same for rows from its end on."""
+    bounds_near: BoundsNear
+    """Its files, to compare with other days."""
+    ingested: Ingested | None = None
+    """What ingestion says."""
+    no_watermark: str = ""
+    """Why it says nothing, although the source names the property."""
+
+
+def check_input(files: SourceFiles, inputs: PlanInputs, around: Around) -> InputCheck:
+    """Whether the files, which are all that have rows of the range, have everything of it."""
+    end = inputs.read_end_us
+    says = around.ingested
+    goes_on = bool((files.upper_us >= end).any()) or around.rows_after()
+    promised = says is not None and says.through_us >= end
+    missing, unknown = _by_rows(files, inputs, around, goes_on=goes_on, promised=promised)
+    reached = goes_on or promised
+    if says is not None and not promised and not says.newer_rows:
+        reached = False
+        missing.append(
+            f"ingestion had written everything up to {_moment(says.through_us)} ({says.property}),"
+            f" and {_moment(end)} is the end of what is read"
+        )
+    elif around.no_watermark:
+        unknown.append(around.no_watermark)
+    known = ""
+    if not missing and not unknown:
+        known = _why_complete(files, says if promised else None, goes_on=goes_on)
+    return InputCheck(
+        complete=False if missing else None if unknown else True,
+        reached=reached,
+        known_from=known,
+        missing=tuple(missing),
+        unknown=tuple(unknown),
+    )
+
+
+def _why_complete(files: SourceFiles, promise: Ingested | None, *, goes_on: bool) -> str:
+    if promise is not None:
+        return (
+            f"ingestion had written everything up to {_moment(promise.through_us)}"
+            f" ({promise.property})"
+        )
+    if goes_on:
+        return "rows arrived at or after the end of what is read"
+    newest = _moment(int(files.upper_us.max()))
+    return f"its newest row, of {newest}, is as close to the end of what is read as is usual"
+
+
+def _by_rows(
+    files: SourceFiles, inputs: PlanInputs, around: Around, *, goes_on: bool, promised: bool
+) -> tuple[list[str], list[str]]:
+    """What is missing by where there are rows, and what that leaves unknown.
+
+    ``goes_on``: whether there are rows after the range. ``promised``: whether ingestion says that
+    it has got there.
     """
     start, end = inputs.read_start_us, inputs.read_end_us
-    arrivals = Arrivals(files.lower_us, files.upper_us, files.rows, start, end)
-    goes_on = bool((files.upper_us >= end).any()) or rows_after()
-    if not len(files):
-        return _without_rows(goes_on)
     missing: list[str] = []
     unknown: list[str] = []
-    for stretch in _unless_usual(arrivals.suspicious(), bounds_near):
+    if not len(files):
+        return _without_rows((start, end), around, goes_on=goes_on)
+    arrivals = Arrivals(files.lower_us, files.upper_us, files.rows, start, end)
+    for stretch in _unless_usual(arrivals.suspicious(), around.bounds_near):
         if stretch.end_us == end and not goes_on:
-            (missing if stretch.sure else unknown).append(_too_early(stretch, end))
+            if not promised:
+                (missing if stretch.sure else unknown).append(_too_early(stretch, end))
         elif not stretch.sure:
             if stretch.hidden:
                 unknown.append(f"{_hole(stretch)}; files of other days are too long to compare")
-        elif stretch.start_us == start and not ((files.lower_us < start).any() or rows_before()):
+        elif stretch.start_us == start and not (
+            (files.lower_us < start).any() or around.rows_before()
+        ):
             unknown.append(
                 f"its oldest row arrived at {_moment(stretch.end_us)}, {_length(stretch)} after"
                 " the start of what is read; whether there were older ones is unknown"
             )
         else:
             missing.append(_hole(stretch))
-    if not goes_on and not missing and not unknown and arrivals.rows < _FEW_ROWS:
+    if not (goes_on or promised or missing or unknown) and arrivals.rows < _FEW_ROWS:
         unknown.append(
             "no row arrived at or after the end of what is read, and there are too few rows to tell"
             " whether more are to come"
         )
-    if missing or unknown:
-        return InputCheck(
-            complete=False if missing else None,
-            reached=goes_on,
-            missing=tuple(missing),
-            unknown=tuple(unknown),
-        )
-    newest = _moment(int(files.upper_us.max()))
-    known = (
-        "rows arrived at or after the end of what is read"
-        if goes_on
-        else f"its newest row, of {newest}, is as close to the end of what is read as is usual"
-    )
-    return InputCheck(complete=True, reached=goes_on, known_from=known)
+    return missing, unknown
+
+
+def _without_rows(span: Range, around: Around, *, goes_on: bool) -> tuple[list[str], list[str]]:
+    """The same for a source without any row in the range."""
+    (days,) = compare([(span, _MANY_ROWS)], around.bounds_near)
+    if days.rows >= _ENOUGH_DAYS and not days.pauses:
+        return ["it has no rows at all in what is read, and has rows on other days"], []
+    later = "its next rows arrived later" if goes_on else "no row arrived later either"
+    return [], [f"it has no rows at all in what is read; {later}"]
 
 
 def _unless_usual(stretches: list[Stretch], bounds_near: BoundsNear) -> list[Stretch]:
@@ -157,12 +206,6 @@ def _too_early(stretch: Stretch, end_us: int) -> str:
         f" the end of what is read ({_moment(end_us)}); {_about(stretch.expected_rows)} more"
         f" would be usual{'' if stretch.sure else ', unless its rows come in bursts'}"
     )
-
-
-def _without_rows(goes_on: bool) -> InputCheck:
-    later = "its next rows arrived later" if goes_on else "no row arrived later either"
-    unknown = f"it has no rows at all in what is read; {later}"
-    return InputCheck(reached=goes_on, unknown=(unknown,))
 
 
 def _length(stretch: Stretch) -> str:

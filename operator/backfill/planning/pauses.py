@@ -50,6 +50,11 @@ class _Day:
         self.rows_beyond |= _has_rows(files, self.beyond)
         self.rows_between |= _has_rows(files, self.between)
 
+    @property
+    def is_another(self) -> bool:
+        """Whether the table had rows then, or a pause of its own."""
+        return self.rows_beyond and (self.rows_between or self.rows > 0)
+
     def shows_pause(self, expected: float) -> bool | None:
         """Whether there was a pause; None if files are too long to tell."""
         if self.rows * _SELDOM >= expected:
@@ -101,7 +106,7 @@ def _days(stretch: Range) -> list[_Day]:
 
 
 def _count(days: list[_Day], expected: float) -> Compared:
-    shown = [day.shows_pause(expected) for day in days if day.rows_beyond and day.rows_between]
+    shown = [day.shows_pause(expected) for day in days if day.is_another]
     return Compared(shown.count(True), shown.count(False), shown.count(None))
 
 

@@ -82,6 +82,10 @@ class SourceInput(Model):
     """Column with the Kafka partition, for ``Strict`` order."""
     kafka_offset_column: str | None = None
     """Column with the Kafka offset, for ``Strict`` order."""
+    watermark_property: str | None = None
+    """Property of snapshots with the watermark of ingestion, if the source names one."""
+    watermark_unit: str | None = None
+    """Unit of that property: ``s``, ``ms``, ``us`` or ``ns``. Without one it is a time."""
 
 
 class PlanInputs(Model):

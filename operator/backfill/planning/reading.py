@@ -9,8 +9,9 @@ from backfill.api.errors import InvalidPlanInput, Problem
 from backfill.api.quantities import count
 from backfill.iceberg.timestamps import describe_us
 from backfill.planning.bounds import fill_bounds
-from backfill.planning.completeness import check_input
+from backfill.planning.completeness import Around, check_input
 from backfill.planning.files import UNKNOWN, SourceFiles
+from backfill.planning.metadata.ingestion import ingested
 from backfill.planning.metadata.manifests import CALENDAR_US, ManifestScan
 from backfill.planning.metadata.pinning import PinnedTable
 from backfill.planning.plan import InputCheck, PlanInputs
@@ -91,7 +92,10 @@ def _read_source(
     read.fields.append(table.field)
     read.files_without_bounds.append(unbounded)
     without_timestamp += scan.without_timestamp + int(files.nulls[files.nulls != UNKNOWN].sum())
-    check = check_input(files, inputs, scan.rows_before, scan.rows_after, scan.bounds_near)
+    through, why_not = ingested(table.table.metadata, table.snapshot, table.source)
+    check = check_input(
+        files, inputs, Around(scan.rows_before, scan.rows_after, scan.bounds_near, through, why_not)
+    )
     read.checks.append(check)
     read.warnings += _warnings(files, inputs, unbounded, without_timestamp)
 

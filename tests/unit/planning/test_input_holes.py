@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_files import made_inputs, source_files
 
-from backfill.planning.completeness import FALSE_ALARMS, Arrivals, check_input
+from backfill.planning.completeness import FALSE_ALARMS, Around, Arrivals, check_input
 from backfill.planning.plan import InputCheck
 
 MINUTE = 60_000_000
@@ -27,7 +27,8 @@ def checked(
     inside = [file for file in files if file[0] < end and file[1] >= start]
     source = source_files("clicks", inside)
     inputs = made_inputs(start, end, [source])
-    return check_input(source, inputs, lambda: before, lambda: after, lambda ranges: [table.T])
+    around = Around(lambda: before, lambda: after, lambda ranges: [table.T])
+    return check_input(source, inputs, around)
 
 
 def every(step: int, start: int, end: int, rows: int = 100, lasting: int | None = None) -> Files:
@@ -167,6 +168,12 @@ def test_a_source_without_rows_is_unknown() -> None:
     found = checked([], DAY, after=False)
     assert (found.complete, found.reached) == (None, False)
     assert found.unknown == ("it has no rows at all in what is read; no row arrived later either",)
+
+
+def test_a_source_without_rows_that_has_them_on_other_days_lacks_them() -> None:
+    files = without(every(HOUR, 0, 10 * DAY), 5 * DAY, 6 * DAY)
+    found = checked(files, 6 * DAY, start=5 * DAY)
+    assert found.missing == ("it has no rows at all in what is read, and has rows on other days",)
 
 
 def poisson(seed: int, rows: int, end: int) -> Files:

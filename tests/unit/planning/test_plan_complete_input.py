@@ -10,6 +10,8 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate
 from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform
 from pyiceberg.types import NestedField, StringType, TimestamptzType
 
@@ -107,3 +109,94 @@ def test_a_hole_is_compared_with_other_days(lake: Catalog, tmp_path: Path, layou
     assert found(tmp_path / "pause").complete is True
     hour(events, 24 + 8)
     assert found(tmp_path / "no pause").complete is False
+
+
+THROUGH = "kafka.connect.valid-through-ts"
+
+
+def says(events: Table, operation: Operation, **properties: str) -> None:
+    """Commits a snapshot with the files of the current one, of an ingestion or a compaction."""
+    current = events.refresh().current_snapshot()
+    assert current is not None
+    made = Snapshot(
+        snapshot_id=current.snapshot_id + 1,
+        parent_snapshot_id=current.snapshot_id,
+        sequence_number=events.last_sequence_number + 1,
+        timestamp_ms=events.metadata.last_updated_ms + 1,
+        manifest_list=current.manifest_list,
+        summary=Summary(operation=operation, **properties),
+        schema_id=current.schema_id,
+    )
+    head = SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=made.snapshot_id)
+    events.catalog.commit_table(events, (), (AddSnapshotUpdate(snapshot=made), head))
+    events.refresh()
+
+
+@pytest.mark.parametrize(
+    ("value", "complete"),
+    [("2026-03-01T12:00Z", True), ("2026-03-01T11:59:59.999Z", False)],
+)
+def test_the_watermark_of_the_sink_decides(
+    lake: Catalog, tmp_path: Path, value: str, complete: bool
+) -> None:
+    """Whatever the newest row says: one partition may be behind, or have ended earlier."""
+    events = table(lake)
+    hour(events, *range(5, 9 if complete else 14))
+    says(events, Operation.APPEND, **{THROUGH: value})
+    check = found(tmp_path)
+    assert (check.complete, check.reached) == (complete, complete)
+    assert THROUGH in check.reasons[0]
+
+
+def test_a_compaction_on_top_does_not_hide_the_watermark(lake: Catalog, tmp_path: Path) -> None:
+    events = table(lake)
+    hour(events, *range(5, 14))
+    says(events, Operation.APPEND, **{THROUGH: "2026-03-01T11:00Z"})
+    says(events, Operation.REPLACE)
+    says(events, Operation.REPLACE)
+    assert found(tmp_path / "early").complete is False
+    says(events, Operation.APPEND, **{THROUGH: "2026-03-01T14:00Z"})
+    says(events, Operation.REPLACE)
+    assert found(tmp_path / "late").complete is True
+
+
+def test_a_watermark_before_later_rows_does_not_refuse(lake: Catalog, tmp_path: Path) -> None:
+    """The sink leaves it out where a partition had no rows, so that the last one may be old."""
+    events = table(lake)
+    hour(events, *range(5, 9))
+    says(events, Operation.APPEND, **{THROUGH: "2026-03-01T09:00Z"})
+    hour(events, *range(9, 14))
+    assert found(tmp_path).complete is True
+
+
+def test_a_property_that_is_named_is_read_in_its_unit(lake: Catalog, tmp_path: Path) -> None:
+    events = table(lake)
+    hour(events, *range(5, 14))
+    named = {"watermark": {"property": "our.watermark", "unit": "ms"}}
+    check = found(tmp_path / "none", **named)
+    assert check.complete is None
+    assert check.unknown == (
+        "none of the last 9 snapshots, which are those that have not expired, has the property"
+        " our.watermark",
+    )
+    says(events, Operation.APPEND, **{"our.watermark": str(DAY_US // 1000 + 12 * 3_600_000 - 1)})
+    assert found(tmp_path / "early", **named).complete is False
+    says(events, Operation.APPEND, **{"our.watermark": str(DAY_US // 1000 + 12 * 3_600_000)})
+    assert found(tmp_path / "late", **named).complete is True
+    says(events, Operation.APPEND, **{"our.watermark": "2026-03-01T12:00Z"})
+    check = found(tmp_path / "wrong", **named)
+    assert check.complete is None
+    assert "is '2026-03-01T12:00Z', which is no number of ms" in check.unknown[0]
+
+
+def test_watermarks_that_have_expired_are_unknown(lake: Catalog, tmp_path: Path) -> None:
+    events = table(lake)
+    hour(events, *range(5, 14))
+    says(events, Operation.APPEND, **{"our.watermark": "2026-03-01T12:00Z"})
+    says(events, Operation.REPLACE)
+    kept = events.refresh().current_snapshot()
+    expired = [s.snapshot_id for s in events.snapshots() if s != kept]
+    events.maintenance.expire_snapshots().by_ids(expired).commit()
+    check = found(tmp_path, watermark={"property": "our.watermark"})
+    assert check.complete is None
+    assert check.unknown[0].startswith("none of the last 1 snapshots, which are those that have")
