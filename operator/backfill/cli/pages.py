@@ -22,6 +22,7 @@ _ATTEMPTS_SHOWN = 3
 _IN_FULL = (Reason.INVALID_INPUT, Reason.TRYING_AGAIN)
 """Reasons whose messages are shown in full, since every line names something to fix."""
 _COLUMNS = ("namespace", "name", "steps", "watermark (UTC)", "stage")
+_ALIGNED = (str.ljust, str.ljust, str.rjust, str.ljust, str.ljust)
 
 
 def listing(backfills: list[Backfill], *, namespaces: bool = True) -> Text:
@@ -33,7 +34,13 @@ def listing(backfills: list[Backfill], *, namespaces: bool = True) -> Text:
     now, first = datetime.now(UTC), 0 if namespaces else 1
     rows = [_COLUMNS, *(_row(View(backfill, now)) for backfill in backfills)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)][first:]
-    lines = ["  ".join(map(str.ljust, row[first:], widths)).rstrip() for row in rows]
+    lines = [
+        "  ".join(
+            align(cell, width)
+            for align, cell, width in zip(_ALIGNED[first:], row[first:], widths, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
     text = Text("\n".join(lines), no_wrap=True, overflow="ignore")
     text.stylize("dim", 0, len(lines[0]))
     return text
@@ -79,7 +86,7 @@ def _executors(view: View) -> list[RenderableType]:
                 (
                     "executors",
                     (
-                        f"{progress.executors:,} of {progress.executor_target or 0:,} wanted:"
+                        f"{progress.executors:,} of {progress.executor_target or 0:,} requested:"
                         f" {progress.executor_reason}"
                     ),
                 )

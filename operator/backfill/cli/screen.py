@@ -20,6 +20,8 @@ from backfill.cli.view import View, planning_in_words
 
 _REFRESH_SECONDS = 0.1
 _LINE_SECONDS = 5.0
+_NAME_WIDTH = 20
+"""Longer names are folded, so that bars keep most of a narrow terminal."""
 _TROUBLE = {
     Reason.BACKING_OFF,
     Reason.ATTEMPTS_EXHAUSTED,
@@ -173,7 +175,7 @@ def _bars(view: View, scale: bool) -> RenderableType:
     """
     progress = view.status.progress
     grid = Table.grid(expand=True, padding=(0, 2))
-    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold", max_width=_NAME_WIDTH)
     grid.add_column(ratio=1)
     grid.add_column(no_wrap=True, min_width=19)
     share = f"{100 * progress.committed // progress.steps:3} %" if progress.steps else ""
@@ -195,7 +197,7 @@ def _bars(view: View, scale: bool) -> RenderableType:
 
 def _scale(view: View) -> RenderableType:
     """The first and the last time that is read, below the ends of the bars."""
-    ends = Table.grid(expand=True)
+    ends = Table.grid(expand=True, padding=(0, 1, 0, 0), pad_edge=False)
     ends.add_column(style="dim", no_wrap=True)
     ends.add_column(style="dim", no_wrap=True, justify="right")
     ends.add_row(*(moment(end) for end in view.read_range))

@@ -165,14 +165,21 @@ def test_a_removal_is_told_whatever_went_before() -> None:
 
 
 def test_the_list_of_backfills() -> None:
-    assert shown(listing([view(12).backfill]))[1].split() == [
-        "default",
-        "january",
-        "12/24",
-        "2024-01-01",
-        "12:00",
-        "Replaying",
+    assert shown(listing([view(12).backfill, view(5).backfill])) == [
+        "namespace  name     steps  watermark (UTC)   stage",
+        "default    january  12/24  2024-01-01 12:00  Replaying",
+        "default    january   5/24  2024-01-01 05:00  Replaying",
     ]
+
+
+def test_a_source_with_a_long_name_leaves_room_for_bars_and_their_scale() -> None:
+    short = view(12)
+    first, second = short.status.sources
+    sources = (first.model_copy(update={"name": "clicks-" * 8 + "europe"}), second)
+    long = View(_backfill(short.status.model_copy(update={"sources": sources})), NOW)
+    lines = shown(details(long))
+    assert "".join(line[2:22].strip() for line in lines[2:6]) == sources[0].name
+    assert any("2024-01-01 00:00   2024-01-02 00:00  UTC" in line for line in lines)
 
 
 def test_how_each_query_is_run_is_shown_with_its_output() -> None:
