@@ -50,6 +50,14 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
             " one of them"
         ),
     ),
+    "a snapshot that never gets the rows that are waited for": (
+        {"waitForInput": "6h", "sources.0.snapshot": {"asOf": "2021-07-13T00:00:00Z"}},
+        'spec.waitForInput: Invalid value: "object": a source chooses its snapshot',
+    ),
+    "a watermark without its property": (
+        {"sources.0.watermark": {"unit": "ms"}},
+        "spec.sources[0].watermark.property: Required value",
+    ),
     "a column's value without the column": (
         {"sources.0.live": {"kafka": {"topic": "t", "value": {"format": "column"}}}},
         "column goes with format: column",

@@ -43,6 +43,7 @@ class Reason(StrEnum):
     INPUT_INCOMPLETE = "InputIncomplete"
     INCOMPLETE_INPUT_ALLOWED = "IncompleteInputAllowed"
     INPUT_UNKNOWN = "InputUnknown"
+    WAITING_FOR_INPUT = "WaitingForInput"
 
     STARTING = "Starting"
     DRIVER_PENDING = "DriverPending"

@@ -4,6 +4,7 @@ BackfillError
 ├── BadInput                 invalid input; carries a Problem for each mistake (exit status 2)
 │   ├── InvalidManifest      the file or a resource in it (YAML, unknown field, a field's value)
 │   ├── InvalidPlanInput     the tables do not allow the plan (table, column, statistics, snapshot)
+│   │   └── InputAwaited     rows are missing from the tables, and are waited for
 │   ├── SpecChanged          a Backfill of this name exists with another spec or
 program │   └── UnsupportedProgram   the application does something a backfill cannot redirect
 ├── ControllerRunning        another process works on this Backfill
@@ -76,6 +77,10 @@ class InvalidManifest(BadInput):
 
 class InvalidPlanInput(BadInput):
     """The tables do not allow the plan that the resource asks for."""
+
+
+class InputAwaited(InvalidPlanInput):
+    """Rows are missing from the tables, and no plan is made while they are waited for."""
 
 
 class SpecChanged(BadInput):

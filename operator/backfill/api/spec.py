@@ -131,6 +131,14 @@ class BackfillSpec(Model):
     """Range of history to produce results for."""
     sources: Annotated[tuple[Source, ...], Field(min_length=1, max_length=MOST_SOURCES)]
     """Inputs of the application. List every input that it reads."""
+    wait_for_input: Duration = Field(default="0s", validate_default=True)
+    """How long to wait for rows that are missing from the tables before the plan is made, counted
+    from when they are first found missing, or from the last change of the spec after that. New
+    snapshots are read at intervals of ten seconds to five minutes, a sixtieth of this duration.
+    Afterwards the plan is made of what is there, or refused as without waiting (see
+    ``sources[].allowIncomplete``). Cannot be combined with ``snapshot.id`` or ``snapshot.asOf`` of
+    a source. Default: ``0s``, do not wait.
+    """
     ordering: Ordering = Ordering()
     """Order in which history is read."""
     max_misalignment: Duration = Field(default="15m", validate_default=True)

@@ -200,6 +200,17 @@ class JobRetry(Model):
     """Why the job failed last."""
 
 
+class InputWait(Model):
+    """Waiting for rows that are missing from the tables."""
+
+    model_config = {"extra": "ignore"}
+
+    since: Time
+    """When rows were first found missing."""
+    next_check_at: Time
+    """When the tables are looked at next."""
+
+
 class BackfillStatus(Model):
     """Observed state."""
 
@@ -229,6 +240,8 @@ class BackfillStatus(Model):
     """When branches, plan and checkpoints were removed because ``ttlAfterFinished`` had passed."""
     retry: JobRetry | None = None
     """Job of the controller that failed and is being retried."""
+    input_wait: InputWait | None = None
+    """Waiting for rows that are missing, as ``spec.waitForInput`` asks for. Unset otherwise."""
     attempts: Annotated[tuple[Attempt, ...], Field(max_length=MOST_ATTEMPTS_KEPT)] = ()
     """Attempts to run the application, the oldest first. Only the last 20 are kept."""
     progress: Progress = Progress()

@@ -106,6 +106,13 @@ _SPEC: Final = (
         "ordering.policy",
     ),
     Rule(
+        f"!{_some_time('waitForInput')} || self.sources.all(s, !has(s.snapshot) ||"
+        " !(has(s.snapshot.id) || has(s.snapshot.asOf)))",
+        "a source chooses its snapshot, which never gets more rows; leave out waitForInput, or id"
+        " and asOf of every source",
+        "waitForInput",
+    ),
+    Rule(
         f"!has(self.outputs) || !({_some_time('window.warmUp')} || {_some_time('window.drain')})"
         " || self.outputs.all(o, has(o.timestampColumn))",
         "every output needs its timestampColumn, without it the output"

@@ -3,11 +3,14 @@ divides their files into steps, and writes the result.
 """
 
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
 
-from backfill.api.errors import InvalidPlanInput, Problem
-from backfill.api.quantities import to_us
+from pydantic import TypeAdapter
+
+from backfill.api.errors import InputAwaited, InvalidPlanInput, Problem
+from backfill.api.quantities import from_us, to_us
 from backfill.api.spec import BackfillSpec, OrderingPolicy
 from backfill.iceberg.tables import Catalogs
 from backfill.planning.footers import unreadable_files
@@ -18,6 +21,7 @@ from backfill.planning.metadata.protection import protect, unprotect
 from backfill.planning.plan import (
     HEADER_FILE,
     TASK_BYTES_PER_SECOND,
+    InputCheck,
     PlanHeader,
     PlanInputs,
     plan_directory,
@@ -36,6 +40,12 @@ It is long compared with the overhead of a micro-batch, some tenths of a second,
 that a step that is lost in a failure is soon read again.
 """
 
+_CHECKS_FILE = "input.json"
+"""Whether the input of a plan that was not made is complete, so that the same snapshots are read
+only once.
+"""
+_CHECKS = TypeAdapter(list[InputCheck])
+
 MOST_FILES_OPENED = 2_000
 """Most files that are opened. It takes a few seconds of small requests to an object store."""
 
@@ -48,6 +58,8 @@ def make_plan(
     *,
     parallelism: int,
     on_progress: Callable[[PlanningProgress], None] | None = None,
+    awaits_input: bool = False,
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> PlanHeader:
     """Plans a Backfill, writes the plan's files below ``workspace`` and returns the header.
 
@@ -57,8 +69,11 @@ def make_plan(
     Args:
         parallelism: number of tasks that a step should have work for.
         on_progress: called after each manifest.
+        awaits_input: whether to make no plan while rows are missing.
+        clock: the time at which it is judged whether rows are missing.
 
     Raises:
+        InputAwaited: rows are missing, and are waited for.
         InvalidPlanInput: with the problems of all sources and of the workspace together.
     """
     pinned, problems = _each(
@@ -74,10 +89,30 @@ def make_plan(
         raise InvalidPlanInput([*problems, *problems_of_files(inputs, pinned, report)])
     directory = plan_directory(workspace, inputs.plan_id())
     if directory.exists(HEADER_FILE):
-        return read_header(directory)
-    header, splits = lay_out(read_sources(inputs, pinned, report), inputs)
+        header = read_header(directory)
+        if awaits_input:
+            _refuse_incomplete([source.input for source in header.sources], inputs, clock())
+        return header
+    if awaits_input and directory.exists(_CHECKS_FILE):
+        _refuse_incomplete(_CHECKS.validate_json(directory.read(_CHECKS_FILE)), inputs, clock())
+    read = read_sources(inputs, pinned, report)
+    if awaits_input:
+        directory.write(_CHECKS_FILE, _CHECKS.dump_json(read.checks, by_alias=True))
+        _refuse_incomplete(read.checks, inputs, clock())
+    header, splits = lay_out(read, inputs)
     write_plan(workspace, header, [splits])
     return header
+
+
+def _refuse_incomplete(checks: Sequence[InputCheck], inputs: PlanInputs, now: datetime) -> None:
+    read_end = from_us(inputs.read_end_us)
+    problems = [
+        Problem(f"{_field(number)}.table", f"{source.table}: {missing}")
+        for number, (source, check) in enumerate(zip(inputs.sources, checks, strict=True))
+        for missing in check.at(now, read_end).missing
+    ]
+    if problems:
+        raise InputAwaited(problems)
 
 
 def verify_snapshots(header: PlanHeader) -> None:

@@ -1,11 +1,12 @@
 """Whether a real table has everything that a plan reads: by its rows, partitions and filters."""
 
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from planned import DAY_US, HOUR_US, plan, source
+from planned import DAY_US, HOUR_US, plan, source, spec
 from pyiceberg.catalog import Catalog
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -15,7 +16,10 @@ from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate
 from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform
 from pyiceberg.types import NestedField, StringType, TimestamptzType
 
-from backfill.planning.plan import InputCheck
+from backfill.api.errors import InputAwaited
+from backfill.planning.plan import InputCheck, PlanHeader
+from backfill.planning.planner import make_plan
+from backfill.planning.workspace import Workspace
 
 SCHEMA = Schema(
     NestedField(1, "ts", TimestamptzType(), required=False),
@@ -200,3 +204,38 @@ def test_watermarks_that_have_expired_are_unknown(lake: Catalog, tmp_path: Path)
     check = found(tmp_path, watermark={"property": "our.watermark"})
     assert check.complete is None
     assert check.unknown[0].startswith("none of the last 1 snapshots, which are those that have")
+
+
+def test_no_plan_is_made_of_rows_that_are_waited_for(
+    lake: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each snapshot is read once, however often it is looked at."""
+    events = table(lake)
+    hour(events, *range(5, 10))
+    workspace, wanted = Workspace(str(tmp_path / "w")), spec(source("events"))
+
+    def planned() -> PlanHeader:
+        return make_plan(wanted, workspace, parallelism=1, awaits_input=True)
+
+    with pytest.raises(InputAwaited, match=r"lake\.raw\.events: its newest row arrived at"):
+        planned()
+    assert not list((tmp_path / "w").rglob("plan.json"))
+    with monkeypatch.context() as patched:
+        patched.setattr("backfill.planning.planner.read_sources", None)
+        with pytest.raises(InputAwaited, match="its newest row arrived at"):
+            planned()
+    hour(events, 10, 11, 12)
+    assert planned().sources[0].input.complete is True
+
+
+def test_rows_that_have_yet_to_arrive_are_waited_for(lake: Catalog, tmp_path: Path) -> None:
+    hour(table(lake), *range(5, 12))
+    workspace, wanted = Workspace(str(tmp_path / "w")), spec(source("events"))
+
+    def planned_at(now: str) -> PlanHeader:
+        moment = datetime.fromisoformat(now)
+        return make_plan(wanted, workspace, parallelism=1, awaits_input=True, clock=lambda: moment)
+
+    with pytest.raises(InputAwaited, match="rows still arrive until 2026-03-01T12:00:00Z"):
+        planned_at("2026-03-01T11:59:59Z")
+    assert planned_at("2026-03-01T12:00:00Z").steps > 0

@@ -185,6 +185,7 @@ def _parts(spec: JsonValue | None) -> Parts:
         ignored_queries=_texts(given.get("ignoredQueries")),
         execution=str(given.get("execution")),
         catalogs=_each(CatalogRef, given.get("catalogs")),
+        wait_for_input_us=_duration_us(given.get("waitForInput", "0s")),
     )
 
 

@@ -25,6 +25,7 @@ class Parts:
     ignored_queries: tuple[str, ...]
     execution: str | None
     catalogs: tuple[CatalogRef | None, ...]
+    wait_for_input_us: int | None
 
 
 def check_spec(spec: BackfillSpec) -> list[Problem]:
@@ -39,6 +40,7 @@ def check_spec(spec: BackfillSpec) -> list[Problem]:
             ignored_queries=spec.ignored_queries,
             execution=spec.execution,
             catalogs=spec.catalogs,
+            wait_for_input_us=to_us(spec.wait_for_input),
         )
     )
 
@@ -247,6 +249,20 @@ def _execution_in_order(parts: Parts) -> Iterator[Problem]:
         )
 
 
+def _chosen_snapshots_do_not_change(parts: Parts) -> Iterator[Problem]:
+    if not parts.wait_for_input_us:
+        return
+    for n, source in enumerate(parts.sources):
+        if source and source.snapshot.is_chosen:
+            key = "id" if source.snapshot.id is not None else "asOf"
+            yield Problem(
+                "spec.waitForInput",
+                f"cannot wait for rows of a snapshot that spec.sources[{n}].snapshot.{key} chooses:"
+                " it never gets more",
+                f"leave out waitForInput or snapshot.{key}",
+            )
+
+
 def _not_too_many_steps(parts: Parts) -> Iterator[Problem]:
     """A step spans at most half of the allowed misalignment."""
     if parts.window is None or not parts.max_misalignment_us:
@@ -276,5 +292,6 @@ _RULES = (
     _units_have_columns,
     _no_validation_yet,
     _execution_in_order,
+    _chosen_snapshots_do_not_change,
     _not_too_many_steps,
 )

@@ -68,7 +68,7 @@ def digest(spec: BackfillSpec) -> str:
 def _begin(observed: Observed, draft: Draft) -> None:
     status, backfill = draft.status, observed.backfill
     if status.observed_generation != backfill.metadata.generation or not status.spec_digest:
-        draft.set(spec_digest=digest(backfill.spec), retry=None)
+        draft.set(spec_digest=digest(backfill.spec), retry=None, input_wait=None)
     draft.set(started_at=status.started_at or observed.now, finished_at=None)
     draft.condition(ConditionType.SUCCEEDED, "Unknown", Reason.IN_PROGRESS, "in progress")
 

@@ -3,12 +3,13 @@
 from datetime import timedelta
 
 from backfill.api.conditions import ConditionType, Reason
-from backfill.api.errors import BadInput
+from backfill.api.errors import BadInput, InputAwaited
 from backfill.api.quantities import count
 from backfill.api.status import Progress, SourceStatus
 from backfill.controller.decisions.actions import CancelJob, Next
 from backfill.controller.decisions.assignment import steps_in_words
 from backfill.controller.decisions.complete_input import incomplete_input, input_checks, say_input
+from backfill.controller.decisions.input_wait import awaits, seconds_until_check, wait_for_input
 from backfill.controller.decisions.job_retries import work
 from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.obstacles import obstructed
@@ -34,12 +35,23 @@ def plan(observed: Observed, draft: Draft) -> Next:
         return _recover(observed, draft, draft.status.plan_id)
     if observed.obstacles:
         return _obstructed(observed, draft)
-    draft.condition(_PLANNED, "Unknown", Reason.PLANNING, _reading(observed))
+    awaits_input = awaits(observed, draft)
+    if awaits_input and (wait := seconds_until_check(observed, draft)) > 0:
+        return Next(requeue_seconds=wait)
+    if draft.status.input_wait is None:
+        draft.condition(_PLANNED, "Unknown", Reason.PLANNING, _reading(observed))
     draft.set(workspace=observed.workspace)
-    job = PlanJob.of(observed.backfill, _workspace(observed), observed.parallelism)
+    job = PlanJob.of(
+        observed.backfill,
+        _workspace(observed),
+        observed.parallelism,
+        awaits_input=awaits_input,
+    )
     made = work(observed, draft, job, _PLANNED)
     if isinstance(made, Next):
         return made
+    if isinstance(made.error, InputAwaited):
+        return wait_for_input(observed, draft, made.error.problems)
     if made.phase == "Failed":
         _record_failure(draft, made.error)
         return Next(actions=(CancelJob(),), at_rest=True)
@@ -138,6 +150,7 @@ def _record(draft: Draft, result: object, observed: Observed) -> None:
         progress=Progress(steps=header.steps, summary=steps_in_words(0, header.steps)),
         sources=expected(header),
         outputs=result.outputs,
+        input_wait=None,
     )
     spec = observed.backfill.spec
     warnings = (

@@ -10,6 +10,7 @@ from backfill.api.status import (
     MOST_ATTEMPTS_KEPT,
     Attempt,
     BackfillStatus,
+    InputWait,
     JobRetry,
     OutputStatus,
     Progress,
@@ -35,6 +36,7 @@ class StatusChange(TypedDict, total=False):
     next_attempt_at: datetime | None
     discarded_at: datetime | None
     retry: JobRetry | None
+    input_wait: InputWait | None
     attempts: tuple[Attempt, ...]
     progress: Progress
     watermark: datetime | None
@@ -105,7 +107,7 @@ class Draft:
         """Fails this generation of the Backfill, because of condition ``kind``."""
         self.condition(kind, "False", reason, message)
         self.condition(ConditionType.SUCCEEDED, "False", reason, message)
-        self.set(finished_at=self._now, next_attempt_at=None, retry=None)
+        self.set(finished_at=self._now, next_attempt_at=None, retry=None, input_wait=None)
 
     def fail_input(self, kind: ConditionType, problems: tuple[Problem, ...]) -> None:
         """Fails the Backfill because of invalid input."""

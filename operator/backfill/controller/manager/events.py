@@ -46,6 +46,7 @@ _TOLD: Final[dict[tuple[ConditionType, Reason], tuple[Kind, str]]] = {
         "Warning",
         "IncompleteInputAllowed",
     ),
+    (ConditionType.INPUT_COMPLETE, Reason.WAITING_FOR_INPUT): ("Normal", "WaitingForInput"),
     (ConditionType.RUNNING, Reason.REPLAYING): ("Normal", "Running"),
     (ConditionType.RUNNING, Reason.SUSPENDED): ("Normal", "Suspended"),
     (ConditionType.RUNNING, Reason.ALL_STEPS_COMMITTED): ("Normal", "AllStepsCommitted"),

@@ -39,6 +39,13 @@ BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
             " choose the rows"
         ],
     ),
+    "a snapshot that never gets the rows that are waited for": (
+        {"waitForInput": "6h", "sources.1.snapshot": {"id": 7}},
+        [
+            "spec.waitForInput: cannot wait for rows of a snapshot that spec.sources[1].snapshot.id"
+            " chooses: it never gets more; leave out waitForInput or snapshot.id"
+        ],
+    ),
     "an output whose query is left out": (
         {"ignoredQueries": ["alerts", "a"], "outputs": [{"name": "a", "table": "lake.ops.a"}]},
         ['spec.ignoredQueries[1]: "a" is also the name of an output'],

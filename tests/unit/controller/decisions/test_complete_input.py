@@ -2,16 +2,18 @@
 is allowed; everything else is warned of.
 """
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from backfill.api.conditions import ConditionType, Reason, find_condition
+from backfill.api.errors import InputAwaited, Problem
 from backfill.api.status import OutputStatus
-from backfill.controller.decisions.actions import CancelJob, Decision, StartDriver
+from backfill.controller.decisions.actions import CancelJob, Decision, StartDriver, StartJob
 from backfill.controller.decisions.decide import decide
-from backfill.controller.jobs.kinds.plan import PlanResult
+from backfill.controller.jobs.job import JobState
+from backfill.controller.jobs.kinds.plan import PlanJob, PlanResult
 from backfill.controller.manager.events import Notice, transitions
 from backfill.planning.plan import InputCheck
 from situations import HEADER, NOW, backfill, job_state, observed, plan_job
@@ -118,3 +120,103 @@ def test_what_still_arrives_is_missing() -> None:
             in said(decision, ConditionType.INPUT_COMPLETE)[2]
         )
     assert decided(COMPLETE, "Replace", early).status.plan_id == HEADER.plan_id
+
+
+MISSING = InputAwaited(Problem("spec.sources[0].table", "lake.raw.clicks: it ends at 3"))
+
+
+class Waiting:
+    """A Backfill with ``waitForInput: 2h``, decided on again and again."""
+
+    def __init__(self, mode: str = "Replace", **spec: Any) -> None:
+        output = {
+            "name": "counts",
+            "table": "lake.ops.counts",
+            "timestampColumn": "at",
+            "publish": {"mode": mode},
+        }
+        self.spec = {"outputs": [output], "waitForInput": "2h", **spec}
+        self.resource = backfill(**self.spec)
+        self.now = NOW
+
+    def decide(self, job: JobState | None = None, **after: float) -> Decision:
+        self.now += timedelta(**after)
+        decision = decide(observed(self.resource, job=job, now=self.now))
+        self.resource = backfill(
+            decision.status, generation=self.resource.metadata.generation, **self.spec
+        )
+        return decision
+
+    def edit(self, **spec: Any) -> None:
+        self.spec |= spec
+        self.resource = backfill(self.resource.status, generation=2, **self.spec)
+
+
+def started(decision: Decision) -> PlanJob:
+    (action,) = decision.next.actions
+    assert isinstance(action, StartJob)
+    assert isinstance(action.job, PlanJob)
+    return action.job
+
+
+def test_missing_rows_are_waited_for_and_looked_for_again() -> None:
+    waiting = Waiting()
+    job = started(waiting.decide())
+    assert job.awaits_input
+    decision = waiting.decide(job_state(job, "Failed", error=MISSING))
+    assert said(decision, ConditionType.PLANNED) == (
+        "Unknown",
+        Reason.WAITING_FOR_INPUT,
+        "waits until 2024-03-01T14:00:00Z for missing rows\n"
+        "spec.sources[0].table: lake.raw.clicks: it ends at 3",
+    )
+    assert said(decision, ConditionType.INPUT_COMPLETE)[:2] == ("False", Reason.WAITING_FOR_INPUT)
+    assert Notice("Normal", "WaitingForInput", str(MISSING)) in events(decision)
+    assert (decision.next.actions, decision.next.requeue_seconds) == ((CancelJob(),), 120)
+    early = waiting.decide(seconds=50)
+    assert (early.next.actions, early.next.requeue_seconds) == ((), 70)
+    assert started(waiting.decide(seconds=70)) == job
+    assert waiting.decide(job_state(job, "Running"), seconds=5).next.actions == ()
+    again = waiting.decide(job_state(job, "Failed", error=MISSING))
+    assert said(again, ConditionType.PLANNED) == said(decision, ConditionType.PLANNED)
+
+
+@pytest.mark.parametrize("mode", ["Replace", "Append"])
+def test_after_the_wait_it_goes_on_as_without_it(mode: str) -> None:
+    waiting = Waiting(mode)
+    job = started(waiting.decide())
+    waiting.decide(job_state(job, "Failed", error=MISSING))
+    last = started(waiting.decide(hours=1, minutes=59))
+    assert last.awaits_input
+    assert waiting.decide(
+        job_state(last, "Failed", error=MISSING)
+    ).next.requeue_seconds == pytest.approx(60)
+    final = started(waiting.decide(minutes=1))
+    assert not final.awaits_input
+    totals = HEADER.sources[0].model_copy(update={"input": LACKING})
+    outputs = (OutputStatus(name="counts", table="lake.ops.counts", base_snapshot_id=7),)
+    result = PlanResult(HEADER.model_copy(update={"sources": (totals,)}), outputs)
+    decision = waiting.decide(job_state(final, "Done", result=result))
+    assert decision.status.input_wait is None
+    assert (decision.status.plan_id is None) == (mode == "Replace")
+    assert said(decision, ConditionType.INPUT_COMPLETE)[:2] == ("False", Reason.INPUT_INCOMPLETE)
+
+
+def test_rows_that_arrived_meanwhile_end_the_wait() -> None:
+    waiting = Waiting()
+    job = started(waiting.decide())
+    waiting.decide(job_state(job, "Failed", error=MISSING))
+    again = started(waiting.decide(minutes=2))
+    totals = HEADER.sources[0].model_copy(update={"input": COMPLETE})
+    outputs = (OutputStatus(name="counts", table="lake.ops.counts", base_snapshot_id=7),)
+    result = PlanResult(HEADER.model_copy(update={"sources": (totals,)}), outputs)
+    decision = waiting.decide(job_state(again, "Done", result=result))
+    assert (decision.status.plan_id, decision.status.input_wait) == (HEADER.plan_id, None)
+
+
+def test_a_change_of_the_spec_is_looked_at_at_once() -> None:
+    waiting = Waiting()
+    job = started(waiting.decide())
+    waiting.decide(job_state(job, "Failed", error=MISSING))
+    waiting.edit(waitForInput="0s")
+    assert not started(waiting.decide(seconds=1)).awaits_input

@@ -1,11 +1,12 @@
 """Planning: checks the outputs, and makes the plan."""
 
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Self
 
 from backfill.api.backfill import Backfill
 from backfill.api.base import Checked
-from backfill.api.errors import BadInput, Problem
+from backfill.api.errors import BadInput, InputAwaited, Problem
 from backfill.api.output import Publish
 from backfill.api.spec import BackfillSpec
 from backfill.api.status import OutputStatus
@@ -61,21 +62,37 @@ class PlanJob:
     """
     dry_run: bool = False
     """Whether to leave all tables unchanged."""
+    awaits_input: bool = False
+    """Whether to make no plan while rows are missing from the tables."""
 
     @classmethod
     def of(
-        cls, backfill: Backfill, workspace: Workspace, parallelism: int, *, dry_run: bool = False
+        cls,
+        backfill: Backfill,
+        workspace: Workspace,
+        parallelism: int,
+        *,
+        dry_run: bool = False,
+        awaits_input: bool = False,
     ) -> Self:
         """The job for a Backfill."""
         metadata, spec = backfill.metadata, _to_plan(backfill.spec)
         return cls(
-            metadata.namespace, metadata.name, metadata.uid, spec, workspace, parallelism, dry_run
+            metadata.namespace,
+            metadata.name,
+            metadata.uid,
+            spec,
+            workspace,
+            parallelism,
+            dry_run,
+            awaits_input,
         )
 
     def run(self, on_progress: OnProgress) -> PlanResult:
         """Returns the plan. Problems of outputs and sources are reported together.
 
         Raises:
+            InputAwaited: rows are missing from the tables, and are waited for.
             BadInput: the tables do not allow the plan.
         """
         from backfill.outputs.cleanup import discard_earlier
@@ -93,10 +110,16 @@ class PlanJob:
         problems = check_outputs(outputs, results, self.spec.window, self.spec.sources)
         try:
             header = make_plan(
-                self.spec, self.workspace, parallelism=self.parallelism, on_progress=on_progress
+                self.spec,
+                self.workspace,
+                parallelism=self.parallelism,
+                on_progress=on_progress,
+                awaits_input=self.awaits_input,
             )
             verify_files(header, self.workspace)
         except BadInput as error:
+            if isinstance(error, InputAwaited) and not problems:
+                raise
             raise BadInput([*error.problems, *problems]) from error
         if problems:
             raise BadInput(problems)
@@ -140,6 +163,7 @@ def _to_plan(spec: BackfillSpec) -> BackfillSpec:
         for name, info in BackfillSpec.model_fields.items()
         if name not in _PLANNED_FROM
     }
+    fields["wait_for_input"] = timedelta()  # its default is a text until it is validated
     fields["sources"] = tuple(
         source.model_copy(update={"live": None, "allow_incomplete": False})
         for source in spec.sources
