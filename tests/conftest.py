@@ -11,11 +11,15 @@ from pyiceberg.typedef import IcebergBaseModel
 from pyiceberg.utils.config import Config
 
 from iceberg_tables import catalog_properties, sqlite_catalog
+from small_java import QUICK
 
 # Whether a change may land must not depend on luck; new examples are looked for everywhere else.
 # How long an example takes says how busy the machine is.
 settings.register_profile("examples", derandomize=bool(os.environ.get("CI")), deadline=None)
 settings.load_profile("examples")
+
+# Java of the drivers that tests start, and of whatever submits them.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK)
 
 
 @pytest.fixture

@@ -9,6 +9,8 @@ from live_cluster import Cluster
 from rest import BACKFILLS, Manifest
 from storage import Storage
 
+from small_java import QUICK
+
 ACCOUNT = "spark"
 CATALOG_SECRET = "lake-catalog"
 OTHER_SECRET = "other-catalog"
@@ -185,6 +187,8 @@ def production(storage: Storage) -> Manifest:
             "sparkConf": {
                 "spark.sql.shuffle.partitions": "16",
                 "spark.dynamicAllocation.enabled": "true",
+                "spark.driver.extraJavaOptions": QUICK,
+                "spark.executor.extraJavaOptions": QUICK,
             },
             "volumes": [program, *storage.volumes],
             "driver": size | {"serviceAccount": ACCOUNT, "env": env, "volumeMounts": mounts},
