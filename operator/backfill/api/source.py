@@ -58,7 +58,9 @@ class KafkaColumns(Model):
     partition_column: ColumnName | None = None
     """Column with the Kafka partition. Required by ordering policy ``Strict``."""
     offset_column: ColumnName | None = None
-    """Column with the Kafka offset. Required by ordering policy ``Strict``."""
+    """Column with the Kafka offset. Required by ordering policy ``Strict``. With both columns,
+    condition ``InputComplete`` also says which offsets are missing, or there twice.
+    """
     key_column: ColumnName | None = None
     """Column with the record key, which an unmodified Kafka application reads as ``key``. An
     application that reads ``key`` needs either this or ``keyless: true``.

@@ -27,6 +27,7 @@ from backfill.api.quantities import format_duration
 from backfill.iceberg.timestamps import describe_us
 from backfill.planning.files import Int64s, SourceFiles
 from backfill.planning.metadata.ingestion import Ingested
+from backfill.planning.offsets import NOTHING, Offsets, in_words
 from backfill.planning.pauses import BoundsNear, Range, compare
 from backfill.planning.plan import InputCheck, PlanInputs
 
@@ -89,6 +90,8 @@ class Around:
     """What ingestion says."""
     no_watermark: str = ""
     """Why it says nothing, although the source names the property."""
+    offsets: Offsets = NOTHING
+    """What Kafka offsets say."""
 
 
 def check_input(files: SourceFiles, inputs: PlanInputs, around: Around) -> InputCheck:
@@ -98,6 +101,7 @@ def check_input(files: SourceFiles, inputs: PlanInputs, around: Around) -> Input
     goes_on = bool((files.upper_us >= end).any()) or around.rows_after()
     promised = says is not None and says.through_us >= end
     missing, unknown = _by_rows(files, inputs, around, goes_on=goes_on, promised=promised)
+    missing += in_words(around.offsets.gaps)
     reached = goes_on or promised
     if says is not None and not promised and not says.newer_rows:
         reached = False
@@ -116,6 +120,7 @@ def check_input(files: SourceFiles, inputs: PlanInputs, around: Around) -> Input
         known_from=known,
         missing=tuple(missing),
         unknown=tuple(unknown),
+        notes=around.offsets.notes,
     )
 
 
@@ -149,6 +154,8 @@ def _by_rows(
         if stretch.end_us == end and not goes_on:
             if not promised:
                 (missing if stretch.sure else unknown).append(_too_early(stretch, end))
+        elif around.offsets.continuous and start < stretch.start_us and stretch.end_us < end:
+            continue  # there were no rows
         elif not stretch.sure:
             if stretch.hidden:
                 unknown.append(f"{_hole(stretch)}; files of other days are too long to compare")

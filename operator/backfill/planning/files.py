@@ -102,6 +102,10 @@ class SourceFiles:
     deletes: Int32s
     """Index in ``delete_sets``."""
     delete_sets: list[tuple[DeleteFile, ...]]
+    offset_bounds: Int64s | None = None
+    """Bounds of Kafka partition and offset, in the form of
+    :data:`backfill.planning.offsets.OffsetBounds`; None unless the source names both columns.
+    """
 
     def __len__(self) -> int:
         """Number of files."""
@@ -134,6 +138,8 @@ class SourceFiles:
         )
         self.nulls, self.spec_id = self.nulls[chosen], self.spec_id[chosen]
         self.partition, self.deletes = self.partition[chosen], self.deletes[chosen]
+        if self.offset_bounds is not None:
+            self.offset_bounds = self.offset_bounds[:, chosen]
 
 
 def column_ref(schema: Schema, name: str) -> ColumnRef:

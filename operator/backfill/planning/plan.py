@@ -153,11 +153,13 @@ class InputCheck(Model):
     """What is missing, in words."""
     unknown: Checked[str] = ()
     """Why it is unknown, in words."""
+    notes: Checked[str] = ()
+    """What else was seen, in words, such as rows that are there twice."""
 
     @property
     def reasons(self) -> tuple[str, ...]:
         """Everything that is known about it, in words."""
-        return (*self.missing, *self.unknown, *filter(None, (self.known_from,)))
+        return (*self.missing, *self.unknown, *filter(None, (self.known_from,)), *self.notes)
 
     def at(self, now: datetime, read_end: datetime) -> "InputCheck":
         """This check with what is certain at a moment: rows that arrive later are missing."""

@@ -14,6 +14,7 @@ from backfill.planning.files import UNKNOWN, SourceFiles
 from backfill.planning.metadata.ingestion import ingested
 from backfill.planning.metadata.manifests import CALENDAR_US, ManifestScan
 from backfill.planning.metadata.pinning import PinnedTable
+from backfill.planning.offsets import NOTHING, check_offsets
 from backfill.planning.plan import InputCheck, PlanInputs
 from backfill.planning.progress import PlanningProgress
 
@@ -93,9 +94,15 @@ def _read_source(
     read.files_without_bounds.append(unbounded)
     without_timestamp += scan.without_timestamp + int(files.nulls[files.nulls != UNKNOWN].sum())
     through, why_not = ingested(table.table.metadata, table.snapshot, table.source)
-    check = check_input(
-        files, inputs, Around(scan.rows_before, scan.rows_after, scan.bounds_near, through, why_not)
+    source = table.source
+    filtered = source.row_filter is not None or source.regions is not None
+    offsets = (
+        NOTHING
+        if files.offset_bounds is None or filtered  # other rows have the offsets between
+        else check_offsets(files.offset_bounds, scan.offset_bounds)
     )
+    around = Around(scan.rows_before, scan.rows_after, scan.bounds_near, through, why_not, offsets)
+    check = check_input(files, inputs, around)
     read.checks.append(check)
     read.warnings += _warnings(files, inputs, unbounded, without_timestamp)
 

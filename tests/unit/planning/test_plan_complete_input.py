@@ -4,6 +4,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from planned import DAY_US, HOUR_US, plan, source, spec
@@ -239,3 +240,50 @@ def test_rows_that_have_yet_to_arrive_are_waited_for(lake: Catalog, tmp_path: Pa
     with pytest.raises(InputAwaited, match="rows still arrive until 2026-03-01T12:00:00Z"):
         planned_at("2026-03-01T11:59:59Z")
     assert planned_at("2026-03-01T12:00:00Z").steps > 0
+
+
+KAFKA = {"partitionColumn": "kafka_partition", "offsetColumn": "kafka_offset"}
+RECORDS = pa.schema(
+    [
+        ("ts", pa.timestamp("us", "UTC")),
+        ("kafka_partition", pa.int32()),
+        ("kafka_offset", pa.int64()),
+    ]
+)
+
+
+def record(records: Table, first: int, last: int, hour_: float, partition: int = 0) -> None:
+    """Appends a file of one Kafka partition, with rows of one hour of the day."""
+    count = last - first + 1
+    start = DAY_US + int(hour_ * HOUR_US)
+    moments = np.linspace(start, start + HOUR_US - 1, count).astype(np.int64)
+    columns = [
+        pa.array(moments, RECORDS.field("ts").type),
+        pa.array([partition] * count, pa.int32()),
+        pa.array(range(first, last + 1), pa.int64()),
+    ]
+    records.append(pa.table(columns, schema=RECORDS))
+
+
+def test_offsets_tell_a_quiet_hour_from_a_lost_one(lake: Catalog, tmp_path: Path) -> None:
+    records = lake.create_table("raw.events", RECORDS)
+    for number, hour_ in enumerate((5, 6, 7, 9, 10, 11, 12)):
+        record(records, 1000 * number, 1000 * number + 999, hour_)
+    assert found(tmp_path / "by time").complete is False
+    assert found(tmp_path / "by offsets", kafka=KAFKA).complete is True
+    record(records, 8000, 8999, 11.5)
+    check = found(tmp_path / "lost", kafka=KAFKA)
+    assert check.complete is False
+    assert check.missing[-1] == "Kafka partition 0 lacks 1,000 offsets: 7000 to 7999"
+    record(records, 7000, 7999, 40)  # they are there, and arrived on the next day by their time
+    assert found(tmp_path / "late", kafka=KAFKA).complete is True
+
+
+def test_rows_that_ingestion_wrote_twice_are_told(lake: Catalog, tmp_path: Path) -> None:
+    records = lake.create_table("raw.events", RECORDS)
+    for number, hour_ in enumerate((5, 6, 7, 8, 8, 9, 10, 11, 12)):
+        start = 1000 * (number - (number > 3))
+        record(records, start, start + 999, hour_)
+    check = found(tmp_path, kafka=KAFKA)
+    assert check.complete is True
+    assert check.notes == ("at least 1,000 rows have an offset twice",)

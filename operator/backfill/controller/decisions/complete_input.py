@@ -51,6 +51,7 @@ def say_input(draft: Draft, spec: BackfillSpec, checks: tuple[InputCheck, ...]) 
     lines = [
         *(_line(source, missing) for source, check in lacking for missing in check.missing),
         *(_line(source, why) for source, check in found for why in check.unknown),
+        *(_line(source, note) for source, check in found for note in check.notes),
     ]
     if lacking:
         allowed = _replaces(spec) and all(source.allow_incomplete for source, _ in lacking)
@@ -59,7 +60,7 @@ def say_input(draft: Draft, spec: BackfillSpec, checks: tuple[InputCheck, ...]) 
     elif unclear:
         draft.condition(_KIND, "Unknown", Reason.INPUT_UNKNOWN, "\n".join(lines))
     else:
-        known = (_line(source, check.known_from) for source, check in found)
+        known = (_line(source, why) for source, check in found for why in check.reasons)
         draft.condition(_KIND, "True", Reason.INPUT_COMPLETE, "\n".join(known))
 
 

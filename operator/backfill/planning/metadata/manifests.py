@@ -50,6 +50,7 @@ from backfill.planning.metadata.deletes import DeleteIndex
 from backfill.planning.metadata.filters import in_range
 from backfill.planning.metadata.partitions import SpecReader, spec_reader
 from backfill.planning.metadata.pinning import PinnedTable
+from backfill.planning.offsets import NO_BOUNDS
 
 LOGICAL_FIELD_TYPE_MAPPING.setdefault(("timestamp-nanos", "long"), TimestampNanoType())
 """PyIceberg writes partitions of nanoseconds, but cannot read them."""
@@ -57,6 +58,8 @@ LOGICAL_FIELD_TYPE_MAPPING.setdefault(("timestamp-nanos", "long"), TimestampNano
 CALENDAR_US = 9_200_000_000_000_000
 """All moments that nanoseconds since 1970 can represent are within this, before and after."""
 _BEFORE, _AFTER = "before", "after"
+_KAFKA_COLUMNS = 2
+"""Partition and offset."""
 _READERS = 4
 """Threads that read manifests.
 Decoding holds the interpreter's lock, but waiting for the object store does not.
@@ -77,9 +80,11 @@ class _Columns:
     group_starts: list[list[int] | None] = field(default_factory=list)
     other_formats: list[str] = field(default_factory=list)
     without_timestamp: int = 0
+    offsets: list[tuple[int, ...]] = field(default_factory=list)
+    """Bounds of Kafka partition and offset, if the source names both columns."""
 
 
-_NUMBERS = 8
+_NUMBERS, _OFFSETS = 8, 5
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,7 @@ class _Chunk:
     path: pa.StringArray
     numbers: np.ndarray[Any, np.dtype[np.int64]]
     group_starts: pa.ListArray
+    offsets: Int64s
 
 
 class _Partitions:
@@ -163,6 +169,7 @@ class ManifestScan:
         self._partitions = _Partitions(
             lambda spec_id: self._reader(spec_id=spec_id, expression=expression)
         )
+        self._kafka_columns = _kafka_columns(pinned)
         self._metrics_may_match = _metrics_evaluator(pinned)
         self._deletes = DeleteIndex()
         self._data: list[ManifestFile] = []
@@ -235,6 +242,30 @@ class ManifestScan:
                     ticks = column.ticks
                     found.append((ticks.floor_us(lower), ticks.floor_us(upper), values[4]))
             yield np.array(found, np.int64).reshape(-1, 3).T
+
+    def offset_bounds(self) -> Iterator[Int64s]:
+        """Bounds of Kafka partition and offset of all files, manifest by manifest. To be used after
+        :meth:`read`.
+        """
+        for manifest in self._data:
+            entries = self._entries(self._pinned.table.io, manifest)
+            found = [self._offsets_of(entry) for entry, _ in entries]
+            yield np.array(found, np.int64).reshape(-1, _OFFSETS).T
+
+    def _offsets_of(self, entry: DataFile) -> tuple[int, ...]:
+        """Bounds of partition and offset, and number of rows."""
+        values = entry._data
+        lower, upper, nulls = values[10] or {}, values[11] or {}, values[8] or {}
+        bounds = [
+            _number(side.get(column.field_id))
+            for column in self._kafka_columns
+            for side in (lower, upper)
+        ]
+        exact = all(nulls.get(column.field_id) == 0 for column in self._kafka_columns)
+        known = [bound for bound in bounds if bound is not None]
+        if not exact or len(known) < len(bounds):
+            return (NO_BOUNDS, NO_BOUNDS, 0, 0, values[4])
+        return (*known, values[4])
 
     def _look(self, side: str, start_us: int, end_us: int) -> bool:
         """Reads manifests that were skipped until one has rows on a side of the range."""
@@ -326,6 +357,8 @@ class ManifestScan:
             (values[5], rows, lower_us, upper_us, bounded, nulls, partition, sequence)
         )
         columns.group_starts.append(_row_group_starts(values[13], values[5]))
+        if len(self._kafka_columns) == _KAFKA_COLUMNS:
+            columns.offsets.append(self._offsets_of(entry))
 
     def _bound(self, bounds: Mapping[int, bytes] | None) -> int | None:
         value = bounds.get(self.column.field_id) if bounds else None
@@ -369,6 +402,9 @@ class ManifestScan:
         starts = pa.chunked_array(
             [chunk.group_starts for chunk in chunks], pa.list_(pa.int64())
         ).combine_chunks()
+        offsets = np.concatenate(
+            [np.empty((0, _OFFSETS), np.int64), *(chunk.offsets for chunk in chunks)]
+        )
         chunks.clear()
         partition, sequence = numbers[:, 6].astype(np.int32), numbers[:, 7].copy()
         self._refuse_equality_deletes(sequence)
@@ -376,7 +412,7 @@ class ManifestScan:
         return SourceFiles(
             source=self._pinned.source,
             column=self.column,
-            kafka_columns=_kafka_columns(self._pinned),
+            kafka_columns=self._kafka_columns,
             mapping=self._pinned.table.name_mapping(),
             open=partial(open_file, self._pinned.table.io),
             path=path,
@@ -392,6 +428,7 @@ class ManifestScan:
             group_starts=starts,
             deletes=deletes,
             delete_sets=delete_sets,
+            offset_bounds=offsets.T.copy() if len(offsets) == len(path) else None,
         )
 
     def _refuse_equality_deletes(self, sequences: np.ndarray[Any, np.dtype[np.int64]]) -> None:
@@ -475,6 +512,12 @@ def _row_group_starts(offsets: list[int] | None, file_bytes: int) -> list[int] |
     return offsets
 
 
+def _number(bound: bytes | None) -> int | None:
+    """The bound of a column of integers."""
+    known = bound is not None and len(bound) in {_INT_BYTES, _LONG_BYTES}
+    return int.from_bytes(bound, "little", signed=True) if known and bound else None
+
+
 def _count(counts: Mapping[int, int] | None, column: int) -> int:
     return counts.get(column, UNKNOWN) if counts else UNKNOWN
 
@@ -484,6 +527,7 @@ def _chunk(columns: _Columns) -> _Chunk:
         pa.array(columns.path, pa.string()),
         np.array(columns.numbers, np.int64).reshape(-1, _NUMBERS),
         pa.array(columns.group_starts, pa.list_(pa.int64())),
+        np.array(columns.offsets, np.int64).reshape(-1, _OFFSETS),
     )
 
 

@@ -1,0 +1,167 @@
+"""Kafka offsets that a source lacks, or has twice, by the bounds and row counts of its files.
+
+A file tells something only if all of its rows are of one Kafka partition. Transactions and
+compacted topics leave offsets out: only where the files themselves have every offset, and most
+follow one another, are some between two of them rows that are missing.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from backfill.planning.files import Int64s
+
+OffsetBounds = Int64s
+"""A row each: least partition, greatest partition, least offset, greatest offset, number of rows.
+The first is :data:`NO_BOUNDS` for a file whose bounds are not known.
+"""
+NO_BOUNDS = -1
+_MARKERS = 2
+"""Gaps of so many offsets are those of transactions' markers."""
+_SOME = 5
+"""So many gaps may be more than every second file has."""
+_LEFT_OUT = (
+    "Kafka offsets cannot tell whether rows are missing: the files lack offsets everywhere, as with"
+    " transactions, compacted topics and filters of ingestion"
+)
+_MOST_LOOKED_FOR = 1_000
+"""Gaps that are looked for in the rest of the table: the longest ones."""
+_MOST_GAPS = 3
+"""Gaps of a partition that are named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Offsets [start, end) of a partition that no file has."""
+
+    partition: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """What offsets say of a source."""
+
+    gaps: tuple[Gap, ...] = ()
+    """Offsets that are missing."""
+    continuous: bool = False
+    """Whether none is missing between the first and the last one of any partition, except markers
+    of transactions.
+    """
+    notes: tuple[str, ...] = ()
+    """What else they say, and why they do not say more."""
+
+
+def check_offsets(files: OffsetBounds, others: Callable[[], Iterable[OffsetBounds]]) -> Offsets:
+    """What the offsets of the files of a range say.
+
+    ``others`` reads the bounds of all files of the table: rows of a gap may have a timestamp
+    outside of the range.
+    """
+    least, greatest = files[0], files[1]
+    single = (least == greatest) & (least != NO_BOUNDS)
+    if not single.all():
+        mixed = int((~single).sum())
+        return Offsets(
+            notes=(
+                f"Kafka offsets cannot tell whether rows are missing: {mixed:,} of {len(least):,}"
+                " files have rows of several partitions, or no bounds of partition and offset",
+            )
+        )
+    found = [_Partition.of(int(each), files[:, least == each]) for each in np.unique(least)]
+    doubled = sum(each.doubled for each in found)
+    notes = [f"at least {doubled:,} rows have an offset twice"] if doubled else []
+    if any(each.sparse for each in found):
+        return Offsets(notes=(*notes, _LEFT_OUT))
+    gaps = [gap for each in found for gap in each.gaps()]
+    if len(gaps) > _SOME and 2 * len(gaps) > len(least):
+        return Offsets(notes=(*notes, _LEFT_OUT))
+    gaps = [gap for gap in gaps if gap.end - gap.start > _MARKERS]
+    if gaps:
+        longest = sorted(gaps, key=lambda gap: gap.start - gap.end)[:_MOST_LOOKED_FOR]
+        left = _not_elsewhere(longest, others())
+        gaps = sorted(left, key=lambda gap: (gap.partition, gap.start))
+    return Offsets(tuple(gaps), continuous=not gaps, notes=tuple(notes))
+
+
+def in_words(gaps: tuple[Gap, ...]) -> Iterator[str]:
+    """A sentence for each partition with gaps."""
+    for partition in sorted({gap.partition for gap in gaps}):
+        mine = [gap for gap in gaps if gap.partition == partition]
+        ranges = ", ".join(f"{gap.start} to {gap.end - 1}" for gap in mine[:_MOST_GAPS])
+        more = f" and {len(mine) - _MOST_GAPS} more gaps" if len(mine) > _MOST_GAPS else ""
+        rows = sum(gap.end - gap.start for gap in mine)
+        yield f"Kafka partition {partition} lacks {rows:,} offsets: {ranges}{more}"
+
+
+NOTHING = Offsets()
+"""What the offsets say of a source that does not name their columns."""
+
+
+@dataclass(frozen=True)
+class _Partition:
+    """The files of one partition, by their first offset."""
+
+    number: int
+    first: Int64s
+    last: Int64s
+    rows: Int64s
+
+    @classmethod
+    def of(cls, number: int, files: OffsetBounds) -> "_Partition":
+        order = np.argsort(files[2], kind="stable")
+        return cls(number, files[2][order], files[3][order], files[4][order])
+
+    @property
+    def _until(self) -> Int64s:
+        """Offset after the greatest of each file and those before it."""
+        return np.maximum.accumulate(self.last) + 1
+
+    @property
+    def doubled(self) -> int:
+        """Rows that are there more often than offsets are, at least."""
+        before = np.concatenate([self.first[:1], self._until[:-1]])
+        offsets = np.clip(self._until - np.maximum(self.first, before), 0, None).sum()
+        within = np.clip(self.rows - (self.last - self.first + 1), 0, None).sum()
+        return int(max(self.rows.sum() - offsets, within, 0))
+
+    @property
+    def sparse(self) -> bool:
+        """Whether a file has fewer rows than offsets."""
+        return bool((self.rows < self.last - self.first + 1).any())
+
+    def gaps(self) -> Iterator[Gap]:
+        until = self._until
+        for place in np.flatnonzero(self.first[1:] > until[:-1]).tolist():
+            yield Gap(self.number, int(until[place]), int(self.first[place + 1]))
+
+
+def _not_elsewhere(gaps: list[Gap], others: Iterable[OffsetBounds]) -> Iterator[Gap]:
+    """What is left of the gaps by all files of the table, whatever the timestamps of their rows."""
+    partition, start, end = np.array(
+        [(gap.partition, gap.start, gap.end) for gap in gaps], np.int64
+    ).T
+    filled: list[list[tuple[int, int]]] = [[] for _ in gaps]
+    for files in others:
+        for least, greatest, first, last, _ in files.T.tolist():
+            unknown = least == NO_BOUNDS
+            within = (least <= partition) & (partition <= greatest) & (first < end)
+            for place in np.flatnonzero(unknown | (within & (last >= start))).tolist():
+                exact = not unknown and least == greatest
+                whole = (gaps[place].start, gaps[place].end)
+                filled[place].append((first, last + 1) if exact else whole)
+    for gap, ranges in zip(gaps, filled, strict=True):
+        yield from _rest(gap, ranges)
+
+
+def _rest(gap: Gap, filled: list[tuple[int, int]]) -> Iterator[Gap]:
+    """The parts of a gap that are not filled."""
+    start = gap.start
+    for first, end in sorted(filled):
+        if first > start:
+            yield Gap(gap.partition, start, first)
+        start = max(start, end)
+    if start < gap.end:
+        yield Gap(gap.partition, start, gap.end)
