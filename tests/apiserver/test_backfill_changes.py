@@ -28,7 +28,7 @@ IMMUTABLE: dict[str, Any] = {
     "sources.0.table": "lake.raw.other",
     "sources.0.filter": None,
     "sources.0.live.kafka.topic": "other",
-    "waitForInput": "1h",
+    "waitForInput": "0h",
     "ordering.policy": "Exact",
     "maxMisalignment": "2h",
     "outputs.0.name": "other",

@@ -45,6 +45,10 @@ _SHORTEST_US = 60 * _SECOND_US
 _SHORTEST_PART = 100
 _MANY_GAPS = 10
 """Number of other stretches from which it is known how long they usually are."""
+_NEAR = 4
+"""Files must span what is right around a stretch, a fraction of its length (one in so many), for
+other days to be compared.
+"""
 _ENOUGH_DAYS = 2
 """Number of other days that have rows at the time of a stretch, by which it is improbable."""
 _CANDIDATES = 20
@@ -264,11 +268,12 @@ class Arrivals:
                 continue
             others = lengths[longest_first[longest_first != place]]
             bursts = others[others > 0]
-            known = bursts.size >= _MANY_GAPS
-            longer = last - first >= _USUAL_TIMES * _usual(bursts)
-            covered = self._is_covered_around(first, last)
-            sure = last - first >= _USUAL_TIMES * _usual(others) if covered else known and longer
-            found.append(Stretch(first, last, expected, sure, comparable=longer or not known))
+            length = last - first
+            longer = bursts.size >= _MANY_GAPS and length >= _USUAL_TIMES * _usual(bursts)
+            covered = self._is_covered_around(first, last, length)
+            sure = length >= _USUAL_TIMES * _usual(others) if covered else longer
+            comparable = longer or self._is_covered_around(first, last, length // _NEAR)
+            found.append(Stretch(first, last, expected, sure, comparable))
         return sorted(found, key=lambda stretch: stretch.start_us)
 
     def _is_surprising(self, length: int, expected_rows: float) -> bool:
@@ -278,10 +283,9 @@ class Arrivals:
         by_chance = -self.rows * math.log1p(-min(length / (end - start), 1 - 1e-9))
         return min(by_chance, expected_rows) >= limit
 
-    def _sides(self, start_us: int, end_us: int) -> list[tuple[int, int]]:
-        """What is right before and after a stretch, as long as it, as far as it is in the range."""
+    def _sides(self, start_us: int, end_us: int, length: int) -> list[tuple[int, int]]:
+        """So much before and after a stretch, as far as it is in the range."""
         start, end = self._range
-        length = end_us - start_us
         sides = [(max(start, start_us - length), start_us), (end_us, min(end, end_us + length))]
         return [(first, last) for first, last in sides if first < last]
 
@@ -294,14 +298,14 @@ class Arrivals:
         rates = [self.rows / max(end - start - length, 1)]
         rates += [
             self._rows_in(first, last) / (last - first)
-            for first, last in self._sides(start_us, end_us)
+            for first, last in self._sides(start_us, end_us, length)
             if (last - first) * _USUAL_TIMES >= length
         ]
         return min(rates) * length
 
-    def _is_covered_around(self, start_us: int, end_us: int) -> bool:
-        """Whether files span at least half of what is right before and after a stretch."""
-        sides = self._sides(start_us, end_us)
+    def _is_covered_around(self, start_us: int, end_us: int, length: int) -> bool:
+        """Whether files span at least half of so much before and after a stretch."""
+        sides = self._sides(start_us, end_us, length)
         empty = sum(
             int(
                 np.clip(

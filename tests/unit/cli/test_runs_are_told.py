@@ -9,7 +9,9 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
 
+from backfill.api.conditions import ConditionType, Reason, find_condition
 from local_runs import EVENTS, START, LocalRuns
+from waiting import eventually
 
 OUTPUT = {
     "name": "counts",
@@ -93,6 +95,31 @@ def test_rows_are_replaced_by_an_incomplete_table_where_that_is_allowed(
     assert condition["reason"] == "IncompleteInputAllowed"
     assert "source stops: its newest row arrived at" in condition["message"]
     assert list(runs.store.attempts.iterdir())
+
+
+def test_late_rows_are_waited_for_and_then_read(runs: LocalRuns, lake: Catalog) -> None:
+    runs.write(**_of_stops(lake), waitForInput="10m")
+    process = runs.start("run", str(runs.file), "--output", "json")
+
+    def waits() -> bool:
+        resource = runs.store.load()
+        return resource is not None and resource.status.input_wait is not None
+
+    eventually(waits, "no rows are waited for")
+    planned = find_condition(runs.backfill.status.conditions, ConditionType.PLANNED)
+    assert planned is not None
+    assert planned.reason == Reason.WAITING_FOR_INPUT
+    assert "lake.raw.stops: its newest row arrived at 2024-01-01T01:59:59Z" in planned.message
+    times = [START + timedelta(hours=2, seconds=each) for each in range(4 * 3600)]
+    late = pa.table({"id": range(len(times)), "at": times}, schema=EVENTS)
+    lake.load_table("raw.stops").append(late)
+    ended = runs.end(process)
+    assert ended.status == 0, ended.err
+    assert ended.document["rowsRead"] == 6 * 3600
+    (condition,) = [
+        each for each in ended.document["conditions"] if each["type"] == "InputComplete"
+    ]
+    assert condition["status"] == "True"
 
 
 def test_a_result_whose_window_was_changed_meanwhile_asks_for_a_new_start(

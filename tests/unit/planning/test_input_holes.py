@@ -84,6 +84,24 @@ def test_nightly_pauses_and_weekends_are_no_holes() -> None:
         assert found.missing == (), last
 
 
+def test_a_few_bursts_a_day_at_any_time_are_no_holes() -> None:
+    """Neither within a day, nor compared with days on which they came a little earlier or later."""
+    random = np.random.default_rng(1)
+    for bursts in (1, 2, 5):
+        times = [
+            day * DAY + (2 * number + 1) * DAY // (2 * bursts) + int(random.normal() * 10 * MINUTE)
+            for day in range(40)
+            for number in range(bursts)
+        ]
+        files = [(time, time + 2 * MINUTE, 10_000) for time in times]
+        for day in range(15, 38):
+            assert checked(files, (day + 1) * DAY, start=day * DAY).missing == (), (bursts, day)
+    times = sorted(random.integers(0, 40 * DAY, 200).tolist())
+    files = [(time, time + 2 * MINUTE, 10_000) for time in times]
+    for day in range(15, 38):
+        assert checked(files, (day + 1) * DAY, start=day * DAY).missing == (), day
+
+
 def test_a_hole_beside_a_nightly_pause_is_found() -> None:
     files = without(business_days(14, 0, 14 * DAY), 8 * DAY + 14 * HOUR, 9 * DAY)
     found = checked(files, 9 * DAY + 12 * HOUR, start=8 * DAY)
