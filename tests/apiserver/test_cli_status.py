@@ -125,7 +125,7 @@ def test_a_status_shows_lanes_attempts_and_conditions(
         "2021-07-12 17:00",
         "12,480 rows/s",
         "done in about 2 h",
-        "12 of 14 wanted",
+        "12 of 14 requested",
     ):
         assert part in shown
     assert "attempt 1  Failed" in shown
