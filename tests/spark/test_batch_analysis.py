@@ -397,7 +397,7 @@ CASES = [
     Case("another stream", other_stream, "timestamp", "streams from"),
     Case("chance below", lambda s: windows("t", "1 hour")(Chance(s)), "start", "rand("),
     Case("clock below", lambda s: windows("t", "1 hour")(Clock(s)), "start", "current_timestamp"),
-    Case("clock in a filter", stateless(lambda f: f.where("t > now() - interval 1 hour")), "t", "depends on when it runs"),
+    Case("clock in a filter", stateless(lambda f: f.where("t > now() - interval 1 hour")), "t", "depend on when it runs"),
 ]  # fmt: skip
 
 
