@@ -28,7 +28,7 @@ IMMUTABLE: dict[str, Any] = {
     "sources.0.table": "lake.raw.other",
     "sources.0.filter": None,
     "sources.0.live.kafka.topic": "other",
-    "waitForInput": "0h",
+    "waitForInput": "1h",
     "ordering.policy": "Exact",
     "maxMisalignment": "2h",
     "outputs.0.name": "other",
@@ -83,8 +83,10 @@ def test_what_the_plan_is_made_from_may_not_change_once_it_is_made(
 
 @pytest.mark.parametrize("place", IMMUTABLE)
 def test_before_there_is_a_plan_everything_may_change(admin: Rest, path: str, place: str) -> None:
-    after = changed(admin.get(path).expect(), {f"spec.{place}": IMMUTABLE[place]})
-    admin.replace(path, after).expect()
+    # waiting goes only without a chosen snapshot
+    chosen = dict.fromkeys(("spec.sources.0.snapshot", "spec.sources.1.snapshot"))
+    changes = {**chosen, f"spec.{place}": IMMUTABLE[place]}
+    admin.replace(path, changed(admin.get(path).expect(), changes)).expect()
 
 
 def test_every_field_of_a_specification_is_tried_here() -> None:
