@@ -154,19 +154,25 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         {"outputs.0.validate": {"minMatch": "100.1"}},
         "spec.outputs[0].validate.minMatch",
     ),
-    "a gate that nothing guards, published by itself": (
-        {
-            "outputs.0.validate": {"minMatch": "99.9"},
-            "outputs.0.publish": {"mode": "Replace", "approval": "Automatic"},
-        },
-        (
-            'spec.outputs[0].validate: Invalid value: "object": is not available yet: nothing would'
-            " compare"
-        ),
+    "a comparison of rows that no time tells apart": (
+        {"outputs.0.timestampColumn": None, "outputs.0.validate": {"minMatch": "99.9"}},
+        'spec.outputs[0].timestampColumn: Invalid value: "object": is missing, validate needs it',
     ),
-    "a comparison that nobody makes, before an approval": (
-        {"outputs.0.validate": {}, "outputs.0.publish": {"mode": "Append", "approval": "Manual"}},
-        "leave validate out",
+    "a tolerance between rows that nothing pairs": (
+        {"outputs.0.validate": {"tolerance": {"watched": "0.1"}}},
+        "without keys it is unknown which two rows may differ",
+    ),
+    "a tolerance that is no number": (
+        {"outputs.0.validate": {"keys": ["a"], "tolerance": {"watched": "-1"}}},
+        "spec.outputs[0].validate.tolerance",
+    ),
+    "keys that are not compared": (
+        {"outputs.0.validate": {"keys": ["a"], "ignore": ["a"]}},
+        "neither ignored nor compared with a tolerance",
+    ),
+    "keys that are compared with a tolerance": (
+        {"outputs.0.validate": {"keys": ["a"], "tolerance": {"a": "1"}}},
+        "neither ignored nor compared with a tolerance",
     ),
     "batch jobs that are to read in order": (
         {

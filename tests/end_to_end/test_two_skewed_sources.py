@@ -1,12 +1,15 @@
 """Two sources, fifty rows of one for each of the other, joined and counted by the hour; wrong
-output is replaced.
+output is compared with the result, and replaced once a person has approved it.
 """
 
+import json
 from pathlib import Path
+from typing import Any
 
-from production import Production
+from production import Production, ended
 from pyiceberg.catalog import Catalog
 
+from backfill.cli.exit_status import WAITS
 from histories import query, sorted_rows
 from skewed_plays import HOURLY, land_plays
 
@@ -33,12 +36,21 @@ WINDOW = (
 )
 
 
+def approved(production: Production) -> dict[str, Any]:
+    arguments = ("approve", "again", "--state-dir", str(production.state), "--output", "json")
+    end = ended(production.start(*arguments))
+    assert end.status == 0, end.err
+    return end.document
+
+
 def test_wrong_hours_of_a_join_are_replaced_by_what_all_events_give(
     lake: Catalog, tmp_path: Path
 ) -> None:
     plays = land_plays(lake)
     truth = plays.hourly
-    wrong = query("SELECT window_start, title, plays + 1 AS plays, watched FROM truth", truth=truth)
+    wrong = query(
+        "SELECT window_start, title, plays + title % 2 AS plays, watched FROM truth", truth=truth
+    )
     lake.create_table("raw.summary", HOURLY).append(wrong.cast(HOURLY))
 
     production = Production(tmp_path, lake)
@@ -67,13 +79,26 @@ def test_wrong_hours_of_a_join_are_replaced_by_what_all_events_give(
                 "name": "summary",
                 "table": "lake.raw.summary",
                 "timestampColumn": "window_start",
+                "validate": {"keys": ["window_start", "title"], "minMatch": "99.9"},
                 "publish": {"mode": "Replace"},
             }
         ],
     )
-    result = production.succeed()
-
+    waiting = production.run()
     fixed = query(f"SELECT * FROM truth WHERE {WINDOW}", truth=truth)
+    different = len(query("SELECT * FROM fixed WHERE title % 2 = 1", fixed=fixed))
+    assert waiting.status == WAITS, f"{waiting.err}\n{production.driver_log()}"
+    compared = production.resource.status.outputs[0].comparison
+    assert compared is not None
+    assert (compared.matching, compared.different) == (len(fixed) - different, different)
+    assert (compared.missing, compared.extra) == (0, 0)
+    report = json.loads(Path(compared.report).with_suffix(".json").read_bytes())
+    assert report["byColumn"] == {"plays": different, "watched": 0}
+    assert f"{different:,} different" in waiting.err, "what to know before it is approved"
+    assert sorted_rows(production.output("raw.summary")) == sorted_rows(wrong)
+    result = approved(production)
+    assert result["outputs"][0]["match"] == report["match"]
+
     kept = query(f"SELECT * FROM wrong WHERE NOT ({WINDOW})", wrong=wrong)
     assert sorted_rows(production.output("raw.summary")) == sorted_rows(fixed, kept)
     assert len(fixed) > 10

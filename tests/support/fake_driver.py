@@ -9,7 +9,8 @@ once, or a step that was not released, are written there too.
 ``step_seconds`` how long a step takes; ``crash_at`` and ``hang_at``: before that step, the first
 time it is reached; ``crash_always_at``: every time; ``unsupported``: the program cannot be
 redirected; ``start_seconds``: how long it takes before anything is reported; ``grace_seconds``: how
-long it goes on without a controller.
+long it goes on without a controller; ``matching`` and ``missing``: how results compare with
+production; ``crash_comparing``: before it says so, the first time.
 """
 
 import fcntl
@@ -20,6 +21,7 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
+from backfill.api.validation import settings_digest
 from backfill.iceberg.tables import Catalogs
 from backfill.outputs.result import Result
 from backfill.outputs.staging import Batch, stage_batch
@@ -31,6 +33,7 @@ from backfill.protocol.split_assignment import (
     ASSIGNMENT_FILE,
     LOCK_FILE,
     STATUS_FILE,
+    OutputComparison,
     QueryProgress,
     SourceProgress,
     SplitAssignmentSpec,
@@ -161,9 +164,26 @@ class FakeDriver:
             else:
                 time.sleep(0.005)
         self.stage()
-        self.report("Finished")
+        if self.wishes.get("crash_comparing") and not (self.checkpoints / "crashed").exists():
+            (self.checkpoints / "crashed").touch()
+            os._exit(17)
+        self.report("Finished", comparisons=self.comparisons())
         self.log("finished")
         return 0
+
+    def comparisons(self) -> tuple[OutputComparison, ...]:
+        """What the test wants found, of every output that is to be compared."""
+        return tuple(
+            OutputComparison(
+                output=output.name,
+                settings=settings_digest(output),
+                matching=int(self.wishes.get("matching", 0)),
+                missing=int(self.wishes.get("missing", 0)),
+                report=f"/reports/{output.name}.html",
+            )
+            for output in self.settings.outputs
+            if output.validate_ is not None
+        )
 
     def stage(self) -> None:
         """An empty result for every output."""

@@ -4,6 +4,7 @@ from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType, Reason, find_condition
 from backfill.api.output import Output, Publish, PublishMode
 from backfill.api.status import OutputStatus
+from backfill.api.validation import falls_short
 
 
 def waits(output: Output, status: OutputStatus) -> bool:
@@ -11,8 +12,10 @@ def waits(output: Output, status: OutputStatus) -> bool:
     publish = output.publish
     if publish.mode is PublishMode.NONE or status.snapshot_id is not None:
         return False
-    return publish.approval == "Manual" or (
-        publish.incomplete == "Wait" and may_delete_unreplaced(output, status)
+    return (
+        publish.approval == "Manual"
+        or (publish.incomplete == "Wait" and may_delete_unreplaced(output, status))
+        or (publish.mismatch == "Wait" and falls_short(output, status))
     )
 
 
@@ -30,8 +33,8 @@ def may_delete_unreplaced(output: Output, status: OutputStatus) -> bool:
 def approved(backfill: Backfill) -> dict[str, Publish]:
     """The new ``publish`` of each output that an approval changes.
 
-    An approval covers an incomplete result only once the Backfill waits with it; what is missing is
-    unknown before that.
+    An approval covers an incomplete result, and one that does not match production, only once the
+    Backfill waits with it; neither is known before that.
     """
     published = find_condition(backfill.status.conditions, ConditionType.PUBLISHED)
     waiting = published is not None and published.reason == Reason.WAITING_FOR_APPROVAL
@@ -41,16 +44,16 @@ def approved(backfill: Backfill) -> dict[str, Publish]:
         status, publish = staged.get(output.name), output.publish
         if publish.mode is PublishMode.NONE:
             continue
-        accepts = (
-            waiting
-            and status is not None
-            and status.snapshot_id is None
-            and may_delete_unreplaced(output, status)
-        )
+        asked = waiting and status is not None and status.snapshot_id is None
         wanted = publish.model_copy(
             update={
                 "approval": "Automatic",
-                "incomplete": "Publish" if accepts else publish.incomplete,
+                "incomplete": "Publish"
+                if asked and status is not None and may_delete_unreplaced(output, status)
+                else publish.incomplete,
+                "mismatch": "Publish"
+                if asked and status is not None and falls_short(output, status)
+                else publish.mismatch,
             }
         )
         if wanted != publish:

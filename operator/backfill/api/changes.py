@@ -20,7 +20,7 @@ MUTABLE_FIELDS = (
     "ttlAfterFinished",
 )
 """Fields of a specification that may change at any time."""
-MUTABLE_IN_OUTPUTS = ("validate", "publish.approval", "publish.incomplete")
+MUTABLE_IN_OUTPUTS = ("validate", "publish.approval", "publish.incomplete", "publish.mismatch")
 """Fields of an output that may change at any time: they decide whether its result is published, not
 what it is.
 """

@@ -58,6 +58,10 @@ class Reason(StrEnum):
     UNSUPPORTED_PROGRAM = "UnsupportedProgram"
     ALL_STEPS_COMMITTED = "AllStepsCommitted"
 
+    COMPARING = "Comparing"
+    MATCHED = "Matched"
+    BELOW_MIN_MATCH = "BelowMinMatch"
+    NOT_COMPARABLE = "NotComparable"
     NOT_VALIDATED = "NotValidated"  # of earlier versions, whose Backfills are still read
 
     PUBLISHING = "Publishing"

@@ -10,6 +10,11 @@ from backfill.api.field_types import ColumnName, InputName, TableName, Timestamp
 
 PERCENTAGE_PATTERN = r"^(100(\.0+)?|\d{1,2}(\.\d+)?)$"
 Percentage = Annotated[str, Field(pattern=PERCENTAGE_PATTERN, max_length=16)]
+TOLERANCE_PATTERN = (
+    r"^(\d{1,18}(\.\d{1,18})?|(\d{1,9}d)?(\d{1,9}h)?(\d{1,9}m)?(\d{1,9}s)?(\d{1,9}ms)?)$"
+)
+Tolerance = Annotated[str, Field(pattern=TOLERANCE_PATTERN, min_length=1, max_length=40)]
+MOST_COMPARED_COLUMNS = 64
 
 
 class PublishMode(StrEnum):
@@ -21,16 +26,30 @@ class PublishMode(StrEnum):
 
 
 class Validate(Model):
-    """How the result is compared with production before it is published. Not available yet: a
-    Backfill that sets it is refused.
-    """
+    """How the result is compared with production before it is published."""
 
     against: Literal["Production"] = "Production"
-    """What to compare the result with."""
-    keys: Annotated[tuple[ColumnName, ...], Field(max_length=64)] = ()
-    """Columns that identify a row. Without any, rows are compared as a multiset."""
+    """What to compare the result with. ``Production``: the rows of the output's table in
+    [``window.start``, ``window.end``), as they are when the last step is committed.
+    """
+    keys: Annotated[tuple[ColumnName, ...], Field(max_length=MOST_COMPARED_COLUMNS)] = ()
+    """Columns that identify a row. Without any, rows are compared as a multiset: a row matches if
+    production has an equal one, each of which is counted once.
+    """
+    tolerance: Annotated[dict[str, Tolerance], Field(max_length=MOST_COMPARED_COLUMNS)] = Field(
+        default_factory=dict
+    )
+    """By column, the greatest difference of two values that still counts as equal: a number for
+    columns of numbers, such as ``"0.01"``, and a duration for timestamps and dates, such as ``5s``.
+    Needs ``keys``. Not used for rows whose keys occur more than once.
+    """
+    ignore: Annotated[tuple[ColumnName, ...], Field(max_length=MOST_COMPARED_COLUMNS)] = ()
+    """Columns that are not compared, such as the time at which a row was written."""
     min_match: Percentage = "99.9"
-    """Minimum percentage of rows that must match, from 0 to 100."""
+    """Minimum percentage of rows that must match, from 0 to 100. Below it, the result is not
+    published without approval. The percentage is that of matching rows among all rows of
+    production, and those of the result that production does not have. It is not rounded.
+    """
 
 
 class Publish(Model):
@@ -49,6 +68,11 @@ class Publish(Model):
     input ended, or may lack rows because their number is unknown. ``Wait``: wait for approval, even
     if ``approval`` is ``Automatic``. ``Publish``: publish it, which also deletes rows of production
     that it does not replace. May change at any time.
+    """
+    mismatch: Literal["Wait", "Publish"] = "Wait"
+    """How a result is treated of which fewer rows match production than ``validate.minMatch``, or
+    which could not be compared. ``Wait``: wait for approval, even if ``approval`` is ``Automatic``.
+    ``Publish``: publish it. May change at any time.
     """
 
 
@@ -75,10 +99,9 @@ class Output(Model):
     column.
     """
     validate_: Annotated[Validate | None, Field(alias="validate")] = None
-    """How the result is compared with production before it is published. Not available yet: a
-    Backfill that sets it is refused, so that nothing is published unchecked. To compare the result
-    yourself, set ``publish.approval:
-    Manual``.
+    """How the result is compared with production before it is published. Needs
+    ``timestampColumn``. Default: it is not compared. May change at any time: a result that waits
+    for approval is then compared once more.
     """
     publish: Publish = Publish()
     """How the result is published. Default: it stays in its branch."""

@@ -19,6 +19,8 @@ ExecutionReason = Annotated[
 PlanId = Annotated[str, Field(max_length=128)]
 WorkspaceUri = Annotated[str, Field(min_length=1, max_length=2048)]
 MOST_ATTEMPTS_KEPT: Final = 20
+CompareCount = Annotated[int, Field(ge=0, le=10**15)]
+"""Bounded, because it is reported by a tenant's driver, and calculated with."""
 
 
 class SourceStatus(Model):
@@ -38,6 +40,35 @@ class SourceStatus(Model):
     """Size of the plan's splits, in bytes."""
     watermark: Time | None = None
     """Source watermark: all rows that arrived before it have been read and committed."""
+
+
+class Comparison(Model):
+    """Rows of a result and of production, compared."""
+
+    model_config = {"extra": "ignore"}
+
+    settings: Annotated[str, Field(max_length=64)]
+    """Digest of the settings that the rows were compared by: all of ``validate`` except
+    ``minMatch``.
+    """
+    matching: CompareCount = 0
+    """Number of rows that are equal in both."""
+    different: CompareCount = 0
+    """Number of rows of production whose keys the result has, with other values."""
+    missing: CompareCount = 0
+    """Number of rows that only production has."""
+    extra: CompareCount = 0
+    """Number of rows that only the result has."""
+    duplicate_keys: CompareCount = 0
+    """Number of keys that production has more than once."""
+    snapshot_id: int | None = None
+    """ID of the snapshot of production; null if the table had none."""
+    report: Annotated[str, Field(max_length=2304)] = ""
+    """Location of the report: a page with figures by column and by time, and some rows. A JSON file
+    of the same name is beside it.
+    """
+    problem: Message = ""
+    """Why the rows could not be compared; otherwise empty."""
 
 
 class OutputStatus(Model):
@@ -95,9 +126,9 @@ class OutputStatus(Model):
     open. Only for ``Batch``.
     """
     match: Annotated[str, Field(max_length=16)] | None = None
-    """Percentage of rows equal to production's. Always unset in this version, which does not
-    compare them.
-    """
+    """Percentage of rows that match production's, rounded down; unset if they were not compared."""
+    comparison: Comparison | None = None
+    """How the result compares with production. Unset before that, and without ``validate``."""
 
 
 class Attempt(Model):
@@ -253,8 +284,8 @@ class BackfillStatus(Model):
     outputs: Annotated[tuple[OutputStatus, ...], Field(max_length=MOST_OUTPUTS)] = ()
     """Observed state of each output."""
     conditions: Annotated[tuple[Condition, ...], Field(max_length=16)] = ()
-    """``Planned``, ``Running``, ``Published`` and ``Succeeded`` describe the stages of the
-    Backfill; ``Ready``, ``Reconciling`` and ``Stalled`` summarize them for other tools.
+    """``Planned``, ``Running``, ``Validated``, ``Published`` and ``Succeeded`` describe the stages
+    of the Backfill; ``Ready``, ``Reconciling`` and ``Stalled`` summarize them for other tools.
     """
 
     @field_validator("conditions", mode="before")

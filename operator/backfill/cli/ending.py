@@ -82,8 +82,21 @@ def _tell_success(backfill: Backfill, out: Console) -> None:
 def _where(output: OutputStatus) -> str:
     rows = count(output.rows, "row")
     if output.snapshot_id is not None:
-        return f"{rows} published to {output.table}, snapshot {output.snapshot_id}"
-    return f"{rows} in branch {output.branch} of {output.table}" if output.branch else "no rows"
+        return (
+            f"{rows} published to {output.table}, snapshot {output.snapshot_id}{compared(output)}"
+        )
+    return (
+        f"{rows} in branch {output.branch} of {output.table}{compared(output)}"
+        if output.branch
+        else "no rows"
+    )
+
+
+def compared(output: OutputStatus) -> str:
+    """How much of a result matches production; empty if it was not compared."""
+    if output.match is None or output.comparison is None:
+        return ""
+    return f"; {output.match} % matched production, report: {output.comparison.report}"
 
 
 def _tell_failure(backfill: Backfill, store: "LocalStore", err: Console, options: str) -> None:

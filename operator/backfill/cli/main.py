@@ -207,6 +207,23 @@ def approve(
 
 
 @app.command()
+def report(
+    target: Target,
+    state_dir: StateDir = DEFAULT_STATE,
+    output: OutputOption = Output.TEXT,
+    namespace: Namespace = None,
+    *,
+    browse: Annotated[bool, typer.Option("--open", help="Open the report in a browser.")] = False,
+) -> None:
+    """Show how the results of a backfill compare with production, and where the report is."""
+    from backfill.cli.report import show_reports
+    from backfill.cli.target import find
+
+    _, backfill = find(target, namespace, state_dir)
+    show_reports(backfill, as_json=output == Output.JSON, browse=browse)
+
+
+@app.command()
 def cancel(
     target: Target, state_dir: StateDir = DEFAULT_STATE, namespace: Namespace = None
 ) -> None:

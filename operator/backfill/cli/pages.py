@@ -12,7 +12,7 @@ from backfill.api.backfill import Backfill
 from backfill.api.conditions import SUMMARIES, Condition, ConditionType, Reason
 from backfill.api.quantities import count
 from backfill.api.status import Attempt, OutputStatus
-from backfill.cli.ending import exit_status
+from backfill.cli.ending import compared, exit_status
 from backfill.cli.exit_status import SUCCEEDED
 from backfill.cli.screen import in_words, overview
 from backfill.cli.text import moment, seconds
@@ -132,6 +132,7 @@ def _of_output(output: OutputStatus) -> str:
         output.table
         + staged
         + (f", published as snapshot {output.snapshot_id}" if output.snapshot_id else "")
+        + compared(output)
         + _how_run(output)
     )
 

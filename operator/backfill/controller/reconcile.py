@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from backfill.api.backfill import Backfill
 from backfill.api.errors import BackfillError, BadInput, PlanCorrupt, Problem
 from backfill.api.status import BackfillStatus
+from backfill.api.validation import to_compare
 from backfill.controller.decisions.actions import (
     Action,
     CancelJob,
@@ -287,7 +288,11 @@ def _is_to_start(backfill: Backfill, now: datetime) -> bool:
     status = backfill.status
     if status.plan_id is None:
         return True
-    idle = not status.attempts or status.attempts[-1].outcome in {"Failed", "Stopped"}
+    idle = (
+        not status.attempts
+        or status.attempts[-1].outcome in {"Failed", "Stopped"}
+        or (status.attempts[-1].outcome == "Succeeded" and bool(to_compare(backfill)))
+    )
     return (
         idle
         and not backfill.spec.suspend

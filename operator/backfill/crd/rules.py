@@ -14,7 +14,7 @@ from backfill.api.backfill import Backfill
 from backfill.api.base import Model
 from backfill.api.changes import MUTABLE_FIELDS, MUTABLE_IN_OUTPUTS
 from backfill.api.manifests.rules import MOST_STEPS
-from backfill.api.output import Output, Publish
+from backfill.api.output import Output, Publish, Validate
 from backfill.api.pods import PodResources, Scaling
 from backfill.api.quantities import DURATION_IN_MILLISECONDS
 from backfill.api.source import KafkaColumns, KafkaValue, SnapshotRef
@@ -228,11 +228,25 @@ RULES: Final[dict[type[Model], tuple[Rule, ...]]] = {
             "is the unit of no column; name timestampColumn",
         ),
         Rule(
-            "!has(self.validate)",
-            "is not available yet: nothing would compare the result with production; leave validate"
-            " out; with publish.approval: Manual the result waits in its"
-            " branch until a person has compared it",
-            "validate",
+            "has(self.timestampColumn) || !has(self.validate)",
+            "is missing, validate needs it to know which rows of production to compare with",
+            "timestampColumn",
+        ),
+    ),
+    Validate: (
+        Rule(
+            "!has(self.tolerance) || size(self.tolerance) == 0"
+            " || (has(self.keys) && size(self.keys) > 0)",
+            "without keys it is unknown which two rows may differ; name the columns that identify"
+            " a row in validate.keys",
+            "tolerance",
+        ),
+        Rule(
+            "!has(self.keys) || self.keys.all(k, !(has(self.ignore) && k in self.ignore)"
+            " && !(has(self.tolerance) && k in self.tolerance))",
+            "a column identifies rows, so it is neither ignored nor compared with a tolerance; name"
+            " it in one place",
+            "keys",
         ),
     ),
     Scaling: (

@@ -17,6 +17,7 @@ from backfill.api.quantities import format_time, to_us
 from backfill.api.source import Source
 from backfill.api.spec import Window
 from backfill.iceberg.tables import Catalogs
+from backfill.outputs.comparable import check_comparison
 from backfill.outputs.replaced import irremovable
 from backfill.outputs.result import Result
 from backfill.outputs.staging import summary_of, taken
@@ -114,6 +115,7 @@ def _check(
     if output.publish.mode is PublishMode.REPLACE and output.timestamp_column is None:
         message = "Replace needs to know which rows of the table belong to the window"
         problems.append(Problem(f"{field}.timestampColumn", message, "set timestampColumn"))
+    problems += check_comparison(table.schema(), output, field)
     if result.branch in table.metadata.refs:
         head = table.metadata.snapshot_by_name(result.branch)
         if head is not None and result.earlier(summary_of(head)) is None:

@@ -13,8 +13,8 @@ from backfill.api.backfill import ObjectMeta
 from backfill.api.base import Message, Model
 from backfill.api.field_types import InputName, Name
 from backfill.api.quantities import Time
-from backfill.api.spec import MOST_SOURCES
-from backfill.api.status import ExecutionReason, HowRun, PlanId
+from backfill.api.spec import MOST_OUTPUTS, MOST_SOURCES
+from backfill.api.status import Comparison, ExecutionReason, HowRun, PlanId
 
 ASSIGNMENT_FILE = "assignment.json"
 """File with the spec, in the channel's directory of a run on one machine."""
@@ -112,6 +112,13 @@ class QueryProgress(Model):
     """
 
 
+class OutputComparison(Comparison):
+    """How the result of an output compares with production."""
+
+    output: InputName
+    """Name of the output."""
+
+
 class SplitAssignmentStatus(Model):
     """Progress of the driver. Written by the driver only."""
 
@@ -124,6 +131,10 @@ class SplitAssignmentStatus(Model):
     """
     queries: Annotated[tuple[QueryProgress, ...], Field(max_length=64)] = ()
     """Progress of each query. Complete once ``phase`` is no longer ``Starting``."""
+    comparing: Annotated[str, Field(max_length=63)] = ""
+    """Output whose result is being compared with production; otherwise empty."""
+    comparisons: Annotated[tuple[OutputComparison, ...], Field(max_length=MOST_OUTPUTS)] = ()
+    """Results that were compared with production, after all queries have committed the flush."""
     executors: Annotated[int, Field(ge=0, le=10**6)] = 0
     """Number of running executors; a run on one machine counts as one."""
     heartbeat: Time

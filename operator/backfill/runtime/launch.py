@@ -22,6 +22,7 @@ from backfill.runtime.agent.causes import cause_of
 from backfill.runtime.agent.channel import Channel, DirectoryChannel
 from backfill.runtime.agent.kubernetes_channel import REQUESTS, KubernetesChannel
 from backfill.runtime.agent.signals import GracefulSignals
+from backfill.runtime.comparison.outputs import compare_outputs
 from backfill.runtime.queries.closing import close_query
 from backfill.runtime.queries.run import Outcome, Run, failed, unsupported
 from backfill.runtime.queries.tracker import Tracker
@@ -100,7 +101,9 @@ def prepare(settings: RuntimeSettings) -> tuple[Run, Agent]:
         before=channel.last_status(),
     )
     run = Run(settings, tracker)
-    return run, Agent(run, channel, lambda query: close_query(query, run))
+    return run, Agent(
+        run, channel, lambda query: close_query(query, run), lambda: compare_outputs(run)
+    )
 
 
 def _open_channel(settings: RuntimeSettings) -> Channel:

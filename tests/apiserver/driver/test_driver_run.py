@@ -76,7 +76,7 @@ def test_a_run_whose_assignment_is_deleted_stops_by_itself(
     channel = driver_channel(connection, controller)
     channel.open()
     run = Run(settings, Tracker(header, ["clicks"], lambda source, step: 0, lambda: 0))
-    agent = Agent(run, channel, lambda query: None, controller_grace_seconds=0.2)
+    agent = Agent(run, channel, lambda query: None, lambda: True, controller_grace_seconds=0.2)
     agent.start()
     eventually(lambda: controller.status.get("phase") == "Starting", "it says that it starts")
     assert not run.stopping.is_set()

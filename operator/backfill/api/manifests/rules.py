@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from backfill.api.errors import Problem
-from backfill.api.output import Output, PublishMode, Validate
+from backfill.api.output import Output, PublishMode
 from backfill.api.quantities import format_duration, to_us
 from backfill.api.source import Source
 from backfill.api.spec import BackfillSpec, CatalogRef, Ordering, OrderingPolicy, Window
@@ -221,22 +221,30 @@ def _units_have_columns(parts: Parts) -> Iterator[Problem]:
             )
 
 
-def _no_validation_yet(parts: Parts) -> Iterator[Problem]:
-    """Ignoring ``validate`` would publish a result unchecked."""
+def _comparisons_fit_together(parts: Parts) -> Iterator[Problem]:
+    """What can be seen of ``validate`` without the table."""
     for n, output in enumerate(parts.outputs):
-        if output and output.validate_ is not None:
+        if output is None or output.validate_ is None:
+            continue
+        field, wanted = f"spec.outputs[{n}]", output.validate_
+        if output.timestamp_column is None:
             yield Problem(
-                f"spec.outputs[{n}].validate",
-                "is not available yet: nothing would compare the result with production"
-                f" ({_asked_for(output.validate_)})",
-                "leave validate out; with publish.approval: Manual the result waits in its branch"
-                " until a person has compared it",
+                f"{field}.timestampColumn",
+                "is missing, validate needs it to know which rows of production to compare with",
+                "name the column that says to which time a row belongs",
             )
-
-
-def _asked_for(validate: Validate) -> str:
-    keys = f"keys {', '.join(validate.keys)}, " if validate.keys else ""
-    return f"{keys}minMatch {validate.min_match}"
+        if wanted.tolerance and not wanted.keys:
+            yield Problem(
+                f"{field}.validate.tolerance",
+                "without keys it is unknown which two rows may differ",
+                "name the columns that identify a row in validate.keys",
+            )
+        for column in sorted({*wanted.keys} & {*wanted.ignore, *wanted.tolerance}):
+            yield Problem(
+                f"{field}.validate.keys",
+                f"{column} identifies rows, so it is neither ignored nor compared with a tolerance",
+                "name it in one place",
+            )
 
 
 def _execution_in_order(parts: Parts) -> Iterator[Problem]:
@@ -290,7 +298,7 @@ _RULES = (
     _strict_order_has_offsets,
     _outputs_know_the_window,
     _units_have_columns,
-    _no_validation_yet,
+    _comparisons_fit_together,
     _execution_in_order,
     _chosen_snapshots_do_not_change,
     _not_too_many_steps,

@@ -233,6 +233,21 @@ def approve(
 
 @app.command()
 @at_a_place
+def report(
+    where: Where,
+    target: Name,
+    *,
+    output: PlanOption = Output.TEXT,
+) -> None:
+    """Show how the results of a Backfill compare with production, and where the report is."""
+    from backfill.cli.report import show_reports
+
+    place, name = where.find(target)
+    show_reports(place.find(name), as_json=output == Output.JSON)
+
+
+@app.command()
+@at_a_place
 def cancel(
     where: Where,
     target: Name,

@@ -76,6 +76,8 @@ def approve_one(place: Place, name: str, out: Console) -> None:
             operations.append(_set(f"{path}/publish/approval", publish.approval))
             if publish.incomplete != output.publish.incomplete:
                 operations.append(_set(f"{path}/publish/incomplete", publish.incomplete))
+            if publish.mismatch != output.publish.mismatch:
+                operations.append(_set(f"{path}/publish/mismatch", publish.mismatch))
     if not operations:
         _say(out, f"{name}: no output of it waits for an approval")
         return

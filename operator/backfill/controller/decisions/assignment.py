@@ -6,6 +6,7 @@ from backfill.api.quantities import from_us, to_us
 from backfill.api.status import OutputStatus, Progress
 from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.status_draft import Draft
+from backfill.controller.decisions.validating import with_comparison
 from backfill.coordination.eta import eta
 from backfill.coordination.executors import ExecutorTarget, Load, executor_target
 from backfill.coordination.progress import committed_steps
@@ -92,7 +93,8 @@ def record_progress(observed: Observed, draft: Draft) -> None:
     if report.phase == "Finished":
         draft.set(
             outputs=tuple(
-                _with_open_results(output, report.queries) for output in draft.status.outputs
+                with_comparison(_with_open_results(output, report.queries), report.comparisons)
+                for output in draft.status.outputs
             )
         )
 

@@ -9,6 +9,7 @@ from backfill.api.quantities import count
 from backfill.api.redaction import redact
 from backfill.api.spec import FailurePolicy
 from backfill.api.status import Attempt
+from backfill.api.validation import to_compare
 from backfill.controller.decisions.actions import KillDriver, Next
 from backfill.controller.decisions.assignment import record_progress
 from backfill.controller.decisions.observed import Observed
@@ -63,11 +64,31 @@ def end_attempt(observed: Observed, draft: Draft, attempt: Attempt) -> None:
         if report and report.phase == "Finished"
         else 0
     )
+    draft.remove_condition(ConditionType.VALIDATED)  # it said that the driver compares
     outcome: Outcome = (
         "Failed" if missing else _OUTCOMES.get(report.phase if report else "", "Failed")
     )
     message = "" if outcome != "Failed" else attempt.message or _why(observed, missing)
+    if outcome == "Succeeded" and (uncompared := _uncompared(observed, draft, attempt)):
+        outcome, message = "Failed", uncompared
     close_attempt(draft, outcome, _ended_at(observed, attempt), message)
+
+
+def _uncompared(observed: Observed, draft: Draft, attempt: Attempt) -> str:
+    """What a driver should have compared, and did not report; empty if nothing.
+
+    A driver that was started with another spec could not know what is asked now.
+    """
+    backfill = observed.backfill.model_copy(update={"status": draft.status})
+    if attempt.generation != backfill.metadata.generation:
+        return ""
+    outputs = ", ".join(output.name for output in to_compare(backfill))
+    return (
+        f"its driver ended without comparing {outputs} with production; check that its image has"
+        " the operator's version"
+        if outputs
+        else ""
+    )
 
 
 def close_attempt(draft: Draft, outcome: Outcome, ended_at: datetime, message: str) -> None:

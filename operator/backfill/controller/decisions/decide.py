@@ -7,6 +7,7 @@ from collections.abc import Callable
 from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType, Reason, find_condition
 from backfill.api.spec import BackfillSpec
+from backfill.api.validation import to_compare
 from backfill.controller.decisions.actions import Decision, Next
 from backfill.controller.decisions.deleting import remove
 from backfill.controller.decisions.finished import rest
@@ -89,5 +90,7 @@ def _phase(observed: Observed) -> _Phase:
         return plan
     if not status.attempts or status.attempts[-1].outcome != "Succeeded":
         return run
+    if to_compare(observed.backfill):
+        return run  # another attempt, which finds everything committed and only compares
     running = find_condition(status.conditions, ConditionType.RUNNING)
     return publish if running and running.reason == Reason.ALL_STEPS_COMMITTED else settle

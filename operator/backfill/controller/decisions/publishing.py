@@ -6,11 +6,13 @@ from backfill.api.errors import PublishConflict, ResultLost
 from backfill.api.output import Output, PublishMode
 from backfill.api.quantities import count
 from backfill.api.status import OutputStatus
+from backfill.api.validation import falls_short
 from backfill.controller.decisions.actions import CancelJob, Next
 from backfill.controller.decisions.job_retries import work
 from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.open_results import unreplaced
 from backfill.controller.decisions.status_draft import Draft
+from backfill.controller.decisions.validating import say_validated, validated
 from backfill.controller.jobs.kinds.publish import PublishJob, PublishResult
 from backfill.controller.jobs.staged_outputs import staged_outputs
 
@@ -20,6 +22,7 @@ _PUBLISHED = ConditionType.PUBLISHED
 def publish(observed: Observed, draft: Draft) -> Next:
     """Publishes the results that need no approval, then waits for approval of the others."""
     _record_result(observed, draft)
+    say_validated(observed, draft)
     left, staged = (
         _to_publish(observed, draft),
         {status.name: status for status in draft.status.outputs},
@@ -47,6 +50,11 @@ def _waits(observed: Observed, draft: Draft, outputs: list[Output]) -> str:
         unreplaced(staged[output.name], spec.window)
         for output in outputs
         if may_delete_unreplaced(output, staged[output.name])
+    ]
+    losses += [
+        validated(output, staged[output.name])
+        for output in outputs
+        if falls_short(output, staged[output.name])
     ]
     late = draft.status.progress.rows_dropped_late
     if late and any(output.publish.mode is PublishMode.REPLACE for output in outputs):
@@ -162,6 +170,13 @@ def _succeed(observed: Observed, draft: Draft) -> None:
         end = _stays(draft.status.outputs)
         draft.condition(_PUBLISHED, "False", Reason.NOT_PUBLISHED, end)
     progress = draft.status.progress
+    staged = {status.name: status for status in draft.status.outputs}
+    short = "; ".join(
+        validated(output, staged[output.name])
+        for output in observed.backfill.spec.outputs
+        if output.name in staged and falls_short(output, staged[output.name])
+    )
+    end = f"{end}; {short}" if short else end
     read = (
         f"{count(progress.rows_read, 'row')} read in {count(progress.steps, 'step')},"
         f" {progress.late_in_words}"

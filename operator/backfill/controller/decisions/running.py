@@ -22,6 +22,7 @@ from backfill.controller.decisions.open_results import by_clock
 from backfill.controller.decisions.pending_driver import begin_again, watch_pending
 from backfill.controller.decisions.silent_driver import until_silent, watch_silence
 from backfill.controller.decisions.status_draft import Draft
+from backfill.controller.decisions.validating import say_comparing
 from backfill.controller.jobs.kinds.plan import PlanJob
 from backfill.controller.jobs.kinds.verify import VerifyJob
 
@@ -110,6 +111,8 @@ def _watch(observed: Observed, draft: Draft, attempt: Attempt) -> Next:
     if silent is not None:
         return silent
     report = observed.report
+    if report is not None and report.comparing:
+        say_comparing(draft, report)
     if report is not None and report.phase == "Running":
         draft.condition(
             _RUNNING,

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 
-from backfill.api.status import Attempt
+from backfill.api.status import Attempt, Comparison, OutputStatus
 from backfill.controller.jobs.pool import JobUsage
 from backfill.controller.reconcile import Reconciled
 from backfill.kube.names import Key
@@ -49,6 +49,9 @@ class Metrics:
         )
         self._leads = Gauge("leader", "1 where this process leads", **named)
         self._attempts = Counter("attempts", "Attempts that have ended", ["outcome"], **named)
+        self._rows_compared = Counter(
+            "rows_compared", "Rows of results compared with production", ["result"], **named
+        )
         self._jobs = Counter("jobs", "Jobs that have ended", ["kind", "outcome"], **named)
         self._job_seconds = Histogram(
             "job_duration_seconds", "Duration of a job", ["kind"], buckets=_JOB_SECONDS, **named
@@ -122,6 +125,9 @@ class Metrics:
         before, after = reconciled.observed.backfill.status, reconciled.decision.status
         for outcome in ended(before.attempts, after.attempts):
             self._attempts.labels(outcome).inc()
+        for comparison in compared(before.outputs, after.outputs):
+            for result in ("matching", "different", "missing", "extra"):
+                self._rows_compared.labels(result).inc(getattr(comparison, result))
         if reconciled.decision.next.at_rest:
             self.forget(key)
             return
@@ -156,6 +162,16 @@ def ended(before: tuple[Attempt, ...], after: tuple[Attempt, ...]) -> Iterator[s
     for attempt in after:
         if attempt.outcome != "Running" and known.get(attempt.number, "Running") == "Running":
             yield attempt.outcome
+
+
+def compared(
+    before: tuple[OutputStatus, ...], after: tuple[OutputStatus, ...]
+) -> Iterator[Comparison]:
+    """The comparisons with production that are new."""
+    known = {output.name: output.comparison for output in before}
+    for output in after:
+        if output.comparison is not None and output.comparison != known.get(output.name):
+            yield output.comparison
 
 
 def state_of(backfill: Mapping[str, Any]) -> str:

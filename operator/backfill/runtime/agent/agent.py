@@ -18,7 +18,7 @@ from typing import Literal
 from py4j.protocol import Py4JError
 
 from backfill.api.conditions import Reason
-from backfill.api.errors import InvalidPlanInput, UnsupportedProgram
+from backfill.api.errors import InvalidPlanInput, ResultLost, UnsupportedProgram
 from backfill.protocol.split_assignment import SplitAssignmentSpec, SplitAssignmentStatus
 from backfill.runtime.agent.causes import cause_of, lasting_cause, started_too_slowly
 from backfill.runtime.agent.channel import Channel
@@ -60,18 +60,22 @@ class Agent(threading.Thread):
         run: Run,
         channel: Channel,
         close: Callable[[StartedQuery], None],
+        compare: Callable[[], bool],
         controller_grace_seconds: float = CONTROLLER_GRACE_SECONDS,
         *,
         executors: Executors | None = None,
         lost_commits: LostCommits | None = None,
     ):
         """``close`` stops a query that has committed everything, and records what it leaves open.
+        ``compare`` then compares the results with production, as far as the Backfill asks for it,
+        and returns whether it has compared all of them.
         ``executors`` defaults to those of the application's SparkContext.
         """
         super().__init__(name="backfill-agent", daemon=True)
         self._run = run
         self._channel = channel
         self._close = close
+        self._compare = compare
         self._release_path = release_path(run.settings.scratch)
         self._release: Release | None = None
         self._closing: threading.Thread | None = None
@@ -226,7 +230,22 @@ class Agent(threading.Thread):
     def _finish(self) -> None:
         for query in self._run.queries:
             self._close(query)
-        self._run.end(FINISHED)
+        self._run.end(self._compared())
+
+    def _compared(self) -> Outcome:
+        """The outcome of a run after its results were compared. If that fails or is stopped,
+        another attempt finds everything committed, and only compares.
+        """
+        try:
+            return FINISHED if self._compare() else STOPPED
+        except ResultLost as error:
+            return failed_for_good(Reason.RESULT_LOST, str(error), error)
+        except Exception as error:
+            if self._run.stopping.is_set():
+                return STOPPED
+            _log.exception("the results could not be compared with production")
+            cause = cause_of(error) or type(error).__name__
+            return failed(f"the results could not be compared with production: {cause}", error)
 
     def _stop_queries(self) -> None:
         """Stops all queries. The method cannot be called ``_stop``, which Thread calls itself."""
@@ -267,6 +286,8 @@ class Agent(threading.Thread):
             reads_ahead_steps=max(
                 (query.batch.reads_ahead for query in run.queries if query.batch), default=0
             ),
+            comparing=run.comparing,
+            comparisons=run.comparisons,
             reason=outcome.reason if outcome else "",
             message=outcome.message if outcome else run.waits_for,
         )

@@ -14,6 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from backfill.api.conditions import Reason
 from backfill.api.errors import BadInput, Problem, UnsupportedProgram
+from backfill.protocol.split_assignment import OutputComparison
 from backfill.runtime.queries.threads import application_works
 from backfill.runtime.queries.tracker import OpenResults, Tracker
 from backfill.runtime.settings import RuntimeSettings
@@ -142,6 +143,8 @@ class Run:
         """Problems of streams that no source replaces.
         They are fine if only queries that are not run read them.
         """
+        self._comparing = ""
+        self._comparisons: tuple[OutputComparison, ...] = ()
         self._released = 0
         self._news = threading.Condition()
         self._lock = threading.RLock()
@@ -183,6 +186,26 @@ class Run:
         """The queries that the application started and that are not run."""
         with self._lock:
             return tuple(self._left_out)
+
+    @property
+    def comparing(self) -> str:
+        """Output whose result is being compared with production; otherwise empty."""
+        return self._comparing
+
+    @property
+    def comparisons(self) -> tuple[OutputComparison, ...]:
+        """Results that were compared with production."""
+        return self._comparisons
+
+    def compares(self, output: str) -> None:
+        """Records that the result of an output is being compared with production."""
+        self._comparing = output
+
+    def compared(self, comparison: OutputComparison) -> None:
+        """Records how a result compares with production."""
+        with self._lock:
+            self._comparing = ""
+            self._comparisons = (*self._comparisons, comparison)
 
     def release(self, released: int) -> None:
         """So many steps may be read."""

@@ -111,25 +111,30 @@ BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"outputs.0.timestampColumn": None, "outputs.0.timestampUnit": "ms"},
         ["spec.outputs[0].timestampUnit: is the unit of no column"],
     ),
-    "a gate that nothing guards, published by itself": (
-        {
-            "outputs.0.validate": {"minMatch": "99.9"},
-            "outputs.0.publish": {"mode": "Replace", "approval": "Automatic"},
-        },
+    "a comparison of rows that no time tells apart": (
+        {"outputs.0.timestampColumn": None, "outputs.0.validate": {"minMatch": "99.9"}},
         [
-            "spec.outputs[0].validate: is not available yet: nothing would compare the result with"
-            " production (minMatch 99.9); leave validate out; with publish.approval: Manual the"
-            " result waits in its branch"
+            "spec.outputs[0].timestampColumn: is missing, validate needs it to know which rows of"
+            " production to compare with"
         ],
     ),
-    "a comparison that nobody makes, before an approval": (
+    "a tolerance between rows that nothing pairs": (
+        {"outputs.0.validate": {"tolerance": {"watched": "0.1"}}},
+        [
+            "spec.outputs[0].validate.tolerance: without keys it is unknown which two rows may differ"
+        ],
+    ),
+    "keys that are not compared exactly": (
         {
-            "outputs.0.validate": {"keys": ["show_id"]},
-            "outputs.0.publish": {"mode": "Append", "approval": "Manual"},
+            "outputs.0.validate": {
+                "keys": ["a", "b", "c"],
+                "ignore": ["a"],
+                "tolerance": {"b": "1"},
+            }
         },
         [
-            "spec.outputs[0].validate: is not available yet: nothing would compare the result with"
-            " production (keys show_id,"
+            "spec.outputs[0].validate.keys: a identifies rows, so it is neither ignored nor",
+            "spec.outputs[0].validate.keys: b identifies rows, so it is neither ignored nor",
         ],
     ),
     "batch jobs that are to read in order": (

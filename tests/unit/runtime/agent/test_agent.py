@@ -1,6 +1,7 @@
 """The agent between a controller and queries that are told by the test what they have committed."""
 
 import fcntl
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,13 +13,20 @@ from typing import IO, Any
 import pytest
 from py4j.protocol import Py4JNetworkError
 
-from backfill.api.errors import BadInput, InvalidPlanInput, Problem, UnsupportedProgram
+from backfill.api.errors import (
+    BadInput,
+    InvalidPlanInput,
+    Problem,
+    ResultLost,
+    UnsupportedProgram,
+)
 from backfill.api.quantities import from_us
 from backfill.planning.plan import PlanHeader
 from backfill.protocol.atomic_files import replace_file
 from backfill.protocol.split_assignment import (
     ASSIGNMENT_FILE,
     LOCK_FILE,
+    OutputComparison,
     SplitAssignmentSpec,
     SplitAssignmentStatus,
 )
@@ -83,12 +91,14 @@ class Driver:
             time.monotonic_ns,
         )
         self.run = Run(self.settings, self.tracker)
+        self.compare: Callable[[], bool] = lambda: True
         self.channel = DirectoryChannel(directory)
         lost_commits = LostCommits(self.run, silence_seconds=0.1)
         self.agent = Agent(
             self.run,
             self.channel,
             lambda query: query.handle.stop(),
+            lambda: self.compare(),  # noqa: PLW0108 - a test may replace it
             controller_grace_seconds,
             lost_commits=lost_commits,
         )
@@ -291,6 +301,63 @@ def test_a_query_that_can_not_be_closed_fails_the_run_instead_of_hanging_it(
     end = driver.ended()
     assert (end.phase, end.reason) == ("Failed", "ApplicationFailed")
     assert end.message == "the queries could not be closed: Answer from Java side is empty"
+
+
+def test_results_are_compared_while_reports_go_on_and_before_the_run_has_finished(
+    driver: Driver,
+) -> None:
+    found = OutputComparison(output="summary", settings="s", matching=3)
+    enough = threading.Event()
+
+    def compare() -> bool:
+        driver.run.compares("summary")
+        assert enough.wait(PATIENCE_SECONDS)
+        driver.run.compared(found)
+        return True
+
+    driver.compare = compare
+    driver.start_query()
+    driver.commit(driver.header.steps + 1)
+    driver.until(lambda: driver.channel.last_status() is not None)
+    driver.until(lambda: driver.status.comparing == "summary")
+    assert driver.phase == "Running"
+    enough.set()
+    end = driver.ended()
+    assert (end.phase, end.comparing, end.comparisons) == ("Finished", "", (found,))
+
+
+def test_a_run_that_is_stopped_while_it_compares_is_stopped_and_not_failed(driver: Driver) -> None:
+    def cancelled() -> bool:
+        assert driver.run.stopping.wait(PATIENCE_SECONDS)
+        raise RuntimeError("Job 7 cancelled part of cancelled job tag")
+
+    driver.compare = cancelled
+    driver.start_query()
+    driver.commit(driver.header.steps + 1)
+    driver.assign(driver.header.steps, stop=True)
+    end = driver.ended()
+    assert (end.phase, end.comparisons) == ("Stopped", ())
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (RuntimeError("no space left"), "ApplicationFailed"),
+        (ResultLost("it expired"), "ResultLost"),
+    ],
+)
+def test_a_comparison_that_fails_fails_the_attempt(
+    driver: Driver, error: Exception, reason: str
+) -> None:
+    def fails() -> bool:
+        raise error
+
+    driver.compare = fails
+    driver.start_query()
+    driver.commit(driver.header.steps + 1)
+    end = driver.ended()
+    assert (end.phase, end.reason) == ("Failed", reason)
+    assert str(error) in end.message
 
 
 def test_a_driver_that_is_stopped_before_it_has_queries_ends(driver: Driver) -> None:

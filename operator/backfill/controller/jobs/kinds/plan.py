@@ -169,7 +169,7 @@ def _to_plan(spec: BackfillSpec) -> BackfillSpec:
         for source in spec.sources
     )
     fields["outputs"] = tuple(
-        output.model_copy(update={"validate_": None, "publish": Publish(mode=output.publish.mode)})
+        output.model_copy(update={"publish": Publish(mode=output.publish.mode)})
         for output in spec.outputs
     )
     return spec.model_copy(update=fields)

@@ -1,0 +1,69 @@
+"""Validation: whether a result was compared with production as its Backfill asks, and whether
+enough of it matches.
+"""
+
+import hashlib
+import json
+from decimal import ROUND_FLOOR, Decimal
+from fractions import Fraction
+
+from backfill.api.backfill import Backfill
+from backfill.api.output import Output
+from backfill.api.status import Comparison, OutputStatus
+
+_DIGITS = Decimal("0.0001")
+
+
+def settings_digest(output: Output) -> str:
+    """Digest of everything that decides how the rows of an output are compared."""
+    if output.validate_ is None:
+        return ""
+    compared = output.validate_.model_copy(update={"min_match": "100"}).to_manifest()
+    return hashlib.sha256(json.dumps(compared, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def to_compare(backfill: Backfill) -> tuple[Output, ...]:
+    """Outputs whose results are not published and have yet to be compared as the spec says."""
+    known = {status.name: status for status in backfill.status.outputs}
+    return tuple(
+        output
+        for output in backfill.spec.outputs
+        if output.validate_ is not None
+        and (status := known.get(output.name)) is not None
+        and status.snapshot_id is None
+        and not _is_current(output, status.comparison)
+    )
+
+
+def falls_short(output: Output, status: OutputStatus) -> bool:
+    """Whether a result matches production less than it must, or that is unknown."""
+    compared, wanted = status.comparison, output.validate_
+    if wanted is None:
+        return False
+    if compared is None or not _is_current(output, compared) or compared.problem:
+        return True
+    return not reaches(compared, wanted.min_match)
+
+
+def reaches(compared: Comparison, min_match: str) -> bool:
+    """Whether the share of matching rows is at least a percentage. Exact."""
+    return 100 * compared.matching >= Fraction(min_match) * rows_compared(compared)
+
+
+def rows_compared(compared: Comparison) -> int:
+    """All rows of production, and those of the result that production does not have."""
+    return compared.matching + compared.different + compared.missing + compared.extra
+
+
+def percentage(compared: Comparison) -> str:
+    """The percentage of matching rows, rounded down to four decimals: it is 100 only if all match.
+
+    Without any rows nothing differs.
+    """
+    rows = rows_compared(compared)
+    share = Decimal(100 * compared.matching) / Decimal(rows) if rows else Decimal(100)
+    return f"{share.quantize(_DIGITS, ROUND_FLOOR).normalize():f}"
+
+
+def _is_current(output: Output, compared: Comparison | None) -> bool:
+    return compared is not None and compared.settings == settings_digest(output)

@@ -1,0 +1,1 @@
+"""Compares the staged result of an output with production, as a Spark job of the same driver."""

@@ -1,0 +1,81 @@
+"""What a comparison tells about why rows do not match production."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+from backfill.api.quantities import count
+
+_MOST = Fraction(9, 10)
+"""So much of what does not match is worth saying, if it has one thing in common."""
+
+
+def causes(document: Mapping[str, Any]) -> list[str]:
+    """One sentence for each cause that the figures show, the most likely first."""
+    rows = document["rows"]
+    if not rows["different"] + rows["missing"] + rows["extra"]:
+        return []
+    return [*_one_sided(rows), *_at_the_edges(document), *_twice(document), *_one_column(document)]
+
+
+def _one_sided(rows: Mapping[str, int]) -> Iterator[str]:
+    if not rows["production"]:
+        yield "Production has no rows in the window: there is nothing to compare the result with."
+    elif not rows["result"]:
+        yield "The result has no rows in the window."
+    elif rows["missing"] and not rows["different"] + rows["extra"]:
+        yield (
+            "All rows of the result are in production, which has more: check whether the sources"
+            " still hold all events of the window."
+        )
+    elif rows["extra"] and not rows["different"] + rows["missing"]:
+        yield (
+            "All rows of production are in the result, which has more: production may have dropped"
+            " late events or missed some."
+        )
+
+
+def _at_the_edges(document: Mapping[str, Any]) -> Iterator[str]:
+    """Rows at the ends of the window, which need what is read before and after it."""
+    last = document["stretches"] - 1
+    apart = {each["number"]: _apart(each) for each in document["byTime"]}
+    whole = sum(apart.values())
+    if last < 2:
+        return
+    for numbers, where, fix in (
+        ((0,), "first", "window.warmUp may be too short"),
+        ((last,), "last", "window.drain may be too short"),
+    ):
+        share = sum(apart.get(number, 0) for number in numbers)
+        if whole and share >= whole * _MOST:
+            yield (
+                f"{share:,} of {whole:,} rows that do not match are in the {where} stretch of the"
+                f" window: {fix}."
+            )
+
+
+def _twice(document: Mapping[str, Any]) -> Iterator[str]:
+    if not document["validate"].get("keys"):
+        return
+    for side, where in (("production", "production"), ("result", "the result")):
+        keys = document["duplicateKeys"][side]
+        if keys:
+            yield (
+                f"{count(keys, 'key')} {'occurs' if keys == 1 else 'occur'} more than once in"
+                f" {where}: either rows were written twice, or the keys do not identify a row."
+            )
+
+
+def _one_column(document: Mapping[str, Any]) -> Iterator[str]:
+    columns: Sequence[tuple[str, int]] = sorted(
+        document["byColumn"].items(), key=lambda item: -item[1]
+    )
+    if columns and columns[0][1] and not any(pairs for _, pairs in columns[1:]):
+        yield (
+            f"All pairs that differ do so only in {columns[0][0]}. If it is not meant to be the"
+            " same, add it to validate.ignore, or give it a tolerance."
+        )
+
+
+def _apart(each: Mapping[str, int]) -> int:
+    return each["different"] + each["missing"] + each["extra"]

@@ -1,0 +1,230 @@
+"""The report of a comparison for people: one page that opens without a network, and runs nothing.
+
+All texts of tables and of their users are escaped. Charts are SVG in the page, and say their
+numbers in words, too.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any, Final
+
+from backfill.api.base import printable
+from backfill.api.quantities import count as in_words
+from backfill.runtime.comparison.causes import causes
+
+_KINDS: Final = (
+    ("different", "different"),
+    ("missing", "only in production"),
+    ("extra", "only in the result"),
+)
+_WIDTH, _HEIGHT, _GAP = 960, 160, 1
+_STYLE: Final = """
+:root { color-scheme: light dark; --ink: #1c2024; --dim: #5b6470; --paper: #fff; --line: #d9dee5;
+  --tile: #f4f6f8; --matching: #2f8f5b; --different: #c77700; --missing: #b3392f;
+  --extra: #3b6fb6; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e8eaed; --dim: #a0a8b3; --paper: #15181c;
+  --line: #343a42; --tile: #1e2329; --matching: #58c08a; --different: #f0a53a; --missing: #f0776b;
+  --extra: #7fabea; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; padding: 1.5rem 1rem 4rem; max-width: 64rem; background: var(--paper);
+  color: var(--ink); font: 16px/1.5 system-ui, sans-serif; }
+h1 { font-size: 1.4rem; margin: 0; overflow-wrap: anywhere; }
+h2 { font-size: 1.1rem; margin: 2.2rem 0 .5rem; }
+li { overflow-wrap: anywhere; }
+.dim, th, figcaption { color: var(--dim); }
+.verdict { font-size: 1.15rem; margin: .8rem 0 1.2rem; padding: .7rem 1rem; background: var(--tile);
+  border-left: .35rem solid var(--matching); }
+.verdict.short { border-color: var(--missing); }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr)); gap: .6rem; }
+.tiles div { background: var(--tile); padding: .6rem .8rem; border-top: .25rem solid var(--line); }
+.tiles b { display: block; font-size: 1.3rem; font-variant-numeric: tabular-nums; }
+.matching { border-color: var(--matching) !important; fill: var(--matching); }
+.different { border-color: var(--different) !important; fill: var(--different); }
+.missing { border-color: var(--missing) !important; fill: var(--missing); }
+.extra { border-color: var(--extra) !important; fill: var(--extra); }
+figure { margin: 0; }
+figcaption { font-size: .9rem; margin-top: .4rem; }
+figcaption span { display: inline-block; width: .8rem; height: .8rem; margin: 0 .3rem 0 .7rem; }
+span.different { background: var(--different); }
+span.missing { background: var(--missing); }
+span.extra { background: var(--extra); }
+svg { display: block; width: 100%; height: auto; background: var(--tile); }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; font-size: .9rem; }
+th, td { text-align: left; vertical-align: top; padding: .3rem .8rem .3rem 0;
+  border-bottom: 1px solid var(--line); }
+td.number { text-align: right; font-variant-numeric: tabular-nums; }
+td.value { font-family: ui-monospace, monospace; overflow-wrap: anywhere; min-width: 6rem;
+  max-width: 24rem; }
+td.apart { font-weight: 600; }
+.null { color: var(--dim); font-style: italic; }
+"""
+
+
+def page(document: Mapping[str, Any]) -> str:
+    """The page for a report in its stored form."""
+    name = f"{document['backfill']}: {document['output']} compared with production"
+    parts = (
+        f"<h1>{_text(name)}</h1>",
+        f'<p class="dim">{_text(_about(document))}</p>',
+        _verdict(document),
+        _tiles(document["rows"]),
+        _told("What to look at first", causes(document)),
+        _by_time(document),
+        _by_column(document),
+        *(_samples(document, kind, words) for kind, words in _KINDS),
+        _facts(document),
+    )
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta http-equiv="Content-Security-Policy" '
+        "content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        f"<title>{_text(name)}</title><style>{_STYLE}</style></head>\n<body>\n"
+        + "\n".join(filter(None, parts))
+        + "\n</body></html>\n"
+    )
+
+
+def _about(document: Mapping[str, Any]) -> str:
+    window = document["window"]
+    return f"{document['table']}, rows from {window['start']} to before {window['end']}"
+
+
+def _verdict(document: Mapping[str, Any]) -> str:
+    rows, least = document["rows"], document["validate"]["minMatch"]
+    compared = sum(rows[kind] for kind in ("matching", "different", "missing", "extra"))
+    told = f"{document['match']} % of {compared:,} rows match production"
+    short = "" if document["reachesMinMatch"] else " short"
+    limit = "below" if short else "not below"
+    return f'<p class="verdict{short}">{_text(told)}, {limit} minMatch ({_text(least)} %).</p>'
+
+
+def _tiles(rows: Mapping[str, int]) -> str:
+    tiles = (
+        f'<div class="{kind}"><b>{rows[kind]:,}</b>{words}</div>'
+        for kind, words in (("matching", "matching"), *_KINDS)
+    )
+    return f'<div class="tiles">{"".join(tiles)}</div>'
+
+
+def _told(title: str, sentences: Sequence[str]) -> str:
+    if not sentences:
+        return ""
+    items = "".join(f"<li>{_text(sentence)}</li>" for sentence in sentences)
+    return f"<h2>{title}</h2><ul>{items}</ul>"
+
+
+def _by_time(document: Mapping[str, Any]) -> str:
+    """Bars of what does not match, over the whole window."""
+    stretches, count = document["byTime"], document["stretches"]
+    most = max((sum(each[kind] for kind, _ in _KINDS) for each in stretches), default=0)
+    if not most:
+        return ""
+    width = _WIDTH / max(count, 1)
+    bars = []
+    for each in stretches:
+        top = float(_HEIGHT)
+        told = ", ".join(f"{each[kind]:,} {words}" for kind, words in _KINDS if each[kind])
+        shapes = []
+        for kind, _ in _KINDS:
+            height = (_HEIGHT - 10) * each[kind] / most
+            top -= height
+            shapes.append(
+                f'<rect class="{kind}" x="{width * each["number"]:.2f}" y="{top:.2f}"'
+                f' width="{max(width - _GAP, 0.5):.2f}" height="{height:.2f}"/>'
+            )
+        bars.append(f"<g><title>{_text(each['start'])}: {_text(told)}</title>{''.join(shapes)}</g>")
+    window, seconds = document["window"], document["stretchSeconds"]
+    hours = "an hour" if seconds == 3600 else f"{seconds // 3600:,} hours"
+    legend = "".join(f'<span class="{kind}"></span>{words}' for kind, words in _KINDS)
+    return (
+        "<h2>When rows differ</h2><figure>"
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="Rows that do not match, by'
+        f' time">{"".join(bars)}</svg>'
+        f"<figcaption>{_text(window['start'])} to {_text(window['end'])}; a bar is {hours}, the"
+        f" highest {in_words(most, 'row')}.<br>{legend}</figcaption></figure>"
+    )
+
+
+def _by_column(document: Mapping[str, Any]) -> str:
+    columns = {name: count for name, count in document["byColumn"].items() if count}
+    if not columns:
+        return ""
+    pairs = max(document["rows"]["different"], *columns.values())
+    rows = "".join(
+        f'<tr><td class="value">{_text(name)}</td><td class="number">{count:,}</td>'
+        '<td><svg viewBox="0 0 200 12" style="width:12rem" aria-hidden="true">'
+        f'<rect class="different" width="{200 * count / pairs:.1f}" height="12"/></svg></td></tr>'
+        for name, count in sorted(columns.items(), key=lambda item: (-item[1], item[0]))
+    )
+    return (
+        '<h2>Which columns differ</h2><div class="scroll"><table><thead><tr><th>column</th>'
+        f"<th>pairs of rows</th><th></th></tr></thead><tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _samples(document: Mapping[str, Any], kind: str, words: str) -> str:
+    samples = [each for each in document["samples"] if each["kind"] == kind]
+    if not samples:
+        return ""
+    title = f"<h2>{words[0].upper()}{words[1:]}: {len(samples)} of {document['rows'][kind]:,}</h2>"
+    if kind == "different":
+        return title + _pairs(samples, document["validate"].get("keys", ()))
+    side = "production" if kind == "missing" else "result"
+    names = list(samples[0][side])
+    rows = ("".join(_value(each[side][name]) for name in names) for each in samples)
+    return title + _table(names, rows)
+
+
+def _pairs(samples: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> str:
+    """Pairs of rows: their keys, and the columns in which they differ."""
+    rows = []
+    for each in samples:
+        ours, theirs = each["result"], each["production"]
+        apart = [name for name in each["differs"] if name not in keys]
+        for number, name in enumerate(apart):
+            shown = "".join(_value(ours[key]) if number == 0 else "<td></td>" for key in keys)
+            rows.append(
+                f'{shown}<td class="value apart">{_text(name)}</td>'
+                f"{_value(ours[name])}{_value(theirs[name])}"
+            )
+    return _table([*keys, "column", "in the result", "in production"], rows)
+
+
+def _facts(document: Mapping[str, Any]) -> str:
+    wanted = document["validate"]
+    tolerances = (f"{name}: {value}" for name, value in wanted.get("tolerance", {}).items())
+    facts = {
+        "keys": ", ".join(wanted.get("keys", ())) or "none; rows are compared as a multiset",
+        "ignored columns": ", ".join(wanted.get("ignore", ())) or "none",
+        "tolerances": ", ".join(tolerances) or "none",
+        "rows of the result": f"{document['rows']['result']:,}",
+        "rows of production": f"{document['rows']['production']:,}",
+        "snapshot of the result": document["resultSnapshotId"],
+        "snapshot of production": document["productionSnapshotId"] or "none",
+        "compared at": document["comparedAt"],
+    }
+    rows = "".join(
+        f'<tr><th scope="row">{_text(name)}</th><td>{_text(str(fact))}</td></tr>'
+        for name, fact in facts.items()
+    )
+    return f'<h2>What was compared</h2><div class="scroll"><table>{rows}</table></div>'
+
+
+def _table(names: Sequence[str], rows: Iterable[str]) -> str:
+    head = "".join(f"<th>{_text(name)}</th>" for name in names)
+    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    return (
+        f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+        "</div>"
+    )
+
+
+def _value(value: str | None) -> str:
+    shown = '<span class="null">null</span>' if value is None else _text(value)
+    return f'<td class="value">{shown}</td>'
+
+
+def _text(text: str) -> str:
+    return escape(printable(text))

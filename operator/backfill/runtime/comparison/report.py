@@ -1,0 +1,91 @@
+"""The report of a comparison, in the workspace beside the plan: JSON for programs, and a page for
+people.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from datetime import datetime
+
+from backfill.api.output import Output, Validate
+from backfill.api.quantities import format_time, from_us, to_us
+from backfill.api.status import Comparison
+from backfill.api.validation import percentage, reaches, settings_digest
+from backfill.planning.workspace import Workspace
+from backfill.runtime.comparison.compare import Found
+from backfill.runtime.comparison.page import page
+from backfill.runtime.settings import RuntimeSettings
+
+_DIRECTORY = "comparison"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was compared, and how it compares."""
+
+    settings: RuntimeSettings
+    output: Output
+    found: Found
+    stretch_us: int
+    """Length of the stretches of time that figures are given for."""
+    result_snapshot_id: int
+    production_snapshot_id: int | None
+    compared_at: datetime
+
+    def write(self, plan: Workspace) -> str:
+        """Writes the report, and returns the location of the page. The JSON file is beside it."""
+        directory, document = plan.child(_DIRECTORY), self.document()
+        directory.write(f"{self.output.name}.json", json.dumps(document, indent=2).encode())
+        directory.write(f"{self.output.name}.html", page(document).encode())
+        return directory.child(f"{self.output.name}.html").uri
+
+    def document(self) -> dict[str, object]:
+        """The report in its stored form."""
+        found, wanted, window = (
+            self.found,
+            self.output.validate_ or Validate(),
+            self.settings.window,
+        )
+        counts = found.counts
+        compared = Comparison(settings=settings_digest(self.output), **asdict(counts))
+        return {
+            "backfill": self.settings.backfill,
+            "namespace": self.settings.namespace,
+            "output": self.output.name,
+            "table": self.output.table,
+            "window": {"start": format_time(window.start), "end": format_time(window.end)},
+            "comparedAt": format_time(self.compared_at),
+            "resultSnapshotId": self.result_snapshot_id,
+            "productionSnapshotId": self.production_snapshot_id,
+            "validate": wanted.to_manifest(),
+            "match": percentage(compared),
+            "reachesMinMatch": reaches(compared, wanted.min_match),
+            "rows": {
+                "result": counts.matching + counts.different + counts.extra,
+                "production": counts.matching + counts.different + counts.missing,
+                **asdict(counts),
+            },
+            "duplicateKeys": {
+                "result": found.duplicate_keys_in_result,
+                "production": found.duplicate_keys_in_production,
+            },
+            "byColumn": found.columns,
+            "byTime": [
+                {
+                    "number": number,
+                    "start": format_time(from_us(to_us(window.start) + number * self.stretch_us)),
+                    **asdict(found.buckets[number]),
+                }
+                for number in sorted(found.buckets)
+            ],
+            "stretchSeconds": self.stretch_us // 1_000_000,
+            "stretches": -(-(to_us(window.end) - to_us(window.start)) // self.stretch_us),
+            "samples": [
+                {
+                    "kind": sample.kind,
+                    "result": sample.result,
+                    "production": sample.production,
+                    "differs": sample.differs,
+                }
+                for sample in found.samples
+            ],
+        }

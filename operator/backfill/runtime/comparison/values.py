@@ -1,0 +1,99 @@
+"""Expressions on values of any type: digests, equality and text.
+
+Values are equal as users of tables understand it: null equals null, NaN equals NaN, zero equals
+negative zero, and maps are equal if they have the same entries in any order. Decimals, timestamps
+and bytes are compared exactly. Spark cannot compare maps, and its hash does not tell a null in a
+row or list from nothing; so every value is first brought into a form in which it can.
+"""
+
+from collections.abc import Iterable
+from datetime import timedelta
+from decimal import Decimal
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    DateType,
+    DoubleType,
+    FloatType,
+    MapType,
+    StructType,
+    TimestampType,
+)
+
+from backfill.api.quantities import parse_duration, to_us
+
+MOST_CHARACTERS = 200
+"""Longest text of a value in a sample."""
+_EXACT = "decimal(38, 9)"
+
+
+def canonical(value: Column, kind: DataType) -> Column:
+    """A value in a form that Spark can hash and compare: rows and lists say which parts are null
+    and how long they are, and maps are sorted lists.
+    """
+    match kind:
+        case StructType():
+            parts = (canonical(value.getField(each.name), each.dataType) for each in kind)
+            return F.struct(F.isnull(value), *parts)
+        case ArrayType():
+            made = F.transform(value, lambda each: canonical(each, kind.elementType))
+            return F.struct(_length(value), made)
+        case MapType():
+            entries = F.transform(
+                F.map_entries(value),
+                lambda each: F.struct(
+                    canonical(each.getField("key"), kind.keyType),
+                    canonical(each.getField("value"), kind.valueType),
+                ),
+            )
+            return F.struct(_length(value), F.array_sort(entries))
+        case _:
+            return F.struct(F.isnull(value), value)
+
+
+def digest(values: Iterable[Column]) -> tuple[Column, Column]:
+    """Two independent hashes of 64 bits, of values in their canonical form."""
+    parts = tuple(values)
+    return F.xxhash64(F.lit(1), *parts), F.xxhash64(F.lit(2), *parts)
+
+
+def near(one: Column, other: Column, kind: DataType, tolerance: str) -> Column:
+    """Whether two values differ by no more than a tolerance; equal ones are near, too."""
+    equal = one.eqNullSafe(other)
+    match kind:
+        case TimestampType():
+            apart = F.abs(F.unix_micros(one) - F.unix_micros(other)) <= _us(tolerance)
+        case DateType():
+            apart = F.abs(F.datediff(one, other)) * F.lit(86_400_000_000) <= _us(tolerance)
+        case FloatType() | DoubleType():
+            difference = F.abs(one.cast("double") - other.cast("double"))
+            apart = difference <= F.lit(float(tolerance))
+        case _:
+            exact = F.abs(one.cast(_EXACT) - other.cast(_EXACT))
+            apart = exact <= F.lit(Decimal(tolerance)).cast(_EXACT)
+    return equal | F.coalesce(apart, F.lit(False))
+
+
+def text(value: Column, kind: DataType) -> Column:
+    """A value as text for people, shortened; null stays null."""
+    match kind:
+        case BinaryType():
+            written = F.lower(F.hex(F.substring(value, 1, MOST_CHARACTERS)))
+        case StructType() | ArrayType() | MapType():
+            written = F.to_json(value, {"ignoreNullFields": "false"})
+        case _:
+            written = value.cast("string")
+    return F.substring(written, 1, MOST_CHARACTERS)
+
+
+def _length(value: Column) -> Column:
+    return F.when(value.isNull(), F.lit(-1)).otherwise(F.size(value))
+
+
+def _us(tolerance: str) -> int:
+    duration: timedelta = parse_duration(tolerance)
+    return to_us(duration)

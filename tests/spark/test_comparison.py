@@ -1,0 +1,205 @@
+"""A staged result is compared with production as a person would: by key, or row by row."""
+
+import json
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from math import isnan
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from batch_runs import show_lake_to_workers
+from every_type import rows_of_every_type
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyiceberg.catalog import Catalog
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from backfill.api.output import Output
+from backfill.api.validation import percentage
+from backfill.outputs.result import Result
+from backfill.runtime.comparison.compare import Counts, Wish, compare
+from backfill.runtime.comparison.outputs import compare_output
+from backfill.runtime.settings import RuntimeSettings
+
+START = datetime(2021, 7, 11, tzinfo=UTC)
+ROWS = st.lists(
+    st.tuples(
+        st.sampled_from([None, 1, 2, 3]),
+        st.sampled_from([None, 0.0, -0.0, 1.0, float("nan")]),
+        st.sampled_from([None, "a", "b"]),
+    ),
+    max_size=8,
+)
+
+
+def plain(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A row whose equality is that of its values for people."""
+    return tuple("nan" if isinstance(each, float) and isnan(each) else each for each in row)
+
+
+def expected(ours: list[Any], theirs: list[Any], keyed: bool) -> Counts:
+    """By the definition: equal rows match, each once; of the others with one key, as many as both
+    sides have are different.
+    """
+    counts = Counts()
+    groups = {row[0] if keyed else plain(row) for row in (*ours, *theirs)}
+    for group in groups:
+        mine, its = (
+            Counter(plain(row) for row in rows if (row[0] if keyed else plain(row)) == group)
+            for rows in (ours, theirs)
+        )
+        matching, common = (mine & its).total(), min(mine.total(), its.total())
+        counts += Counts(matching, common - matching, its.total() - common, mine.total() - common)
+    return counts
+
+
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(ours=ROWS, theirs=ROWS, keyed=st.booleans())
+def test_any_rows_are_counted_by_the_definition(
+    spark: SparkSession, ours: list[Any], theirs: list[Any], keyed: bool
+) -> None:
+    frames = [
+        spark.createDataFrame(rows, "k int, x double, `a.name``` string") for rows in (ours, theirs)
+    ]
+    names = tuple(frames[0].columns)
+    wish = Wish(frames[0].schema, names[:1] if keyed else (), names[1:] if keyed else names, {})
+    staged, production = ((frame, F.lit(0)) for frame in frames)
+    found = compare(spark, staged, production, wish, rows=10)
+    assert found.counts == expected(ours, theirs, keyed)
+
+
+def staged_and_production(
+    lake: Catalog, staged: pa.Table, production: pa.Table, directory: Path, **validate: Any
+) -> tuple[RuntimeSettings, Output]:
+    """A table with rows in the branch of a Backfill and in its main branch."""
+    result = Result("default", "again", "u", "p", "events")
+    table = lake.create_table("raw.events", schema=production.schema)
+    table.append(staged, snapshot_properties=result.summary)
+    head = table.current_snapshot()
+    assert head is not None
+    table.manage_snapshots().create_branch(head.snapshot_id, result.branch).commit()
+    table.overwrite(production)
+    output = Output.model_validate(
+        {
+            "name": "events",
+            "table": "lake.raw.events",
+            "timestampColumn": "at",
+            "validate": validate,
+        }
+    )
+    fields = {
+        "backfill": "again",
+        "namespace": "default",
+        "uid": "u",
+        "attempt": 1,
+        "plan_id": "p",
+        "plan": str(directory / "plan"),
+        "checkpoints": str(directory),
+        "channel": str(directory),
+        "scratch": str(directory),
+        "window": {"start": START, "end": START + timedelta(days=1)},
+        "sources": (),
+        "outputs": (output,),
+        "main_file": "app.py",
+    }
+    return RuntimeSettings.model_validate(fields), output
+
+
+@pytest.mark.parametrize("keys", [[], ["kafka", "sizes", "ratio"]])
+def test_values_of_every_type_are_equal_to_themselves(
+    spark: SparkSession,
+    lake: Catalog,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    keys: list[str],
+) -> None:
+    show_lake_to_workers(spark, monkeypatch)
+    rows = rows_of_every_type()
+    run, output = staged_and_production(lake, rows, rows, tmp_path, keys=keys)
+    compared = compare_output(spark.newSession(), run, output)
+    assert not compared.problem
+    assert (compared.matching, compared.different, compared.missing, compared.extra) == (2, 0, 0, 0)
+
+
+SOME = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("amount", pa.float64()),
+        ("seen", pa.timestamp("us")),
+        ("written", pa.string()),
+    ]
+)
+
+
+def some(*rows: tuple[int, float, float | None, float, str]) -> pa.Table:
+    """Rows by id, hours after the start, amount, seconds when seen, and who has written them."""
+    found = [
+        {
+            "id": number,
+            "at": START + timedelta(hours=hours),
+            "amount": amount,
+            "seen": (START + timedelta(seconds=seen)).replace(tzinfo=None),
+            "written": by,
+        }
+        for number, hours, amount, seen, by in rows
+    ]
+    return pa.Table.from_pylist(found, schema=SOME)
+
+
+def test_a_reader_of_the_report_sees_which_rows_differ_and_in_what(
+    spark: SparkSession, lake: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    show_lake_to_workers(spark, monkeypatch)
+    staged = some(
+        (1, 0, 1.0, 0, "us"),
+        (2, 0.5, 2.004, 3, "us"),  # within the tolerances
+        (3, 1, 3.02, 0, "us"),  # too far
+        (4, 1, None, 20, "us"),  # another null, and seen too late
+        (5, 2, 5.0, 0, "<script>alert(1)</script>"),  # only here
+        (7, 3, 7.0, 0, "us"),
+        (7, 3, 7.0, 0, "us"),  # twice
+        (8, 24, 8.0, 0, "us"),  # after the window
+    )
+    production = some(
+        (1, 0, 1.0, 0, "them"),
+        (2, 0.5, 2.0, 0, "them"),
+        (3, 1, 3.0, 0, "them"),
+        (4, 1, 4.0, 0, "them"),
+        (6, 2, 6.0, 0, "them"),  # only there
+        (7, 3, 7.0, 0, "them"),
+        (9, -1, 9.0, 0, "them"),  # before the window
+    )
+    validate = {
+        "keys": ["id"],
+        "ignore": ["written"],
+        "tolerance": {"amount": "0.01", "seen": "5s"},
+    }
+    run, output = staged_and_production(lake, staged, production, tmp_path, **validate)
+    compared = compare_output(spark.newSession(), run, output)
+    assert (compared.matching, compared.different) == (3, 2)
+    assert (compared.missing, compared.extra) == (1, 2)
+    assert percentage(compared) == "37.5"
+    report = json.loads(Path(compared.report).with_suffix(".json").read_bytes())
+    assert report["rows"] == {
+        "result": 7,
+        "production": 6,
+        "matching": 3,
+        "different": 2,
+        "missing": 1,
+        "extra": 2,
+    }
+    assert report["byColumn"] == {"at": 0, "amount": 2, "seen": 1}
+    assert report["duplicateKeys"] == {"result": 1, "production": 0}
+    assert [each["start"][11:13] for each in report["byTime"]] == ["00", "01", "02", "03"]
+    samples = {
+        (each["kind"], (each["result"] or each["production"])["id"]) for each in report["samples"]
+    }
+    assert samples == {("different", "3"), ("different", "4"), ("missing", "6"), ("extra", "5")}
+    four = next(
+        each for each in report["samples"] if each["result"] and each["result"]["id"] == "4"
+    )
+    assert (four["result"]["amount"], four["production"]["amount"]) == (None, "4.0")

@@ -1,0 +1,94 @@
+"""A run whose result does not match production waits, says what differs, and obeys a person."""
+
+from typing import Any
+
+from pyiceberg.catalog import Catalog
+
+from local_runs import EVENTS, LocalRuns
+
+OUTPUT = {"name": "counts", "table": "lake.raw.counts", "timestampColumn": "at"}
+TOLD = (
+    "counts: 90 % of 10 rows match production (1 only in production), less than minMatch 99.9 %;"
+    " report: /reports/counts.html"
+)
+
+
+def described(runs: LocalRuns, lake: Catalog, **validate: Any) -> None:
+    lake.create_table("raw.counts", schema=EVENTS)
+    wanted = {"keys": ["id"], **validate}
+    runs.write(outputs=[OUTPUT | {"validate": wanted, "publish": {"mode": "Replace"}}])
+
+
+def test_what_does_not_match_is_published_only_when_a_person_says_so(
+    runs: LocalRuns, lake: Catalog
+) -> None:
+    described(runs, lake)
+    first = runs.run("--output", "json", matching=9, missing=1, crash_comparing=1)
+    assert first.status == 3, first.err
+    assert [each.outcome for each in runs.backfill.status.attempts] == ["Failed", "Succeeded"]
+    (output,) = first.document["outputs"]
+    assert (output["match"], output["snapshotId"]) == ("90", None)
+    assert TOLD in first.err
+    told = runs.command("report", "january")
+    assert (told.status, told.out.strip()) == (0, TOLD)
+    (figures,) = runs.command("report", "january", "--output", "json").document
+    assert (figures["output"], figures["match"], figures["missing"]) == ("counts", "90", 1)
+    assert runs.run().status == 3, "running it again is no approval"
+    approved = runs.command("approve", "january", "--output", "json")
+    assert approved.status == 0, approved.err
+    assert approved.document["outputs"][0]["snapshotId"] is not None
+
+
+def test_what_matches_is_published_and_says_how_much(runs: LocalRuns, lake: Catalog) -> None:
+    described(runs, lake)
+    ended = runs.run(matching=999, missing=1)
+    assert ended.status == 0, ended.err
+    assert "99.9 % matched production, report: /reports/counts.html" in ended.out + ended.err
+
+
+def test_another_comparison_repeats_only_the_comparison(runs: LocalRuns, lake: Catalog) -> None:
+    described(runs, lake)
+    assert runs.run(matching=9, missing=1).status == 3
+    steps = len(runs.events("step"))
+    wanted = {"keys": ["id"], "minMatch": "90"}
+    runs.write(outputs=[OUTPUT | {"validate": wanted, "publish": {"mode": "Replace"}}])
+    assert runs.run().status == 0
+    assert len(runs.backfill.status.attempts) == 1, "the figures were known"
+    assert len(runs.events("step")) == steps
+
+
+def test_other_columns_are_compared_by_another_attempt(runs: LocalRuns, lake: Catalog) -> None:
+    described(runs, lake)
+    assert runs.run(matching=9, missing=1).status == 3
+    steps = len(runs.events("step"))
+    runs.write(outputs=[OUTPUT | {"validate": {"keys": ["at"]}, "publish": {"mode": "Replace"}}])
+    assert runs.run(matching=10).status == 0
+    assert len(runs.backfill.status.attempts) == 2
+    assert len(runs.events("step")) == steps, "nothing is read again"
+
+
+def test_columns_that_do_not_exist_are_found_before_anything_runs(
+    runs: LocalRuns, lake: Catalog
+) -> None:
+    described(runs, lake, keys=["idd"], ignore=["written"], tolerance={"id": "5s", "at": "1"})
+    ended = runs.run()
+    assert ended.status == 2
+    for problem in (
+        "spec.outputs[0].validate.keys: table lake.raw.counts has no column idd at the top of its"
+        " rows; did you mean id?",
+        "spec.outputs[0].validate.ignore: table lake.raw.counts has no column written",
+        "spec.outputs[0].validate.tolerance: id: '5s' is not a number; write it as 0.01",
+        "spec.outputs[0].validate.tolerance: at: '1' is not a duration; write it as 500ms",
+    ):
+        assert problem in ended.err
+
+
+def test_a_report_that_does_not_exist_is_an_error_that_says_why(
+    runs: LocalRuns, lake: Catalog
+) -> None:
+    lake.create_table("raw.counts", schema=EVENTS)
+    runs.write(outputs=[OUTPUT])
+    assert runs.run().status == 0
+    told = runs.command("report", "january")
+    assert told.status == 1
+    assert "no output of it has spec.outputs[].validate" in told.err

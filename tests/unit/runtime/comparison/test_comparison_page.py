@@ -1,0 +1,139 @@
+"""The report of a comparison says what differs and where to look, whatever the rows contain."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backfill.api.output import Output
+from backfill.planning.workspace import Workspace
+from backfill.runtime.comparison.causes import causes
+from backfill.runtime.comparison.compare import Counts, Found, Sample
+from backfill.runtime.comparison.report import Report
+from backfill.runtime.settings import RuntimeSettings
+
+START = datetime(2021, 7, 11, tzinfo=UTC)
+HOSTILE = "</td><script>alert(1)</script><img src=x onerror=alert(1)>\u202e\x1b[2J\"'&"
+HOUR_US = 3_600_000_000
+
+
+def report(found: Found, **validate: Any) -> Report:
+    output = Output.model_validate(
+        {
+            "name": "summary",
+            "table": "lake.default.summary",
+            "timestampColumn": "at",
+            "validate": {"keys": ["id"], **validate},
+        }
+    )
+    settings = RuntimeSettings.model_validate(
+        {
+            "backfill": "again",
+            "namespace": "default",
+            "uid": "u",
+            "attempt": 1,
+            "plan_id": "p",
+            "plan": "/plan",
+            "checkpoints": "/c",
+            "channel": "/c",
+            "scratch": "/s",
+            "window": {"start": START, "end": START + timedelta(hours=12)},
+            "sources": (),
+            "outputs": (output,),
+            "main_file": "app.py",
+        }
+    )
+    return Report(settings, output, found, HOUR_US, 7, 8, START)
+
+
+def compared(**stretches: Counts) -> Found:
+    return Found(buckets={int(name.removeprefix("h")): each for name, each in stretches.items()})
+
+
+class _Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: set[str] = set()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+        if tag not in {"meta", "br"}:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def written(found: Found, directory: Path, **validate: Any) -> str:
+    location = report(found, **validate).write(Workspace(str(directory)))
+    return Path(location).read_text()
+
+
+def test_values_of_rows_are_shown_and_do_nothing(tmp_path: Path) -> None:
+    row = {"id": HOSTILE, HOSTILE: HOSTILE, "at": None}
+    found = compared(h0=Counts(1, 1, 1, 1))
+    found.columns = {HOSTILE: 1, "at": 0}
+    found.samples = [
+        Sample("different", row, row, (HOSTILE,)),
+        Sample("missing", None, row, ()),
+        Sample("extra", row, None, ()),
+    ]
+    text = written(found, tmp_path)
+    seen = _Tags()
+    seen.feed(text)
+    assert not seen.open
+    assert not seen.tags & {"script", "img", "link", "iframe", "a", "object"}
+    assert not any(name.startswith("on") for name in seen.attributes)
+    assert not re.search(r"https?://|url\(|[\u202e\x1b]", text)
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+
+
+def test_a_reader_is_told_the_share_and_what_follows_from_it(tmp_path: Path) -> None:
+    text = written(compared(h3=Counts(999, 1)), tmp_path, minMatch="99.95")
+    assert "99.9 % of 1,000 rows match production, below minMatch (99.95 %)." in text
+    text = written(compared(h3=Counts(999, 1)), tmp_path, minMatch="99.9")
+    assert "99.9 % of 1,000 rows match production, not below minMatch (99.9 %)." in text
+    text = written(Found(), tmp_path)
+    assert "100 % of 0 rows match production" in text
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (
+            compared(h0=Counts(5, 9), h5=Counts(100, 1)),
+            "9 of 10 rows that do not match are in the first",
+        ),
+        (compared(h11=Counts(5, 0, 20)), "window.drain may be too short"),
+        (compared(h4=Counts(5, 0, 3), h7=Counts(2)), "sources still hold all events"),
+        (compared(h4=Counts(5, 0, 0, 3), h7=Counts(2)), "production may have dropped late events"),
+        (compared(h4=Counts(0, 0, 0, 3)), "Production has no rows in the window"),
+    ],
+)
+def test_what_the_figures_tell_is_said(found: Found, said: str) -> None:
+    told = " ".join(causes(report(found).document()))
+    assert said in told
+
+
+def test_duplicates_and_a_column_that_always_differs_are_told() -> None:
+    found = compared(h4=Counts(50, 3, 2, 2))
+    found.columns = {"written": 3, "plays": 0}
+    found.duplicate_keys_in_production = 2
+    told = causes(report(found).document())
+    assert told[0].startswith("2 keys occur more than once in production")
+    assert "only in written" in told[1]
+
+
+def test_nothing_is_said_of_what_is_equal() -> None:
+    found = compared(h4=Counts(50))
+    found.duplicate_keys_in_production = 2
+    assert causes(report(found).document()) == []
