@@ -19,6 +19,10 @@ ExecutionReason = Annotated[
 PlanId = Annotated[str, Field(max_length=128)]
 WorkspaceUri = Annotated[str, Field(min_length=1, max_length=2048)]
 MOST_ATTEMPTS_KEPT: Final = 20
+ReportUri = Annotated[str, BeforeValidator(shortened), Field(max_length=2304)]
+"""Location that a driver has reported, and that is shown to people: what steers a terminal is
+escaped.
+"""
 CompareCount = Annotated[int, Field(ge=0, le=10**15)]
 """Bounded, because it is reported by a tenant's driver, and calculated with."""
 
@@ -63,7 +67,7 @@ class Comparison(Model):
     """Number of keys that production has more than once."""
     snapshot_id: int | None = None
     """ID of the snapshot of production; null if the table had none."""
-    report: Annotated[str, Field(max_length=2304)] = ""
+    report: ReportUri = ""
     """Location of the report: a page with figures by column and by time, and some rows. A JSON file
     of the same name is beside it.
     """

@@ -15,6 +15,7 @@ from backfill.api.catalogs import GivenCatalog
 from backfill.api.errors import BackfillError, InvalidPlanInput, Problem
 from backfill.api.field_types import TableName
 from backfill.api.redaction import RedactedText, redact, redactor
+from backfill.api.status import Comparison
 from backfill.controller.manager.log_format import JsonFormatter, TextFormatter
 
 pytestmark = pytest.mark.hostile
@@ -173,6 +174,7 @@ def test_what_would_steer_a_terminal_is_shown_as_an_escape() -> None:
         == "no column \\x1b[2Jx\\x9b\\u202e\\r\n2026-01-01T00:00:00.000Z INFO team-b/july:"
         " Published"
     )
+    assert Comparison(settings="", report="s3://lake/\x1b[2J").report == "s3://lake/\\x1b[2J"
     with pytest.raises(ValidationError):
         TypeAdapter(TableName).validate_python("lake.raw.\x1b[2J")
 
