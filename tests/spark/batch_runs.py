@@ -87,6 +87,7 @@ class Events:
     lake: Catalog
     directory: Path
     count: int = 3_000
+    name: str = "events"
 
     results: str = field(default_factory=lambda: f"results_{next(_tables)}")
     """Spark's Python workers keep the tables that they have opened, by name."""
@@ -106,8 +107,9 @@ class Events:
         read = self.happened < START_US + (HOURS - 6) * HOUR_US
         return (np.arange(self.count) % each == 0) & read
 
-    def planned(self, misalignment: str = "6h", **ordering: str) -> Backfill:
-        rows = pa.table(
+    @property
+    def rows(self) -> pa.Table:
+        return pa.table(
             {
                 "id": self.ids,
                 "k": self.ids % 3,
@@ -116,20 +118,34 @@ class Events:
                 "at": times(self.arrived),
             }
         )
-        table = self.lake.create_table("raw.events", rows.schema)
-        hour = (self.arrived - START_US) // HOUR_US
-        for each in np.unique(hour):
-            table.append(rows.filter(pa.array(hour == each)))
+
+    def planned(
+        self, misalignment: str = "6h", *others: "Events", drain: str = "2h", **ordering: str
+    ) -> Backfill:
+        """With the events of ``others``, which are other sources."""
+        every = (self, *others)
+        for each in every:
+            each._write()
         self.lake.create_table(f"raw.{self.results}", pa.schema(COLUMNS))
         spec: dict[str, Any] = {
             "applicationRef": {"name": "app"},
-            "window": {"start": START, "end": START + timedelta(hours=HOURS), "drain": "2h"},
-            "sources": [{"name": "events", "table": "lake.raw.events", "timestampColumn": "at"}],
+            "window": {"start": START, "end": START + timedelta(hours=HOURS), "drain": drain},
+            "sources": [
+                {"name": each.name, "table": f"lake.raw.{each.name}", "timestampColumn": "at"}
+                for each in every
+            ],
             "maxMisalignment": misalignment,
             "planning": {"targetStepBytes": "16Ki"},
             "ordering": ordering,
         }
         return planned(BackfillSpec.model_validate(spec), self.directory)
+
+    def _write(self) -> None:
+        rows = self.rows
+        table = self.lake.create_table(f"raw.{self.name}", rows.schema)
+        hour = (self.arrived - START_US) // HOUR_US
+        for each in np.unique(hour):
+            table.append(rows.filter(pa.array(hour == each)))
 
 
 def show_lake_to_workers(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:

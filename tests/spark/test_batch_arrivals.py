@@ -1,5 +1,5 @@
-"""Rows that arrive when no span expects them never change a result without a word: too early ends
-the run, too late is counted.
+"""Spans read the rows that their results depend on, whenever they arrived: their results are those
+of a stream and of all rows at once.
 """
 
 from collections.abc import Callable
@@ -7,13 +7,17 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import duckdb
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from batch_runs import (
     COLUMNS,
     DELAY_US,
     HOURS,
     START,
+    START_US,
     BatchRun,
     Events,
     show_lake_to_workers,
@@ -24,11 +28,22 @@ from pyiceberg.catalog import Catalog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from backfill.api.errors import InvalidPlanInput
+from backfill.runtime.batch.runner import SpanRunner
+from backfill.runtime.queries.run import FINISHED
 from backfill.runtime.source.data_source import source_frame
-from histories import HOUR_US, MINUTE_US
+from histories import HOUR_US, MINUTE_US, UTC_TIME
+from waiting import eventually
 
 Program = Callable[[DataFrame], DataFrame]
+Rows = list[tuple[Any, ...]]
+COUNTED = """
+    SELECT time_bucket(INTERVAL 10 MINUTES, t) AS at, k, count(*) AS rows, sum(id)::BIGINT AS ids
+    FROM events GROUP BY ALL
+"""
+FOLLOWED = """
+    SELECT e.t AS at, e.k, o.id AS rows, e.id AS ids FROM events e LEFT JOIN others o
+    ON e.k = o.k AND o.t >= e.t - INTERVAL 20 MINUTES AND o.t < e.t
+"""
 
 
 @pytest.fixture
@@ -56,10 +71,28 @@ def computed(rows: DataFrame) -> DataFrame:
     return apart.where("id % 2 = 0").union(apart.where("id % 2 = 1").repartition(2))
 
 
+def hidden(rows: DataFrame) -> DataFrame:
+    named = rows.select("id", "k", "t")
+    return named.mapInArrow(lambda batches: batches, named.schema)
+
+
 def counted(rows: DataFrame) -> DataFrame:
-    windows = rows.withWatermark("t", "30 minutes").groupBy(F.window("t", "10 minutes"), "k")
+    return by_windows(rows.withWatermark("t", "30 minutes"))
+
+
+def by_windows(timed: DataFrame) -> DataFrame:
+    windows = timed.groupBy(F.window("t", "10 minutes"), "k")
     found = windows.agg(F.count("*").alias("rows"), F.sum("id").alias("ids"))
     return found.select(F.col("window.start").alias("at"), "k", "rows", "ids")
+
+
+def followed(rows: DataFrame, others: DataFrame) -> DataFrame:
+    left = rows.select("id", "k", "t").withWatermark("t", "30 minutes")
+    right = others.selectExpr("id AS id2", "k AS k2", "t AS t2").withWatermark("t2", "10 minutes")
+    near = F.expr("k = k2 AND t2 >= t - INTERVAL 20 MINUTES AND t2 < t")
+    return left.join(right, near, "leftOuter").selectExpr(
+        "t AS at", "k", "id2 AS rows", "id AS ids"
+    )
 
 
 def streamed(spark: SparkSession, backfill: Backfill, frame: DataFrame) -> pa.Table:
@@ -72,88 +105,252 @@ def streamed(spark: SparkSession, backfill: Backfill, frame: DataFrame) -> pa.Ta
     return backfill.results(spark).toArrow()
 
 
-def rows_of(table: pa.Table) -> list[tuple[Any, ...]]:
+def rows_of(table: pa.Table) -> Rows:
+    """Those of the window."""
     columns = (table[name].cast(kind).to_pylist() for name, kind in COLUMNS.items())
-    return sorted(zip(*columns, strict=True))
+    end = START + timedelta(hours=HOURS)
+    return sorted((row for row in zip(*columns, strict=True) if START <= row[0] < end), key=str)
 
 
-@pytest.mark.parametrize("program", [plain, computed])
-def test_rows_that_arrive_too_early_end_the_run_before_there_is_a_result(
-    spark: SparkSession, lake: Catalog, events: Events, program: Program
-) -> None:
-    early = events.some(100)
-    events.arrived[early] = events.happened[early] - 20 * MINUTE_US
-    backfill = events.planned(allowedLateness="1m")
-    run = BatchRun(backfill)
-    runner = run.prepared(
-        counted(program(source_frame(spark, backfill.settings, "events"))), events.results, "at"
-    )
-    assert len(runner._spans) > 2
-    error = run.finish(runner)
-    assert isinstance(error, InvalidPlanInput)
-    (problem,) = error.problems
-    assert problem.field == "spec.ordering.allowedLateness"
-    assert "is 1m, but" in problem.message
-    assert "set it to 20m or more, or set spec.execution to Streaming" in str(error)
-    assert run.run.tracker.queries[0].sources[0].committed < backfill.header.steps
+def by_duckdb(statement: str, events: Events, others: Events | None = None) -> Rows:
+    """What it gives of all rows at once but those that arrived before any is read."""
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        for each in (events, others):
+            if each is not None:
+                read = each.rows.filter(pc.field("at") >= pa.scalar(START, UTC_TIME))
+                connection.register(each.name, read)
+        return rows_of(connection.execute(statement).to_arrow_table())
 
 
-def test_rows_that_arrive_early_within_the_allowed_lateness_are_in_the_result(
-    spark: SparkSession, lake: Catalog, events: Events
-) -> None:
-    early = events.some(20)
-    events.arrived[early] = events.happened[early] - 20 * MINUTE_US
-    backfill = events.planned(allowedLateness="20m")
-    frame = counted(source_frame(spark, backfill.settings, "events"))
+def by_spans(
+    lake: Catalog, events: Events, backfill: Backfill, frame: DataFrame
+) -> tuple[Rows, BatchRun, SpanRunner]:
     run = BatchRun(backfill)
     runner = run.prepared(frame, events.results, "at")
-    assert len(runner._spans) > 2
     assert run.finish(runner) is None
-    end = START + timedelta(hours=HOURS)
-    expected = [row for row in rows_of(streamed(spark, backfill, frame)) if row[0] < end]
-    assert rows_of(staged(lake, events.results)) == expected
+    assert len(runner._spans) > 2
+    return rows_of(staged(lake, events.results)), run, runner
+
+
+def steps_done(run: BatchRun) -> int:
     (query,) = run.run.tracker.queries
-    assert query.arrived_late == 0
+    return query.sources[0].committed
 
 
-def test_rows_whose_arrival_a_function_of_the_program_hides_are_named(
-    spark: SparkSession, events: Events, caplog: pytest.LogCaptureFixture
+def lags_behind(events: Events) -> None:
+    """Rows are uploaded two hours later."""
+    events.arrived = events.arrived + 2 * HOUR_US
+
+
+def stands_still(events: Events) -> None:
+    """Ingestion stands still for five hours and then catches up within a quarter of an hour."""
+    start, end = START_US + 10 * HOUR_US, START_US + 15 * HOUR_US
+    held = (events.arrived >= start) & (events.arrived < end)
+    events.arrived[held] = end + (events.arrived[held] - start) // 20
+
+
+def comes_hourly(events: Events) -> None:
+    """Rows are uploaded at the end of each hour."""
+    hour = (events.happened - START_US) // HOUR_US
+    events.arrived = START_US + (hour + 1) * HOUR_US + events.happened % 1000
+
+
+def is_ahead(events: Events) -> None:
+    """The clocks of those who send the rows are fast."""
+    events.arrived = events.happened - 40 * MINUTE_US
+
+
+def lags_more_and_more(events: Events) -> None:
+    events.arrived = events.happened + (events.happened - START_US) // 10
+
+
+AT_OTHER_TIMES = [lags_behind, stands_still, comes_hourly, is_ahead, lags_more_and_more]
+
+
+@pytest.mark.parametrize("arrive", AT_OTHER_TIMES)
+def test_spans_give_what_a_stream_gives_of_rows_that_arrive_at_other_times(
+    spark: SparkSession, lake: Catalog, events: Events, arrive: Callable[[Events], None]
 ) -> None:
-    backfill = events.planned()
-    rows = source_frame(spark, backfill.settings, "events").select("id", "k", "t")
-    frame = counted(rows.mapInArrow(lambda batches: batches, rows.schema))
-    run = BatchRun(backfill)
-    run.prepared(frame, events.results, "at")
-    assert "rows of events arrive when they should is not known" in caplog.text
-    assert "MapInArrow" in caplog.text
+    arrive(events)
+    backfill = events.planned(drain="8h", allowedLateness="1m")
+    frame = counted(plain(source_frame(spark, backfill.settings, "events")))
+    given, run, _ = by_spans(lake, events, backfill, frame)
+    expected = by_duckdb(COUNTED, events)
+    assert given == expected
+    assert rows_of(streamed(spark, backfill, frame)) == expected
+    (query,) = run.run.tracker.queries
+    assert (query.arrived_late, query.open_at_end) == (0, 0)
+
+
+@pytest.mark.parametrize("arrive", [lags_behind, stands_still])
+def test_event_times_may_be_computed_by_the_program(
+    spark: SparkSession, lake: Catalog, events: Events, arrive: Callable[[Events], None]
+) -> None:
+    arrive(events)
+    backfill = events.planned(drain="8h", allowedLateness="1m")
+    frame = counted(computed(source_frame(spark, backfill.settings, "events")))
+    given, _, _ = by_spans(lake, events, backfill, frame)
+    assert given == by_duckdb(COUNTED, events)
+
+
+def test_sessions_are_those_of_a_stream(spark: SparkSession, lake: Catalog, events: Events) -> None:
+    stands_still(events)
+    backfill = events.planned("2h", drain="12h", allowedLateness="1m")
+    rows = source_frame(spark, backfill.settings, "events").withWatermark("t", "30 minutes")
+    sessions = rows.groupBy(F.session_window("t", "4 minutes").alias("w"), "k")
+    found = sessions.agg(F.count("*").alias("rows"), F.sum("id").alias("ids"))
+    frame = found.select(F.col("w.start").alias("at"), "k", "rows", "ids")
+    given, _, _ = by_spans(lake, events, backfill, frame)
+    assert given == rows_of(streamed(spark, backfill, frame))
+
+
+@pytest.mark.parametrize("arrive", [lags_behind, stands_still, is_ahead])
+def test_each_source_is_read_when_its_rows_arrived(
+    spark: SparkSession, lake: Catalog, events: Events, arrive: Callable[[Events], None]
+) -> None:
+    others = Events(lake, events.directory, name="others")
+    others.happened = others.happened[::-1].copy()
+    others.arrived = others.happened + MINUTE_US
+    arrive(others)
+    backfill = events.planned("2h", others, drain="8h", allowedLateness="1m")
+    frame = followed(
+        *(source_frame(spark, backfill.settings, name) for name in ("events", "others"))
+    )
+    given, _, _ = by_spans(lake, events, backfill, frame)
+    assert given == by_duckdb(FOLLOWED, events, others)
 
 
 @pytest.mark.parametrize("program", [plain, computed])
-def test_each_row_that_arrives_late_is_counted_once(
+def test_rows_that_a_stream_drops_are_counted_once(
     spark: SparkSession, lake: Catalog, events: Events, program: Program
 ) -> None:
     late = events.some(20)
-    events.arrived[late] = events.happened[late] + DELAY_US + 1
-    punctual = events.some(15) & ~late
-    events.arrived[punctual] = events.happened[punctual] + DELAY_US
-    backfill = events.planned(allowedLateness="1m")
-    run = BatchRun(backfill)
+    events.arrived[late] = events.happened[late] + DELAY_US + 5 * HOUR_US
+    backfill = events.planned("20m", drain="8h", allowedLateness="1m")
     frame = counted(program(source_frame(spark, backfill.settings, "events")))
-    assert run.finish(run.prepared(frame, events.results, "at")) is None
-    (query,) = run.run.tracker.queries
-    assert query.arrived_late == late.sum()
+    given, run, runner = by_spans(lake, events, backfill, frame)
+    assert run.run.tracker.queries[0].arrived_late == late.sum()
+    every = {row[:2]: row[2] for row in by_duckdb(COUNTED, events)}
+    events.ids, events.happened = events.ids[~late], events.happened[~late]
+    events.arrived = events.arrived[~late]
+    punctual = {row[:2]: row[2] for row in by_duckdb(COUNTED, events)}
+    counts = {row[:2]: row[2] for row in given}
+    assert punctual.keys() <= counts.keys() <= every.keys()
+    assert all(punctual.get(key, 0) <= rows <= every[key] for key, rows in counts.items())
+    read_ahead = [span.read_end - span.steps.stop for span in runner._spans[:-1]]
+    assert max(read_ahead) < 8, "stragglers are not looked for"
 
 
-@pytest.mark.parametrize("program", [plain, computed])
-def test_event_times_that_lag_behind_end_the_run(
-    spark: SparkSession, events: Events, program: Program
+def test_a_clock_that_is_years_ahead_changes_no_other_result(
+    spark: SparkSession, lake: Catalog, events: Events
 ) -> None:
-    events.arrived = events.arrived + DELAY_US + HOUR_US
+    events.happened[100] += 5 * 365 * 24 * HOUR_US
+    backfill = events.planned("20m", allowedLateness="1m")
+    frame = counted(source_frame(spark, backfill.settings, "events"))
+    given, run, _ = by_spans(lake, events, backfill, frame)
+    assert given == by_duckdb(COUNTED, events)
+    assert run.run.tracker.queries[0].arrived_late == 0
+
+
+def test_results_that_lagging_rows_may_still_change_are_left_open(
+    spark: SparkSession, lake: Catalog, events: Events
+) -> None:
+    lags_behind(events)
+    backfill = events.planned(drain="1h", allowedLateness="1m")
+    frame = counted(source_frame(spark, backfill.settings, "events"))
+    given, run, _ = by_spans(lake, events, backfill, frame)
+    every = set(by_duckdb(COUNTED, events))
+    assert set(given) < every, "no window lacks rows"
+    assert set(rows_of(streamed(spark, backfill, frame))) <= set(given)
+    (query,) = run.run.tracker.queries
+    assert query.open_at_end
+    # until the end of the window, and then until its last row has arrived
+    complete_us = 10 * MINUTE_US + (events.arrived - events.happened).max()
+    assert query.look_ahead_seconds == pytest.approx(complete_us / 1e6, abs=60)
+    assert query.needed_drain_seconds == pytest.approx(complete_us / 1e6, abs=60)
+
+
+def test_rows_whose_arrival_a_function_of_the_program_hides_are_named(
+    spark: SparkSession, lake: Catalog, events: Events, caplog: pytest.LogCaptureFixture
+) -> None:
     backfill = events.planned(allowedLateness="1m")
-    run = BatchRun(backfill)
-    frame = counted(program(source_frame(spark, backfill.settings, "events")))
-    error = run.finish(run.prepared(frame, events.results, "at"))
-    assert isinstance(error, InvalidPlanInput)
-    (problem,) = error.problems
-    assert problem.field == "spec.execution"
-    assert "longer after their event time than the delay of withWatermark" in problem.message
+    frame = counted(hidden(source_frame(spark, backfill.settings, "events")))
+    given, _, _ = by_spans(lake, events, backfill, frame)
+    assert given == by_duckdb(COUNTED, events)
+    assert "rows of events arrive, on which results of the query results depend" in caplog.text
+    assert "they pass MapInArrow" in caplog.text
+
+
+def test_rows_that_a_filter_drops_make_no_other_row_late(
+    spark: SparkSession, lake: Catalog, events: Events
+) -> None:
+    """Spark filters before it notes event times, so that the watermark goes by what is left."""
+    events.arrived[events.ids % 3 < 2] += 9 * HOUR_US
+    backfill = events.planned(drain="10h", allowedLateness="1m")
+    timed = source_frame(spark, backfill.settings, "events").withWatermark("t", "30 minutes")
+    timed.createOrReplaceTempView("timed")
+    some = timed.where("k = 0").select("id", "k", "t")
+    frame = by_windows(some.union(spark.sql("SELECT id, k, t FROM timed WHERE k = 1")))
+    given, run, _ = by_spans(lake, events, backfill, frame)
+    expected = [row for row in by_duckdb(COUNTED, events) if row[1] < 2]
+    assert given == expected
+    assert rows_of(streamed(spark, backfill, frame)) == expected
+    assert run.run.tracker.queries[0].arrived_late == 0
+
+
+def test_every_attempt_reads_the_same(spark: SparkSession, lake: Catalog, events: Events) -> None:
+    """Also where rows are late, of which results have those that a span happens to read."""
+    late = events.some(20)
+    events.arrived[late] = events.happened[late] + DELAY_US + 3 * HOUR_US
+    backfill = events.planned("20m", drain="8h", allowedLateness="1m")
+    frame = counted(source_frame(spark, backfill.settings, "events"))
+    expected, _, whole = by_spans(lake, events, backfill, frame)
+    lake.create_table("raw.again", pa.schema(COLUMNS))
+    first = BatchRun(backfill)
+    begun = first.prepared(frame, "again", "at")
+    first.run.release(whole._spans[0].read_end)
+    begun.start()
+    eventually(lambda: steps_done(first) == whole._spans[0].steps.stop, "committed")
+    first.run.end(FINISHED)
+    second = BatchRun(backfill)
+    runner = second.prepared(frame, "again", "at")
+    assert second.finish(runner) is None
+    assert runner._spans == whole._spans[1:]
+    assert rows_of(staged(lake, "again")) == expected
+
+
+def test_a_clock_that_is_hours_ahead_costs_only_the_span_that_it_is_about(
+    spark: SparkSession, lake: Catalog, events: Events
+) -> None:
+    (one,) = np.flatnonzero(events.some(1) & (events.happened > START_US + 5 * HOUR_US))[:1]
+    events.happened[one] = START_US + 20 * HOUR_US
+    events.arrived[one] = START_US + 6 * HOUR_US
+    backfill = events.planned("20m", allowedLateness="1m")
+    frame = counted(source_frame(spark, backfill.settings, "events"))
+    given, run, runner = by_spans(lake, events, backfill, frame)
+    assert given == by_duckdb(COUNTED, events)
+    assert run.run.tracker.queries[0].arrived_late == 0
+    far = [len(span.reads["events"]) > len(span.steps) + 20 for span in runner._spans]
+    assert far.count(True) == 1
+
+
+def test_rows_without_a_time_and_sources_without_rows_change_nothing(
+    spark: SparkSession, lake: Catalog, events: Events
+) -> None:
+    lags_behind(events)
+    others = Events(lake, events.directory, name="others")
+    others.happened = others.happened - 100 * HOUR_US
+    others.arrived = others.happened
+    backfill = events.planned("20m", others, drain="8h", allowedLateness="1m")
+    read = (source_frame(spark, backfill.settings, name) for name in ("events", "others"))
+    timed = (
+        rows.withColumn("t", F.when(F.col("id") % 7 != 0, F.col("t"))).withWatermark(
+            "t", "30 minutes"
+        )
+        for rows in read
+    )
+    one, other = timed
+    frame = by_windows(one.union(other))
+    given, _, _ = by_spans(lake, events, backfill, frame)
+    assert given == by_duckdb(COUNTED.replace("events", "events WHERE id % 7 <> 0"), events)

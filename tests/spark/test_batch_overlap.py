@@ -5,23 +5,34 @@ analysis would lose is missed.
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import batch_runs
 import pytest
-from batch_runs import DELAY_US, HOURS, START, BatchRun, Events, show_lake_to_workers, staged
+from batch_runs import (
+    DELAY_US,
+    HOURS,
+    START,
+    START_US,
+    BatchRun,
+    Events,
+    show_lake_to_workers,
+    staged,
+)
 from captured_streams import over_batch, streams
 from pyiceberg.catalog import Catalog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from backfill.api.errors import UnsupportedProgram
+from backfill.runtime.batch import spans as spans_module
 from backfill.runtime.batch.overlap import compared_columns
-from backfill.runtime.batch.reach import Bounded, Unbounded
+from backfill.runtime.batch.reach import Bounded, Reach, Sessions, Unbounded
 from backfill.runtime.catalyst import analyzed
 from backfill.runtime.source.data_source import source_frame
-from histories import HOUR_US
+from histories import HOUR_US, MINUTE_US
 
 Program = Callable[[DataFrame, str], DataFrame]
 
@@ -96,8 +107,8 @@ def test_what_is_computed_twice_is_written_once(
     frame = program(source_frame(spark, backfill.settings, "events"), "at")
     run = BatchRun(backfill)
     runner = run.prepared(frame, events.results, "at")
-    assert [span.strip_us > 0 for span in runner._spans[:2]] == [False, True]
     assert run.finish(runner) is None
+    assert all(first.after_us + second.before_us for first, second in pairwise(runner._spans))
     rows = lake.load_table("raw.events").scan().to_arrow()
     whole = over_batch(frame, lambda _source: spark.createDataFrame(rows)).where(
         (F.col("at") >= START) & (F.col("at") < START + timedelta(hours=HOURS))
@@ -106,6 +117,90 @@ def test_what_is_computed_twice_is_written_once(
     given = staged(lake, events.results)
     columns = (given[name].to_pylist() for name in ("k", "rows", "ids"))
     assert sorted(zip(*columns, strict=True)) == expected
+
+
+def visits(rows: DataFrame, time: str) -> DataFrame:
+    """By their start."""
+    timed = rows.withWatermark(time, "30 minutes").withColumn("k", F.col("id") % 80)
+    found = timed.groupBy(F.session_window(time, "40 minutes").alias("w"), "k").agg(
+        F.count("*").alias("rows"), F.sum("id").alias("ids")
+    )
+    return found.select(F.col("w.start").alias("at"), "k", "rows", "ids")
+
+
+def with_half_of_what_is_before(reach: Reach) -> Reach:
+    return replace(reach, back_us=reach.back_us // 2)
+
+
+def with_half_of_what_is_after(reach: Reach) -> Reach:
+    return replace(reach, ahead_us=reach.ahead_us // 2, sessions_ahead=0)
+
+
+def by_the_other_edge(sessions: Sessions) -> Sessions:
+    return replace(sessions, edge="end")
+
+
+@pytest.fixture
+def visitors(events: Events, monkeypatch: pytest.MonkeyPatch) -> Events:
+    """Of eighty visitors ten come for seven hours, one after the other, and the others for some
+    minutes. Spans are as short as their reach allows, and strips as long as a quarter of them.
+    """
+    monkeypatch.setattr(spans_module, "_LEAST_TIMES_OVERLAP", 1)
+    monkeypatch.setattr(spans_module, "_STRIPS", 4)
+    visitor, visit = events.ids % 80, events.ids // 80
+    long = visitor < 10
+    regular = START_US + (48 * visitor + 20 * visit + 60 * (visit // 21)) * MINUTE_US
+    events.happened[long] = regular[long]
+    events.arrived = events.happened.copy()
+    return events
+
+
+def test_sessions_that_are_computed_twice_are_the_same(
+    spark: SparkSession, lake: Catalog, visitors: Events, caplog: pytest.LogCaptureFixture
+) -> None:
+    backfill = visitors.planned("10m", drain="10h")
+    frame = visits(source_frame(spark, backfill.settings, "events"), "at")
+    run = BatchRun(backfill)
+    runner = run.prepared(frame, visitors.results, "at")
+    assert run.finish(runner) is None
+    assert len(runner._spans) > 2
+    assert all(first.after_us + second.before_us for first, second in pairwise(runner._spans))
+    assert max(span.session_us for span in runner._spans) > 7 * HOUR_US, "one was read further"
+    assert "not the same" not in caplog.text
+    rows = lake.load_table("raw.events").scan().to_arrow()
+    whole = over_batch(frame, lambda _source: spark.createDataFrame(rows))
+    # Spark would apply a condition on the start of a session to its rows
+    every = whole.select(F.unix_micros("at"), "k", "rows", "ids").collect()
+    end_us = START_US + HOURS * HOUR_US
+    expected = sorted(tuple(row)[1:] for row in every if START_US <= row[0] < end_us)
+    given = staged(lake, visitors.results)
+    columns = (given[name].to_pylist() for name in ("k", "rows", "ids"))
+    assert sorted(zip(*columns, strict=True)) == expected
+
+
+@pytest.mark.parametrize(
+    "wrong", [with_half_of_what_is_before, with_half_of_what_is_after, by_the_other_edge]
+)
+def test_a_wrong_rule_for_sessions_ends_the_run(
+    spark: SparkSession, visitors: Events, wrong: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backfill = visitors.planned("10m", drain="10h")
+    right = batch_runs.analyze
+    frame = visits(source_frame(spark, backfill.settings, "events"), "at")
+
+    def analyzed_wrongly(*given: Any) -> Bounded:
+        found = right(*given)
+        assert isinstance(found, Bounded)
+        if wrong is by_the_other_edge:
+            return replace(found, sessions=tuple(map(wrong, found.sessions)))
+        sources = {name: wrong(reach) for name, reach in found.sources.items()}
+        return replace(found, sources=sources)
+
+    monkeypatch.setattr(batch_runs, "analyze", analyzed_wrongly)
+    run = BatchRun(backfill)
+    error = run.finish(run.prepared(frame, visitors.results, "at"))
+    assert isinstance(error, UnsupportedProgram)
+    assert "not the same in the two batch jobs" in str(error)
 
 
 def test_rows_that_arrive_late_explain_what_differs(

@@ -19,7 +19,7 @@ from backfill.runtime.batch.analysis import analyze
 from backfill.runtime.batch.reach import Bounded
 from backfill.runtime.batch.rebind import rebind
 from backfill.runtime.batch.sessions import SessionQuery, SessionWatch
-from backfill.runtime.batch.spans import Span
+from backfill.runtime.batch.spans import Around, Span
 from backfill.runtime.catalyst import analyzed, observed
 from backfill.runtime.queries.tracker import OpenResults
 
@@ -204,7 +204,10 @@ def by_spans(spark: SparkSession, past: Past, program: Program, committed: int =
     arrival = dict.fromkeys(past.rows, "arrived")
     found = analyze(frame, "at", arrival)
     assert isinstance(found, Bounded), found
-    query = SessionQuery("q", past.plan, found, arrival, past.bounds)
+    arrives = {
+        name: Around.of(reach, "arrived", 0).arrives for name, reach in found.sources.items()
+    }
+    query = SessionQuery("q", past.plan, found, arrives, past.bounds)
     watch, done, plan = SessionWatch(query, spark), Done(), analyzed(frame)
     for planned in query.spans(committed):
         while True:
@@ -226,7 +229,7 @@ def by_spans(spark: SparkSession, past: Past, program: Program, committed: int =
         done.rows.update(
             row for row in given if span.stretch.start_us <= row[0] < span.stretch.end_us
         )
-        done.open_results = watch.open_results(seen)
+        done.open_results = watch.open_results(span, seen)
     return done
 
 

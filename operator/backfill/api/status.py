@@ -125,9 +125,9 @@ class OutputStatus(Model):
     ``window.warmUp`` may leave the first results incomplete. Only for ``Batch``.
     """
     look_ahead_seconds: float | None = None
-    """How long after its own time rows may arrive that a result depends on, in seconds, with the
-    delay of the watermark. A shorter ``window.drain`` may leave the last results incomplete or
-    open. Only for ``Batch``.
+    """How long after its own time rows may arrive that a result depends on, in seconds: with the
+    delay of the watermark or, once it is measured, the lag of rows. A shorter ``window.drain`` may
+    leave the last results incomplete or open. Only for ``Batch``.
     """
     match: Annotated[str, Field(max_length=16)] | None = None
     """Percentage of rows that match production's, rounded down; unset if they were not compared."""
@@ -183,9 +183,8 @@ class Progress(Model):
     rows_dropped_late: int = 0
     """Number of rows that the application's watermark dropped as late."""
     rows_arrived_late: int = 0
-    """Number of rows that arrived later than the watermark's delay after their event time, for
-    queries run as ``Batch``. A stream drops such rows once its watermark has passed them; batch
-    jobs keep those that they read.
+    """Number of rows that arrived so late that a stream would certainly have dropped them, for
+    queries run as ``Batch``: batch jobs keep those that they read.
     """
     open_at_end: int | None = None
     """Number of results of the window that were still open when the input ended; null if unknown

@@ -85,7 +85,7 @@ class QueryProgress(Model):
     late_rows: Count = 0
     """Number of rows that the query's watermark dropped as late."""
     arrived_late: Count = 0
-    """Number of rows that arrived later than the watermark's delay after their event time, for a
+    """Number of rows that arrived so late that a stream would certainly have dropped them, for a
     query run by spans: results have those that a span has read.
     """
     open_at_end: Count | None = None

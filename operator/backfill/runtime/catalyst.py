@@ -59,15 +59,17 @@ def optimized(plan: JavaObject, spark: SparkSession) -> JavaObject:
     return spark._jsparkSession.sessionState().optimizer().execute(plan)
 
 
-def pruned(frame: DataFrame) -> JavaObject:
-    """The frame's logical plan with conditions and columns where Spark moves them: conditions into
-    joins, and below a node only the columns that are used.
+def pruned(plan: JavaObject, spark: SparkSession) -> JavaObject:
+    """An analyzed plan with conditions and columns where Spark moves them: conditions into joins
+    and below watermarks, and below a node only the columns that are used.
     """
-    rules = _jvm(frame.sparkSession).org.apache.spark.sql.catalyst
-    plan = rules.analysis.EliminateSubqueryAliases.apply(analyzed(frame))
+    rules = _jvm(spark).org.apache.spark.sql.catalyst
+    plan = rules.analysis.EliminateSubqueryAliases.apply(plan)
+    plan = rules.analysis.EliminateView.apply(plan)
     plan = rules.optimizer.ReplaceExpressions.apply(plan)
     plan = rules.optimizer.RewriteWithExpression.apply(plan)
-    plan = rules.optimizer.PushDownPredicates.apply(plan)
+    while not (pushed := rules.optimizer.PushDownPredicates.apply(plan)).fastEquals(plan):
+        plan = pushed
     return rules.optimizer.ColumnPruning.apply(plan)
 
 

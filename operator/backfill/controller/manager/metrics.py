@@ -76,7 +76,7 @@ class Metrics:
                 ("rows_dropped_late", "Rows that the application dropped as late"),
                 (
                     "rows_arrived_late",
-                    "Rows of batch jobs that arrived later than their watermark's delay",
+                    "Rows of batch jobs that a stream would have dropped as late",
                 ),
                 ("lag_seconds", "From the global watermark to the end of the window"),
                 ("executors", "Executors at work"),

@@ -1,181 +1,226 @@
-"""Whether rows arrived when a span assumes that they do: at most ``ordering.allowedLateness``
-before their event time, and at most the watermark's delay after it.
+"""When the rows of a source arrive, seen from their event times. A span needs rows by their event
+time and reads steps, which hold rows by their arrival, so it must know both.
 
-A span reads the rows that arrived then. Of a row that arrived earlier, the span whose results need
-it may know nothing, so a single one makes the run fail. A row that arrived later is one that a
-stream drops if its watermark has passed it: such rows are counted. Many of them are no stragglers:
-event times lag behind (hourly uploads, an ingestion that stood still, local times), and the
-watermark of a stream lags with them. A stream would keep rows that spans lose, so the run fails.
+Where the two lie apart, it is measured before the first span (:mod:`.measuring`): the rows at each
+watermark are put into cells of about the same arrival and about the same lag. A span reads all
+cells with rows that its results depend on, however late or early they arrived, except for those
+that a stream would not use any more. A stream has closed a result once its watermark has passed all
+that the result depends on, and the watermark is the greatest event time of earlier batches, less
+the delay, at the source that is furthest behind. So rows are read that lag behind as a whole, and
+stragglers are not.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import timedelta
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Protocol
 
-from py4j.java_gateway import JavaObject
-from pyspark.sql import Column, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.types import _parse_datatype_json_string
+import numpy as np
 
-from backfill.api.errors import InvalidPlanInput, Problem
-from backfill.api.quantities import format_duration
-from backfill.runtime.batch.overlap import Between
-from backfill.runtime.batch.rebind import ARRIVAL, below_watermark, hides_arrival
-from backfill.runtime.catalyst import column_of, frame_of, kind_of, nodes_of, observing
-from backfill.runtime.queries.logical_plan import is_source, source_of
-from backfill.runtime.source.timestamp_columns import microseconds
+Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
+Which = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
-_MOST_LATE = 10
-"""One in so many rows of a span may be late."""
+StepBounds = Mapping[int, tuple[int, int]]
+"""By step, for those with rows of a source: the arrival times between which all of them are, both
+included, in microseconds.
+"""
+_NEVER = np.int64(2**62)
+
+
+class Arrives(Protocol):
+    """When the rows of a source arrive."""
+
+    @property
+    def late_us(self) -> int:
+        """So long before the end of what is read, all rows of the time before are there."""
+
+    def between(self, start_us: int, end_us: int, closed_us: int) -> tuple[int, int]:
+        """From when to before when the rows arrived whose event times are from the first to before
+        the second one, up to when a stream's watermark passed ``closed_us``.
+        """
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
-    """When rows are expected to arrive."""
+class Assumed:
+    """Rows arrive around their event times."""
 
     early_us: int
-    """At most so long before their event time."""
+    """At most so long before."""
+    late_us: int
+    """At most so long after."""
+
+    def between(self, start_us: int, end_us: int, closed_us: int) -> tuple[int, int]:
+        """By the event times alone."""
+        return start_us - self.early_us, end_us + self.late_us
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """Rows in cells of about the same arrival and lag; each array has one number for a cell."""
+
+    first_arrival: Ints
+    last_arrival: Ints
+    first_event: Ints
+    last_event: Ints
+    greatest_lag: Ints
+    """The greatest difference between a row's arrival and its event time."""
+    rows: Ints
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self.rows)
+
+    def where(self, which: Which) -> "Cells":
+        """Some of them."""
+        return Cells(*(getattr(self, field.name)[which] for field in fields(self)))
+
+    def happened(self, start_us: int, end_us: int) -> Which:
+        """Which ones may have rows from the first to before the second event time."""
+        return (self.first_event < end_us) & (self.last_event >= start_us)
+
+
+@dataclass(frozen=True, slots=True)
+class AtWatermark:
+    """The rows for which a query has a watermark."""
+
+    sources: frozenset[str]
+    """Where they come from."""
     delay_us: int
-    """At most so long after it: the longest delay of the query's watermarks."""
-    back_us: int
-    """Results depend on rows whose event time is at most so long before theirs."""
-    ahead_us: int
-    """And on rows whose event time is at most so long after theirs."""
-    until_us: int
-    """Rows with this event time or a later one change no result of the window: clocks that are
-    years ahead do not matter.
-    """
+    """How long the watermark stays behind them."""
+    cells: Cells
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
-    """The rows at one watermark."""
+class Seen:
+    """Rows at a watermark, with what the query's watermark was at most when they arrived."""
 
-    name: str
-    """Of what is observed."""
-    plan: JavaObject
-    """The rows themselves."""
-    metrics: list[Column]
-    sources: str
+    cells: Cells
+    watermark: Ints
 
 
 @dataclass(frozen=True, slots=True)
-class Late:
-    """Rows that arrived later than their watermark's delay allows."""
+class Measured:
+    """Rows arrive as was measured."""
 
-    rows: int
-    """How many of a span's own steps."""
-    strips: Mapping[Between, bool]
-    """Of strips of results whether they may depend on some, of any step."""
+    seen: Sequence[Seen]
+    """At each watermark above the source."""
+    late_us: int
+    also: Arrives | None = None
+    """For rows of the source that no watermark sees."""
 
-
-class SpanArrivals:
-    """Compares the rows of one span with what is expected."""
-
-    def __init__(self, expected: Expected, spark: SparkSession, strips: Sequence[Between]):
-        self._expected = expected
-        self._spark = spark
-        self._strips = strips
-        self._seen: list[_Seen] = []
-        self._hidden = False
-
-    def above(self, node: JavaObject, bound: JavaObject) -> JavaObject:
-        """For :func:`rebind`: the rows at a watermark are observed."""
-        below = below_watermark(node)
-        if below is None:
-            return bound
-        if any(map(hides_arrival, below)):
-            self._hidden = True
-            return bound
-        metrics = self._metrics(node)
-        name = f"arrivals {len(self._seen)}"
-        self._seen.append(_Seen(name, bound, metrics, _sources(below)))
-        return observing(self._spark, bound, name, *metrics)
-
-    def _metrics(self, watermark: JavaObject) -> list[Column]:
-        time = watermark.eventTime().toAttribute()
-        event_us = microseconds(
-            column_of(self._spark, time), _parse_datatype_json_string(time.dataType().json())
-        )
-        own = F.col(ARRIVAL).bitwiseAND(F.lit(1)) == 1
-        ahead_us = F.try_subtract(event_us, F.shiftright(ARRIVAL, 1))
-        early = (ahead_us > self._expected.early_us) & (event_us < self._expected.until_us)
-        late = ahead_us < -self._expected.delay_us
-        in_strips = (
-            F.coalesce(late, F.lit(True))
-            & (event_us >= strip[0] - self._expected.back_us)
-            & (event_us < strip[1] + self._expected.ahead_us)
-            for strip in self._strips
-        )
-        return [
-            F.count_if(early).alias("early"),
-            F.max(F.when(early, ahead_us)).alias("earliest_us"),
-            F.count_if(own).alias("own"),
-            F.count_if(late & own).alias("late"),
-            *(F.count_if(each).alias(f"late {number}") for number, each in enumerate(in_strips)),
+    def between(self, start_us: int, end_us: int, closed_us: int) -> tuple[int, int]:
+        """By the cells. Where there are no such rows, both times are the same."""
+        found = [
+            each.cells.where(each.cells.happened(start_us, end_us) & (each.watermark <= closed_us))
+            for each in self.seen
         ]
+        arrived = [
+            (int(cells.first_arrival.min()), int(cells.last_arrival.max()) + 1)
+            for cells in found
+            if len(cells)
+        ]
+        if self.also is not None:
+            arrived.append(self.also.between(start_us, end_us, closed_us))
+        if not arrived:
+            return start_us, start_us
+        return min(first for first, _ in arrived), max(end for _, end in arrived)
 
-    def late(self, observed: Mapping[str, Mapping[str, Any]]) -> Late:
-        """Which rows arrived later than their watermark's delay allows, by what was observed when
-        the span was computed.
 
-        Raises:
-            InvalidPlanInput: rows arrived too early, or too many of them late.
+class Lags:
+    """How the rows of a query have arrived."""
+
+    def __init__(
+        self,
+        watermarks: Sequence[AtWatermark],
+        bounds: Mapping[str, StepBounds],
+        *,
+        steps: int,
+        read_end_us: int,
+        waits_us: int,
+    ):
+        """``bounds`` are the arrival times of each source's steps, of which there are ``steps``.
+        What arrived from ``read_end_us`` on is not read. A result may wait for rows with event
+        times up to ``waits_us`` after those of other ones.
         """
-        rows, strips = 0, dict.fromkeys(self._strips, self._hidden)
-        for each in self._seen:
-            found = observed.get(each.name)
-            if found is None:  # Spark leaves out what is joined with nothing
-                rows_of = frame_of(self._spark, each.plan)
-                found = rows_of.agg(*each.metrics).collect()[0].asDict()
-            if found["early"]:
-                raise self._too_early(each.sources, found)
-            if found["late"] * _MOST_LATE > found["own"]:
-                raise _too_late(each.sources, found)
-            rows += found["late"]
-            for number, strip in enumerate(self._strips):
-                strips[strip] |= found[f"late {number}"] > 0
-        return Late(rows, strips)
+        self._steps = steps
+        self._delay_us = max((each.delay_us for each in watermarks), default=0)
+        self._latest = {name: _latest_so_far(each, steps) for name, each in bounds.items()}
+        self._earliest = {name: _earliest_from(each, steps) for name, each in bounds.items()}
+        passed = [self._passed(each) for each in watermarks]
+        watermark = np.minimum.reduce(passed) if passed else np.full(steps + 1, -_NEVER)
+        self._late_rows = np.zeros(steps + 1, np.int64)
+        self._seen = [(each, self._see(each, watermark, waits_us)) for each in watermarks]
+        self.late_us = self._closing_us(read_end_us, waits_us)
 
-    def _too_early(self, sources: str, found: Mapping[str, Any]) -> InvalidPlanInput:
-        allowed = format_duration(timedelta(microseconds=self._expected.early_us))
-        seen = format_duration(timedelta(seconds=-(-found["earliest_us"] // 1_000_000)))
-        return InvalidPlanInput(
-            Problem(
-                "spec.ordering.allowedLateness",
-                f"is {allowed}, but {found['early']:,} rows of {sources} in the steps just read"
-                f" arrived longer than that before their event time, up to {seen}: results of batch"
-                " jobs would lack rows",
-                f"set it to {seen} or more, or set spec.execution to Streaming",
-            )
+    def of(self, source: str, *, also: Arrives | None) -> Measured | None:
+        """When the rows of a source arrived; None where no watermark sees them."""
+        seen = [rows for each, rows in self._seen if source in each.sources]
+        return Measured(seen, self.late_us, also) if seen else None
+
+    def late_rows(self, steps: range) -> int:
+        """How many rows of these steps a stream would certainly drop."""
+        return int(self._late_rows[steps.start : steps.stop].sum())
+
+    def any_late(self, start_us: int, end_us: int, closed_us: int) -> bool:
+        """Whether rows with event times from the first to before the second one arrived when a
+        stream's watermark may have passed ``closed_us``.
+        """
+        return any(
+            bool((rows.cells.happened(start_us, end_us) & (rows.watermark > closed_us)).any())
+            for _, rows in self._seen
         )
 
+    def _passed(self, each: AtWatermark) -> Ints:
+        """By step, what a watermark has surely passed for a stream's batch of that step: Spark
+        drops rows by the watermark of the batch before, which knows the rows of those before it.
+        """
+        order = np.argsort(each.cells.last_arrival)
+        arrived = each.cells.last_arrival[order]
+        greatest = np.maximum.accumulate(each.cells.last_event[order])
+        earliest = np.minimum.reduce([self._earliest[source] for source in each.sources])
+        known = np.searchsorted(arrived, earliest[:-1])
+        passed = np.full(self._steps + 1, -_NEVER)
+        some = np.flatnonzero(known)
+        passed[some + 1] = greatest[known[some] - 1] - each.delay_us
+        return passed
 
-def _too_late(sources: str, found: Mapping[str, Any]) -> InvalidPlanInput:
-    return InvalidPlanInput(
-        Problem(
-            "spec.execution",
-            f"{found['late']:,} of {found['own']:,} rows of {sources} in the steps just read"
-            " arrived longer after their event time than the delay of withWatermark: where all rows"
-            " come so late, a stream keeps them, and batch jobs would lose some",
-            "set it to Streaming, or give withWatermark a delay longer than that",
+    def _see(self, each: AtWatermark, watermark: Ints, waits_us: int) -> Seen:
+        cells = each.cells
+        first_steps = np.minimum.reduce(
+            [np.searchsorted(self._latest[source], cells.first_arrival) for source in each.sources]
         )
-    )
+        # what is not late by its own clock is read, also where other clocks are years ahead
+        passed = np.minimum(watermark[first_steps], cells.first_arrival - self._delay_us)
+        late = cells.last_event < passed - waits_us
+        np.add.at(self._late_rows, first_steps[late], cells.rows[late])
+        return Seen(cells, passed)
+
+    def _closing_us(self, read_end_us: int, waits_us: int) -> int:
+        """How long before the end of what is read results are closed: as no row was later, or as a
+        stream's watermark closes them, by clocks that are not ahead.
+        """
+        greatest, reached = 0, read_end_us
+        for each, rows in self._seen:
+            cells = each.cells
+            if not len(cells):
+                continue
+            kept = cells.where(cells.last_event >= rows.watermark - waits_us)
+            greatest = max(greatest, int(kept.greatest_lag.max(initial=0)))
+            happened = int(np.minimum(cells.last_event, cells.last_arrival).max())
+            reached = min(reached, happened - each.delay_us)
+        return max(self._delay_us, min(read_end_us - reached, greatest))
 
 
-def hidden_arrivals(plan: JavaObject) -> dict[str, str]:
-    """Rows of a query that cannot be compared with their arrival: the sources of those below a
-    watermark, with the kind of a node that hides when they arrived.
-    """
-    found = {}
-    for node in nodes_of(plan):
-        below = below_watermark(node) or []
-        hidden = next((kind_of(each) for each in below if hides_arrival(each)), None)
-        if hidden is not None:
-            found[_sources(below)] = hidden
-    return found
+def _latest_so_far(bounds: StepBounds, steps: int) -> Ints:
+    """By step, the latest arrival so far: what arrived later is in a later step."""
+    latest = np.full(steps, -_NEVER)
+    for step, (_, upper) in bounds.items():
+        latest[step] = upper
+    return np.maximum.accumulate(latest)
 
 
-def _sources(nodes: list[JavaObject]) -> str:
-    return " and ".join(sorted({source_of(each) for each in nodes if is_source(each)}))
+def _earliest_from(bounds: StepBounds, steps: int) -> Ints:
+    """By step, the earliest arrival from it on: what arrived earlier is in an earlier step."""
+    earliest = np.full(steps + 1, _NEVER)
+    for step, (lower, _) in bounds.items():
+        earliest[step] = lower
+    return np.minimum.accumulate(earliest[::-1])[::-1]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import BooleanType, StructField, StructType
+from pyspark.sql.types import StructType
 
 from backfill.planning.plan import Split
 from backfill.runtime.source.long_lived import exempt_from_collection
@@ -19,7 +19,6 @@ from backfill.runtime.source.table import SourceTable
 if TYPE_CHECKING:
     import pyarrow as pa
 
-MARK = "__backfill_marked"
 _Read = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 
 
@@ -31,7 +30,6 @@ def arrow_frame(
     *,
     columns: frozenset[str] | None = None,
     record: Sequence[RecordColumns] | None = None,
-    marked: int | None = None,
 ) -> DataFrame:
     """The rows of all tasks' splits.
 
@@ -39,20 +37,15 @@ def arrow_frame(
         schema: the table's columns, as :func:`source_schema` gives them.
         columns: the columns that matter, None for all; the others are null.
         record: for each task what Kafka would have added, where ``schema`` has its columns.
-        marked: the rows of so many tasks have true in the column ``MARK``, which is added, and
-            those of the others have false.
     """
     read = [name for name in schema.names if columns is None or name in columns]
     # rows are counted by a column of the table, if only by one of nulls
     counted = [] if any(name not in RECORD_COLUMNS for name in read) else schema.names[:1]
     given = StructType([schema[name] for name in (*counted, *read)])
-    mark = [] if marked is None else [StructField(MARK, BooleanType())]
     rows = spark.range(0, len(tasks), 1, max(len(tasks), 1)).mapInArrow(
-        _reader(table, tasks, given, frozenset(read), record=record, marked=marked),
-        StructType([*given, *mark]),
+        _reader(table, tasks, given, frozenset(read), record=record), given
     )
-    added = [F.col(field.name) for field in mark]
-    return rows.select(*(_column(rows, name, schema) for name in schema.names), *added)
+    return rows.select(*(_column(rows, name, schema) for name in schema.names))
 
 
 def _column(rows: DataFrame, name: str, schema: StructType) -> Column:
@@ -68,7 +61,6 @@ def _reader(
     columns: frozenset[str],
     *,
     record: Sequence[RecordColumns] | None,
-    marked: int | None,
 ) -> _Read:
     """What a task does with the number that it is.
 
@@ -99,15 +91,8 @@ def _reader(
         return (batch.select(names) for batch in record[task].added_to(rows))
 
     def read(numbers: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
-        import pyarrow as pa
-
         for batch in numbers:
             for task in batch.column(0).to_pylist():
-                if marked is None:
-                    yield from read_task(task)
-                    continue
-                for rows in read_task(task):
-                    mark = pa.repeat(pa.scalar(task < marked), rows.num_rows)
-                    yield rows.append_column(MARK, mark)
+                yield from read_task(task)
 
     return read

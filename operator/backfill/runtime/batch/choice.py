@@ -1,5 +1,5 @@
 """Whether a query is run by spans or as a stream: as the resource says; if it says ``Auto``, by
-spans where what results depend on has bounds in time and it is seen when rows arrive. Later
+spans where what results depend on has bounds in time and it can be measured when it arrived. Later
 attempts go on as the first has begun.
 """
 
@@ -13,8 +13,8 @@ from backfill.api.errors import Problem, UnsupportedProgram
 from backfill.api.spec import Execution, OrderingPolicy
 from backfill.planning.plan import PlanHeader
 from backfill.runtime.batch.analysis import analyze
-from backfill.runtime.batch.arrivals import hidden_arrivals
-from backfill.runtime.batch.prepare import SpanOutput, expected_arrivals
+from backfill.runtime.batch.measuring import hiding_nodes
+from backfill.runtime.batch.prepare import SpanOutput, depends_on_arrival
 from backfill.runtime.batch.reach import Bounded, Unbounded
 from backfill.runtime.batch.self_test import unusable
 from backfill.runtime.catalyst import analyzed
@@ -103,13 +103,12 @@ def _analyzed(frame: DataFrame, target: SpanOutput, header: PlanHeader) -> Bound
 
 def _why_uncertain(frame: DataFrame, found: Bounded, header: PlanHeader) -> str:
     """Why it is not certain that spans read all rows that results depend on; empty if it is."""
-    if expected_arrivals(found, header) is None:
+    if not depends_on_arrival(found, header):
         return ""
-    hidden = sorted(hidden_arrivals(analyzed(frame)).items())
     return "; ".join(
-        f"{node} before the watermark of {sources} hides when its rows arrived, so that batch jobs"
+        f"{node} before the watermark of {source} hides when its rows arrived, so that batch jobs"
         " could lose late ones without notice"
-        for sources, node in hidden
+        for source, node in sorted(hiding_nodes(analyzed(frame)).items())
     )
 
 

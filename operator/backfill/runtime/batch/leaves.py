@@ -3,17 +3,15 @@ streaming source gives.
 """
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from backfill.planning.plan import Split, read_header, read_splits_of_steps
-from backfill.runtime.batch.arrow_leaf import MARK, arrow_frame
+from backfill.runtime.batch.arrow_leaf import arrow_frame
 from backfill.runtime.batch.merging import merged
 from backfill.runtime.batch.rebind import ARRIVAL
 from backfill.runtime.settings import RuntimeSettings
 from backfill.runtime.source.data_source import planned_tables, source_schema
 from backfill.runtime.source.packing import pack_by_bytes
 from backfill.runtime.source.record_columns import MOST_TASKS, RecordColumns
-from backfill.runtime.source.table import SourceTable
 from backfill.runtime.source.timestamp_columns import column_of, microseconds
 
 _TASK_BYTES = 32 * 2**20
@@ -52,56 +50,29 @@ class Leaves:
             InvalidPlanInput: columns of types that Spark does not have.
         """
         table = self._tables[source]
-        tasks = self._tasks(
-            read_splits_of_steps(self._plan, steps, source), self._header.inputs.parallelism
-        )
-        return self._frame(table, tasks, steps, topic, columns)
-
-    def frame_with_arrivals(
-        self,
-        source: str,
-        steps: range,
-        topic: str | None,
-        columns: frozenset[str],
-        own: range,
-    ) -> DataFrame:
-        """The same with the column ``ARRIVAL``. ``own`` are the steps that count as committed."""
-        table = self._tables[source]
-        splits = read_splits_of_steps(self._plan, steps, source)
-        mine = self._tasks(
-            [split for split in splits if split.step in own], self._header.inputs.parallelism
-        )
-        others = self._tasks([split for split in splits if split.step not in own], 1)
-        column = table.source.timestamp_column
-        names = source_schema(table, with_record=False).names
-        columns |= {name for name in names if f"{column}.".startswith(f"{name}.")}
-        rows = self._frame(table, [*mine, *others], steps, topic, columns, marked=len(mine))
-        arrived, kind = column_of(rows, column)
-        arrival = microseconds(arrived, kind, table.source.timestamp_unit)
-        return rows.withColumn(ARRIVAL, 2 * arrival + F.col(MARK).cast("bigint")).drop(MARK)
-
-    def _frame(
-        self,
-        table: SourceTable,
-        tasks: list[tuple[Split, ...]],
-        steps: range,
-        topic: str | None,
-        columns: frozenset[str] | None,
-        *,
-        marked: int | None = None,
-    ) -> DataFrame:
+        tasks = self._tasks(read_splits_of_steps(self._plan, steps, source))
         record = (
             None
             if topic is None
             else [RecordColumns.of(topic, steps.start, task) for task in range(len(tasks))]
         )
         schema = source_schema(table, with_record=topic is not None)
-        return arrow_frame(
-            self._spark, table, tasks, schema, columns=columns, record=record, marked=marked
-        )
+        return arrow_frame(self._spark, table, tasks, schema, columns=columns, record=record)
 
-    def _tasks(self, splits: list[Split], least: int) -> list[tuple[Split, ...]]:
+    def frame_with_arrivals(
+        self, source: str, topic: str | None, columns: frozenset[str]
+    ) -> DataFrame:
+        """The rows of all steps, with the column ``ARRIVAL``."""
+        table = self._tables[source]
+        column = table.source.timestamp_column
+        names = source_schema(table, with_record=False).names
+        columns |= {name for name in names if f"{column}.".startswith(f"{name}.")}
+        rows = self.frame(source, range(self._header.steps), topic, columns)
+        arrived, kind = column_of(rows, column)
+        return rows.withColumn(ARRIVAL, microseconds(arrived, kind, table.source.timestamp_unit))
+
+    def _tasks(self, splits: list[Split]) -> list[tuple[Split, ...]]:
         size = sum(split.bytes for split in splits)
-        tasks = max(least, -(-size // _TASK_BYTES))
+        tasks = max(self._header.inputs.parallelism, -(-size // _TASK_BYTES))
         shared = merged(splits, max(size // tasks, 1))
         return pack_by_bytes(shared, min(tasks, MOST_TASKS // 2))

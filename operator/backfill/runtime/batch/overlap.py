@@ -1,9 +1,9 @@
 """Checks that what a span reads is enough. If the analysis of the query's plan is wrong, results
 lack rows where spans meet, and nothing else would show it.
 
-A span also computes the results of a strip of time before its own stretch, from what it reads. The
-span before it computes the same results as the end of its stretch, from other rows. If both have
-read all that these results depend on, there are as many, with the same values.
+Of two spans that meet, one also computes the results of a strip of time in the stretch of the other
+one, from what it reads, and the other one computes them from other rows. If both have read all that
+these results depend on, there are as many, with the same values.
 
 Only spans of one attempt are compared: what a span of an earlier attempt has found is not kept, so
 the strip between two attempts goes unchecked.
@@ -58,14 +58,14 @@ class OverlapCheck:
         self._compared = compared
         self._compute = compute
         self._lock = threading.Lock()
-        self._found: dict[Between, tuple[dict[str, int], bool]] = {}
+        self._found: dict[Between, tuple[dict[str, int], Span]] = {}
 
     def strips(self, span: Span) -> list[Between]:
-        """The strips that a span computes: before its stretch, and at its end."""
+        """The strips that a span computes, in its own stretch and in those of its neighbours."""
         if not self._compared:
             return []
-        after = [each for each in self._spans if each.steps.start == span.steps.stop]
-        return [strip for each in (span, *after) if (strip := _before(each)) is not None]
+        meeting = (pair for pair in pairwise(self._spans) if span.steps in _steps_of(pair))
+        return [strip for pair in meeting if (strip := _strip(*pair)) is not None]
 
     def observe(self, span: Span, results: DataFrame) -> DataFrame:
         """The same results of a span, observed."""
@@ -81,13 +81,13 @@ class OverlapCheck:
         self,
         span: Span,
         observed: Mapping[str, Mapping[str, Any]],
-        late: Mapping[Between, bool],
+        may_differ: Callable[[Between, int], bool],
     ) -> None:
         """Compares what a span has computed with its neighbours, where they have computed it, too.
 
         Args:
-            late: of strips whether rows that their results depend on may have arrived late, so that
-                not both spans need have read them.
+            may_differ: whether results of a strip depend on rows that arrived so late that not both
+                spans need have read them, where sessions are at most so long, in microseconds.
 
         Raises:
             UnsupportedProgram: it is not the same, and should be.
@@ -96,11 +96,11 @@ class OverlapCheck:
         for number, strip in enumerate(self.strips(span)):
             seen = {name: int(metrics.get(f"{name} {number}") or 0) for name in _SEEN}
             with self._lock:
-                other, other_late = self._found.setdefault(strip, (seen, late[strip]))
+                other, computed = self._found.setdefault(strip, (seen, span))
             if seen == other:
                 continue
-            if not (late[strip] or other_late):
-                raise self._differ(strip)
+            if not may_differ(strip, max(span.session_us, computed.session_us)):
+                raise self._differ(strip, computed, span)
             _log.warning(
                 "results of the query %s from %s to %s are not the same in both batch jobs that"
                 " have computed them: rows arrived late",
@@ -121,10 +121,9 @@ class OverlapCheck:
             return F.unix_date(value).cast("bigint") * _DAY_US
         return timestamp_columns.microseconds(value, kind)
 
-    def _differ(self, strip: Between) -> UnsupportedProgram:
+    def _differ(self, strip: Between, *spans: Span) -> UnsupportedProgram:
         """Both are computed again, to say where."""
-        meeting = next(pair for pair in pairwise(self._spans) if _before(pair[1]) == strip)
-        first, second = (self._by_time(self._compute(span), strip) for span in meeting)
+        first, second = (self._by_time(self._compute(span), strip) for span in spans)
         one, other = ([F.col(f"{side}.{name}") for name in _SEEN] for side in ("a", "b"))
         same = [mine.eqNullSafe(yours) for mine, yours in zip(one, other, strict=True)]
         both = first.alias("a").join(second.alias("b"), "at_us", "full_outer")
@@ -162,11 +161,16 @@ def compared_columns(spark: SparkSession, plan: JavaObject, column: str) -> list
     return found if timed else []
 
 
-def _before(span: Span) -> Between | None:
-    """The strip before a span's stretch that it computes, too."""
-    if span.stretch is None or not span.strip_us:
+def _steps_of(spans: tuple[Span, Span]) -> list[range]:
+    return [span.steps for span in spans]
+
+
+def _strip(before: Span, after: Span) -> Between | None:
+    """What both of two spans that meet compute."""
+    if after.stretch is None or not before.after_us + after.before_us:
         return None
-    return span.stretch.start_us - span.strip_us, span.stretch.start_us
+    meet_us = after.stretch.start_us
+    return meet_us - after.before_us, meet_us + before.after_us
 
 
 def _inside(time_us: Column, strip: Between) -> Column:

@@ -3,9 +3,8 @@
 import logging
 import math
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import reduce
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from py4j.java_gateway import JavaObject
@@ -14,17 +13,19 @@ from pyspark.sql import DataFrame, SparkSession
 from backfill.api.output import Output
 from backfill.outputs.staging import Batch, Staged
 from backfill.planning.plan import PlanHeader, read_step_bounds
-from backfill.runtime.batch.arrivals import Expected, Late, SpanArrivals, hidden_arrivals
+from backfill.runtime.batch.arrivals import Lags
 from backfill.runtime.batch.leaves import Leaves
-from backfill.runtime.batch.overlap import OverlapCheck, compared_columns
+from backfill.runtime.batch.measuring import hiding_nodes, measure, unseen_sources
+from backfill.runtime.batch.overlap import Between, OverlapCheck, compared_columns
 from backfill.runtime.batch.reach import Bounded
-from backfill.runtime.batch.rebind import Above, rebind
+from backfill.runtime.batch.rebind import rebind
 from backfill.runtime.batch.runner import Computed, SpanRunner
 from backfill.runtime.batch.sessions import SessionQuery, SessionWatch
 from backfill.runtime.batch.spans import (
     Around,
     Span,
     closed_until_us,
+    left_from,
     row_wise_spans,
     spans_of_time,
     with_strips,
@@ -39,7 +40,10 @@ from backfill.runtime.sink import SinkSettings, SinkWriter
 
 _log = logging.getLogger(__name__)
 
-_NEVER_US = 2**62
+_HIDDEN = (
+    "when the rows of %s arrive, on which results of the query %s depend, is not known: they pass"
+    " %s before their watermark"
+)
 _AT_ONCE = {"Cross", "Inner", "LeftSemi"}
 """Joins whose results no further row can change."""
 
@@ -87,9 +91,6 @@ def prepare_spans(
         used: the columns that it uses of each source that it reads.
     """
     committed = 0 if target.staged is None else target.staged.batch_id + 1
-    plan = analyzed(frame)
-    spans, open_results, sessions = _spans(run, plan, target, header, found, committed=committed)
-    expected = expected_arrivals(found, header)
     run.tracker.add(
         target.query,
         target.output.name,
@@ -97,25 +98,8 @@ def prepare_spans(
         traits(found, header),
         count_rows=run.tracker.planned_rows,
     )
-    if expected is not None:
-        for sources, node in hidden_arrivals(plan).items():
-            _log.warning(
-                "whether rows of %s arrive when they should is not known: they pass %s before their"
-                " watermark",
-                sources,
-                node,
-            )
-    work = _Work(
-        run,
-        frame,
-        plan,
-        target,
-        spans=spans,
-        open_results=open_results,
-        expected=expected,
-        sessions=sessions,
-    )
-    return SpanRunner(run, target.query, spans, work, planned_rows=run.tracker.planned_rows)
+    work = _Work(run, frame, target, header, found, committed=committed)
+    return SpanRunner(run, target.query, work, planned_rows=run.tracker.planned_rows)
 
 
 def traits(found: Bounded, header: PlanHeader) -> Traits:
@@ -123,10 +107,12 @@ def traits(found: Bounded, header: PlanHeader) -> Traits:
     return Traits(
         execution="Batch",
         look_back_seconds=_whole_seconds(each.back_us for each in found.sources.values()),
-        look_ahead_seconds=_whole_seconds(
-            each.after_us for each in _around(found, header).values()
-        ),
+        look_ahead_seconds=_look_ahead_seconds(_around(found, header)),
     )
+
+
+def _look_ahead_seconds(around: Mapping[str, Around]) -> int:
+    return _whole_seconds(each.after_us for each in around.values())
 
 
 def _whole_seconds(lengths_us: Iterable[int]) -> int:
@@ -135,40 +121,12 @@ def _whole_seconds(lengths_us: Iterable[int]) -> int:
 
 
 def _around(found: Bounded, header: PlanHeader) -> dict[str, Around]:
-    """Which rows of each source results depend on, by arrival."""
+    """Which rows of each source results depend on, as far as is known before any is read."""
     arrival = header.inputs.arrival_columns
     return {
         source: Around.of(reach, arrival[source], header.inputs.allowed_lateness_us)
         for source, reach in found.sources.items()
     }
-
-
-def _spans(
-    run: Run,
-    plan: JavaObject,
-    target: SpanOutput,
-    header: PlanHeader,
-    found: Bounded,
-    *,
-    committed: int,
-) -> tuple[list[Span], OpenResults, SessionQuery | None]:
-    """The spans from a step on, and what is known beforehand of what they leave open and of their
-    session windows.
-    """
-    none = OpenResults(count=0, needed_drain_seconds=0.0)
-    if found.stateless:
-        return row_wise_spans(header, found.sources, committed), none, None
-    workspace = run.settings.plan_workspace
-    bounds = {source: read_step_bounds(workspace, source) for source in found.sources}
-    if found.sessions:
-        query = SessionQuery(target.query, header, found, header.inputs.arrival_columns, bounds)
-        return query.spans(committed), _not_reported(query.around(query.first_us)), query
-    around = _around(found, header)
-    end_us = header.inputs.end_us
-    closed_us = end_us if _gives_at_once(plan) else closed_until_us(header, around.values())
-    spans = spans_of_time(header, around, bounds, committed, closed_us)
-    spans = with_strips(spans, around, bounds)
-    return spans, none if closed_us == end_us else _not_reported(around), None
 
 
 def _not_reported(around: Mapping[str, Around]) -> OpenResults:
@@ -179,23 +137,17 @@ def _not_reported(around: Mapping[str, Around]) -> OpenResults:
     )
 
 
-def expected_arrivals(found: Bounded, header: PlanHeader) -> Expected | None:
-    """When rows must arrive; None where they may arrive at any time, as each result depends on one
-    row, or on rows by their arrival.
-    """
-    arrival, reaches = header.inputs.arrival_columns, found.sources
-    if found.stateless or all(reaches[name].event_column == arrival[name] for name in reaches):
-        return None
-    inputs = header.inputs
-    ahead_us = max(reach.ahead_us for reach in reaches.values())
-    return Expected(
-        inputs.allowed_lateness_us,
-        delay_us=max(reach.delay_us for reach in reaches.values()),
-        back_us=max(reach.back_us for reach in reaches.values()),
-        ahead_us=ahead_us,
-        # sessions may be of any length
-        until_us=_NEVER_US if found.sessions else inputs.end_us + ahead_us,
-    )
+def depends_on_arrival(found: Bounded, header: PlanHeader) -> bool:
+    """Whether results depend on when rows arrive seen from their event times."""
+    return not found.stateless and _by_arrival(found, header) != found.sources.keys()
+
+
+def _by_arrival(found: Bounded, header: PlanHeader) -> set[str]:
+    """The sources whose event time is the time of arrival."""
+    arrival = header.inputs.arrival_columns
+    return {
+        source for source, reach in found.sources.items() if reach.event_column == arrival[source]
+    }
 
 
 def _gives_at_once(plan: JavaObject) -> bool:
@@ -219,28 +171,91 @@ class _Work:
         self,
         run: Run,
         frame: DataFrame,
-        plan: JavaObject,
         target: SpanOutput,
+        header: PlanHeader,
+        found: Bounded,
         *,
-        spans: Sequence[Span],
-        open_results: OpenResults,
-        expected: Expected | None,
-        sessions: SessionQuery | None,
+        committed: int,
     ):
+        self._run = run
         self._target = target
         self._sink = target.writer
+        self._header = header
+        self._found = found
+        self._first = committed
         self._session = _session_of(frame)
-        self._plan = without_json(plan, self._session)
+        self._plan = without_json(analyzed(frame), self._session)
         used = columns_used_by(self._plan, self._session)
         self._used = {source: frozenset(columns) for source, columns in used.items()}
+        workspace = run.settings.plan_workspace
+        self._bounds = {source: read_step_bounds(workspace, source) for source in found.sources}
         self._leaves = Leaves(self._session, run.settings)
-        self._steps = run.tracker.steps
-        self._open_results = open_results
+        self._hidden = hiding_nodes(self._plan)
         self._lock = threading.Lock()
         self._rows_open = 0
-        self._watch = None if sessions is None else SessionWatch(sessions, self._session)
-        self._expected = expected
-        self._overlap = _overlap_check(self._session, self._plan, target, spans, self._rows)
+        self._open_results = OpenResults(count=0, needed_drain_seconds=0.0)
+        self._watch: SessionWatch | None = None
+        self._lags: Lags | None = None
+        self._overlap = self._overlap_check([])
+
+    def spans(self) -> list[Span]:
+        """All spans that are left, once it is measured how their rows arrive."""
+        header, found = self._header, self._found
+        if found.stateless:
+            return row_wise_spans(header, found.sources, self._first)
+        around = self._around()
+        if found.sessions:
+            arrives = {source: each.arrives for source, each in around.items()}
+            query = SessionQuery(self._target.query, header, found, arrives, self._bounds)
+            self._watch = SessionWatch(query, self._session)
+            self._open_results = _not_reported(query.around(query.first_us))
+            spans = left_from(self._first, query.spans)
+            self._overlap = self._overlap_check(spans)
+            return spans
+        end_us = header.inputs.end_us
+        closed_us = (
+            end_us if _gives_at_once(self._plan) else closed_until_us(header, around.values())
+        )
+        if closed_us < end_us:
+            self._open_results = _not_reported(around)
+        spans = left_from(
+            self._first,
+            lambda step: with_strips(
+                spans_of_time(header, around, self._bounds, step, closed_us), around, self._bounds
+            ),
+        )
+        self._overlap = self._overlap_check(spans)
+        return spans
+
+    def _around(self) -> dict[str, Around]:
+        """Which rows of each source results depend on, as they arrive."""
+        header, found = self._header, self._found
+        around, by_arrival = _around(found, header), _by_arrival(found, header)
+        query = self._target.query
+        if not depends_on_arrival(found, header) or self._first == header.steps:
+            return around
+        for source, node in self._hidden.items():
+            _log.warning(_HIDDEN, source, query, node)
+        self._session.sparkContext.setJobDescription(f"{query}: when its rows arrived")
+        _log.info("the query %s: measuring when its rows arrived", query)
+        reaches = found.sources.values()
+        self._lags = Lags(
+            measure(self._plan, self._session, self._leaves, header),
+            self._bounds,
+            steps=header.steps,
+            read_end_us=header.inputs.read_end_us,
+            waits_us=max(each.back_us for each in reaches) + max(each.ahead_us for each in reaches),
+        )
+        unseen = unseen_sources(self._plan)
+        for source in around.keys() - by_arrival:
+            also = around[source].arrives if source in unseen else None
+            measured = self._lags.of(source, also=also)
+            if measured is not None:
+                around[source] = replace(around[source], arrives=measured)
+        ahead = _look_ahead_seconds(around)
+        self._run.tracker.record_look_ahead(query, ahead)
+        _log.info("the query %s: results are complete %s s after their time", query, ahead)
+        return around
 
     def reads(self, span: Span) -> Span:
         """The same span, with all that it should read by what is known of its sessions."""
@@ -252,18 +267,14 @@ class _Work:
         """
         self._session.sparkContext.setJobDescription(self._in_words(span))
         sink = SinkWriter(self._target.sink, span.stretch)
-        strips = self._overlap.strips(span)
-        arrivals = (
-            None if self._expected is None else SpanArrivals(self._expected, self._session, strips)
-        )
-        rows = self._overlap.observe(span, self._rows(span, arrivals))
+        rows = self._overlap.observe(span, self._rows(span))
         written, seen = write(rows, sink)
         if self._watch is not None and not self._watch.enough(span, seen):
             return None
-        late = arrivals.late(seen) if arrivals else Late(0, dict.fromkeys(strips, False))
-        self._overlap.compare(span, seen, late.strips)
+        self._overlap.compare(span, seen, self._may_differ)
         self._count_open(span, sum(each.rows_open for each in written), seen)
-        return Computed(batch_of(self._target.query, span, sink.spec_id, written), late.rows)
+        batch = batch_of(self._target.query, span, sink.spec_id, written)
+        return Computed(batch, 0 if self._lags is None else self._lags.late_rows(span.steps))
 
     def commit(self, batch: Batch) -> None:
         """Adds the files to the branch, unless they are there."""
@@ -279,8 +290,8 @@ class _Work:
         stretch, watch = span.stretch, self._watch
         if stretch is None:
             return
-        if watch is not None and span.steps.stop == self._steps:
-            if (found := watch.open_results(seen)) is not None:
+        if watch is not None and span.steps.stop == self._header.steps:
+            if (found := watch.open_results(span, seen)) is not None:
                 self._open_results = found
                 return
         elif stretch.end_us == stretch.open_us:
@@ -294,41 +305,40 @@ class _Work:
                 ),
             )
 
-    def _rows(self, span: Span, arrivals: SpanArrivals | None = None) -> DataFrame:
-        def leaf(source: str, topic: str | None) -> DataFrame:
-            steps, columns = span.reads[source], self._used[source]
-            if arrivals is None:
-                return self._leaves.frame(source, steps, topic, columns)
-            return self._leaves.frame_with_arrivals(source, steps, topic, columns, span.steps)
-
-        above: list[Above] = [] if arrivals is None else [arrivals.above]
-        if self._watch is not None:
-            above.append(self._watch.above(span))
+    def _rows(self, span: Span) -> DataFrame:
         return rebind(
             self._plan,
             self._session,
-            leaf,
-            lambda node, bound: reduce(lambda plan, each: each(node, plan), above, bound),
-            with_arrival=arrivals is not None,
+            lambda source, topic: self._leaves.frame(
+                source, span.reads[source], topic, self._used[source]
+            ),
+            None if self._watch is None else self._watch.above(span),
         )
+
+    def _may_differ(self, strip: Between, session_us: int) -> bool:
+        """Whether results of a strip depend on rows that not both spans need to read, if no session
+        is longer.
+        """
+        if self._lags is None:
+            return False
+        reaches = self._found.sources.values()
+        wide = [reach.with_sessions(session_us) for reach in reaches]
+        return bool(self._hidden) or self._lags.any_late(
+            strip[0] - max(reach.back_us for reach in wide),
+            strip[1] + max(reach.ahead_us for reach in wide),
+            strip[1] + max(reach.ahead_us for reach in reaches),
+        )
+
+    def _overlap_check(self, spans: Sequence[Span]) -> OverlapCheck:
+        column = self._target.output.timestamp_column
+        meet = column is not None and any(span.before_us + span.after_us for span in spans)
+        compared = compared_columns(self._session, self._plan, column) if column and meet else []
+        return OverlapCheck(self._target.query, spans, column or "", compared, self._rows)
 
     def _in_words(self, span: Span) -> str:
         """For Spark's own screens."""
         query, steps = self._target.query, span.steps
-        return f"{query}: steps {steps.start + 1} to {steps.stop} of {self._steps}"
-
-
-def _overlap_check(
-    session: SparkSession,
-    plan: JavaObject,
-    target: SpanOutput,
-    spans: Sequence[Span],
-    compute: Callable[[Span], DataFrame],
-) -> OverlapCheck:
-    column = target.output.timestamp_column
-    meet = column is not None and any(span.strip_us for span in spans)
-    compared = compared_columns(session, plan, column) if column and meet else []
-    return OverlapCheck(target.query, spans, column or "", compared, compute)
+        return f"{query}: steps {steps.start + 1} to {steps.stop} of {self._header.steps}"
 
 
 def _session_of(frame: DataFrame) -> SparkSession:

@@ -42,9 +42,7 @@ Above = Callable[[JavaObject, JavaObject], JavaObject]
 it says only something of a stream. It gives columns of the same identities.
 """
 ARRIVAL = "__backfill_arrival"
-"""When a row arrived, in half microseconds since the epoch; odd for rows of the steps that count as
-committed with the span, null where it is not known.
-"""
+"""When a row arrived, in microseconds since the epoch; null where it is not known."""
 _NOTHING_IN_A_BATCH = {"CollectMetrics", "EventTimeWatermark", "UpdateEventTimeWatermarkColumn"}
 """Nodes that hand on their child's rows and only say something of a stream."""
 _HANDS_ON = HAND_ON_COLUMNS | {"Filter", "Generate", "Join", "Project", "Union"}

@@ -27,11 +27,16 @@ class Computed:
 
     batch: Batch
     late_rows: int = 0
-    """Rows of its steps that arrived later than their watermark's delay allows."""
+    """Those rows of its steps that a stream would certainly have dropped."""
 
 
 class Work(Protocol):
     """What is done for each span."""
+
+    def spans(self) -> Sequence[Span]:
+        """Those that are left, which follow each other and end with the plan; none where all is
+        committed. Finding them may take a while: it is asked once.
+        """
 
     def reads(self, span: Span) -> Span:
         """The same span, with all that it should read by what is known now."""
@@ -56,19 +61,18 @@ class SpanRunner:
         self,
         run: Run,
         query: str,
-        spans: Sequence[Span],
         work: Work,
         *,
         planned_rows: RowCounter,
         clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000,
     ):
-        """``spans`` follow each other and end with the plan; none where all is committed.
-        ``planned_rows`` are the rows that a step has of a source.
-        """
+        """``planned_rows`` are the rows that a step has of a source."""
         self._run = run
         self._query = query
-        self._spans = list(spans)
         self._work = work
+        self._finding = threading.Lock()
+        self._asked = self._found = False
+        self._spans: list[Span] = []
         self._planned_rows = planned_rows
         self._clock_us = clock_us
         self._turn = threading.Condition()
@@ -84,8 +88,6 @@ class SpanRunner:
 
     def start(self) -> None:
         """Begins; spans wait for their release."""
-        if not self._spans:
-            self._flush()
         for thread in self.threads:
             thread.start()
 
@@ -98,10 +100,13 @@ class SpanRunner:
 
     @property
     def at_rest(self) -> bool:
-        """Whether every span that was begun is committed, and none begins any more."""
+        """Whether every span that was begun is committed, and none begins any more: not even if it
+        is still being found out which ones there are.
+        """
         with self._turn:
             idle = not any(thread.is_alive() for thread in self.threads)
-            return idle and self._begun == self._committed
+            finding = not self._found and self._run.stopping.is_set()
+            return (idle or finding) and self._begun == self._committed
 
     @property
     def reads_ahead(self) -> int:
@@ -130,13 +135,28 @@ class SpanRunner:
 
     def _work_on_spans(self) -> None:
         try:
+            self._find_spans()
             while (number := self._next()) is not None:
                 self._do(number)
         except BaseException as error:
+            if self._stopped:  # Spark ends what is at work
+                return
             _log.exception("spans of the query %s failed", self._query)
             with self._turn:
                 self._error = self._error or error
                 self._turn.notify_all()
+
+    def _find_spans(self) -> None:
+        """Done by one thread, for which the others wait."""
+        with self._finding:
+            if self._asked:
+                return
+            self._asked = True
+            spans = list(self._work.spans())
+            with self._turn:
+                self._spans, self._found = spans, True
+            if not spans:
+                self._flush()
 
     def _next(self) -> int | None:
         """The next span to begin, once all that it reads is released; None where there is none, or

@@ -20,16 +20,17 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from backfill.planning.plan import PlanHeader
+from backfill.runtime.batch.arrivals import Arrives, StepBounds
 from backfill.runtime.batch.reach import Bounded, Reach, Sessions
 from backfill.runtime.batch.rebind import Above
 from backfill.runtime.batch.spans import (
     Around,
     Span,
-    StepBounds,
     closed_until_us,
     reads_of,
     spans_of_time,
     stretch_of,
+    with_strips,
 )
 from backfill.runtime.catalyst import Catalyst, analyzed, column_of, elements, frame_of, observing
 from backfill.runtime.queries.logical_plan import session_window
@@ -52,8 +53,8 @@ class SessionQuery:
     header: PlanHeader
     found: Bounded
     """What its results depend on."""
-    arrival: Mapping[str, str]
-    """By source its ``timestampColumn``."""
+    arrives: Mapping[str, Arrives]
+    """By source when its rows have arrived."""
     bounds: Mapping[str, StepBounds]
     """By source the arrival times of its steps."""
 
@@ -76,6 +77,7 @@ class SessionQuery:
             closed_us = min(closed_us, self.sessions_closed_us)
         around = self.around(self.first_us)
         spans = spans_of_time(self.header, around, self.bounds, committed, closed_us)
+        spans = with_strips(spans, around, self.bounds)
         return [self.widened(span, self.first_us) for span in spans]
 
     def closed_us(self, session_us: int) -> int:
@@ -107,13 +109,18 @@ class SessionQuery:
         read_us = self.header.inputs.read_end_us if counts_open else end_us
         return replace(
             span,
-            reads=reads_of(start_us, max(read_us, end_us), self.around(session_us), self.bounds),
+            reads=reads_of(
+                start_us - span.before_us,
+                max(read_us, end_us + span.after_us),
+                self.around(session_us),
+                self.bounds,
+            ),
             stretch=stretch_of(start_us, end_us, self.closed_us(session_us)),
             session_us=session_us,
         )
 
     def _arrived(self, source: str, reach: Reach) -> Around:
-        return Around.of(reach, self.arrival[source], self.header.inputs.allowed_lateness_us)
+        return Around(reach.back_us, reach.ahead_us, self.arrives[source])
 
 
 class SessionWatch:
@@ -145,7 +152,7 @@ class SessionWatch:
 
     def enough(self, span: Span, seen: Mapping[str, Mapping[str, Any]]) -> bool:
         """Whether a span that was computed has read all that its results depend on."""
-        lengths = (seen.get(_name(number), {}).get(_LONGEST) for number in self._numbers)
+        lengths = (seen.get(_name(number, span), {}).get(_LONGEST) for number in self._numbers)
         longest_us = max((_us(each) for each in lengths if each is not None), default=0)
         wider_us = 2 * longest_us
         # where there is nothing more to read, the results are those of all rows
@@ -171,13 +178,13 @@ class SessionWatch:
         )
         return False
 
-    def open_results(self, seen: Mapping[str, Mapping[str, Any]]) -> OpenResults | None:
+    def open_results(self, last: Span, seen: Mapping[str, Mapping[str, Any]]) -> OpenResults | None:
         """What the last span leaves open, by its sessions; None where they do not say."""
         closed_us = self._query.sessions_closed_us
         if closed_us is None:
             return None
         (number,) = self._numbers
-        metrics = seen.get(_name(number), {})
+        metrics = seen.get(_name(number, last), {})
         count, last_us = metrics.get(_OPEN) or 0, metrics.get(_LAST_END)
         if not count or last_us is None:
             return OpenResults(count=0, needed_drain_seconds=0.0)
@@ -201,7 +208,7 @@ class SessionWatch:
         frame = frame_of(spark, Catalyst(spark).aggregate_with(bound, elements(named)))
         session = column_of(spark, elements(analyzed(frame).output())[-1])
         plan = observing(
-            spark, analyzed(frame), _name(number), *self._metrics(session, sessions, span)
+            spark, analyzed(frame), _name(number, span), *self._metrics(session, sessions, span)
         )
         rows = frame_of(spark, plan)
         if (closed_us := self._query.sessions_closed_us) is not None:
@@ -221,7 +228,9 @@ class SessionWatch:
                 edge < _moment(end_us + sessions.ahead_us)
             )
 
-        matters = between(span.stretch.start_us, span.stretch.open_us)
+        matters = between(
+            span.stretch.start_us - span.before_us, span.stretch.open_us + span.after_us
+        )
         longest = F.max(F.when(matters, length)).alias(_LONGEST)
         if (closed_us := self._query.sessions_closed_us) is None:
             return [longest]
@@ -233,8 +242,9 @@ class SessionWatch:
         ]
 
 
-def _name(number: int) -> str:
-    return f"sessions {number}"
+def _name(number: int, span: Span) -> str:
+    """Another one for each span, of which two are computed by one job where they are compared."""
+    return f"sessions {number} from step {span.steps.start}"
 
 
 def _moment(time_us: int) -> Column:

@@ -8,10 +8,10 @@ is given once: by the span in whose stretch its time is.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 from backfill.outputs.window import Stretch
 from backfill.planning.plan import PlanHeader
+from backfill.runtime.batch.arrivals import Arrives, Assumed, StepBounds
 from backfill.runtime.batch.reach import Reach
 
 _FULL_STEPS = 3
@@ -23,11 +23,6 @@ _LEAST_TIMES_OVERLAP = 10
 _STRIPS = 50
 """What a span computes twice, to compare it with the span before it, is so many times shorter than
 it is.
-"""
-
-StepBounds = Mapping[int, tuple[int, int]]
-"""By step, for those with rows of a source: the arrival times between which all of them are, both
-included, in microseconds.
 """
 
 
@@ -43,10 +38,12 @@ class Span:
     """The results that it gives; None is all that the rows it reads have."""
     session_us: int = 0
     """What it reads is enough if no session that its results depend on is longer."""
-    strip_us: int = 0
-    """How long before these it reads enough for results that the span before it gives, too, so that
-    both can be compared.
+    before_us: int = 0
+    """How long before these it reads enough for results that the span before it gives, so that both
+    can be compared.
     """
+    after_us: int = 0
+    """How long after these it does, for results that the span after it gives."""
 
     @property
     def read_end(self) -> int:
@@ -56,21 +53,29 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """Which rows of a source the results of a stretch of event time depend on, by arrival."""
+    """Which rows of a source the results of a stretch of event time depend on."""
 
-    before_us: int
-    """Those that arrived at most so long before it begins."""
-    after_us: int
-    """Those that arrived at most so long after it ends."""
+    back_us: int
+    """Those that happened at most so long before it begins."""
+    ahead_us: int
+    """Those that happened at most so long after it ends."""
+    arrives: Arrives
+    """When they have arrived."""
 
     @classmethod
     def of(cls, reach: Reach, arrival_column: str, allowed_lateness_us: int) -> "Around":
-        """A row arrives at most the watermark's delay after its event time, and at most
-        ``allowed_lateness_us`` before it; with it, where the event time is the arrival time.
+        """As is assumed of rows that nothing is known of: they arrive at most the watermark's delay
+        after their event time, and at most ``allowed_lateness_us`` before it; with it, where the
+        event time is the arrival time.
         """
-        if reach.event_column == arrival_column:
-            return cls(reach.back_us, reach.ahead_us)
-        return cls(reach.back_us + allowed_lateness_us, reach.ahead_us + reach.delay_us)
+        same = reach.event_column == arrival_column
+        arrives = Assumed(0, 0) if same else Assumed(allowed_lateness_us, reach.delay_us)
+        return cls(reach.back_us, reach.ahead_us, arrives)
+
+    @property
+    def after_us(self) -> int:
+        """How long after a result more rows that it depends on may arrive, as far as is known."""
+        return self.ahead_us + self.arrives.late_us
 
 
 def row_wise_spans(header: PlanHeader, sources: Iterable[str], committed: int) -> list[Span]:
@@ -112,10 +117,11 @@ def spans_of_time(
         committed: steps that are done.
         closed_us: results of the window from this time on are left open.
     """
-    shared_us = max(each.before_us + each.after_us for each in around.values())
 
     def may_end(begin: int, end: int) -> bool:
         start_us, end_us = _cut_us(header, begin), _cut_us(header, end)
+        both = _arrived(end_us, end_us, around).values()
+        shared_us = max(end - first for first, end in both)
         return start_us + _LEAST_TIMES_OVERLAP * shared_us <= end_us < closed_us
 
     spans = []
@@ -124,6 +130,18 @@ def spans_of_time(
         reads = reads_of(start_us, end_us, around, bounds)
         spans.append(Span(steps, reads, stretch_of(start_us, end_us, closed_us)))
     return spans
+
+
+def left_from(committed: int, cut: Callable[[int], list[Span]]) -> list[Span]:
+    """The spans that are left once ``committed`` steps are done, as they were cut before that, so
+    that every attempt reads the same; others where these steps are not those of whole spans.
+
+    Args:
+        committed: steps that are done.
+        cut: the spans from a step on.
+    """
+    left = [span for span in cut(0) if span.steps.start >= committed]
+    return left if left and left[0].steps.start == committed else cut(committed)
 
 
 def stretch_of(start_us: int, end_us: int, closed_us: int) -> Stretch:
@@ -135,8 +153,17 @@ def reads_of(
     start_us: int, end_us: int, around: Mapping[str, Around], bounds: Mapping[str, StepBounds]
 ) -> dict[str, range]:
     """The steps of each source on which results from one time to before another depend."""
+    arrived = _arrived(start_us, end_us, around)
+    return {source: _steps_between(bounds[source], *each) for source, each in arrived.items()}
+
+
+def _arrived(
+    start_us: int, end_us: int, around: Mapping[str, Around]
+) -> dict[str, tuple[int, int]]:
+    """From when to before when the rows of each source arrived on which they depend."""
+    closed_us = end_us + max(each.ahead_us for each in around.values())
     return {
-        source: _steps_between(bounds[source], start_us - each.before_us, end_us + each.after_us)
+        source: each.arrives.between(start_us - each.back_us, end_us + each.ahead_us, closed_us)
         for source, each in around.items()
     }
 
@@ -144,31 +171,34 @@ def reads_of(
 def with_strips(
     spans: Sequence[Span], around: Mapping[str, Around], bounds: Mapping[str, StepBounds]
 ) -> list[Span]:
-    """The same spans, which read so much more that each also has the last results of the span
-    before it.
+    """The same spans, of which one of each two that meet reads so much more that it has some
+    results of the other one, too: the one that has to read fewer steps for that.
     """
-    return [
-        *spans[:1],
-        *(_with_strip(span, before, around, bounds) for before, span in pairwise(spans)),
-    ]
+    found = list(spans)
+    for number in range(1, len(found)):
+        before, after = found[number - 1 : number + 1]
+        if before.stretch is None or after.stretch is None:
+            continue
+        lengths = (each.end_us - each.start_us for each in (before.stretch, after.stretch))
+        strip_us = min(lengths) // _STRIPS
+        further = _reading(replace(before, after_us=strip_us), around, bounds)
+        earlier = _reading(replace(after, before_us=strip_us), around, bounds)
+        if _steps_read(further) - _steps_read(before) < _steps_read(earlier) - _steps_read(after):
+            found[number - 1] = further
+        else:
+            found[number] = earlier
+    return found
 
 
-def _with_strip(
-    span: Span, before: Span, around: Mapping[str, Around], bounds: Mapping[str, StepBounds]
-) -> Span:
-    if span.stretch is None or before.stretch is None:
-        return span
-    start_us = span.stretch.start_us
-    lengths = (each.end_us - each.start_us for each in (before.stretch, span.stretch))
-    strip_us = min(lengths) // _STRIPS
-    reads = {}
-    for source, steps in span.reads.items():
-        more = _steps_between(
-            bounds[source], start_us - strip_us - around[source].before_us, start_us
-        )
-        both = [*more, *steps]
-        reads[source] = range(min(both), max(both) + 1) if both else steps
-    return replace(span, reads=reads, strip_us=strip_us)
+def _reading(span: Span, around: Mapping[str, Around], bounds: Mapping[str, StepBounds]) -> Span:
+    """A span that reads all of its strips."""
+    assert span.stretch is not None  # no span of a query with state is row-wise
+    start_us, end_us = span.stretch.start_us - span.before_us, span.stretch.open_us + span.after_us
+    return replace(span, reads=reads_of(start_us, end_us, around, bounds))
+
+
+def _steps_read(span: Span) -> int:
+    return sum(map(len, span.reads.values()))
 
 
 def _cut_us(header: PlanHeader, step: int) -> int:

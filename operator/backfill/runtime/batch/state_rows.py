@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from backfill.runtime.batch.analysis import KnownRows, visit_nodes
 from backfill.runtime.batch.expressions import Key, all_expressions
 from backfill.runtime.batch.reach import Unbounded
-from backfill.runtime.catalyst import Catalyst, elements, id_of, kind_of, pruned
+from backfill.runtime.catalyst import Catalyst, analyzed, elements, id_of, kind_of, pruned
 from backfill.runtime.queries.logical_plan import (
     HAND_ON_COLUMNS,
     STATE_OF_ONE_CHILD,
@@ -50,7 +50,7 @@ class _State:
 
     def __init__(self, frame: DataFrame):
         self._catalyst = Catalyst(frame.sparkSession)
-        self.plan = pruned(frame)
+        self.plan = pruned(analyzed(frame), frame.sparkSession)
         self.kept: list[Kept] = []
 
     def visit(

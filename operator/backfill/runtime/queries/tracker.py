@@ -6,7 +6,7 @@ import logging
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from backfill.api.base import printable
 from backfill.api.quantities import from_us, to_us
@@ -36,7 +36,7 @@ class Batch:
     """The greatest timestamp that was read."""
     late_rows: int = 0
     arrived_late: int = 0
-    """For a span, its rows that arrived later than their watermark's delay after they happened."""
+    """For a span, those rows of its steps that a stream would certainly have dropped."""
     first: int | None = None
     """The first step of a span; None for a micro-batch, which is one step."""
 
@@ -244,6 +244,14 @@ class Tracker:
         with self._lock:
             if found.count is not None or self._queries[query].open_results.count is None:
                 self._queries[query].open_results = found
+
+    def record_look_ahead(self, query: str, seconds: float) -> None:
+        """Records how long after its time rows arrive that a result depends on, once it is known
+        how they arrive.
+        """
+        with self._lock:
+            found = self._queries[query]
+            found.traits = replace(found.traits, look_ahead_seconds=seconds)
 
     def all_reached(self, step: int) -> bool:
         """Whether every query has committed all its sources up to this offset."""

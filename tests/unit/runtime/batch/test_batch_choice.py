@@ -36,7 +36,7 @@ class Choosing:
         self.hidden: dict[str, str] = {}
         monkeypatch.setattr(choice, "unusable", lambda _spark: None)
         monkeypatch.setattr(choice, "analyzed", lambda _frame: None)
-        monkeypatch.setattr(choice, "hidden_arrivals", lambda _plan: self.hidden)
+        monkeypatch.setattr(choice, "hiding_nodes", lambda _plan: self.hidden)
 
     def _analyze(self, *_: object) -> Bounded | Unbounded:
         if isinstance(self.found, Exception):

@@ -31,13 +31,18 @@ class Spans:
         """By first step, for spans whose first try finds that it reads too little: its right end."""
         self.tried: set[int] = set()
         self.commit_failure: Exception | None = None
-        self.runner = SpanRunner(
-            self.run,
-            "q",
-            [Span(steps, {"impressions": steps}) for steps in spans],
-            self,
-            planned_rows=lambda _source, _step: 10,
-        )
+        self.found = [Span(steps, {"impressions": steps}) for steps in spans]
+        self.finding_failure: Exception | None = None
+        self.finding = threading.Event()
+        self.finding.set()
+        self.runner = SpanRunner(self.run, "q", self, planned_rows=lambda _source, _step: 10)
+
+    def spans(self) -> list[Span]:
+        assert self.finding.wait(PATIENCE_SECONDS)
+        if self.finding_failure is not None:
+            raise self.finding_failure
+        found, self.found = self.found, []
+        return found
 
     def reads(self, span: Span) -> Span:
         if span.steps.start not in self.tried:
@@ -101,7 +106,7 @@ def test_a_later_span_waits_with_its_commit_for_the_one_before_it(spans: Spans) 
 
 def test_no_span_begins_before_all_that_it_reads_is_released(spans: Spans) -> None:
     spans.runner.start()
-    assert spans.runner.reads_ahead == 3
+    spans.until(lambda: spans.runner.reads_ahead == 3)
     spans.run.release(1)
     spans.run.release(2)
     spans.until(lambda: spans.begun == [0])
@@ -124,6 +129,32 @@ def test_a_stop_ends_with_what_was_begun_and_begins_nothing_more(spans: Spans) -
     spans.until(lambda: spans.runner.at_rest)
     assert (spans.begun, spans.committed) == ([0], [(0, 1)])
     assert spans.progress == (2, 20)
+
+
+def test_a_stop_does_not_wait_until_it_is_found_which_spans_there_are(spans: Spans) -> None:
+    spans.finding.clear()
+    spans.run.release(6)
+    spans.runner.start()
+    assert not spans.runner.at_rest
+    spans.run.stopping.set()
+    assert spans.runner.at_rest
+    spans.finding.set()
+    spans.until(lambda: not any(thread.is_alive() for thread in spans.runner.threads))
+    assert spans.runner.at_rest
+    assert (spans.begun, spans.progress) == ([], (0, 0))
+
+
+def test_what_ends_with_spark_after_a_stop_is_no_failure(
+    spans: Spans, caplog: pytest.LogCaptureFixture
+) -> None:
+    spans.finding.clear()
+    spans.finding_failure = OSError("the SparkContext was shut down")
+    spans.runner.start()
+    spans.runner.stop()
+    spans.finding.set()
+    spans.until(lambda: not any(thread.is_alive() for thread in spans.runner.threads))
+    assert spans.runner.exception() is None
+    assert not caplog.records
 
 
 def test_a_span_that_has_to_read_more_waits_for_its_release_and_is_computed_again(
@@ -186,10 +217,20 @@ def test_a_commit_that_fails_is_told_and_nothing_after_it_is_committed(spans: Sp
     assert spans.progress == (0, 0)
 
 
+def test_without_spans_nothing_is_begun(spans: Spans) -> None:
+    spans.finding_failure = OSError("no such file")
+    spans.run.release(6)
+    spans.runner.start()
+    spans.until(lambda: not any(thread.is_alive() for thread in spans.runner.threads))
+    assert str(spans.runner.exception()) == "no such file"
+    assert not spans.runner.isActive
+    assert (spans.begun, spans.progress) == ([], (0, 0))
+
+
 def test_a_query_of_which_all_is_committed_is_flushed_at_once(header: PlanHeader) -> None:
     done = Spans(header, [])
     done.runner.start()
-    assert done.tracker.all_reached(7)
+    done.until(lambda: done.tracker.all_reached(7))
     assert done.runner.isActive
     assert done.runner.reads_ahead == 0
     done.runner.stop()

@@ -14,6 +14,7 @@ from backfill.runtime.batch.spans import (
     Around,
     Span,
     closed_until_us,
+    left_from,
     row_wise_spans,
     spans_of_time,
     with_strips,
@@ -193,17 +194,75 @@ def test_what_is_computed_twice_is_computed_from_all_that_it_depends_on(past: Pa
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(spans_module, "_STRIPS", 2)  # times here are a few microseconds long
         spans = with_strips(past.spans(0), past.around, past.bounds)
-    for before, span in pairwise(spans):
-        assert before.stretch
-        assert span.stretch
-        strip = range(span.stretch.start_us - span.strip_us, span.stretch.start_us)
-        assert not strip or before.stretch.start_us <= strip.start
+    for first, second in pairwise(spans):
+        assert first.stretch
+        assert second.stretch
+        meet_us = second.stretch.start_us
+        assert not (first.after_us and second.before_us)
+        assert first.stretch.start_us <= meet_us - second.before_us
+        assert meet_us + first.after_us <= second.stretch.open_us
         for source, reach in past.reach.items():
-            read = {row for row in past.rows[source] if row.step in span.reads[source]}
-            for time_us in strip:
-                assert read >= {
-                    row
-                    for row in past.rows[source]
-                    if time_us - reach.back_us <= row.happened <= time_us + reach.ahead_us
-                }
-    assert not spans or not spans[0].strip_us
+            for span in (first, second):
+                read = {row for row in past.rows[source] if row.step in span.reads[source]}
+                for time_us in range(meet_us - second.before_us, meet_us + first.after_us):
+                    assert read >= {
+                        row
+                        for row in past.rows[source]
+                        if time_us - reach.back_us <= row.happened <= time_us + reach.ahead_us
+                    }
+    assert not spans or not (spans[0].before_us or spans[-1].after_us)
+
+
+@dataclass(frozen=True)
+class Even:
+    """Three hundred steps of ten microseconds, and a query over all of them."""
+
+    reach: Reach
+    target: int = 1
+
+    def spans(self, committed: int = 0, *, strips: bool = True) -> list[Span]:
+        header = plan_of(self.target, events=[1] * 300)
+        inputs = header.inputs.model_copy(update={"start_us": 0, "end_us": 3000, "drain_us": 0})
+        header = header.model_copy(update={"inputs": inputs})
+        bounds = {"events": {step: (10 * step, 10 * step + 9) for step in range(300)}}
+        around = {"events": Around.of(self.reach, "at", 0)}
+        spans = spans_of_time(header, around, bounds, committed, 3000)
+        return with_strips(spans, around, bounds) if strips else spans
+
+
+AHEAD, BACK = Reach(0, 13, 0, "at"), Reach(13, 0, 0, "at")
+
+
+@pytest.mark.parametrize(("reach", "after"), [(AHEAD, True), (BACK, False)])
+def test_the_span_that_reads_fewer_steps_for_it_computes_a_strip(reach: Reach, after: bool) -> None:
+    spans = Even(reach).spans()
+    assert [span.reads for span in spans] == [
+        span.reads for span in Even(reach).spans(strips=False)
+    ]
+    for first, second in pairwise(spans[:-1]):  # the last one may be short
+        assert (first.after_us > 0, second.before_us > 0) == (after, not after)
+
+
+def test_for_a_strip_a_span_reads_what_its_results_depend_on() -> None:
+    first, second, *_ = Even(Reach(0, 15, 0, "at"), target=20).spans()
+    assert (first.after_us, second.before_us) == (12, 0)
+    assert first.reads == {"events": range(63)}
+    assert second.reads["events"].start == 60
+    first, second, *_ = Even(Reach(15, 0, 0, "at"), target=20).spans()
+    assert (first.after_us, second.before_us) == (0, 12)
+    assert first.reads == {"events": range(60)}
+    assert second.reads["events"].start == 57
+
+
+@pytest.mark.parametrize("reach", [AHEAD, BACK])
+def test_every_attempt_goes_on_with_the_spans_of_the_first(reach: Reach) -> None:
+    every = Even(reach).spans()
+    assert len(every) > 3
+    for number, span in enumerate(every):
+        assert left_from(span.steps.start, Even(reach).spans) == every[number:]
+    assert left_from(300, Even(reach).spans) == []
+
+
+def test_it_goes_on_with_other_spans_after_steps_that_are_not_those_of_whole_ones() -> None:
+    left = left_from(7, Even(AHEAD).spans)
+    assert [step for span in left for step in span.steps] == list(range(7, 300))

@@ -10,7 +10,7 @@ import pytest
 from backfill.api.quantities import from_us
 from backfill.planning.plan import PlanHeader
 from backfill.protocol.split_assignment import QueryProgress, SourceProgress, SplitAssignmentStatus
-from backfill.runtime.queries.tracker import Batch, OpenResults, Tracker
+from backfill.runtime.queries.tracker import Batch, OpenResults, Tracker, Traits
 
 SOURCES = ("impressions", "playbacks")
 
@@ -251,3 +251,14 @@ def test_what_an_earlier_attempt_counted_open_stays_where_this_one_cannot_know(
     begun_again, _, _ = _tracker(header, _status(header, committed))
     begun_again.add("q", "summary", {"impressions": header.steps - 1})
     assert begun_again.queries[0].open_at_end is None
+
+
+def test_what_is_found_out_of_how_rows_arrive_takes_the_place_of_what_the_plan_says(
+    header: PlanHeader,
+) -> None:
+    tracker, _, _ = _tracker(header)
+    said = Traits(execution="Batch", look_back_seconds=1.0, look_ahead_seconds=2.0)
+    tracker.add("q", "summary", {"impressions": 0}, said)
+    tracker.record_look_ahead("q", 30.0)
+    (query,) = tracker.queries
+    assert (query.look_back_seconds, query.look_ahead_seconds) == (1.0, 30.0)
