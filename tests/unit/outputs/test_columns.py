@@ -45,12 +45,12 @@ def table(**columns: IcebergType) -> Schema:
         (
             pa.timestamp("us", "UTC"),
             TimestampType(),
-            "column a of t is a timestamp_ntz, and the rows have a timestamp: one is",
+            "column a of t is a timestamp_ntz, and the rows have a timestamp: production converts",
         ),
         (
             pa.timestamp("us"),
             TimestamptzType(),
-            "column a of t is a timestamp, and the rows have a timestamp_ntz: one is",
+            "column a of t is a timestamp, and the rows have a timestamp_ntz: production converts",
         ),
         (
             pa.list_(pa.timestamp("us")),
