@@ -19,7 +19,8 @@ from backfill.runtime.source.table import SourceTable
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_Read = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
+ArrowFunction = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
+"""Gives rows for rows, as ``mapInArrow`` takes it."""
 
 
 def arrow_frame(
@@ -39,13 +40,50 @@ def arrow_frame(
         record: for each task what Kafka would have added, where ``schema`` has its columns.
     """
     read = [name for name in schema.names if columns is None or name in columns]
-    # rows are counted by a column of the table, if only by one of nulls
-    counted = [] if any(name not in RECORD_COLUMNS for name in read) else schema.names[:1]
-    given = StructType([schema[name] for name in (*counted, *read)])
-    rows = spark.range(0, len(tasks), 1, max(len(tasks), 1)).mapInArrow(
+    given = _given(schema, read)
+    rows = _numbers(spark, tasks).mapInArrow(
         _reader(table, tasks, given, frozenset(read), record=record), given
     )
     return rows.select(*(_column(rows, name, schema) for name in schema.names))
+
+
+def arrow_frame_of_results(
+    spark: SparkSession,
+    table: SourceTable,
+    tasks: Sequence[tuple[Split, ...]],
+    schema: StructType,
+    *,
+    columns: Sequence[str],
+    function: ArrowFunction,
+    result: str,
+) -> DataFrame:
+    """What a function gives for the rows of each task, called where they are read: they do not pass
+    through the JVM.
+
+    Args:
+        columns: of ``schema``, in the order in which the function is given them.
+        result: the columns that the function gives, as a DDL string.
+    """
+    wanted = frozenset(columns)
+    given = _given(schema, [name for name in schema.names if name in wanted])
+    read = _reader(table, tasks, given, wanted, record=None)
+    names = list(columns)
+
+    def results(numbers: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
+        return function(batch.select(names) for batch in read(numbers))
+
+    return _numbers(spark, tasks).mapInArrow(results, result)
+
+
+def _numbers(spark: SparkSession, tasks: Sequence[object]) -> DataFrame:
+    """A number for each task, in a partition of its own."""
+    return spark.range(0, len(tasks), 1, max(len(tasks), 1))
+
+
+def _given(schema: StructType, read: Sequence[str]) -> StructType:
+    """What a task gives: rows are counted by a column of the table, if only by one of nulls."""
+    counted = [] if any(name not in RECORD_COLUMNS for name in read) else schema.names[:1]
+    return StructType([schema[name] for name in (*counted, *read)])
 
 
 def _column(rows: DataFrame, name: str, schema: StructType) -> Column:
@@ -61,7 +99,7 @@ def _reader(
     columns: frozenset[str],
     *,
     record: Sequence[RecordColumns] | None,
-) -> _Read:
+) -> ArrowFunction:
     """What a task does with the number that it is.
 
     How to open a table's files may hold credentials. What a function closes over is sent to Python

@@ -2,10 +2,16 @@
 streaming source gives.
 """
 
+from collections.abc import Sequence
+
 from pyspark.sql import DataFrame, SparkSession
 
 from backfill.planning.plan import Split, read_header, read_splits_of_steps
-from backfill.runtime.batch.arrow_leaf import arrow_frame
+from backfill.runtime.batch.arrow_leaf import (
+    ArrowFunction,
+    arrow_frame,
+    arrow_frame_of_results,
+)
 from backfill.runtime.batch.merging import merged
 from backfill.runtime.batch.rebind import ARRIVAL
 from backfill.runtime.settings import RuntimeSettings
@@ -58,6 +64,32 @@ class Leaves:
         )
         schema = source_schema(table, with_record=topic is not None)
         return arrow_frame(self._spark, table, tasks, schema, columns=columns, record=record)
+
+    def results(
+        self,
+        source: str,
+        steps: range,
+        *,
+        columns: Sequence[str],
+        function: ArrowFunction,
+        result: str,
+    ) -> DataFrame:
+        """What a function gives for the rows of :meth:`frame`, called by the tasks that read them.
+
+        Args:
+            columns: in the order in which the function is given them.
+            result: the columns that the function gives, as a DDL string.
+        """
+        table = self._tables[source]
+        return arrow_frame_of_results(
+            self._spark,
+            table,
+            self._tasks(read_splits_of_steps(self._plan, steps, source)),
+            source_schema(table, with_record=False),
+            columns=columns,
+            function=function,
+            result=result,
+        )
 
     def frame_with_arrivals(
         self, source: str, topic: str | None, columns: frozenset[str]

@@ -14,6 +14,7 @@ from backfill.api.output import Output
 from backfill.outputs.staging import Batch, Staged
 from backfill.planning.plan import PlanHeader, read_step_bounds
 from backfill.runtime.batch.arrivals import Lags
+from backfill.runtime.batch.handed_on import handed_on
 from backfill.runtime.batch.leaves import Leaves
 from backfill.runtime.batch.measuring import hiding_nodes, measure, unseen_sources
 from backfill.runtime.batch.overlap import Between, OverlapCheck, compared_columns
@@ -31,7 +32,7 @@ from backfill.runtime.batch.spans import (
     with_strips,
 )
 from backfill.runtime.batch.straight_json import without_json
-from backfill.runtime.batch.writing import batch_of, write
+from backfill.runtime.batch.writing import batch_of, write, write_handed_on
 from backfill.runtime.catalyst import analyzed, copied, kind_of, nodes_of
 from backfill.runtime.queries.logical_plan import columns_used_by
 from backfill.runtime.queries.run import Run
@@ -190,6 +191,7 @@ class _Work:
         workspace = run.settings.plan_workspace
         self._bounds = {source: read_step_bounds(workspace, source) for source in found.sources}
         self._leaves = Leaves(self._session, run.settings)
+        self._handed_on = handed_on(self._plan)
         self._hidden = hiding_nodes(self._plan)
         self._lock = threading.Lock()
         self._rows_open = 0
@@ -267,6 +269,10 @@ class _Work:
         """
         self._session.sparkContext.setJobDescription(self._in_words(span))
         sink = SinkWriter(self._target.sink, span.stretch)
+        if self._handed_on is not None:
+            (steps,) = span.reads.values()
+            files = write_handed_on(self._leaves, steps, self._handed_on, sink)
+            return Computed(batch_of(self._target.query, span, sink.spec_id, files))
         rows = self._overlap.observe(span, self._rows(span))
         written, seen = write(rows, sink)
         if self._watch is not None and not self._watch.enough(span, seen):

@@ -43,7 +43,7 @@ it says only something of a stream. It gives columns of the same identities.
 """
 ARRIVAL = "__backfill_arrival"
 """When a row arrived, in microseconds since the epoch; null where it is not known."""
-_NOTHING_IN_A_BATCH = {"CollectMetrics", "EventTimeWatermark", "UpdateEventTimeWatermarkColumn"}
+NOTHING_IN_A_BATCH = {"CollectMetrics", "EventTimeWatermark", "UpdateEventTimeWatermarkColumn"}
 """Nodes that hand on their child's rows and only say something of a stream."""
 _HANDS_ON = HAND_ON_COLUMNS | {"Filter", "Generate", "Join", "Project", "Union"}
 """Nodes that hand on what columns their children have, or a Project that can be made to."""
@@ -90,7 +90,7 @@ def hides_arrival(node: JavaObject) -> bool:
     """Whether a node gives something else if its rows have one more column, or does not hand it
     on.
     """
-    known = is_source(node) or kind_of(node) in _HANDS_ON | _NOTHING_IN_A_BATCH
+    known = is_source(node) or kind_of(node) in _HANDS_ON | NOTHING_IN_A_BATCH
     return bool(node.isStreaming() and (is_state(node) or not known))
 
 
@@ -111,7 +111,7 @@ class _Rebinding:
             return node
         ends = not carries and self._with_arrival and _is_watermark_of_arrivals(node)
         below = [self.node(child, carries or ends) for child in children]
-        if kind_of(node) in _NOTHING_IN_A_BATCH:
+        if kind_of(node) in NOTHING_IN_A_BATCH:
             (bound,) = below
             if carries:  # a watermark above it counts
                 return bound

@@ -3,18 +3,22 @@ does, and committed by the driver's own process.
 """
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from backfill.outputs.staging import Batch
+from backfill.runtime.batch.arrow_leaf import ArrowFunction
+from backfill.runtime.batch.handed_on import HandedOn
+from backfill.runtime.batch.leaves import Leaves
 from backfill.runtime.batch.spans import Span
 from backfill.runtime.catalyst import observed
 from backfill.runtime.sink import SinkWriter, Written
 
 _COLUMN = "written"
+_RESULT = f"{_COLUMN} binary"
 
 
 def write(rows: DataFrame, sink: SinkWriter) -> tuple[list[Written], dict[str, dict[str, Any]]]:
@@ -26,9 +30,30 @@ def write(rows: DataFrame, sink: SinkWriter) -> tuple[list[Written], dict[str, d
     """
     # mapInArrow takes the names of columns for expressions, in which a dot leads to a field
     numbered = rows.toDF(*map(str, range(len(rows.columns))))
-    tasks = numbered.mapInArrow(_task(sink, rows.columns), f"{_COLUMN} binary")
-    written = [pickle.loads(row[_COLUMN]) for row in tasks.collect()]
-    return written, observed(tasks)
+    tasks = numbered.mapInArrow(_task(sink, rows.columns), _RESULT)
+    return _written(tasks), observed(tasks)
+
+
+def write_handed_on(
+    leaves: Leaves, steps: range, rows: HandedOn, sink: SinkWriter
+) -> list[Written]:
+    """The same for rows that need not pass through the JVM, by the tasks that read them.
+
+    Raises:
+        Exception: Spark's own, with what failed in a task.
+    """
+    tasks = leaves.results(
+        rows.source,
+        steps,
+        columns=rows.columns,
+        function=_task(sink, list(rows.names)),
+        result=_RESULT,
+    )
+    return _written(tasks)
+
+
+def _written(tasks: DataFrame) -> list[Written]:
+    return [pickle.loads(row[_COLUMN]) for row in tasks.collect()]
 
 
 def batch_of(query: str, span: Span, spec_id: int, written: list[Written]) -> Batch:
@@ -43,9 +68,7 @@ def batch_of(query: str, span: Span, spec_id: int, written: list[Written]) -> Ba
     )
 
 
-def _task(
-    sink: SinkWriter, names: list[str]
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _task(sink: SinkWriter, names: list[str]) -> ArrowFunction:
     def write_task(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         files = pickle.dumps(sink.write(batch.rename_columns(names) for batch in rows))
         yield pa.RecordBatch.from_arrays([pa.array([files], pa.binary())], names=[_COLUMN])
