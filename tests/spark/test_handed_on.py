@@ -93,13 +93,15 @@ def test_what_is_handed_on_is_written_as_all_else(
     spec = {"applicationRef": {"name": "app"}, "window": window, "sources": [source]}
     backfill = planned(BackfillSpec.model_validate(spec), tmp_path)
     events = source_frame(spark, backfill.settings, "events")
-    frame = events.withColumnsRenamed({"user": "sizes", "sizes": "user", "is.flag": "a flag"})
+    renamed = {"user": "sizes", "sizes": "user", "is.flag": "a flag"}
+    frame = events.toDF(*(renamed.get(name, name) for name in events.columns))
 
     def written(table: str) -> list[str]:
         lake.create_table(f"raw.{table}", schema=to_arrow_schema(frame.schema, timezone="UTC"))
         attempt = BatchRun(backfill)
         assert attempt.finish(attempt.prepared(frame, table, "at")) is None
-        return sorted(map(repr, plain_rows(staged(lake, table))))
+        batches = staged(lake, table).to_batches()
+        return sorted(repr(row) for batch in batches for row in plain_rows(batch))
 
     with monkeypatch.context() as patch:
         patch.setattr(prepare, "write", lambda *_: pytest.fail("it went through the JVM"))
