@@ -36,6 +36,7 @@ def test_a_run_commits_every_step_once_and_tells_the_result_on_the_last_line(
     assert document["sources"][0]["watermark"] == f"2024-01-01T{HOURS:02}:00:00Z"
     assert {condition["type"]: condition["status"] for condition in document["conditions"]} == {
         "Planned": "True",
+        "InputComplete": "True",
         "Running": "False",
         "Published": "False",
         "Succeeded": "True",
