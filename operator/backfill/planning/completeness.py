@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from backfill.api.quantities import format_duration
-from backfill.iceberg.timestamps import describe_us
+from backfill.iceberg.timestamps import GREATEST_US, describe_us
 from backfill.planning.files import Int64s, SourceFiles
 from backfill.planning.metadata.ingestion import Ingested
 from backfill.planning.offsets import NOTHING, Offsets, in_words
@@ -96,6 +96,8 @@ class Around:
     """Why it says nothing, although the source names the property."""
     offsets: Offsets = NOTHING
     """What Kafka offsets say."""
+    written_us: int = GREATEST_US
+    """When its newest rows were committed."""
 
 
 def check_input(files: SourceFiles, inputs: PlanInputs, around: Around) -> InputCheck:
@@ -106,21 +108,37 @@ def check_input(files: SourceFiles, inputs: PlanInputs, around: Around) -> Input
     promised = says is not None and says.through_us >= end
     missing, unknown = _by_rows(files, inputs, around, goes_on=goes_on, promised=promised)
     missing += in_words(around.offsets.gaps)
-    reached = goes_on or promised
+    reached, behind = goes_on or promised, False
     if says is not None and not promised and not says.newer_rows:
         reached = False
-        missing.append(
+        early = (
             f"ingestion had written everything up to {_moment(says.through_us)} ({says.property}),"
             f" and {_moment(end)} is the end of what is read"
         )
+        if says.several:
+            unknown.append(
+                f"of several Kafka connectors that write the table, one is behind: {early}"
+            )
+        elif says.only_with_rows and not goes_on:
+            behind = True
+            unknown.append(f"{early}; it says nothing where no rows arrive")
+        else:
+            missing.append(early)
     elif around.no_watermark:
         unknown.append(around.no_watermark)
+    if not goes_on and not promised and around.written_us < end:
+        behind = True
+        unknown.append(
+            f"its newest rows were committed at {_moment(around.written_us)}, before the end of"
+            f" what is read ({_moment(end)})"
+        )
     known = ""
     if not missing and not unknown:
         known = _why_complete(files, says if promised else None, goes_on=goes_on)
     return InputCheck(
         complete=False if missing else None if unknown else True,
         reached=reached,
+        behind=behind,
         known_from=known,
         missing=tuple(missing),
         unknown=tuple(unknown),

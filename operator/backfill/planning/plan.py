@@ -147,6 +147,10 @@ class InputCheck(Model):
     """False if rows are missing; null if that is unknown."""
     reached: bool = False
     """Whether ingestion is known to have got to the end of the range."""
+    behind: bool = False
+    """Whether nothing was committed since the end of the range, so that its last rows may still
+    come. That is no reason to refuse anything: quiet sources have none.
+    """
     known_from: str = ""
     """What shows that it is complete, in words."""
     missing: Checked[str] = ()
@@ -160,6 +164,11 @@ class InputCheck(Model):
     def reasons(self) -> tuple[str, ...]:
         """Everything that is known about it, in words."""
         return (*self.missing, *self.unknown, *filter(None, (self.known_from,)), *self.notes)
+
+    @property
+    def awaited(self) -> tuple[str, ...]:
+        """What is worth waiting for, in words."""
+        return (*self.missing, *(self.unknown if self.behind else ()))
 
     def at(self, now: datetime, read_end: datetime) -> "InputCheck":
         """This check with what is certain at a moment: rows that arrive later are missing."""

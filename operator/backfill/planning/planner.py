@@ -109,7 +109,7 @@ def _refuse_incomplete(checks: Sequence[InputCheck], inputs: PlanInputs, now: da
     problems = [
         Problem(f"{_field(number)}.table", f"{source.table}: {missing}")
         for number, (source, check) in enumerate(zip(inputs.sources, checks, strict=True))
-        for missing in check.at(now, read_end).missing
+        for missing in check.at(now, read_end).awaited
     ]
     if problems:
         raise InputAwaited(problems)

@@ -11,7 +11,7 @@ from backfill.iceberg.timestamps import describe_us
 from backfill.planning.bounds import fill_bounds
 from backfill.planning.completeness import Around, check_input
 from backfill.planning.files import UNKNOWN, SourceFiles
-from backfill.planning.metadata.ingestion import ingested
+from backfill.planning.metadata.ingestion import ingested, written_us
 from backfill.planning.metadata.manifests import CALENDAR_US, ManifestScan
 from backfill.planning.metadata.pinning import PinnedTable
 from backfill.planning.offsets import NOTHING, check_offsets
@@ -101,7 +101,15 @@ def _read_source(
         if files.offset_bounds is None or filtered  # other rows have the offsets between
         else check_offsets(files.offset_bounds, scan.offset_bounds)
     )
-    around = Around(scan.rows_before, scan.rows_after, scan.bounds_near, through, why_not, offsets)
+    around = Around(
+        scan.rows_before,
+        scan.rows_after,
+        scan.bounds_near,
+        through,
+        why_not,
+        offsets,
+        written_us(table.table.metadata, table.snapshot),
+    )
     check = check_input(files, inputs, around)
     read.checks.append(check)
     read.warnings += _warnings(files, inputs, unbounded, without_timestamp)

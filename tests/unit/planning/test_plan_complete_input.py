@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from made_files import source_input
 from planned import DAY_US, HOUR_US, plan, source, spec
 from pyiceberg.catalog import Catalog
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -18,6 +19,7 @@ from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform
 from pyiceberg.types import NestedField, StringType, TimestamptzType
 
 from backfill.api.errors import InputAwaited
+from backfill.planning.metadata.ingestion import ingested
 from backfill.planning.plan import InputCheck, PlanHeader
 from backfill.planning.planner import make_plan
 from backfill.planning.workspace import Workspace
@@ -119,7 +121,7 @@ def test_a_hole_is_compared_with_other_days(lake: Catalog, tmp_path: Path, layou
 THROUGH = "kafka.connect.valid-through-ts"
 
 
-def says(events: Table, operation: Operation, **properties: str) -> None:
+def says(events: Table, operation: Operation, *, at: str | None = None, **properties: str) -> None:
     """Commits a snapshot with the files of the current one, of an ingestion or a compaction."""
     current = events.refresh().current_snapshot()
     assert current is not None
@@ -127,7 +129,9 @@ def says(events: Table, operation: Operation, **properties: str) -> None:
         snapshot_id=current.snapshot_id + 1,
         parent_snapshot_id=current.snapshot_id,
         sequence_number=events.last_sequence_number + 1,
-        timestamp_ms=events.metadata.last_updated_ms + 1,
+        timestamp_ms=events.metadata.last_updated_ms + 1
+        if at is None
+        else int(datetime.fromisoformat(at).timestamp() * 1000),
         manifest_list=current.manifest_list,
         summary=Summary(operation=operation, **properties),
         schema_id=current.schema_id,
@@ -172,6 +176,78 @@ def test_a_watermark_before_later_rows_does_not_refuse(lake: Catalog, tmp_path: 
     says(events, Operation.APPEND, **{THROUGH: "2026-03-01T09:00Z"})
     hour(events, *range(9, 14))
     assert found(tmp_path).complete is True
+
+
+def test_a_quiet_table_of_the_sink_is_not_refused(lake: Catalog, tmp_path: Path) -> None:
+    """The sink commits nothing where no rows arrive, so that its watermark stays where it is."""
+    events = table(lake)
+    for day in range(-2, 1):
+        hour(events, *(24 * day + each for each in range(5, 10)))
+    hour(events, -24 * 9)
+    says(events, Operation.APPEND, **{THROUGH: "2026-03-01T10:00Z"})
+    check = found(tmp_path / "sink")
+    assert (check.complete, check.reached, check.behind) == (None, False, True)
+    assert check.awaited[0].startswith("ingestion had written everything up to 2026-03-01T10:00")
+    says(events, Operation.APPEND, **{"our.watermark": "2026-03-01T10:00Z"})
+    assert found(tmp_path / "own", watermark={"property": "our.watermark"}).complete is False
+
+
+def test_rows_after_the_last_commit_may_be_missing_and_are_waited_for(
+    lake: Catalog, tmp_path: Path
+) -> None:
+    """However close to the end the newest row is; a later compaction brings none."""
+    events = table(lake)
+    hour(events, *range(5, 12))
+    says(events, Operation.APPEND, at="2026-03-01T11:59:59.900Z")
+    says(events, Operation.REPLACE)
+    says(events, Operation.DELETE)
+    check = found(tmp_path / "before")
+    assert (check.complete, check.behind) == (None, True)
+    assert "committed at 2026-03-01T11:59:59Z, before the end" in check.unknown[0]
+    workspace, wanted = Workspace(str(tmp_path / "w")), spec(source("events"))
+    with pytest.raises(InputAwaited, match="its newest rows were committed at"):
+        make_plan(wanted, workspace, parallelism=1, awaits_input=True)
+    says(events, Operation.APPEND, at="2026-03-01T12:00:05Z")
+    assert found(tmp_path / "after").complete is True
+
+
+def test_a_watermark_in_the_future_does_not_reach_the_future(lake: Catalog, tmp_path: Path) -> None:
+    events = table(lake)
+    hour(events, *range(5, 12))
+    largest = {"our.watermark": str(2**63 - 1)}
+    named = {"watermark": {"property": "our.watermark", "unit": "ms"}}
+    says(events, Operation.APPEND, at="2026-03-01T11:59:59Z", **largest)
+    assert not found(tmp_path / "before", **named).reached
+    says(events, Operation.APPEND, at="2026-03-01T12:00:00Z", **largest)
+    assert found(tmp_path / "after", **named).reached
+
+
+def test_the_connector_that_is_furthest_behind_counts(lake: Catalog, tmp_path: Path) -> None:
+    events = table(lake)
+    hour(events, *range(5, 14))
+    eu, us = {"kafka.connect.offsets.control.eu": "{}"}, {"kafka.connect.offsets.control.us": "{}"}
+    says(events, Operation.APPEND, **us)
+    says(events, Operation.APPEND, **eu, **{THROUGH: "2026-03-01T13:00Z"})
+    check = found(tmp_path / "silent")
+    assert check.complete is None
+    assert check.unknown[0].startswith("1 of 2 Kafka connectors that have written")
+    says(events, Operation.APPEND, **us, **{THROUGH: "2026-03-01T11:00Z"})
+    says(events, Operation.APPEND, **eu, **{THROUGH: "2026-03-01T13:30Z"})
+    check = found(tmp_path / "behind")
+    assert check.complete is None, "it may have been replaced by the other one"
+    assert "one is behind: ingestion had written everything up to 2026-03-01T11" in check.unknown[0]
+    says(events, Operation.APPEND, **us, **{THROUGH: "2026-03-01T12:00Z"})
+    assert found(tmp_path / "both").complete is True
+
+
+def test_a_snapshot_that_is_its_own_ancestor_ends_the_search(lake: Catalog) -> None:
+    events = table(lake)
+    hour(events, 5)
+    first = events.metadata.snapshots[0]
+    own = first.model_copy(update={"parent_snapshot_id": first.snapshot_id})
+    metadata = events.metadata.model_copy(update={"snapshots": [own]})
+    named = source_input("events").model_copy(update={"watermark_property": "our.watermark"})
+    assert "none of the last 1 snapshots" in ingested(metadata, own, named)[1]
 
 
 def test_a_property_that_is_named_is_read_in_its_unit(lake: Catalog, tmp_path: Path) -> None:

@@ -2,11 +2,12 @@
 snapshots.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
+from pyiceberg.table.snapshots import Operation, Snapshot
 
 from backfill.api.quantities import to_us
 from backfill.iceberg.timestamps import ticks_of
@@ -15,7 +16,10 @@ from backfill.planning.plan import SourceInput
 KNOWN_PROPERTIES = {"kafka.connect.valid-through-ts": None, "kafka.connect.vtts": "ms"}
 """Properties that are looked for, with the unit of numbers: of Iceberg's sink for Kafka Connect,
 and of the sink of Tabular that it was made from. Iceberg's sinks for Flink and Spark write none.
+Both sinks write their property only together with rows.
 """
+_OFFSETS = "kafka.connect.offsets."
+"""Start of the property by which these sinks know their own snapshots: one for each connector."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,13 @@ class Ingested:
     property: str
     newer_rows: bool
     """Whether later snapshots without the property have added rows."""
+    several: bool
+    """Whether several connectors write the table; this is what the last of them says."""
+
+    @property
+    def only_with_rows(self) -> bool:
+        """Whether it stays where it is while there are no rows."""
+        return self.property in KNOWN_PROPERTIES
 
 
 def ingested(
@@ -36,30 +47,76 @@ def ingested(
     is none although the source names its property.
 
     A compaction does not carry the property, and changes no rows: the snapshot before it counts.
+    Of several connectors, the one that is furthest behind counts.
     """
     named = source.watermark_property
     properties = KNOWN_PROPERTIES if named is None else {named: source.watermark_unit}
     newer_rows, looked_at = False, 0
-    for ancestor in ancestors_of(snapshot, metadata):
+    writers: set[str] = set()
+    found: dict[str, Ingested] = {}
+    for ancestor in _ancestors(metadata, snapshot):
+        looked_at += 1
         summary = ancestor.summary.additional_properties if ancestor.summary else {}
-        for name, unit in properties.items():
-            if name not in summary:
-                continue
-            through_us = _read(summary[name], unit)
+        writer = next((name for name in summary if name.startswith(_OFFSETS)), "")
+        writers.add(writer)
+        name = next((name for name in properties if name in summary), None)
+        if name is None:
+            newer_rows |= _adds_rows(ancestor)
+        elif writer not in found:
+            through_us = _read(summary[name], properties[name])
             if through_us is None:
+                unit = properties[name]
                 return None, (
                     f"property {name} of snapshot {ancestor.snapshot_id} is {summary[name][:64]!r},"
                     f" which is no {'time in ISO 8601' if unit is None else f'number of {unit}'}"
                 )
-            return Ingested(through_us, name, newer_rows), ""
-        looked_at += 1
-        newer_rows |= not ancestor.summary or ancestor.summary.operation is not Operation.REPLACE
+            # what arrives later than a snapshot cannot be in it
+            through_us = min(through_us, ancestor.timestamp_ms * 1000)
+            found[writer] = Ingested(through_us, name, newer_rows, several=False)
+    connectors = writers - {""}
+    if found and len(connectors) > 1:
+        silent = len(connectors - found.keys())
+        if silent:
+            return None, (
+                f"{silent} of {len(connectors)} Kafka connectors that have written the snapshots"
+                " that are kept say nothing about how far they got"
+            )
+        last = min(found.values(), key=lambda each: each.through_us)
+        return Ingested(last.through_us, last.property, last.newer_rows, several=True), ""
+    if found:
+        return next(iter(found.values())), ""
     if named is None:
         return None, ""
     return None, (
         f"none of the last {looked_at} snapshots, which are those that have not expired, has the"
         f" property {named}"
     )
+
+
+def written_us(metadata: TableMetadata, snapshot: Snapshot) -> int:
+    """When the newest rows of a snapshot were committed, as far as its ancestors are kept: those
+    that add none do not count. Rows that arrived later are not in it.
+    """
+    adding = (each for each in _ancestors(metadata, snapshot) if _adds_rows(each))
+    return next(adding, snapshot).timestamp_ms * 1000
+
+
+def _adds_rows(snapshot: Snapshot) -> bool:
+    kept_or_fewer = (Operation.REPLACE, Operation.DELETE)
+    return not snapshot.summary or snapshot.summary.operation not in kept_or_fewer
+
+
+def _ancestors(metadata: TableMetadata, snapshot: Snapshot) -> Iterator[Snapshot]:
+    """A snapshot and those before it. PyIceberg's own function searches all snapshots for each, and
+    does not end where one is its own ancestor.
+    """
+    kept = {each.snapshot_id: each for each in metadata.snapshots}
+    found: Snapshot | None = snapshot
+    while found is not None:
+        yield found
+        kept.pop(found.snapshot_id, None)
+        parent = found.parent_snapshot_id
+        found = None if parent is None else kept.get(parent)
 
 
 def _read(value: str, unit: str | None) -> int | None:
