@@ -72,7 +72,9 @@ class Stretch:
     comparable: bool
     """Whether rows are missing if other days have rows at that time."""
     hidden: bool = False
-    """Whether that could not be compared with other days, whose files are too long."""
+    """Whether that could not be compared with other days, whose files are too long or have no
+    bounds.
+    """
 
     @property
     def length_us(self) -> int:
@@ -180,7 +182,10 @@ def _by_rows(
             continue  # there were no rows
         elif not stretch.sure:
             if stretch.hidden:
-                unknown.append(f"{_hole(stretch)}; files of other days are too long to compare")
+                unknown.append(
+                    f"{_hole(stretch)}; files of other days are too long to compare, or have no"
+                    " bounds"
+                )
         elif stretch.start_us == start and not (
             (files.lower_us < start).any() or around.rows_before()
         ):

@@ -118,6 +118,22 @@ def test_a_hole_is_compared_with_other_days(lake: Catalog, tmp_path: Path, layou
     assert found(tmp_path / "no pause").complete is False
 
 
+@pytest.mark.parametrize("layout", ["unpartitioned", "by day"])
+def test_days_whose_files_have_no_bounds_can_not_tell(
+    lake: Catalog, tmp_path: Path, layout: str
+) -> None:
+    """Iceberg keeps metrics of the first hundred columns only, unless a table says otherwise."""
+    events = table(lake, LAYOUTS[layout])
+    without = {"write.metadata.metrics.column.ts": "none"}
+    events.transaction().set_properties(without).commit_transaction()
+    for day in range(-2, 2):
+        hour(events, *(24 * day + each for each in (5, 6, 7, 10, 11, 12)))
+    check = found(tmp_path)
+    assert check.complete is None
+    assert "no rows from 2026-03-01T07:59:54Z to 2026-03-01T10:00:00Z (2h)" in check.unknown[0]
+    assert "files of other days are too long to compare, or have no bounds" in check.unknown[0]
+
+
 THROUGH = "kafka.connect.valid-through-ts"
 
 

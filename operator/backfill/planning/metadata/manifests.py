@@ -216,7 +216,7 @@ class ManifestScan:
     def bounds_near(self, ranges: Sequence[tuple[int, int]]) -> Iterator[Int64s]:
         """Of all files that may have rows in some ranges and may satisfy the source's filter: the
         least and greatest timestamps and the number of rows, manifest by manifest. Files without
-        bounds are left out. To be used after :meth:`read`.
+        bounds may have rows wherever their partition allows it. To be used after :meth:`read`.
         """
         column = self.column
         wanted = (in_range(column.name, column.ticks, *each) for each in _joined(ranges))
@@ -232,15 +232,16 @@ class ManifestScan:
             for entry, _ in self._entries(self._pinned.table.io, manifest):
                 values = entry._data
                 partition = partitions.number(spec_id, values[3])
-                lower, upper = self._bound(values[10]), self._bound(values[11])
                 if (
-                    lower is not None
-                    and upper is not None
-                    and partitions.may_match[partition]
+                    partitions.may_match[partition]
+                    and _count(values[8], column.field_id) != values[4]
                     and self._metrics_may_match(entry)
                 ):
-                    ticks = column.ticks
-                    found.append((ticks.floor_us(lower), ticks.floor_us(upper), values[4]))
+                    lower, upper = self._bound(values[10]), self._bound(values[11])
+                    span = partitions.values[partition].range_us or (-CALENDAR_US, CALENDAR_US)
+                    if lower is not None and upper is not None:
+                        span = column.ticks.floor_us(lower), column.ticks.floor_us(upper)
+                    found.append((*span, values[4]))
             yield np.array(found, np.int64).reshape(-1, 3).T
 
     def offset_bounds(self) -> Iterator[Int64s]:
