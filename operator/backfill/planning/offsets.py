@@ -2,7 +2,9 @@
 
 A file tells something only if all of its rows are of one Kafka partition. Transactions and
 compacted topics leave offsets out: only where the files themselves have every offset, and most
-follow one another, are some between two of them rows that are missing.
+follow one another, are some between two of them rows that are missing. Rows of several topics or
+clusters, and of a topic that was created again, count their offsets independently: that shows where
+greater offsets arrived earlier.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -24,6 +26,11 @@ _SOME = 5
 _LEFT_OUT = (
     "Kafka offsets cannot tell whether rows are missing: the files lack offsets everywhere, as with"
     " transactions, compacted topics and filters of ingestion"
+)
+_SEVERAL = (
+    "Kafka offsets cannot tell whether rows are missing: greater ones of partition {} arrived"
+    " earlier than smaller ones, as with several topics or clusters in one table, or a topic that"
+    " was created again"
 )
 _MOST_LOOKED_FOR = 1_000
 """Gaps that are looked for in the rest of the table: the longest ones."""
@@ -54,11 +61,13 @@ class Offsets:
     """What else they say, and why they do not say more."""
 
 
-def check_offsets(files: OffsetBounds, others: Callable[[], Iterable[OffsetBounds]]) -> Offsets:
+def check_offsets(
+    files: OffsetBounds, arrived: Int64s, others: Callable[[], Iterable[OffsetBounds]]
+) -> Offsets:
     """What the offsets of the files of a range say.
 
-    ``others`` reads the bounds of all files of the table: rows of a gap may have a timestamp
-    outside of the range.
+    ``arrived`` has a row each of their least and greatest timestamps. ``others`` reads the bounds
+    of all files of the table: rows of a gap may have a timestamp outside of the range.
     """
     least, greatest = files[0], files[1]
     single = (least == greatest) & (least != NO_BOUNDS)
@@ -70,7 +79,13 @@ def check_offsets(files: OffsetBounds, others: Callable[[], Iterable[OffsetBound
                 " files have rows of several partitions, or no bounds of partition and offset",
             )
         )
-    found = [_Partition.of(int(each), files[:, least == each]) for each in np.unique(least)]
+    found = [
+        _Partition.of(int(each), files[:, least == each], arrived[:, least == each])
+        for each in np.unique(least)
+    ]
+    several = next((each.number for each in found if each.several_logs), None)
+    if several is not None:
+        return Offsets(notes=(_SEVERAL.format(several),))
     doubled = sum(each.doubled for each in found)
     notes = [f"at least {doubled:,} rows have an offset twice"] if doubled else []
     if any(each.sparse for each in found):
@@ -108,11 +123,15 @@ class _Partition:
     first: Int64s
     last: Int64s
     rows: Int64s
+    earliest: Int64s
+    latest: Int64s
+    """Bounds of timestamps."""
 
     @classmethod
-    def of(cls, number: int, files: OffsetBounds) -> "_Partition":
+    def of(cls, number: int, files: OffsetBounds, arrived: Int64s) -> "_Partition":
         order = np.argsort(files[2], kind="stable")
-        return cls(number, files[2][order], files[3][order], files[4][order])
+        columns = (*files[2:], *arrived)
+        return cls(number, *(column[order] for column in columns))
 
     @property
     def _until(self) -> Int64s:
@@ -132,10 +151,23 @@ class _Partition:
         """Whether a file has fewer rows than offsets."""
         return bool((self.rows < self.last - self.first + 1).any())
 
+    @property
+    def several_logs(self) -> bool:
+        """Whether most rows after a gap arrived before the last ones ahead of it."""
+        after = self._after_gaps
+        ahead = np.searchsorted(self._until, self._until[after - 1])  # the file that ends there
+        middle = self.earliest[after] + (self.latest[after] - self.earliest[after]) // 2
+        return bool((middle < self.latest[ahead]).any())
+
+    @property
+    def _after_gaps(self) -> Int64s:
+        """The files in front of which offsets are missing."""
+        return np.flatnonzero(self.first[1:] > self._until[:-1]) + 1
+
     def gaps(self) -> Iterator[Gap]:
         until = self._until
-        for place in np.flatnonzero(self.first[1:] > until[:-1]).tolist():
-            yield Gap(self.number, int(until[place]), int(self.first[place + 1]))
+        for place in self._after_gaps.tolist():
+            yield Gap(self.number, int(until[place - 1]), int(self.first[place]))
 
 
 def _not_elsewhere(gaps: list[Gap], others: Iterable[OffsetBounds]) -> Iterator[Gap]:

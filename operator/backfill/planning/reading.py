@@ -5,6 +5,8 @@ their timestamps.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from backfill.api.errors import InvalidPlanInput, Problem
 from backfill.api.quantities import count
 from backfill.iceberg.timestamps import describe_us
@@ -99,7 +101,9 @@ def _read_source(
     offsets = (
         NOTHING
         if files.offset_bounds is None or filtered  # other rows have the offsets between
-        else check_offsets(files.offset_bounds, scan.offset_bounds)
+        else check_offsets(
+            files.offset_bounds, np.stack([files.lower_us, files.upper_us]), scan.offset_bounds
+        )
     )
     around = Around(
         scan.rows_before,

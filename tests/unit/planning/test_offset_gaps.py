@@ -16,9 +16,32 @@ def of(partition: int, first: int, last: int, rows: int | None = None) -> File:
     return (partition, partition, first, last, last - first + 1 if rows is None else rows)
 
 
-def checked(files: Sequence[File], others: Sequence[File] = ()) -> Offsets:
+def checked(
+    files: Sequence[File],
+    others: Sequence[File] = (),
+    arrived: Sequence[tuple[int, int]] | None = None,
+) -> Offsets:
+    """What offsets say of files whose rows, unless it is said otherwise, arrived in their order."""
     array, rest = (np.array(each, np.int64).reshape(-1, 5).T for each in (files, others))
-    return check_offsets(array, lambda: [array, rest])
+    times = array[2:4] if arrived is None else np.array(arrived, np.int64).T
+    return check_offsets(array, times, lambda: [array, rest])
+
+
+def test_offsets_of_several_topics_are_not_compared() -> None:
+    """Each cluster, topic and topic that was created again counts on its own."""
+    files = [of(0, 0, 99), of(0, 100, 199), of(0, 5_000, 5_099), of(0, 5_100, 5_199)]
+    one_topic = [(0, 10), (10, 20), (30, 40), (40, 50)]
+    assert checked(files, arrived=one_topic).gaps == (Gap(0, 200, 5_000),)
+    a_little_late = [(0, 10), (10, 24), (20, 40), (40, 50)]
+    assert checked(files, arrived=a_little_late).gaps == (Gap(0, 200, 5_000),)
+    for arrived in (
+        [(0, 10), (10, 20), (0, 10), (10, 20)],
+        [(0, 100), (0, 100), (1, 99), (1, 99)],
+        [(30, 40), (40, 50), (0, 10), (10, 20)],
+    ):
+        found = checked(files, arrived=arrived)
+        assert (found.gaps, found.continuous) == ((), False), arrived
+        assert "as with several topics or clusters in one table" in found.notes[0]
 
 
 def test_offsets_without_a_gap_are_continuous() -> None:
