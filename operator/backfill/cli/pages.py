@@ -20,7 +20,9 @@ from backfill.cli.view import View, in_order
 
 _ATTEMPTS_SHOWN = 3
 _IN_FULL = (Reason.INVALID_INPUT, Reason.TRYING_AGAIN)
-"""Reasons whose messages are shown in full, since every line names something to fix."""
+"""Reasons whose messages are shown in full, since every line names something to fix; so are the
+rows that a False ``InputComplete`` names.
+"""
 _COLUMNS = ("namespace", "name", "steps", "watermark (UTC)", "stage")
 _ALIGNED = (str.ljust, str.ljust, str.rjust, str.ljust, str.ljust)
 
@@ -176,9 +178,10 @@ def _conditions(view: View) -> RenderableType:
 
 def _of_condition(condition: Condition, failure: str) -> str:
     if not failure or condition.message != failure:
+        lacks = condition.type == ConditionType.INPUT_COMPLETE and condition.status == "False"
         return (
             f"{condition.reason}: {condition.message}"
-            if condition.reason in _IN_FULL
+            if lacks or condition.reason in _IN_FULL
             else in_words(condition)
         )
     return (

@@ -3,7 +3,7 @@
 import io
 import json
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console
 
@@ -203,6 +203,22 @@ def test_how_each_query_is_run_is_shown_with_its_output() -> None:
         ("Streaming", "it keeps state"),
         (None, ""),
     ]
+
+
+def test_all_rows_that_are_missing_are_shown() -> None:
+    missing = ("source clicks: it ends at 3", "source views: Kafka partition 0 lacks 5 offsets")
+
+    def status_lines(status: Literal["False", "Unknown"]) -> str:
+        state = view(3).status
+        kind, reason = ConditionType.INPUT_COMPLETE, Reason.INPUT_INCOMPLETE
+        conditions = set_condition(
+            state.conditions, kind, status, reason, "\n".join(missing), NOW, 1
+        )
+        lacking = state.model_copy(update={"conditions": conditions})
+        return " ".join(" ".join(shown(details(View(_backfill(lacking), NOW)))).split())
+
+    assert f"InputComplete=False InputIncomplete: {' '.join(missing)}" in status_lines("False")
+    assert missing[1] not in status_lines("Unknown")
 
 
 def test_a_share_is_whole_only_when_all_is_done() -> None:
