@@ -53,19 +53,15 @@ def plan(observed: Observed, draft: Draft) -> Next:
     if isinstance(made.error, InputAwaited):
         return wait_for_input(observed, draft, made.error.problems)
     if made.phase == "Failed":
+        draft.remove_condition(ConditionType.INPUT_COMPLETE)  # of an earlier look at the tables
         _record_failure(draft, made.error)
-        return Next(actions=(CancelJob(),), at_rest=True)
-    if isinstance(made.result, PlanResult) and (
-        refused := made.result.refused(observed.backfill.spec)
-    ):
-        draft.fail_input(_PLANNED, refused)
         return Next(actions=(CancelJob(),), at_rest=True)
     if isinstance(made.result, PlanResult):
         header, spec = made.result.header, observed.backfill.spec
         checks = input_checks(header, observed.now)
         say_input(draft, spec, checks)
-        if incomplete := incomplete_input(spec, header, checks):
-            draft.fail_input(_PLANNED, incomplete)
+        if refused := (*made.result.refused(spec), *incomplete_input(spec, header, checks)):
+            draft.fail_input(_PLANNED, refused)
             return Next(actions=(CancelJob(),), at_rest=True)
     _record(draft, made.result, observed)
     return Next(requeue_seconds=0)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from backfill.api.conditions import ConditionType, Reason, find_condition
-from backfill.api.errors import InputAwaited, Problem
+from backfill.api.errors import BadInput, InputAwaited, Problem
 from backfill.api.status import OutputStatus
 from backfill.controller.decisions.actions import CancelJob, Decision, StartDriver, StartJob
 from backfill.controller.decisions.decide import decide
@@ -220,3 +220,26 @@ def test_a_change_of_the_spec_is_looked_at_at_once() -> None:
     waiting.decide(job_state(job, "Failed", error=MISSING))
     waiting.edit(waitForInput="0s")
     assert not started(waiting.decide(seconds=1)).awaits_input
+
+
+def test_a_failure_ends_the_wait_and_says_nothing_of_rows_any_more() -> None:
+    waiting = Waiting()
+    job = started(waiting.decide())
+    waiting.decide(job_state(job, "Failed", error=MISSING))
+    again = started(waiting.decide(minutes=2))
+    gone = BadInput(Problem("spec.sources[0].table", "table lake.raw.clicks does not exist"))
+    decision = waiting.decide(job_state(again, "Failed", error=gone))
+    assert said(decision, ConditionType.SUCCEEDED)[1] == Reason.INVALID_INPUT
+    assert find_condition(decision.status.conditions, ConditionType.INPUT_COMPLETE) is None
+
+
+def test_rows_that_are_missing_and_doubled_are_reported_together() -> None:
+    waiting = Waiting()
+    job = started(waiting.decide(hours=2))
+    totals = HEADER.sources[0].model_copy(update={"input": LACKING})
+    header = HEADER.model_copy(update={"sources": (totals,)})
+    doubled = {"counts": Problem("spec.outputs[0]", "its rows are there already")}
+    decision = waiting.decide(job_state(job, "Done", result=PlanResult(header, (), doubled)))
+    assert "its rows are there already" in said(decision, ConditionType.PLANNED)[2]
+    assert "it has no rows from 3 to 4" in said(decision, ConditionType.PLANNED)[2]
+    assert said(decision, ConditionType.INPUT_COMPLETE)[1] == Reason.INPUT_INCOMPLETE
