@@ -49,6 +49,10 @@ _NEAR = 4
 """Files must span what is right around a stretch, a fraction of its length (one in so many), for
 other days to be compared.
 """
+_BURST = 24
+"""Rows of which the range has less than this fraction of a stretch (one in so many, such as an hour
+of a day) may be a burst.
+"""
 _ENOUGH_DAYS = 2
 """Number of other days that have rows at the time of a stretch, by which it is improbable."""
 _CANDIDATES = 20
@@ -71,10 +75,8 @@ class Stretch:
     """Whether rows are missing; otherwise the source may always have such stretches."""
     comparable: bool
     """Whether rows are missing if other days have rows at that time."""
-    hidden: bool = False
-    """Whether that could not be compared with other days, whose files are too long or have no
-    bounds.
-    """
+    unclear: str = ""
+    """Why it could not be compared with other days."""
 
     @property
     def length_us(self) -> int:
@@ -181,11 +183,8 @@ def _by_rows(
         elif around.offsets.continuous and start < stretch.start_us and stretch.end_us < end:
             continue  # there were no rows
         elif not stretch.sure:
-            if stretch.hidden:
-                unknown.append(
-                    f"{_hole(stretch)}; files of other days are too long to compare, or have no"
-                    " bounds"
-                )
+            if stretch.unclear:
+                unknown.append(f"{_hole(stretch)}; {stretch.unclear}")
         elif stretch.start_us == start and not (
             (files.lower_us < start).any() or around.rows_before()
         ):
@@ -212,6 +211,10 @@ def _without_rows(span: Range, around: Around, *, goes_on: bool) -> tuple[list[s
     return [], [f"it has no rows at all in what is read; {later}"]
 
 
+_HIDDEN = "files of other days are too long to compare, or have no bounds"
+_TOO_YOUNG = "the table has too few other days to compare"
+
+
 def _unless_usual(stretches: list[Stretch], bounds_near: BoundsNear) -> list[Stretch]:
     """The stretches without those that the source has on other days as well."""
     found = []
@@ -220,10 +223,11 @@ def _unless_usual(stretches: list[Stretch], bounds_near: BoundsNear) -> list[Str
         if days.pauses:
             continue
         if stretch.sure and days.hidden and not days.rows:
-            found.append(replace(stretch, sure=False, hidden=True))
+            found.append(replace(stretch, sure=False, unclear=_HIDDEN))
+        elif stretch.sure or (stretch.comparable and days.rows >= _ENOUGH_DAYS):
+            found.append(replace(stretch, sure=True))
         else:
-            by_days = stretch.comparable and days.rows >= _ENOUGH_DAYS
-            found.append(replace(stretch, sure=stretch.sure or by_days))
+            found.append(replace(stretch, unclear=_TOO_YOUNG if stretch.comparable else ""))
     return found
 
 
@@ -264,7 +268,10 @@ class Arrivals:
     def __init__(self, lower: Int64s, upper: Int64s, rows: Int64s, start_us: int, end_us: int):
         order = np.argsort(lower, kind="stable")
         self._lower, self._upper = lower[order], upper[order]
-        self._density: npt.NDArray[np.float64] = rows[order] / (self._upper - self._lower + 1)
+        # as floats, since bounds may be as far apart as integers cannot say
+        self._density: npt.NDArray[np.float64] = rows[order] / (
+            np.subtract(self._upper, self._lower, dtype=np.float64) + 1
+        )
         self._range = (start_us, end_us)
         spanned_until = np.maximum.accumulate(self._upper) + 1 if lower.size else self._upper
         self._gap_starts = np.concatenate([[start_us], np.clip(spanned_until, start_us, end_us)])
@@ -277,7 +284,8 @@ class Arrivals:
         """Stretches in which more rows than could be missing by chance would be usual, in order.
 
         Where files do not span most of what is around one, rows come in bursts, and only many of
-        them show how long it is between two.
+        them show how long it is between two. Where little of the range is around one, they may as
+        well.
         """
         start, end = self._range
         shortest = min(_SHORTEST_US, (end - start) // _SHORTEST_PART)
@@ -293,7 +301,8 @@ class Arrivals:
             bursts = others[others > 0]
             length = last - first
             longer = bursts.size >= _MANY_GAPS and length >= _USUAL_TIMES * _usual(bursts)
-            covered = self._is_covered_around(first, last, length)
+            known = sum(end - start for start, end in self._sides(first, last, length))
+            covered = known * _BURST >= length and self._is_covered_around(first, last, length)
             sure = length >= _USUAL_TIMES * _usual(others) if covered else longer
             comparable = longer or self._is_covered_around(first, last, length // _NEAR)
             found.append(Stretch(first, last, expected, sure, comparable))

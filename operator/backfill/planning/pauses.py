@@ -44,8 +44,9 @@ class _Day:
         lower, upper, rows = files
         start, end = self.same
         overlap = np.clip(np.minimum(upper + 1, end) - np.maximum(lower, start), 0, None)
-        long = upper - lower >= end - start
-        self.rows += float((overlap * rows / (upper - lower + 1))[~long].sum())
+        length = np.subtract(upper, lower, dtype=np.float64) + 1  # may exceed integers
+        long = length > end - start
+        self.rows += float((overlap * rows / length)[~long].sum())
         self.hidden |= bool((overlap[long] > 0).any())
         self.rows_beyond |= _has_rows(files, self.beyond)
         self.rows_between |= _has_rows(files, self.between)

@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_files import made_inputs, source_files
 
+from backfill.iceberg.timestamps import GREATEST_US, LEAST_US
 from backfill.planning.completeness import FALSE_ALARMS, Around, Arrivals, check_input
+from backfill.planning.pauses import compare
 from backfill.planning.plan import InputCheck
 
 MINUTE = 60_000_000
@@ -160,6 +162,33 @@ def test_bursts_are_no_holes() -> None:
     for hours in (2, 3, 4, 24):
         bursts = every(HOUR, 0, hours * HOUR, rows=10_000, lasting=MINUTE)
         assert checked(bursts, hours * HOUR).complete is True, hours
+
+
+def test_a_burst_at_the_start_of_a_young_table_can_not_tell() -> None:
+    """A nearly empty source, such as settings that are written once."""
+    burst = (10_000_000, 40_000_000, 150)
+    found = checked([burst], 12 * HOUR, before=False, after=False)
+    assert found.complete is None
+    assert "unless its rows come in bursts" in found.unknown[0]
+    found = checked([burst, (13 * HOUR, 13 * HOUR, 150)], 12 * HOUR, before=False)
+    assert found.complete is None
+    assert "the table has too few other days to compare" in found.unknown[0]
+    an_hour = every(5 * MINUTE, 0, HOUR)
+    assert checked(an_hour, 12 * HOUR, before=False, after=False).complete is False
+
+
+def test_bounds_of_all_integers_hide_no_hole_of_other_days() -> None:
+    """They are what columns without a sensible value have."""
+    files = without(every(5 * MINUTE, 0, 10 * DAY), 5 * DAY + 9 * HOUR, 5 * DAY + 11 * HOUR)
+    everywhere = (LEAST_US, GREATEST_US, 1)
+    found = compare(
+        [((5 * DAY + 9 * HOUR, 5 * DAY + 11 * HOUR), 2400.0)],
+        lambda _: [np.array([*files, everywhere], np.int64).T],
+    )
+    assert (found[0].pauses, found[0].rows) == (0, 2)
+    assert checked(files, 6 * DAY, start=5 * DAY + 6 * HOUR).complete is False
+    arrivals = Arrivals(*np.array([everywhere], np.int64).T, 0, DAY)
+    assert 0 < arrivals.rows < 1
 
 
 def test_two_bursts_left_out_of_many_are_a_hole() -> None:
