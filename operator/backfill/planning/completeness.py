@@ -112,7 +112,8 @@ def check_input(files: SourceFiles, inputs: PlanInputs, around: Around) -> Input
     promised = says is not None and says.through_us >= end
     missing, unknown = _by_rows(files, inputs, around, goes_on=goes_on, promised=promised)
     missing += in_words(around.offsets.gaps)
-    reached, behind = goes_on or promised, False
+    reached = goes_on or promised
+    behind = not len(files) and not reached
     if says is not None and not promised and not says.newer_rows:
         reached = False
         early = (

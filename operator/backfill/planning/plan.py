@@ -148,8 +148,8 @@ class InputCheck(Model):
     reached: bool = False
     """Whether ingestion is known to have got to the end of the range."""
     behind: bool = False
-    """Whether nothing was committed since the end of the range, so that its last rows may still
-    come. That is no reason to refuse anything: quiet sources have none.
+    """Whether nothing was committed since the end of the range, or nothing of it is there, so that
+    rows may still come. That is no reason to refuse anything: quiet sources have none.
     """
     known_from: str = ""
     """What shows that it is complete, in words."""

@@ -30,7 +30,7 @@ from backfill.planning.plan import (
     write_plan,
 )
 from backfill.planning.progress import PlanningProgress
-from backfill.planning.reading import problems_of_files, read_sources
+from backfill.planning.reading import problems_of_files, read_sources, refuse_empty
 from backfill.planning.strict import missing_columns
 from backfill.planning.workspace import Workspace
 
@@ -99,6 +99,7 @@ def make_plan(
     if awaits_input:
         directory.write(_CHECKS_FILE, _CHECKS.dump_json(read.checks, by_alias=True))
         _refuse_incomplete(read.checks, inputs, clock())
+    refuse_empty(read, inputs, pinned)
     header, splits = lay_out(read, inputs)
     write_plan(workspace, header, [splits])
     return header

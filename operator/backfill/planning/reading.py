@@ -42,14 +42,22 @@ def read_sources(
     """Reads the metadata of all sources.
 
     Raises:
-        InvalidPlanInput: with the problems of all sources, or if no source has rows in the range.
+        InvalidPlanInput: with the problems of all sources.
     """
     read, problems = _read_each(inputs, pinned, on_progress)
-    if not problems and not any(len(files) for files in read.files):
-        problems = [_nothing_to_read(table, inputs) for table in pinned]
     if problems:
         raise InvalidPlanInput(problems)
     return read
+
+
+def refuse_empty(read: ReadSources, inputs: PlanInputs, pinned: Sequence[PinnedTable]) -> None:
+    """Checks that there is something to read.
+
+    Raises:
+        InvalidPlanInput: no source has rows in the range.
+    """
+    if not any(len(files) for files in read.files):
+        raise InvalidPlanInput([_nothing_to_read(table, inputs) for table in pinned])
 
 
 def problems_of_files(

@@ -18,7 +18,7 @@ from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate
 from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform
 from pyiceberg.types import NestedField, StringType, TimestamptzType
 
-from backfill.api.errors import InputAwaited
+from backfill.api.errors import InputAwaited, InvalidPlanInput
 from backfill.planning.metadata.ingestion import ingested
 from backfill.planning.plan import InputCheck, PlanHeader
 from backfill.planning.planner import make_plan
@@ -332,6 +332,26 @@ def test_rows_that_have_yet_to_arrive_are_waited_for(lake: Catalog, tmp_path: Pa
     with pytest.raises(InputAwaited, match="rows still arrive until 2026-03-01T12:00:00Z"):
         planned_at("2026-03-01T11:59:59Z")
     assert planned_at("2026-03-01T12:00:00Z").steps > 0
+
+
+def test_a_range_without_any_row_is_waited_for(lake: Catalog, tmp_path: Path) -> None:
+    """Unless the table has gone on without them."""
+    events = table(lake)
+    hour(events, 4)
+    workspace, wanted = Workspace(str(tmp_path / "w")), spec(source("events"))
+
+    def planned(*, awaits_input: bool) -> PlanHeader:
+        return make_plan(wanted, workspace, parallelism=1, awaits_input=awaits_input)
+
+    with pytest.raises(InputAwaited, match="no rows at all in what is read; no row arrived later"):
+        planned(awaits_input=True)
+    with pytest.raises(InvalidPlanInput, match="check window, filter") as over:
+        planned(awaits_input=False)
+    assert not isinstance(over.value, InputAwaited)
+    hour(events, 13)
+    with pytest.raises(InvalidPlanInput, match="check window, filter") as gone_on:
+        planned(awaits_input=True)
+    assert not isinstance(gone_on.value, InputAwaited)
 
 
 KAFKA = {"partitionColumn": "kafka_partition", "offsetColumn": "kafka_offset"}
