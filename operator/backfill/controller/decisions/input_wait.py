@@ -34,11 +34,14 @@ def seconds_until_check(observed: Observed, draft: Draft) -> float:
 
 
 def wait_for_input(observed: Observed, draft: Draft, missing: tuple[Problem, ...]) -> Next:
-    """Says what is missing and until when it is waited for, and looks again later."""
+    """Says what is missing and until when it is waited for, and looks again later: not sooner than
+    the last look took, so that the metadata of a big table is not read all the time.
+    """
     before, now = draft.status.input_wait, observed.now
     since = before.since if before else now
     patience: timedelta = observed.backfill.spec.wait_for_input
-    every = min(max(patience / _CHECKS, _SHORTEST), _LONGEST)
+    took = now - before.next_check_at if before else timedelta()
+    every = min(max(patience / _CHECKS, _SHORTEST, took), _LONGEST)
     wait = InputWait(since=since, next_check_at=now + every)
     until = _until(observed, wait)
     wait = wait.model_copy(update={"next_check_at": min(wait.next_check_at, max(until, now))})

@@ -181,6 +181,19 @@ def test_missing_rows_are_waited_for_and_looked_for_again() -> None:
     assert said(again, ConditionType.PLANNED) == said(decision, ConditionType.PLANNED)
 
 
+def test_a_look_that_takes_long_is_repeated_less_often() -> None:
+    waiting = Waiting()
+    job = started(waiting.decide())
+    waiting.decide(job_state(job, "Failed", error=MISSING))
+    for minutes, pause in ((1, 120), (4, 240), (20, 300)):
+        wait = waiting.resource.status.input_wait
+        assert wait is not None
+        waiting.now = wait.next_check_at
+        started(waiting.decide())
+        decision = waiting.decide(job_state(job, "Failed", error=MISSING), minutes=minutes)
+        assert decision.next.requeue_seconds == pause, minutes
+
+
 @pytest.mark.parametrize("mode", ["Replace", "Append"])
 def test_after_the_wait_it_goes_on_as_without_it(mode: str) -> None:
     waiting = Waiting(mode)
