@@ -26,7 +26,7 @@ import numpy.typing as npt
 from backfill.api.quantities import format_duration
 from backfill.iceberg.timestamps import GREATEST_US, describe_us
 from backfill.planning.files import Int64s, SourceFiles
-from backfill.planning.metadata.ingestion import Ingested
+from backfill.planning.metadata.ingestion import Ingested, latest_us
 from backfill.planning.offsets import NOTHING, Offsets, in_words
 from backfill.planning.pauses import BoundsNear, Range, compare
 from backfill.planning.plan import InputCheck, PlanInputs
@@ -108,7 +108,8 @@ def check_input(files: SourceFiles, inputs: PlanInputs, around: Around) -> Input
     """Whether the files, which are all that have rows of the range, have everything of it."""
     end = inputs.read_end_us
     says = around.ingested
-    goes_on = bool((files.upper_us >= end).any()) or around.rows_after()
+    later = (files.upper_us >= end) & (files.upper_us < latest_us(around.written_us))
+    goes_on = bool(later.any()) or around.rows_after()
     promised = says is not None and says.through_us >= end
     missing, unknown = _by_rows(files, inputs, around, goes_on=goes_on, promised=promised)
     missing += in_words(around.offsets.gaps)

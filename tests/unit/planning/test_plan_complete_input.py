@@ -227,6 +227,23 @@ def test_rows_after_the_last_commit_may_be_missing_and_are_waited_for(
     assert found(tmp_path / "after").complete is True
 
 
+@pytest.mark.parametrize("layout", ["unpartitioned", "by day"])
+def test_a_row_of_the_far_future_does_not_show_that_the_table_goes_on(
+    lake: Catalog, tmp_path: Path, layout: str
+) -> None:
+    events = table(lake, LAYOUTS[layout])
+    hour(events, *range(5, 10))
+    hour(events, 24 * 365 * 70, minutes=1)
+    check = found(tmp_path / "alone")
+    assert (check.complete, check.reached) == (False, False)
+    moments = [DAY_US + 11 * HOUR_US, DAY_US + 24 * 365 * 70 * HOUR_US]
+    far = pa.array(moments, pa.timestamp("us", "UTC"))
+    events.append(pa.table({"ts": far, "region": ["eu", "eu"]}))
+    assert not found(tmp_path / "beside others").reached
+    hour(events, 13)
+    assert found(tmp_path / "after").reached
+
+
 def test_a_watermark_in_the_future_does_not_reach_the_future(lake: Catalog, tmp_path: Path) -> None:
     events = table(lake)
     hour(events, *range(5, 12))

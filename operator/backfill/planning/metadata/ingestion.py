@@ -10,7 +10,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot
 
 from backfill.api.quantities import to_us
-from backfill.iceberg.timestamps import ticks_of
+from backfill.iceberg.timestamps import bounded_us, ticks_of
 from backfill.planning.plan import SourceInput
 
 KNOWN_PROPERTIES = {"kafka.connect.valid-through-ts": None, "kafka.connect.vtts": "ms"}
@@ -20,6 +20,7 @@ Both sinks write their property only together with rows.
 """
 _OFFSETS = "kafka.connect.offsets."
 """Start of the property by which these sinks know their own snapshots: one for each connector."""
+_DAY_US = 86_400_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,13 @@ def written_us(metadata: TableMetadata, snapshot: Snapshot) -> int:
     """
     adding = (each for each in _ancestors(metadata, snapshot) if _adds_rows(each))
     return next(adding, snapshot).timestamp_ms * 1000
+
+
+def latest_us(committed_us: int) -> int:
+    """Rows from then on cannot have arrived when a snapshot was committed, in whatever time zone
+    they say it: they have a wrong timestamp, and show nothing of where ingestion is.
+    """
+    return bounded_us(committed_us + _DAY_US)
 
 
 def _adds_rows(snapshot: Snapshot) -> bool:

@@ -48,6 +48,7 @@ from backfill.planning.files import (
 )
 from backfill.planning.metadata.deletes import DeleteIndex
 from backfill.planning.metadata.filters import in_range
+from backfill.planning.metadata.ingestion import latest_us
 from backfill.planning.metadata.partitions import SpecReader, spec_reader
 from backfill.planning.metadata.pinning import PinnedTable
 from backfill.planning.offsets import NO_BOUNDS
@@ -175,6 +176,7 @@ class ManifestScan:
         self._data: list[ManifestFile] = []
         self._skipped: list[ManifestFile] = []
         self._sees = {_BEFORE: False, _AFTER: False}
+        self._latest_us = latest_us(pinned.snapshot.timestamp_ms * 1000)
         self.without_timestamp = 0
         """Number of rows in files in which, by their metrics, no row has a timestamp."""
 
@@ -210,8 +212,9 @@ class ManifestScan:
         return self._sees[_BEFORE] or self._look(_BEFORE, -CALENDAR_US, self._range[0])
 
     def rows_after(self) -> bool:
-        """The same for rows from the end of the range on."""
-        return self._sees[_AFTER] or self._look(_AFTER, self._range[1], CALENDAR_US)
+        """The same for rows from the end of the range on that can have arrived by then."""
+        start, end = self._range[1], self._latest_us
+        return self._sees[_AFTER] or (start < end and self._look(_AFTER, start, end))
 
     def bounds_near(self, ranges: Sequence[tuple[int, int]]) -> Iterator[Int64s]:
         """Of all files that may have rows in some ranges and may satisfy the source's filter: the
@@ -301,7 +304,8 @@ class ManifestScan:
             if span is None:
                 return
             lower_us, upper_us = span
-        before, after = upper_us < self._range[0], lower_us >= self._range[1]
+        before = upper_us < self._range[0]
+        after = self._range[1] <= lower_us < self._latest_us
         if (before or after) and self._metrics_may_match(entry):
             self._sees[_AFTER if after else _BEFORE] = True
 
