@@ -90,6 +90,17 @@ def test_a_first_hour_without_rows_is_missing_only_if_there_are_older_rows(
     assert "no rows from 2026-03-01T06:00:00Z to 2026-03-01T08:00:00Z (2h)" in check.missing[0]
 
 
+@pytest.mark.parametrize("layout", ["unpartitioned", "by day"])
+def test_a_row_of_1970_does_not_show_that_a_table_is_older(
+    lake: Catalog, tmp_path: Path, layout: str
+) -> None:
+    """That is what a missing time becomes where nobody looks."""
+    events = table(lake, LAYOUTS[layout])
+    hour(events, *range(8, 14))
+    hour(events, -DAY_US // HOUR_US, minutes=1)
+    assert found(tmp_path).complete is None
+
+
 @pytest.mark.parametrize("layout", ["unpartitioned", "by region"])
 def test_rows_that_the_filter_leaves_out_show_nothing(
     lake: Catalog, tmp_path: Path, layout: str

@@ -58,6 +58,7 @@ LOGICAL_FIELD_TYPE_MAPPING.setdefault(("timestamp-nanos", "long"), TimestampNano
 
 CALENDAR_US = 9_200_000_000_000_000
 """All moments that nanoseconds since 1970 can represent are within this, before and after."""
+_YEAR_US = 366 * 86_400_000_000
 _BEFORE, _AFTER = "before", "after"
 _KAFKA_COLUMNS = 2
 """Partition and offset."""
@@ -176,7 +177,8 @@ class ManifestScan:
         self._data: list[ManifestFile] = []
         self._skipped: list[ManifestFile] = []
         self._sees = {_BEFORE: False, _AFTER: False}
-        self._latest_us = latest_us(pinned.snapshot.timestamp_ms * 1000)
+        self._earliest_us = start_us - _YEAR_US  # those of 1970 have no timestamp
+        self._latest_us = min(latest_us(pinned.snapshot.timestamp_ms * 1000), CALENDAR_US)
         self.without_timestamp = 0
         """Number of rows in files in which, by their metrics, no row has a timestamp."""
 
@@ -206,10 +208,11 @@ class ManifestScan:
         return self._assemble(chunks)
 
     def rows_before(self) -> bool:
-        """Whether the table has rows from before the range, by the metadata of files that may
-        satisfy the source's filter. To be asked after :meth:`read`.
+        """Whether the table has rows from the year before the range, by the metadata of files that
+        may satisfy the source's filter. To be asked after :meth:`read`.
         """
-        return self._sees[_BEFORE] or self._look(_BEFORE, -CALENDAR_US, self._range[0])
+        start, end = self._earliest_us, self._range[0]
+        return self._sees[_BEFORE] or self._look(_BEFORE, start, end)
 
     def rows_after(self) -> bool:
         """The same for rows from the end of the range on that can have arrived by then."""
@@ -304,7 +307,7 @@ class ManifestScan:
             if span is None:
                 return
             lower_us, upper_us = span
-        before = upper_us < self._range[0]
+        before = self._earliest_us <= upper_us < self._range[0]
         after = self._range[1] <= lower_us < self._latest_us
         if (before or after) and self._metrics_may_match(entry):
             self._sees[_AFTER if after else _BEFORE] = True
