@@ -203,3 +203,32 @@ def test_a_reader_of_the_report_sees_which_rows_differ_and_in_what(
         each for each in report["samples"] if each["result"] and each["result"]["id"] == "4"
     )
     assert (four["result"]["amount"], four["production"]["amount"]) == (None, "4.0")
+
+
+@pytest.mark.parametrize(
+    ("validate", "kind"),
+    [
+        ({"keys": ["id"]}, "missing"),
+        ({"ignore": ["at"]}, "missing"),
+        ({"keys": ["id"]}, "extra"),
+    ],
+)
+def test_rows_with_one_key_at_several_times_are_counted_and_shown(
+    spark: SparkSession,
+    lake: Catalog,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    validate: dict[str, list[str]],
+    kind: str,
+) -> None:
+    show_lake_to_workers(spark, monkeypatch)
+    both = some((1, 0, 1.0, 0, "us"))
+    more = some((1, 0, 1.0, 0, "us"), (2, 1, 2.0, 0, "us"), (2, 5, 2.0, 0, "us"))
+    sides = (both, more) if kind == "missing" else (more, both)
+    run, output = staged_and_production(lake, *sides, tmp_path, **validate)
+    compared = compare_output(spark.newSession(), run, output)
+    assert (compared.matching, compared.different) == (1, 0)
+    assert getattr(compared, kind) == 2
+    report = json.loads(Path(compared.report).with_suffix(".json").read_bytes())
+    assert {each["kind"] for each in report["samples"]} == {kind}
+    assert sum(each[kind] for each in report["byTime"]) == 2

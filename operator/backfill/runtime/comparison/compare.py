@@ -224,9 +224,10 @@ def _look_at(
     samples = F.filter(F.concat("pairs", "others"), F.isnotnull)
     shown = F.transform(samples, lambda sample: _in_words(sample, wish.schema))
     for row in gathered.select(_BUCKET, "within", "differing", shown.alias("samples")).collect():
-        counts = found.buckets[row[_BUCKET]]
-        counts.matching += row["within"]
-        counts.different -= row["within"]
+        if row["within"]:  # samples alone may be later than what their key was counted for
+            counts = found.buckets[row[_BUCKET]]
+            counts.matching += row["within"]
+            counts.different -= row["within"]
         for name, count in zip(wish.compared, row["differing"], strict=True):
             found.columns[name] += count
         found.samples += [_sample(each, wish) for each in row["samples"]]
