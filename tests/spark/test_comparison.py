@@ -1,10 +1,12 @@
 """A staged result is compared with production as a person would: by key, or row by row."""
 
 import json
+import threading
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from math import isnan
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -20,8 +22,9 @@ from pyspark.sql import functions as F
 from backfill.api.output import Output
 from backfill.api.validation import percentage
 from backfill.outputs.result import Result
+from backfill.protocol.split_assignment import OutputComparison
 from backfill.runtime.comparison.compare import Counts, Wish, compare
-from backfill.runtime.comparison.outputs import compare_output
+from backfill.runtime.comparison.outputs import compare_output, compare_outputs
 from backfill.runtime.settings import RuntimeSettings
 
 START = datetime(2021, 7, 11, tzinfo=UTC)
@@ -232,3 +235,24 @@ def test_rows_with_one_key_at_several_times_are_counted_and_shown(
     report = json.loads(Path(compared.report).with_suffix(".json").read_bytes())
     assert {each["kind"] for each in report["samples"]} == {kind}
     assert sum(each[kind] for each in report["byTime"]) == 2
+
+
+def test_a_file_that_is_gone_is_said_and_not_tried_again(
+    spark: SparkSession, lake: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    show_lake_to_workers(spark, monkeypatch)
+    rows = some((1, 0, 1.0, 0, "us"))
+    run, _ = staged_and_production(lake, rows, rows, tmp_path, keys=["id"])
+    (task,) = lake.load_table("raw.events").scan().plan_files()
+    Path(task.file.file_path.removeprefix("file://")).unlink()
+    found: list[OutputComparison] = []
+    driver: Any = SimpleNamespace(
+        settings=run,
+        queries=[SimpleNamespace(frame=SimpleNamespace(sparkSession=spark))],
+        stopping=threading.Event(),
+        compares=lambda output: None,
+        compared=found.append,
+    )
+    assert compare_outputs(driver)
+    assert found[0].problem.startswith(f"{task.file.file_path} of lake.raw.events cannot be read")
+    assert "restore the file" in found[0].problem

@@ -18,11 +18,11 @@ from backfill.kube.client import Cluster
 from backfill.planning.plan import read_header
 from backfill.protocol.driver_settings import CLUSTER_CHANNEL
 from backfill.runtime.agent.agent import Agent
-from backfill.runtime.agent.causes import cause_of
 from backfill.runtime.agent.channel import Channel, DirectoryChannel
 from backfill.runtime.agent.kubernetes_channel import REQUESTS, KubernetesChannel
 from backfill.runtime.agent.signals import GracefulSignals
 from backfill.runtime.comparison.outputs import compare_outputs
+from backfill.runtime.queries.causes import cause_of
 from backfill.runtime.queries.closing import close_query
 from backfill.runtime.queries.run import Outcome, Run, failed, unsupported
 from backfill.runtime.queries.tracker import Tracker

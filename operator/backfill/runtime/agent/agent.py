@@ -20,9 +20,9 @@ from py4j.protocol import Py4JError
 from backfill.api.conditions import Reason
 from backfill.api.errors import InvalidPlanInput, ResultLost, UnsupportedProgram
 from backfill.protocol.split_assignment import SplitAssignmentSpec, SplitAssignmentStatus
-from backfill.runtime.agent.causes import cause_of, lasting_cause, started_too_slowly
 from backfill.runtime.agent.channel import Channel
 from backfill.runtime.agent.executors import Executors
+from backfill.runtime.queries.causes import cause_of, lasting_cause, started_too_slowly
 from backfill.runtime.queries.lost_commits import LostCommits
 from backfill.runtime.queries.run import (
     FINISHED,

@@ -10,6 +10,7 @@ from pyiceberg.table import Table
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from backfill.api.conditions import Reason
 from backfill.api.errors import BadInput
 from backfill.api.output import Output, Validate
 from backfill.api.quantities import to_us
@@ -24,6 +25,7 @@ from backfill.protocol.split_assignment import OutputComparison
 from backfill.runtime.comparison.compare import Wish, compare
 from backfill.runtime.comparison.report import Report
 from backfill.runtime.comparison.sides import Side, rows_of, side_of, time_of
+from backfill.runtime.queries.causes import cause_of, lasting_cause
 from backfill.runtime.queries.run import Run
 from backfill.runtime.settings import RuntimeSettings
 from backfill.runtime.source.data_source import source_schema
@@ -75,10 +77,14 @@ def _compare(spark: SparkSession, settings: RuntimeSettings, output: Output) -> 
     except BadInput as error:
         if error.may_pass:
             raise
-        _log.error("the output %s cannot be compared: %s", output.name, error)
-        return OutputComparison(
-            output=output.name, settings=settings_digest(output), problem=str(error)
-        )
+        problem = str(error)
+    except Exception as error:
+        lasting = lasting_cause(cause_of(error))
+        if lasting is None or lasting[0] is not Reason.INVALID_INPUT:
+            raise
+        problem = lasting[1].removeprefix("spec.sources: ")  # what tasks read is a source for them
+    _log.error("the output %s cannot be compared: %s", output.name, problem)
+    return OutputComparison(output=output.name, settings=settings_digest(output), problem=problem)
 
 
 def compare_output(

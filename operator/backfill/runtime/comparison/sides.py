@@ -64,6 +64,16 @@ def side_of(table: Table, output: Output, rows: WindowRows, snapshot_id: int | N
                 "compact the table if it has equality deletes",
             )
         ) from error
+    others = sorted({split.format for split in splits} - {"parquet"})
+    if others:
+        raise BadInput(
+            Problem(
+                "spec.outputs",
+                f"{output.table} has files in the window that are not Parquet, but"
+                f" {', '.join(others)}, which cannot be compared",
+                "rewrite them as Parquet",
+            )
+        )
     return Side(found, splits)
 
 

@@ -11,7 +11,7 @@ from backfill.api.errors import (
     ResultLost,
     first_line,
 )
-from backfill.runtime.agent.causes import cause_of, lasting_cause, started_too_slowly
+from backfill.runtime.queries.causes import cause_of, lasting_cause, started_too_slowly
 from backfill.runtime.queries.run import unsupported
 from cases import cases
 
