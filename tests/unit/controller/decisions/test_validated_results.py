@@ -243,3 +243,15 @@ def test_without_validate_nothing_is_said_of_it() -> None:
     decision = decide(observed(resource))
     assert publishes(decision)
     assert find_condition(decision.status.conditions, ConditionType.VALIDATED) is None
+
+
+def test_what_waited_does_not_wait_while_it_is_compared_once_more() -> None:
+    resource = backfill(settled(compared(missing=5)), outputs=[output()])
+    waiting = decide(observed(resource)).status
+    assert approved(resource.model_copy(update={"status": waiting}))["counts"]
+    other = backfill(waiting, generation=2, outputs=[output({"keys": ["id", "at"]})])
+    decision = decide(observed(other))
+    assert find_condition(decision.status.conditions, ConditionType.PUBLISHED) is None
+    assert condition(decision, ConditionType.RECONCILING).status == "True"
+    comparing = other.model_copy(update={"status": decision.status})
+    assert not approved(comparing), "what does not match is unknown yet"
