@@ -36,11 +36,16 @@ def to_compare(backfill: Backfill) -> tuple[Output, ...]:
 
 
 def falls_short(output: Output, status: OutputStatus) -> bool:
-    """Whether a result matches production less than it must, or that is unknown."""
+    """Whether a result matches production less than it must, or that is unknown.
+
+    What is published is not compared again: what was found before counts for it.
+    """
     compared, wanted = status.comparison, output.validate_
     if wanted is None:
         return False
-    if compared is None or not _is_current(output, compared) or compared.problem:
+    if compared is None or compared.problem:
+        return True
+    if status.snapshot_id is None and not _is_current(output, compared):
         return True
     return not reaches(compared, wanted.min_match)
 

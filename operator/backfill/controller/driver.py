@@ -10,6 +10,7 @@ from typing import Literal, Protocol
 
 from backfill.api.backfill import Backfill
 from backfill.api.errors import Problem
+from backfill.api.output import Output
 from backfill.planning.workspace import Workspace
 from backfill.protocol.driver_settings import DriverSettings
 
@@ -108,11 +109,22 @@ def driver_settings(
         scratch=scratch,
         window=backfill.spec.window,
         sources=backfill.spec.sources,
-        outputs=backfill.spec.outputs,
+        outputs=_outputs(backfill),
         ignored_queries=backfill.spec.ignored_queries,
         execution=backfill.spec.execution,
         main_file=main_file,
         arguments=arguments,
         spark_conf=dict(spark_conf),
         spark_defaults=dict(spark_defaults),
+    )
+
+
+def _outputs(backfill: Backfill) -> tuple[Output, ...]:
+    """The outputs of the spec. One that is published is not compared again: production has its rows
+    now, and the report would say so instead of what it was published with.
+    """
+    published = {each.name for each in backfill.status.outputs if each.snapshot_id is not None}
+    return tuple(
+        output.model_copy(update={"validate_": None}) if output.name in published else output
+        for output in backfill.spec.outputs
     )

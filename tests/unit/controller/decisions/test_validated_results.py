@@ -12,10 +12,11 @@ from backfill.api.status import BackfillStatus, Comparison
 from backfill.api.validation import percentage, reaches, settings_digest
 from backfill.controller.decisions.actions import Decision, StartDriver, StartJob
 from backfill.controller.decisions.decide import decide
-from backfill.controller.driver import DriverState
+from backfill.controller.driver import DriverState, Launch, driver_settings
 from backfill.controller.jobs.kinds.publish import PublishJob
 from backfill.controller.jobs.kinds.settle import SettleJob
 from backfill.controller.jobs.kinds.verify import VerifyJob
+from backfill.planning.workspace import Workspace
 from backfill.protocol.split_assignment import OutputComparison
 from situations import (
     HEADER,
@@ -255,3 +256,23 @@ def test_what_waited_does_not_wait_while_it_is_compared_once_more() -> None:
     assert condition(decision, ConditionType.RECONCILING).status == "True"
     comparing = other.model_copy(update={"status": decision.status})
     assert not approved(comparing), "what does not match is unknown yet"
+
+
+@pytest.mark.parametrize("published", [None, 8])
+def test_only_what_is_not_published_is_compared(published: int | None) -> None:
+    status = settled(compared(missing=1), snapshot_id=published)
+    place = Workspace("/work")
+    launch = Launch(2, backfill(status, outputs=[output()]), "p", place, place)
+    settings = driver_settings(
+        launch, channel="/c", scratch="/s", main_file="app.py", arguments=(), spark_conf={}
+    )
+    assert [each.validate_ is None for each in settings.outputs] == [published is not None]
+
+
+def test_what_is_published_keeps_what_was_found_whatever_is_asked_then() -> None:
+    status = settled(compared(matching=10), snapshot_id=8)
+    asked = output({"keys": ["id", "at"]})
+    decision = decide(observed(backfill(status, generation=2, outputs=[asked])))
+    told = condition(decision, ConditionType.VALIDATED)
+    assert (told.status, told.reason) == ("True", Reason.MATCHED)
+    assert "less than" not in condition(decision, ConditionType.SUCCEEDED).message
