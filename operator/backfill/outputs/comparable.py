@@ -27,6 +27,7 @@ from pyiceberg.types import (
 
 from backfill.api.errors import Problem
 from backfill.api.output import Output
+from backfill.api.quantities import parse_duration
 from backfill.iceberg.tables import near
 
 _NUMBERS = (IntegerType, LongType, FloatType, DoubleType, DecimalType)
@@ -65,8 +66,13 @@ def _misfit(kind: IcebergType, tolerance: str) -> tuple[str, str] | None:
     """What is wrong with a tolerance for a type, and the fix."""
     number = _NUMBER.fullmatch(tolerance) is not None
     if isinstance(kind, _TIMES):
-        fix = "write it as 500ms, 5s or 1d"
-        return (f"{tolerance!r} is not a duration", fix) if number else None
+        if number:
+            return f"{tolerance!r} is not a duration", "write it as 500ms, 5s or 1d"
+        try:
+            parse_duration(tolerance)
+        except ValueError:  # the form was checked where it was read
+            return f"{tolerance!r} is longer than ten years", "give a shorter duration"
+        return None
     if isinstance(kind, _NUMBERS):
         return None if number else (f"{tolerance!r} is not a number", "write it as 0.01")
     return f"values of type {kind} are equal or not", "leave the tolerance out"
