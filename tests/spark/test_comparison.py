@@ -4,6 +4,7 @@ import json
 import threading
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from math import isnan
 from pathlib import Path
 from types import SimpleNamespace
@@ -237,14 +238,8 @@ def test_rows_with_one_key_at_several_times_are_counted_and_shown(
     assert sum(each[kind] for each in report["byTime"]) == 2
 
 
-def test_a_file_that_is_gone_is_said_and_not_tried_again(
-    spark: SparkSession, lake: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    show_lake_to_workers(spark, monkeypatch)
-    rows = some((1, 0, 1.0, 0, "us"))
-    run, _ = staged_and_production(lake, rows, rows, tmp_path, keys=["id"])
-    (task,) = lake.load_table("raw.events").scan().plan_files()
-    Path(task.file.file_path.removeprefix("file://")).unlink()
+def compared_by_a_driver(spark: SparkSession, run: RuntimeSettings) -> OutputComparison:
+    """What a driver reports of its only output."""
     found: list[OutputComparison] = []
     driver: Any = SimpleNamespace(
         settings=run,
@@ -254,5 +249,63 @@ def test_a_file_that_is_gone_is_said_and_not_tried_again(
         compared=found.append,
     )
     assert compare_outputs(driver)
-    assert found[0].problem.startswith(f"{task.file.file_path} of lake.raw.events cannot be read")
-    assert "restore the file" in found[0].problem
+    (only,) = found
+    return only
+
+
+def test_a_file_that_is_gone_is_said_and_not_tried_again(
+    spark: SparkSession, lake: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    show_lake_to_workers(spark, monkeypatch)
+    rows = some((1, 0, 1.0, 0, "us"))
+    run, _ = staged_and_production(lake, rows, rows, tmp_path, keys=["id"])
+    (task,) = lake.load_table("raw.events").scan().plan_files()
+    Path(task.file.file_path.removeprefix("file://")).unlink()
+    found = compared_by_a_driver(spark, run)
+    assert found.problem.startswith(f"{task.file.file_path} of lake.raw.events cannot be read")
+    assert "restore the file" in found.problem
+
+
+@pytest.mark.parametrize(
+    ("kind", "one", "other", "tolerance", "equal"),
+    [
+        (pa.decimal128(38, 18), "1.0000000005", "1.0000000014", "0.0000000001", False),
+        (pa.decimal128(38, 18), "1.0000000004", "1.0000000005", "0.0000000001", True),
+        (pa.decimal128(38, 18), f"{10**19}.{'0' * 17}1", f"{10**19}", f"0.{'0' * 17}1", True),
+        (pa.decimal128(38, 18), f"{10**19}.{'0' * 17}2", f"{10**19}", f"0.{'0' * 17}1", False),
+        (pa.decimal128(38, 0), f"{10**37 + 1}", f"{10**37}", "1.5", True),
+        (pa.decimal128(38, 0), f"{10**37 + 2}", f"{10**37}", "1.5", False),
+        (pa.decimal128(9, 2), "1.01", "1.00", "0.01", True),
+        (pa.decimal128(9, 2), "1.02", "1.00", "0.019", False),
+        (pa.int64(), str(2**63 - 1), str(-(2**63)), str(10**18 - 1), False),
+        (pa.int64(), str(2**63 - 1), str(2**63 - 2), "1", True),
+        (pa.int32(), "3", "1", "1.999", False),
+    ],
+)
+def test_a_tolerance_of_exact_numbers_is_exact(
+    spark: SparkSession,
+    lake: Catalog,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: pa.DataType,
+    one: str,
+    other: str,
+    tolerance: str,
+    equal: bool,
+) -> None:
+    show_lake_to_workers(spark, monkeypatch)
+    whole = pa.types.is_integer(kind)
+    sides = (
+        pa.table(
+            {
+                "id": pa.array([1]),
+                "at": pa.array([START], pa.timestamp("us", "UTC")),
+                "price": pa.array([int(value) if whole else Decimal(value)], kind),
+            }
+        )
+        for value in (one, other)
+    )
+    run, _ = staged_and_production(
+        lake, *sides, tmp_path, keys=["id"], tolerance={"price": tolerance}
+    )
+    assert compared_by_a_driver(spark, run).matching == equal

@@ -41,6 +41,7 @@ _CONF = {
     "spark.sql.adaptive.coalescePartitions.enabled": "true",
     "spark.sql.ansi.enabled": "false",  # sums of digests are not numbers of anything
     "spark.sql.caseSensitive": "true",
+    "spark.sql.decimalOperations.allowPrecisionLoss": "false",  # differences are exact
     "spark.sql.session.timeZone": "UTC",
 }
 """What the application has set does not change how rows are compared."""

@@ -8,7 +8,7 @@ row or list from nothing; so every value is first brought into a form in which i
 
 from collections.abc import Iterable
 from datetime import timedelta
-from decimal import Decimal
+from decimal import ROUND_FLOOR, Context, Decimal
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -17,6 +17,7 @@ from pyspark.sql.types import (
     BinaryType,
     DataType,
     DateType,
+    DecimalType,
     DoubleType,
     FloatType,
     MapType,
@@ -28,7 +29,10 @@ from backfill.api.quantities import parse_duration, to_us
 
 MOST_CHARACTERS = 200
 """Longest text of a value in a sample."""
-_EXACT = "decimal(38, 9)"
+_WHOLE = "decimal(20, 0)"
+"""Holds any integer."""
+_DIGITS = 18
+"""Most digits after the point that a tolerance has."""
 
 
 def canonical(value: Column, kind: DataType) -> Column:
@@ -72,9 +76,10 @@ def near(one: Column, other: Column, kind: DataType, tolerance: str) -> Column:
         case FloatType() | DoubleType():
             difference = F.abs(one.cast("double") - other.cast("double"))
             apart = difference <= F.lit(float(tolerance))
+        case DecimalType():
+            apart = F.abs(one - other) <= F.lit(_floor(tolerance, kind.scale))
         case _:
-            exact = F.abs(one.cast(_EXACT) - other.cast(_EXACT))
-            apart = exact <= F.lit(Decimal(tolerance)).cast(_EXACT)
+            apart = F.abs(one.cast(_WHOLE) - other.cast(_WHOLE)) <= F.lit(_floor(tolerance, 0))
     return equal | F.coalesce(apart, F.lit(False))
 
 
@@ -92,6 +97,14 @@ def text(value: Column, kind: DataType) -> Column:
 
 def _length(value: Column) -> Column:
     return F.when(value.isNull(), F.lit(-1)).otherwise(F.size(value))
+
+
+def _floor(tolerance: str, digits: int) -> Decimal:
+    """A tolerance for values with so many digits after the point. Their differences have no more
+    digits, so that none is between it and the given one.
+    """
+    unit = Decimal(1).scaleb(-min(digits, _DIGITS))
+    return Decimal(tolerance).quantize(unit, ROUND_FLOOR, Context(prec=2 * _DIGITS))
 
 
 def _us(tolerance: str) -> int:
