@@ -70,7 +70,12 @@ def _one_column(document: Mapping[str, Any]) -> Iterator[str]:
     columns: Sequence[tuple[str, int]] = sorted(
         document["byColumn"].items(), key=lambda item: -item[1]
     )
-    if columns and columns[0][1] and not any(pairs for _, pairs in columns[1:]):
+    # of rows whose key occurs more than once, it is unknown in what they differ
+    if (
+        columns
+        and columns[0][1] == document["rows"]["different"] > 0
+        and not any(pairs for _, pairs in columns[1:])
+    ):
         yield (
             f"All pairs that differ do so only in {columns[0][0]}. If it is not meant to be the"
             " same, add it to validate.ignore, or give it a tolerance."

@@ -137,3 +137,12 @@ def test_nothing_is_said_of_what_is_equal() -> None:
     found = compared(h4=Counts(50))
     found.duplicate_keys_in_production = 2
     assert causes(report(found).document()) == []
+
+
+def test_a_column_is_not_blamed_for_rows_of_which_it_is_unknown_what_differs() -> None:
+    found = compared(h4=Counts(50, 100))
+    found.columns = {"written": 3, "plays": 0}
+    found.duplicate_keys_in_result = 9
+    assert not any("only in" in cause for cause in causes(report(found).document()))
+    found.buckets, found.columns = {4: Counts(50, 0, 1, 1)}, {"written": 0}
+    assert not any("only in" in cause for cause in causes(report(found).document()))
