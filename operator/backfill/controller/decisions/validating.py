@@ -3,7 +3,7 @@
 from backfill.api.conditions import ConditionType, Reason
 from backfill.api.output import Output
 from backfill.api.status import Comparison, OutputStatus
-from backfill.api.validation import falls_short, percentage, rows_compared
+from backfill.api.validation import falls_short, percentage, reaches, rows_compared
 from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.status_draft import Draft
 from backfill.protocol.split_assignment import OutputComparison, SplitAssignmentStatus
@@ -51,7 +51,7 @@ def say_validated(observed: Observed, draft: Draft) -> None:
 def validated(output: Output, status: OutputStatus) -> str:
     """How the result of an output compares with production."""
     compared, wanted = status.comparison, output.validate_
-    if compared is None or wanted is None:
+    if compared is None:
         return f"{output.name} was not compared with production"
     if compared.problem:
         return f"{output.name} could not be compared with production: {compared.problem}"
@@ -65,6 +65,10 @@ def validated(output: Output, status: OutputStatus) -> str:
     )
     differ = ", ".join(f"{number:,} {what}" for number, what in numbers if number)
     details = f" ({differ})" if differ else ""
-    least = f"less than minMatch {wanted.min_match} %" if falls_short(output, status) else ""
+    least = (
+        f"less than minMatch {wanted.min_match} %"
+        if wanted is not None and not reaches(compared, wanted.min_match)
+        else ""
+    )
     told = f"{output.name}: {status.match} % of {rows:,} rows match production{details}"
     return "; ".join((", ".join(filter(None, (told, least))), f"report: {compared.report}"))

@@ -12,6 +12,7 @@ from backfill.api.status import BackfillStatus, Comparison
 from backfill.api.validation import percentage, reaches, settings_digest
 from backfill.controller.decisions.actions import Decision, StartDriver, StartJob
 from backfill.controller.decisions.decide import decide
+from backfill.controller.decisions.validating import validated
 from backfill.controller.driver import DriverState, Launch, driver_settings
 from backfill.controller.jobs.kinds.publish import PublishJob
 from backfill.controller.jobs.kinds.settle import SettleJob
@@ -276,3 +277,12 @@ def test_what_is_published_keeps_what_was_found_whatever_is_asked_then() -> None
     told = condition(decision, ConditionType.VALIDATED)
     assert (told.status, told.reason) == ("True", Reason.MATCHED)
     assert "less than" not in condition(decision, ConditionType.SUCCEEDED).message
+
+
+@pytest.mark.parametrize("now", [None, {"keys": ["id", "at"]}])
+def test_what_was_found_is_said_as_it_was_when_something_else_is_asked(now: Any) -> None:
+    (status,) = settled(compared(matching=10)).outputs
+    asked = Output.model_validate(output(now))
+    assert validated(asked, status) == (
+        "counts: 100 % of 10 rows match production; report: /work/r.json"
+    )
