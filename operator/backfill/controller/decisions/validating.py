@@ -2,6 +2,7 @@
 
 from backfill.api.conditions import ConditionType, Reason
 from backfill.api.output import Output
+from backfill.api.redaction import redact
 from backfill.api.status import Comparison, OutputStatus
 from backfill.api.validation import falls_short, percentage, reaches, rows_compared
 from backfill.controller.decisions.observed import Observed
@@ -26,6 +27,7 @@ def with_comparison(output: OutputStatus, compared: tuple[OutputComparison, ...]
     if found is None or output.snapshot_id is not None:
         return output
     fields = {name: getattr(found, name) for name in Comparison.model_fields}
+    fields["problem"] = redact(found.problem)  # libraries write into it
     match = None if found.problem else percentage(found)
     return output.model_copy(update={"comparison": Comparison(**fields), "match": match})
 

@@ -286,3 +286,11 @@ def test_what_was_found_is_said_as_it_was_when_something_else_is_asked(now: Any)
     assert validated(asked, status) == (
         "counts: 100 % of 10 rows match production; report: /work/r.json"
     )
+
+
+def test_credentials_in_what_could_not_be_compared_are_not_recorded() -> None:
+    found = compared(problem="cannot open s3://lake/a?X-Amz-Signature=0123456789abcdef")
+    (status,) = finishing(comparisons=(found,)).status.outputs
+    assert status.comparison is not None
+    assert "0123456789abcdef" not in status.comparison.problem
+    assert "cannot open s3://lake/a" in status.comparison.problem
