@@ -269,6 +269,10 @@ def test_results_that_lagging_rows_may_still_change_are_left_open(
     complete_us = 10 * MINUTE_US + (events.arrived - events.happened).max()
     assert query.look_ahead_seconds == pytest.approx(complete_us / 1e6, abs=60)
     assert query.needed_drain_seconds == pytest.approx(complete_us / 1e6, abs=60)
+    again = BatchRun(backfill)
+    assert again.finish(again.prepared(frame, events.results, "at")) is None
+    (repeated,) = again.run.tracker.queries
+    assert repeated.open_at_end is None, "it has read nothing that would tell"
 
 
 def test_rows_whose_arrival_a_function_of_the_program_hides_are_named(

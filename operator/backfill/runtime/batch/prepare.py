@@ -215,10 +215,12 @@ class _Work:
             self._overlap = self._overlap_check(spans)
             return spans
         end_us = header.inputs.end_us
-        closed_us = (
-            end_us if _gives_at_once(self._plan) else closed_until_us(header, around.values())
-        )
-        if closed_us < end_us:
+        at_once = _gives_at_once(self._plan)
+        closed_us = end_us if at_once else closed_until_us(header, around.values())
+        # without any step left, it is not measured how rows arrive, and what was left open is
+        # known to the attempt that did
+        unmeasured = self._first == header.steps and depends_on_arrival(found, header)
+        if closed_us < end_us or (unmeasured and not at_once):
             self._open_results = _not_reported(around)
         spans = left_from(
             self._first,
