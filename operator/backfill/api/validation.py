@@ -23,15 +23,25 @@ def settings_digest(output: Output) -> str:
 
 
 def to_compare(backfill: Backfill) -> tuple[Output, ...]:
-    """Outputs whose results are not published and have yet to be compared as the spec says."""
+    """Outputs whose results are not published and have yet to be compared as the spec says.
+
+    One that could not be compared is tried again after any change of the spec but its approval.
+    """
     known = {status.name: status for status in backfill.status.outputs}
+    last = backfill.status.attempts[-1] if backfill.status.attempts else None
+    changed = last is not None and last.generation != backfill.metadata.generation
+
+    def again(output: Output, compared: Comparison | None) -> bool:
+        failed = compared is not None and bool(compared.problem)
+        return changed and failed and output.publish.mismatch == "Wait"
+
     return tuple(
         output
         for output in backfill.spec.outputs
         if output.validate_ is not None
         and (status := known.get(output.name)) is not None
         and status.snapshot_id is None
-        and not _is_current(output, status.comparison)
+        and (not _is_current(output, status.comparison) or again(output, status.comparison))
     )
 
 

@@ -294,3 +294,20 @@ def test_credentials_in_what_could_not_be_compared_are_not_recorded() -> None:
     assert status.comparison is not None
     assert "0123456789abcdef" not in status.comparison.problem
     assert "cannot open s3://lake/a" in status.comparison.problem
+
+
+@pytest.mark.parametrize(
+    ("generation", "mismatch", "again"),
+    [(1, "Wait", False), (2, "Wait", True), (2, "Publish", False)],
+)
+def test_what_could_not_be_compared_is_tried_again_once_something_was_changed(
+    generation: int, mismatch: str, again: bool
+) -> None:
+    found = compared(problem="the table has equality deletes; compact it")
+    status = settled(found, match=None)
+    asked = output(mismatch=mismatch)
+    resource = backfill(status, generation=generation, outputs=[asked], retryNonce="compacted")
+    decision = decide(observed(resource))
+    jobs = [each.job for each in decision.next.actions if isinstance(each, StartJob)]
+    assert any(isinstance(job, VerifyJob) for job in jobs) is again
+    assert publishes(decision) is (mismatch == "Publish")
