@@ -7,10 +7,11 @@ import pytest
 from backfill.api.approval import approved
 from backfill.api.backfill import Backfill
 from backfill.api.conditions import Condition, ConditionType, Reason, find_condition
+from backfill.api.errors import InvalidPlanInput
 from backfill.api.output import Output
 from backfill.api.status import BackfillStatus, Comparison
 from backfill.api.validation import percentage, reaches, settings_digest
-from backfill.controller.decisions.actions import Decision, StartDriver, StartJob
+from backfill.controller.decisions.actions import Decision, Next, StartDriver, StartJob
 from backfill.controller.decisions.decide import decide
 from backfill.controller.decisions.validating import validated
 from backfill.controller.driver import DriverState, Launch, driver_settings
@@ -311,3 +312,16 @@ def test_what_could_not_be_compared_is_tried_again_once_something_was_changed(
     jobs = [each.job for each in decision.next.actions if isinstance(each, StartJob)]
     assert any(isinstance(job, VerifyJob) for job in jobs) is again
     assert publishes(decision) is (mismatch == "Publish")
+
+
+def test_a_result_whose_sources_expired_waits_again_once_the_old_comparison_is_asked_for() -> None:
+    found = compared(missing=5)
+    other = backfill(settled(found), generation=2, outputs=[output({"keys": ["at"]})])
+    gone = job_state(VerifyJob(HEADER, attempt=2), "Failed", error=InvalidPlanInput(()))
+    failed = decide(observed(other, job=gone)).status
+    assert condition(Decision(failed, Next()), ConditionType.SUCCEEDED).status == "False"
+    before = backfill(failed, generation=3, outputs=[output()])
+    (job,) = (
+        each.job for each in decide(observed(before)).next.actions if isinstance(each, StartJob)
+    )
+    assert isinstance(job, SettleJob), "it is counted, and then waits"
