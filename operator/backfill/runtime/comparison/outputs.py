@@ -99,7 +99,7 @@ def compare_output(
         ResultLost: there is no staged result any more.
     """
     table = Catalogs().load_table(output.table, "spec.outputs")
-    rows = _checked(table, output, settings.window)
+    rows = _checked(table, output, settings)
     result = Result(
         settings.namespace, settings.backfill, settings.uid, settings.plan_id, output.name
     )
@@ -151,10 +151,11 @@ def _stretch(frame: DataFrame, output: Output, start_us: int, width_us: int) -> 
     return F.floor(since.cast("decimal(20, 0)") / width_us).cast("int")
 
 
-def _checked(table: Table, output: Output, window: Window) -> WindowRows:
+def _checked(table: Table, output: Output, settings: RuntimeSettings) -> WindowRows:
     """The window's rows of an output that can be compared."""
-    problems = list(check_comparison(table.schema(), output, "spec.outputs"))
-    rows = window_rows(table.schema(), output, window)
+    field = f"spec.outputs[{settings.outputs.index(output)}]"
+    problems = list(check_comparison(table.schema(), output, field))
+    rows = window_rows(table.schema(), output, settings.window, field)
     if rows is None:
         raise AssertionError("validate needs timestampColumn")
     if problems:

@@ -1,6 +1,7 @@
-"""What cannot be read of a side is found before Spark reads anything of it."""
+"""What cannot be compared is found before Spark reads anything of it."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,7 +12,9 @@ from backfill.api.errors import BadInput
 from backfill.api.output import Output
 from backfill.api.spec import Window
 from backfill.outputs.window import window_rows
+from backfill.runtime.comparison.outputs import compare_output
 from backfill.runtime.comparison.sides import side_of
+from backfill.runtime.settings import RuntimeSettings
 
 START = datetime(2021, 7, 11, tzinfo=UTC)
 
@@ -32,3 +35,36 @@ def test_files_of_another_format_are_named_with_a_fix(
     snapshot = table.metadata.current_snapshot_id
     with pytest.raises(BadInput, match=r"not Parquet, but orc.*; rewrite them as Parquet"):
         side_of(table, output, inside, snapshot)
+
+
+def test_a_column_that_was_renamed_meanwhile_is_named_with_its_field(lake: Catalog) -> None:
+    lake.create_table("raw.events", schema=pa.schema([("at", pa.timestamp("us", "UTC"))]))
+    outputs = [
+        {"name": "others", "table": "lake.raw.others"},
+        {
+            "name": "events",
+            "table": "lake.raw.events",
+            "timestampColumn": "at",
+            "validate": {"keys": ["id"]},
+        },
+    ]
+    settings = RuntimeSettings.model_validate(
+        {
+            "backfill": "again",
+            "namespace": "default",
+            "uid": "u",
+            "attempt": 1,
+            "plan_id": "p",
+            "plan": "/plan",
+            "checkpoints": "/c",
+            "channel": "/c",
+            "scratch": "/s",
+            "window": {"start": START, "end": START + timedelta(days=1)},
+            "sources": (),
+            "outputs": outputs,
+            "main_file": "app.py",
+        }
+    )
+    no_spark: Any = None
+    with pytest.raises(BadInput, match=r"^spec\.outputs\[1\]\.validate\.keys: .* has no column id"):
+        compare_output(no_spark, settings, settings.outputs[1])
