@@ -13,7 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from batch_runs import show_lake_to_workers
-from every_type import rows_of_every_type
+from every_type import EMPTY, FULL, rows_of_every_type
+from every_type import SCHEMA as EVERY_TYPE
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyiceberg.catalog import Catalog
@@ -126,6 +127,26 @@ def test_values_of_every_type_are_equal_to_themselves(
     compared = compare_output(spark.newSession(), run, output)
     assert not compared.problem
     assert (compared.matching, compared.different, compared.missing, compared.extra) == (2, 0, 0, 0)
+
+
+def test_values_of_every_type_differ_from_nothing(
+    spark: SparkSession, lake: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    show_lake_to_workers(spark, monkeypatch)
+    full, empty = rows_of_every_type().slice(0, 1), rows_of_every_type().slice(1, 1)
+    place = EVERY_TYPE.get_field_index("user")
+    keyed = empty.set_column(place, EVERY_TYPE.field(place), full.column(place))
+    run, output = staged_and_production(lake, keyed, full, tmp_path, keys=["user"])
+    compared = compare_output(spark.newSession(), run, output)
+    assert (compared.matching, compared.different) == (0, 1)
+    report = json.loads(Path(compared.report).with_suffix(".json").read_bytes())
+    differing = {name for name, pairs in report["byColumn"].items() if pairs}
+    assert differing == {name for name in FULL if FULL[name] != EMPTY[name]} - {"user"}
+    (sample,) = report["samples"]
+    assert {sample["result"][name] for name in differing} == {None}
+    assert sample["production"]["tags"] == '["a",null]'
+    assert sample["production"]["payload"] == "00ff"
+    assert sample["production"]["sizes"] == '{"s":7,"none":null}'
 
 
 SOME = pa.schema(

@@ -56,7 +56,9 @@ def canonical(value: Column, kind: DataType) -> Column:
             )
             return F.struct(_length(value), F.array_sort(entries))
         case _:
-            return F.struct(F.isnull(value), value)
+            # an element of a list would give its part a name of its own, and types of rows differ
+            # by names
+            return F.struct(F.isnull(value).alias("null"), value.alias("value"))
 
 
 def digest(values: Iterable[Column]) -> tuple[Column, Column]:
