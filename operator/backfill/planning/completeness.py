@@ -26,7 +26,7 @@ import numpy.typing as npt
 from backfill.api.quantities import format_duration
 from backfill.iceberg.timestamps import GREATEST_US, describe_us
 from backfill.planning.files import Int64s, SourceFiles
-from backfill.planning.metadata.ingestion import Ingested, latest_us
+from backfill.planning.metadata.ingestion import KNOWN_PROPERTIES, Ingested, latest_us
 from backfill.planning.offsets import NOTHING, Offsets, in_words
 from backfill.planning.pauses import BoundsNear, Range, compare
 from backfill.planning.plan import InputCheck, PlanInputs
@@ -125,7 +125,7 @@ def check_input(files: SourceFiles, inputs: PlanInputs, around: Around) -> Input
             unknown.append(
                 f"of several Kafka connectors that write the table, one is behind: {early}"
             )
-        elif says.only_with_rows and not goes_on:
+        elif says.property in KNOWN_PROPERTIES and not goes_on:  # they stay where no rows are
             behind = True
             unknown.append(f"{early}; it says nothing where no rows arrive")
         else:

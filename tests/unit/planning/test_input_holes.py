@@ -187,7 +187,8 @@ def test_bounds_of_all_integers_hide_no_hole_of_other_days() -> None:
     )
     assert (found[0].pauses, found[0].rows) == (0, 2)
     assert checked(files, 6 * DAY, start=5 * DAY + 6 * HOUR).complete is False
-    arrivals = Arrivals(*np.array([everywhere], np.int64).T, 0, DAY)
+    lower, upper, rows = np.array([everywhere], np.int64).T
+    arrivals = Arrivals(lower, upper, rows, 0, DAY)
     assert 0 < arrivals.rows < 1
 
 

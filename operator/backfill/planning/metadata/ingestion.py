@@ -35,11 +35,6 @@ class Ingested:
     several: bool
     """Whether several connectors write the table; this is what the last of them says."""
 
-    @property
-    def only_with_rows(self) -> bool:
-        """Whether it stays where it is while there are no rows."""
-        return self.property in KNOWN_PROPERTIES
-
 
 def ingested(
     metadata: TableMetadata, snapshot: Snapshot, source: SourceInput
