@@ -166,6 +166,22 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         {"outputs.0.validate": {"keys": ["a"], "tolerance": {"watched": "-1"}}},
         "spec.outputs[0].validate.tolerance",
     ),
+    "keys of the output that are not compared": (
+        {"outputs.0.keys": ["a"], "outputs.0.validate": {"ignore": ["a"]}},
+        "neither ignored nor compared with a tolerance",
+    ),
+    "a key that is listed twice": (
+        {"outputs.0.keys": ["a", "b", "a"]},
+        "a column is listed more than once",
+    ),
+    "more keys than a row needs": (
+        {"outputs.0.keys": [f"k{number}" for number in range(17)]},
+        "spec.outputs[0].keys: Too many: 17: must have at most 16 items",
+    ),
+    "rows to replace that nothing identifies": (
+        {"outputs.0.publish": {"mode": "Upsert"}},
+        "publish mode Upsert needs it to know which row replaces which",
+    ),
     "keys that are not compared": (
         {"outputs.0.validate": {"keys": ["a"], "ignore": ["a"]}},
         "neither ignored nor compared with a tolerance",

@@ -20,7 +20,7 @@ from backfill.api.spec import Window
 from backfill.outputs.commits import commit
 from backfill.outputs.data_files import DataFileWriter, layout
 from backfill.outputs.result import Result
-from backfill.outputs.staging import Batch, stage_batch
+from backfill.outputs.staging import Batch, Holds, stage_batch
 
 RESULT = Result(
     namespace="streaming", backfill="rmi", uid="first", plan_id="0123456789abcdef", output="summary"
@@ -85,9 +85,17 @@ def rows_of(rows: Sequence[Row], who: str) -> pa.Table:
     ).cast(schema_to_pyarrow(COLUMNS, include_field_ids=False))
 
 
-def write_files(table: Table, rows: pa.Table, result: Result = RESULT) -> list[DataFile]:
-    """Files as a task of the sink leaves them, not committed."""
-    directory = result.staging_directory(table.metadata)
+def write_files(
+    table: Table, rows: pa.Table, result: Result = RESULT, changes_of: int | None = None
+) -> list[DataFile]:
+    """Files as a task of the sink leaves them, not committed; with the changed rows of a batch in
+    its directory.
+    """
+    directory = (
+        result.staging_directory(table.metadata)
+        if changes_of is None
+        else result.batch_directory(table.metadata, changes_of)
+    )
     writer = DataFileWriter(
         layout(table.metadata, table.schema().schema_id, table.spec().spec_id, directory), table.io
     )
@@ -117,6 +125,23 @@ def stage_rows(
     return stage_batch(
         table, result, Batch("query", batch_id, files, table.spec().spec_id, outside)
     )
+
+
+def stage_as(
+    table: Table,
+    holds: Holds,
+    batch_id: int,
+    rows: Sequence[Row],
+    *,
+    outside: int = 0,
+    result: Result = RESULT,
+    who: str = "backfill",
+) -> bool:
+    """Stages one batch of a query in output mode update or complete."""
+    changes_of = batch_id if holds == "Changes" else None
+    files = write_files(table, rows_of(rows, who), result, changes_of)
+    batch = Batch("query", batch_id, files, table.spec().spec_id, outside, holds=holds)
+    return stage_batch(table, result, batch)
 
 
 def content(table: Table, ref: str | None = None) -> list[tuple[object, object, object]]:

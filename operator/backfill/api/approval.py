@@ -20,12 +20,13 @@ def waits(output: Output, status: OutputStatus) -> bool:
 
 
 def may_delete_unreplaced(output: Output, status: OutputStatus) -> bool:
-    """Whether publishing may delete rows that the result does not replace.
+    """Whether publishing may delete rows that the result does not replace, or replace rows by ones
+    that are not final.
 
     This is so if results were still open at the end, or if the query compares rows with the current
     time, and so may have dropped some.
     """
-    return output.publish.mode is PublishMode.REPLACE and (
+    return output.publish.mode.takes_rows_away and (
         status.open_at_end != 0 or bool(status.by_clock)
     )
 

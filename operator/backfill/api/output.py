@@ -15,6 +15,7 @@ TOLERANCE_PATTERN = (
 )
 Tolerance = Annotated[str, Field(pattern=TOLERANCE_PATTERN, min_length=1, max_length=40)]
 MOST_COMPARED_COLUMNS = 64
+MOST_KEYS = 16
 
 
 class PublishMode(StrEnum):
@@ -23,6 +24,12 @@ class PublishMode(StrEnum):
     NONE = "None"
     APPEND = "Append"
     REPLACE = "Replace"
+    UPSERT = "Upsert"
+
+    @property
+    def takes_rows_away(self) -> bool:
+        """Whether rows of the table may be replaced."""
+        return self in {PublishMode.REPLACE, PublishMode.UPSERT}
 
 
 class Validate(Model):
@@ -33,8 +40,8 @@ class Validate(Model):
     [``window.start``, ``window.end``), as they are when the last step is committed.
     """
     keys: Annotated[tuple[ColumnName, ...], Field(max_length=MOST_COMPARED_COLUMNS)] = ()
-    """Columns that identify a row. Without any, rows are compared as a multiset: a row matches if
-    production has an equal one, each of which is counted once.
+    """Columns that identify a row. Default: the output's ``keys``. Without any, rows are compared
+    as a multiset: a row matches if production has an equal one, each of which is counted once.
     """
     tolerance: Annotated[dict[str, Tolerance], Field(max_length=MOST_COMPARED_COLUMNS)] = Field(
         default_factory=dict
@@ -57,17 +64,19 @@ class Publish(Model):
 
     mode: PublishMode = PublishMode.NONE
     """``None``: the result stays in its branch. ``Append``: its rows are added to the table.
-    ``Replace``: its rows replace the table's rows of the window.
+    ``Replace``: its rows replace the table's rows of the window. ``Upsert``: each of its rows
+    replaces the table's row with the same ``keys``, and all other rows of the table stay.
     """
     approval: Literal["Automatic", "Manual"] = "Automatic"
     """``Automatic``: publish as soon as the result is complete. ``Manual``: wait for approval
     first. May change at any time.
     """
     incomplete: Literal["Wait", "Publish"] = "Wait"
-    """How mode ``Replace`` treats a result that lacks rows because they were still open when the
-    input ended, or may lack rows because their number is unknown. ``Wait``: wait for approval, even
-    if ``approval`` is ``Automatic``. ``Publish``: publish it, which also deletes rows of production
-    that it does not replace. May change at any time.
+    """How modes ``Replace`` and ``Upsert`` treat a result of which rows were still open when the
+    input ended, or may have been. It lacks them, or has them with values that are not final.
+    ``Wait``: wait for approval, even if ``approval`` is ``Automatic``. ``Publish``: publish it;
+    ``Replace`` then also deletes rows of production that it does not replace. May change at any
+    time.
     """
     mismatch: Literal["Wait", "Publish"] = "Wait"
     """How a result is treated of which fewer rows match production than ``validate.minMatch``, or
@@ -90,13 +99,20 @@ class Output(Model):
     timestamp_column: ColumnName | None = None
     """Column that decides whether a row belongs to the window. Timestamps without a time zone are
     read as UTC. A date counts as midnight UTC, and the window must then start and end at midnight
-    UTC. Required by publish mode ``Replace``, and by ``window.warmUp`` and ``window.drain``.
-    Default: every row that is written belongs to the window.
+    UTC. Required by publish modes ``Replace`` and ``Upsert``, and by ``window.warmUp`` and
+    ``window.drain``. Default: every row that is written belongs to the window.
     """
     timestamp_unit: TimestampUnit | None = None
     """Unit of a long ``timestampColumn``, counted from 1970-01-01 UTC: seconds (``s``),
     milliseconds (``ms``), microseconds (``us``) or nanoseconds (``ns``). Required for a long
     column.
+    """
+    keys: Annotated[tuple[ColumnName, ...], Field(max_length=MOST_KEYS)] = ()
+    """Columns that identify a row of the table, such as ``[window_start, user]``. A query that runs
+    as a stream in output mode ``update`` needs them: of the rows with the same values in these
+    columns, the result has the newest. Required by publish mode ``Upsert``, and used by
+    ``validate`` unless it has its own. Columns of the row itself, not nested ones. Null equals
+    null.
     """
     validate_: Annotated[Validate | None, Field(alias="validate")] = None
     """How the result is compared with production before it is published. Needs
@@ -105,3 +121,8 @@ class Output(Model):
     """
     publish: Publish = Publish()
     """How the result is published. Default: it stays in its branch."""
+
+    @property
+    def compared_keys(self) -> tuple[str, ...]:
+        """Columns by which rows are compared with production."""
+        return (self.validate_.keys if self.validate_ else ()) or self.keys

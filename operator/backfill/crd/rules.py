@@ -14,7 +14,7 @@ from backfill.api.backfill import Backfill
 from backfill.api.base import Model
 from backfill.api.changes import MUTABLE_FIELDS, MUTABLE_IN_OUTPUTS
 from backfill.api.manifests.rules import MOST_STEPS
-from backfill.api.output import Output, Publish, Validate
+from backfill.api.output import Output, Publish, PublishMode, Validate
 from backfill.api.pods import PodResources, Scaling
 from backfill.api.quantities import DURATION_IN_MILLISECONDS
 from backfill.api.source import KafkaColumns, KafkaValue, SnapshotRef
@@ -218,10 +218,43 @@ RULES: Final[dict[type[Model], tuple[Rule, ...]]] = {
         ),
     ),
     Output: (
+        *(
+            Rule(
+                f"has(self.timestampColumn) || self.?publish.?mode.orValue('None') != '{mode}'",
+                f"is missing; publish mode {mode} needs it to know which rows to replace",
+                "timestampColumn",
+            )
+            for mode in PublishMode
+            if mode.takes_rows_away
+        ),
         Rule(
-            "has(self.timestampColumn) || self.?publish.?mode.orValue('None') != 'Replace'",
-            "is missing; publish mode Replace needs it to know which rows to replace",
-            "timestampColumn",
+            "!has(self.keys) || self.keys.all(k, self.keys.exists_one(j, j == k))",
+            "a column is listed more than once; name it once",
+            "keys",
+        ),
+        Rule(
+            "(has(self.keys) && size(self.keys) > 0)"
+            " || self.?publish.?mode.orValue('None') != 'Upsert'",
+            "is missing; publish mode Upsert needs it to know which row replaces which",
+            "keys",
+        ),
+        Rule(
+            "!has(self.validate) || !has(self.validate.tolerance)"
+            " || size(self.validate.tolerance) == 0"
+            " || (has(self.validate.keys) && size(self.validate.keys) > 0)"
+            " || (has(self.keys) && size(self.keys) > 0)",
+            "without keys it is unknown which two rows may differ; name the columns that identify"
+            " a row in keys or in validate.keys",
+            "validate.tolerance",
+        ),
+        Rule(
+            "!has(self.validate) || !has(self.keys)"
+            " || (has(self.validate.keys) && size(self.validate.keys) > 0)"
+            " || self.keys.all(k, !(has(self.validate.ignore) && k in self.validate.ignore)"
+            " && !(has(self.validate.tolerance) && k in self.validate.tolerance))",
+            "a column identifies rows, so it is neither ignored nor compared with a tolerance; name"
+            " it in one place",
+            "keys",
         ),
         Rule(
             "has(self.timestampColumn) || !has(self.timestampUnit)",
@@ -234,13 +267,6 @@ RULES: Final[dict[type[Model], tuple[Rule, ...]]] = {
         ),
     ),
     Validate: (
-        Rule(
-            "!has(self.tolerance) || size(self.tolerance) == 0"
-            " || (has(self.keys) && size(self.keys) > 0)",
-            "without keys it is unknown which two rows may differ; name the columns that identify"
-            " a row in validate.keys",
-            "tolerance",
-        ),
         Rule(
             "!has(self.keys) || self.keys.all(k, !(has(self.ignore) && k in self.ignore)"
             " && !(has(self.tolerance) && k in self.tolerance))",

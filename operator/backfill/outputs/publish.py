@@ -20,10 +20,11 @@ from backfill.outputs.commits import as_writer, clean_refused, commit, commit_on
 from backfill.outputs.conflicts import ConflictCheck
 from backfill.outputs.doubled import PUBLISHED_FROM, check_not_doubled, window_in_summary
 from backfill.outputs.references import Unreferenced, least_sequence_number
-from backfill.outputs.replaced import Removal, Replacement, irremovable
+from backfill.outputs.replaced import Removal, ReplacedRows, Replacement, irremovable
 from backfill.outputs.result import Result
 from backfill.outputs.staging import ROWS, branch_head, lost, read_staged, staged_files
-from backfill.outputs.window import WindowRows, window_rows
+from backfill.outputs.upserted import replaced_rows
+from backfill.outputs.window import window_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +81,8 @@ def output_state(output: Output, result: Result) -> OutputState:
 def publish(
     output: Output, result: Result, window: Window, base_snapshot_id: int | None
 ) -> Published:
-    """Adds a result to its table, or replaces the window's rows with it, according to the output.
-    It does so in one commit, and only once.
+    """Adds a result to its table, or replaces the window's rows or those of its keys with it,
+    according to the output. It does so in one commit, and only once.
 
     ``base_snapshot_id`` is the table's snapshot from before the run; None if it had none.
 
@@ -108,11 +109,12 @@ def publish(
             conflicts.check(current)
 
     publication = _Publication(table, result, files, spec_id, window, checked)
-    did = (
-        publication.replace(rows)
-        if output.publish.mode is PublishMode.REPLACE
-        else publication.append()
-    )
+    if output.publish.mode is PublishMode.REPLACE:
+        did = publication.replace(rows)
+    elif output.publish.mode is PublishMode.UPSERT:
+        did = publication.replace(rows and replaced_rows(table, output, result, rows))
+    else:
+        did = publication.append()
     published = find_published(table.metadata, result)
     if published is None:
         raise CanNotPublish(
@@ -158,8 +160,8 @@ class _Publication:
         """Adds the files."""
         return commit_once(self._table, lambda: self._try(Removal((), ())), self._done)
 
-    def replace(self, rows: WindowRows | None) -> bool:
-        """Replaces the window's rows by the files."""
+    def replace(self, rows: ReplacedRows | None) -> bool:
+        """Replaces rows by the files."""
         if rows is None:
             raise CanNotPublish(
                 f"output {self._result.output} has no timestampColumn"
@@ -249,6 +251,11 @@ def _checked_files(
             f" (files: {len(files):,}), but {staged.rows:,}"
             f" rows{'' if staged.files is None else f' (files: {staged.files:,})'} were staged;"
             " start over with a new Backfill"
+        )
+    if staged.changes:
+        raise CanNotPublish(
+            f"branch {result.branch} of {output.table} still holds older rows of the keys of output"
+            f" {output.name}; start over with a new Backfill"
         )
     _check_not_in_use(table, output, files, base_snapshot_id)
     if len({file.spec_id for file in files}) > 1:

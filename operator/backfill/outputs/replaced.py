@@ -1,13 +1,14 @@
-"""What Replace removes: files that are entirely in the window are dropped, and files that are
-partly in it are rewritten without its rows.
+"""What Replace and Upsert remove: files of which all rows are replaced are dropped, and files of
+which some are replaced are rewritten without them.
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
@@ -19,7 +20,24 @@ from backfill.outputs.files import remove_file
 from backfill.outputs.null_lists import keep_null_lists
 from backfill.outputs.references import Unreferenced
 from backfill.outputs.result import Result
-from backfill.outputs.window import Share, WindowRows
+from backfill.outputs.window import Share
+
+
+class ReplacedRows(Protocol):
+    """The rows of a table that are replaced."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns that :meth:`mask` looks at, in expressions."""
+
+    def mask(self, rows: pa.RecordBatch) -> pa.BooleanArray:
+        """For each row, whether it is replaced."""
+
+    def expression(self) -> BooleanExpression:
+        """A condition that all of them meet, for PyIceberg's scans."""
+
+    def share(self, file: DataFile) -> Share:
+        """How many rows of a data file are among them, by the statistics in its manifest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +46,7 @@ class Removal:
 
     removed: tuple[DataFile, ...]
     kept: tuple[DataFile, ...]
-    """New files with the rows of removed ones that are outside the window."""
+    """New files with the rows of removed ones that are not replaced."""
 
 
 class Replacement:
@@ -37,7 +55,7 @@ class Replacement:
     Rewritten files are reused, so that a table that others append to is not read again each time.
     """
 
-    def __init__(self, result: Result, rows: WindowRows, spec_id: int, since: int):
+    def __init__(self, result: Result, rows: ReplacedRows, spec_id: int, since: int):
         """``since`` is the table's last sequence number; 0 if it has none."""
         self._result = result
         self._rows = rows
@@ -45,14 +63,14 @@ class Replacement:
         self._since = since
         self._kept: dict[frozenset[str], tuple[DataFile, ...] | None] = {}
         """By file and its delete files, what remains of it;
-        None if the file has no row of the window.
+        None if none of its rows is replaced.
         """
 
     def plan(self, table: Table) -> Removal:
         """What to remove from the main branch of ``table``.
 
         Raises:
-            BackfillError: files with equality deletes may have rows of the window.
+            BackfillError: files with equality deletes may have rows that are replaced.
         """
         removed: list[DataFile] = []
         kept: list[DataFile] = []
@@ -144,6 +162,6 @@ def read_rows(table: Table, task: FileScanTask, *columns: str) -> Iterator[pa.Re
     )
 
 
-def any_inside(table: Table, task: FileScanTask, rows: WindowRows) -> bool:
-    """Whether a live row of a file belongs to the window, by reading the column that decides it."""
-    return any(pc.any(rows.mask(batch)).as_py() for batch in read_rows(table, task, rows.column))
+def any_inside(table: Table, task: FileScanTask, rows: ReplacedRows) -> bool:
+    """Whether a live row of a file is among some rows, by reading the columns that decide it."""
+    return any(pc.any(rows.mask(batch)).as_py() for batch in read_rows(table, task, *rows.columns))

@@ -16,6 +16,7 @@ NAMESPACE = "backfill.namespace"
 UID = "backfill.uid"
 PLAN_ID = "backfill.plan-id"
 OUTPUT = "backfill.output"
+_BATCH = "batch-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,16 @@ class Result:
     def staging_directory(self, metadata: TableMetadata) -> str:
         """Directory of the staged files of this result, and nothing else."""
         return f"{data_directory(metadata)}/{self.staging_path}"
+
+    def batch_directory(self, metadata: TableMetadata, batch_id: int) -> str:
+        """Directory of the rows that one micro-batch has changed, within the staging directory."""
+        return f"{self.staging_directory(metadata)}/{_BATCH}{batch_id:08d}"
+
+    def batch_of(self, location: str) -> int | None:
+        """The micro-batch in whose directory a file of this result is; None if it is in none."""
+        _, _, inside = location.rpartition(f"/{self.staging_path}/{_BATCH}")
+        number, _, _ = inside.partition("/")
+        return int(number) if number.isdecimal() and number.isascii() else None
 
     def kept_directory(self, metadata: TableMetadata) -> str:
         """Directory of rewritten files, with rows of

@@ -50,10 +50,17 @@ def digest(rows: pa.RecordBatch) -> RowsDigest:
     Raises:
         TypeError: a column has a type that Iceberg lacks.
     """
-    first, second = _combined([_hashes(column) for column in rows.columns], rows.num_rows).sum(
-        axis=1, dtype=np.uint64
-    )
+    first, second = row_hashes(rows).sum(axis=1, dtype=np.uint64)
     return RowsDigest(rows.num_rows, int(first), int(second))
+
+
+def row_hashes(rows: pa.RecordBatch) -> Hashes:
+    """A hash of each row of a batch, by its values and the order of its columns.
+
+    Raises:
+        TypeError: a column has a type that Iceberg lacks.
+    """
+    return _combined([_hashes(column) for column in rows.columns], rows.num_rows)
 
 
 def _hashes(array: pa.Array) -> Hashes:

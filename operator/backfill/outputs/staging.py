@@ -9,7 +9,8 @@ metadata does not grow with the number of batches.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from typing import Literal
 
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import DataFile
@@ -64,6 +65,15 @@ class Staged:
     """Number of files in the branch; None if an older version has staged some of them."""
     execution: str = "Streaming"
     """How the query was run: as a stream, or as batch jobs (``Batch``)."""
+    changes: bool = False
+    """Whether the branch holds changed rows, of which only the newest of each key count."""
+
+
+Holds = Literal["Rows", "Changes", "Result"]
+"""What the rows of a micro-batch are. ``Rows``: further rows of the result. ``Changes``: rows that
+replace those of earlier batches with the same keys. ``Result``: all rows of the result so far,
+which replace those of earlier batches.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +92,8 @@ class Batch:
     rows_outside_window: int
     first: int | None = None
     """The first step of a span; None for a micro-batch, which is one step."""
+    holds: Holds = "Rows"
+    """What its rows are. Files with changes are in the directory of their batch."""
 
     @property
     def begins_at(self) -> int:
@@ -208,14 +220,89 @@ def staged_files(table: Table, result: Result) -> list[DataFile]:
 
 def _append(table: Table, result: Result, batch: Batch) -> None:
     before = branch_head(table.metadata, result)
-    writer = as_writer(table, batch.spec_id, _MANY_SMALL_COMMITS)
-    updates = (
-        writer.transaction()
-        .update_snapshot(_new_summary(before, result, batch), result.branch)
-        .merge_append()
-    )
-    for file in batch.files:
+    replaced = staged_files(table, result) if batch.holds == "Result" else []
+    summary = _new_summary(before, result, batch)
+    _commit(table, result, summary, batch.files, replaced=replaced, spec_id=batch.spec_id)
+
+
+def keep_newest(
+    table: Table,
+    result: Result,
+    *,
+    seen: int,
+    files: Sequence[DataFile],
+    spec_id: int,
+    outside: int,
+) -> bool:
+    """Replaces all changes of a result by files with the newest row of each key, once.
+
+    Args:
+        seen: ID of the branch's snapshot that the files were made from.
+        files: the new files, in the directory of no batch.
+        spec_id: ID of their partition spec.
+        outside: number of the newest rows that were left out because they are outside the window.
+
+    Returns True if this call did it, False if the branch holds no changes any more.
+
+    Raises:
+        BadInput: the branch holds something else.
+        ResultLost: the branch no longer exists.
+        RunFailed: another driver has added to the branch.
+    """
+
+    def there(metadata: TableMetadata) -> bool:
+        staged = read_staged(metadata, result)
+        if staged is None:
+            raise lost(".".join(table.name()), result)
+        return not staged.changes
+
+    def replace_changes() -> None:
+        head = branch_head(table.metadata, result)
+        if head is None or head.snapshot_id != seen:
+            raise RunFailed(
+                f"another driver has staged rows of output {result.output} while the newest of each"
+                " key were collected"
+            )
+        staged = staged_in(head)
+        old = staged[result.output]
+        staged[result.output] = replace(
+            old,
+            rows=sum(file.record_count for file in files),
+            rows_outside_window=old.rows_outside_window + outside,
+            files=len(files),
+            changes=False,
+        )
+        summary = {**result.summary, QUERY: old.query, BATCH_ID: str(old.batch_id)}
+        _commit(
+            table,
+            result,
+            {**summary, STAGED: _staged_json(staged)},
+            files,
+            replaced=staged_files(table, result),
+            spec_id=spec_id,
+        )
+
+    return commit_once(table, replace_changes, there)
+
+
+def _commit(
+    table: Table,
+    result: Result,
+    summary: dict[str, str],
+    files: Sequence[DataFile],
+    *,
+    replaced: Sequence[DataFile],
+    spec_id: int,
+) -> None:
+    """Gives the branch a new head, with more files and without those that they replace."""
+    before = branch_head(table.metadata, result)
+    writer = as_writer(table, spec_id, _MANY_SMALL_COMMITS)
+    snapshot = writer.transaction().update_snapshot(summary, result.branch)
+    updates = snapshot.overwrite() if replaced else snapshot.merge_append()
+    for file in files:
         updates.append_data_file(file)
+    for file in replaced:
+        updates.delete_data_file(file)
     made, _ = updates._commit()
     try:
         commit(table, (*made, *drop_snapshot(table.metadata, before, result)), result.branch)
@@ -228,8 +315,8 @@ def _append(table: Table, result: Result, batch: Batch) -> None:
 
 def _new_summary(before: Snapshot | None, result: Result, batch: Batch) -> dict[str, str]:
     rows, outside = sum(file.record_count for file in batch.files), batch.rows_outside_window
-    staged = staged_in(before) if before else {}
-    old = staged.get(result.output, Staged(batch.query, batch.batch_id, 0, 0, 0))
+    staged, nothing = staged_in(before) if before else {}, Staged(batch.query, 0, 0, 0, 0)
+    old = nothing if batch.holds == "Result" else staged.get(result.output, nothing)
     files = None if old.files is None else old.files + len(batch.files)
     staged[result.output] = Staged(
         batch.query,
@@ -238,6 +325,7 @@ def _new_summary(before: Snapshot | None, result: Result, batch: Batch) -> dict[
         old.rows_outside_window + outside,
         files,
         batch.execution,
+        changes=old.changes or (batch.holds == "Changes" and rows > 0),
     )
     return {
         **result.summary,
@@ -245,10 +333,12 @@ def _new_summary(before: Snapshot | None, result: Result, batch: Batch) -> dict[
         BATCH_ID: str(batch.batch_id),
         ROWS: str(rows),
         ROWS_OUTSIDE_WINDOW: str(outside),
-        STAGED: json.dumps(
-            {output: asdict(state) for output, state in staged.items()}, sort_keys=True
-        ),
+        STAGED: _staged_json(staged),
     }
+
+
+def _staged_json(staged: Mapping[str, Staged]) -> str:
+    return json.dumps({output: asdict(state) for output, state in staged.items()}, sort_keys=True)
 
 
 def drop_snapshot(

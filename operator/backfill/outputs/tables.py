@@ -12,7 +12,7 @@ from pyiceberg.types import DateType
 from backfill.api.errors import BadInput, Problem
 from backfill.api.locations import is_below
 from backfill.api.manifests.rules import output_is_source
-from backfill.api.output import Output, PublishMode
+from backfill.api.output import Output
 from backfill.api.quantities import format_time, to_us
 from backfill.api.source import Source
 from backfill.api.spec import Window
@@ -21,6 +21,7 @@ from backfill.outputs.comparable import check_comparison
 from backfill.outputs.replaced import irremovable
 from backfill.outputs.result import Result
 from backfill.outputs.staging import summary_of, taken
+from backfill.outputs.upserted import check_keys
 from backfill.outputs.window import DAY_US, WindowRows, window_rows
 
 
@@ -108,13 +109,15 @@ def _check(
     try:
         rows = window_rows(table.schema(), output, window, field)
         problems += _cut_days(table, output, rows, window)
-        if rows is not None and output.publish.mode is PublishMode.REPLACE:
+        if rows is not None and output.publish.mode.takes_rows_away:
             problems += _irremovable(table, output, rows, field)
     except BadInput as error:
         problems += error.problems
-    if output.publish.mode is PublishMode.REPLACE and output.timestamp_column is None:
-        message = "Replace needs to know which rows of the table belong to the window"
+    mode = output.publish.mode
+    if mode.takes_rows_away and output.timestamp_column is None:
+        message = f"{mode} needs to know which rows of the table belong to the window"
         problems.append(Problem(f"{field}.timestampColumn", message, "set timestampColumn"))
+    problems += check_keys(table.schema(), output, field)
     problems += check_comparison(table.schema(), output, field)
     if result.branch in table.metadata.refs:
         head = table.metadata.snapshot_by_name(result.branch)
@@ -200,7 +203,7 @@ def _fix(part: PartitionField) -> str:
 
 
 def _irremovable(table: Table, output: Output, rows: WindowRows, field: str) -> list[Problem]:
-    """Files that Replace could not remove.
+    """Files that Replace or Upsert could not remove.
 
     A run of days should not fail with what can be known before.
     """

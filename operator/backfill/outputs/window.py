@@ -3,6 +3,7 @@ file's statistics.
 """
 
 import difflib
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum
 
@@ -80,16 +81,32 @@ class WindowRows:
     end: int
     """Least value after the window."""
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns that :meth:`mask` looks at, in expressions."""
+        return (self.column,)
+
+    def fixed_by(self, keys: Collection[str]) -> bool:
+        """Whether all rows with the same values of ``keys`` have the same time."""
+        return self.path[0] in keys
+
     def mask(self, rows: pa.RecordBatch) -> pa.BooleanArray:
         """For each row, whether it belongs to the window."""
+        numbers = self._times(rows)
+        inside = pc.and_(pc.greater_equal(numbers, self.first), pc.less(numbers, self.end))
+        return pc.fill_null(inside, False)
+
+    def later(self, rows: pa.RecordBatch) -> pa.BooleanArray:
+        """For each row, whether it is from after the window."""
+        return pc.fill_null(pc.greater_equal(self._times(rows), self.end), False)
+
+    def _times(self, rows: pa.RecordBatch) -> pa.Array:
         values = rows.column(self.path[0])
         for name in self.path[1:]:
             values = pc.struct_field(values, name)
         if pa.types.is_date32(values.type):
             values = values.cast(pa.int32())
-        numbers = values.cast(pa.int64())
-        inside = pc.and_(pc.greater_equal(numbers, self.first), pc.less(numbers, self.end))
-        return pc.fill_null(inside, False)
+        return values.cast(pa.int64())
 
     def expression(self) -> BooleanExpression:
         """The same condition for PyIceberg's scans."""

@@ -197,10 +197,11 @@ def _outputs_know_the_window(parts: Parts) -> Iterator[Problem]:
             f"spec.outputs[{n}].timestampColumn",
             "name the column that says to which time a row belongs",
         )
-        if output.publish.mode is PublishMode.REPLACE:
+        if output.publish.mode.takes_rows_away:
             yield Problem(
                 field,
-                "is missing; publish mode Replace needs it to know which rows to replace",
+                f"is missing; publish mode {output.publish.mode} needs it to know which rows to"
+                " replace",
                 fix,
             )
         elif around:
@@ -221,6 +222,22 @@ def _units_have_columns(parts: Parts) -> Iterator[Problem]:
             )
 
 
+def _keys_identify_rows(parts: Parts) -> Iterator[Problem]:
+    for n, output in enumerate(parts.outputs):
+        if output is None:
+            continue
+        field = f"spec.outputs[{n}].keys"
+        for column, times in Counter(output.keys).items():
+            if times > 1:
+                yield Problem(field, f'"{column}" is listed {times} times', "name a column once")
+        if output.publish.mode is PublishMode.UPSERT and not output.keys:
+            yield Problem(
+                field,
+                "is missing; publish mode Upsert needs it to know which row replaces which",
+                "name the columns that identify a row of the table",
+            )
+
+
 def _comparisons_fit_together(parts: Parts) -> Iterator[Problem]:
     """What can be seen of ``validate`` without the table."""
     for n, output in enumerate(parts.outputs):
@@ -233,15 +250,16 @@ def _comparisons_fit_together(parts: Parts) -> Iterator[Problem]:
                 "is missing, validate needs it to know which rows of production to compare with",
                 "name the column that says to which time a row belongs",
             )
-        if wanted.tolerance and not wanted.keys:
+        keys = f"{field}.validate.keys" if wanted.keys else f"{field}.keys"
+        if wanted.tolerance and not output.compared_keys:
             yield Problem(
                 f"{field}.validate.tolerance",
                 "without keys it is unknown which two rows may differ",
-                "name the columns that identify a row in validate.keys",
+                f"name the columns that identify a row in {field}.keys or in validate.keys",
             )
-        for column in sorted({*wanted.keys} & {*wanted.ignore, *wanted.tolerance}):
+        for column in sorted({*output.compared_keys} & {*wanted.ignore, *wanted.tolerance}):
             yield Problem(
-                f"{field}.validate.keys",
+                keys,
                 f"{column} identifies rows, so it is neither ignored nor compared with a tolerance",
                 "name it in one place",
             )
@@ -298,6 +316,7 @@ _RULES = (
     _strict_order_has_offsets,
     _outputs_know_the_window,
     _units_have_columns,
+    _keys_identify_rows,
     _comparisons_fit_together,
     _execution_in_order,
     _chosen_snapshots_do_not_change,

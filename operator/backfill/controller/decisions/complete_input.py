@@ -4,7 +4,6 @@ from datetime import datetime
 
 from backfill.api.conditions import ConditionType, Reason
 from backfill.api.errors import Problem
-from backfill.api.output import PublishMode
 from backfill.api.quantities import from_us
 from backfill.api.source import Source
 from backfill.api.spec import BackfillSpec
@@ -28,12 +27,13 @@ def incomplete_input(
 
     A source of which it is unknown is no problem: many tables can tell nothing of what they lack.
     """
-    if not _replaces(spec):
+    modes = " and ".join(sorted(_replacing(spec)))
+    if not modes:
         return ()
     return tuple(
         Problem(
             f"spec.sources[{number}].allowIncomplete",
-            f"is false, and {source.table} lacks rows that a result in mode Replace depends on:"
+            f"is false, and {source.table} lacks rows that a result in mode {modes} depends on:"
             f" {'; '.join(check.missing)}",
             "wait until they are there and try again, choose a window without them, or set it to"
             " true to replace production's rows all the same",
@@ -54,7 +54,7 @@ def say_input(draft: Draft, spec: BackfillSpec, checks: tuple[InputCheck, ...]) 
         *(_line(source, note) for source, check in found for note in check.notes),
     ]
     if lacking:
-        allowed = _replaces(spec) and all(source.allow_incomplete for source, _ in lacking)
+        allowed = bool(_replacing(spec)) and all(source.allow_incomplete for source, _ in lacking)
         reason = Reason.INCOMPLETE_INPUT_ALLOWED if allowed else Reason.INPUT_INCOMPLETE
         draft.condition(_KIND, "False", reason, "\n".join(lines))
     elif unclear:
@@ -64,8 +64,9 @@ def say_input(draft: Draft, spec: BackfillSpec, checks: tuple[InputCheck, ...]) 
         draft.condition(_KIND, "True", Reason.INPUT_COMPLETE, "\n".join(known))
 
 
-def _replaces(spec: BackfillSpec) -> bool:
-    return any(output.publish.mode is PublishMode.REPLACE for output in spec.outputs)
+def _replacing(spec: BackfillSpec) -> set[str]:
+    modes = (output.publish.mode for output in spec.outputs)
+    return {mode.value for mode in modes if mode.takes_rows_away}
 
 
 def _line(source: Source, text: str) -> str:

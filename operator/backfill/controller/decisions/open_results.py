@@ -3,14 +3,19 @@
 import math
 from datetime import timedelta
 
+from backfill.api.output import PublishMode
 from backfill.api.quantities import format_duration, format_time
 from backfill.api.spec import Window
 from backfill.api.status import OutputStatus
 
 
-def unreplaced(output: OutputStatus, window: Window) -> str:
-    """What publishing deletes from the window and does not, or may not, replace."""
+def unreplaced(output: OutputStatus, window: Window, mode: PublishMode) -> str:
+    """What publishing deletes from the window and does not, or may not, replace; or replaces by
+    rows that are not, or may not be, final.
+    """
     stretch = f"[{format_time(window.start)}, {format_time(window.end)})"
+    if mode is PublishMode.UPSERT:
+        return _not_final(output, window, stretch)
     deletes = f"{output.name}: publishing deletes the rows of {output.table} in {stretch}"
     if output.by_clock:
         deletes = f"{deletes} ({by_clock(output)})"
@@ -26,6 +31,27 @@ def unreplaced(output: OutputStatus, window: Window) -> str:
     return (
         f"{deletes} and does not replace all of them: {what} still open when the input"
         f" ended{since}; {remedy(output, window)}"
+    )
+
+
+def _not_final(output: OutputStatus, window: Window, stretch: str) -> str:
+    replaces = (
+        f"{output.name}: publishing replaces rows of {output.table} in {stretch} by their keys"
+    )
+    if output.by_clock:
+        replaces = f"{replaces} ({by_clock(output)})"
+    if output.open_at_end == 0:
+        return f"{replaces}. Compare the branch with the table first"
+    if output.open_at_end is None:
+        return (
+            f"{replaces}, and new ones may not be final: {unknown(output)}. Compare the branch with"
+            " the table first"
+        )
+    since = f", from {format_time(output.open_from)} on" if output.open_from else ""
+    return (
+        f"{replaces}. It lacks, or has with values that are not final,"
+        f" {_results(output.open_at_end)} still open when the input ended{since};"
+        f" {remedy(output, window)}"
     )
 
 

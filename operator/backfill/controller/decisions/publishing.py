@@ -47,7 +47,7 @@ def _waits(observed: Observed, draft: Draft, outputs: list[Output]) -> str:
     what = f"waits for approval to publish {', '.join(output.name for output in outputs)}"
     staged, spec = {status.name: status for status in draft.status.outputs}, observed.backfill.spec
     losses = [
-        unreplaced(staged[output.name], spec.window)
+        unreplaced(staged[output.name], spec.window, output.publish.mode)
         for output in outputs
         if may_delete_unreplaced(output, staged[output.name])
     ]
@@ -57,7 +57,7 @@ def _waits(observed: Observed, draft: Draft, outputs: list[Output]) -> str:
         if falls_short(output, staged[output.name])
     ]
     late = draft.status.progress.rows_dropped_late
-    if late and any(output.publish.mode is PublishMode.REPLACE for output in outputs):
+    if late and any(output.publish.mode.takes_rows_away for output in outputs):
         losses.append(
             f"{count(late, 'row')} dropped as late; what late rows would"
             " have added is missing from the results"

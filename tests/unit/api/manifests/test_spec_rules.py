@@ -124,6 +124,26 @@ BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
             "spec.outputs[0].validate.tolerance: without keys it is unknown which two rows may differ"
         ],
     ),
+    "keys that are not compared exactly, for both purposes": (
+        {"outputs.0.keys": ["a"], "outputs.0.validate": {"ignore": ["a"]}},
+        ["spec.outputs[0].keys: a identifies rows, so it is neither ignored nor"],
+    ),
+    "a key that is listed twice": (
+        {"outputs.0.keys": ["a", "b", "a"]},
+        ['spec.outputs[0].keys: "a" is listed 2 times'],
+    ),
+    "rows to replace that nothing identifies": (
+        {"outputs.0.publish": {"mode": "Upsert"}},
+        ["spec.outputs[0].keys: is missing; publish mode Upsert needs it to know which row"],
+    ),
+    "an upsert of a window that nothing tells": (
+        {
+            "outputs.0.timestampColumn": None,
+            "outputs.0.keys": ["a"],
+            "outputs.0.publish": {"mode": "Upsert"},
+        },
+        ["spec.outputs[0].timestampColumn: is missing; publish mode Upsert needs it"],
+    ),
     "keys that are not compared exactly": (
         {
             "outputs.0.validate": {
@@ -187,6 +207,15 @@ def test_a_broken_rule_is_told(broken: str) -> None:
             "sources.1.table": "lake.ops.summary",
             "sources.1.snapshot": {"id": 7},
         },
+        "an upsert": {
+            "outputs.0.keys": ["a", "b"],
+            "outputs.0.publish": {"mode": "Upsert"},
+            "outputs.0.validate": {"tolerance": {"c": "0.1"}},
+        },
+        "keys for a comparison only": {
+            "outputs.0.keys": ["a"],
+            "outputs.0.validate": {"keys": ["b"], "ignore": ["a"]},
+        },
         "many steps, but not too many": {"maxMisalignment": "1s"},
     },
 )
@@ -206,6 +235,10 @@ CHANGED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "a default": (
         {"ordering": {"policy": "Exact"}},
         ['spec.ordering.policy: was "WithinLateness", is "Exact"'],
+    ),
+    "the keys of an output": (
+        {"outputs.0.keys": ["a"]},
+        ['spec.outputs[0].keys: was [], is ["a"]'],
     ),
     "the publish mode, with its approval": (
         {"outputs.0.publish": {"mode": "Append", "approval": "Manual"}},

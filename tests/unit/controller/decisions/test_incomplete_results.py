@@ -86,6 +86,20 @@ def test_rows_whose_replacement_has_not_closed_are_not_deleted_before_a_person_s
     ]
 
 
+def test_values_that_are_not_final_replace_no_others_before_a_person_says_so() -> None:
+    upsert = output("Upsert") | {"keys": ["at"]}
+    decision = decide(observed(backfill(settled(**OPEN), outputs=[upsert])))
+    assert publishes(decision) == []
+    _, message = said(decision, ConditionType.PUBLISHED)
+    assert (
+        "counts: publishing replaces rows of lake.ops.counts in [2024-01-01T00:00:00Z,"
+        " 2024-01-01T10:00:00Z) by their keys. It lacks, or has with values that are not final, 7"
+        " results of the window that were still open when the input ended"
+    ) in message
+    decision = decide(observed(backfill(settled(**COMPLETE), outputs=[upsert])))
+    assert publishes(decision) == ["counts"]
+
+
 def test_rows_whose_replacement_can_not_be_counted_are_not_deleted_before_a_person_says_so() -> (
     None
 ):

@@ -1,0 +1,134 @@
+"""What Upsert removes: the rows of a table that have the same key as a staged row."""
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.manifest import DataFile
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.types import DoubleType, FloatType, PrimitiveType
+
+from backfill.api.errors import CanNotPublish, Problem
+from backfill.api.output import Output
+from backfill.iceberg.tables import near
+from backfill.outputs.replaced import read_rows
+from backfill.outputs.result import Result
+from backfill.outputs.row_digests import Hashes, row_hashes
+from backfill.outputs.staging import branch_head, lost
+from backfill.outputs.window import Share, WindowRows
+
+
+def check_keys(schema: Schema, output: Output, field: str) -> Iterator[Problem]:
+    """The problems of ``keys`` that the table shows."""
+    kinds = {each.name: each.field_type for each in schema.fields}
+    for column in output.keys:
+        if column not in kinds:
+            message = f"table {output.table} has no column {column} at the top of its rows"
+            yield Problem(f"{field}.keys", message, near(column, list(kinds)))
+            continue
+        kind = kinds[column]
+        if not isinstance(kind, PrimitiveType) or isinstance(kind, FloatType | DoubleType):
+            yield Problem(
+                f"{field}.keys",
+                f"column {column} of {output.table} is a {kind}, by which rows are not identified",
+                "name columns of numbers without fractions, decimals, text, bytes, dates or times",
+            )
+
+
+def replaced_rows(table: Table, output: Output, result: Result, window: WindowRows) -> "KeyedRows":
+    """The rows of a table that the staged rows of a result replace.
+
+    Raises:
+        ResultLost: the result no longer exists.
+        CanNotPublish: several staged rows have the same key.
+    """
+    head = branch_head(table.metadata, result)
+    if head is None:
+        raise lost(output.table, result)
+    tasks = table.scan(snapshot_id=head.snapshot_id).plan_files()
+    keys = _KeySet(
+        row_hashes(rows.select(output.keys))
+        for task in tasks
+        if result.data_directory_of(task.file.file_path) is not None
+        for rows in read_rows(table, task, *output.keys)
+    )
+    if keys.repeated:
+        raise CanNotPublish(
+            f"{keys.repeated:,} rows of the result for {output.table} have the same"
+            f" {', '.join(output.keys)} as another one, so that it is unknown which of them is to"
+            " replace the table's; start over with a new Backfill whose outputs[].keys identify"
+            " the program's rows"
+        )
+    return KeyedRows(output, window, keys)
+
+
+class KeyedRows:
+    """The rows of a table with the keys of a result.
+
+    If the keys decide a row's time, they are rows of the window. Else those from before it are
+    replaced as well, and one from after it is newer than the result's.
+    """
+
+    def __init__(self, output: Output, window: WindowRows, keys: "_KeySet"):
+        self._output = output
+        self._window = window
+        self._keys = keys
+        self._in_window = window.fixed_by(output.keys)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns that :meth:`mask` looks at, in expressions."""
+        return tuple(dict.fromkeys((*self._output.keys, *self._window.columns)))
+
+    def mask(self, rows: pa.RecordBatch) -> pa.BooleanArray:
+        """For each row, whether it is replaced.
+
+        Raises:
+            CanNotPublish: a row with the key of a result is from after the window.
+        """
+        same = pa.array(self._keys.holds(row_hashes(rows.select(self._output.keys))))
+        newer = rows.filter(pc.and_(same, self._window.later(rows)))
+        if newer.num_rows:
+            key = newer.select(self._output.keys).slice(0, 1).to_pylist()[0]
+            raise CanNotPublish(
+                f"{self._output.table} has a newer row than the result for"
+                f" {', '.join(f'{name} {value}' for name, value in key.items())}: its"
+                f" {self._window.column} is after the window; let the window reach up to now, or"
+                f" add {self._window.column} to outputs[].keys, in a new Backfill"
+            )
+        return same
+
+    def expression(self) -> BooleanExpression:
+        """A condition that all of them meet, for PyIceberg's scans."""
+        return self._window.expression() if self._in_window else AlwaysTrue()
+
+    def share(self, file: DataFile) -> Share:
+        """How many rows of a data file are among them, by the statistics in its manifest."""
+        none = self._in_window and self._window.share(file) is Share.NONE
+        return Share.NONE if none else Share.UNKNOWN
+
+
+class _KeySet:
+    """Hashes of 128 bits of the keys of rows: 16 bytes for each row."""
+
+    def __init__(self, parts: Iterable[Hashes]):
+        hashes = np.concatenate([np.zeros((2, 0), np.uint64), *parts], axis=1)
+        order = np.lexsort((hashes[1], hashes[0]))
+        self._first, self._second = hashes[0][order], hashes[1][order]
+        twice = (np.diff(self._first) == 0) & (np.diff(self._second) == 0)
+        self.repeated = int(twice.sum())
+        """Number of rows with the same key as another one, less one for each key."""
+        counts = np.unique(self._first, return_counts=True)[1]
+        self._longest = int(counts.max(initial=0))
+
+    def holds(self, hashes: Hashes) -> npt.NDArray[np.bool_]:
+        """For each hash, whether it is one of them."""
+        found, places = np.zeros(hashes.shape[1], np.bool_), np.searchsorted(self._first, hashes[0])
+        for further in range(self._longest):  # one, but for hashes that are half the same
+            at = np.minimum(places + further, len(self._first) - 1)
+            found |= (self._first[at] == hashes[0]) & (self._second[at] == hashes[1])
+        return found
