@@ -21,6 +21,7 @@ from backfill.runtime.agent.agent import Agent
 from backfill.runtime.agent.channel import Channel, DirectoryChannel
 from backfill.runtime.agent.kubernetes_channel import REQUESTS, KubernetesChannel
 from backfill.runtime.agent.signals import GracefulSignals
+from backfill.runtime.changes.newest import keep_newest_rows
 from backfill.runtime.comparison.outputs import compare_outputs
 from backfill.runtime.queries.causes import cause_of
 from backfill.runtime.queries.closing import close_query
@@ -102,7 +103,10 @@ def prepare(settings: RuntimeSettings) -> tuple[Run, Agent]:
     )
     run = Run(settings, tracker)
     return run, Agent(
-        run, channel, lambda query: close_query(query, run), lambda: compare_outputs(run)
+        run,
+        channel,
+        lambda query: close_query(query, run),
+        lambda: keep_newest_rows(run) and compare_outputs(run),
     )
 
 

@@ -153,20 +153,35 @@ class SinkWriter(DataSourceStreamArrowWriter):
     It is created in the driver, sent to the tasks, and commits in the driver.
     """
 
-    def __init__(self, settings: SinkSettings, stretch: Stretch | None = None):
-        """With a ``stretch``, only its results are written."""
+    def __init__(
+        self,
+        settings: SinkSettings,
+        stretch: Stretch | None = None,
+        *,
+        changes_of: int | None = None,
+    ):
+        """With a ``stretch``, only its results are written. ``changes_of`` is the micro-batch whose
+        changed rows are written: into a directory of its own, and with those that may leave the
+        window or come into it by a later change.
+        """
         self._settings = settings
         table = _open(settings.output.table)
         if settings.schema_id not in table.schemas() or settings.spec_id not in table.specs():
             table.refresh()
-        directory = settings.result.staging_directory(table.metadata)
+        directory = (
+            settings.result.staging_directory(table.metadata)
+            if changes_of is None
+            else settings.result.batch_directory(table.metadata, changes_of)
+        )
         self._layout: TableMetadata = layout(
             table.metadata, settings.schema_id, settings.spec_id, directory
         )
         self._schema: Schema = self._layout.schema()
         self._by_stretch = stretch is not None
         given = settings.window if stretch is None else stretch.given
-        self._given: WindowRows | None = window_rows(self._schema, settings.output, given)
+        rows, keys = window_rows(self._schema, settings.output, given), settings.output.keys
+        whole = changes_of is not None and rows is not None and not rows.fixed_by(keys)
+        self._given: WindowRows | None = None if whole else rows
         self._open: WindowRows | None = None
         if stretch is not None:
             self._open = window_rows(self._schema, settings.output, stretch.left_open)
@@ -202,10 +217,10 @@ class SinkWriter(DataSourceStreamArrowWriter):
         outside = sum(message.rows_outside_window for message in written)
         self.stage(Batch(self._settings.query, batchId, files, self._settings.spec_id, outside))
 
-    def stage(self, batch: Batch) -> None:
-        """Adds what was written to the branch, unless it is there."""
+    def stage(self, batch: Batch) -> bool:
+        """Adds what was written to the branch, unless it is there. Returns whether it did."""
         table = _open(self._settings.output.table).refresh()
-        stage_batch(table, self._settings.result, batch)
+        return stage_batch(table, self._settings.result, batch)
 
     def staged(self) -> Staged | None:
         """How far the result has come.

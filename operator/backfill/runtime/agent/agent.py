@@ -60,22 +60,22 @@ class Agent(threading.Thread):
         run: Run,
         channel: Channel,
         close: Callable[[StartedQuery], None],
-        compare: Callable[[], bool],
+        complete: Callable[[], bool],
         controller_grace_seconds: float = CONTROLLER_GRACE_SECONDS,
         *,
         executors: Executors | None = None,
         lost_commits: LostCommits | None = None,
     ):
         """``close`` stops a query that has committed everything, and records what it leaves open.
-        ``compare`` then compares the results with production, as far as the Backfill asks for it,
-        and returns whether it has compared all of them.
+        ``complete`` then makes the results what is published, and compares them with production, as
+        far as the Backfill asks for it; it returns False if it was stopped before it was done.
         ``executors`` defaults to those of the application's SparkContext.
         """
         super().__init__(name="backfill-agent", daemon=True)
         self._run = run
         self._channel = channel
         self._close = close
-        self._compare = compare
+        self._complete = complete
         self._release_path = release_path(run.settings.scratch)
         self._release: Release | None = None
         self._closing: threading.Thread | None = None
@@ -230,22 +230,25 @@ class Agent(threading.Thread):
     def _finish(self) -> None:
         for query in self._run.queries:
             self._close(query)
-        self._run.end(self._compared())
+        self._run.end(self._completed())
 
-    def _compared(self) -> Outcome:
-        """The outcome of a run after its results were compared. If that fails or is stopped,
-        another attempt finds everything committed, and only compares.
+    def _completed(self) -> Outcome:
+        """The outcome of a run after its results were completed and compared. If that fails or is
+        stopped, another attempt finds everything committed, and only does this.
         """
         try:
-            return FINISHED if self._compare() else STOPPED
+            return FINISHED if self._complete() else STOPPED
         except ResultLost as error:
             return failed_for_good(Reason.RESULT_LOST, str(error), error)
+        except UnsupportedProgram as error:
+            return unsupported(error)
         except Exception as error:
             if self._run.stopping.is_set():
                 return STOPPED
-            _log.exception("the results could not be compared with production")
+            what = "compared with production" if self._run.comparing else "completed"
+            _log.exception("the results could not be %s", what)
             cause = cause_of(error) or type(error).__name__
-            return failed(f"the results could not be compared with production: {cause}", error)
+            return failed(f"the results could not be {what}: {cause}", error)
 
     def _stop_queries(self) -> None:
         """Stops all queries. The method cannot be called ``_stop``, which Thread calls itself."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import LongType, StructField, StructType
 
 from backfill.planning.plan import Split
 from backfill.runtime.source.long_lived import exempt_from_collection
@@ -31,6 +31,7 @@ def arrow_frame(
     *,
     columns: frozenset[str] | None = None,
     record: Sequence[RecordColumns] | None = None,
+    step: str | None = None,
 ) -> DataFrame:
     """The rows of all tasks' splits.
 
@@ -38,13 +39,16 @@ def arrow_frame(
         schema: the table's columns, as :func:`source_schema` gives them.
         columns: the columns that matter, None for all; the others are null.
         record: for each task what Kafka would have added, where ``schema`` has its columns.
+        step: a column for the step of each row's split, which is added to the others.
     """
     read = [name for name in schema.names if columns is None or name in columns]
     given = _given(schema, read)
-    rows = _numbers(spark, tasks).mapInArrow(
-        _reader(table, tasks, given, frozenset(read), record=record), given
-    )
-    return rows.select(*(_column(rows, name, schema) for name in schema.names))
+    reader = _reader(table, tasks, given, frozenset(read), record=record, with_step=bool(step))
+    if step is not None:
+        given = StructType([*given, StructField(step, LongType(), nullable=False)])
+    rows = _numbers(spark, tasks).mapInArrow(reader, given)
+    added = [] if step is None else [F.col(step)]
+    return rows.select(*(_column(rows, name, schema) for name in schema.names), *added)
 
 
 def arrow_frame_of_results(
@@ -99,6 +103,7 @@ def _reader(
     columns: frozenset[str],
     *,
     record: Sequence[RecordColumns] | None,
+    with_step: bool = False,
 ) -> ArrowFunction:
     """What a task does with the number that it is.
 
@@ -120,7 +125,7 @@ def _reader(
 
         exempt_from_collection("batch")
         rows = (
-            batch
+            _with_step(batch, split.step) if with_step else batch
             for split in pickle.loads(packed[task])
             for batch in read_split(table, split, target, columns)
         )
@@ -134,3 +139,9 @@ def _reader(
                 yield from read_task(task)
 
     return read
+
+
+def _with_step(rows: "pa.RecordBatch", step: int) -> "pa.RecordBatch":
+    import pyarrow as pa
+
+    return rows.append_column("step", pa.repeat(pa.scalar(step, pa.int64()), rows.num_rows))

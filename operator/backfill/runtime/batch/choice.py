@@ -5,22 +5,27 @@ attempts go on as the first has begun.
 
 import logging
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
 
 from backfill.api.errors import Problem, UnsupportedProgram
 from backfill.api.spec import Execution, OrderingPolicy
+from backfill.outputs.staging import Holds
 from backfill.planning.plan import PlanHeader
 from backfill.runtime.batch.analysis import analyze
 from backfill.runtime.batch.measuring import hiding_nodes
 from backfill.runtime.batch.prepare import SpanOutput, depends_on_arrival
 from backfill.runtime.batch.reach import Bounded, Unbounded
 from backfill.runtime.batch.self_test import unusable
-from backfill.runtime.catalyst import analyzed
+from backfill.runtime.catalyst import analyzed, kind_of, nodes_of
 
 _STRICT = "ordering.policy Strict asks for rows in the order of their offsets"
 _BEGUN = "an earlier attempt began it as a stream"
+_CHANGE_ROWS = ("Aggregate", "WithState")
+"""What names of nodes contain that may change rows: aggregations, and state of the program's own
+(``FlatMapGroupsWithState``, ``TransformWithState`` and their Python kin).
+"""
 
 _EXPRESSION_ID = re.compile(r"(?<=\w)#\d+L?\b")
 """What Spark adds to the names of columns."""
@@ -36,6 +41,8 @@ class Choice:
     """What its results depend on; None for a stream."""
     reason: str = ""
     """Why it is a stream although the resource leaves the choice."""
+    holds: Holds = "Rows"
+    """What a micro-batch of the stream gives."""
 
 
 def choose(
@@ -50,16 +57,34 @@ def choose(
     """How the query of a streaming DataFrame is run. ``streamed_steps`` are those that it has
     committed as a stream.
 
-    Only spans can run a query in another output mode than append: a stream would write rows that
-    are not final, of which a table keeps all.
+    Spans write final rows, whatever the output mode is. A stream writes rows that are not final in
+    another one than append: of those the result has the newest of each key, or the last batch's.
 
     Raises:
-        UnsupportedProgram: it must be run by spans, and cannot be.
+        UnsupportedProgram: it must be run by spans, and cannot be; or it changes rows that nothing
+            identifies.
     """
     choice = _by_plan(execution, frame, target, header, streamed_steps)
-    if choice.found is None and output_mode.lower() != "append":
-        raise _not_final(target, output_mode, choice.reason or "spec.execution is Streaming")
+    mode = output_mode.lower()
+    if choice.found is not None or mode == "append":
+        return choice
+    if mode == "complete":
+        return replace(choice, holds="Result")
+    if target.output.keys:
+        return replace(choice, holds="Changes")
+    if changes_rows(frame):
+        raise _no_keys(target, output_mode, choice.reason or "spec.execution is Streaming")
     return choice
+
+
+def changes_rows(frame: DataFrame) -> bool:
+    """Whether a query gives rows that it may change later, in output mode update: it aggregates,
+    or it keeps state of its own.
+    """
+    return any(
+        node.isStreaming() and any(word in kind_of(node) for word in _CHANGE_ROWS)
+        for node in nodes_of(analyzed(frame))
+    )
 
 
 def _by_plan(
@@ -112,14 +137,14 @@ def _why_uncertain(frame: DataFrame, found: Bounded, header: PlanHeader) -> str:
     )
 
 
-def _not_final(target: SpanOutput, output_mode: str, reason: str) -> UnsupportedProgram:
+def _no_keys(target: SpanOutput, output_mode: str, reason: str) -> UnsupportedProgram:
     return UnsupportedProgram(
         Problem(
-            "",
-            f"output mode {output_mode} of the query {target.query} changes rows after they are"
-            " written. Batch jobs would write the final ones only, but this query runs as a"
-            f" stream: {reason}",
-            "use append mode, or what batch jobs can run (docs/batch-execution.md)",
+            "spec.outputs",
+            f"the query {target.query} runs as a stream ({reason}), and in output mode"
+            f" {output_mode} it writes a row again whenever that changes; which rows of the output"
+            f" {target.output.name} are one is unknown",
+            f"name the columns that identify a row in keys of the output {target.output.name}",
         )
     )
 

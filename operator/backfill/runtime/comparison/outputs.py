@@ -1,9 +1,6 @@
 """Compares the outputs of a run with production, once all steps are committed."""
 
 import logging
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from pyiceberg.table import Table
@@ -22,6 +19,7 @@ from backfill.outputs.result import Result
 from backfill.outputs.staging import branch_head, lost
 from backfill.outputs.window import WindowRows, window_rows
 from backfill.protocol.split_assignment import OutputComparison
+from backfill.runtime.batch.own_jobs import cancelled_by, own_session
 from backfill.runtime.comparison.compare import Wish, compare
 from backfill.runtime.comparison.report import Report
 from backfill.runtime.comparison.sides import Side, rows_of, side_of, time_of
@@ -35,16 +33,6 @@ _MOST_STRETCHES = 240
 """Stretches of time that figures are given for: ten days by the hour, longer windows more coarsely.
 """
 _TAG = "backfill-comparison"
-_LOOK_SECONDS = 0.2
-_CONF = {
-    "spark.sql.adaptive.enabled": "true",
-    "spark.sql.adaptive.coalescePartitions.enabled": "true",
-    "spark.sql.ansi.enabled": "false",  # sums of digests are not numbers of anything
-    "spark.sql.caseSensitive": "true",
-    "spark.sql.decimalOperations.allowPrecisionLoss": "false",  # differences are exact
-    "spark.sql.session.timeZone": "UTC",
-}
-"""What the application has set does not change how rows are compared."""
 
 _log = logging.getLogger(__name__)
 
@@ -62,8 +50,8 @@ def compare_outputs(run: Run) -> bool:
     wanted = [output for output in run.settings.outputs if output.validate_ is not None]
     if not wanted:
         return True
-    spark = _session(run)
-    with _cancelled_by(run.stopping, spark):
+    spark = own_session(run)
+    with cancelled_by(run.stopping, spark, _TAG):
         for output in wanted:
             if run.stopping.is_set():
                 return False
@@ -135,9 +123,10 @@ def compare_output(
 def wish_of(side: Side, output: Output) -> Wish:
     """What is compared of an output."""
     wanted, schema = output.validate_ or Validate(), source_schema(side.table, with_record=False)
-    apart = {*wanted.keys, *wanted.ignore}
+    keys = output.compared_keys
+    apart = {*keys, *wanted.ignore}
     compared = tuple(name for name in schema.names if name not in apart)
-    return Wish(schema, wanted.keys, compared, wanted.tolerance)
+    return Wish(schema, keys, compared, wanted.tolerance)
 
 
 def stretch_us(window: Window) -> int:
@@ -161,32 +150,3 @@ def _checked(table: Table, output: Output, settings: RuntimeSettings) -> WindowR
     if problems:
         raise BadInput(problems)
     return rows
-
-
-def _session(run: Run) -> SparkSession:
-    """A session of its own in the application's Spark."""
-    session = run.queries[0].frame.sparkSession.newSession()
-    for name, value in _CONF.items():
-        session.conf.set(name, value)
-    return session
-
-
-@contextmanager
-def _cancelled_by(stopping: threading.Event, spark: SparkSession) -> Iterator[None]:
-    """Cancels the jobs of this thread as soon as the run is asked to stop."""
-    context, done = spark.sparkContext, threading.Event()
-
-    def watch() -> None:
-        while not done.wait(_LOOK_SECONDS):
-            if stopping.is_set():
-                context.cancelJobsWithTag(_TAG)
-
-    watcher = threading.Thread(target=watch, name="backfill-comparison-stop", daemon=True)
-    context.addJobTag(_TAG)
-    watcher.start()
-    try:
-        yield
-    finally:
-        done.set()
-        watcher.join()
-        context.removeJobTag(_TAG)

@@ -2,14 +2,10 @@
 batch DataFrames in the table's present columns.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pyiceberg.exceptions import ResolveError
-from pyiceberg.manifest import DataFile
-from pyiceberg.schema import Schema
-from pyiceberg.table import FileScanTask, Table
-from pyiceberg.transforms import IdentityTransform
+from pyiceberg.table import Table
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DateType
@@ -17,10 +13,10 @@ from pyspark.sql.types import DateType
 from backfill.api.errors import BadInput, Problem
 from backfill.api.output import Output
 from backfill.iceberg.failures import reason
-from backfill.iceberg.values import partition_text
 from backfill.outputs.window import DAY_US, WindowRows
-from backfill.planning.plan import DeleteFile, SourceInput, Split
+from backfill.planning.plan import Split
 from backfill.runtime.batch.arrow_leaf import arrow_frame
+from backfill.runtime.batch.table_files import source_table, splits_of
 from backfill.runtime.source.data_source import source_schema
 from backfill.runtime.source.packing import pack_by_bytes
 from backfill.runtime.source.table import SourceTable
@@ -48,13 +44,13 @@ def side_of(table: Table, output: Output, rows: WindowRows, snapshot_id: int | N
     Raises:
         BadInput: they cannot be read.
     """
-    found = _source_table(table, output, rows, snapshot_id)
+    found = source_table(table, output, rows, snapshot_id)
     if snapshot_id is None:
         return Side(found, ())
     try:
         scan = table.scan(row_filter=rows.expression(), snapshot_id=snapshot_id)
         splits = tuple(
-            split for task in scan.plan_files() for split in _splits(table, output.name, task)
+            split for task in scan.plan_files() for split in splits_of(table, output.name, task)
         )
     except (ValueError, TypeError, ResolveError) as error:
         raise BadInput(
@@ -100,75 +96,3 @@ def time_of(frame: DataFrame, output: Output) -> Column:
     if isinstance(kind, DateType):
         return F.unix_date(value).cast("bigint") * DAY_US
     return microseconds(value, kind, output.timestamp_unit)
-
-
-def _source_table(
-    table: Table, output: Output, rows: WindowRows, snapshot_id: int | None
-) -> SourceTable:
-    """The table as tasks need it. Both sides are read with the present schema, as publishing would
-    show them: rows that lack a column have its default, or null.
-    """
-    schema = table.schema()
-    return SourceTable(
-        source=SourceInput(
-            name=output.name,
-            table=output.table,
-            table_uuid=str(table.metadata.table_uuid),
-            snapshot_id=snapshot_id or 0,
-            schema_id=schema.schema_id,
-            timestamp_column=rows.column,
-            timestamp_field_id=rows.field_id,
-            timestamp_type=str(schema.find_type(rows.field_id)),
-            timestamp_unit=output.timestamp_unit,
-        ),
-        schema_json=schema.model_dump_json(),
-        name_mapping_json=table.properties.get("schema.name-mapping.default"),
-        location=table.location(),
-        io_properties=tuple(
-            sorted((key, str(value)) for key, value in table.io.properties.items())
-        ),
-    )
-
-
-def _splits(table: Table, name: str, task: FileScanTask) -> Iterator[Split]:
-    """The row groups of a file, by its manifest; the whole file where that does not have them."""
-    file = task.file
-    groups = len(file.split_offsets or ()) or 1
-    deletes = tuple(
-        sorted(
-            (
-                DeleteFile(delete.file_path, delete.file_format.name.lower())
-                for delete in task.delete_files
-            ),
-            key=lambda delete: delete.path,
-        )
-    )
-    for group in range(groups):
-        yield Split(
-            step=0,
-            source=name,
-            path=file.file_path,
-            format=file.file_format.name.lower(),
-            file_bytes=file.file_size_in_bytes,
-            row_groups=(group,) if groups > 1 else None,
-            slice_start_us=None,
-            slice_end_us=None,
-            lower_us=0,
-            upper_us=0,
-            rows=-(-file.record_count // groups),
-            bytes=-(-file.file_size_in_bytes // groups),
-            spec_id=file.spec_id,
-            partition=_partition(table, table.schema(), file),
-            deletes=deletes,
-            file_row_groups=groups if groups > 1 else None,
-        )
-
-
-def _partition(table: Table, schema: Schema, file: DataFile) -> str:
-    spec = table.specs()[file.spec_id]
-    values = {
-        field.source_id: file.partition[position]
-        for position, field in enumerate(spec.fields)
-        if isinstance(field.transform, IdentityTransform)
-    }
-    return partition_text(schema, values)

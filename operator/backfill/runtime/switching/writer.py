@@ -13,11 +13,13 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from backfill.api.errors import BadInput, UnsupportedProgram
 from backfill.api.output import Output
+from backfill.outputs.staging import Holds
 from backfill.planning.plan import PlanHeader, read_header
 from backfill.planning.workspace import Workspace
 from backfill.runtime.batch.choice import Choice, choose
 from backfill.runtime.batch.prepare import SpanOutput, prepare_spans
 from backfill.runtime.batch.reach import Bounded
+from backfill.runtime.changes.micro_batches import redirect_changes
 from backfill.runtime.queries.checkpoints import checkpoint_of, committed_steps
 from backfill.runtime.queries.clock import comparison_with_clock
 from backfill.runtime.queries.logical_plan import columns_used, sources_read
@@ -37,6 +39,8 @@ from backfill.runtime.switching.query import BatchQuery, LeftOutQuery, SwitchedQ
 from backfill.runtime.switching.state_store import choose_state_store
 
 T = TypeVar("T")
+
+_OUTPUT_MODES: Mapping[Holds, str] = {"Rows": "append", "Changes": "update", "Result": "complete"}
 
 _log = logging.getLogger(__name__)
 
@@ -207,10 +211,14 @@ class SwitchedWriter(DataStreamWriter):
         plain = (
             DataStreamWriter(frame)
             .queryName(target.query)
-            .outputMode("append")
+            .outputMode(_OUTPUT_MODES[query.choice.holds])
             .option("checkpointLocation", location)
         )
-        writer = redirect(plain, target.sink)
+        writer = (
+            redirect(plain, target.sink)
+            if query.choice.holds == "Rows"
+            else redirect_changes(plain, target.sink, query.choice.holds)
+        )
         run.tracker.add(
             target.query,
             target.output.name,

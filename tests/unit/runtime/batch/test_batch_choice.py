@@ -11,7 +11,7 @@ from pyspark.errors import AnalysisException
 
 from backfill.api.errors import UnsupportedProgram
 from backfill.api.spec import Execution, OrderingPolicy
-from backfill.outputs.staging import Staged
+from backfill.outputs.staging import Holds, Staged
 from backfill.planning.plan import PlanHeader
 from backfill.runtime.batch import choice
 from backfill.runtime.batch.choice import Choice, choose
@@ -37,6 +37,8 @@ class Choosing:
         monkeypatch.setattr(choice, "unusable", lambda _spark: None)
         monkeypatch.setattr(choice, "analyzed", lambda _frame: None)
         monkeypatch.setattr(choice, "hiding_nodes", lambda _plan: self.hidden)
+        self.changes = True
+        monkeypatch.setattr(choice, "changes_rows", lambda _frame: self.changes)
 
     def _analyze(self, *_: object) -> Bounded | Unbounded:
         if isinstance(self.found, Exception):
@@ -49,8 +51,9 @@ class Choosing:
         staged: Staged | None = None,
         streamed_steps: int = 0,
         output_mode: str = "append",
+        keys: tuple[str, ...] = (),
     ) -> Choice:
-        output = SimpleNamespace(timestamp_column="at")
+        output = SimpleNamespace(name="out", timestamp_column="at", keys=keys)
         target: Any = SimpleNamespace(query="q", output=output, staged=staged)
         frame: Any = SimpleNamespace(sparkSession=None)
         return choose(
@@ -61,6 +64,9 @@ class Choosing:
             streamed_steps=streamed_steps,
             output_mode=output_mode,
         )
+
+    def holds(self, output_mode: str, keys: tuple[str, ...] = ()) -> Holds:
+        return self.choose("Streaming", output_mode=output_mode, keys=keys).holds
 
 
 @pytest.fixture
@@ -135,15 +141,32 @@ def test_nothing_is_hidden_where_results_do_not_depend_on_arrivals(
     assert choosing.choose("Auto") == Choice(choosing.found)
 
 
-def test_rows_that_a_stream_would_change_later_are_written_by_spans_only(
-    choosing: Choosing,
-) -> None:
-    assert choosing.choose("Auto", output_mode="complete") == Choice(BOUNDED)
-    with pytest.raises(UnsupportedProgram, match=r"mode update .*: spec.execution is Streaming;"):
+@pytest.mark.parametrize("mode", ["update", "complete"])
+def test_spans_write_final_rows_in_any_output_mode(choosing: Choosing, mode: str) -> None:
+    assert choosing.choose("Auto", output_mode=mode) == Choice(BOUNDED)
+    assert choosing.choose("Auto", output_mode=mode, keys=("user",)) == Choice(BOUNDED)
+
+
+def test_a_stream_gives_the_newest_row_of_each_key_or_the_last_batch(choosing: Choosing) -> None:
+    assert choosing.holds("Append", keys=("user",)) == "Rows"
+    assert choosing.holds("Update", keys=("user",)) == "Changes"
+    assert choosing.holds("Complete") == "Result"
+
+
+def test_rows_that_a_stream_changes_need_keys(choosing: Choosing) -> None:
+    with pytest.raises(
+        UnsupportedProgram,
+        match=(
+            r"the query q runs as a stream \(spec.execution is Streaming\), and in output mode"
+            r" update .* name the columns that identify a row in keys of the output out"
+        ),
+    ):
         choosing.choose("Streaming", output_mode="update")
     choosing.found = UNBOUNDED
-    with pytest.raises(UnsupportedProgram, match=r"mode Update of the query q .*: TransformWith"):
+    with pytest.raises(UnsupportedProgram, match=r"as a stream \(TransformWith.*mode Update"):
         choosing.choose("Auto", output_mode="Update")
+    choosing.changes = False
+    assert choosing.choose("Auto", output_mode="Update").holds == "Rows", "as in append mode"
 
 
 def test_columns_are_named_as_the_program_does(choosing: Choosing) -> None:

@@ -1,0 +1,86 @@
+"""The files of an output's table as splits, for batch DataFrames."""
+
+from collections.abc import Iterator
+
+from pyiceberg.manifest import DataFile
+from pyiceberg.schema import Schema
+from pyiceberg.table import FileScanTask, Table
+from pyiceberg.transforms import IdentityTransform
+
+from backfill.api.output import Output
+from backfill.iceberg.values import partition_text
+from backfill.outputs.window import WindowRows
+from backfill.planning.plan import DeleteFile, SourceInput, Split
+from backfill.runtime.source.table import SourceTable
+
+
+def source_table(
+    table: Table, output: Output, rows: WindowRows | None, snapshot_id: int | None
+) -> SourceTable:
+    """The table as tasks need it, with the present schema, as publishing would show its rows: those
+    that lack a column have its default, or null. ``rows`` are None where no column is a time.
+    """
+    schema = table.schema()
+    return SourceTable(
+        source=SourceInput(
+            name=output.name,
+            table=output.table,
+            table_uuid=str(table.metadata.table_uuid),
+            snapshot_id=snapshot_id or 0,
+            schema_id=schema.schema_id,
+            timestamp_column=rows.column if rows else "",
+            timestamp_field_id=rows.field_id if rows else 0,
+            timestamp_type=str(schema.find_type(rows.field_id)) if rows else "",
+            timestamp_unit=output.timestamp_unit,
+        ),
+        schema_json=schema.model_dump_json(),
+        name_mapping_json=table.properties.get("schema.name-mapping.default"),
+        location=table.location(),
+        io_properties=tuple(
+            sorted((key, str(value)) for key, value in table.io.properties.items())
+        ),
+    )
+
+
+def splits_of(table: Table, name: str, task: FileScanTask, step: int = 0) -> Iterator[Split]:
+    """The row groups of a file, by its manifest; the whole file where that does not have them."""
+    file = task.file
+    groups = len(file.split_offsets or ()) or 1
+    deletes = tuple(
+        sorted(
+            (
+                DeleteFile(delete.file_path, delete.file_format.name.lower())
+                for delete in task.delete_files
+            ),
+            key=lambda delete: delete.path,
+        )
+    )
+    for group in range(groups):
+        yield Split(
+            step=step,
+            source=name,
+            path=file.file_path,
+            format=file.file_format.name.lower(),
+            file_bytes=file.file_size_in_bytes,
+            row_groups=(group,) if groups > 1 else None,
+            slice_start_us=None,
+            slice_end_us=None,
+            lower_us=0,
+            upper_us=0,
+            rows=-(-file.record_count // groups),
+            bytes=-(-file.file_size_in_bytes // groups),
+            spec_id=file.spec_id,
+            partition=_partition(table, table.schema(), file),
+            deletes=deletes,
+            file_row_groups=groups if groups > 1 else None,
+        )
+
+
+def _partition(table: Table, schema: Schema, file: DataFile) -> str:
+    spec = table.specs()[file.spec_id]
+    values = {
+        field.source_id: file.partition[position]
+        for position, field in enumerate(spec.fields)
+        if isinstance(field.transform, IdentityTransform)
+    }
+    return partition_text(schema, values)

@@ -1,0 +1,1 @@
+"""Queries that change rows they have written: output modes ``update`` and ``complete``."""

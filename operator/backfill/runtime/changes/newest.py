@@ -1,0 +1,165 @@
+"""Keeps the newest row of each key in a result's branch, once all micro-batches are committed."""
+
+import logging
+
+from pyiceberg.table import Table
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from backfill.api.errors import Problem, UnsupportedProgram
+from backfill.api.output import Output
+from backfill.iceberg.tables import Catalogs
+from backfill.outputs.result import Result
+from backfill.outputs.staging import Staged, branch_head, keep_newest, lost, staged_in
+from backfill.outputs.window import window_rows
+from backfill.planning.plan import Split
+from backfill.runtime.batch.arrow_leaf import arrow_frame
+from backfill.runtime.batch.own_jobs import cancelled_by, own_session
+from backfill.runtime.batch.table_files import source_table, splits_of
+from backfill.runtime.batch.writing import write
+from backfill.runtime.queries.run import Run
+from backfill.runtime.settings import RuntimeSettings
+from backfill.runtime.sink import SinkSettings, SinkWriter
+from backfill.runtime.source.data_source import source_schema
+from backfill.runtime.source.packing import pack_by_bytes
+from backfill.runtime.source.table import SourceTable
+
+_BATCH, _RANK, _PLACE = "backfill.batch", "backfill.rank", "backfill.place"
+_TIES = "backfill.ties"
+_BEFORE = -1
+"""In place of a batch, for rows of which the newest were kept before."""
+_TAG = "backfill-newest-rows"
+_TASK_BYTES = 32 * 2**20
+
+_log = logging.getLogger(__name__)
+
+
+def keep_newest_rows(run: Run) -> bool:
+    """Keeps the newest row of each key of every output whose branch holds changes.
+
+    May be repeated: a branch without changes is left alone.
+
+    Returns False if the run was asked to stop before all were done.
+
+    Raises:
+        UnsupportedProgram: the keys do not identify the program's rows.
+        ResultLost: there is no staged result any more.
+        RunFailed: another driver has added to the branch.
+        Exception: Spark or a catalog failed, or the run was asked to stop meanwhile. Another
+            attempt begins anew.
+    """
+    keyed = [output for output in run.settings.outputs if output.keys]
+    if not keyed:
+        return True
+    spark = own_session(run)
+    with cancelled_by(run.stopping, spark, _TAG):
+        for output in keyed:
+            if run.stopping.is_set():
+                return False
+            keep_newest_of(spark, run.settings, output)
+    return True
+
+
+def keep_newest_of(spark: SparkSession, settings: RuntimeSettings, output: Output) -> bool:
+    """The same for one output. Returns whether this call did it."""
+    table = Catalogs().load_table(output.table, "spec.outputs")
+    result = Result(
+        settings.namespace, settings.backfill, settings.uid, settings.plan_id, output.name
+    )
+    head = branch_head(table.metadata, result)
+    staged = staged_in(head).get(output.name) if head else None
+    if head is None or staged is None:
+        raise lost(output.table, result)
+    if not staged.changes:
+        return False
+    _log.info("the output %s: keeping the newest row of each key", output.name)
+    spark.sparkContext.setJobDescription(f"{output.name}: newest row of each key")
+    sink = SinkWriter(_sink_settings(settings, output, table, staged))
+    rows = window_rows(table.schema(), output, settings.window)
+    found = source_table(table, output, rows, head.snapshot_id)
+    splits = _splits(table, result, head.snapshot_id)
+    newest = _newest(_changes(spark, found, splits), output)
+    written, seen = write(newest, sink)
+    if ties := seen[_TIES]["rows"]:
+        raise UnsupportedProgram(_not_unique(settings, output, ties, seen[_TIES]["example"]))
+    return keep_newest(
+        table,
+        result,
+        seen=head.snapshot_id,
+        files=[file for each in written for file in each.files],
+        spec_id=sink.spec_id,
+        outside=sum(each.rows_outside_window for each in written),
+    )
+
+
+def _sink_settings(
+    settings: RuntimeSettings, output: Output, table: Table, staged: Staged
+) -> SinkSettings:
+    return SinkSettings(
+        backfill=settings.backfill,
+        namespace=settings.namespace,
+        uid=settings.uid,
+        plan_id=settings.plan_id,
+        query=staged.query,
+        output=output,
+        window=settings.window,
+        schema_id=table.schema().schema_id,
+        spec_id=table.spec().spec_id,
+    )
+
+
+def _splits(table: Table, result: Result, snapshot_id: int) -> list[Split]:
+    """The staged files, with batches for steps."""
+    return [
+        split
+        for task in table.scan(snapshot_id=snapshot_id).plan_files()
+        if result.data_directory_of(task.file.file_path) is not None
+        for split in splits_of(
+            table, result.output, task, step=_number(result.batch_of(task.file.file_path))
+        )
+    ]
+
+
+def _number(batch: int | None) -> int:
+    return _BEFORE if batch is None else batch
+
+
+def _changes(spark: SparkSession, table: SourceTable, splits: list[Split]) -> DataFrame:
+    """All staged rows, each with the number of its batch."""
+    size = sum(split.bytes for split in splits)
+    tasks = max(spark.sparkContext.defaultParallelism, size // _TASK_BYTES)
+    schema = source_schema(table, with_record=False)
+    return arrow_frame(spark, table, pack_by_bytes(splits, tasks), schema, step=_BATCH)
+
+
+def _newest(changes: DataFrame, output: Output) -> DataFrame:
+    """The newest row of each key. It observes the rows that share their key and their batch with
+    another one.
+    """
+    columns = [name for name in changes.columns if name != _BATCH]
+    keys = [_named(name) for name in output.keys]
+    order = Window.partitionBy(*keys).orderBy(_named(_BATCH).desc())
+    ranked = changes.select(
+        "*", F.rank().over(order).alias(_RANK), F.row_number().over(order).alias(_PLACE)
+    ).where(_named(_RANK) == 1)
+    tie = _named(_PLACE) > 1
+    observed = ranked.observe(
+        _TIES,
+        F.count(F.when(tie, 1)).alias("rows"),
+        F.max(F.when(tie, F.to_json(F.struct(*keys)))).alias("example"),
+    )
+    return observed.select(*map(_named, columns))
+
+
+def _not_unique(settings: RuntimeSettings, output: Output, rows: int, example: str) -> Problem:
+    place = settings.outputs.index(output)
+    return Problem(
+        f"spec.outputs[{place}].keys",
+        f"micro-batches have several rows with the same {', '.join(output.keys)}, such as"
+        f" {example} ({rows:,} such rows), and which of them is the newest is unknown",
+        "name all columns that identify a row of the program, in a new Backfill",
+    )
+
+
+def _named(name: str) -> Column:
+    return F.col(f"`{name.replace('`', '``')}`")
