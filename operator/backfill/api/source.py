@@ -195,10 +195,10 @@ class Source(Model):
     ``kafka.connect.valid-through-ts``, if snapshots have it.
     """
     allow_incomplete: bool = False
-    """Whether publish modes ``Replace`` and ``Upsert`` may use this source although rows of the window, its warm-up
-    or its drain are missing from the table, as condition ``InputComplete`` says. Otherwise such a
-    Backfill is refused before anything runs, since it would delete rows of production without
-    computing them anew. Modes ``Append`` and ``None`` only get a warning.
+    """Whether publish modes ``Replace`` and ``Upsert`` may use this source although rows of the
+    window, its warm-up or its drain are missing from the table, as condition ``InputComplete``
+    says. Otherwise such a Backfill is refused before anything runs, since it would take away rows
+    of production without computing them anew. Modes ``Append`` and ``None`` only get a warning.
     """
     live: Live | None = None
     """Input that the source replaces in production, for an unmodified application."""
