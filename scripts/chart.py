@@ -23,9 +23,14 @@ _RULES = {
     "driver": ("driver.yaml", "Role", "backfill-driver"),
     "planning": ("planning-pods.yaml", "Role", "backfill-planning"),
     "edit": ("users.yaml", "ClusterRole", "backfill-edit"),
+    "approve": ("users.yaml", "ClusterRole", "backfill-approve"),
     "view": ("users.yaml", "ClusterRole", "backfill-view"),
 }
-_POLICIES = {"boundary": "operator-boundary.yaml", "job-reports": "job-reports.yaml"}
+_POLICIES = {
+    "boundary": "operator-boundary.yaml",
+    "job-reports": "job-reports.yaml",
+    "decisions": "decisions.yaml",
+}
 _KEEP = "helm.sh/resource-policy: keep"
 _KEY = re.compile(r"^( *)([A-Za-z]\w*):")
 _README = """# Helm chart

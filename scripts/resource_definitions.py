@@ -9,6 +9,7 @@ import yaml
 
 from backfill.crd.definitions import (
     backfill_definition,
+    decision_definition,
     job_report_definition,
     split_assignment_definition,
 )
@@ -26,7 +27,12 @@ class _Dumper(yaml.SafeDumper):
 
 def definitions() -> dict[str, str]:
     """The text of every file in crds/, by its name."""
-    all_made = (backfill_definition(), job_report_definition(), split_assignment_definition())
+    all_made = (
+        backfill_definition(),
+        decision_definition(),
+        job_report_definition(),
+        split_assignment_definition(),
+    )
     return {
         f"{made['spec']['names']['plural']}.yaml": (
             HEADER + yaml.dump(made, Dumper=_Dumper, sort_keys=False, width=130)

@@ -15,6 +15,7 @@ from backfill.api.json_text import read_within_bounds
 Manifest = dict[str, Any]
 BACKFILLS = "apis/backfill.dev/v1alpha1/namespaces/{}/backfills"
 SPLIT_ASSIGNMENTS = "apis/backfill.dev/v1alpha1/namespaces/{}/splitassignments"
+DECISIONS = "apis/backfill.dev/v1alpha1/namespaces/{}/backfilldecisions"
 JOB_REPORTS = "apis/backfill.dev/v1alpha1/namespaces/{}/jobreports"
 SPARK_APPLICATIONS = "apis/sparkoperator.k8s.io/v1beta2/namespaces/{}/sparkapplications"
 DEFINITIONS = "apis/apiextensions.k8s.io/v1/customresourcedefinitions"

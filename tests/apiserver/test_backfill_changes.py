@@ -18,7 +18,6 @@ MUTABLE: dict[str, Any] = {
     "failurePolicy": {"maxAttempts": 9},
     "retryNonce": "2",
     "ttlAfterFinished": "1d",
-    "outputs.0.publish.approval": "Automatic",
     "outputs.0.publish.incomplete": "Publish",
 }
 IMMUTABLE: dict[str, Any] = {
@@ -106,3 +105,42 @@ def test_the_status_can_always_be_written(admin: Rest, path: str) -> None:
 def test_the_same_moment_written_in_another_zone_is_no_change(admin: Rest, path: str) -> None:
     plan(admin, path)
     admin.patch(path, {"spec": {"window": {"start": "2021-07-11T02:00:00+02:00"}}}).expect()
+
+
+_MANUAL = {"name": "summary", "table": "lake.ops.summary", "timestampColumn": "at"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "waived"),
+    [
+        ({"approval": "Manual"}, {"approval": "Automatic"}, True),
+        ({"approval": "Manual"}, {}, False),
+        ({}, {"approval": "Automatic"}, True),
+        ({}, {"approval": "Manual"}, False),
+        ({}, {"validate": {"keys": ["id"]}}, True),
+        ({}, {"validate": {"keys": ["id"]}, "approval": "Manual"}, False),
+        ({"validate": {"keys": ["id"]}}, {}, False),
+        ({"approval": "Automatic"}, {"approval": "Manual"}, False),
+    ],
+)
+def test_an_editor_may_ask_for_approval_and_not_waive_it(
+    admin: Rest, path: str, before: dict[str, Any], after: dict[str, Any], waived: bool
+) -> None:
+    """The default of a Replace without validate is that it needs approval."""
+
+    def outputs(wanted: dict[str, Any]) -> list[dict[str, Any]]:
+        approval = {name: value for name, value in wanted.items() if name == "approval"}
+        validate = {name: value for name, value in wanted.items() if name == "validate"}
+        return [{**_MANUAL, **validate, "publish": {"mode": "Replace", **approval}}]
+
+    stored = admin.get(path).expect()
+    first = admin.replace(path, changed(stored, {"spec.outputs": outputs(before)})).expect()
+    plan(admin, path)
+    first = admin.get(path).expect()
+    wanted = changed(first, {"spec.outputs": outputs(after)})
+    answer = admin.replace(path, wanted)
+    problems = spec_difference(read_json(Backfill, first).spec, read_json(Backfill, wanted).spec)
+    assert bool(problems) is waived
+    assert answer.ok is not waived
+    if waived:
+        assert "which cannot be waived once the plan is made" in answer.message

@@ -1,5 +1,5 @@
-"""``kubectl backfill suspend``, ``resume``, ``retry``, ``approve`` and ``cancel``: what they
-change, and nothing else.
+"""``kubectl backfill suspend``, ``resume``, ``retry`` and ``cancel``: what they change, and nothing
+else.
 """
 
 import json
@@ -103,7 +103,7 @@ def test_what_is_changed_is_printed_for_programs(
     kubectl_backfill: KubectlBackfill, july: July, editor: Path
 ) -> None:
     july.tell(FAILED)
-    for command in ("suspend", "resume", "retry", "approve"):
+    for command in ("suspend", "resume", "retry"):
         ended = kubectl_backfill(command, "july", "-o", "json", kubeconfig=editor)
         assert ended.status == 0
         assert ended.err.startswith("july: ")
@@ -150,48 +150,6 @@ def test_what_has_succeeded_is_left_alone(
     ended = kubectl_backfill(command, "july")
     assert (ended.status, july.change()) == (0, {})
     assert "july has already succeeded" in ended.out
-
-
-def test_approval_is_given_to_every_output_that_waits_for_it(
-    kubectl_backfill: KubectlBackfill, july: July, editor: Path
-) -> None:
-    ended = kubectl_backfill("approve", "july", kubeconfig=editor)
-    assert ended.status == 0
-    assert "summary, late may be published" in ended.out
-    assert [output.get("publish") for output in july.now["spec"]["outputs"]] == [
-        {"mode": "Append", "approval": "Automatic"},
-        None,
-        {"mode": "Replace", "approval": "Automatic"},
-    ]
-
-
-def test_an_approval_of_an_incomplete_result_allows_what_was_said_to_be_missing(
-    kubectl_backfill: KubectlBackfill, july: July, admin: Rest, namespace: str, editor: Path
-) -> None:
-    outputs = [
-        {"name": name, "table": f"lake.ops.{name}", "openAtEnd": 0 if name == "summary" else 3}
-        for name in ("summary", "late")
-    ]
-    july.tell(
-        (
-            ConditionType.PUBLISHED,
-            "Unknown",
-            Reason.WAITING_FOR_APPROVAL,
-            "3 results were still open",
-        )
-    )
-    admin.patch(f"{july.path}/status", {"status": {"outputs": outputs}}).expect()
-    kubectl_backfill("approve", "july", kubeconfig=editor)
-    assert [output.get("publish") for output in july.now["spec"]["outputs"]] == [
-        {"mode": "Append", "approval": "Automatic"},
-        None,
-        {"mode": "Replace", "approval": "Automatic", "incomplete": "Publish"},
-    ]
-
-
-def test_nothing_to_approve_is_said(kubectl_backfill: KubectlBackfill, july: July) -> None:
-    kubectl_backfill("approve", "july")
-    assert "no output of it waits for an approval" in kubectl_backfill("approve", "july").out
 
 
 def test_another_backfill_of_the_name_is_not_changed(

@@ -17,6 +17,7 @@ DEFINITION_FILES = pytest.mark.parametrize("path", OWN, ids=lambda path: path.st
 
 def test_both_resources_have_a_definition() -> None:
     assert [path.name for path in OWN] == [
+        "backfilldecisions.yaml",
         "backfills.yaml",
         "jobreports.yaml",
         "splitassignments.yaml",

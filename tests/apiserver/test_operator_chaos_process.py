@@ -22,7 +22,7 @@ from written import Written, is_real_write
 from backfill.kube.names import child_name
 from waiting import eventually
 
-_WATCHES_IN_GOOD_WEATHER = 6  # one of each kind
+_WATCHES_IN_GOOD_WEATHER = 7  # one of each kind
 _KINDS_OF_WRITES = {
     "patch backfills",
     "patch backfills/status",

@@ -1,8 +1,9 @@
-"""The operator is killed at every write on the way to published outputs, and at every commit: each
-is published once.
+"""The operator is killed at every write on the way to published outputs and back, and at every
+commit: each is published once, and undone once.
 
 Of the two outputs one is appended, the other one replaces the window's rows when a person has
-approved it. The driver is played, and stages its rows as Spark's tasks do.
+approved it. Then the person asks to undo both. The driver is played, and stages its rows as Spark's
+tasks do.
 """
 
 from datetime import timedelta
@@ -17,16 +18,16 @@ from mortal_run import MortalRun, MortalRuns, essence
 from played import PlayedRun
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
-from rest import Manifest
+from rest import DECISIONS, Manifest
 
 from backfill.kube.names import child_name
-from backfill.outputs.doubled import PUBLISHED_FROM
+from backfill.outputs.doubled import PUBLISHED_FROM, UNDONE
 from backfill.outputs.result import Result
 from staged import stage_rows
 from table_jobs import CLICKS, HOURS, START
 
 _LEAST_WRITES = 12
-_LEAST_COMMITS = 4  # two publish, two remove a branch
+_LEAST_COMMITS = 6  # two publish, two undo, two remove a branch
 _OUTSIDE = {1: START - timedelta(hours=1), 2: START + timedelta(hours=HOURS)}
 _WRONG = {3: START, 4: START + timedelta(minutes=90)}
 """Production's rows of the window."""
@@ -42,10 +43,12 @@ class Outputs:
         self.catalog.create_namespace(self._namespace)
         self.tables = {name: self._made(name) for name in ("added", "corrected")}
 
-    def spec(self, *, approved: bool) -> list[Manifest]:
+    def spec(self) -> list[Manifest]:
         """As a Backfill says it."""
-        corrected = {"mode": "Replace", "approval": "Automatic" if approved else "Manual"}
-        return [self._output("added", {"mode": "Append"}), self._output("corrected", corrected)]
+        return [
+            self._output("added", {"mode": "Append"}),
+            self._output("corrected", {"mode": "Replace"}),
+        ]
 
     def stage(self, mortal: MortalRun, batch: int) -> None:
         """What the driver does with a micro-batch; after the last step comes one that has no rows
@@ -68,6 +71,14 @@ class Outputs:
             table = self.tables[name].refresh()
             assert content(table) == kept | fresh, name
             assert publications(table) == [named[name]], name
+
+    def assert_undone_once(self) -> None:
+        """Each table has what it had, and one snapshot undid the publication."""
+        before = {"added": _OUTSIDE, "corrected": _OUTSIDE | _WRONG}
+        for name, table in self.tables.items():
+            assert content(table.refresh()) == before[name], name
+            undid = [named for named in summaries(table).values() if UNDONE in named]
+            assert [named[UNDONE] for named in undid] == list(map(str, publications(table))), name
 
     def assert_nothing_left(self) -> None:
         """Neither branches, nor files that no snapshot of the table refers to."""
@@ -115,12 +126,34 @@ def content(table: Table) -> dict[int, Any]:
 
 def publications(table: Table) -> list[int]:
     """The snapshots that published something, of the whole history."""
-    summaries = {each.snapshot_id: each.summary for each in table.metadata.snapshots}
-    named = {
-        number: dict(summary.additional_properties) if summary else {}
-        for number, summary in summaries.items()
+    return [number for number, named in summaries(table).items() if PUBLISHED_FROM in named]
+
+
+def summaries(table: Table) -> dict[int, dict[str, str]]:
+    """What the snapshots say of themselves, by their ids."""
+    return {
+        each.snapshot_id: dict(each.summary.additional_properties) if each.summary else {}
+        for each in table.metadata.snapshots
     }
-    return [number for number, summary in named.items() if PUBLISHED_FROM in summary]
+
+
+def decide(mortal: MortalRun, decision: str, name: str) -> None:
+    """A person decides about the result."""
+    result = mortal.run.status["result"]
+    spec = {
+        "backfill": mortal.run.name,
+        "result": result,
+        "decision": decision,
+        "by": "jane",
+        "reason": "as agreed",
+    }
+    manifest = {
+        "apiVersion": "backfill.dev/v1alpha1",
+        "kind": "BackfillDecision",
+        "metadata": {"name": name.format(result)},
+        "spec": spec,
+    }
+    mortal.admin.create(DECISIONS.format(mortal.run.namespace), manifest).expect()
 
 
 def replay(mortal: MortalRun, outputs: Outputs) -> None:
@@ -136,23 +169,35 @@ def replay(mortal: MortalRun, outputs: Outputs) -> None:
 
 def publish_both(mortal: MortalRun, outputs: Outputs) -> Manifest:
     """From the resource to published outputs. The status before the deletion."""
-    mortal.run.create(outputs=outputs.spec(approved=False))
+    mortal.run.create(outputs=outputs.spec())
     with mortal.spared():
         replay(mortal, outputs)
     mortal.finish(1)
     waits = ("Unknown", "WaitingForApproval")
     mortal.work_until(lambda: mortal.run.condition("Published") == waits, "it waits for a person")
     assert publications(outputs.tables["corrected"].refresh()) == []
-    mortal.change({"outputs": outputs.spec(approved=True)})
+    decide(mortal, "Approve", "decision-{}")
     return mortal.succeed()
+
+
+def undo_both(mortal: MortalRun) -> None:
+    """From published outputs back to what the tables held."""
+    decide(mortal, "Undo", "undo-{}-1")
+    undone = ("False", "Undone")
+    mortal.work_until(lambda: mortal.run.condition("Succeeded") == undone, "it is undone")
+    status = mortal.run.status
+    assert all("undoSnapshotId" in output for output in status["outputs"])
+    assert (status["decision"]["by"], status["undo"]["by"]) == ("jane", "jane")
 
 
 def assert_all_well(mortal: MortalRun, outputs: Outputs, status: Manifest) -> None:
     name = mortal.run.name
     assert mortal.written.children(name) == [child_name(name, 1)]
     outputs.assert_published_once(status)
+    undo_both(mortal)
+    outputs.assert_undone_once()
     mortal.delete()
-    outputs.assert_published_once(status)
+    outputs.assert_undone_once()
     outputs.assert_nothing_left()
 
 

@@ -20,6 +20,7 @@ patch                     backfills/status.backfill.dev
 update                    backfills/finalizers.backfill.dev
 get list watch create patch delete   splitassignments.backfill.dev
 get list watch create delete         jobreports.backfill.dev
+get list watch            backfilldecisions.backfill.dev
 get list watch create delete         sparkapplications.sparkoperator.k8s.io
 get list watch create delete         sparkapplications.spark.apache.org
 get                       scheduledsparkapplications.sparkoperator.k8s.io
@@ -30,6 +31,7 @@ get create patch          events
 """
 OPERATOR_MAY_NOT = """
 list watch                configmaps
+create patch update delete  backfilldecisions.backfill.dev
 patch update              jobreports.backfill.dev
 patch update              jobreports/status.backfill.dev
 create update delete deletecollection   backfills.backfill.dev
@@ -76,6 +78,7 @@ get list watch create delete   pods
 get list create           secrets
 get list create patch     configmaps
 get list create patch     jobreports.backfill.dev
+get list create patch     backfilldecisions.backfill.dev
 patch                     jobreports/status.backfill.dev
 create                    events
 get update                leases.coordination.k8s.io
@@ -469,6 +472,7 @@ def test_whoever_may_edit_or_view_a_namespace_may_edit_or_view_its_backfills(
         name: {key.removeprefix(to) for key in each if key.startswith(to)}
         for name, each in labels.items()
     } == {
+        "backfill-approve": {"admin"},
         "backfill-edit": {"edit", "admin"},
         "backfill-view": {"view", "edit", "admin"},
     }

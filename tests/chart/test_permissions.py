@@ -21,6 +21,7 @@ SAME_NAMES = {  # of the chart's roles in deploy/rbac
     "backfill-operator-driver": "backfill-driver",
     "backfill-operator-planning": "backfill-planning",
     "backfill-operator-secrets": "backfill-operator-secrets",
+    "backfill-operator-approve": "backfill-approve",
     "backfill-operator-edit": "backfill-edit",
     "backfill-operator-view": "backfill-view",
 }

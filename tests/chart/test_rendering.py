@@ -301,20 +301,20 @@ def test_the_boundary_is_drawn_around_the_account_that_the_operator_has() -> Non
     ):
         manifests = rendered(values)
         account = one(manifests, "Deployment")["spec"]["template"]["spec"]["serviceAccountName"]
-        name, of_jobs = policies(manifests)
+        name, *others = policies(manifests)
         (condition,) = one(manifests, "ValidatingAdmissionPolicy", name)["spec"]["matchConditions"]
         assert (
             condition["expression"]
             == f"request.userInfo.username == 'system:serviceaccount:backfill-operator:{account}'"
         )
-        for each in (name, of_jobs):
+        for each in (name, *others):
             binding = one(manifests, "ValidatingAdmissionPolicyBinding", each)["spec"]
             assert (binding["policyName"], binding["validationActions"]) == (each, ["Deny"])
 
 
 def policies(manifests: list[Manifest]) -> list[str]:
-    """The names of the admission policies: that of the operator's account, and that of the reports
-    of jobs.
+    """The names of the admission policies: that of the operator's account, that of decisions about
+    results, and that of the reports of jobs.
     """
     return sorted(
         each["metadata"]["name"]
@@ -326,7 +326,9 @@ def policies(manifests: list[Manifest]) -> list[str]:
 def test_the_policies_are_those_of_the_plain_manifests() -> None:
     manifests = rendered({"serviceAccount": {"create": False, "name": "backfill-operator"}})
     for name, file in zip(
-        policies(manifests), ("operator-boundary.yaml", "job-reports.yaml"), strict=True
+        policies(manifests),
+        ("operator-boundary.yaml", "job-reports.yaml", "decisions.yaml"),
+        strict=True,
     ):
         plain = next(yaml.safe_load_all((CHART.parents[1] / "deploy" / "rbac" / file).read_text()))
         assert one(manifests, "ValidatingAdmissionPolicy", name)["spec"] == plain["spec"]

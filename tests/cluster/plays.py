@@ -105,7 +105,7 @@ def mending(summary: Summary, workspace: str, **spec: Any) -> Manifest:
         "sources": sources,
         "ordering": {"policy": "WithinLateness", "allowedLateness": "5m"},
         "maxMisalignment": "90m",
-        "outputs": [{**output, "publish": {"mode": "Replace"}}],
+        "outputs": [{**output, "publish": {"mode": "Replace", "approval": "Automatic"}}],
         "execution": "Streaming",  # batch jobs over so few rows are done before anything can happen
         "scaling": {"minExecutors": 1, "maxExecutors": 1},
         "workspace": workspace,

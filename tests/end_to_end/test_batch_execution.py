@@ -195,7 +195,11 @@ def test_an_application_run_as_batch_jobs_and_a_stream_and_killed_gives_every_ro
                 "table": f"lake.raw.{name}",
                 "timestampColumn": "happened",
                 # what its state holds at the end is unknown
-                "publish": {"mode": "Replace", "incomplete": "Publish"},
+                "publish": {
+                    "mode": "Replace",
+                    "approval": "Automatic",
+                    "incomplete": "Publish",
+                },
             }
             for name in truth
         ],

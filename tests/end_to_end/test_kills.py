@@ -136,7 +136,7 @@ def described(lake: Catalog, directory: Path, max_misalignment: str = "30m") -> 
                 "name": "counts",
                 "table": "lake.raw.counts",
                 "timestampColumn": "began",
-                "publish": {"mode": "Replace"},
+                "publish": {"mode": "Replace", "approval": "Automatic"},
             },
         ],
     )

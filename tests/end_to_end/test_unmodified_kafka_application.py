@@ -231,13 +231,13 @@ def test_topics_of_three_kinds_come_as_kafka_would_give_them_and_in_offset_order
                 "name": "orders-with-payments",
                 "table": "lake.raw.paid_orders",
                 "timestampColumn": "ordered",
-                "publish": {"mode": "Replace"},
+                "publish": {"mode": "Replace", "approval": "Automatic"},
             },
             {
                 "name": "followed",
                 "table": "lake.raw.followed",
                 "timestampColumn": "at",
-                "publish": {"mode": "Replace"},
+                "publish": {"mode": "Replace", "approval": "Automatic"},
             },
         ],
     )

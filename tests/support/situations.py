@@ -10,7 +10,15 @@ from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType, Reason, set_condition
 from backfill.api.quantities import to_us
 from backfill.api.spec import OrderingPolicy
-from backfill.api.status import Attempt, BackfillStatus, OutputStatus, Progress, SourceStatus
+from backfill.api.status import (
+    Attempt,
+    BackfillStatus,
+    DecisionStatus,
+    OutputStatus,
+    Progress,
+    SourceStatus,
+    Verdict,
+)
 from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.policy import LOCAL
 from backfill.controller.driver import DriverState
@@ -179,6 +187,12 @@ def running(
     status = planned(attempts=attempts or (attempt(),), committed=committed)
     fields = {"driver": RUNNING, "assignment": assigned(), **fields}
     return observed(backfill(status, **(resource or {})), **fields)
+
+
+def decided(status: BackfillStatus, verdict: Verdict, **fields: Any) -> DecisionStatus:
+    """What jane decides about the present result."""
+    given = {"result": status.result, "by": "jane", "at": NOW, "reason": "as agreed", **fields}
+    return DecisionStatus(decision=verdict, **given)
 
 
 def plan_job(resource: Backfill) -> PlanJob:

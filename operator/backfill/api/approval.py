@@ -1,9 +1,9 @@
-"""Approval: which results wait for it before they are published, and what it changes."""
+"""Approval: which results wait for it before they are published, and what may be decided when."""
 
 from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType, Reason, find_condition
-from backfill.api.output import Output, Publish, PublishMode
-from backfill.api.status import OutputStatus
+from backfill.api.output import Output, PublishMode
+from backfill.api.status import BackfillStatus, OutputStatus, Verdict
 from backfill.api.validation import falls_short
 
 
@@ -13,7 +13,7 @@ def waits(output: Output, status: OutputStatus) -> bool:
     if publish.mode is PublishMode.NONE or status.snapshot_id is not None:
         return False
     return (
-        publish.approval == "Manual"
+        output.needs_approval
         or (publish.incomplete == "Wait" and may_delete_unreplaced(output, status))
         or (publish.mismatch == "Wait" and falls_short(output, status))
     )
@@ -31,32 +31,58 @@ def may_delete_unreplaced(output: Output, status: OutputStatus) -> bool:
     )
 
 
-def approved(backfill: Backfill) -> dict[str, Publish]:
-    """The new ``publish`` of each output that an approval changes.
+def is_decided(status: BackfillStatus, verdict: Verdict) -> bool:
+    """Whether the present result was approved, or rejected."""
+    decision = status.decision
+    return (
+        decision is not None and decision.decision is verdict and decision.result == status.result
+    )
 
-    An approval covers an incomplete result, and one that does not match production, only once the
-    Backfill waits with it; neither is known before that.
-    """
-    published = find_condition(backfill.status.conditions, ConditionType.PUBLISHED)
-    waiting = published is not None and published.reason == Reason.WAITING_FOR_APPROVAL
-    staged = {status.name: status for status in backfill.status.outputs}
-    changed = {}
-    for output in backfill.spec.outputs:
-        status, publish = staged.get(output.name), output.publish
-        if publish.mode is PublishMode.NONE:
-            continue
-        asked = waiting and status is not None and status.snapshot_id is None
-        wanted = publish.model_copy(
-            update={
-                "approval": "Automatic",
-                "incomplete": "Publish"
-                if asked and status is not None and may_delete_unreplaced(output, status)
-                else publish.incomplete,
-                "mismatch": "Publish"
-                if asked and status is not None and falls_short(output, status)
-                else publish.mismatch,
-            }
-        )
-        if wanted != publish:
-            changed[output.name] = wanted
-    return changed
+
+def already(backfill: Backfill, verdict: Verdict) -> str:
+    """Who has decided the same already; empty if nobody has."""
+    status, name = backfill.status, backfill.metadata.name
+    if verdict is Verdict.UNDO:
+        done = bool(published(status)) and not left_to_undo(status)
+        return f"{name} was undone already by {status.undo}" if done else ""
+    did = "approved" if verdict is Verdict.APPROVE else "rejected"
+    same = is_decided(status, verdict)
+    return f"{name} was {did} already by {status.decision}" if same else ""
+
+
+def published(status: BackfillStatus) -> list[OutputStatus]:
+    """Outputs whose result was published, whether or not that was undone."""
+    return [output for output in status.outputs if output.snapshot_id is not None]
+
+
+def left_to_undo(status: BackfillStatus) -> list[OutputStatus]:
+    """Outputs whose result is published."""
+    return [output for output in published(status) if output.undo_snapshot_id is None]
+
+
+def undecidable(backfill: Backfill, verdict: Verdict) -> str:
+    """Why there is nothing to decide now; empty if there is."""
+    status, name = backfill.status, backfill.metadata.name
+    if backfill.metadata.deletion_timestamp is not None:
+        return f"{name} is being removed"
+    if verdict is Verdict.UNDO:
+        return _not_to_undo(backfill)
+    if status.decision is not None and status.decision.result == status.result:
+        did = "approved" if status.decision.decision is Verdict.APPROVE else "rejected"
+        return f"{name} was {did} already by {status.decision}"
+    stage = find_condition(status.conditions, ConditionType.PUBLISHED)
+    if stage is None or stage.reason != Reason.WAITING_FOR_APPROVAL:
+        return f"{name} has no result that waits for approval"
+    if status.result is None:
+        return f"{name} waits for an operator of this version, which tells its results apart"
+    return ""
+
+
+def _not_to_undo(backfill: Backfill) -> str:
+    status, name = backfill.status, backfill.metadata.name
+    outcome = find_condition(status.conditions, ConditionType.SUCCEEDED)
+    if not left_to_undo(status) or status.result is None:
+        return f"{name} has published nothing that could be undone"
+    if outcome is None or outcome.status == "Unknown":
+        return f"{name} is still in progress; undo it when it has ended"
+    return ""

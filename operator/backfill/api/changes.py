@@ -37,7 +37,19 @@ def spec_difference(old: BackfillSpec, new: BackfillSpec) -> list[Problem]:
     them.
     """
     changed = _differences(old.to_manifest(), new.to_manifest(), ("spec",))
-    return [problem for problem in changed if not _MUTABLE.fullmatch(problem.field)]
+    fixed = [problem for problem in changed if not _MUTABLE.fullmatch(problem.field)]
+    return [*fixed, *_waived(old, new)]
+
+
+def _waived(old: BackfillSpec, new: BackfillSpec) -> Iterator[Problem]:
+    asked = {output.name for output in old.outputs if output.needs_approval}
+    for number, output in enumerate(new.outputs):
+        if output.name in asked and not output.needs_approval:
+            yield Problem(
+                f"spec.outputs[{number}].publish.approval",
+                "the result needs approval, which cannot be waived once the plan is made",
+                "set it to Manual, and approve the result",
+            )
 
 
 def program_difference(old: Application, new: Application) -> list[Problem]:

@@ -71,6 +71,9 @@ class Reason(StrEnum):
     PUBLISH_CONFLICT = "PublishConflict"
     PUBLISH_FAILED = "PublishFailed"
     RESULT_LOST = "ResultLost"
+    REJECTED = "Rejected"
+    UNDOING = "Undoing"
+    UNDONE = "Undone"
 
     REMOVING = "Removing"
     REMOVAL_FAILED = "RemovalFailed"

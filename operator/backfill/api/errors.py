@@ -11,6 +11,7 @@ program │   └── UnsupportedProgram   the application does something a ba
 ├── PlanCorrupt              a stored plan is lost, or does not match its header
 ├── CanNotPublish            the result cannot be published as it is; retrying does not help
 │   ├── PublishConflict      the output table changed inside the window since the backfill began
+│   ├── CanNotUndo           what was published cannot be taken back, as the table is now
 │   └── ResultLost           the staged result of an output no longer exists
 ├── UnknownReferences        it is unknown which files a table uses, so none is removed
 ├── RunFailed                the application failed more often than the failure policy allows
@@ -105,6 +106,10 @@ class CanNotPublish(BackfillError):
 
 class PublishConflict(CanNotPublish):
     """The output table changed inside the window since the backfill began."""
+
+
+class CanNotUndo(CanNotPublish):
+    """What was published cannot be taken back, as the table is now."""
 
 
 class ResultLost(CanNotPublish):

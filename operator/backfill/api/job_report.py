@@ -24,7 +24,8 @@ class JobReportSpec(Model):
     backfill: Name
     """Name of the Backfill that the job belongs to."""
     job: Annotated[str, Field(max_length=32)]
-    """The job: ``plan``, ``recover``, ``verify``, ``settle``, ``publish`` or ``discard``."""
+    """The job: ``plan``, ``recover``, ``verify``, ``settle``, ``publish``, ``undo`` or
+    ``discard``."""
 
 
 class JobReportStatus(Model):

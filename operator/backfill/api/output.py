@@ -67,9 +67,11 @@ class Publish(Model):
     ``Replace``: its rows replace the table's rows of the window. ``Upsert``: each of its rows
     replaces the table's row with the same ``keys``, and all other rows of the table stay.
     """
-    approval: Literal["Automatic", "Manual"] = "Automatic"
+    approval: Literal["Automatic", "Manual"] | None = None
     """``Automatic``: publish as soon as the result is complete. ``Manual``: wait for approval
-    first. May change at any time.
+    first. Default: ``Manual`` for mode ``Replace`` without ``validate``, which deletes rows that
+    nothing was compared with; otherwise ``Automatic``. May change at any time to ``Manual``, but
+    not to ``Automatic`` once the plan is made.
     """
     incomplete: Literal["Wait", "Publish"] = "Wait"
     """How modes ``Replace`` and ``Upsert`` treat a result of which rows were still open when the
@@ -126,3 +128,10 @@ class Output(Model):
     def compared_keys(self) -> tuple[str, ...]:
         """Columns by which rows are compared with production."""
         return (self.validate_.keys if self.validate_ else ()) or self.keys
+
+    @property
+    def needs_approval(self) -> bool:
+        """Whether the result is published only after approval, whatever it is."""
+        if self.publish.approval is None:
+            return self.publish.mode is PublishMode.REPLACE and self.validate_ is None
+        return self.publish.approval == "Manual"

@@ -56,6 +56,14 @@ REMEDIES: Final[Mapping[Reason, Remedy]] = MappingProxyType(
             " it then reads everything again.",
             start_over="the result cannot be recovered; cancel this Backfill and apply it again",
         ),
+        Reason.REJECTED: Remedy(
+            "A rejection is final: to publish another result, create a new Backfill.",
+            start_over="a rejection is final; cancel this Backfill and apply it again",
+        ),
+        Reason.UNDONE: Remedy(
+            "The tables hold what they held before: to publish again, create a new Backfill.",
+            start_over="to publish again, cancel this Backfill and apply it again",
+        ),
         Reason.PUBLISH_FAILED: Remedy(
             f"Fix the problem above, {_RETRY}: only the publication is repeated."
         ),

@@ -1,5 +1,6 @@
 """The status of a Backfill: the observed state, written by the controller."""
 
+from enum import StrEnum
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AliasChoices, BeforeValidator, Field, field_validator
@@ -25,6 +26,17 @@ escaped.
 """
 CompareCount = Annotated[int, Field(ge=0, le=10**15)]
 """Bounded, because it is reported by a tenant's driver, and calculated with."""
+
+
+ResultId = Annotated[str, Field(max_length=16, pattern="^[0-9a-f]{16}$")]
+
+
+class Verdict(StrEnum):
+    """What a person decides about a result."""
+
+    APPROVE = "Approve"
+    REJECT = "Reject"
+    UNDO = "Undo"
 
 
 class SourceStatus(Model):
@@ -92,12 +104,16 @@ class OutputStatus(Model):
     """Number of staged rows that belong to the window."""
     rows_outside_window: int = 0
     """Number of rows written for warm-up and drain, which are not part of the result."""
+    staged_snapshot_id: int | None = None
+    """ID of the snapshot of the branch that holds the result."""
     base_snapshot_id: int | None = None
     """ID of the table's snapshot when the Backfill began. Rows of the window that changed since
     then are a publish conflict.
     """
     snapshot_id: int | None = None
     """ID of the snapshot that published the result."""
+    undo_snapshot_id: int | None = None
+    """ID of the snapshot that undid the publication."""
     open_at_end: int | None = None
     """Number of results of the window that were still open when the input ended, and are not in
     ``rows``; null if unknown.
@@ -223,7 +239,8 @@ class JobRetry(Model):
     model_config = {"extra": "ignore"}
 
     job: Annotated[str, Field(max_length=32)]
-    """The job: ``plan``, ``recover``, ``verify``, ``settle``, ``publish`` or ``discard``."""
+    """The job: ``plan``, ``recover``, ``verify``, ``settle``, ``publish``,
+    ``undo`` or ``discard``."""
     failures: int
     """Number of consecutive failures."""
     since: Time
@@ -232,6 +249,36 @@ class JobRetry(Model):
     """When the job is retried next."""
     message: Annotated[str, Field(max_length=1024)]
     """Why the job failed last."""
+
+
+class DecisionStatus(Model):
+    """What a person has decided about the result."""
+
+    model_config = {"extra": "ignore"}
+
+    decision: Verdict
+    """``Approve``: publish the result. ``Reject``: do not publish it. ``Undo``: restore what the
+    tables held before.
+    """
+    result: ResultId
+    """The result that the decision is about."""
+    by: Annotated[str, Field(max_length=1024)]
+    """Who decided."""
+    by_verified: bool = False
+    """Whether the API server has checked the name. Otherwise it is as claimed."""
+    at: Time
+    """When it was decided."""
+    reason: Annotated[str, Field(max_length=1024)] = ""
+    """Why."""
+    number: int = 1
+    """Number of the request to undo, counted from 1."""
+    refused: Message = ""
+    """Why it was not carried out; otherwise empty."""
+
+    def __str__(self) -> str:
+        """Who decided, and why."""
+        why = f": {self.reason}" if self.reason else ""
+        return f"{self.by}{why}"
 
 
 class InputWait(Model):
@@ -286,6 +333,14 @@ class BackfillStatus(Model):
     """Observed state of each source."""
     outputs: Annotated[tuple[OutputStatus, ...], Field(max_length=MOST_OUTPUTS)] = ()
     """Observed state of each output."""
+    result: ResultId | None = None
+    """Digest of what is staged for all outputs, which decisions about it name. Unset until all
+    steps are committed.
+    """
+    decision: DecisionStatus | None = None
+    """Who approved or rejected the result, when and why. Unset if nobody has."""
+    undo: DecisionStatus | None = None
+    """Who last asked to undo the publication, when and why. Unset if nobody has."""
     conditions: Annotated[tuple[Condition, ...], Field(max_length=16)] = ()
     """``Planned``, ``Running``, ``Validated``, ``Published`` and ``Succeeded`` describe the stages
     of the Backfill; ``Ready``, ``Reconciling`` and ``Stalled`` summarize them for other tools.

@@ -1,5 +1,7 @@
 """The commands that change a Backfill on this machine."""
 
+import getpass
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,13 +11,16 @@ from pathlib import Path
 from rich.console import Console
 
 from backfill.api.application import Application
+from backfill.api.approval import already, undecidable
 from backfill.api.backfill import Backfill
 from backfill.api.changes import program_difference, spec_difference
 from backfill.api.conditions import ConditionType, Reason, find_condition
+from backfill.api.decision import next_undo
 from backfill.api.errors import BackfillError, BadInput, Problem, SpecChanged
+from backfill.api.status import DecisionStatus, Verdict
 from backfill.cli.choice import DEFAULT_STATE
 from backfill.cli.ending import exit_status, tell_end
-from backfill.cli.exit_status import SUCCEEDED
+from backfill.cli.exit_status import FAILED, SUCCEEDED
 from backfill.cli.foreground import control
 from backfill.cli.installed import SPARK, TABLES, require
 from backfill.cli.result import result_line
@@ -74,9 +79,62 @@ def resume_one(context: Context, target: str) -> int:
     return _go_on(context, target, LocalStore.resume)
 
 
-def approve_one(context: Context, target: str) -> int:
-    """Approves a Backfill's results, and publishes them if it is waiting for that."""
-    return _go_on(context, target, LocalStore.approve)
+def decide_one(context: Context, target: str, verdict: Verdict, reason: str) -> int:
+    """Approves or rejects the result of a Backfill, or undoes its publication, and waits for what
+    follows. Returns 0 if that was done.
+    """
+    store, stored = find(target, context.namespace, context.state)
+    with ControllerLock(store.channel):
+        stored = store.load() or stored
+        told = already(stored, verdict)
+        if not told:
+            if why := undecidable(stored, verdict):
+                fix = f"see: backfill status {store.name}{context.options}"
+                raise BadInput(Problem("", why, fix))
+            store.decide(_decision(stored, verdict, reason))
+        else:
+            _say(context, told)
+        if verdict is Verdict.APPROVE:
+            return _control(context, store)
+        ended = control(store, stored, context.out) or stored
+    return _tell_decided(context, ended, verdict)
+
+
+def _decision(backfill: Backfill, verdict: Verdict, reason: str) -> DecisionStatus:
+    status = backfill.status
+    if status.result is None:
+        raise AssertionError("there is nothing to decide about")
+    return DecisionStatus(
+        decision=verdict,
+        result=status.result,
+        by=_user(),
+        at=datetime.now(UTC),
+        reason=reason,
+        number=next_undo(status),
+    )
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        return str(os.getuid())
+
+
+def _tell_decided(context: Context, backfill: Backfill, verdict: Verdict) -> int:
+    """Says what became of a rejection, or of a request to undo."""
+    undo = backfill.status.undo
+    if verdict is Verdict.UNDO and undo is not None and undo.refused:
+        Console(stderr=True).print(
+            f"error: not undone: {undo.refused}", highlight=False, markup=False, soft_wrap=True
+        )
+        return FAILED
+    outcome = find_condition(backfill.status.conditions, ConditionType.SUCCEEDED)
+    if context.as_json:
+        print(result_line(backfill), flush=True)  # noqa: T201
+    _say(context, f"{backfill.metadata.name}: {outcome.message if outcome else 'not finished'}")
+    wanted = Reason.UNDONE if verdict is Verdict.UNDO else Reason.REJECTED
+    return SUCCEEDED if outcome is not None and outcome.reason == wanted else FAILED
 
 
 def _go_on(context: Context, target: str, change: Callable[[LocalStore], None]) -> int:

@@ -51,7 +51,10 @@ def waiting_for(backfill: Backfill, options: str) -> str:
     name, progress = backfill.metadata.name, backfill.status.progress
     published = find_condition(backfill.status.conditions, ConditionType.PUBLISHED)
     if published is not None and published.reason == Reason.WAITING_FOR_APPROVAL:
-        return f"{published.message}\npublish with: backfill approve {name}{options}"
+        return (
+            f"{published.message}\npublish with: backfill approve {name}{options}"
+            f"\nor drop the result with: backfill reject {name}{options} --reason ..."
+        )
     why = "suspended" if backfill.spec.suspend else "interrupted"
     where = (
         f" after {progress.committed:,} of {count(progress.steps, 'step')}"
@@ -81,6 +84,8 @@ def _tell_success(backfill: Backfill, out: Console) -> None:
 
 def _where(output: OutputStatus) -> str:
     rows = count(output.rows, "row")
+    if output.undo_snapshot_id is not None:
+        return f"{rows} published to {output.table} and undone, snapshot {output.undo_snapshot_id}"
     if output.snapshot_id is not None:
         return (
             f"{rows} published to {output.table}, snapshot {output.snapshot_id}{compared(output)}"
@@ -112,6 +117,8 @@ def _tell_failure(backfill: Backfill, store: "LocalStore", err: Console, options
     if remedy(outcome.reason).in_log and backfill.status.attempts:
         log = store.attempts / str(backfill.status.attempts[-1].number) / "driver.log"
         _say(err, f"the driver's log: {_short(log)}")
+    if outcome.reason in (Reason.REJECTED, Reason.UNDONE):
+        return  # as somebody has decided
     if remedy(outcome.reason).start_over:
         _say(err, f"start over with: backfill cancel {backfill.metadata.name}{options}")
     elif outcome.reason != Reason.INVALID_INPUT:

@@ -88,6 +88,11 @@ ExplainOption = Annotated[
     ),
 ]
 
+Reason = Annotated[str, typer.Option("--reason", help="Why; recorded in the status.")]
+RequiredReason = Annotated[
+    str, typer.Option("--reason", help="Why; recorded in the status. Required.")
+]
+
 app = typer.Typer(
     cls=LocalCommands,
     name="backfill",
@@ -199,11 +204,48 @@ def approve(
     state_dir: StateDir = DEFAULT_STATE,
     output: OutputOption = Output.TEXT,
     namespace: Namespace = None,
+    reason: Reason = "",
 ) -> None:
     """Approve a result that is waiting for approval, and publish it."""
-    from backfill.cli.commands import Context, approve_one
+    _decide(target, "Approve", reason, state_dir, output, namespace)
 
-    raise typer.Exit(approve_one(Context(state_dir, namespace, output == Output.JSON), target))
+
+@app.command()
+def reject(
+    target: Target,
+    reason: RequiredReason,
+    state_dir: StateDir = DEFAULT_STATE,
+    output: OutputOption = Output.TEXT,
+    namespace: Namespace = None,
+) -> None:
+    """Reject a result that is waiting for approval, which ends the backfill. The result stays in
+    its branch until the backfill is removed.
+    """
+    _decide(target, "Reject", reason, state_dir, output, namespace)
+
+
+@app.command()
+def undo(
+    target: Target,
+    state_dir: StateDir = DEFAULT_STATE,
+    output: OutputOption = Output.TEXT,
+    namespace: Namespace = None,
+    reason: Reason = "",
+) -> None:
+    """Undo what a backfill has published, unless the tables were changed there since then. Exit
+    status 1 says that it was not undone, and why.
+    """
+    _decide(target, "Undo", reason, state_dir, output, namespace)
+
+
+def _decide(  # noqa: PLR0917 - the options of three commands
+    target: str, verdict: str, reason: str, state_dir: Path, output: Output, namespace: str | None
+) -> None:
+    from backfill.api.status import Verdict
+    from backfill.cli.commands import Context, decide_one
+
+    context = Context(state_dir, namespace, output == Output.JSON)
+    raise typer.Exit(decide_one(context, target, Verdict(verdict), reason))
 
 
 @app.command()

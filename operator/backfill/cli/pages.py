@@ -11,7 +11,7 @@ from rich.text import Text
 from backfill.api.backfill import Backfill
 from backfill.api.conditions import SUMMARIES, Condition, ConditionType, Reason
 from backfill.api.quantities import count
-from backfill.api.status import Attempt, OutputStatus
+from backfill.api.status import Attempt, BackfillStatus, DecisionStatus, OutputStatus, Verdict
 from backfill.cli.ending import compared, exit_status
 from backfill.cli.exit_status import SUCCEEDED
 from backfill.cli.screen import in_words, overview
@@ -23,6 +23,7 @@ _IN_FULL = (Reason.INVALID_INPUT, Reason.TRYING_AGAIN)
 """Reasons whose messages are shown in full, since every line names something to fix; so are the
 rows that a False ``InputComplete`` names.
 """
+_WORDS = {Verdict.APPROVE: "approved", Verdict.REJECT: "rejected", Verdict.UNDO: "undo asked"}
 _COLUMNS = ("namespace", "name", "steps", "watermark (UTC)", "stage")
 _ALIGNED = (str.ljust, str.ljust, str.rjust, str.ljust, str.ljust)
 
@@ -66,6 +67,7 @@ def details(view: View) -> RenderableType:
         *_executors(view),
         *_attempts(view.status.attempts),
         *_outputs(view.status.outputs),
+        *_decisions(view.status),
         _conditions(view),
     )
 
@@ -75,6 +77,17 @@ def outcome(view: View) -> str:
     if exit_status(view.backfill) == SUCCEEDED:
         return "Succeeded"
     return str(view.stage.reason) if view.stage else "New"
+
+
+def _decisions(status: BackfillStatus) -> list[RenderableType]:
+    found = [each for each in (status.decision, status.undo) if each is not None]
+    rows = [(_WORDS[each.decision], _in_full(each)) for each in found]
+    return [_rows(rows)] if rows else []
+
+
+def _in_full(decision: DecisionStatus) -> str:
+    refused = f"; refused: {decision.refused}" if decision.refused else ""
+    return f"at {moment(decision.at)} UTC by {decision}{refused}"
 
 
 def _executors(view: View) -> list[RenderableType]:
@@ -134,6 +147,7 @@ def _of_output(output: OutputStatus) -> str:
         output.table
         + staged
         + (f", published as snapshot {output.snapshot_id}" if output.snapshot_id else "")
+        + (f", undone as snapshot {output.undo_snapshot_id}" if output.undo_snapshot_id else "")
         + compared(output)
         + _how_run(output)
     )

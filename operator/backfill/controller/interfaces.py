@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # commands need no more of this than the error, and are to st
 
     from backfill.api.backfill import Backfill
     from backfill.api.spec import BackfillSpec
-    from backfill.api.status import BackfillStatus
+    from backfill.api.status import BackfillStatus, DecisionStatus
     from backfill.controller.jobs.job import Job, JobState
     from backfill.planning.plan import PlanHeader
     from backfill.planning.workspace import Workspace
@@ -34,6 +34,9 @@ class Store(Protocol):
         """Other known Backfills that have an output in one of the tables,
         as far as they can be read.
         """
+
+    def decisions(self, backfill: Backfill) -> tuple[DecisionStatus, ...]:
+        """What people have decided about the present result of the Backfill."""
 
     def write_status(self, status: BackfillStatus) -> None:
         """Replaces the status.

@@ -161,6 +161,7 @@ class Reconciler:
             header=header,
             plan_error=plan_error,
             rivals=self._rivals(backfill, job) if unplanned else (),
+            decisions=self._store.decisions(backfill) if backfill.status.result else (),
             job=job,
             assignment=self._channel.assignment(),
             next_child=self._backend.child(next_attempt_number(backfill.status.attempts)),

@@ -7,6 +7,7 @@ from typing import Final
 
 from backfill.api.backfill import Backfill
 from backfill.api.base import Model
+from backfill.api.decision import BackfillDecision
 from backfill.api.job_report import JobReport
 from backfill.crd.schema import Schema, schema_of
 from backfill.protocol.split_assignment import SplitAssignment
@@ -80,9 +81,16 @@ _ASSIGNMENT_COLUMNS: Final = (
     Column("Heartbeat", ".status.heartbeat", "Time since the driver's last heartbeat.", "date"),
     _AGE,
 )
+_DECISION_COLUMNS: Final = (
+    Column("Backfill", ".spec.backfill", "Name of the Backfill."),
+    Column("Decision", ".spec.decision", "What is decided."),
+    Column("By", ".spec.by", "Who decided."),
+    Column("Reason", ".spec.reason", "Why."),
+    _AGE,
+)
 _REPORT_COLUMNS: Final = (
     Column("Backfill", ".spec.backfill", "Name of the Backfill that the job belongs to."),
-    Column("Job", ".spec.job", "The job: plan, recover, verify, settle, publish or discard."),
+    Column("Job", ".spec.job", "The job: plan, recover, verify, settle, publish, undo or discard."),
     _AGE,
 )
 
@@ -106,6 +114,12 @@ def split_assignment_definition() -> Schema:
     """The definition of ``SplitAssignment``."""
     names = {"plural": "splitassignments", "singular": "splitassignment"}
     return _definition(SplitAssignment, names, _ASSIGNMENT_COLUMNS, {"status": {}})
+
+
+def decision_definition() -> Schema:
+    """The definition of ``BackfillDecision``."""
+    names = {"plural": "backfilldecisions", "singular": "backfilldecision"}
+    return _definition(BackfillDecision, names, _DECISION_COLUMNS, {})
 
 
 def job_report_definition() -> Schema:

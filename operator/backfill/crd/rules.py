@@ -13,6 +13,7 @@ from typing import Final
 from backfill.api.backfill import Backfill
 from backfill.api.base import Model
 from backfill.api.changes import MUTABLE_FIELDS, MUTABLE_IN_OUTPUTS
+from backfill.api.decision import BackfillDecision, BackfillDecisionSpec
 from backfill.api.manifests.rules import MOST_STEPS
 from backfill.api.output import Output, Publish, PublishMode, Validate
 from backfill.api.pods import PodResources, Scaling
@@ -166,6 +167,23 @@ def _immutable_fields() -> Iterator[Rule]:
     yield _unchanged(f"{there} || {' && '.join(unchanged)})", "outputs")
 
 
+def _approval_stays() -> Rule:
+    """Whoever may edit a Backfill may ask for approval, and not waive it."""
+    needs = (
+        "(has(o.publish) && has(o.publish.approval)) ? o.publish.approval == 'Manual' :"
+        " has(o.publish) && has(o.publish.mode) && o.publish.mode == 'Replace' && !has(o.validate)"
+    )
+    without = f"self.spec.outputs.filter(o, !({needs})).map(o, o.name)"
+    asked = f"oldSelf.spec.outputs.filter(o, {needs}).map(o, o.name)"
+    return Rule(
+        "!has(oldSelf.status) || !has(oldSelf.status.planId) || !has(self.spec.outputs) ||"
+        f" !has(oldSelf.spec.outputs) || !{without}.exists(n, n in {asked})",
+        "the result of an output needs approval, which cannot be waived once the plan is made;"
+        " approve it, or set publish.approval: Manual with the other change",
+        "spec.outputs",
+    )
+
+
 def _same_in_items(there: str, value: str) -> str:
     """CEL: whether old and new outputs, in order, have the same value of an optional field."""
     there_in_all = f"self.spec.outputs.map(o, {there}) == oldSelf.spec.outputs.map(o, {there})"
@@ -290,7 +308,23 @@ RULES: Final[dict[type[Model], tuple[Rule, ...]]] = {
         ),
     ),
     BackfillSpec: _SPEC,
-    Backfill: tuple(_immutable_fields()),
+    Backfill: (*_immutable_fields(), _approval_stays()),
+    BackfillDecisionSpec: (
+        Rule("self == oldSelf", "a decision cannot change; make another one"),
+        Rule(
+            "self.decision != 'Reject' || (has(self.reason) && size(self.reason) > 0)",
+            "is missing, and whoever made the Backfill wants to know why it is rejected",
+            "reason",
+        ),
+    ),
+    BackfillDecision: (
+        Rule(
+            "self.spec.decision == 'Undo'"
+            " ? self.metadata.name.startsWith('undo-' + self.spec.result + '-')"
+            " : self.metadata.name == 'decision-' + self.spec.result",
+            "must be named decision-RESULT, or undo-RESULT-NUMBER if it is to undo",
+        ),
+    ),
     SplitAssignmentSpec: (
         Rule("self.attempt >= oldSelf.attempt", "never goes back", "attempt"),
         Rule(

@@ -66,9 +66,10 @@ def schema_of(model: type[Model]) -> Schema:
             "kind": {"type": "string", "description": fields["kind"]["description"]},
             "metadata": {"type": "object", "properties": {"name": name}},
             "spec": convert.field(fields["spec"], "spec", defaults=True),
-            "status": convert.field(fields["status"], "status", defaults=False),
         },
     }
+    if "status" in fields:
+        schema["properties"]["status"] = convert.field(fields["status"], "status", defaults=False)
     if model is Backfill:
         _describe_mutability(schema["properties"]["spec"]["properties"])
     return _with_rules(schema, model.__name__)

@@ -40,6 +40,12 @@ def labelled_key(manifest: Manifest) -> Key | None:
     return None if name is None else (manifest["metadata"]["namespace"], name)
 
 
+def named_key(manifest: Manifest) -> Key | None:
+    """The key of the Backfill that the object's spec names; None if it names none."""
+    name = (manifest.get("spec") or {}).get("backfill")
+    return (manifest["metadata"]["namespace"], name) if isinstance(name, str) else None
+
+
 def version_of(manifest: Manifest) -> int:
     """The object's resourceVersion as a number; zero if it has none. Later versions are greater."""
     return int(manifest["metadata"].get("resourceVersion") or 0)

@@ -12,6 +12,7 @@ GROUP, VERSION = API_VERSION.split("/")
 BACKFILLS: Final = "backfills"
 SPLIT_ASSIGNMENTS: Final = "splitassignments"
 JOB_REPORTS: Final = "jobreports"
+DECISIONS: Final = "backfilldecisions"
 
 BACKFILL_LABEL: Final = f"{GROUP}/backfill"
 """Label with the Backfill's name, on every object made for it."""

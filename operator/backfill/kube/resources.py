@@ -37,6 +37,8 @@ class Resource:
 BACKFILL: Final = Resource(names.GROUP, names.VERSION, names.BACKFILLS)
 SPLIT_ASSIGNMENT: Final = Resource(names.GROUP, names.VERSION, names.SPLIT_ASSIGNMENTS)
 JOB_REPORT: Final = Resource(names.GROUP, names.VERSION, names.JOB_REPORTS)
+DECISION: Final = Resource(names.GROUP, names.VERSION, names.DECISIONS)
+SELF_REVIEW: Final = Resource("authentication.k8s.io", "v1", "selfsubjectreviews", namespaced=False)
 SPARK_APPLICATION: Final = Resource("sparkoperator.k8s.io", "v1beta2", "sparkapplications")
 CONFIG_MAP: Final = Resource("", "v1", "configmaps")
 EVENT: Final = Resource("", "v1", "events")

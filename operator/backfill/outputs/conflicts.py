@@ -114,7 +114,7 @@ class ConflictCheck:
         added its present files.
         """
         if suspects is not None:
-            found = [_describe(snapshot) for snapshot in suspects]
+            found = [describe(snapshot) for snapshot in suspects]
         else:
             before = (
                 table.metadata.snapshot_by_id(self._base_snapshot_id)
@@ -125,7 +125,7 @@ class ConflictCheck:
             added = {
                 entry.snapshot_id
                 for entry in _live_entries(table)
-                if _may_hold(table, entry.data_file, self._rows)
+                if may_hold(table, entry.data_file, self._rows)
             }
             found = [
                 _describe_id(table.metadata, snapshot_id)
@@ -150,7 +150,8 @@ class ConflictCheck:
             )
 
 
-def _describe(snapshot: Snapshot) -> str:
+def describe(snapshot: Snapshot) -> str:
+    """A snapshot for people: what it did, when, and for which Backfill."""
     operation = snapshot.summary.operation.value if snapshot.summary else "unknown operation"
     summary = snapshot.summary.additional_properties if snapshot.summary else {}
     backfill = f", by Backfill {summary.get(NAMESPACE)}/{summary[NAME]}" if NAME in summary else ""
@@ -162,7 +163,7 @@ def _describe(snapshot: Snapshot) -> str:
 
 def _describe_id(metadata: TableMetadata, snapshot_id: int) -> str:
     snapshot = metadata.snapshot_by_id(snapshot_id)
-    return _describe(snapshot) if snapshot else f"snapshot {snapshot_id}, which has expired"
+    return describe(snapshot) if snapshot else f"snapshot {snapshot_id}, which has expired"
 
 
 def _live_entries(table: Table) -> Iterator[ManifestEntry]:
@@ -175,10 +176,11 @@ def _may_touch(table: Table, snapshot: Snapshot, rows: WindowRows) -> bool:
     """Whether a snapshot may affect the window, by partitions and statistics alone."""
     if snapshot.summary is not None and snapshot.summary.operation is Operation.REPLACE:
         return False
-    return any(_may_hold(table, file, rows) for file in _changed_files(table, snapshot))
+    return any(may_hold(table, file, rows) for file in changed_files(table, snapshot))
 
 
-def _changed_files(table: Table, snapshot: Snapshot) -> Iterator[DataFile]:
+def changed_files(table: Table, snapshot: Snapshot) -> Iterator[DataFile]:
+    """The files that a snapshot added or removed."""
     for manifest in snapshot.manifests(table.io):
         if manifest.added_snapshot_id != snapshot.snapshot_id:
             continue
@@ -190,15 +192,15 @@ def _changed_files(table: Table, snapshot: Snapshot) -> Iterator[DataFile]:
                 yield entry.data_file
 
 
-def _may_hold(table: Table, file: DataFile, rows: WindowRows) -> bool:
-    """Whether a file may hold rows of the window, or delete some."""
-    if not _partition_may_hold(table, file, rows):
+def may_hold(table: Table, file: DataFile, rows: WindowRows) -> bool:
+    """Whether a file may hold rows of the window, or delete some, by partition and statistics."""
+    if not _partitionmay_hold(table, file, rows):
         return False
     # a plain number in format version 1
     return file.content != DataFileContent.DATA or rows.share(file) is not Share.NONE
 
 
-def _partition_may_hold(table: Table, file: DataFile, rows: WindowRows) -> bool:
+def _partitionmay_hold(table: Table, file: DataFile, rows: WindowRows) -> bool:
     schema, spec = table.schema(), table.specs()[file.spec_id]
     partition = Schema(*spec.partition_type(schema).fields)
     projected = inclusive_projection(schema, spec)(rows.expression())

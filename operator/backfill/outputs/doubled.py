@@ -24,6 +24,8 @@ PUBLISHED_FROM = "backfill.published-from"
 """Key in the summary of the snapshot that published a result,
 for the snapshot of the branch with that result.
 """
+UNDONE = "backfill.undoes"
+"""Key in the summary of a snapshot that undid a publication, for the snapshot that published."""
 WINDOW_START = "backfill.window-start"
 WINDOW_END = "backfill.window-end"
 
@@ -91,10 +93,14 @@ def _publications(
     """Snapshots that published the rows of a result: for the same plan, or for a Backfill of its
     name and the same window.
     """
-    for snapshot in history:
+    undone: set[str] = set()
+    for snapshot in history:  # the newest first
         summary = summary_of(snapshot)
+        if UNDONE in summary:
+            undone.add(summary[UNDONE])
         if (
             PUBLISHED_FROM not in summary
+            or str(snapshot.snapshot_id) in undone
             or summary.get(OUTPUT) != result.output
             or summary.get(ROWS) == "0"
         ):

@@ -24,7 +24,7 @@ from backfill.outputs.replaced import Removal, ReplacedRows, Replacement, irremo
 from backfill.outputs.result import Result
 from backfill.outputs.staging import ROWS, branch_head, lost, read_staged, staged_files
 from backfill.outputs.upserted import replaced_rows
-from backfill.outputs.window import window_rows
+from backfill.outputs.window import WindowRows, window_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,8 @@ class OutputState:
     """Number of rows that were left out."""
     batch_id: int | None
     """ID of the last staged batch; None if there is none."""
+    staged_snapshot_id: int | None
+    """ID of the branch's snapshot; None if there is no branch."""
     published_snapshot_id: int | None
     """ID of the snapshot in the table's history that published the result; None if there is none.
     """
@@ -74,17 +76,25 @@ def output_state(output: Output, result: Result) -> OutputState:
         rows=staged.rows if staged else 0,
         rows_outside_window=staged.rows_outside_window if staged else 0,
         batch_id=staged.batch_id if staged else None,
+        staged_snapshot_id=(
+            metadata.refs[result.branch].snapshot_id if result.branch in metadata.refs else None
+        ),
         published_snapshot_id=published.snapshot_id if published else None,
     )
 
 
 def publish(
-    output: Output, result: Result, window: Window, base_snapshot_id: int | None
+    output: Output,
+    result: Result,
+    window: Window,
+    base_snapshot_id: int | None,
+    staged_snapshot_id: int | None = None,
 ) -> Published:
     """Adds a result to its table, or replaces the window's rows or those of its keys with it,
     according to the output. It does so in one commit, and only once.
 
     ``base_snapshot_id`` is the table's snapshot from before the run; None if it had none.
+    ``staged_snapshot_id`` is the snapshot of the branch that was looked at; None: whatever it is.
 
     Raises:
         PublishConflict: something else has changed the window since then.
@@ -97,18 +107,10 @@ def publish(
     before = find_published(table.metadata, result)
     if before is not None:
         return Published(before.snapshot_id, _rows(before), already=True)
-    files = _checked_files(table, output, result, base_snapshot_id)
-    spec_id = files[0].spec_id if files else table.spec().spec_id
     rows = window_rows(table.schema(), output, window)
-    conflicts = ConflictCheck(base_snapshot_id, rows) if rows else None
-
-    def checked(current: Table) -> None:
-        if output.publish.mode is PublishMode.APPEND:
-            check_not_doubled(current, result, window, base_snapshot_id)
-        if conflicts is not None:
-            conflicts.check(current)
-
-    publication = _Publication(table, result, files, spec_id, window, checked)
+    publication = _publication(
+        table, output, result, window, rows, base_snapshot_id, staged_snapshot_id
+    )
     if output.publish.mode is PublishMode.REPLACE:
         did = publication.replace(rows)
     elif output.publish.mode is PublishMode.UPSERT:
@@ -121,6 +123,46 @@ def publish(
             f"{output.table} was rolled back to before the snapshot that published {output.name}"
         )
     return Published(published.snapshot_id, _rows(published), already=not did)
+
+
+def check_publishable(
+    output: Output,
+    result: Result,
+    window: Window,
+    base_snapshot_id: int | None,
+    staged_snapshot_id: int | None,
+) -> None:
+    """Checks whether a result could be published now. The parameters and errors are those of
+    :func:`publish`; nothing is written.
+    """
+    table = _open(output)
+    if find_published(table.metadata, result) is None:
+        rows = window_rows(table.schema(), output, window)
+        _publication(
+            table, output, result, window, rows, base_snapshot_id, staged_snapshot_id
+        ).check()
+
+
+def _publication(  # noqa: PLR0917 - as publish, after the table was opened
+    table: Table,
+    output: Output,
+    result: Result,
+    window: Window,
+    rows: WindowRows | None,
+    base_snapshot_id: int | None,
+    staged_snapshot_id: int | None,
+) -> "_Publication":
+    files = _checked_files(table, output, result, base_snapshot_id, staged_snapshot_id)
+    spec_id = files[0].spec_id if files else table.spec().spec_id
+    conflicts = ConflictCheck(base_snapshot_id, rows) if rows else None
+
+    def checked(current: Table) -> None:
+        if output.publish.mode is PublishMode.APPEND:
+            check_not_doubled(current, result, window, base_snapshot_id)
+        if conflicts is not None:
+            conflicts.check(current)
+
+    return _Publication(table, result, files, spec_id, window, checked)
 
 
 def find_published(metadata: TableMetadata, result: Result) -> Snapshot | None:
@@ -156,6 +198,11 @@ class _Publication:
         self._check = check
         self._source = table.metadata.refs[result.branch].snapshot_id
 
+    def check(self) -> None:
+        """Checks the branch, and for conflicts, in the table as it is now."""
+        self._check_branch()
+        self._check(self._table)
+
     def append(self) -> bool:
         """Adds the files."""
         return commit_once(self._table, lambda: self._try(Removal((), ())), self._done)
@@ -187,8 +234,7 @@ class _Publication:
         return find_published(metadata, self._result) is not None
 
     def _try(self, removal: Removal) -> None:
-        self._check_branch()
-        self._check(self._table)
+        self.check()
         if removal.removed and not self._files:
             raise CanNotPublish(
                 f"the result for {'.'.join(self._table.name())} has no rows in the window, so that"
@@ -238,11 +284,21 @@ class _Publication:
 
 
 def _checked_files(
-    table: Table, output: Output, result: Result, base_snapshot_id: int | None
+    table: Table,
+    output: Output,
+    result: Result,
+    base_snapshot_id: int | None,
+    staged_snapshot_id: int | None,
 ) -> list[DataFile]:
-    staged = read_staged(table.metadata, result)
-    if staged is None:
+    staged, head = read_staged(table.metadata, result), branch_head(table.metadata, result)
+    if staged is None or head is None:
         raise lost(output.table, result)
+    if staged_snapshot_id not in (None, head.snapshot_id):
+        raise CanNotPublish(
+            f"branch {result.branch} of {output.table} was at snapshot {staged_snapshot_id}"
+            f" when its rows were counted, and is at {head.snapshot_id} now; start over with a new"
+            " Backfill"
+        )
     files = staged_files(table, result)
     rows = sum(file.record_count for file in files)
     if rows != staged.rows or staged.files not in (None, len(files)):

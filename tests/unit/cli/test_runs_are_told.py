@@ -61,7 +61,8 @@ def _of_stops(lake: Catalog, **source: Any) -> dict[str, Any]:
         times = [START + timedelta(minutes=minutes, seconds=each) for each in range(600)]
         stops.append(pa.table({"id": range(600), "at": times}, schema=EVENTS))
     stops = {"name": "stops", "table": "lake.raw.stops", "timestampColumn": "at", **source}
-    return {"sources": [stops], "outputs": [{**OUTPUT, "publish": {"mode": "Replace"}}]}
+    publish = {"mode": "Replace", "approval": "Automatic"}
+    return {"sources": [stops], "outputs": [{**OUTPUT, "publish": publish}]}
 
 
 def test_rows_are_not_replaced_by_what_an_incomplete_table_gives(

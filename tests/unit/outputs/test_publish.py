@@ -22,7 +22,7 @@ from backfill.api.errors import BackfillError, CanNotPublish, PublishConflict, R
 from backfill.api.output import PublishMode
 from backfill.outputs.cleanup import discard
 from backfill.outputs.commits import commit
-from backfill.outputs.publish import OutputState, output_state, publish
+from backfill.outputs.publish import OutputState, check_publishable, output_state, publish
 from backfill.outputs.result import Result
 from backfill.outputs.staging import staged_files
 from iceberg_tables import commit_files, data_file
@@ -468,11 +468,25 @@ def test_fewer_rows_than_were_staged_are_not_published(lake: Catalog, mode: Publ
 
 def test_the_state_tells_how_far_an_output_is(lake: Catalog) -> None:
     table, base = _production(lake, OLD)
-    assert output_state(output(), RESULT) == OutputState(base, None, 0, 0, None, None)
+    assert output_state(output(), RESULT) == OutputState(base, None, 0, 0, None, None, None)
     stage(table, 0, NEW, outside=3)
-    assert output_state(output(), RESULT) == OutputState(base, RESULT.branch, 2, 3, 0, None)
+    staged = table.refresh().metadata.refs[RESULT.branch].snapshot_id
+    assert output_state(output(), RESULT) == OutputState(base, RESULT.branch, 2, 3, 0, staged, None)
     snapshot = publish(output(), RESULT, WINDOW, base).snapshot_id
-    assert output_state(output(), RESULT) == OutputState(snapshot, RESULT.branch, 2, 3, 0, snapshot)
+    assert output_state(output(), RESULT) == OutputState(
+        snapshot, RESULT.branch, 2, 3, 0, staged, snapshot
+    )
+
+
+def test_what_is_published_is_what_was_counted(lake: Catalog) -> None:
+    table, base = _production(lake, OLD)
+    stage(table, 0, NEW)
+    counted = table.refresh().metadata.refs[RESULT.branch].snapshot_id
+    stage(table, 1, [(14, 2 * HOUR_US)])
+    for attempt in (publish, check_publishable):
+        with pytest.raises(CanNotPublish, match=f"was at snapshot {counted} when its rows were"):
+            attempt(output(), RESULT, WINDOW, base, counted)
+    assert content(table) == expected(OLD, "production")
 
 
 def _production(

@@ -27,8 +27,10 @@ def settled() -> Totals:
 
 
 def test_a_result_without_rows_is_one(lake: Catalog) -> None:
-    stage(make_table(lake), 0, [], outside=9)
-    assert settled() == Totals("backfill/streaming/rmi", rows=0, rows_outside_window=9)
+    table = make_table(lake)
+    stage(table, 0, [], outside=9)
+    branch = table.refresh().metadata.refs[RESULT.branch]
+    assert settled() == Totals(RESULT.branch, 0, 9, branch.snapshot_id)
 
 
 def test_a_result_whose_branch_was_dropped_is_not_taken_for_an_empty_one(lake: Catalog) -> None:

@@ -60,8 +60,8 @@ def next_step(backfill: Backfill, place: Place, now: datetime) -> Advice | None:
         return Advice("it is suspended; go on with:", (place.command("resume", name),))
     if _waits_for_approval(backfill):
         return Advice(
-            "look at the result in the branch, then publish it with:",
-            (place.command("approve", name),),
+            "look at the result in the branch, then publish or drop it with:",
+            (place.command("approve", name), place.command("reject", name, " --reason ...")),
         )
     running = find_condition(backfill.status.conditions, ConditionType.RUNNING)
     if running is not None and running.reason in _DRIVER_TROUBLE:

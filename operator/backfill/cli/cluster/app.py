@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -223,12 +224,52 @@ def approve(
     where: Where,
     target: Name,
     *,
+    reason: Annotated[str, typer.Option("--reason", help="Why; recorded in the status.")] = "",
     output: ChangeOption = Output.TEXT,
 ) -> None:
-    """Approve a result that is waiting for approval, so that it is published."""
-    from backfill.cli.cluster.changes import approve_one
+    """Approve a result that is waiting for approval, so that it is published. Needs the permission
+    to create BackfillDecisions.
+    """
+    from backfill.cli.cluster.decide import approve_one
 
-    _change(approve_one, *where.find(target), output)
+    _change(partial(approve_one, reason=reason), *where.find(target), output)
+
+
+@app.command()
+@at_a_place
+def reject(
+    where: Where,
+    target: Name,
+    *,
+    reason: Annotated[str, typer.Option("--reason", help="Why; recorded in the status. Required.")],
+    output: ChangeOption = Output.TEXT,
+) -> None:
+    """Reject a result that is waiting for approval, which ends the Backfill. The result stays in
+    its branch until the Backfill is removed. Needs the permission to create BackfillDecisions.
+    """
+    from backfill.cli.cluster.decide import reject_one
+
+    _change(partial(reject_one, reason=reason), *where.find(target), output)
+
+
+@app.command()
+@at_a_place
+def undo(
+    where: Where,
+    target: Name,
+    *,
+    reason: Annotated[str, typer.Option("--reason", help="Why; recorded in the status.")] = "",
+    wait: Annotated[
+        bool, typer.Option("--wait/--no-wait", help="Wait until it is undone, or refused.")
+    ] = True,
+    output: ChangeOption = Output.TEXT,
+) -> None:
+    """Undo what a Backfill has published, unless the tables were changed there since then. Needs
+    the permission to create BackfillDecisions. Exit status 1 says that it was not undone, and why.
+    """
+    from backfill.cli.cluster.decide import undo_one
+
+    _change(partial(undo_one, reason=reason, wait=wait), *where.find(target), output)
 
 
 @app.command()

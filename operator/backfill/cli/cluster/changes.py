@@ -7,7 +7,6 @@ import uuid
 
 from rich.console import Console
 
-from backfill.api.approval import approved
 from backfill.api.backfill import Backfill
 from backfill.api.conditions import Reason
 from backfill.api.errors import BackfillError, BadInput, ConflictError, Problem
@@ -31,7 +30,7 @@ def suspend_one(place: Place, name: str, out: Console) -> None:
         return
     place.change(backfill, [_set(_SUSPEND, True)])
     when = "stops after the steps under way; what is committed is kept"
-    _say(out, f"{name}: {when}. Go on with: {place.command('resume', name)}")
+    say(out, f"{name}: {when}. Go on with: {place.command('resume', name)}")
 
 
 def resume_one(place: Place, name: str, out: Console) -> None:
@@ -43,7 +42,7 @@ def resume_one(place: Place, name: str, out: Console) -> None:
         backfill,
         [_set(_SUSPEND, False), *([_set(_NONCE, _nonce())] if has_failed(backfill) else [])],
     )
-    _say(out, f"{name}: goes on; follow it with: {place.command('status', name, ' --watch')}")
+    say(out, f"{name}: goes on; follow it with: {place.command('status', name, ' --watch')}")
 
 
 def retry_one(place: Place, name: str, out: Console) -> None:
@@ -61,33 +60,7 @@ def retry_one(place: Place, name: str, out: Console) -> None:
         if backfill.spec.suspend
         else ""
     )
-    _say(out, f"{name}: is tried again, from where it stopped{suspended}")
-
-
-def approve_one(place: Place, name: str, out: Console) -> None:
-    """Approves every output that waits for a person."""
-    backfill = place.find(name)
-    operations: list[Manifest] = []
-    changed = approved(backfill)
-    for number, output in enumerate(backfill.spec.outputs):
-        if output.name in changed:
-            path, publish = f"/spec/outputs/{number}", changed[output.name]
-            operations.append({"op": "test", "path": f"{path}/name", "value": output.name})
-            operations.append(_set(f"{path}/publish/approval", publish.approval))
-            if publish.incomplete != output.publish.incomplete:
-                operations.append(_set(f"{path}/publish/incomplete", publish.incomplete))
-            if publish.mismatch != output.publish.mismatch:
-                operations.append(_set(f"{path}/publish/mismatch", publish.mismatch))
-    if not operations:
-        _say(out, f"{name}: no output of it waits for an approval")
-        return
-    place.change(backfill, operations)
-    outputs = ", ".join(changed)
-    _say(
-        out,
-        f"{name}: {outputs} may be published; follow it with:"
-        f" {place.command('status', name, ' --watch')}",
-    )
+    say(out, f"{name}: is tried again, from where it stopped{suspended}")
 
 
 def cancel_one(place: Place, name: str, out: Console, *, wait: bool) -> None:
@@ -101,10 +74,10 @@ def cancel_one(place: Place, name: str, out: Console, *, wait: bool) -> None:
             f"{name} has been created again in the meantime; nothing was changed"
         ) from error
     if not wait:
-        _say(out, f"{name}: will be removed, with all it made except what it has published")
+        say(out, f"{name}: will be removed, with all it made except what it has published")
         return
     _wait_until_gone(place, name, uid, out)
-    _say(out, f"{name}: removed")
+    say(out, f"{name}: removed")
 
 
 def _wait_until_gone(place: Place, name: str, uid: str, out: Console) -> None:
@@ -117,10 +90,10 @@ def _wait_until_gone(place: Place, name: str, uid: str, out: Console) -> None:
         stage = removal(read(found))
         if stage is not None and stage.reason == Reason.REMOVAL_FAILED and in_words(stage) != told:
             told = in_words(stage)
-            _say(out, f"{name}: {told}; waits for the operator to try again")
+            say(out, f"{name}: {told}; waits for the operator to try again")
         elif not told:
             told = "asked"
-            _say(
+            say(
                 out,
                 f"{name}: stopping; then what it made is removed (Ctrl-C only ends the waiting)",
             )
@@ -137,7 +110,7 @@ def _over(backfill: Backfill, out: Console) -> bool:
     if backfill.metadata.deletion_timestamp is not None:
         raise BadInput(Problem("", f"{name} is being removed"))
     if exit_status(backfill) == SUCCEEDED:
-        _say(
+        say(
             out,
             f"{name} has already succeeded; there is nothing to do. To run it again,"
             " cancel it first or give it another name.",
@@ -154,5 +127,6 @@ def _set(path: str, value: object) -> Manifest:
     return {"op": "add", "path": path, "value": value}
 
 
-def _say(out: Console, text: str) -> None:
+def say(out: Console, text: str) -> None:
+    """Prints a message as it is."""
     out.print(text, highlight=False, markup=False, soft_wrap=True)

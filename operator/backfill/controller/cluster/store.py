@@ -8,13 +8,21 @@ from datetime import UTC, datetime
 from pydantic import ValidationError
 
 from backfill.api.backfill import API_VERSION, KIND, Backfill, ObjectMeta, unread
+from backfill.api.decision import (
+    BackfillDecision,
+    as_recorded,
+    decision_name,
+    next_undo,
+    undo_name,
+)
 from backfill.api.errors import BadInput, ConflictError, InvalidManifest, Problem
 from backfill.api.locations import is_below
 from backfill.api.manifests.problems import problems_of, read_json
 from backfill.api.manifests.rules import check_spec
 from backfill.api.pods import RunIn
+from backfill.api.quantities import parse_time
 from backfill.api.spec import BackfillSpec
-from backfill.api.status import BackfillStatus
+from backfill.api.status import BackfillStatus, DecisionStatus
 from backfill.controller.decisions.refusal import refused
 from backfill.kube.cache import Cache, uid_of, version_of
 from backfill.kube.client import Cluster
@@ -41,12 +49,15 @@ class KubernetesStore:
         key: Key,
         uid: str,
         *,
+        decisions: Cache | None = None,
+        names_are_verified: bool = False,
         default_workspace: str | None = None,
         workspaces_below: str | None = None,
         default_run_in: RunIn = "Operator",
         on_status: OnStatus = lambda before, after: None,
     ):
-        """Keeps what is needed. ``default_workspace`` is for Backfills that name none.
+        """Keeps what is needed. ``names_are_verified``: whether the API server checks who decides.
+        ``default_workspace`` is for Backfills that name none.
         ``workspaces_below`` has a part for each namespace, outside of which the operator does not
         use its own permissions. ``default_run_in`` is where jobs run if the Backfill does not say.
         """
@@ -54,6 +65,8 @@ class KubernetesStore:
         self._backfills = backfills
         self._namespace, self._name = key
         self._uid = uid
+        self._decisions = decisions
+        self._names_are_verified = names_are_verified
         self._default_workspace = default_workspace
         self._workspaces_below = workspaces_below
         self._default_run_in = default_run_in
@@ -125,6 +138,26 @@ class KubernetesStore:
             ):
                 with suppress(ValidationError):
                     yield read_json(Backfill, raw)
+
+    def decisions(self, backfill: Backfill) -> tuple[DecisionStatus, ...]:
+        """What people have decided about the present result. Unreadable decisions do not count."""
+        result = backfill.status.result
+        if result is None or self._decisions is None:
+            return ()
+        number = next_undo(backfill.status)
+        names = ((decision_name(result), 1), (undo_name(result, number), number))
+        found = (self._decision(name, number) for name, number in names)
+        return tuple(each for each in found if each is not None and each.result == result)
+
+    def _decision(self, name: str, number: int) -> DecisionStatus | None:
+        raw = self._decisions.get(self._namespace, name) if self._decisions is not None else None
+        if raw is None or raw["spec"].get("backfill") != self._name:
+            return None
+        with suppress(ValidationError):
+            spec = read_json(BackfillDecision, raw).spec
+            at = parse_time(raw["metadata"]["creationTimestamp"])
+            return as_recorded(spec, at, verified=self._names_are_verified, number=number)
+        return None
 
     def write_status(self, status: BackfillStatus) -> None:
         """Writes the status if it has changed. The finalizer is set first, since objects are

@@ -9,6 +9,7 @@ from backfill.api.conditions import ConditionType, Reason, find_condition
 from backfill.api.spec import BackfillSpec
 from backfill.api.validation import to_compare
 from backfill.controller.decisions.actions import Decision, Next
+from backfill.controller.decisions.deciding import request_to_undo
 from backfill.controller.decisions.deleting import remove
 from backfill.controller.decisions.finished import rest
 from backfill.controller.decisions.observed import Observed
@@ -19,6 +20,7 @@ from backfill.controller.decisions.running import run
 from backfill.controller.decisions.settling import settle
 from backfill.controller.decisions.status_draft import Draft
 from backfill.controller.decisions.suspending import stop
+from backfill.controller.decisions.undoing import undo
 
 _Phase = Callable[[Observed, Draft], Next]
 
@@ -27,7 +29,7 @@ def decide(observed: Observed) -> Decision:
     """The status to record and the actions to take, for an observation."""
     draft, phase = Draft(observed), _phase(observed)
     generation = observed.backfill.metadata.generation
-    if phase not in (rest, remove):
+    if phase not in (rest, remove, undo):
         _begin(observed, draft)
     draft.set(observed_generation=generation)
     following = phase(observed, draft)
@@ -53,6 +55,8 @@ def finished(backfill: Backfill) -> bool:
         return False
     if outcome.status == "True" or status.discarded_at is not None:
         return True
+    if outcome.reason in (Reason.REJECTED, Reason.UNDONE):
+        return True  # what a person has decided is final
     same_generation = outcome.observed_generation >= backfill.metadata.generation
     return same_generation or status.spec_digest == digest(backfill.spec)
 
@@ -79,7 +83,7 @@ def _phase(observed: Observed) -> _Phase:
     if observed.backfill.metadata.deletion_timestamp is not None:
         return remove
     if finished(observed.backfill):
-        return rest
+        return undo if request_to_undo(observed) is not None else rest
     if status.plan_id is not None and observed.header is None:
         return plan  # without it nothing is known of a run, not even where to stop
     if observed.shutting_down or (observed.backfill.spec.suspend and status.plan_id is not None):

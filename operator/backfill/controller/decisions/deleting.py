@@ -17,6 +17,7 @@ from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.status_draft import Draft
 from backfill.controller.jobs.kinds.discard import DiscardJob
 from backfill.controller.jobs.kinds.publish import PublishJob
+from backfill.controller.jobs.kinds.undo import UndoJob
 from backfill.protocol.branches import result_branch
 
 REMOVAL_LIMIT = timedelta(minutes=5)
@@ -58,7 +59,11 @@ def _discard(observed: Observed, draft: Draft) -> Next:
     if draft.status.retry is None or draft.status.retry.job != "discard":
         draft.condition(_SUCCEEDED, "Unknown", Reason.REMOVING, "removes what it made")
         say_wait(observed, draft, job, _SUCCEEDED)
-    if state is not None and state.phase == "Running" and isinstance(state.job, PublishJob):
+    if (
+        state is not None
+        and state.phase == "Running"
+        and isinstance(state.job, PublishJob | UndoJob)
+    ):
         return Next()  # what it commits must be over before branches go
     if state is None or state.job != job or state.phase == "Running":
         return start(observed, draft, job)

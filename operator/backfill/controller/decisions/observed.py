@@ -7,7 +7,7 @@ from functools import cached_property
 from backfill.api.backfill import Backfill
 from backfill.api.errors import Problem
 from backfill.api.spec import OrderingPolicy
-from backfill.api.status import Attempt
+from backfill.api.status import Attempt, DecisionStatus
 from backfill.controller.decisions.policy import CLUSTER, Policy
 from backfill.controller.driver import DriverState
 from backfill.controller.jobs.job import JobState
@@ -48,6 +48,8 @@ class Observed:
     """A warning for each other Backfill that will publish into the same window. Checked only when
     the plan is made.
     """
+    decisions: tuple[DecisionStatus, ...] = ()
+    """What people have decided about the present result."""
     job: JobState | None = None
     """The job in progress, or the last one."""
     driver: DriverState = field(default_factory=DriverState)

@@ -1,13 +1,15 @@
 """From staged results to published ones, one output after another."""
 
-from backfill.api.approval import may_delete_unreplaced, waits
+from backfill.api.approval import is_decided, may_delete_unreplaced, waits
 from backfill.api.conditions import ConditionType, Reason
+from backfill.api.decision import result_id
 from backfill.api.errors import PublishConflict, ResultLost
 from backfill.api.output import Output, PublishMode
 from backfill.api.quantities import count
-from backfill.api.status import OutputStatus
+from backfill.api.status import OutputStatus, Verdict
 from backfill.api.validation import falls_short
 from backfill.controller.decisions.actions import CancelJob, Next
+from backfill.controller.decisions.deciding import note_decision
 from backfill.controller.decisions.job_retries import work
 from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.open_results import unreplaced
@@ -27,9 +29,14 @@ def publish(observed: Observed, draft: Draft) -> Next:
         _to_publish(observed, draft),
         {status.name: status for status in draft.status.outputs},
     )
-    approved = [output for output in left if not waits(output, staged[output.name])]
-    if approved:
-        return _publish_one(observed, draft, approved[0])
+    draft.set(result=result_id(observed.backfill.metadata.uid, draft.status))
+    note_decision(observed, draft)
+    if left and is_decided(draft.status, Verdict.REJECT):
+        return _reject(observed, draft, left)
+    approved = is_decided(draft.status, Verdict.APPROVE)
+    ready = [output for output in left if approved or not waits(output, staged[output.name])]
+    if ready:
+        return _publish_one(observed, draft, ready)
     if left:
         draft.condition(
             _PUBLISHED, "Unknown", Reason.WAITING_FOR_APPROVAL, _waits(observed, draft, left)
@@ -66,6 +73,7 @@ def _waits(observed: Observed, draft: Draft, outputs: list[Output]) -> str:
         ""
         if observed.policy.screen
         else f"Look at the branches in status.outputs, then run: {draft.kubectl('approve')}"
+        f"\nTo drop the result: {draft.kubectl('reject')} --reason ..."
     )
     return "\n".join(filter(None, (what, *_warned(observed, draft, outputs), *losses, how)))
 
@@ -102,12 +110,33 @@ def _stays(outputs: tuple[OutputStatus, ...]) -> str:
     )
 
 
-def _publish_one(observed: Observed, draft: Draft, output: Output) -> Next:
+def _reject(observed: Observed, draft: Draft, left: list[Output]) -> Next:
+    """Ends the Backfill: nothing more of its result is published."""
+    state = observed.job
+    if state is not None and state.phase == "Running" and isinstance(state.job, PublishJob):
+        return Next()  # what it commits cannot be prevented any more
+    names = {output.name for output in left}
+    stays = _stays(tuple(output for output in draft.status.outputs if output.name in names))
+    draft.fail(_PUBLISHED, Reason.REJECTED, f"rejected by {draft.status.decision}; {stays}")
+    return Next(actions=(CancelJob(),), at_rest=True)
+
+
+def _publish_one(observed: Observed, draft: Draft, ready: list[Output]) -> Next:
+    """Publishes the first of the outputs that are ready. Before any is published, all of them are
+    checked.
+    """
+    output, by = ready[0], draft.status.decision
+    approved = f", approved by {by}" if by is not None else ""
     draft.condition(
-        _PUBLISHED, "Unknown", Reason.PUBLISHING, f"publishes {output.name} to {output.table}"
+        _PUBLISHED,
+        "Unknown",
+        Reason.PUBLISHING,
+        f"publishes {output.name} to {output.table}{approved}",
     )
-    staged = next(staged for staged in staged_outputs(observed.backfill) if staged.output == output)
-    job = PublishJob(staged, observed.backfill.spec.window)
+    of_name = {staged.output.name: staged for staged in staged_outputs(observed.backfill)}
+    first = all(each.snapshot_id is None for each in draft.status.outputs)
+    others = tuple(of_name[each.name] for each in ready[1:]) if first else ()
+    job = PublishJob(of_name[output.name], observed.backfill.spec.window, others)
     published = work(observed, draft, job, _PUBLISHED)
     if isinstance(published, Next):
         return published
@@ -164,6 +193,8 @@ def _succeed(observed: Observed, draft: Draft) -> None:
         message = ", ".join(
             f"{count(output.rows, 'row')} to {output.table}" for output in published
         )
+        by = draft.status.decision
+        message = f"{message}, approved by {by}" if by is not None else message
         draft.condition(_PUBLISHED, "True", Reason.PUBLISHED, message)
         end = f"published {message}"
     else:

@@ -61,5 +61,6 @@ def _counted(output: OutputStatus, totals: Totals) -> OutputStatus:
         "branch": totals.branch,
         "rows": totals.rows,
         "rows_outside_window": totals.rows_outside_window,
+        "staged_snapshot_id": totals.snapshot_id,
     }
     return output.model_copy(update=fields)

@@ -10,6 +10,7 @@ from backfill.api.status import (
     MOST_ATTEMPTS_KEPT,
     Attempt,
     BackfillStatus,
+    DecisionStatus,
     InputWait,
     JobRetry,
     OutputStatus,
@@ -42,6 +43,9 @@ class StatusChange(TypedDict, total=False):
     watermark: datetime | None
     sources: tuple[SourceStatus, ...]
     outputs: tuple[OutputStatus, ...]
+    result: str | None
+    decision: DecisionStatus | None
+    undo: DecisionStatus | None
     conditions: tuple[Condition, ...]
 
 

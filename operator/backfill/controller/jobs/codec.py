@@ -20,6 +20,7 @@ from backfill.controller.jobs.kinds.plan import PlanJob, PlanResult
 from backfill.controller.jobs.kinds.publish import PublishJob, PublishResult
 from backfill.controller.jobs.kinds.recover import RecoverJob
 from backfill.controller.jobs.kinds.settle import SettleJob, SettleResult
+from backfill.controller.jobs.kinds.undo import UndoJob, UndoResult
 from backfill.controller.jobs.kinds.verify import VerifyJob
 from backfill.controller.jobs.messages import Message
 from backfill.planning.plan import PlanHeader
@@ -27,7 +28,7 @@ from backfill.planning.progress import PlanningProgress
 
 _JOBS: dict[str, TypeAdapter[Any]] = {
     job_kind(kind): TypeAdapter(kind)
-    for kind in (PlanJob, RecoverJob, VerifyJob, SettleJob, PublishJob, DiscardJob)
+    for kind in (PlanJob, RecoverJob, VerifyJob, SettleJob, PublishJob, UndoJob, DiscardJob)
 }
 _RESULTS: dict[str, TypeAdapter[Any]] = {
     "plan": TypeAdapter(PlanResult),
@@ -35,6 +36,7 @@ _RESULTS: dict[str, TypeAdapter[Any]] = {
     "verify": TypeAdapter(None),
     "settle": TypeAdapter(SettleResult),
     "publish": TypeAdapter(PublishResult),
+    "undo": TypeAdapter(UndoResult),
     "discard": TypeAdapter(None),
 }
 _PROGRESS: TypeAdapter[PlanningProgress | None] = TypeAdapter(PlanningProgress | None)

@@ -21,6 +21,8 @@ class StagedOutput:
     output: Output
     base_snapshot_id: int | None
     """The table's snapshot before the run."""
+    staged_snapshot_id: int | None = None
+    """The snapshot of the branch whose rows were counted; None before that."""
 
     @property
     def result(self) -> "Result":
@@ -33,11 +35,17 @@ class StagedOutput:
 def staged_outputs(backfill: Backfill) -> tuple[StagedOutput, ...]:
     """The outputs of a Backfill, in the order of its spec; none before it is planned."""
     plan_id, metadata = backfill.status.plan_id, backfill.metadata
-    bases = {status.name: status.base_snapshot_id for status in backfill.status.outputs}
+    known = {status.name: status for status in backfill.status.outputs}
     if plan_id is None:
         return ()
     owner = (metadata.namespace, metadata.name, metadata.uid)
     return tuple(
-        StagedOutput(*owner, plan_id, output, bases[output.name])
+        StagedOutput(
+            *owner,
+            plan_id,
+            output,
+            known[output.name].base_snapshot_id,
+            known[output.name].staged_snapshot_id,
+        )
         for output in backfill.spec.outputs
     )

@@ -1,8 +1,9 @@
 """Stores resources without a cluster: a directory for each Backfill.
 
 ``<state>/<namespace>/<name>/`` contains ``backfill.json``, the resource with its status;
-``application.json``, the application it refers to; ``channel/``, the messages; ``attempts/<n>/``,
-the files of each driver; and, unless the spec names a workspace, ``plans/`` and ``checkpoints/``.
+``application.json``, the application it refers to; a file for each decision of a person;
+``channel/``, the messages; ``attempts/<n>/``, the files of each driver; and, unless the spec names
+a workspace, ``plans/`` and ``checkpoints/``.
 """
 
 import fcntl
@@ -16,13 +17,13 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from backfill.api.application import Application
-from backfill.api.approval import approved
 from backfill.api.backfill import Backfill, ObjectMeta
 from backfill.api.base import Model
 from backfill.api.conditions import ConditionType, find_condition
+from backfill.api.decision import decision_name, next_undo, undo_name
 from backfill.api.errors import BackfillError
 from backfill.api.spec import BackfillSpec
-from backfill.api.status import BackfillStatus
+from backfill.api.status import BackfillStatus, DecisionStatus, Verdict
 from backfill.controller.local.model_files import CachedModel, Version, version_of
 from backfill.planning.workspace import Workspace
 from backfill.protocol.atomic_files import replace_file
@@ -121,10 +122,26 @@ class LocalStore:
         with self._writing():
             self._update(lambda old: _wanted(old, old.spec.model_copy(update={"suspend": False})))
 
-    def approve(self) -> None:
-        """Approves the publishing of all outputs."""
+    def decide(self, decision: DecisionStatus) -> None:
+        """Stores a person's decision. Only the first one about a result counts."""
+        file = f"{_name_of(decision.result, decision.decision, decision.number)}.json"
         with self._writing():
-            self._update(lambda old: _wanted(old, _approved(old)))
+            if not (self.directory / file).exists():
+                self._write(file, decision)
+
+    def decisions(self, backfill: Backfill) -> tuple[DecisionStatus, ...]:
+        """What people have decided about the present result."""
+        status = backfill.status
+        if status.result is None:
+            return ()
+        names = (
+            _name_of(status.result, Verdict.APPROVE, 1),
+            _name_of(status.result, Verdict.UNDO, next_undo(status)),
+        )
+        paths = (self.directory / f"{name}.json" for name in names)
+        return tuple(
+            DecisionStatus.model_validate_json(path.read_bytes()) for path in paths if path.exists()
+        )
 
     def request_deletion(self) -> None:
         """Marks the resource for deletion; the controller then
@@ -206,10 +223,5 @@ def _with_metadata(old: Backfill, **fields: object) -> Backfill:
     return old.model_copy(update={"metadata": old.metadata.model_copy(update=fields)})
 
 
-def _approved(old: Backfill) -> BackfillSpec:
-    changed = approved(old)
-    outputs = tuple(
-        output.model_copy(update={"publish": changed.get(output.name, output.publish)})
-        for output in old.spec.outputs
-    )
-    return old.spec.model_copy(update={"outputs": outputs})
+def _name_of(result: str, verdict: Verdict, number: int) -> str:
+    return undo_name(result, number) if verdict is Verdict.UNDO else decision_name(result)

@@ -17,7 +17,7 @@ from backfill.api.errors import ConflictError
 from backfill.api.manifests.problems import read_json
 from backfill.api.quantities import format_time
 from backfill.api.redaction import redact
-from backfill.api.status import Attempt, BackfillStatus
+from backfill.api.status import Attempt, BackfillStatus, Verdict
 from backfill.kube.client import Cluster
 from backfill.kube.errors import AlreadyExists, ClusterError
 from backfill.kube.names import CONTROLLER_MANAGER
@@ -77,7 +77,18 @@ def transitions(old: BackfillStatus, new: BackfillStatus) -> list[Notice]:
     """The Events for a change of status. Progress alone causes none, and two conditions that say
     the same cause one.
     """
-    return list(dict.fromkeys((*_attempts(old, new), *_conditions(old, new))))
+    return list(
+        dict.fromkeys((*_attempts(old, new), *_decisions(old, new), *_conditions(old, new)))
+    )
+
+
+def _decisions(old: BackfillStatus, new: BackfillStatus) -> Iterator[Notice]:
+    approval, undo = new.decision, new.undo
+    if approval is not None and approval != old.decision:
+        did = "Approved" if approval.decision is Verdict.APPROVE else "Rejected"
+        yield Notice("Normal", did, _in_short(f"{did.lower()} by {approval}"))
+    if undo is not None and undo.refused and undo != old.undo:
+        yield Notice("Warning", "UndoRefused", _in_short(f"not undone: {undo.refused}"))
 
 
 def _attempts(old: BackfillStatus, new: BackfillStatus) -> Iterator[Notice]:

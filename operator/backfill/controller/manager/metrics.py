@@ -7,6 +7,7 @@ from typing import Any, Literal
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 
+from backfill.api.conditions import Reason
 from backfill.api.status import Attempt, Comparison, OutputStatus
 from backfill.controller.jobs.pool import JobUsage
 from backfill.controller.reconcile import Reconciled
@@ -181,7 +182,9 @@ def state_of(backfill: Mapping[str, Any]) -> str:
     if "deletionTimestamp" in backfill.get("metadata", {}):
         return "Deleting"
     if outcome in {"True", "False"}:
-        return "Succeeded" if outcome == "True" else "Failed"
+        reason = str(conditions["Succeeded"].get("reason", ""))
+        decided = reason in {Reason.REJECTED, Reason.UNDONE}  # by a person: nothing has failed
+        return "Succeeded" if outcome == "True" else reason if decided else "Failed"
     for kind, finished in (
         ("Published", ""),
         ("Running", "AllStepsCommitted"),

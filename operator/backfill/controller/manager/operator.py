@@ -27,9 +27,10 @@ from backfill.controller.manager.wiring import Caches, Cases
 from backfill.controller.manager.workqueue import Workers, WorkQueue
 from backfill.kube.errors import ClusterError
 from backfill.kube.names import Key
-from backfill.kube.resources import BACKFILL, JOB_REPORT, SPLIT_ASSIGNMENT, Manifest
+from backfill.kube.resources import BACKFILL, DECISION, JOB_REPORT, SPLIT_ASSIGNMENT, Manifest
 
 _LOG = logging.getLogger(__name__)
+_NEEDED = frozenset((BACKFILL, DECISION, JOB_REPORT, SPLIT_ASSIGNMENT))
 _RETRY_SECONDS = 2.0
 _LOOK_SECONDS = 0.25
 _LAST_TURNS_SECONDS = 5.0
@@ -101,6 +102,7 @@ class Operator:
             settings.default_workspace,
             settings.workspaces_below,
             settings.plan_in_operator_for,
+            settings.decision_names == "verified",
         )
         self._reconciles = Reconciles(
             self._queue,
@@ -137,7 +139,7 @@ class Operator:
         while not self._stop.is_set():
             try:
                 self._relisting.list_once()
-                missing = {BACKFILL, JOB_REPORT, SPLIT_ASSIGNMENT} - self._relisting.served
+                missing = _NEEDED - self._relisting.served
                 if not missing:
                     self._synced = True
                     return True

@@ -37,6 +37,10 @@ class Settings:
     """Namespaces whose jobs may run in processes of the operator (``planning.runIn:
     Operator``); ``*``: all.
     """
+    decision_names: str
+    """Whether the names of those who decide about results are ``verified`` by an admission policy,
+    or as ``claimed``.
+    """
     local_directories: tuple[Path, ...]
     """Directories of this machine that may hold tables and workspaces for jobs in the operator, in
     addition to that of ``default_workspace``.
@@ -197,6 +201,15 @@ _BACKFILLS: tuple[_Option, ...] = (
             "namespaces whose jobs may run in processes of the operator, separated by commas; * for"
             " all. Jobs of other namespaces run in pods; their Backfills are refused if they set"
             " planning.runIn: Operator"
+        ),
+    ),
+    (
+        "--decision-names",
+        _one_of(("claimed", "verified")),
+        "claimed",
+        (
+            "whether an admission policy verifies who approves, rejects and undoes results; the"
+            " status of Backfills says so"
         ),
     ),
     (

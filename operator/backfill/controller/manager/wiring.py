@@ -20,11 +20,12 @@ from backfill.controller.manager.chosen_jobs import ChosenJobs
 from backfill.controller.manager.reconciles import Case
 from backfill.controller.manager.watching import Watched
 from backfill.controller.reconcile import Reconciler
-from backfill.kube.cache import Cache, Listener, identity, labelled_key, own_key, uid_of
+from backfill.kube.cache import Cache, Listener, identity, labelled_key, named_key, own_key, uid_of
 from backfill.kube.client import Cluster, Not
 from backfill.kube.names import BACKFILL_LABEL, Key
 from backfill.kube.resources import (
     BACKFILL,
+    DECISION,
     JOB_REPORT,
     POD,
     SPLIT_ASSIGNMENT,
@@ -75,6 +76,11 @@ def _assignment(assignment: Manifest) -> Manifest:
     }
 
 
+def _decision(decision: Manifest) -> Manifest:
+    kept = {name: decision[name] for name in ("apiVersion", "kind") if name in decision}
+    return kept | {"metadata": identity(decision), "spec": decision.get("spec")}
+
+
 def pod_essence(pod: Manifest) -> Manifest:
     """Reduces a pod to its state, and the names and memory of its containers."""
     containers = [
@@ -94,6 +100,7 @@ class Caches:
 
     backfills: Cache = field(default_factory=lambda: Cache(own_key, _backfill))
     assignments: Cache = field(default_factory=lambda: Cache(own_key, _assignment))
+    decisions: Cache = field(default_factory=lambda: Cache(named_key, _decision))
     children: Mapping[Resource, Cache] = field(default_factory=_children)
     pods: Cache = field(default_factory=lambda: Cache(labelled_key, pod_essence))
     """Pods of drivers and of jobs."""
@@ -110,6 +117,7 @@ class Caches:
         return [
             Watched(BACKFILL, self.backfills),
             Watched(SPLIT_ASSIGNMENT, self.assignments),
+            Watched(DECISION, self.decisions),
             *(Watched(resource, cache, made_for_us) for resource, cache in self.children.items()),
             Watched(POD, self.pods, made_for_us | {"spark-role": Not("executor")}),
             Watched(JOB_REPORT, self.reports, made_for_us | {JOB_LABEL: None}),
@@ -138,6 +146,8 @@ class Cases:
     workspaces_below: str | None = None
     plan_in_operator_for: tuple[str, ...] = ("*",)
     """Namespaces whose jobs may run in the operator; ``*``: all."""
+    names_are_verified: bool = False
+    """Whether the API server checks the names of those who decide."""
 
     def open(self, key: Key, backfill: Manifest) -> Case:
         """Makes a case for a Backfill, without a request to the API server."""
@@ -174,6 +184,8 @@ class Cases:
             self.caches.backfills,
             key,
             uid,
+            decisions=self.caches.decisions,
+            names_are_verified=self.names_are_verified,
             default_workspace=self.default_workspace,
             workspaces_below=self.workspaces_below,
             default_run_in="Operator" if self._operator_may(key[0]) else "Pod",

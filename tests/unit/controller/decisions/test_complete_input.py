@@ -133,7 +133,7 @@ class Waiting:
             "name": "counts",
             "table": "lake.ops.counts",
             "timestampColumn": "at",
-            "publish": {"mode": mode},
+            "publish": {"mode": mode, "approval": "Automatic"},
         }
         self.spec = {"outputs": [output], "waitForInput": "2h", **spec}
         self.resource = backfill(**self.spec)

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from backfill.api.approval import approved
+from backfill.api.approval import undecidable
 from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType, Reason, find_condition
-from backfill.api.output import Publish
 from backfill.api.spec import Window
-from backfill.api.status import BackfillStatus, OutputStatus, Progress
+from backfill.api.status import BackfillStatus, OutputStatus, Progress, Verdict
 from backfill.controller.decisions.actions import Decision, StartJob
 from backfill.controller.decisions.decide import decide
 from backfill.controller.decisions.open_results import left_out
@@ -27,6 +26,7 @@ from situations import (
     STEPS,
     attempt,
     backfill,
+    decided,
     job_state,
     observed,
     planned,
@@ -45,7 +45,7 @@ def output(mode: str = "Replace", *, name: str = "counts", **publish: str) -> di
         "name": name,
         "table": f"lake.ops.{name}",
         "timestampColumn": "at",
-        "publish": {"mode": mode, **publish},
+        "publish": {"mode": mode, "approval": "Automatic", **publish},
     }
 
 
@@ -56,6 +56,11 @@ def settled(**found: Any) -> BackfillStatus:
 
 def waiting(resource: Backfill) -> Backfill:
     return resource.model_copy(update={"status": decide(observed(resource)).status})
+
+
+def approve(resource: Backfill) -> Decision:
+    assert not undecidable(resource, Verdict.APPROVE)
+    return decide(observed(resource, decisions=(decided(resource.status, Verdict.APPROVE),)))
 
 
 def said(decision: Decision, kind: ConditionType) -> tuple[Reason, str]:
@@ -118,8 +123,8 @@ def test_history_that_a_comparison_with_the_clock_may_have_dropped_is_not_replac
     assert publishes(decision) == []
     _, message = said(decision, ConditionType.PUBLISHED)
     assert "its query has current_timestamp() in a filter, which is the time of this run" in message
-    accepted = approved(waiting(backfill(settled(**found), outputs=[output()])))
-    assert accepted["counts"].incomplete == "Publish"
+    waits = waiting(backfill(settled(**found), outputs=[output()]))
+    assert publishes(approve(waits)) == ["counts"]
     assert publishes(decide(observed(backfill(settled(**found), outputs=[output("Append")])))) == [
         "counts"
     ]
@@ -195,19 +200,12 @@ def test_whoever_approves_a_replacement_is_told_of_late_rows() -> None:
 def test_an_approval_covers_what_was_said_to_be_missing() -> None:
     for publish in (output(), output(approval="Manual")):
         resource = waiting(backfill(settled(**OPEN), outputs=[publish]))
-        wanted = Publish(mode="Replace", approval="Automatic", incomplete="Publish")
-        assert approved(resource) == {"counts": wanted}
-        allowed = backfill(resource.status, generation=2, outputs=[wanted_output(wanted)])
-        assert publishes(decide(observed(allowed))) == ["counts"]
+        assert publishes(approve(resource)) == ["counts"]
 
 
-def test_an_approval_given_before_the_end_does_not_cover_what_nobody_knew() -> None:
+def test_there_is_nothing_to_approve_before_the_end() -> None:
     resource = backfill(planned(attempts=(attempt(),)), outputs=[output(approval="Manual")])
-    assert approved(resource) == {"counts": Publish(mode="Replace", approval="Automatic")}
-
-
-def wanted_output(publish: Publish) -> dict[str, Any]:
-    return {**output(), "publish": publish.to_manifest()}
+    assert "no result that waits" in undecidable(resource, Verdict.APPROVE)
 
 
 def test_what_a_query_left_open_is_recorded_with_its_output() -> None:

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from backfill.api.approval import approved
+from backfill.api.approval import undecidable
 from backfill.api.backfill import Backfill
 from backfill.api.conditions import Condition, ConditionType, Reason, find_condition
 from backfill.api.errors import InvalidPlanInput
 from backfill.api.output import Output
-from backfill.api.status import BackfillStatus, Comparison
+from backfill.api.status import BackfillStatus, Comparison, Verdict
 from backfill.api.validation import percentage, reaches, settings_digest
 from backfill.controller.decisions.actions import Decision, Next, StartDriver, StartJob
 from backfill.controller.decisions.decide import decide
@@ -26,6 +26,7 @@ from situations import (
     assigned,
     attempt,
     backfill,
+    decided,
     job_state,
     observed,
     planned,
@@ -140,10 +141,11 @@ def test_a_result_that_does_not_match_waits_and_says_what_differs() -> None:
 
 def test_a_person_may_publish_it_all_the_same_once_it_waits() -> None:
     resource = backfill(settled(compared(missing=5)), outputs=[output()])
-    assert not approved(resource), "what does not match is unknown yet"
+    assert undecidable(resource, Verdict.APPROVE), "what does not match is unknown yet"
     waiting = resource.model_copy(update={"status": decide(observed(resource)).status})
-    accepted = approved(waiting)["counts"]
-    assert (accepted.approval, accepted.mismatch) == ("Automatic", "Publish")
+    assert not undecidable(waiting, Verdict.APPROVE)
+    approval = decided(waiting.status, Verdict.APPROVE)
+    assert publishes(decide(observed(waiting, decisions=(approval,))))
     spec = {"outputs": [output(mismatch="Publish")]}
     assert publishes(decide(observed(backfill(waiting.status, **spec))))
 
@@ -251,13 +253,13 @@ def test_without_validate_nothing_is_said_of_it() -> None:
 def test_what_waited_does_not_wait_while_it_is_compared_once_more() -> None:
     resource = backfill(settled(compared(missing=5)), outputs=[output()])
     waiting = decide(observed(resource)).status
-    assert approved(resource.model_copy(update={"status": waiting}))["counts"]
+    assert not undecidable(resource.model_copy(update={"status": waiting}), Verdict.APPROVE)
     other = backfill(waiting, generation=2, outputs=[output({"keys": ["id", "at"]})])
     decision = decide(observed(other))
     assert find_condition(decision.status.conditions, ConditionType.PUBLISHED) is None
     assert condition(decision, ConditionType.RECONCILING).status == "True"
     comparing = other.model_copy(update={"status": decision.status})
-    assert not approved(comparing), "what does not match is unknown yet"
+    assert undecidable(comparing, Verdict.APPROVE), "what does not match is unknown yet"
 
 
 @pytest.mark.parametrize("published", [None, 8])

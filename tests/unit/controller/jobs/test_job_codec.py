@@ -28,6 +28,7 @@ from backfill.controller.jobs.kinds.plan import PlanJob, PlanResult
 from backfill.controller.jobs.kinds.publish import PublishJob, PublishResult
 from backfill.controller.jobs.kinds.recover import RecoverJob
 from backfill.controller.jobs.kinds.settle import SettleJob, SettleResult, Totals
+from backfill.controller.jobs.kinds.undo import UndoJob, UndoResult
 from backfill.controller.jobs.kinds.verify import VerifyJob
 from backfill.controller.jobs.messages import Message
 from backfill.controller.jobs.staged_outputs import staged_outputs
@@ -70,6 +71,8 @@ ENDS: list[tuple[Job, object]] = [
         SettleResult({"counts": Totals("backfill/january", 5, 1), "none": Totals(None, 0, 0)}),
     ),
     (PublishJob(STAGED[0], WINDOW), PublishResult("counts", 2**62 + 3)),
+    (PublishJob(STAGED[0], WINDOW, STAGED), PublishResult("counts", 7)),
+    (UndoJob(STAGED, (2**62 + 3,), WINDOW), UndoResult({"counts": 2**62 + 5}, "it was rewritten")),
     (DiscardJob("default", "january", RESOURCE.spec, STAGED, Workspace("s3://lake/a")), None),
     (DiscardJob("default", "january", RESOURCE.spec, (), None), None),
 ]

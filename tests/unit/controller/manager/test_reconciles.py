@@ -361,6 +361,8 @@ def test_only_conditions_with_another_status_or_reason_are_news() -> None:
             "Succeeded",
         ),
         ([("Succeeded", "False", "InvalidInput")], False, "Failed"),
+        ([("Succeeded", "False", "Rejected")], False, "Rejected"),
+        ([("Succeeded", "False", "Undone")], False, "Undone"),
         ([("Running", "True", "Replaying")], True, "Deleting"),
     ],
 )

@@ -30,9 +30,7 @@ class PlanResult:
 
     def refused(self, spec: BackfillSpec) -> tuple[Problem, ...]:
         """Problems of outputs that are published without approval."""
-        automatic = (
-            output.name for output in spec.outputs if output.publish.approval == "Automatic"
-        )
+        automatic = (output.name for output in spec.outputs if not output.needs_approval)
         return tuple(self.doubled[name] for name in automatic if name in self.doubled)
 
     def to_approve(self, spec: BackfillSpec) -> tuple[str, ...]:

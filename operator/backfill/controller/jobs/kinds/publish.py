@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from backfill.api.errors import CanNotPublish
 from backfill.api.spec import Window
 from backfill.controller.jobs.job import OnProgress
 from backfill.controller.jobs.staged_outputs import StagedOutput
@@ -21,6 +22,8 @@ class PublishJob:
 
     staged: StagedOutput
     window: Window
+    others: tuple[StagedOutput, ...] = ()
+    """Outputs that are published next: if one of them cannot be, none is."""
 
     def run(self, on_progress: OnProgress) -> PublishResult:
         """Returns the snapshot that holds the result.
@@ -28,8 +31,28 @@ class PublishJob:
         Raises:
             PublishConflict: the window has changed since the backfill began.
         """
-        from backfill.outputs.publish import publish
+        from backfill.outputs.publish import check_publishable, publish
 
+        for other in self.others:
+            try:
+                check_publishable(
+                    other.output,
+                    other.result,
+                    self.window,
+                    other.base_snapshot_id,
+                    other.staged_snapshot_id,
+                )
+            except CanNotPublish as error:
+                raise type(error)(
+                    f"output {other.output.name} could not be published after it, so that none was:"
+                    f" {error}"
+                ) from error
         staged = self.staged
-        published = publish(staged.output, staged.result, self.window, staged.base_snapshot_id)
+        published = publish(
+            staged.output,
+            staged.result,
+            self.window,
+            staged.base_snapshot_id,
+            staged.staged_snapshot_id,
+        )
         return PublishResult(staged.output.name, published.snapshot_id)

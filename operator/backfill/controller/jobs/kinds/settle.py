@@ -14,6 +14,8 @@ class Totals:
     branch: str | None
     rows: int
     rows_outside_window: int
+    snapshot_id: int | None = None
+    """The branch's snapshot; None if there is no branch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ def _count(staged: StagedOutput) -> Totals:
     state = output_state(staged.output, staged.result)
     if state.batch_id is None and state.published_snapshot_id is None:
         raise lost(staged.output.table, staged.result)
-    return Totals(state.branch, state.rows, state.rows_outside_window)
+    return Totals(state.branch, state.rows, state.rows_outside_window, state.staged_snapshot_id)
 
 
 def _remove_orphans(staged: StagedOutput) -> str:

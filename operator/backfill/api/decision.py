@@ -1,0 +1,100 @@
+"""The BackfillDecision: what a person decides about a result, to publish it, to drop it, or to undo
+its publication.
+
+It is a kind of its own so that deciding needs a permission of its own, which editors of Backfills
+need not have. It names the result by a digest, so that it counts for what was looked at and for
+nothing that is made later.
+"""
+
+import hashlib
+import json
+from datetime import datetime
+from typing import Annotated, Final, Literal
+
+from pydantic import BeforeValidator, Field
+
+from backfill.api.backfill import ObjectMeta
+from backfill.api.base import Model, shortened
+from backfill.api.field_types import Name
+from backfill.api.status import BackfillStatus, DecisionStatus, ResultId, Verdict
+
+DECISION_KIND: Final = "BackfillDecision"
+MOST_REASON: Final = 1024
+"""Characters of a reason."""
+
+
+class BackfillDecisionSpec(Model):
+    """What is decided, by whom and why. Cannot change."""
+
+    backfill: Name
+    """Name of the Backfill."""
+    result: ResultId
+    """The result that was looked at: ``status.result`` of the Backfill. A decision about another
+    result has no effect.
+    """
+    decision: Verdict
+    """``Approve``: publish the result. ``Reject``: do not publish it, which ends the Backfill.
+    ``Undo``: restore what the tables held before it was published.
+    """
+    by: Annotated[str, BeforeValidator(shortened), Field(min_length=1, max_length=1024)]
+    """User name of the person. With the admission policy of the Helm chart it must be that of the
+    request.
+    """
+    reason: Annotated[str, BeforeValidator(shortened), Field(max_length=MOST_REASON)] = ""
+    """Why, for others. Required by ``Reject``."""
+
+
+class BackfillDecision(Model):
+    """A person's decision about the result of a Backfill. Created by ``kubectl backfill approve``,
+    ``reject`` and ``undo``.
+    """
+
+    api_version: Literal["backfill.dev/v1alpha1"] = "backfill.dev/v1alpha1"
+    """API version of the resource."""
+    kind: Literal["BackfillDecision"] = DECISION_KIND
+    """Kind of the resource."""
+    metadata: ObjectMeta
+    """Standard object metadata. The name is ``decision-`` and the result, so that a result is
+    approved or rejected once; for ``Undo`` it is ``undo-``, the result, ``-`` and a number.
+    """
+    spec: BackfillDecisionSpec
+    """What is decided."""
+
+
+def result_id(uid: str, status: BackfillStatus) -> str:
+    """Digest of what is staged for all outputs. Another run has another one, even with the same
+    plan.
+    """
+    staged = [(output.name, output.staged_snapshot_id, output.rows) for output in status.outputs]
+    parts = json.dumps([uid, status.plan_id, staged])
+    return hashlib.sha256(parts.encode()).hexdigest()[:16]
+
+
+def decision_name(result: str) -> str:
+    """Name of the decision to approve or reject a result."""
+    return f"decision-{result}"
+
+
+def undo_name(result: str, number: int) -> str:
+    """Name of the request to undo the publication of a result; a later one has a greater number."""
+    return f"undo-{result}-{number}"
+
+
+def next_undo(status: BackfillStatus) -> int:
+    """Number of the next request to undo. Numbers start at 1 and are never reused."""
+    return 1 if status.undo is None else status.undo.number + 1
+
+
+def as_recorded(
+    spec: BackfillDecisionSpec, at: datetime, *, verified: bool, number: int = 1
+) -> DecisionStatus:
+    """A decision as the status records it."""
+    return DecisionStatus(
+        decision=spec.decision,
+        result=spec.result,
+        by=spec.by,
+        by_verified=verified,
+        at=at,
+        reason=spec.reason,
+        number=number,
+    )

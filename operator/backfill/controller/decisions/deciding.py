@@ -1,0 +1,36 @@
+"""What people have decided about the present result. Pure."""
+
+from backfill.api.approval import left_to_undo, undecidable
+from backfill.api.decision import next_undo
+from backfill.api.status import DecisionStatus, Verdict
+from backfill.controller.decisions.observed import Observed
+from backfill.controller.decisions.status_draft import Draft
+
+
+def note_decision(observed: Observed, draft: Draft) -> None:
+    """Records the first decision to approve or reject the present result. It stays."""
+    status = draft.status
+    if status.decision is not None and status.decision.result == status.result:
+        return
+    found = (
+        each
+        for each in observed.decisions
+        if each.decision is not Verdict.UNDO and each.result == status.result
+    )
+    draft.set(decision=next(found, None))
+
+
+def request_to_undo(observed: Observed) -> DecisionStatus | None:
+    """The request to undo that is being carried out, or is to be; None if there is none."""
+    backfill, asked = observed.backfill, observed.backfill.status.undo
+    if asked is not None and not asked.refused and left_to_undo(backfill.status):
+        return asked
+    number = next_undo(backfill.status)
+    found = (
+        each
+        for each in observed.decisions
+        if each.decision is Verdict.UNDO
+        and (each.result, each.number) == (backfill.status.result, number)
+    )
+    request = next(found, None)
+    return None if request is None or undecidable(backfill, Verdict.UNDO) else request

@@ -1,0 +1,67 @@
+"""Undoing a publication, on request of a person."""
+
+from backfill.api.base import shortened
+from backfill.api.conditions import ConditionType, Reason
+from backfill.api.quantities import count
+from backfill.api.redaction import redact
+from backfill.api.status import OutputStatus
+from backfill.controller.decisions.actions import CancelJob, Next
+from backfill.controller.decisions.deciding import request_to_undo
+from backfill.controller.decisions.job_retries import work
+from backfill.controller.decisions.observed import Observed
+from backfill.controller.decisions.status_draft import Draft
+from backfill.controller.jobs.kinds.undo import UndoJob, UndoResult
+
+_PUBLISHED = ConditionType.PUBLISHED
+
+
+def undo(observed: Observed, draft: Draft) -> Next:
+    """Undoes what is published with a job, or records why that is not possible."""
+    request = request_to_undo(observed)
+    if request is None:
+        raise AssertionError("nobody asked to undo")
+    draft.set(undo=request)
+    draft.condition(
+        _PUBLISHED, "Unknown", Reason.UNDOING, f"undoes what was published, asked by {request}"
+    )
+    ended = work(observed, draft, UndoJob.of(observed.backfill), _PUBLISHED)
+    if isinstance(ended, Next):
+        return ended
+    result = ended.result
+    undone = result if isinstance(result, UndoResult) else UndoResult({}, str(ended.error))
+    refused = redact(str(shortened(undone.refused)))  # catalogs and pods write into it
+    draft.set(
+        outputs=tuple(_recorded(output, undone) for output in draft.status.outputs),
+        undo=request.model_copy(update={"refused": refused}),
+    )
+    if refused:
+        _say_as_before(draft, refused)
+    else:
+        message = f"undone by {request}; {_restored(draft.status.outputs)}"
+        draft.condition(_PUBLISHED, "False", Reason.UNDONE, message)
+        draft.condition(ConditionType.SUCCEEDED, "False", Reason.UNDONE, message)
+    return Next(actions=(CancelJob(),), at_rest=True)
+
+
+def _recorded(output: OutputStatus, result: UndoResult) -> OutputStatus:
+    snapshot = result.snapshots.get(output.name)
+    return output if snapshot is None else output.model_copy(update={"undo_snapshot_id": snapshot})
+
+
+def _say_as_before(draft: Draft, refused: str) -> None:
+    """Says what is still published, or why publishing failed, and why it was not undone."""
+    outcome = draft.find(ConditionType.SUCCEEDED)
+    why = f"not undone: {refused}"
+    if outcome is not None and outcome.status == "False":
+        draft.condition(_PUBLISHED, "False", outcome.reason, f"{outcome.message}\n{why}")
+    else:
+        draft.condition(_PUBLISHED, "True", Reason.PUBLISHED, why)
+
+
+def _restored(outputs: tuple[OutputStatus, ...]) -> str:
+    return ", ".join(
+        f"{count(output.rows, 'row')} taken out of {output.table} by snapshot"
+        f" {output.undo_snapshot_id}"
+        for output in outputs
+        if output.undo_snapshot_id is not None
+    )

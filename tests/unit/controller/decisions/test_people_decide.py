@@ -1,0 +1,307 @@
+"""What a person decides about a result: publish it, drop it, or undo its publication."""
+
+from typing import Any
+
+import pytest
+
+from backfill.api.approval import already, undecidable
+from backfill.api.backfill import Backfill
+from backfill.api.conditions import ConditionType, Reason, find_condition
+from backfill.api.decision import result_id
+from backfill.api.errors import BackfillError, PublishConflict
+from backfill.api.status import BackfillStatus, OutputStatus, Verdict
+from backfill.controller.decisions.actions import CancelJob, Decision, StartJob
+from backfill.controller.decisions.decide import decide
+from backfill.controller.decisions.policy import CLUSTER
+from backfill.controller.jobs.job import Job
+from backfill.controller.jobs.kinds.discard import DiscardJob
+from backfill.controller.jobs.kinds.publish import PublishJob, PublishResult
+from backfill.controller.jobs.kinds.undo import UndoJob, UndoResult
+from situations import (
+    STEPS,
+    attempt,
+    backfill,
+    decided,
+    job_state,
+    observed,
+    planned,
+    with_condition,
+)
+
+
+def outputs(*names: str, **publish: str) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "table": f"lake.ops.{name}",
+            "publish": {"mode": "Append", "approval": "Manual", **publish},
+        }
+        for name in names
+    ]
+
+
+def staged(*names: str) -> BackfillStatus:
+    status = planned(attempts=(attempt(outcome="Succeeded"),), committed=STEPS)
+    found = tuple(
+        OutputStatus(
+            name=name,
+            table=f"lake.ops.{name}",
+            branch="backfill/january",
+            rows=5,
+            staged_snapshot_id=number,
+        )
+        for number, name in enumerate(names)
+    )
+    status = status.model_copy(update={"outputs": found})
+    return with_condition(status, ConditionType.RUNNING, "False", Reason.ALL_STEPS_COMMITTED)
+
+
+def after(resource: Backfill, **seen: Any) -> Backfill:
+    return resource.model_copy(update={"status": decide(observed(resource, **seen)).status})
+
+
+def waiting(*names: str, **publish: str) -> Backfill:
+    return after(backfill(staged(*names), outputs=outputs(*names, **publish)))
+
+
+def finished(*names: str) -> Backfill:
+    """One that was approved, and has published all outputs."""
+    resource = waiting(*names)
+    resource = after(resource, decisions=(decided(resource.status, Verdict.APPROVE),))
+    for number, name in enumerate(names):
+        job = PublishJob(job_of(resource).staged, resource.spec.window)
+        done = job_state(job, "Done", result=PublishResult(name, 80 + number))
+        resource = after(resource, job=done)
+    return resource
+
+
+def job_of(resource: Backfill, **seen: Any) -> Any:
+    (job,) = jobs(decide(observed(resource, **seen)))
+    return job
+
+
+def jobs(decision: Decision) -> list[Job]:
+    return [action.job for action in decision.next.actions if isinstance(action, StartJob)]
+
+
+def stage(status: BackfillStatus, kind: ConditionType) -> tuple[str, Reason, str]:
+    condition = find_condition(status.conditions, kind)
+    assert condition is not None
+    return condition.status, condition.reason, condition.message
+
+
+def test_an_approval_publishes_and_is_recorded() -> None:
+    resource = waiting("counts")
+    assert resource.status.decision is None
+    approval = decided(resource.status, Verdict.APPROVE)
+    decision = decide(observed(resource, decisions=(approval,)))
+    assert [type(job) for job in jobs(decision)] == [PublishJob]
+    assert decision.status.decision == approval
+    published = finished("counts").status
+    assert stage(published, ConditionType.PUBLISHED) == (
+        "True",
+        Reason.PUBLISHED,
+        "5 rows to lake.ops.counts, approved by jane: as agreed",
+    )
+
+
+def test_an_approval_of_another_result_has_no_effect() -> None:
+    resource = waiting("counts")
+    other = decided(resource.status, Verdict.APPROVE, result="0123456789abcdef")
+    decision = decide(observed(resource, decisions=(other,)))
+    assert jobs(decision) == []
+    assert decision.status.decision is None
+
+
+def test_a_result_that_is_staged_anew_is_approved_anew() -> None:
+    resource = waiting("counts")
+    approved = after(resource, decisions=(decided(resource.status, Verdict.APPROVE),)).status
+    other = approved.outputs[0].model_copy(update={"staged_snapshot_id": 99})
+    again = backfill(approved.model_copy(update={"outputs": (other,)}), outputs=outputs("counts"))
+    decision = decide(observed(again))
+    assert jobs(decision) == []
+    assert decision.status.decision is None
+    assert stage(decision.status, ConditionType.PUBLISHED)[1] == Reason.WAITING_FOR_APPROVAL
+
+
+def test_another_backfill_with_the_same_plan_has_another_result() -> None:
+    status = staged("counts")
+    assert result_id("first", status) != result_id("second", status)
+
+
+def test_the_first_decision_stays() -> None:
+    resource = waiting("counts")
+    approval = decided(resource.status, Verdict.APPROVE)
+    approved = after(resource, decisions=(approval,))
+    rejection = decided(resource.status, Verdict.REJECT, by="joe")
+    assert after(approved, decisions=(rejection,)).status.decision == approval
+    assert "approved already by jane" in undecidable(approved, Verdict.REJECT)
+    assert "approved already by jane" in already(approved, Verdict.APPROVE)
+
+
+def test_a_rejection_ends_the_backfill_and_publishes_nothing() -> None:
+    resource = waiting("counts")
+    decision = decide(
+        observed(resource, decisions=(decided(resource.status, Verdict.REJECT, reason="a gap"),))
+    )
+    assert jobs(decision) == []
+    assert decision.next.at_rest
+    told = "rejected by jane: a gap; the result stays in lake.ops.counts branch backfill/january"
+    for kind in (ConditionType.PUBLISHED, ConditionType.SUCCEEDED):
+        assert stage(decision.status, kind) == ("False", Reason.REJECTED, told)
+    assert decision.status.finished_at is not None
+
+
+def test_a_rejected_backfill_is_not_tried_again() -> None:
+    resource = waiting("counts")
+    status = after(resource, decisions=(decided(resource.status, Verdict.REJECT),)).status
+    again = backfill(status, generation=2, outputs=outputs("counts", approval="Automatic"))
+    assert decide(observed(again)).next.actions == ()
+    assert "rejected already" in already(again, Verdict.REJECT)
+
+
+def test_a_rejection_waits_for_a_commit_that_is_under_way() -> None:
+    resource = waiting("counts", approval="Automatic")
+    job = job_of(resource)
+    rejection = decided(resource.status, Verdict.REJECT)
+    decision = decide(observed(resource, decisions=(rejection,), job=job_state(job, "Running")))
+    assert decision.next.actions == ()
+    late = after(
+        resource.model_copy(update={"status": decision.status}),
+        job=job_state(job, "Done", result=PublishResult("counts", 8)),
+    )
+    assert stage(late.status, ConditionType.PUBLISHED)[:2] == ("True", Reason.PUBLISHED)
+
+
+def test_all_outputs_are_checked_before_the_first_is_published() -> None:
+    resource = waiting("a", "b", "c")
+    approval = decided(resource.status, Verdict.APPROVE)
+    first = job_of(resource, decisions=(approval,))
+    assert first.staged.output.name == "a"
+    assert [other.output.name for other in first.others] == ["b", "c"]
+    approved = after(resource, decisions=(approval,))
+    done = job_state(first, "Done", result=PublishResult("a", 8))
+    second = job_of(approved, job=done)
+    assert (second.staged.output.name, second.others) == ("b", ())
+
+
+def test_an_undo_takes_out_what_was_published_last_first() -> None:
+    resource = finished("a", "b")
+    assert stage(resource.status, ConditionType.SUCCEEDED)[0] == "True"
+    request = decided(resource.status, Verdict.UNDO)
+    job = job_of(resource, decisions=(request,))
+    assert isinstance(job, UndoJob)
+    assert [staged.output.name for staged in job.staged] == ["b", "a"]
+    assert job.snapshots == (81, 80)
+    undoing = after(resource, decisions=(request,))
+    assert stage(undoing.status, ConditionType.PUBLISHED)[1] == Reason.UNDOING
+    assert job_of(undoing) == job, "what was begun goes on"
+    done = job_state(job, "Done", result=UndoResult({"a": 90, "b": 91}))
+    decision = decide(observed(undoing, job=done))
+    assert decision.next.actions == (CancelJob(),)
+    for kind in (ConditionType.PUBLISHED, ConditionType.SUCCEEDED):
+        state, reason, message = stage(decision.status, kind)
+        assert (state, reason) == ("False", Reason.UNDONE)
+        assert message == (
+            "undone by jane: as agreed; 5 rows taken out of lake.ops.a by snapshot 90, 5 rows"
+            " taken out of lake.ops.b by snapshot 91"
+        )
+    undone = undoing.model_copy(update={"status": decision.status})
+    assert [output.undo_snapshot_id for output in undone.status.outputs] == [90, 91]
+    assert decide(observed(undone, decisions=(request,))).next.actions == ()
+    assert "undone already by jane" in already(undone, Verdict.UNDO)
+    again = backfill(undone.status, generation=5, outputs=outputs("a", "b"))
+    assert decide(observed(again)).next.actions == (), "what was undone is not published again"
+
+
+@pytest.mark.parametrize("raised", [True, False])
+def test_what_is_in_the_way_of_an_undo_is_recorded_and_it_may_be_asked_for_again(
+    raised: bool,
+) -> None:
+    resource = finished("counts")
+    request = decided(resource.status, Verdict.UNDO)
+    job = job_of(resource, decisions=(request,))
+    ended = (
+        job_state(job, "Failed", error=BackfillError("snapshot 9 is in the way"))
+        if raised
+        else job_state(job, "Done", result=UndoResult({}, "snapshot 9 is in the way"))
+    )
+    refused = after(resource, decisions=(request,), job=ended)
+    assert refused.status.undo is not None
+    assert refused.status.undo.refused == "snapshot 9 is in the way"
+    assert stage(refused.status, ConditionType.PUBLISHED) == (
+        "True",
+        Reason.PUBLISHED,
+        "not undone: snapshot 9 is in the way",
+    )
+    assert stage(refused.status, ConditionType.SUCCEEDED)[0] == "True"
+    assert jobs(decide(observed(refused, decisions=(request,)))) == []
+    second = decided(resource.status, Verdict.UNDO, number=2)
+    assert isinstance(job_of(refused, decisions=(second,)), UndoJob)
+
+
+def test_what_one_output_published_is_undone_after_another_one_failed() -> None:
+    resource = waiting("a", "b")
+    resource = after(resource, decisions=(decided(resource.status, Verdict.APPROVE),))
+    job = PublishJob(job_of(resource).staged, resource.spec.window)
+    resource = after(resource, job=job_state(job, "Done", result=PublishResult("a", 8)))
+    conflict = job_state(job_of(resource), "Failed", error=PublishConflict("snapshot 9"))
+    failed = after(resource, job=conflict)
+    assert stage(failed.status, ConditionType.SUCCEEDED)[1] == Reason.PUBLISH_CONFLICT
+    request = decided(failed.status, Verdict.UNDO)
+    undo = job_of(failed, decisions=(request,))
+    assert undo.snapshots == (8,)
+    refused = after(
+        failed, decisions=(request,), job=job_state(undo, "Done", result=UndoResult({}, "no"))
+    )
+    state, reason, message = stage(refused.status, ConditionType.PUBLISHED)
+    assert (state, reason) == ("False", Reason.PUBLISH_CONFLICT)
+    assert message.splitlines()[-1] == "not undone: no"
+
+
+def test_an_undo_that_fails_for_a_moment_is_tried_again_on_a_cluster() -> None:
+    resource = finished("counts")
+    request = decided(resource.status, Verdict.UNDO)
+    job = job_of(resource, decisions=(request,))
+    failed = job_state(job, "Failed", error=BackfillError("the catalog does not answer"))
+    decision = decide(observed(resource, decisions=(request,), job=failed, policy=CLUSTER))
+    assert decision.next.requeue_seconds == 10
+    assert decision.status.retry is not None
+    assert stage(decision.status, ConditionType.PUBLISHED)[1] == Reason.TRYING_AGAIN
+
+
+def test_nothing_that_is_in_progress_or_unpublished_is_undone() -> None:
+    resource = waiting("counts")
+    assert "published nothing" in undecidable(resource, Verdict.UNDO)
+    request = decided(resource.status, Verdict.UNDO)
+    assert jobs(decide(observed(resource, decisions=(request,)))) == []
+
+
+def test_deletion_waits_for_an_undo_that_is_under_way() -> None:
+    resource = finished("counts")
+    request = decided(resource.status, Verdict.UNDO)
+    undoing = after(resource, decisions=(request,))
+    job = job_state(job_of(undoing), "Running")
+    deleted = backfill(undoing.status, deleted=True, outputs=outputs("counts"))
+    assert decide(observed(deleted, job=job)).next.actions == ()
+    assert isinstance(job_of(deleted), DiscardJob)
+
+
+@pytest.mark.parametrize(
+    ("publish", "validate", "waits"),
+    [
+        ({"mode": "Replace"}, None, True),
+        ({"mode": "Replace"}, {"keys": ["id"]}, False),
+        ({"mode": "Replace", "approval": "Automatic"}, None, False),
+        ({"mode": "Replace", "approval": "Manual"}, {"keys": ["id"]}, True),
+        ({"mode": "Append"}, None, False),
+    ],
+)
+def test_a_replacement_that_nothing_was_compared_with_needs_approval(
+    publish: dict[str, str], validate: dict[str, Any] | None, waits: bool
+) -> None:
+    output = {"name": "counts", "table": "lake.ops.counts", "publish": publish}
+    if validate is not None:
+        output |= {"validate": validate}
+    (read,) = backfill(outputs=[{**output, "timestampColumn": "at"}]).spec.outputs
+    assert read.needs_approval == waits

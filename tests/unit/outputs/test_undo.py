@@ -1,0 +1,328 @@
+"""What was published is taken out of its table again, exactly, or what is in the way is named."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.expressions import EqualTo
+from pyiceberg.manifest import DataFileContent, ManifestContent
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation, Summary
+from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate
+
+from backfill.api.errors import CanNotUndo
+from backfill.api.output import PublishMode
+from backfill.outputs.commits import commit
+from backfill.outputs.publish import publish
+from backfill.outputs.result import Result
+from backfill.outputs.staging import summary_of
+from backfill.outputs.undo import Undo
+from iceberg_tables import commit_files, commit_manifests, data_file, parquet_file
+from staged import (
+    DAY_US,
+    HOUR_US,
+    RESULT,
+    WINDOW,
+    around_commit,
+    content,
+    make_table,
+    output,
+    rows_of,
+    stage,
+)
+
+BOTH = pytest.mark.parametrize("mode", [PublishMode.APPEND, PublishMode.REPLACE])
+OLD = [(1, -HOUR_US), (2, 0), (3, DAY_US - 1), (4, DAY_US), (5, None)]
+STAY = [(1, -HOUR_US), (4, DAY_US), (5, None)]
+NEW = [(12, 0), (13, HOUR_US)]
+TOMORROW = [(30, DAY_US + HOUR_US)]
+LATER = Result("streaming", "later", "second", "fedcba9876543210", "summary")
+
+
+def production(
+    lake: Catalog, mode: PublishMode, partition: str | None = None
+) -> tuple[Table, int, list[tuple[object, object, object]]]:
+    """A table with a published result, the snapshot, and what it held before."""
+    table = make_table(lake, partition)
+    table.append(rows_of(OLD if mode is PublishMode.REPLACE else STAY, "production"))
+    base, before = table.metadata.current_snapshot_id, content(table)
+    stage(table, 0, NEW)
+    return table, publish(output(mode), RESULT, WINDOW, base).snapshot_id, before
+
+
+def undo(snapshot: int, mode: PublishMode = PublishMode.REPLACE) -> int:
+    return Undo(output(mode), RESULT, WINDOW, snapshot).run()
+
+
+def refusal(snapshot: int, mode: PublishMode = PublishMode.REPLACE) -> str:
+    table = load_catalog("lake").load_table("raw.out")
+    before = table.metadata
+    for attempt in (lambda: Undo(output(mode), RESULT, WINDOW, snapshot).check(), undo):
+        with pytest.raises(CanNotUndo) as refused:
+            attempt() if attempt is not undo else undo(snapshot, mode)
+    assert table.refresh().metadata == before, "nothing was committed"
+    return str(refused.value)
+
+
+@BOTH
+@pytest.mark.parametrize("partition", [None, "hour", "day", "month", "bucket[4]"])
+def test_the_table_holds_what_it_held_before(
+    lake: Catalog, mode: PublishMode, partition: str | None
+) -> None:
+    table, published, before = production(lake, mode, partition)
+    undone = undo(published, mode)
+    assert content(table) == before
+    assert [entry.snapshot_id for entry in table.history()][-2:] == [published, undone]
+    summary = table.metadata.current_snapshot().summary
+    removes_only = mode is PublishMode.APPEND
+    assert summary.operation is (Operation.DELETE if removes_only else Operation.OVERWRITE)
+    first = table.metadata.snapshots[0].summary
+    for total in ("total-records", "total-data-files", "total-files-size"):
+        assert summary[total] == first[total]
+
+
+@BOTH
+def test_it_is_undone_once_however_often_it_is_asked_for(lake: Catalog, mode: PublishMode) -> None:
+    table, published, before = production(lake, mode)
+    assert undo(published, mode) == undo(published, mode)
+    assert content(table) == before
+
+
+@BOTH
+def test_what_others_write_beside_the_window_stays(
+    lake: Catalog, monkeypatch: pytest.MonkeyPatch, mode: PublishMode
+) -> None:
+    table, published, before = production(lake, mode, "day")
+    table.refresh().append(rows_of(TOMORROW, "production"))
+    other = load_catalog("lake").load_table("raw.out")
+    meanwhile = [(31, 5 * DAY_US)]
+    around_commit(monkeypatch, table, before=lambda: other.append(rows_of(meanwhile, "production")))
+    undo(published, mode)
+    assert [row[0] for row in content(table)] == [*(row[0] for row in before), 30, 31]
+
+
+def test_rows_that_others_append_to_the_window_are_no_part_of_an_append(lake: Catalog) -> None:
+    table, published, before = production(lake, PublishMode.APPEND)
+    table.refresh().append(rows_of([(20, HOUR_US)], "production"))
+    undo(published, PublishMode.APPEND)
+    assert [row[0] for row in content(table)] == [*(row[0] for row in before), 20]
+
+
+def test_rows_written_to_the_window_since_are_in_the_way_of_a_replacement(lake: Catalog) -> None:
+    table, published, _ = production(lake, PublishMode.REPLACE)
+    table.refresh().append(rows_of([(20, HOUR_US)], "production"))
+    late = table.metadata.current_snapshot_id
+    told = refusal(published)
+    assert "was changed in the window since the result was published" in told
+    assert f"snapshot {late} (append at " in told
+
+
+@BOTH
+def test_deleted_rows_of_the_result_are_in_the_way(lake: Catalog, mode: PublishMode) -> None:
+    table, published, _ = production(lake, mode)
+    table.refresh().delete(EqualTo("id", 12))
+    assert f"snapshot {table.metadata.current_snapshot_id} (" in refusal(published, mode)
+
+
+@BOTH
+def test_a_compaction_of_what_was_published_is_in_the_way(lake: Catalog, mode: PublishMode) -> None:
+    table, published, _ = production(lake, mode)
+    compact(table)
+    told = refusal(published, mode)
+    assert "were rewritten or removed since then" in told
+    assert f"snapshot {table.metadata.current_snapshot_id} (replace at " in told
+
+
+def compact(table: Table) -> None:
+    """Rewrites all rows into one file, in a snapshot that says so."""
+    table.refresh()
+    rewrite = table.transaction().update_snapshot().overwrite()
+    for task in table.scan().plan_files():
+        rewrite.delete_data_file(task.file)
+    rewrite.append_data_file(parquet_file(table, "compacted.parquet", table.scan().to_arrow()))
+    (add, move), _ = rewrite._commit()
+    said = add.snapshot.model_copy(update={"summary": Summary(Operation.REPLACE)})
+    commit(table, (AddSnapshotUpdate(snapshot=said), move))
+    table.refresh()
+
+
+def test_rows_that_were_deleted_before_stay_deleted(lake: Catalog) -> None:
+    table = make_table(lake)
+    table.append(rows_of(OLD, "production"))
+    table = delete_position(table, 1)
+    base, before = table.metadata.current_snapshot_id, content(table)
+    assert [row[0] for row in before] == [1, 3, 4, 5]
+    stage(table, 0, NEW)
+    undo(publish(output(), RESULT, WINDOW, base).snapshot_id)
+    assert content(table) == before
+
+
+def test_deletes_of_the_result_by_position_are_in_the_way(lake: Catalog) -> None:
+    table, published, _ = production(lake, PublishMode.APPEND, "day")
+    table = delete_position(table.refresh(), 0, "2021-07-11")
+    assert "snapshot 77 (" in refusal(published, PublishMode.APPEND)
+
+
+def test_rows_are_not_restored_without_the_deletes_that_applied_to_them(lake: Catalog) -> None:
+    table = make_table(lake)
+    table.append(rows_of(OLD, "production"))
+    table = delete_position(table, 1)
+    base = table.metadata.current_snapshot_id
+    stage(table, 0, NEW)
+    published = publish(output(), RESULT, WINDOW, base).snapshot_id
+    table.refresh()
+    kept = [
+        manifest
+        for manifest in table.current_snapshot().manifests(table.io)
+        if manifest.content is ManifestContent.DATA
+    ]
+    commit_manifests(lake, table, kept, 78)
+    _only_rewrote(table, 78)
+    assert "delete files of lake.raw.out that apply to what would be restored" in refusal(published)
+
+
+def _only_rewrote(table: Table, snapshot: int) -> None:
+    """Changes what a snapshot says of itself."""
+    table.refresh()
+    made = table.metadata.snapshot_by_id(snapshot)
+    said = made.model_copy(
+        update={
+            "snapshot_id": snapshot + 1,
+            "parent_snapshot_id": made.parent_snapshot_id,
+            "sequence_number": made.sequence_number + 1,
+            "summary": Summary(Operation.REPLACE),
+        }
+    )
+    main = SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=snapshot + 1)
+    commit(table, (AddSnapshotUpdate(snapshot=said), main))
+    table.refresh()
+
+
+def delete_position(table: Table, position: int, day: str | None = None) -> Table:
+    """A DELETE of one row as engines do it with merge-on-read."""
+    files = (task.file for task in table.scan().plan_files())
+    file = next(each for each in files if day is None or day in each.file_path)
+    path = Path(f"{table.location()}/data/position.parquet")
+    pq.write_table(
+        pa.table({"file_path": [file.file_path], "pos": pa.array([position], pa.int64())}), path
+    )
+    deletes = data_file(
+        2,
+        content=DataFileContent.POSITION_DELETES,
+        file_path=str(path),
+        record_count=1,
+        file_size_in_bytes=path.stat().st_size,
+        partition=file.partition,
+    )
+    deletes.spec_id = file.spec_id
+    return commit_files(table.catalog, table.refresh(), 77, [], [deletes])
+
+
+def test_a_later_backfill_of_the_window_is_undone_first(lake: Catalog) -> None:
+    table, published, before = production(lake, PublishMode.REPLACE)
+    between = content(table)
+    stage(table, 0, [(22, HOUR_US)], result=LATER)
+    second = publish(output(), LATER, WINDOW, published).snapshot_id
+    assert "by Backfill streaming/later)" in refusal(published)
+    Undo(output(), LATER, WINDOW, second).run()
+    assert content(table) == between
+    undo(published)
+    assert content(table) == before
+
+
+@BOTH
+@pytest.mark.parametrize("error", [ConnectionError("reset"), CommitFailedException("changed")])
+def test_a_commit_whose_answer_was_lost_is_not_made_again(
+    lake: Catalog, monkeypatch: pytest.MonkeyPatch, mode: PublishMode, error: Exception
+) -> None:
+    table, published, before = production(lake, mode)
+
+    def lose() -> None:
+        raise error
+
+    around_commit(monkeypatch, table, after=lose)
+    undo(published, mode)
+    assert content(table) == before
+    undone = [each for each in table.metadata.snapshots if "backfill.undoes" in summary_of(each)]
+    assert len(undone) == 1
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@BOTH
+def test_wherever_it_is_killed_the_next_try_gives_the_right_table(
+    lake: Catalog, monkeypatch: pytest.MonkeyPatch, mode: PublishMode
+) -> None:
+    """Killed before and after each file that it writes, and around its commit."""
+    table, published, before = production(lake, mode, "day")
+    between, kind = content(table), type(table.io)
+    new_output, kills = kind.new_output, 0
+    for allowed in range(20):
+        left = iter([None] * allowed)
+
+        def written(self: object, location: str, left: object = left) -> object:
+            if next(left, Killed) is Killed:  # type: ignore[call-overload]
+                raise Killed
+            return new_output(self, location)
+
+        monkeypatch.setattr(kind, "new_output", written)
+        try:
+            undo(published, mode)
+            break
+        except Killed:
+            kills += 1
+        finally:
+            monkeypatch.setattr(kind, "new_output", new_output)
+        assert content(table) in (between, before)
+    assert kills >= 2
+    assert content(table) == before
+    around_commit(monkeypatch, table, after=lambda: None)
+    assert undo(published, mode) == table.metadata.current_snapshot_id
+
+
+def test_an_expired_snapshot_from_before_is_said(lake: Catalog) -> None:
+    table, published, _ = production(lake, PublishMode.REPLACE)
+    first = table.refresh().metadata.snapshots[0].snapshot_id
+    table.maintenance.expire_snapshots().by_id(first).commit()
+    assert "from before the publication has expired" in refusal(published)
+
+
+def test_an_append_needs_no_snapshot_from_before(lake: Catalog) -> None:
+    table, published, before = production(lake, PublishMode.APPEND)
+    first = table.refresh().metadata.snapshots[0].snapshot_id
+    table.maintenance.expire_snapshots().by_id(first).commit()
+    undo(published, PublishMode.APPEND)
+    assert content(table) == before
+
+
+def test_an_expired_publication_is_said(lake: Catalog) -> None:
+    table, published, _ = production(lake, PublishMode.REPLACE)
+    table.refresh().append(rows_of(TOMORROW, "production"))
+    table.maintenance.expire_snapshots().by_id(published).commit()
+    assert f"snapshot {published} of lake.raw.out, which published the result, has" in refusal(
+        published
+    )
+
+
+def test_a_table_that_was_rolled_back_is_said(lake: Catalog) -> None:
+    table, published, _ = production(lake, PublishMode.REPLACE)
+    first = table.refresh().metadata.snapshots[0].snapshot_id
+    table.manage_snapshots().rollback_to_snapshot(first).commit()
+    assert "is not in the history of lake.raw.out any more" in refusal(published)
+
+
+def test_missing_files_are_not_restored(lake: Catalog) -> None:
+    table, published, _ = production(lake, PublishMode.REPLACE)
+    first = table.metadata.snapshots[0]
+    (entry,) = (
+        entry
+        for manifest in first.manifests(table.io)
+        for entry in manifest.fetch_manifest_entry(table.io)
+    )
+    table.io.delete(entry.data_file.file_path)
+    assert "do not exist any more" in refusal(published)
