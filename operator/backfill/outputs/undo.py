@@ -132,7 +132,11 @@ class Undo:
                 " have expired"
             )
         rows = window_rows(table.schema(), self._output, self._window)
-        in_the_way = [each for each in _effective(later) if self._is_in_the_way(table, each, rows)]
+        suspects = list(_effective(later))
+        # a table may have thousands of snapshots, each with a list to read
+        with ThreadPoolExecutor(_READERS) as readers:
+            found = readers.map(lambda each: self._is_in_the_way(table, each, rows), suspects)
+            in_the_way = [each for each, is_so in zip(suspects, found, strict=True) if is_so]
         if in_the_way:
             raise CanNotUndo(
                 f"{self._name} was changed in the window since the result was published:"
@@ -183,7 +187,7 @@ class Undo:
         back = {entry.data_file.file_path for entry in removed}
         current = table.metadata.current_snapshot()
         for manifest in current.manifests(table.io) if current else ():
-            if manifest.content is ManifestContent.DATA:
+            if manifest.content == ManifestContent.DATA:  # a plain number in format v1
                 for entry in manifest.fetch_manifest_entry(table.io):
                     gone.discard(entry.data_file.file_path)
                     if entry.data_file.file_path in back:
@@ -301,7 +305,7 @@ def _effective(later: list[Snapshot]) -> Iterator[Snapshot]:
 def _deletes(table: Table, snapshot: Snapshot) -> Iterator[tuple[str, int, Any]]:
     """The delete files of a snapshot: path, partition spec and partition."""
     for manifest in snapshot.manifests(table.io):
-        if manifest.content is ManifestContent.DELETES:
+        if manifest.content == ManifestContent.DELETES:
             for entry in manifest.fetch_manifest_entry(table.io):
                 file = entry.data_file
                 yield file.file_path, file.spec_id, file.partition

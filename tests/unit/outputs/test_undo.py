@@ -12,6 +12,7 @@ from pyiceberg.manifest import DataFileContent, ManifestContent
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate
+from pyiceberg.types import StringType
 
 from backfill.api.errors import CanNotUndo
 from backfill.api.output import PublishMode
@@ -102,6 +103,56 @@ def test_what_others_write_beside_the_window_stays(
     around_commit(monkeypatch, table, before=lambda: other.append(rows_of(meanwhile, "production")))
     undo(published, mode)
     assert [row[0] for row in content(table)] == [*(row[0] for row in before), 30, 31]
+
+
+@BOTH
+@pytest.mark.parametrize("change", ["partitioning", "columns", "properties"])
+def test_a_table_that_was_changed_since_is_restored_as_well(
+    lake: Catalog, mode: PublishMode, change: str
+) -> None:
+    table, published, before = production(lake, mode, "day")
+    table.refresh()
+    if change == "partitioning":
+        with table.update_spec() as update:
+            update.remove_field("part")
+            update.add_identity("who")
+    elif change == "columns":
+        with table.update_schema() as update:
+            update.add_column("more", StringType())
+            update.rename_column("who", "author")
+            update.move_first("ts")
+        with table.update_schema() as update:
+            update.rename_column("author", "who")
+    else:
+        with table.transaction() as transaction:
+            transaction.set_properties({"write.data.path": f"{table.location()}/elsewhere"})
+    undo(published, mode)
+    assert content(table) == before
+
+
+def test_files_whose_partitioning_is_unknown_are_not_touched(lake: Catalog) -> None:
+    table = make_table(lake)
+    table.append(rows_of(OLD, "production"))
+    with table.update_spec() as update:
+        update.add_identity("who")
+    base = table.metadata.current_snapshot_id
+    stage(table, 0, NEW)
+    published = publish(output(), RESULT, WINDOW, base).snapshot_id
+    with table.refresh().update_spec() as update:
+        update.remove_field("who")
+    with table.update_schema() as update:
+        update.delete_column("who")
+    assert "partitioned by who, whose column was dropped" in refusal(published)
+
+
+def test_a_table_of_format_v1_is_restored(lake: Catalog) -> None:
+    table = make_table(lake, "day", **{"format-version": "1"})
+    table.append(rows_of(OLD, "production"))
+    base, before = table.metadata.current_snapshot_id, content(table)
+    assert table.format_version == 1
+    stage(table, 0, NEW)
+    undo(publish(output(), RESULT, WINDOW, base).snapshot_id)
+    assert content(table) == before
 
 
 def test_rows_that_others_append_to_the_window_are_no_part_of_an_append(lake: Catalog) -> None:
