@@ -289,6 +289,7 @@ def main() -> None:
         "alignment": lambda: cost_of_alignment(data, catalog, repeats),
         "planning-100000": lambda: planning(100_000),
         "planning-1000000": lambda: planning(1_000_000),
+        "publishing-10000": lambda: script("publishing.py", "--files", "10000"),
     }
     if arguments.long:
         measurements["batch-join-long"] = lambda: of_long_history(
