@@ -3,6 +3,7 @@ against.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from pyiceberg.types import NestedField, StringType, StructType, TimestampType
 
 from backfill.api.errors import BackfillError, CanNotPublish, PublishConflict, ResultLost
 from backfill.api.output import PublishMode
+from backfill.controller.jobs.kinds.publish import PublishJob
+from backfill.controller.jobs.staged_outputs import StagedOutput
 from backfill.outputs.cleanup import discard
 from backfill.outputs.commits import commit
 from backfill.outputs.publish import OutputState, check_publishable, output_state, publish
@@ -486,6 +489,24 @@ def test_what_is_published_is_what_was_counted(lake: Catalog) -> None:
     for attempt in (publish, check_publishable):
         with pytest.raises(CanNotPublish, match=f"was at snapshot {counted} when its rows were"):
             attempt(output(), RESULT, WINDOW, base, counted)
+    assert content(table) == expected(OLD, "production")
+
+
+def test_nothing_is_published_if_another_output_could_not_be(lake: Catalog) -> None:
+    table, base = _production(lake, OLD)
+    stage(table, 0, NEW)
+    second = lake.create_table("raw.second", schema=table.schema())
+    other = replace(RESULT, output="second")
+    stage(second, 0, NEW, result=other)
+    second.refresh().append(rows_of([(9, HOUR_US)], "production"))
+    named = {"name": "second", "table": "lake.raw.second"}
+    owner = (RESULT.namespace, RESULT.backfill, RESULT.uid, RESULT.plan_id)
+    first = StagedOutput(*owner, output(), base)
+    job = PublishJob(first, WINDOW, (StagedOutput(*owner, output(**named), None),))
+    with pytest.raises(
+        PublishConflict, match=r"output second could not be published after it, so that none was"
+    ):
+        job.run(lambda progress: None)
     assert content(table) == expected(OLD, "production")
 
 
