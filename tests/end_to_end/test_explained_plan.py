@@ -21,7 +21,7 @@ clicks = records.select(F.from_json(F.col("value").cast("string"), "title long, 
 hourly = clicks.withWatermark("at", "10 minutes").groupBy(F.window("at", "1 hour"), "title").count()
 hourly.select(F.col("window.start").alias("began"), "title", "count").writeStream.queryName("hourly").start()
 latest = clicks.groupBy("title").agg(F.max("at").alias("began"), F.count("*").alias("count"))
-latest.writeStream.queryName("latest").start()
+latest.writeStream.queryName("latest").outputMode("update").start()
 spark.streams.awaitAnyTermination()
 """
 
@@ -53,7 +53,12 @@ def describe(production: Production, application: str) -> None:
             }
         ],
         outputs=[
-            {"name": name, "table": f"lake.raw.{name}", "timestampColumn": "began"}
+            {
+                "name": name,
+                "table": f"lake.raw.{name}",
+                "timestampColumn": "began",
+                "keys": ["title"] if name == "latest" else [],
+            }
             for name in ("hourly", "latest")
         ],
     )
@@ -71,6 +76,7 @@ def test_each_query_is_told_as_it_would_be_run_and_nothing_is_written(
         "output": "hourly",
         "execution": "Batch",
         "executionReason": "",
+        "outputMode": None,
         "lookBackSeconds": 0,
         "lookAheadSeconds": 4_200,
         "reads": {"clicks": ["at", "ingested", "title"]},
@@ -80,6 +86,7 @@ def test_each_query_is_told_as_it_would_be_run_and_nothing_is_written(
         ],
     }
     assert (latest["execution"], latest["lookBackSeconds"]) == ("Streaming", None)
+    assert latest["outputMode"] == "update"
     assert "viewer" in latest["reads"]["clicks"], "all that the text of records has"
     assert latest["executionReason"].startswith("Aggregate groups by title, and no window")
     assert end.document["steps"]["count"] > 10
@@ -88,6 +95,7 @@ def test_each_query_is_told_as_it_would_be_run_and_nothing_is_written(
     assert end.status == 0, end.err
     words = " ".join(end.out.split())
     assert "latest is run as a stream, because" in words
+    assert "the result of latest is the newest row of each title, in output mode update" in words
     assert "warning: hourly: its results depend on rows up to 1h10m after them" in words
     for name in ("hourly", "latest"):
         metadata = production.catalog.load_table(f"raw.{name}").metadata
@@ -97,7 +105,7 @@ def test_each_query_is_told_as_it_would_be_run_and_nothing_is_written(
 
 def test_errors_of_the_program_are_those_of_a_run(production: Production) -> None:
     describe(
-        production, APPLICATION.replace('"latest").start', '"latest").foreachBatch(print).start')
+        production, APPLICATION.replace('("update").start', '("update").foreachBatch(print).start')
     )
     end = explained(production)
     assert end.status == 2

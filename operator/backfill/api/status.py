@@ -12,6 +12,7 @@ from backfill.api.quantities import Time
 from backfill.api.spec import MOST_OUTPUTS, MOST_SOURCES
 
 HowRun = Literal["Streaming", "Batch"]
+ChangingMode = Literal["update", "complete"]
 MOST_REASON_CHARACTERS: Final = 512
 ExecutionReason = Annotated[
     str, BeforeValidator(shortened), Field(max_length=MOST_REASON_CHARACTERS)
@@ -116,7 +117,7 @@ class OutputStatus(Model):
     """ID of the snapshot that undid the publication."""
     open_at_end: int | None = None
     """Number of results of the window that were still open when the input ended, and are not in
-    ``rows``; null if unknown.
+    ``rows`` unless ``outputMode`` is set; null if unknown.
     """
     open_from: Time | None = None
     """Time of the earliest result that was still open."""
@@ -136,6 +137,11 @@ class OutputStatus(Model):
     """
     execution_reason: ExecutionReason = ""
     """Why the query is run as a stream although ``spec.execution`` is ``Auto``; otherwise empty."""
+    output_mode: ChangingMode | None = None
+    """Output mode of a stream that changes rows it has written. For ``update`` the result has the
+    newest row of each key, for ``complete`` the rows of the last micro-batch; open results are in
+    it, with values that are not final. Unset for other queries.
+    """
     look_back_seconds: float | None = None
     """How far before its own time a result depends on rows, in seconds, by event time. A shorter
     ``window.warmUp`` may leave the first results incomplete. Only for ``Batch``.

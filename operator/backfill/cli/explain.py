@@ -76,6 +76,8 @@ def render_queries(
         _say(console, f"  {query.query} reads {', '.join(reads)}")
         if query.execution_reason:
             _say(console, f"  {query.query} is run as a stream, because {query.execution_reason}")
+        if query.output_mode is not None:
+            _say(console, f"  the result of {query.query} is {_kept(backfill, query)}")
         for warning in warnings(backfill, query):
             _say(console, f"  warning: {query.query}: {warning}", style="yellow")
 
@@ -83,6 +85,14 @@ def render_queries(
 def warnings(backfill: Backfill, query: ExplainedQuery) -> list[str]:
     """What the window is too short for."""
     return too_short(*_reach(query), backfill.spec.window)
+
+
+def _kept(backfill: Backfill, query: ExplainedQuery) -> str:
+    """What of the rows that a stream changes is its result."""
+    if query.output_mode == "complete":
+        return "what its last micro-batch gives, in output mode complete"
+    keys = next(each.keys for each in backfill.spec.outputs if each.name == query.output)
+    return f"the newest row of each {', '.join(keys)}, in output mode update"
 
 
 def _reach(query: ExplainedQuery) -> tuple[float | None, float | None]:

@@ -10,7 +10,7 @@ from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.types import DoubleType, FloatType, PrimitiveType
+from pyiceberg.types import DoubleType, FloatType, IcebergType, PrimitiveType, StructType
 
 from backfill.api.errors import CanNotPublish, Problem
 from backfill.api.output import Output
@@ -30,13 +30,19 @@ def check_keys(schema: Schema, output: Output, field: str) -> Iterator[Problem]:
             message = f"table {output.table} has no column {column} at the top of its rows"
             yield Problem(f"{field}.keys", message, near(column, list(kinds)))
             continue
-        kind = kinds[column]
-        if not isinstance(kind, PrimitiveType) or isinstance(kind, FloatType | DoubleType):
+        if not _identifies(kinds[column]):
             yield Problem(
                 f"{field}.keys",
-                f"column {column} of {output.table} is a {kind}, by which rows are not identified",
-                "name columns of numbers without fractions, decimals, text, bytes, dates or times",
+                f"column {column} of {output.table} is a {kinds[column]}, by which rows are not"
+                " identified",
+                "name columns of integers, decimals, text, bytes, dates or times",
             )
+
+
+def _identifies(kind: IcebergType) -> bool:
+    if isinstance(kind, StructType):
+        return all(_identifies(each.field_type) for each in kind.fields)
+    return isinstance(kind, PrimitiveType) and not isinstance(kind, FloatType | DoubleType)
 
 
 def replaced_rows(table: Table, output: Output, result: Result, window: WindowRows) -> "KeyedRows":

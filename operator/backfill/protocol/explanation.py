@@ -3,7 +3,7 @@
 from typing import Literal
 
 from backfill.api.base import Model
-from backfill.api.status import HowRun
+from backfill.api.status import ChangingMode, HowRun
 
 EXPLANATION_FILE = "explanation.json"
 """File with the explanation, in the channel's directory."""
@@ -20,6 +20,8 @@ class ExplainedQuery(Model):
     """How it would be run."""
     execution_reason: str = ""
     """Why as a stream although ``Batch`` would be allowed; otherwise empty."""
+    output_mode: ChangingMode | None = None
+    """Its output mode, if it is a stream that changes rows it has written."""
     look_back_seconds: float | None = None
     """How far before its own time a result depends on rows, in seconds; null for a stream."""
     look_ahead_seconds: float | None = None

@@ -14,7 +14,7 @@ from backfill.api.base import Message, Model
 from backfill.api.field_types import InputName, Name
 from backfill.api.quantities import Time
 from backfill.api.spec import MOST_OUTPUTS, MOST_SOURCES
-from backfill.api.status import Comparison, ExecutionReason, HowRun, PlanId
+from backfill.api.status import ChangingMode, Comparison, ExecutionReason, HowRun, PlanId
 
 ASSIGNMENT_FILE = "assignment.json"
 """File with the spec, in the channel's directory of a run on one machine."""
@@ -104,6 +104,8 @@ class QueryProgress(Model):
     """How the query is run: ``Streaming`` or ``Batch``."""
     execution_reason: ExecutionReason = ""
     """Why the query is run as a stream although ``Batch`` would be allowed; otherwise empty."""
+    output_mode: ChangingMode | None = None
+    """Output mode of a stream that changes rows it has written; unset for others."""
     look_back_seconds: Seconds | None = None
     """How far before its own time a result depends on rows, in seconds; only for ``Batch``."""
     look_ahead_seconds: Seconds | None = None

@@ -47,7 +47,11 @@ class ExplainingWriter(SwitchedWriter):
             spark = self._df.sparkSession
             used = columns_used_by(without_json(analyzed(self._df), spark), spark)
         known = (
-            Traits(execution="Streaming", reason=query.choice.reason)
+            Traits(
+                execution="Streaming",
+                reason=query.choice.reason,
+                output_mode=query.choice.output_mode,
+            )
             if found is None
             else traits(found, query.header)
         )
@@ -57,6 +61,7 @@ class ExplainingWriter(SwitchedWriter):
                 output=query.target.output.name,
                 execution="Streaming" if found is None else "Batch",
                 execution_reason=known.reason,
+                output_mode=known.output_mode,
                 look_back_seconds=known.look_back_seconds,
                 look_ahead_seconds=known.look_ahead_seconds,
                 reads={source: tuple(sorted(columns)) for source, columns in sorted(used.items())},

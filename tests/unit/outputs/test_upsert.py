@@ -4,7 +4,15 @@ import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.types import DoubleType, ListType, LongType, NestedField, StringType, TimestamptzType
+from pyiceberg.types import (
+    DoubleType,
+    ListType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestamptzType,
+)
 
 from backfill.api.errors import CanNotPublish, PublishConflict
 from backfill.api.output import PublishMode
@@ -147,7 +155,8 @@ def test_publishing_again_and_publishing_nothing_change_nothing(lake: Catalog) -
         (["idd"], "table lake.raw.out has no column idd at the top of its rows"),
         (["price"], "column price of lake.raw.out is a double, by which rows are not identified"),
         (["many"], "column many of lake.raw.out is a list<long>, by which rows are not"),
-        (["id", "ts"], None),
+        (["span"], "column span of lake.raw.out is a struct<"),
+        (["id", "ts", "slot"], None),
     ],
 )
 def test_keys_are_checked_before_anything_runs(
@@ -159,6 +168,8 @@ def test_keys_are_checked_before_anything_runs(
         NestedField(3, "who", StringType()),
         NestedField(4, "price", DoubleType()),
         NestedField(5, "many", ListType(6, LongType())),
+        NestedField(7, "span", StructType(NestedField(8, "from", DoubleType()))),
+        NestedField(9, "slot", StructType(NestedField(10, "from", TimestamptzType()))),
     )
     make_table(lake, columns=columns)
     problems = check_outputs([output(PublishMode.UPSERT, keys=keys)], [RESULT], WINDOW)

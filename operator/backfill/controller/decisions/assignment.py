@@ -107,6 +107,7 @@ def _with_traits(output: OutputStatus, query: QueryProgress | None) -> OutputSta
         "by_clock",
         "execution",
         "execution_reason",
+        "output_mode",
         "look_back_seconds",
         "look_ahead_seconds",
     )

@@ -28,9 +28,13 @@ def unreplaced(output: OutputStatus, window: Window, mode: PublishMode) -> str:
         )
     since = f", from {format_time(output.open_from)} on" if output.open_from else ""
     what = _results(output.open_at_end)
+    does = (
+        "and does not replace all of them"
+        if output.output_mode is None
+        else "and replaces some by values that are not final"
+    )
     return (
-        f"{deletes} and does not replace all of them: {what} still open when the input"
-        f" ended{since}; {remedy(output, window)}"
+        f"{deletes} {does}: {what} still open when the input ended{since}; {remedy(output, window)}"
     )
 
 
@@ -48,10 +52,10 @@ def _not_final(output: OutputStatus, window: Window, stretch: str) -> str:
             " the table first"
         )
     since = f", from {format_time(output.open_from)} on" if output.open_from else ""
+    does = "lacks" if output.output_mode is None else "has values that are not final for"
     return (
-        f"{replaces}. It lacks, or has with values that are not final,"
-        f" {_results(output.open_at_end)} still open when the input ended{since};"
-        f" {remedy(output, window)}"
+        f"{replaces}. The result {does} {_results(output.open_at_end)} still open when the input"
+        f" ended{since}; {remedy(output, window)}"
     )
 
 
@@ -63,6 +67,11 @@ def left_out(output: OutputStatus, window: Window) -> str:
         return f"{output.name} may lack results of the window: {unknown(output)}"
     if not output.open_at_end:
         return ""
+    if output.output_mode is not None:
+        return (
+            f"{output.name} has values that are not final for {_results(output.open_at_end)} still"
+            f" open when the input ended: {remedy(output, window)}"
+        )
     return (
         f"{output.name} lacks {_results(output.open_at_end)} still open when the input ended:"
         f" {remedy(output, window)}"

@@ -47,7 +47,7 @@ def arrow_frame(
     if step is not None:
         given = StructType([*given, StructField(step, LongType(), nullable=False)])
     rows = _numbers(spark, tasks).mapInArrow(reader, given)
-    added = [] if step is None else [F.col(step)]
+    added = [] if step is None else [F.col(f"`{step}`")]
     return rows.select(*(_column(rows, name, schema) for name in schema.names), *added)
 
 

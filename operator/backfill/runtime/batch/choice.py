@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 
 from backfill.api.errors import Problem, UnsupportedProgram
 from backfill.api.spec import Execution, OrderingPolicy
+from backfill.api.status import ChangingMode
 from backfill.outputs.staging import Holds
 from backfill.planning.plan import PlanHeader
 from backfill.runtime.batch.analysis import analyze
@@ -22,6 +23,7 @@ from backfill.runtime.catalyst import analyzed, kind_of, nodes_of
 
 _STRICT = "ordering.policy Strict asks for rows in the order of their offsets"
 _BEGUN = "an earlier attempt began it as a stream"
+_CHANGING: dict[Holds, ChangingMode] = {"Changes": "update", "Result": "complete"}
 _CHANGE_ROWS = ("Aggregate", "WithState")
 """What names of nodes contain that may change rows: aggregations, and state of the program's own
 (``FlatMapGroupsWithState``, ``TransformWithState`` and their Python kin).
@@ -43,6 +45,11 @@ class Choice:
     """Why it is a stream although the resource leaves the choice."""
     holds: Holds = "Rows"
     """What a micro-batch of the stream gives."""
+
+    @property
+    def output_mode(self) -> ChangingMode | None:
+        """The output mode of a stream that changes rows it has written."""
+        return _CHANGING.get(self.holds)
 
 
 def choose(

@@ -1,4 +1,9 @@
-"""Keeps the newest row of each key in a result's branch, once all micro-batches are committed."""
+"""Keeps the newest row of each key in a result's branch, once all micro-batches are committed.
+
+Batch jobs write final rows. Where a query changes rows, it is checked that none shares its key: a
+table that takes such rows by their keys would have the last of them only, and which that is only a
+stream knows.
+"""
 
 import logging
 
@@ -24,7 +29,7 @@ from backfill.runtime.source.data_source import source_schema
 from backfill.runtime.source.packing import pack_by_bytes
 from backfill.runtime.source.table import SourceTable
 
-_BATCH, _RANK, _PLACE = "backfill.batch", "backfill.rank", "backfill.place"
+_BATCH, _RANK, _PLACE, _ROWS = (f"backfill.{each}" for each in ("batch", "rank", "place", "rows"))
 _TIES = "backfill.ties"
 _BEFORE = -1
 """In place of a batch, for rows of which the newest were kept before."""
@@ -35,7 +40,8 @@ _log = logging.getLogger(__name__)
 
 
 def keep_newest_rows(run: Run) -> bool:
-    """Keeps the newest row of each key of every output whose branch holds changes.
+    """Keeps the newest row of each key of every output whose branch holds changes, and checks the
+    keys that batch jobs have written.
 
     May be repeated: a branch without changes is left alone.
 
@@ -52,16 +58,21 @@ def keep_newest_rows(run: Run) -> bool:
     if not keyed:
         return True
     spark = own_session(run)
+    to_check = {query.output for query in run.queries if query.batch and query.changes}
     with cancelled_by(run.stopping, spark, _TAG):
         for output in keyed:
             if run.stopping.is_set():
                 return False
-            keep_newest_of(spark, run.settings, output)
+            keep_newest_of(spark, run.settings, output, check=output.name in to_check)
     return True
 
 
-def keep_newest_of(spark: SparkSession, settings: RuntimeSettings, output: Output) -> bool:
-    """The same for one output. Returns whether this call did it."""
+def keep_newest_of(
+    spark: SparkSession, settings: RuntimeSettings, output: Output, *, check: bool = False
+) -> bool:
+    """The same for one output. Returns whether this call has changed its branch. With ``check``,
+    the keys of a result without changes are checked.
+    """
     table = Catalogs().load_table(output.table, "spec.outputs")
     result = Result(
         settings.namespace, settings.backfill, settings.uid, settings.plan_id, output.name
@@ -70,18 +81,21 @@ def keep_newest_of(spark: SparkSession, settings: RuntimeSettings, output: Outpu
     staged = staged_in(head).get(output.name) if head else None
     if head is None or staged is None:
         raise lost(output.table, result)
-    if not staged.changes:
+    if not staged.changes and not check:
         return False
-    _log.info("the output %s: keeping the newest row of each key", output.name)
+    _log.info("the output %s: looking for the newest row of each key", output.name)
     spark.sparkContext.setJobDescription(f"{output.name}: newest row of each key")
-    sink = SinkWriter(_sink_settings(settings, output, table, staged))
     rows = window_rows(table.schema(), output, settings.window)
     found = source_table(table, output, rows, head.snapshot_id)
     splits = _splits(table, result, head.snapshot_id)
-    newest = _newest(_changes(spark, found, splits), output)
-    written, seen = write(newest, sink)
+    if not staged.changes:
+        _check_keys(_staged_rows(spark, found, splits, frozenset(output.keys)), settings, output)
+        return False
+    sink = SinkWriter(_sink_settings(settings, output, table, staged))
+    written, seen = write(_newest(_staged_rows(spark, found, splits), output), sink)
     if ties := seen[_TIES]["rows"]:
-        raise UnsupportedProgram(_not_unique(settings, output, ties, seen[_TIES]["example"]))
+        what = "micro-batches have several rows with the same"
+        raise _not_unique(settings, output, what, ties, seen[_TIES]["example"])
     return keep_newest(
         table,
         result,
@@ -124,12 +138,28 @@ def _number(batch: int | None) -> int:
     return _BEFORE if batch is None else batch
 
 
-def _changes(spark: SparkSession, table: SourceTable, splits: list[Split]) -> DataFrame:
-    """All staged rows, each with the number of its batch."""
+def _staged_rows(
+    spark: SparkSession,
+    table: SourceTable,
+    splits: list[Split],
+    columns: frozenset[str] | None = None,
+) -> DataFrame:
+    """All staged rows, each with the number of its batch; with None for ``columns`` all of them."""
     size = sum(split.bytes for split in splits)
     tasks = max(spark.sparkContext.defaultParallelism, size // _TASK_BYTES)
     schema = source_schema(table, with_record=False)
-    return arrow_frame(spark, table, pack_by_bytes(splits, tasks), schema, step=_BATCH)
+    packed = pack_by_bytes(splits, tasks)
+    return arrow_frame(spark, table, packed, schema, columns=columns, step=_BATCH)
+
+
+def _check_keys(rows: DataFrame, settings: RuntimeSettings, output: Output) -> None:
+    keys = [_named(name) for name in output.keys]
+    counted = rows.groupBy(*keys).agg(F.count("*").alias(_ROWS)).where(_named(_ROWS) > 1)
+    found = counted.agg(F.sum(_named(_ROWS) - 1), F.max(F.to_json(F.struct(*keys))))
+    ((ties, example),) = found.collect()
+    if ties:
+        what = "batch jobs have written several rows with the same"
+        raise _not_unique(settings, output, what, ties, example)
 
 
 def _newest(changes: DataFrame, output: Output) -> DataFrame:
@@ -151,13 +181,17 @@ def _newest(changes: DataFrame, output: Output) -> DataFrame:
     return observed.select(*map(_named, columns))
 
 
-def _not_unique(settings: RuntimeSettings, output: Output, rows: int, example: str) -> Problem:
+def _not_unique(
+    settings: RuntimeSettings, output: Output, what: str, rows: int, example: str
+) -> UnsupportedProgram:
     place = settings.outputs.index(output)
-    return Problem(
-        f"spec.outputs[{place}].keys",
-        f"micro-batches have several rows with the same {', '.join(output.keys)}, such as"
-        f" {example} ({rows:,} such rows), and which of them is the newest is unknown",
-        "name all columns that identify a row of the program, in a new Backfill",
+    return UnsupportedProgram(
+        Problem(
+            f"spec.outputs[{place}].keys",
+            f"{what} {', '.join(output.keys)}, such as {example} ({rows:,} too many), and"
+            " which of them is the newest is unknown",
+            "name all columns that identify a row of the program, in a new Backfill",
+        )
     )
 
 

@@ -4,6 +4,7 @@ it is stopped, and its open results are counted.
 
 import logging
 
+from backfill.planning.plan import read_header
 from backfill.runtime.queries.logical_plan import watermark_delay_us
 from backfill.runtime.queries.open_at_end import open_results
 from backfill.runtime.queries.result_times import shape
@@ -33,8 +34,17 @@ def _open_results(query: StartedQuery, run: Run) -> OpenResults:
     try:
         times = {output.name: output.timestamp_column for output in run.settings.outputs}
         results, delay_us = shape(query.frame, times[query.output]), watermark_delay_us(query.frame)
+        settled_us = None
+        if query.changes:
+            header = read_header(run.settings.plan_workspace)
+            settled_us = header.inputs.read_end_us - delay_us
         return open_results(
-            query.frame.sparkSession, query.checkpoint, run.settings.window, delay_us, results
+            query.frame.sparkSession,
+            query.checkpoint,
+            run.settings.window,
+            delay_us,
+            results,
+            settled_us=settled_us,
         )
     except Exception:
         _log.exception("what the query %s leaves open could not be counted", query.name)

@@ -38,7 +38,13 @@ class _Unknown(Exception):  # noqa: N818 - not an error: it says why nothing can
 
 
 def open_results(
-    spark: SparkSession, checkpoint: str, window: Window, watermark_delay_us: int, results: Shape
+    spark: SparkSession,
+    checkpoint: str,
+    window: Window,
+    watermark_delay_us: int,
+    results: Shape,
+    *,
+    settled_us: int | None = None,
 ) -> OpenResults:
     """Counts the results of the window in a query's state. If they cannot be counted, the number is
     unknown, with the reason.
@@ -46,6 +52,10 @@ def open_results(
     For a windowed aggregation, they are its time windows, by the edge that is the result's time; if
     there are several operators, all time windows that overlap the window. For an outer join, they
     are rows without a partner.
+
+    A query that changes rows has written what its state holds, and that is not final for time
+    windows that end after ``settled_us``. What it aggregates without a time window has no end that
+    could be missing.
     """
     reader = spark.newSession()
     reader.conf.set("spark.sql.session.timeZone", "UTC")  # times without a zone are UTC
@@ -58,7 +68,7 @@ def open_results(
     pending = {number: name for number, name in operators.items() if name not in done}
     try:
         found = [
-            _State(reader, checkpoint, number, window).count(name, results, pending)
+            _State(reader, checkpoint, number, window, settled_us).count(name, results, pending)
             for number, name in pending.items()
         ]
     except _Unknown as why:
@@ -78,10 +88,18 @@ def _together(found: Iterable[_Found], window: Window, watermark_delay_us: int) 
 class _State:
     """The state of one operator of a query."""
 
-    def __init__(self, spark: SparkSession, checkpoint: str, operator: int, window: Window):
+    def __init__(
+        self,
+        spark: SparkSession,
+        checkpoint: str,
+        operator: int,
+        window: Window,
+        settled_us: int | None,
+    ):
         self._reader = spark.read.format("statestore").option("operatorId", operator)
         self._checkpoint = checkpoint
         self._start_us, self._end_us = to_us(window.start), to_us(window.end)
+        self._settled_us = settled_us
 
     def count(self, name: str, results: Shape, operators: dict[int, str]) -> _Found:
         """Number of results of the window in this state.
@@ -98,9 +116,13 @@ class _State:
     def _windows(self, results: Shape, operators: dict[int, str]) -> _Found:
         state = self._reader.load(self._checkpoint)
         column = _time_window(state)
+        if column is None and self._settled_us is not None:
+            return _Found(0)
         if column is None:
             raise _Unknown("the query aggregates, and not by a time window")
         start, end = (_micros(F.col(f"{column}.{edge}")) for edge in ("start", "end"))
+        if self._settled_us is not None:
+            state = state.where(end > self._settled_us)
         if not results.timed:
             return self._found(state, F.lit(True), start, end)
         touches = (start < self._end_us) & (end >= self._start_us)

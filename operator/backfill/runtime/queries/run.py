@@ -119,6 +119,10 @@ class StartedQuery:
     """
     restarts: int = 0
     """How often it was started once more."""
+    changes: bool = False
+    """Whether it is a stream that changes rows it has written, or batch jobs that write the final
+    rows of a query in such an output mode.
+    """
 
 
 class Run:

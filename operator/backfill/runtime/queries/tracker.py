@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from backfill.api.base import printable
 from backfill.api.quantities import from_us, to_us
-from backfill.api.status import MOST_REASON_CHARACTERS, HowRun
+from backfill.api.status import MOST_REASON_CHARACTERS, ChangingMode, HowRun
 from backfill.planning.plan import PlanHeader
 from backfill.protocol.split_assignment import QueryProgress, SourceProgress, SplitAssignmentStatus
 
@@ -65,6 +65,8 @@ class Traits:
     """How it is run."""
     reason: str = ""
     """Why it is run as a stream although it need not be."""
+    output_mode: ChangingMode | None = None
+    """Its output mode, if it is a stream that changes rows it has written."""
     look_back_seconds: float | None = None
     """How far before its time a result depends on rows; None for a stream."""
     look_ahead_seconds: float | None = None
@@ -97,6 +99,7 @@ class _Query:
             by_clock=self.traits.by_clock,
             execution=self.traits.execution,
             execution_reason=printable(self.traits.reason)[:MOST_REASON_CHARACTERS],
+            output_mode=self.traits.output_mode,
             look_back_seconds=self.traits.look_back_seconds,
             look_ahead_seconds=self.traits.look_ahead_seconds,
         )

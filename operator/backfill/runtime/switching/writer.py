@@ -13,7 +13,6 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from backfill.api.errors import BadInput, UnsupportedProgram
 from backfill.api.output import Output
-from backfill.outputs.staging import Holds
 from backfill.planning.plan import PlanHeader, read_header
 from backfill.planning.workspace import Workspace
 from backfill.runtime.batch.choice import Choice, choose
@@ -39,8 +38,6 @@ from backfill.runtime.switching.query import BatchQuery, LeftOutQuery, SwitchedQ
 from backfill.runtime.switching.state_store import choose_state_store
 
 T = TypeVar("T")
-
-_OUTPUT_MODES: Mapping[Holds, str] = {"Rows": "append", "Changes": "update", "Result": "complete"}
 
 _log = logging.getLogger(__name__)
 
@@ -211,7 +208,7 @@ class SwitchedWriter(DataStreamWriter):
         plain = (
             DataStreamWriter(frame)
             .queryName(target.query)
-            .outputMode(_OUTPUT_MODES[query.choice.holds])
+            .outputMode(query.choice.output_mode or "append")
             .option("checkpointLocation", location)
         )
         writer = (
@@ -223,7 +220,12 @@ class SwitchedWriter(DataStreamWriter):
             target.query,
             target.output.name,
             dict.fromkeys(sorted(query.sources), query.committed),
-            Traits(comparison_with_clock(frame), "Streaming", query.choice.reason),
+            Traits(
+                comparison_with_clock(frame),
+                "Streaming",
+                query.choice.reason,
+                query.choice.output_mode,
+            ),
         )
         spark, outputs = frame.sparkSession, len(run.settings.outputs)
         store = choose_state_store(frame, query.header, query.checkpoint, outputs)
@@ -240,7 +242,14 @@ class SwitchedWriter(DataStreamWriter):
 
         run.started(
             StartedQuery(
-                target.query, target.output.name, location, handle, frame, view, again=again
+                target.query,
+                target.output.name,
+                location,
+                handle,
+                frame,
+                view,
+                again=again,
+                changes=query.choice.output_mode is not None,
             )
         )
         return view
@@ -249,7 +258,19 @@ class SwitchedWriter(DataStreamWriter):
         run, frame, target = self._run, self._df, query.target
         runner = prepare_spans(run, frame, target, query.header, found, used=query.used)
         view = BatchQuery(self._target.query_name, run)
-        run.started(StartedQuery(target.query, target.output.name, "", runner, frame, view, runner))
+        changes = self._target.output_mode.lower() != "append"
+        run.started(
+            StartedQuery(
+                target.query,
+                target.output.name,
+                "",
+                runner,
+                frame,
+                view,
+                runner,
+                changes=changes,
+            )
+        )
         runner.start()
         return view
 

@@ -98,11 +98,34 @@ def test_values_that_are_not_final_replace_no_others_before_a_person_says_so() -
     _, message = said(decision, ConditionType.PUBLISHED)
     assert (
         "counts: publishing replaces rows of lake.ops.counts in [2024-01-01T00:00:00Z,"
-        " 2024-01-01T10:00:00Z) by their keys. It lacks, or has with values that are not final, 7"
-        " results of the window that were still open when the input ended"
+        " 2024-01-01T10:00:00Z) by their keys. The result lacks 7 results of the window that were"
+        " still open when the input ended"
     ) in message
     decision = decide(observed(backfill(settled(**COMPLETE), outputs=[upsert])))
     assert publishes(decision) == ["counts"]
+
+
+@cases(
+    ("mode", "words"),
+    {
+        "upsert": (
+            "Upsert",
+            "The result has values that are not final for 7 results of the window",
+        ),
+        "replace": ("Replace", "and replaces some by values that are not final: 7 results of the"),
+    },
+)
+def test_open_results_of_a_stream_that_changes_rows_are_said_to_be_there(
+    mode: str, words: str
+) -> None:
+    found, keyed = OPEN | {"output_mode": "update"}, output(mode) | {"keys": ["at"]}
+    decision = decide(observed(backfill(settled(**found), outputs=[keyed])))
+    assert words in said(decision, ConditionType.PUBLISHED)[1]
+    (status,) = decision.status.outputs
+    window = Window.model_validate({"start": "2024-01-01T00:00:00Z", "end": "2024-01-01T10:00:00Z"})
+    assert left_out(status, window).startswith(
+        "counts has values that are not final for 7 results of the window"
+    )
 
 
 def test_rows_whose_replacement_can_not_be_counted_are_not_deleted_before_a_person_says_so() -> (
