@@ -69,9 +69,9 @@ class Publish(Model):
     """
     approval: Literal["Automatic", "Manual"] | None = None
     """``Automatic``: publish as soon as the result is complete. ``Manual``: wait for approval
-    first. Default: ``Manual`` for mode ``Replace`` without ``validate``, which deletes rows that
-    nothing was compared with; otherwise ``Automatic``. May change at any time to ``Manual``, but
-    not to ``Automatic`` once the plan is made.
+    first. Default: ``Manual`` for modes ``Replace`` and ``Upsert`` without ``validate``, which
+    take away rows that nothing was compared with; otherwise ``Automatic``. May change at any time
+    to ``Manual``, but not to ``Automatic`` once the plan is made.
     """
     incomplete: Literal["Wait", "Publish"] = "Wait"
     """How modes ``Replace`` and ``Upsert`` treat a result of which rows were still open when the
@@ -133,5 +133,5 @@ class Output(Model):
     def needs_approval(self) -> bool:
         """Whether the result is published only after approval, whatever it is."""
         if self.publish.approval is None:
-            return self.publish.mode is PublishMode.REPLACE and self.validate_ is None
+            return self.publish.mode.takes_rows_away and self.validate_ is None
         return self.publish.approval == "Manual"

@@ -171,7 +171,8 @@ def _approval_stays() -> Rule:
     """Whoever may edit a Backfill may ask for approval, and not waive it."""
     needs = (
         "(has(o.publish) && has(o.publish.approval)) ? o.publish.approval == 'Manual' :"
-        " has(o.publish) && has(o.publish.mode) && o.publish.mode == 'Replace' && !has(o.validate)"
+        " has(o.publish) && has(o.publish.mode) && o.publish.mode in ['Replace', 'Upsert'] &&"
+        " !has(o.validate)"
     )
     without = f"self.spec.outputs.filter(o, !({needs})).map(o, o.name)"
     asked = f"oldSelf.spec.outputs.filter(o, {needs}).map(o, o.name)"

@@ -141,6 +141,8 @@ def check_publishable(
         _publication(
             table, output, result, window, rows, base_snapshot_id, staged_snapshot_id
         ).check()
+        if output.publish.mode is PublishMode.UPSERT and rows is not None:
+            replaced_rows(table, output, result, rows)  # no key may be there twice
 
 
 def _publication(  # noqa: PLR0917 - as publish, after the table was opened

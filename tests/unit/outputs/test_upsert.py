@@ -16,7 +16,7 @@ from pyiceberg.types import (
 
 from backfill.api.errors import CanNotPublish, PublishConflict
 from backfill.api.output import PublishMode
-from backfill.outputs.publish import publish
+from backfill.outputs.publish import check_publishable, publish
 from backfill.outputs.tables import check_outputs
 from backfill.outputs.upserted import _KeySet
 from staged import (
@@ -97,6 +97,10 @@ def test_a_key_that_the_result_has_twice_is_not_published(lake: Catalog) -> None
         publish(BY_ID, RESULT, WINDOW, base)
     with pytest.raises(CanNotPublish, match=r"^1 rows of the result .* have the same ts, id"):
         publish(BY_ID_AND_TIME, RESULT, WINDOW, base)
+    with pytest.raises(
+        CanNotPublish, match=r"^2 rows of the result .* have the same id as another"
+    ):
+        check_publishable(BY_ID, RESULT, WINDOW, base, None)
 
 
 def test_keys_of_null_are_the_same_key(lake: Catalog) -> None:
