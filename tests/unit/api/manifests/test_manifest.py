@@ -220,7 +220,7 @@ def test_a_text_that_is_no_manifest_is_refused(text: str, expected: str) -> None
         ),
         "a choice in lower case": (
             {"outputs__0__publish": {"mode": "replace"}},
-            'spec.outputs[0].publish.mode: "replace" is not one of None, Append or Replace; did you'
+            'spec.outputs[0].publish.mode: "replace" is not one of None, Append, Replace or'
             " Upsert; did you mean Replace?",
         ),
         "a duration in words": (
