@@ -72,7 +72,7 @@ SOURCES = some_of(
 PUBLISH = some_of(
     {},
     {
-        "mode": st.sampled_from(["None", "Append", "Replace"]),
+        "mode": st.sampled_from(["None", "Append", "Replace", "Upsert"]),
         "approval": st.sampled_from(["Automatic", "Manual"]),
         "incomplete": st.sampled_from(["Wait", "Publish"]),
     },
@@ -82,6 +82,7 @@ OUTPUTS = some_of(
     {
         "timestampColumn": COLUMNS,
         "timestampUnit": st.sampled_from(["s", "ms", "us", "ns"]),
+        "keys": st.lists(COLUMNS, max_size=3),
         "publish": PUBLISH,
     },
 )

@@ -157,7 +157,7 @@ FINAL_ROWS = {
 kafka(SparkSession.builder.getOrCreate()).writeStream.queryName("copies").outputMode("update").start()
 """
 }
-"""Programs in output modes that only spans can run."""
+"""Programs in output modes of which batch jobs write the final rows."""
 
 SIDE_QUERIES = {
     "queries that are left out": (
@@ -226,7 +226,7 @@ REFUSED = {
 last = kafka(SparkSession.builder.getOrCreate()).groupBy("user").agg(F.max("id").alias("id"), F.max("at").alias("at"))
 last.writeStream.queryName("copies").outputMode("update").start()
 """,
-        "output mode update of the query copies changes rows after they are written",
+        "name the columns that identify a row in keys of the output copies",
     ),
     "a topic that no source replaces": (
         (
