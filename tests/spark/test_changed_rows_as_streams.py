@@ -141,6 +141,7 @@ def test_the_newest_rows_or_the_last_batch_are_the_result(tmp_path: Path, lake: 
         assert query.output_mode == (
             "update" if "as they change" in name or "without times" in name else "complete"
         )
+        assert query.sources[0].rows == STEPS * ROWS_PER_STEP, name
         staged = _staged(lake, history, settings[name])
         assert (staged.rows, staged.changes) == (rows.total(), False), name
     for name, (_, _, words) in refused.items():

@@ -18,6 +18,7 @@ from backfill.api.errors import CanNotPublish, PublishConflict
 from backfill.api.output import PublishMode
 from backfill.outputs.publish import check_publishable, publish
 from backfill.outputs.tables import check_outputs
+from backfill.outputs.undo import Undo
 from backfill.outputs.upserted import _KeySet
 from staged import (
     DAY_US,
@@ -59,6 +60,15 @@ def test_rows_with_the_keys_of_the_result_are_replaced_and_all_others_stay(
     )
     assert published.rows == 2
     assert [entry.snapshot_id for entry in table.history()] == [base, published.snapshot_id]
+
+
+def test_it_is_undone_as_it_was_done(lake: Catalog) -> None:
+    before = [(1, 0), (2, HOUR_US), (3, HOUR_US), (4, DAY_US)]
+    table, base = production(lake, before)
+    stage(table, 0, [(2, HOUR_US), (5, 0)])
+    published = publish(BY_ID_AND_TIME, RESULT, WINDOW, base)
+    Undo(BY_ID_AND_TIME, RESULT, WINDOW, published.snapshot_id).run()
+    assert content(table) == expected(before, "production")
 
 
 def test_files_without_such_keys_are_not_touched(lake: Catalog) -> None:
