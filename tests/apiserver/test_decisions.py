@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from identities import ServiceAccountMaker
 from kubectl_backfill import KubectlBackfill
 from rest import BACKFILLS, DECISIONS, Answer, Manifest, Rest
@@ -13,6 +14,7 @@ from told_status import running, tell
 
 from backfill.api.conditions import ConditionType, Reason
 from manifests import changed
+from repository import ROOT
 from waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("crds")
@@ -176,3 +178,43 @@ def test_nobody_decides_under_the_name_of_another(
         assert (refused.status, f"spec.by must be {own}" in refused.message) == (403, True)
         assert create(user, namespace, decision(by=own)).ok
     user.close()
+
+
+def test_the_policy_of_the_guide_requires_approval_of_everybody(
+    admin: Rest, namespace: str
+) -> None:
+    text = (ROOT / "docs" / "publishing.md").read_text()
+    _, _, rest = text.partition("```yaml\n")
+    policy, binding = yaml.safe_load_all(rest.partition("```")[0])
+    policy["spec"]["matchConstraints"]["namespaceSelector"] = {
+        "matchLabels": {"kubernetes.io/metadata.name": namespace}
+    }
+    paths = []
+    for manifest, plural in (
+        (policy, "validatingadmissionpolicies"),
+        (binding, "validatingadmissionpolicybindings"),
+    ):
+        path = f"apis/admissionregistration.k8s.io/v1/{plural}/{manifest['metadata']['name']}"
+        admin.apply(path, manifest).expect()
+        paths.append(path)
+
+    def create(name: str, **publish: str) -> Answer:
+        output = {**BACKFILL["spec"]["outputs"][0], "timestampColumn": "at", "publish": publish}
+        manifest = changed(BACKFILL, {"metadata.name": name, "spec.outputs": [output]})
+        return admin.create(BACKFILLS.format(namespace), manifest)
+
+    try:
+        eventually(
+            lambda: (
+                create("trial", mode="Replace", approval="Automatic").status == 422
+                or admin.delete(f"{BACKFILLS.format(namespace)}/trial") is None
+            ),
+            "the policy is known",
+        )
+        refused = create("unsaid", mode="Append")
+        assert "set publish.approval to Manual" in refused.message
+        assert create("asked", mode="Replace", approval="Manual").ok
+        assert create("kept", mode="None").ok
+    finally:
+        for path in reversed(paths):
+            admin.delete(path)

@@ -124,17 +124,22 @@ def _user() -> str:
 def _tell_decided(context: Context, backfill: Backfill, verdict: Verdict) -> int:
     """Says what became of a rejection, or of a request to undo."""
     undo = backfill.status.undo
-    if verdict is Verdict.UNDO and undo is not None and undo.refused:
-        Console(stderr=True).print(
-            f"error: not undone: {undo.refused}", highlight=False, markup=False, soft_wrap=True
-        )
-        return FAILED
     outcome = find_condition(backfill.status.conditions, ConditionType.SUCCEEDED)
+    wanted = Reason.UNDONE if verdict is Verdict.UNDO else Reason.REJECTED
+    done = outcome is not None and outcome.reason == wanted
+    if done and outcome is not None:
+        _say(context, f"{backfill.metadata.name}: {outcome.message}")
+    else:
+        why = undo.refused if undo is not None and undo.refused else "the run was interrupted"
+        Console(stderr=True).print(
+            f"error: not {'undone' if verdict is Verdict.UNDO else 'rejected'}: {why}",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
     if context.as_json:
         print(result_line(backfill), flush=True)  # noqa: T201
-    _say(context, f"{backfill.metadata.name}: {outcome.message if outcome else 'not finished'}")
-    wanted = Reason.UNDONE if verdict is Verdict.UNDO else Reason.REJECTED
-    return SUCCEEDED if outcome is not None and outcome.reason == wanted else FAILED
+    return SUCCEEDED if done else FAILED
 
 
 def _go_on(context: Context, target: str, change: Callable[[LocalStore], None]) -> int:

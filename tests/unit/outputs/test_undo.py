@@ -105,6 +105,22 @@ def test_what_others_write_beside_the_window_stays(
     assert [row[0] for row in content(table)] == [*(row[0] for row in before), 30, 31]
 
 
+@pytest.mark.parametrize("partition", [None, "day"])
+def test_rows_that_were_replaced_by_their_keys_are_restored(
+    lake: Catalog, partition: str | None
+) -> None:
+    table = make_table(lake, partition)
+    table.append(rows_of(OLD, "production"))
+    base, before = table.metadata.current_snapshot_id, content(table)
+    stage(table, 0, [(2, 0), (13, HOUR_US)])
+    upsert = output(PublishMode.UPSERT, keys=("id",))
+    published = publish(upsert, RESULT, WINDOW, base).snapshot_id
+    assert [row[0] for row in content(table)] == [1, 2, 3, 4, 5, 13]
+    assert content(table) != before
+    Undo(upsert, RESULT, WINDOW, published).run()
+    assert content(table) == before
+
+
 @BOTH
 @pytest.mark.parametrize("change", ["partitioning", "columns", "properties"])
 def test_a_table_that_was_changed_since_is_restored_as_well(
