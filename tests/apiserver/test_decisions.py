@@ -21,6 +21,7 @@ pytestmark = pytest.mark.usefixtures("crds")
 
 RESULT = "0123456789abcdef"
 WAITS = (ConditionType.PUBLISHED, "Unknown", Reason.WAITING_FOR_APPROVAL, "5 rows wait")
+REJECTED = (ConditionType.SUCCEEDED, "False", Reason.REJECTED, "rejected by jane: no; it stays")
 FINISHED = (ConditionType.SUCCEEDED, "True", Reason.FINISHED, "")
 
 
@@ -114,6 +115,10 @@ def test_a_rejection_needs_a_reason(
     assert kubectl_backfill("reject", "july", "--reason", "a gap").status == 0
     stored = admin.get(f"{DECISIONS.format(namespace)}/decision-{RESULT}").expect()
     assert (stored["spec"]["decision"], stored["spec"]["reason"]) == ("Reject", "a gap")
+    tell(admin, namespace, "july", running(REJECTED))
+    for command in ("retry", "resume", "suspend"):
+        ended = kubectl_backfill(command, "july")
+        assert (ended.status, "july was rejected by jane" in ended.err) == (2, True)
 
 
 def test_there_is_nothing_to_undo_before_it_is_published(

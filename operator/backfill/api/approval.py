@@ -2,7 +2,9 @@
 
 from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType, Reason, find_condition
+from backfill.api.errors import BadInput, Problem
 from backfill.api.output import Output, PublishMode
+from backfill.api.remedies import remedy
 from backfill.api.status import BackfillStatus, OutputStatus, Verdict
 from backfill.api.validation import falls_short
 
@@ -58,6 +60,18 @@ def published(status: BackfillStatus) -> list[OutputStatus]:
 def left_to_undo(status: BackfillStatus) -> list[OutputStatus]:
     """Outputs whose result is published."""
     return [output for output in published(status) if output.undo_snapshot_id is None]
+
+
+def check_goes_on(backfill: Backfill) -> None:
+    """Checks that no decision of a person has ended the Backfill for good.
+
+    Raises:
+        BadInput: it was rejected or undone.
+    """
+    outcome = find_condition(backfill.status.conditions, ConditionType.SUCCEEDED)
+    if outcome is not None and outcome.reason in (Reason.REJECTED, Reason.UNDONE):
+        told = f"{backfill.metadata.name} was {outcome.message.partition(';')[0]}"
+        raise BadInput(Problem("", told, remedy(outcome.reason).start_over))
 
 
 def undecidable(backfill: Backfill, verdict: Verdict) -> str:

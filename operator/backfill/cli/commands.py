@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from backfill.api.application import Application
-from backfill.api.approval import already, undecidable
+from backfill.api.approval import already, check_goes_on, undecidable
 from backfill.api.backfill import Backfill
 from backfill.api.changes import program_difference, spec_difference
 from backfill.api.conditions import ConditionType, Reason, find_condition
@@ -144,6 +144,7 @@ def _tell_decided(context: Context, backfill: Backfill, verdict: Verdict) -> int
 
 def _go_on(context: Context, target: str, change: Callable[[LocalStore], None]) -> int:
     store, stored = find(target, context.namespace, context.state)
+    check_goes_on(stored)
     with ControllerLock(store.channel):
         if exit_status(stored) == SUCCEEDED:
             return _say_finished(context, stored)

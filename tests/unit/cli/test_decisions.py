@@ -70,6 +70,10 @@ def test_a_rejection_ends_the_backfill(waiting: LocalRuns, lake: Catalog) -> Non
     assert approved.status == 2
     assert "was rejected already by" in approved.err
     assert waiting.command("undo", "january").status == 2
+    resumed = waiting.command("resume", "january")
+    assert resumed.status == 2
+    assert "january was rejected by" in resumed.err
+    assert "a rejection is final" in resumed.err
 
 
 def test_an_undo_says_what_is_in_the_way(waiting: LocalRuns, lake: Catalog) -> None:

@@ -7,6 +7,7 @@ import uuid
 
 from rich.console import Console
 
+from backfill.api.approval import check_goes_on
 from backfill.api.backfill import Backfill
 from backfill.api.conditions import Reason
 from backfill.api.errors import BackfillError, BadInput, ConflictError, Problem
@@ -104,11 +105,12 @@ def _over(backfill: Backfill, out: Console) -> bool:
     """Whether the Backfill has succeeded, so that there is nothing to change; prints that.
 
     Raises:
-        BadInput: it is being removed.
+        BadInput: it is being removed, or was rejected or undone.
     """
     name = backfill.metadata.name
     if backfill.metadata.deletion_timestamp is not None:
         raise BadInput(Problem("", f"{name} is being removed"))
+    check_goes_on(backfill)
     if exit_status(backfill) == SUCCEEDED:
         say(
             out,
