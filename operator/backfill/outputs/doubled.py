@@ -138,8 +138,8 @@ def _problem(index: int, output: Output, earlier: Snapshot) -> Problem:
         " appending would double them"
     )
     fix = (
-        "publish with Replace, roll that snapshot back, or append again deliberately: approval:"
-        " Manual and an approval"
+        "publish with Replace, undo that Backfill or roll its snapshot back, or append again"
+        " deliberately: approval: Manual and an approval"
     )
     return Problem(f"spec.outputs[{index}].publish", message, fix)
 

@@ -17,6 +17,7 @@ from backfill.outputs.cleanup import discard
 from backfill.outputs.doubled import doubled_appends
 from backfill.outputs.publish import publish
 from backfill.outputs.result import Result
+from backfill.outputs.undo import Undo
 from staged import (
     DAY_START_US,
     DAY_US,
@@ -88,6 +89,20 @@ def test_rows_that_a_rollback_took_away_may_be_appended_again(lake: Catalog) -> 
     _published(table)
     table.refresh().manage_snapshots().set_current_snapshot(snapshot_id=before).commit()
     assert doubled(AGAIN) == []
+
+
+def test_rows_that_were_undone_may_be_appended_again(lake: Catalog) -> None:
+    table = _table(lake)
+    before = content(table)
+    Undo(APPEND, RESULT, WINDOW, _published(table)).run()
+    assert doubled(AGAIN) == []
+    assert content(table) == before
+    base = table.refresh().metadata.current_snapshot_id
+    discard(APPEND.table, [RESULT], [base])
+    stage(table.refresh(), 0, NEW, result=AGAIN)
+    publish(APPEND, AGAIN, WINDOW, base)
+    assert len(content(table)) == len(before) + len(NEW)
+    assert doubled(AGAIN)
 
 
 def test_a_publication_without_rows_doubles_nothing(lake: Catalog) -> None:
