@@ -123,13 +123,14 @@ class _KeySet:
 
     def __init__(self, parts: Iterable[Hashes]):
         hashes = np.concatenate([np.zeros((2, 0), np.uint64), *parts], axis=1)
-        order = np.lexsort((hashes[1], hashes[0]))
-        self._first, self._second = hashes[0][order], hashes[1][order]
-        twice = (np.diff(self._first) == 0) & (np.diff(self._second) == 0)
-        self.repeated = int(twice.sum())
+        hashes = hashes[:, np.argsort(hashes[0])]
+        if (np.diff(hashes[0]) == 0).any():  # keys that are there twice, or by chance
+            hashes = hashes[:, np.lexsort((hashes[1], hashes[0]))]
+        self._first, self._second = hashes
+        self.repeated = int(((np.diff(self._first) == 0) & (np.diff(self._second) == 0)).sum())
         """Number of rows with the same key as another one, less one for each key."""
-        counts = np.unique(self._first, return_counts=True)[1]
-        self._longest = int(counts.max(initial=0))
+        begins = np.flatnonzero(np.diff(self._first, prepend=self._first[:1] + 1))
+        self._longest = int(np.diff(begins, append=len(self._first)).max(initial=0))
 
     def holds(self, hashes: Hashes) -> npt.NDArray[np.bool_]:
         """For each hash, whether it is one of them."""
