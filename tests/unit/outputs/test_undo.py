@@ -1,6 +1,7 @@
 """What was published is taken out of its table again, exactly, or what is in the way is named."""
 
 from pathlib import Path
+from random import Random
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -393,3 +394,43 @@ def test_missing_files_are_not_restored(lake: Catalog) -> None:
     )
     table.io.delete(entry.data_file.file_path)
     assert "do not exist any more" in refusal(published)
+
+
+@BOTH
+@pytest.mark.parametrize("partition", [None, "day"])
+@pytest.mark.parametrize("seed", range(8))
+def test_whatever_others_do_since_it_is_exact_or_refused(
+    lake: Catalog, mode: PublishMode, partition: str | None, seed: int
+) -> None:
+    """They append and delete rows anywhere, and compact."""
+    chance = Random(seed)
+    table, published, before = production(lake, mode, partition)
+    new = {row[0] for row in NEW}
+    for number in range(chance.randint(1, 3)):
+        table.refresh()
+        # what is written here in one file belongs to one partition
+        match chance.choice(["append", "append", "delete", "append" if partition else "compact"]):
+            case "append":
+                day = chance.choice([-2, -1, 0, 1, 2])
+                rows = [(100 + number, day * DAY_US + HOUR_US)]
+                table.append(rows_of(rows, "production"))
+            case "delete":
+                table.delete(EqualTo("id", chance.choice([1, 4, 5, 12, 100])))
+            case "compact":
+                compact(table)
+    since = content(table)
+    try:
+        undo(published, mode)
+    except CanNotUndo:
+        assert content(table) == since
+        return
+    replaced = {row for row in before if row not in content_at(table, published)}
+    rest = {row for row in since if row[0] not in new}
+    assert content(table) == sorted(rest | replaced, key=lambda row: int(str(row[0])))
+
+
+def content_at(table: Table, snapshot: int) -> list[tuple[object, object, object]]:
+    """The rows of an earlier snapshot."""
+    name = f"at-{snapshot}"
+    table.refresh().manage_snapshots().create_tag(snapshot, name).commit()
+    return content(table, name)
