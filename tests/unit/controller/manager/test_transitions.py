@@ -6,7 +6,7 @@ from typing import Any, Literal
 import pytest
 
 from backfill.api.conditions import Condition, ConditionType, Reason, set_condition
-from backfill.api.status import Attempt, BackfillStatus, Progress
+from backfill.api.status import Attempt, BackfillStatus, DecisionStatus, Progress, Verdict
 from backfill.controller.manager.events import Notice, transitions
 
 NOW = datetime(2021, 8, 1, tzinfo=UTC)
@@ -128,6 +128,31 @@ def test_an_attempt_that_stopped_as_it_was_told_to_is_no_failure() -> None:
         )
         == []
     )
+
+
+def decision(verdict: Verdict, **fields: Any) -> DecisionStatus:
+    return DecisionStatus(
+        decision=verdict, result="0" * 16, by="jane", at=NOW, reason="as agreed", **fields
+    )
+
+
+def test_decisions_are_told_once_with_who_and_why() -> None:
+    approved = status(decision=decision(Verdict.APPROVE))
+    assert transitions(status(), approved) == [
+        Notice("Normal", "Approved", "approved by jane: as agreed")
+    ]
+    assert transitions(approved, approved) == []
+    rejected = transitions(status(), status(decision=decision(Verdict.REJECT)))
+    assert rejected == [Notice("Normal", "Rejected", "rejected by jane: as agreed")]
+
+
+def test_an_undo_that_is_refused_is_told_with_what_is_in_the_way() -> None:
+    asked = status(undo=decision(Verdict.UNDO))
+    refused = status(undo=decision(Verdict.UNDO, refused="snapshot 9 is in the way"))
+    assert transitions(status(), asked) == []
+    assert transitions(asked, refused) == [
+        Notice("Warning", "UndoRefused", "not undone: snapshot 9 is in the way")
+    ]
 
 
 def test_a_long_story_is_told_by_its_first_line() -> None:
