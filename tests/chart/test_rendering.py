@@ -312,6 +312,17 @@ def test_the_boundary_is_drawn_around_the_account_that_the_operator_has() -> Non
             assert (binding["policyName"], binding["validationActions"]) == (each, ["Deny"])
 
 
+@pytest.mark.parametrize(("enabled", "names"), [(True, "verified"), (False, "claimed")])
+def test_the_operator_knows_whether_the_names_in_decisions_are_verified(
+    *, enabled: bool, names: str
+) -> None:
+    manifests = rendered({"admissionPolicy": {"enabled": enabled}})
+    (operator, *_) = one(manifests, "Deployment")["spec"]["template"]["spec"]["containers"]
+    assert f"--decision-names={names}" in operator["args"]
+    checked = [each for each in manifests if each["kind"] == "ValidatingAdmissionPolicy"]
+    assert any("spec.by" in str(each["spec"]) for each in checked) is enabled
+
+
 def policies(manifests: list[Manifest]) -> list[str]:
     """The names of the admission policies: that of the operator's account, that of decisions about
     results, and that of the reports of jobs.
