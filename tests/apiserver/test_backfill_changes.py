@@ -37,6 +37,7 @@ IMMUTABLE: dict[str, Any] = {
     "outputs.0.publish.mode": "Append",
     "outputs": None,
     "ignoredQueries": ["alerts"],
+    "allowedEffects": ["Connections"],
     "execution": "Auto",
     "workspace": None,
     "catalogs": None,

@@ -103,14 +103,25 @@ def test_each_query_is_told_as_it_would_be_run_and_nothing_is_written(
     assert not production.state.exists()
 
 
-def test_errors_of_the_program_are_those_of_a_run(production: Production) -> None:
+def test_a_query_with_a_function_is_told_as_a_stream_and_its_function_is_not_called(
+    production: Production,
+) -> None:
     describe(
-        production, APPLICATION.replace('("update").start', '("update").foreachBatch(print).start')
+        production, APPLICATION.replace('("update").start', '("update").foreachBatch(exit).start')
     )
+    end = explained(production)
+    assert end.status == 0, end.err
+    words = " ".join(end.out.split())
+    assert "latest by foreachBatch Streaming" in words
+    assert "latest is run as a stream, because its function (foreachBatch) is called with" in words
+
+
+def test_errors_of_the_program_are_those_of_a_run(production: Production) -> None:
+    describe(production, APPLICATION.replace('("update").start', '("update").foreach(print).start'))
     end = explained(production)
     assert end.status == 2
     assert "error: " in end.err
-    assert "foreachBatch runs the application's own code" in end.err
+    assert "foreach runs the application's own code" in end.err
 
     describe(production, "raise ValueError('out of coffee')")
     end = explained(production)

@@ -185,7 +185,165 @@ left_out[3].awaitTermination()
 }
 """Programs that are run with ``alerts`` among their ignored queries."""
 
+_EACH = """
+spark = SparkSession.builder.getOrCreate()
+
+def each(batch, number):
+    {}
+
+kafka(spark).writeStream.queryName("each").foreachBatch(each).start().awaitTermination()
+"""
+
+FUNCTIONS = {
+    "a function that writes with threads, reads its batch often, and only at times": _EACH.format(
+        """
+    from concurrent.futures import ThreadPoolExecutor
+    batch.persist()
+    if number == 0:
+        assert batch.count() == 60 and batch.sparkSession.sql("show tables").count() == 0
+        batch.createOrReplaceTempView("updates")
+        assert batch.sparkSession.sql("select count(*) from updates").collect()[0][0] == 60
+        batch.write.format("noop").mode("overwrite").save()
+    halves = [batch.where(f"id % 2 = {half}") for half in (0, 1)]
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda half: half.write.format("delta").mode("append").save("s3://production/copies"), halves))
+    batch.unpersist()
+    assert batch.limit(1).toPandas().shape[0] <= 1
+    """
+    ),
+    "a function that inserts by position": _EACH.format(
+        'batch.select(batch.id.alias("a"), batch.user.alias("b"), batch["at"].alias("c"))'
+        '.write.insertInto("lake.default.copies")'
+    ),
+    "a function that inserts with statements": _EACH.format(
+        'batch.createOrReplaceTempView("v")\n'
+        "    if number == 0:\n"
+        '        batch.sparkSession.sql("insert into lake.default.copies select id, user, at from v")\n'
+        "    else:\n"
+        '        batch.sparkSession.sql("insert into copies (at, id, user) select at, id, user from v")'
+    ),
+    "a function named as the output, in update mode": """
+def each(batch, number):
+    batch.writeTo("spark_catalog.other.table").append()
+
+kafka(SparkSession.builder.getOrCreate()).writeStream.queryName("copies").outputMode("update").foreachBatch(each).start()
+""",
+    "a function whose other writes are left out": _EACH.format(
+        'batch.write.format("jdbc").option("dbtable", "alerts").mode("append").save()\n'
+        '    batch.write.jdbc("jdbc:postgresql://db/x", "public.alerts", "append", {"password": "x"})\n'
+        '    batch.write.mode("append").saveAsTable("copies")'
+    ),
+}
+"""Programs that write with a function, which is always run as a stream."""
+
+REFUSED_EFFECTS = {
+    "a write to no output": (
+        'batch.write.mode("append").saveAsTable("audit")',
+        "foreachBatch writes to audit (write.saveAsTable), which is the table or name of no output",
+    ),
+    "a write that replaces": (
+        'batch.write.mode("overwrite").saveAsTable("copies")',
+        "foreachBatch writes to copies with write.saveAsTable in a mode that replaces rows",
+    ),
+    "a write that may fail in production": (
+        'batch.write.parquet("/production/copies")',
+        "in a mode that fails where the table is there already",
+    ),
+    "partitions that are replaced": (
+        'batch.writeTo("copies").overwritePartitions()',
+        "with writeTo.overwritePartitions in a mode that replaces rows",
+    ),
+    "rows that do not fit": (
+        'batch.withColumn("more", batch.id).writeTo("copies").append()',
+        "the rows have a column more that table lake.default.copies does not have",
+    ),
+    "a merge that only inserts": (
+        'batch.alias("s").mergeInto("copies", F.expr("copies.id = s.id")).whenNotMatched().insertAll().merge()',
+        "foreachBatch writes to copies with mergeInto, which does something else than WHEN MATCHED",
+    ),
+    "a merge by an inequality": (
+        'batch.alias("s").mergeInto("copies", F.expr("copies.id = s.id and s.user > copies.user"))'
+        ".whenMatched().updateAll().whenNotMatched().insertAll().merge()",
+        "with mergeInto, which joins by something else than equality of columns",
+    ),
+    "a merge by columns that are not the keys": (
+        'batch.alias("s").mergeInto("copies", (F.col("copies.id") == F.col("s.id")) & F.expr("copies.user <=> s.user"))'
+        ".whenMatched().updateAll().whenNotMatched().insertAll().merge()",
+        "foreachBatch merges into copies by id, user, and the keys of output copies are not given",
+    ),
+    "a statement that replaces": (
+        'batch.createOrReplaceTempView("v")\n    batch.sparkSession.sql("insert overwrite copies select * from v")',
+        "foreachBatch writes to copies with spark.sql (INSERT), which replaces rows",
+    ),
+    "two places of one name": (
+        'batch.writeTo("a.copies").append()\n    batch.writeTo("b.copies").append()',
+        "foreachBatch writes both a.copies and b.copies",
+    ),
+    "a statement that inserts": (
+        'batch.createOrReplaceTempView("v")\n'
+        '    batch.sparkSession.sql("with w as (select * from v) insert into copies select * from w")',
+        "foreachBatch runs an SQL statement (InsertIntoStatement)",
+    ),
+    "a statement with parts": (
+        'spark.sql("create table x as select * from {rows} where id > :least", {"least": 1}, rows=batch)',
+        "foreachBatch runs an SQL statement (CreateTableAsSelect",
+    ),
+    "a connection": (
+        'import urllib.request\n    urllib.request.urlopen("http://127.0.0.1:9/alert")',
+        "foreachBatch connects to 127.0.0.1:9, which a backfill cannot set apart from production",
+    ),
+    "a connection in a thread, whose error is caught": (
+        """
+    import socket, threading
+    def send():
+        try:
+            socket.create_connection(("127.0.0.1", 9))
+        except Exception:
+            pass
+    thread = threading.Thread(target=send)
+    thread.start()
+    thread.join()
+    """,
+        "foreachBatch connects to 127.0.0.1:9",
+    ),
+    "a process": (
+        'import subprocess\n    subprocess.run(["true", "secret"])',
+        "foreachBatch starts the process true, which",
+    ),
+    "the JVM of the context": (
+        "spark.sparkContext._jvm.java.lang.System.nanoTime()",
+        "foreachBatch uses Spark's JVM directly (_jvm)",
+    ),
+    "the JVM of a frame": (
+        'batch._jdf.sparkSession().sql("select 1")',
+        "foreachBatch uses Spark's JVM directly (_jdf)",
+    ),
+    "rows that executors send": (
+        "batch.foreachPartition(list)",
+        "foreachBatch runs foreachPartition on executors",
+    ),
+}
+"""What a function does and is refused."""
+
+ALLOWED_EFFECTS = _EACH.format(
+    """
+    import socket, subprocess
+    server = socket.create_server(("127.0.0.1", 0))
+    socket.create_connection(server.getsockname()).close()
+    subprocess.run(["true"])
+    spark.sparkContext._jvm.java.lang.System.nanoTime()
+    batch.foreachPartition(list)
+    spark.sql("create database if not exists other")
+    batch.writeTo("copies").append()
+    """
+)
+"""A function that does what a Backfill may allow."""
+
 REFUSED_BY_SPANS = {
+    "a function": (
+        _EACH.format('batch.writeTo("copies").append()'),
+        'spec.execution: "Batch" cannot run the query each: its function (foreachBatch) is called',
+    ),
     "a count that nothing ends": (
         """
 last = kafka(SparkSession.builder.getOrCreate()).groupBy("user").agg(F.max("id").alias("id"), F.max("at").alias("at"))
@@ -196,6 +354,10 @@ last.writeStream.queryName("copies").start()
 }
 
 REFUSED = {
+    **{
+        f"in a function: {name}": (_EACH.format(does), words)
+        for name, (does, words) in REFUSED_EFFECTS.items()
+    },
     "a topic of queries that are left out, read by another one": (
         (
             "rows ="
@@ -214,12 +376,9 @@ REFUSED = {
             " key and value"
         ),
     ),
-    "foreachBatch": (
-        (
-            "kafka(SparkSession.builder.getOrCreate()).writeStream.foreachBatch(lambda rows, batch:"
-            " None).start()"
-        ),
-        "foreachBatch runs the application's own code",
+    "foreach": (
+        "kafka(SparkSession.builder.getOrCreate()).writeStream.foreach(print).start()",
+        "foreach runs the application's own code",
     ),
     "counts that never end, in update mode": (
         """
@@ -312,6 +471,10 @@ FAILED = {
             ' kafka(SparkSession.builder.getOrCreate()).writeStream.queryName("copies").start()\nint("x")'
         ),
         "ValueError: invalid literal",
+    ),
+    "a function of foreachBatch that fails": (
+        _EACH.format('batch.writeTo("copies").append()\n    [][number]'),
+        "IndexError: list index out of range",
     ),
     "a function of the user that fails": (
         (

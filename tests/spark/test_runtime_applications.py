@@ -9,11 +9,14 @@ import sys
 from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
+from typing import get_args
 
 from applications import (
+    ALLOWED_EFFECTS,
     FAILED,
     FINAL_ROWS,
     FINISHING,
+    FUNCTIONS,
     IN_NEW_YORK,
     PREAMBLE,
     REFUSED,
@@ -23,11 +26,13 @@ from applications import (
 from drivers import ROWS_PER_STEP, START, Lake, assign, controlled, environment, status
 from pyiceberg.catalog import Catalog
 
+from backfill.api.spec import Effect
 from backfill.runtime.settings import RuntimeSettings
 
 STEPS = 2
 AS_STREAMS, BY_SPANS = ", as streams", ", by spans"
 """Marks the applications that must be run so; any other chooses by itself."""
+ALLOWED = "effects that are allowed"
 
 _EXECUTION = ((AS_STREAMS, "Streaming"), (BY_SPANS, "Batch"))
 
@@ -38,7 +43,8 @@ def test_applications_run_unmodified_or_are_refused_with_the_reason(
     history = Lake(tmp_path, lake, STEPS)
     choosing = FINISHING | SIDE_QUERIES | IN_NEW_YORK
     streamed = {f"{name}{AS_STREAMS}": program for name, program in choosing.items()}
-    finishing = choosing | FINAL_ROWS | streamed
+    functions = FUNCTIONS | {ALLOWED: ALLOWED_EFFECTS}
+    finishing = choosing | FINAL_ROWS | streamed | functions
     refused = REFUSED | {f"{name}{BY_SPANS}": case for name, case in REFUSED_BY_SPANS.items()}
     programs = finishing | {name: program for name, (program, _) in (refused | FAILED).items()}
     settings = {
@@ -55,7 +61,7 @@ def test_applications_run_unmodified_or_are_refused_with_the_reason(
         assert {row["id"] for row in rows} == set(range(STEPS * ROWS_PER_STEP)), name
         (query,) = status(settings[name]).queries
         assert len(rows) == query.sources[0].rows == STEPS * ROWS_PER_STEP, name
-        assert query.execution == ("Streaming" if name in streamed else "Batch"), name
+        assert query.execution == ("Streaming" if name in streamed | functions else "Batch"), name
     for name in [*IN_NEW_YORK, *(f"{name}{AS_STREAMS}" for name in IN_NEW_YORK)]:
         rows = history.result(settings[name].backfill, "copies")
         assert {row["user"] for row in rows} == {1020}, (
@@ -74,9 +80,11 @@ def _settings(history: Lake, number: int, name: str, program: str) -> RuntimeSet
     main_file = history.directory / f"application_{number}.py"
     main_file.write_text(PREAMBLE + program)
     ignored = ("alerts",) if "left out" in name else ()
+    effects = get_args(Effect) if name == ALLOWED else ()
     settings = history.settings(f"case-{number}", main_file).model_copy(
         update={
             "ignored_queries": ignored,
+            "allowed_effects": effects,
             "execution": next((how for end, how in _EXECUTION if name.endswith(end)), "Auto"),
         }
     )

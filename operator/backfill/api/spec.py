@@ -17,10 +17,12 @@ from backfill.api.source import Source
 WorkspaceBase = Annotated[str, Field(min_length=1, max_length=1024, pattern=LOCATION_PATTERN)]
 IgnoredQuery = Annotated[str, Field(min_length=1, max_length=255)]
 Execution = Literal["Auto", "Streaming", "Batch"]
+Effect = Literal["Connections", "ForeachPartition", "Jvm", "Processes", "Statements"]
 
 MOST_SOURCES: Final = 64
 MOST_OUTPUTS: Final = 64
 MOST_IGNORED_QUERIES: Final = 64
+MOST_EFFECTS: Final = 5
 
 
 class OrderingPolicy(StrEnum):
@@ -154,7 +156,18 @@ class BackfillSpec(Model):
     """Queries of the application that must not run, by their ``queryName``; a query without a name
     by the Kafka topic, table or path that it writes to. Use it for queries that are no output of
     this Backfill, such as alerts to Kafka. Queries that write to the console, to memory or to
-    ``noop`` are never run, unless an output has their name.
+    ``noop`` are never run, unless an output has their name. A write within a function of
+    ``foreachBatch`` is left out by the table, topic or path that it writes to, or the last part of
+    that name.
+    """
+    allowed_effects: Annotated[tuple[Effect, ...], Field(max_length=MOST_EFFECTS)] = ()
+    """What functions of ``foreachBatch`` may do besides writing DataFrames. It is done in earnest,
+    for every batch, and again for a batch that is run again after a failure. ``Connections``: the
+    driver's Python code connects to other hosts or sends to them. ``ForeachPartition``:
+    ``foreach``, ``foreachPartition`` and the ``saveAs`` methods of RDDs. ``Jvm``: Spark's JVM is
+    used directly, for example for JDBC. ``Processes``: the driver starts other processes.
+    ``Statements``: SQL statements that write or define something. Default: none of them, and the
+    first one ends the run.
     """
     execution: Execution = "Auto"
     """How the application's queries are run. ``Streaming``: micro-batches with state, in order.

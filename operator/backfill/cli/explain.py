@@ -69,7 +69,7 @@ def render_queries(
         table.add_column(column, justify="right", no_wrap=True)
     for query in queries:
         reach = ("" if each is None else seconds(each) for each in _reach(query))
-        table.add_row(query.query, query.output, query.execution, *reach)
+        table.add_row(query.query, query.output or "by foreachBatch", query.execution, *reach)
     console.print(table)
     for query in queries:
         reads = (f"{source} ({', '.join(columns)})" for source, columns in query.reads.items())

@@ -111,6 +111,7 @@ def driver_settings(
         sources=backfill.spec.sources,
         outputs=_outputs(backfill),
         ignored_queries=backfill.spec.ignored_queries,
+        allowed_effects=backfill.spec.allowed_effects,
         execution=backfill.spec.execution,
         main_file=main_file,
         arguments=arguments,

@@ -7,7 +7,7 @@ from pydantic import Field
 from backfill.api.base import Model
 from backfill.api.output import Output
 from backfill.api.source import Source
-from backfill.api.spec import Execution, Window
+from backfill.api.spec import Effect, Execution, Window
 
 SETTINGS_VARIABLE = "BACKFILL_SETTINGS"
 """The environment variable that holds the settings as JSON."""
@@ -49,6 +49,8 @@ class DriverSettings(Model):
     """The outputs of the spec."""
     ignored_queries: tuple[str, ...] = ()
     """Queries of the application that must not run."""
+    allowed_effects: tuple[Effect, ...] = ()
+    """What functions of ``foreachBatch`` may do besides writing DataFrames."""
     execution: Execution = "Auto"
     """How queries are run, as the resource says it."""
     main_file: str

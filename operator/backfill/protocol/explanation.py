@@ -15,7 +15,9 @@ class ExplainedQuery(Model):
     query: str
     """Name of the query."""
     output: str
-    """Name of the output that it writes."""
+    """Name of the output that it writes; empty if a function of the application writes its batches
+    (``foreachBatch``), to whichever outputs.
+    """
     execution: HowRun
     """How it would be run."""
     execution_reason: str = ""

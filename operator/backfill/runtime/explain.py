@@ -22,7 +22,7 @@ from backfill.runtime.queries.tracker import Traits
 from backfill.runtime.settings import settings_from_environment
 from backfill.runtime.switching.install import install
 from backfill.runtime.switching.query import BatchQuery
-from backfill.runtime.switching.writer import Captured, SwitchedWriter
+from backfill.runtime.switching.writer import Captured, CapturedFunction, SwitchedWriter
 
 _LOOK_SECONDS = 0.1
 
@@ -69,6 +69,24 @@ class ExplainingWriter(SwitchedWriter):
         )
         name, output = query.target.query, query.target.output.name
         self._run.tracker.add(name, output, dict.fromkeys(query.used, 0), known)
+        return self._shown(name, output)
+
+    def _begin_function(self, query: CapturedFunction) -> StreamingQuery:
+        self._explained.append(
+            ExplainedQuery(
+                query=query.name,
+                output="",
+                execution="Streaming",
+                execution_reason=query.traits.reason,
+                reads={
+                    source: tuple(sorted(found)) for source, found in sorted(query.used.items())
+                },
+            )
+        )
+        self._run.tracker.add_function(query.name, dict.fromkeys(query.used, 0), query.traits, ())
+        return self._shown(query.name, None)
+
+    def _shown(self, name: str, output: str | None) -> StreamingQuery:
         view = BatchQuery(self._target.query_name, self._run)
         self._run.started(StartedQuery(name, output, "", _Idle(), self._df, view))
         return view

@@ -93,6 +93,13 @@ def sink_settings(
     """
     table = Catalogs().load_table(output.table, "spec.outputs")
     check_schema(frame.schema, table, output.table, session_zone(frame.sparkSession))
+    return settings_for(table, settings, output, query_name)
+
+
+def settings_for(
+    table: Table, settings: RuntimeSettings, output: Output, query_name: str
+) -> SinkSettings:
+    """What writes rows that fit an output's table into its branch."""
     return SinkSettings(
         backfill=settings.backfill,
         namespace=settings.namespace,

@@ -8,12 +8,12 @@ from urllib.parse import quote
 from backfill.planning.workspace import Workspace
 
 
-def checkpoint_of(output: str, checkpoints: Workspace) -> Workspace:
-    """Checkpoint of the query that writes an output. It is the same for every attempt, whatever
-    characters the output's name has. The name of the query may differ between attempts, and staged
-    batches are numbered by the checkpoint.
+def checkpoint_of(identity: str, checkpoints: Workspace) -> Workspace:
+    """Checkpoint of the query that writes an output, or of a query with a function. It is the same
+    for every attempt, whatever characters the output's name has. The name of the query may differ
+    between attempts, and staged batches are numbered by the checkpoint.
     """
-    return checkpoints.child(quote(output, safe=""))
+    return checkpoints.child(quote(identity, safe=""))
 
 
 def committed_steps(checkpoint: Workspace) -> int:

@@ -23,6 +23,8 @@ def close_query(query: StartedQuery, run: Run) -> None:
         Exception: the query cannot be stopped.
     """
     query.handle.stop()
+    if query.finish is not None:
+        query.finish()
     found = query.batch.open_results if query.batch is not None else _open_results(query, run)
     run.tracker.record_open_results(query.name, found)
 
@@ -32,8 +34,7 @@ def _open_results(query: StartedQuery, run: Run) -> OpenResults:
     unless Spark has ended: then the next attempt can count them.
     """
     try:
-        times = {output.name: output.timestamp_column for output in run.settings.outputs}
-        results, delay_us = shape(query.frame, times[query.output]), watermark_delay_us(query.frame)
+        results, delay_us = shape(query.frame, _time(query, run)), watermark_delay_us(query.frame)
         settled_us = None
         if query.changes:
             header = read_header(run.settings.plan_workspace)
@@ -53,3 +54,15 @@ def _open_results(query: StartedQuery, run: Run) -> OpenResults:
         return OpenResults(
             unknown="counting them in the query's state failed; see the driver's log"
         )
+
+
+def _time(query: StartedQuery, run: Run) -> str | None:
+    """The column of its results' time. For a function, which may write other columns, it is that of
+    its outputs if they have the same one.
+    """
+    times = {
+        output.timestamp_column
+        for output in run.settings.outputs
+        if run.writers.get(output.name) == query.name
+    }
+    return next(iter(times)) if len(times) == 1 else None

@@ -62,5 +62,5 @@ class LostCommits:
     def _look_at(self, query: StartedQuery) -> None:
         self._run.tracker.catch_up(query.name, self._found.get(query.name, 0))
         self._found[query.name] = committed_steps(
-            checkpoint_of(query.output, self._run.settings.checkpoint_workspace)
+            checkpoint_of(query.identity, self._run.settings.checkpoint_workspace)
         )

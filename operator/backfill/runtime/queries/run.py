@@ -2,6 +2,7 @@
 and the launcher share: its queries, and how it ends.
 """
 
+import hashlib
 import threading
 import time
 from collections.abc import Callable, Set
@@ -103,7 +104,10 @@ class StartedQuery:
     """A query of the application that was redirected and started."""
 
     name: str
-    output: str
+    output: str | None
+    """The output that it writes; None if a function of the application writes its batches
+    (``foreachBatch``), to whichever outputs.
+    """
     checkpoint: str
     """Location of its checkpoint, as Spark expects it; empty for a query that is run by spans."""
     handle: Handle
@@ -123,6 +127,20 @@ class StartedQuery:
     """Whether it is a stream that changes rows it has written, or batch jobs that write the final
     rows of a query in such an output mode.
     """
+    finish: Callable[[], None] | None = None
+    """What is left to do once all queries have committed everything."""
+
+    @property
+    def identity(self) -> str:
+        """What distinguishes it from other queries, in every attempt."""
+        return identity(self.name, self.output)
+
+
+def identity(name: str, output: str | None) -> str:
+    """What distinguishes a query from others, in every attempt: its output; for a query with a
+    function its name, which may have any characters, as text that is longer than an output's name.
+    """
+    return output or f"foreachBatch-{hashlib.sha256(name.encode()).hexdigest()}"
 
 
 class Run:
@@ -153,6 +171,7 @@ class Run:
         self._news = threading.Condition()
         self._lock = threading.RLock()
         self._queries: dict[str, StartedQuery] = {}
+        self._written: dict[str, str] = {}
         self._left_out: list[StreamingQuery] = []
         self._outcome: Outcome | None = None
         self._clock = clock
@@ -176,8 +195,23 @@ class Run:
     def started(self, query: StartedQuery) -> None:
         """Records a query that the application has started, or that was started again."""
         with self._lock:
-            self._queries[query.output] = query
+            self._queries[query.identity] = query
+            if query.output is not None:
+                self._written[query.output] = query.name
             self._changed_at = self._clock()
+
+    def writes(self, query: str, output: str) -> str:
+        """Records that the function of a query writes an output, unless another query does. Returns
+        the query that does.
+        """
+        with self._lock:
+            return self._written.setdefault(output, query)
+
+    @property
+    def writers(self) -> dict[str, str]:
+        """By output, the query that writes it, as far as it is known."""
+        with self._lock:
+            return dict(self._written)
 
     def left_out(self, query: StreamingQuery) -> None:
         """Records a query that the application has started and that is not run."""
@@ -265,9 +299,16 @@ class Run:
         return True
 
     def missing(self) -> list[Problem]:
-        """Outputs that no query writes, and sources that no query reads."""
+        """Outputs that no query writes, and sources that no query reads.
+
+        Where the application has a query with a function and has started nothing for some time, no
+        output is missing: the function may write any of them, at any time or never.
+        """
         with self._lock:
-            written = set(self._queries)
+            written = set(self._written)
+            quiet = self._clock() - self._changed_at >= _IDLE_GRACE_SECONDS
+            if quiet and any(query.output is None for query in self._queries.values()):
+                written = {output.name for output in self.settings.outputs}
         outputs = [
             Problem(
                 "spec.outputs",

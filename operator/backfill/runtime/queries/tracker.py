@@ -76,19 +76,29 @@ class Traits:
 @dataclass(slots=True)
 class _Query:
     name: str
-    output: str
     sources: dict[str, SourceProgress]
     late_rows: int
     arrived_late: int
     traits: Traits
     count_rows: RowCounter
+    counted_by_spark: bool = True
+    outputs: tuple[str, ...] = ()
     open_results: OpenResults = OpenResults()
 
-    def progress(self) -> QueryProgress:
+    def progress(self) -> tuple[QueryProgress, ...]:
+        """One for each output that it writes; rows that were late count once."""
+        first = self._progress(self.outputs[0] if self.outputs else None)
+        others = (
+            self._progress(output).model_copy(update={"late_rows": 0, "arrived_late": 0})
+            for output in self.outputs[1:]
+        )
+        return (first, *others)
+
+    def _progress(self, output: str | None) -> QueryProgress:
         found = self.open_results
         return QueryProgress(
             name=self.name,
-            output=self.output,
+            output=output,
             sources=tuple(self.sources.values()),
             late_rows=self.late_rows,
             arrived_late=self.arrived_late,
@@ -165,30 +175,67 @@ class Tracker:
         ``count_rows``; late rows cannot be counted.
         """
         before = self._before.pop(output, None)
-        known = {source.name: source for source in before.sources} if before else {}
         count = count_rows or self._count_rows
-        sources = {
-            source: self._recount(known.get(source), source, steps, count)
-            for source, steps in committed.items()
-        }
+        self._add(self._recounted(name, before, committed, traits, count), (output,))
+
+    def add_function(
+        self, name: str, committed: Mapping[str, int], traits: Traits, outputs: Iterable[str]
+    ) -> None:
+        """Adds a query with a function, which has written some outputs in earlier attempts.
+
+        Spark counts rows as often as the function reads them, so those of all its steps are counted
+        in their files.
+        """
+        mine = [before for before in self.before if before.name == name]
+        for before in mine:
+            self._before.pop(before.output, None)
+        first = mine[0] if mine else None
+        query = self._recounted(name, first, committed, traits, self._count_rows)
+        query.counted_by_spark = False
+        self._add(query, outputs)
+
+    def wrote(self, query: str, output: str) -> None:
+        """Records that the function of a query has staged rows of an output, or none of a batch."""
         with self._lock:
-            self._queries[name] = _Query(
-                name,
-                output,
-                sources,
-                before.late_rows if before else 0,
-                before.arrived_late if before else 0,
-                traits or Traits(),
-                count,
+            found = self._queries[query]
+            if output not in found.outputs:
+                found.outputs = (*found.outputs, output)
+
+    def _recounted(
+        self,
+        name: str,
+        before: QueryProgress | None,
+        committed: Mapping[str, int],
+        traits: Traits | None,
+        count: RowCounter,
+    ) -> _Query:
+        """A query that goes on after what an earlier attempt has reported."""
+        known = {source.name: source for source in before.sources} if before else {}
+        query = _Query(
+            name,
+            {
+                source: self._recount(known.get(source), source, steps, count)
+                for source, steps in committed.items()
+            },
+            before.late_rows if before else 0,
+            before.arrived_late if before else 0,
+            traits or Traits(),
+            count,
+        )
+        done = min(committed.values(), default=0) >= self._header.steps
+        if done and before is not None and before.open_at_end is not None:
+            query.open_results = OpenResults(
+                before.open_at_end,
+                None if before.open_from is None else to_us(before.open_from),
+                before.needed_drain_seconds,
             )
-            done = min(committed.values(), default=0) >= self._header.steps
-            if done and before is not None and before.open_at_end is not None:
-                self._queries[name].open_results = OpenResults(
-                    before.open_at_end,
-                    None if before.open_from is None else to_us(before.open_from),
-                    before.needed_drain_seconds,
-                )
-            self._unread -= set(committed)
+        return query
+
+    def _add(self, query: _Query, outputs: Iterable[str]) -> None:
+        query.outputs = tuple(outputs)
+        with self._lock:
+            self._queries[query.name] = query
+            self._unread -= set(query.sources)
             self._note_watermark()
 
     def commit(self, batch: Batch) -> None:
@@ -300,7 +347,9 @@ class Tracker:
     def queries(self) -> tuple[QueryProgress, ...]:
         """The progress of all queries, in the order in which they were added."""
         with self._lock:
-            return tuple(query.progress() for query in self._queries.values())
+            return tuple(
+                progress for query in self._queries.values() for progress in query.progress()
+            )
 
     @property
     def busy_seconds(self) -> float:
@@ -333,9 +382,12 @@ class Tracker:
     def _advance(self, query: _Query, source: SourceProgress, batch: Batch) -> SourceProgress:
         end = batch.ends[source.name]
         first = end - 1 if batch.first is None else batch.first
+        if not query.counted_by_spark:
+            first = end
         unreported = range(source.committed, min(first, self._header.steps))
         lost = sum(query.count_rows(source.name, step) for step in unreported)
-        rows = source.rows + lost + batch.rows.get(source.name, 0)
+        seen = batch.rows.get(source.name, 0) if query.counted_by_spark else 0
+        rows = source.rows + lost + seen
         return SourceProgress(name=source.name, committed=end, rows=rows)
 
     def _note_watermark(self) -> None:

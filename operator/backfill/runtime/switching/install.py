@@ -18,6 +18,7 @@ from pyspark.sql.streaming.query import StreamingQueryManager
 from backfill.runtime.queries.progress_listener import ProgressListener
 from backfill.runtime.queries.run import Run, failed
 from backfill.runtime.session_conf import context_conf
+from backfill.runtime.switching.batch_writers import merge_into, write, write_to
 from backfill.runtime.switching.frames import SourceFrames
 from backfill.runtime.switching.object_store import open_for_spark
 from backfill.runtime.switching.query import SwitchedQueryManager
@@ -54,6 +55,9 @@ def install(
     _replace(SparkSession, "read", property(read))
     _replace(SparkSession, "streams", property(streams))
     _replace(ClassicDataFrame, "writeStream", property(write_stream))
+    _replace(ClassicDataFrame, "write", property(write))
+    _replace(ClassicDataFrame, "writeTo", write_to)
+    _replace(ClassicDataFrame, "mergeInto", merge_into)
     _replace(SparkContext, "__init__", _starting(SparkContext.__init__, run, context_started))
     _replace(SparkContext, "stop", _stopping(SparkContext.stop, run))
 

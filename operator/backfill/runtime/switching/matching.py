@@ -3,14 +3,17 @@
 Does not use Spark.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from backfill.api.errors import Problem, UnsupportedProgram
 from backfill.api.output import Output
 from backfill.api.source import Source
+from backfill.api.spec import Execution
 from backfill.runtime.named_sources import NAMED_FORMAT
 
+WHY_A_STREAM = "its function (foreachBatch) is called with the rows of one micro-batch at a time"
+"""Why a query with a function is not run by spans: their rows are those of many steps."""
 _KEEP_NOTHING = ("console", "memory", "noop")
 """Formats that keep nothing."""
 _KAFKA_CHOICES = {
@@ -30,8 +33,8 @@ class Target:
     topic: str | None = None
     """Option ``topic`` of a Kafka sink."""
     output_mode: str = "append"
-    foreach: str | None = None
-    """``foreach`` or ``foreachBatch``, if the application writes with code of its own."""
+    row_writer: bool = False
+    """Whether the application writes each row with code of its own (``foreach``)."""
 
     @property
     def by_name(self) -> bool:
@@ -255,17 +258,65 @@ def _unmatched(target: Target, free: Sequence[Output]) -> Problem:
 
 
 def _unsupported(target: Target) -> list[Problem]:
+    if not target.row_writer:
+        return []
+    message = (
+        "foreach runs the application's own code for each row, whose effects cannot be set apart"
+        " from production"
+    )
+    fix = "write with writeStream in append mode, or DataFrames within foreachBatch"
+    return [Problem("", message, fix)]
+
+
+def check_function(name: str, others: Container[str], execution: Execution) -> None:
+    """Checks that a query with a function can be run.
+
+    Raises:
+        UnsupportedProgram: another query has its name, or it would have to be run by spans.
+    """
     problems = []
-    if target.foreach:
-        message = (
-            f"{target.foreach} runs the application's own code, whose effects cannot be set apart"
-            " from production"
-        )
-        problems.append(
-            Problem(
-                "",
-                message,
-                "write with writeStream in append mode, or with backfill.runtime.write_output",
-            )
-        )
-    return problems
+    if name in others:
+        message = f"two queries are named {name}, one of which writes with foreachBatch"
+        problems.append(Problem("", message, "set a queryName for each"))
+    if execution == "Batch":
+        message = f'"Batch" cannot run the query {name}: {WHY_A_STREAM}'
+        problems.append(Problem("spec.execution", message, "write Streaming, or Auto"))
+    if problems:
+        raise UnsupportedProgram(problems)
+
+
+def match_write(place: str, how: str, query: str, outputs: Sequence[Output]) -> Output:
+    """The output that a function of ``foreachBatch`` writes.
+
+    It is, in this order: the output with this table; the output with this name; the output whose
+    name is the last part of this table or path; the output with the query's name. ``how`` is the
+    call, for messages.
+
+    Raises:
+        UnsupportedProgram: there is none.
+    """
+    for output in outputs:
+        if same_table(output.table, place):
+            return output
+    for name in (place, last_part(place), query):
+        for output in outputs:
+            if output.name == name:
+                return output
+    message = f"foreachBatch writes to {place} ({how}), which is the table or name of no output"
+    fix = (
+        f"add an output with its table, or with the name {last_part(place)}; or name {place} in"
+        " spec.ignoredQueries to leave these writes out"
+    )
+    raise UnsupportedProgram(Problem("spec.outputs", message, fix))
+
+
+def same_place(one: str, other: str) -> bool:
+    """Whether two names mean the same place. A table's name may leave out what comes first."""
+    one, other = (f".{place.replace('`', '').rstrip('/')}" for place in (one, other))
+    return one.endswith(other) or other.endswith(one)
+
+
+def last_part(place: str) -> str:
+    """The last part of a table's or topic's name or of a path."""
+    name = place.replace("`", "").rstrip("/")
+    return name.rpartition("/")[2] if "/" in name else name.rpartition(".")[2]

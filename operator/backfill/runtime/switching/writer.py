@@ -22,14 +22,18 @@ from backfill.runtime.changes.micro_batches import redirect_changes
 from backfill.runtime.queries.checkpoints import checkpoint_of, committed_steps
 from backfill.runtime.queries.clock import comparison_with_clock
 from backfill.runtime.queries.logical_plan import columns_used, sources_read
-from backfill.runtime.queries.run import Run, StartedQuery
+from backfill.runtime.queries.run import Run, StartedQuery, identity
 from backfill.runtime.queries.tracker import Traits
 from backfill.runtime.session_conf import in_session
 from backfill.runtime.sink import redirect, sink_settings
 from backfill.runtime.source.used_columns import add_used_columns, used_columns_path
+from backfill.runtime.switching.batch_function import BatchFunction
+from backfill.runtime.switching.effects import install_effects
 from backfill.runtime.switching.kafka_rows import missing_record_columns
 from backfill.runtime.switching.matching import (
+    WHY_A_STREAM,
     Target,
+    check_function,
     match_output,
     reason_to_leave_out,
     records_misfit,
@@ -59,6 +63,20 @@ class Captured:
     """How it is run."""
 
 
+@dataclass(frozen=True, slots=True)
+class CapturedFunction:
+    """A query of the application that is to be started and whose batches a function writes."""
+
+    name: str
+    function: Callable[[DataFrame, int], None]
+    output_mode: str
+    sources: Set[str]
+    """The sources that it reads."""
+    used: Mapping[str, set[str]]
+    """By source, the columns that it uses."""
+    traits: Traits
+
+
 class SwitchedWriter(DataStreamWriter):
     """A stream writer that only keeps what it is called with.
 
@@ -70,6 +88,7 @@ class SwitchedWriter(DataStreamWriter):
         self._run = run
         self._listen = listen
         self._target = Target()
+        self._function: Callable[[DataFrame, int], None] | None = None
 
     def outputMode(self, outputMode: str) -> DataStreamWriter:
         """Keeps the output mode."""
@@ -113,12 +132,13 @@ class SwitchedWriter(DataStreamWriter):
         return self
 
     def foreach(self, f: Any) -> DataStreamWriter:
-        """Records that the application writes with code of its own, which ``start`` refuses."""
-        return self._with(foreach="foreach")
+        """Records that the application writes rows with code of its own: ``start`` refuses it."""
+        return self._with(row_writer=True)
 
-    def foreachBatch(self, func: Any) -> DataStreamWriter:
-        """Records that the application writes with code of its own, which ``start`` refuses."""
-        return self._with(foreach="foreachBatch")
+    def foreachBatch(self, func: Callable[[DataFrame, int], None]) -> DataStreamWriter:
+        """Keeps the function, whose writes go into branches."""
+        self._function = func
+        return self
 
     def start(
         self,
@@ -138,6 +158,8 @@ class SwitchedWriter(DataStreamWriter):
             "query_name": queryName,
         }
         self._with(**{field: value for field, value in given.items() if value is not None})
+        if self._function is not None:  # the format does not count, as in Spark
+            self._with(format=None)
         if self._run.stopping.is_set():
             raise SystemExit(0)
         settings = self._run.settings
@@ -170,15 +192,12 @@ class SwitchedWriter(DataStreamWriter):
         return query
 
     def _start(self) -> StreamingQuery:
+        if self._function is not None:
+            return self._start_function(self._function)
         run, frame = self._run, self._df
-        output = match_output(
-            self._target, run.settings.outputs, {query.output: query.name for query in run.queries}
-        )
+        output = match_output(self._target, run.settings.outputs, run.writers)
         name = self._target.query_name or output.name
-        sources = self._sources_read()
-        used = columns_used(frame)
-        if missing := missing_record_columns(run.settings.sources, used):
-            raise UnsupportedProgram(missing)
+        sources, used = self._inputs()
         sink = self._fitting(lambda: sink_settings(frame, run.settings, output, name), output)
         target = SpanOutput.of(name, output, sink)
         header = read_header(run.settings.plan_workspace)
@@ -194,43 +213,86 @@ class SwitchedWriter(DataStreamWriter):
         )
         return self._begin(Captured(target, header, sources, used, checkpoint, committed, choice))
 
+    def _start_function(self, function: Callable[[DataFrame, int], None]) -> StreamingQuery:
+        run = self._run
+        name = self._target.query_name or _name_of(function)
+        check_function(name, {query.name for query in run.queries}, run.settings.execution)
+        sources, used = self._inputs()
+        traits = Traits(comparison_with_clock(self._df), "Streaming", WHY_A_STREAM)
+        return self._begin_function(
+            CapturedFunction(name, function, self._target.output_mode, sources, used, traits)
+        )
+
+    def _inputs(self) -> tuple[set[str], dict[str, set[str]]]:
+        """The sources of the query, and by source the columns that it uses."""
+        sources, used = self._sources_read(), columns_used(self._df)
+        if missing := missing_record_columns(self._run.settings.sources, used):
+            raise UnsupportedProgram(missing)
+        return sources, used
+
+    def _begin_function(self, query: CapturedFunction) -> StreamingQuery:
+        """Starts a query whose batches a function writes."""
+        run, name = self._run, query.name
+        install_effects()
+        function = BatchFunction(query.function, name, run)
+        checkpoint = checkpoint_of(identity(name, None), run.settings.checkpoint_workspace)
+        self._use_columns(query.used)
+        writer = self._plain(name, checkpoint).outputMode(query.output_mode).foreachBatch(function)
+        run.tracker.add_function(
+            name,
+            dict.fromkeys(sorted(query.sources), committed_steps(checkpoint)),
+            query.traits,
+            function.outputs,
+        )
+        started = self._started_stream(writer, name, None, checkpoint)
+        changes = query.output_mode.lower() != "append"
+        run.started(replace(started, finish=function.finish, changes=changes))
+        return started.view
+
     def _begin(self, query: Captured) -> StreamingQuery:
         """Starts a query that may be run."""
         found = query.choice.found
         return self._stream(query) if found is None else self._run_by_spans(query, found)
 
     def _stream(self, query: Captured) -> StreamingQuery:
-        run, frame, target = self._run, self._df, query.target
-        self._listen(frame)
-        for source, columns in query.used.items():
-            add_used_columns(used_columns_path(run.settings.scratch, source), columns)
-        location = query.checkpoint.for_spark
-        plain = (
-            DataStreamWriter(frame)
-            .queryName(target.query)
-            .outputMode(query.choice.output_mode or "append")
-            .option("checkpointLocation", location)
-        )
+        run, target, choice = self._run, query.target, query.choice
+        self._use_columns(query.used)
+        plain = self._plain(target.query, query.checkpoint)
+        plain = plain.outputMode(choice.output_mode or "append")
         writer = (
             redirect(plain, target.sink)
-            if query.choice.holds == "Rows"
-            else redirect_changes(plain, target.sink, query.choice.holds)
+            if choice.holds == "Rows"
+            else redirect_changes(plain, target.sink, choice.holds)
         )
         run.tracker.add(
             target.query,
             target.output.name,
             dict.fromkeys(sorted(query.sources), query.committed),
-            Traits(
-                comparison_with_clock(frame),
-                "Streaming",
-                query.choice.reason,
-                query.choice.output_mode,
-            ),
+            Traits(comparison_with_clock(self._df), "Streaming", choice.reason, choice.output_mode),
         )
-        spark, outputs = frame.sparkSession, len(run.settings.outputs)
-        store = choose_state_store(frame, query.header, query.checkpoint, outputs)
+        started = self._started_stream(writer, target.query, target.output.name, query.checkpoint)
+        run.started(replace(started, changes=choice.output_mode is not None))
+        return started.view
+
+    def _use_columns(self, used: Mapping[str, set[str]]) -> None:
+        self._listen(self._df)
+        for source, columns in used.items():
+            add_used_columns(used_columns_path(self._run.settings.scratch, source), columns)
+
+    def _plain(self, name: str, checkpoint: Workspace) -> DataStreamWriter:
+        """Spark's own writer of the query, without a sink."""
+        plain = DataStreamWriter(self._df).queryName(name)
+        return plain.option("checkpointLocation", checkpoint.for_spark)
+
+    def _started_stream(
+        self, writer: DataStreamWriter, name: str, output: str | None, checkpoint: Workspace
+    ) -> StartedQuery:
+        """The query of a writer, started."""
+        run, frame, spark = self._run, self._df, self._df.sparkSession
+        header = read_header(run.settings.plan_workspace)
+        store = choose_state_store(frame, header, checkpoint, len(run.settings.outputs))
         if store.reason:
-            _log.info("the query %s keeps its state in %s", target.query, store.reason)
+            _log.info("the query %s keeps its state in %s", name, store.reason)
         with store.in_session(spark):
             handle, started_with = writer.start(), spark.conf.getAll
         view = SwitchedQuery(handle._jsq, run)
@@ -240,19 +302,7 @@ class SwitchedWriter(DataStreamWriter):
                 # with other properties of the session it would be another query
                 return view.start_again(writer) if spark.conf.getAll == started_with else None
 
-        run.started(
-            StartedQuery(
-                target.query,
-                target.output.name,
-                location,
-                handle,
-                frame,
-                view,
-                again=again,
-                changes=query.choice.output_mode is not None,
-            )
-        )
-        return view
+        return StartedQuery(name, output, checkpoint.for_spark, handle, frame, view, again=again)
 
     def _run_by_spans(self, query: Captured, found: Bounded) -> StreamingQuery:
         run, frame, target = self._run, self._df, query.target
@@ -292,3 +342,9 @@ class SwitchedWriter(DataStreamWriter):
             if self._target.format != "kafka":
                 raise
             raise records_misfit(self._target, output) from None
+
+
+def _name_of(function: Callable[[DataFrame, int], None]) -> str:
+    """A name that the query has in every attempt."""
+    name = str(getattr(function, "__name__", type(function).__name__))
+    return name if name.isidentifier() else "foreachBatch"

@@ -9,7 +9,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from backfill.planning.plan import PlanHeader
 from backfill.runtime.queries.closing import close_query
 from backfill.runtime.queries.run import StartedQuery
-from backfill.runtime.queries.tracker import Tracker
+from backfill.runtime.queries.tracker import Tracker, Traits
 
 
 class FakeSpark:
@@ -49,3 +49,14 @@ def test_when_spark_dies_while_open_results_are_counted_the_next_attempt_has_to_
 
 def test_results_that_spark_can_not_count_do_not_undo_the_run(header: PlanHeader) -> None:
     assert _close(FakeSpark(gone=False), header) is None
+
+
+def test_a_function_finishes_its_outputs_when_its_query_is_closed(header: PlanHeader) -> None:
+    tracker = Tracker(header, ["impressions"], lambda _source, _step: 0, lambda: 0)
+    tracker.add_function("f", {"impressions": header.steps + 1}, Traits(), ())
+    run: Any = SimpleNamespace(tracker=tracker)
+    spark: Any = FakeSpark(gone=False)
+    finished: list[str] = []
+    finish = lambda: finished.append("f")  # noqa: E731
+    close_query(StartedQuery("f", None, "", spark, spark, spark, finish=finish), run)
+    assert finished == ["f"]

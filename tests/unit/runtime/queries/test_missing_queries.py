@@ -168,3 +168,17 @@ def test_a_pool_that_waits_for_work_starts_nothing_by_itself() -> None:
         pool.submit(int).result()
         assert set(sys._current_frames()) - others, "the pool has a thread"
         assert not application_works(others)
+
+
+def test_a_function_may_write_any_output_that_no_query_has_taken_once_nothing_else_starts(
+    run: Run, clock: FakeClock, threads: Threads
+) -> None:
+    threads.at_work = True
+    handle: Any = SimpleNamespace(_jsq=None)
+    run.started(StartedQuery("f", None, "", handle, handle, handle))
+    assert [problem.message for problem in run.missing()][1] == PLAYS, "another query may start"
+    assert (run.writes("f", "plays"), run.writes("other", "plays")) == ("f", "f")
+    assert PLAYS not in [problem.message for problem in run.missing()]
+    clock.now += 15.0
+    assert run.missing() == []
+    assert run.writers == {"plays": "f"}

@@ -262,3 +262,37 @@ def test_what_is_found_out_of_how_rows_arrive_takes_the_place_of_what_the_plan_s
     tracker.record_look_ahead("q", 30.0)
     (query,) = tracker.queries
     assert (query.look_back_seconds, query.look_ahead_seconds) == (1.0, 30.0)
+
+
+def test_rows_that_a_function_reads_several_times_count_once(header: PlanHeader) -> None:
+    tracker, clock, counted = _tracker(header)
+    tracker.add_function("f", {"impressions": 0}, Traits(), ())
+    tracker.commit(_batch(clock, {"impressions": 1}, rows=30, query="f"))
+    tracker.commit(_batch(clock, {"impressions": 2}, rows=0, query="f"))
+    assert _sources(tracker) == [("impressions", 2, 20)]
+    assert counted == [("impressions", 0), ("impressions", 1)]
+
+
+def test_a_function_that_writes_several_outputs_is_reported_for_each_and_its_late_rows_once(
+    header: PlanHeader,
+) -> None:
+    tracker, clock, _ = _tracker(header)
+    tracker.add_function("f", {"impressions": 0}, Traits(), ())
+    assert [query.output for query in tracker.queries] == [None]
+    for output in ("a", "b", "a"):
+        tracker.wrote("f", output)
+    tracker.commit(_batch(clock, {"impressions": 1}, query="f"))
+    assert [(query.output, query.late_rows) for query in tracker.queries] == [("a", 1), ("b", 0)]
+
+    reported = [
+        query.model_copy(
+            update={"sources": (SourceProgress(name="impressions", committed=1, rows=10),)}
+        )
+        for query in tracker.queries
+    ]
+    again, _, counted = _tracker(header, _status(header, *reported))
+    again.add_function("f", {"impressions": 1}, Traits(), ("a", "b"))
+    assert [(query.output, query.late_rows) for query in again.queries] == [("a", 1), ("b", 0)]
+    assert (_sources(again), counted) == ([("impressions", 1, 10)], []), (
+        "it goes on from the report"
+    )

@@ -5,12 +5,16 @@ import pytest
 from backfill.api.errors import UnsupportedProgram
 from backfill.api.output import Output
 from backfill.api.source import Live, LiveKafka, Source
+from backfill.api.spec import Execution
 from backfill.runtime.named_sources import NAMED_FORMAT
 from backfill.runtime.switching.matching import (
     Target,
+    check_function,
     kafka_sources,
     match_output,
+    match_write,
     reason_to_leave_out,
+    same_place,
     same_table,
     table_source,
 )
@@ -139,14 +143,9 @@ def test_a_query_finds_its_output(case: str, target: Target, taken: list[str], o
             ],
         ),
         (
-            Target(query_name="summary", foreach="foreachBatch"),
+            Target(query_name="x", row_writer=True),
             [],
-            ["foreachBatch", "write_output"],
-        ),
-        (
-            Target(query_name="x", foreach="foreach"),
-            [],
-            ["foreach ", "no output has"],
+            ["foreach ", "within foreachBatch", "no output has"],
         ),
     ],
 )
@@ -167,7 +166,7 @@ def test_a_query_that_can_not_be_redirected_is_told_every_reason(
         Target(format="kafka", query_name="alerts", topic="anything"),
         Target(format="kafka", topic="alerts"),
         Target(format="parquet", table="alerts"),
-        Target(foreach="foreachBatch", query_name="alerts"),
+        Target(query_name="alerts"),
     ],
 )
 def test_a_side_query_takes_no_output(target: Target) -> None:
@@ -185,3 +184,62 @@ def test_a_side_query_takes_no_output(target: Target) -> None:
 )
 def test_a_query_that_an_output_or_a_name_of_its_own_speaks_for_is_run(target: Target) -> None:
     assert reason_to_leave_out(target, OUTPUTS, ["alerts"]) is None
+
+
+@pytest.mark.parametrize(
+    ("place", "query", "output"),
+    [
+        ("default.play_errors", "summary", "errors"),
+        ("`lake`.`default`.`play_summary`", "q", "summary"),
+        ("errors", "summary", "errors"),
+        ("s3://lake/tables/errors/", "summary", "errors"),
+        ("reports.public.errors", "summary", "errors"),
+        ("s3://lake/anything", "summary", "summary"),
+    ],
+)
+def test_a_write_of_a_batch_finds_its_output_by_table_name_path_or_query(
+    place: str, query: str, output: str
+) -> None:
+    assert match_write(place, "write.save", query, OUTPUTS).name == output
+
+
+def test_a_write_of_a_batch_to_no_output_is_refused_with_its_name_and_what_to_do() -> None:
+    with pytest.raises(UnsupportedProgram) as error:
+        match_write("audit.log", "write.saveAsTable", "q", OUTPUTS)
+    words = [
+        "audit.log (write.saveAsTable)",
+        "the name log",
+        "name audit.log in spec.ignoredQueries",
+    ]
+    assert all(word in str(error.value) for word in words)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("lake.default.plays", "default.plays", True),
+        ("`default`.plays", "plays", True),
+        ("s3://a/plays", "s3://a/plays/", True),
+        ("staging.plays", "prod.plays", False),
+        ("plays", "replays", False),
+        ("s3://a/plays", "s3://b/plays", False),
+    ],
+)
+def test_a_place_may_be_named_in_several_ways(one: str, other: str, same: bool) -> None:
+    assert same_place(one, other) is same
+
+
+@pytest.mark.parametrize(
+    ("others", "execution", "words"),
+    [
+        ({"each"}, "Auto", ["two queries are named each", "queryName"]),
+        (set(), "Batch", ['spec.execution: "Batch" cannot run the query each: its function']),
+    ],
+)
+def test_a_query_with_a_function_has_a_name_of_its_own_and_runs_as_a_stream(
+    others: set[str], execution: Execution, words: list[str]
+) -> None:
+    check_function("each", {"another"}, "Streaming")
+    with pytest.raises(UnsupportedProgram) as error:
+        check_function("each", others, execution)
+    assert all(word in str(error.value) for word in words)

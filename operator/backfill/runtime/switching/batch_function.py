@@ -1,0 +1,401 @@
+"""The function that an application gives to ``foreachBatch``: what it writes of a batch goes into
+the branches of the outputs, each batch exactly once.
+
+Rows are written into data files when the function writes a DataFrame, and committed after it has
+returned: all rows of a batch for an output together. If the driver is killed between the commits of
+two outputs, Spark runs the batch again, and an output that has it already is left as it is.
+"""
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from pyiceberg.table import Table
+from pyspark.sql import DataFrame
+
+from backfill.api.errors import BadInput, Problem, UnsupportedProgram
+from backfill.api.output import Output
+from backfill.api.spec import Effect
+from backfill.iceberg.tables import Catalogs
+from backfill.outputs.staging import Batch, Holds, lost
+from backfill.runtime.batch.writing import write
+from backfill.runtime.queries.run import Run
+from backfill.runtime.session_conf import session_zone
+from backfill.runtime.sink import SinkSettings, SinkWriter, Written, check_schema, settings_for
+from backfill.runtime.switching.matching import last_part, match_write, same_place
+
+_current: ContextVar["BatchInProgress | None"] = ContextVar("backfill_batch", default=None)
+_in_progress: set["BatchInProgress"] = set()
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where a DataFrame is written, as the application describes it."""
+
+    place: str
+    """Table, topic or path."""
+    how: str
+    """The call, for messages."""
+    by_position: bool = False
+    """Whether columns count by their position, not by their names."""
+    keys: tuple[str, ...] = ()
+    """Columns by which rows replace those of earlier batches; empty if they are added."""
+
+
+class BatchInProgress:
+    """A batch for which the application's function runs."""
+
+    def __init__(self, function: "BatchFunction", frame: DataFrame, number: int):
+        self._function = function
+        self._number = number
+        self._session = frame.sparkSession._jsparkSession
+        self._files: dict[str, list[Written]] = defaultdict(list)
+        self._lock = threading.Lock()
+        self._over = False
+        self._refused: BadInput | None = None
+
+    def write(self, frame: DataFrame, destination: Destination) -> None:
+        """Writes the rows of a DataFrame into data files of the output that it is for.
+
+        Raises:
+            BadInput: there is none, or the rows do not fit its table.
+        """
+        with not_the_function():
+            try:
+                branch = self._function.branch(destination)
+                if branch is None:
+                    return
+                written = branch.write(frame, destination, self._number)
+            except BadInput as error:
+                raise self.refuse(error) from None
+        with self._lock:
+            if self._over:
+                raise self.refuse(_too_late(destination))
+            self._files[branch.output.name] += written
+
+    def takes(self, place: str) -> bool:
+        """Whether a table, topic or path is an output, or is left out."""
+        with not_the_function():
+            return self._function.takes(place)
+
+    def allows(self, effect: Effect) -> bool:
+        """Whether the Backfill allows what the function does besides writing DataFrames."""
+        return effect in self._function.run.settings.allowed_effects
+
+    def refuse_effect(self, effect: Effect, what: str) -> UnsupportedProgram:
+        """Ends the run because of something that a backfill cannot set apart from production.
+        Returns the error, to be raised.
+        """
+        message = f"foreachBatch {what}, which a backfill cannot set apart from production"
+        fix = (
+            f"leave it out where a backfill runs, or allow it in earnest with {effect} in"
+            " spec.allowedEffects"
+        )
+        error = UnsupportedProgram(Problem("", message, fix))
+        self.refuse(error)
+        return error
+
+    def refuse(self, error: BadInput) -> BadInput:
+        """Ends the run, even if the function catches the error. Returns the error, to be raised."""
+        self._refused = error
+        return self._function.run.refuse(error)
+
+    def is_of(self, frame: DataFrame) -> bool:
+        """Whether a DataFrame is of the batch's session, which is the query's own."""
+        return bool(self._session.equals(frame.sparkSession._jsparkSession))
+
+    def close(self) -> Mapping[str, list[Written]]:
+        """What was written, by output. Nothing more may be written.
+
+        Raises:
+            BadInput: something was refused.
+        """
+        with self._lock:
+            self._over = True
+        if self._refused is not None:
+            raise self._refused
+        return self._files
+
+
+def batch_in_progress() -> BatchInProgress | None:
+    """The batch whose function this thread runs; None elsewhere, and where this product does
+    something on behalf of the function.
+    """
+    return _current.get()
+
+
+def batch_of(frame: DataFrame) -> BatchInProgress | None:
+    """The batch that a DataFrame is written in: that of this thread, else that of its session."""
+    batch = _current.get()
+    if batch is not None:
+        return batch
+    with not_the_function():
+        return next((each for each in tuple(_in_progress) if each.is_of(frame)), None)
+
+
+def any_in_progress() -> BatchInProgress | None:
+    """A batch whose function runs in some thread; None if there is none."""
+    return next(iter(tuple(_in_progress)), None)
+
+
+@contextmanager
+def not_the_function() -> Iterator[None]:
+    """For what this product does itself."""
+    token = _current.set(None)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+class BatchFunction:
+    """What a query does with each of its batches: runs the application's function, and commits what
+    it has written.
+    """
+
+    def __init__(self, function: Callable[[DataFrame, int], None], query: str, run: Run):
+        """Finds the outputs that earlier attempts have written, and the one with the query's name.
+
+        Raises:
+            BadInput: the table of an output cannot be loaded, or its branch holds something else.
+        """
+        self.run = run
+        self._function = function
+        self._query = query
+        self._lock = threading.Lock()
+        self._branches: dict[str, _Branch] = {}
+        self._reported = {before.output for before in run.tracker.before if before.name == query}
+        self._catalogs = Catalogs()
+        for output in run.settings.outputs:
+            if run.writers.get(output.name, query) != query:
+                continue
+            branch = self._open(output)
+            if query in {output.name, branch.staged_by} and run.writes(query, output.name) == query:
+                self._branches[output.name] = branch
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The outputs that it has written so far, in this attempt or before."""
+        return tuple(self._branches)
+
+    def __call__(self, frame: DataFrame, number: int) -> None:
+        """Runs the function for a batch, and commits what it has written.
+
+        Raises:
+            Exception: what the function raises.
+            BadInput: the function does what a backfill cannot redirect.
+            ResultLost: what was staged of an output no longer exists.
+        """
+        batch = BatchInProgress(self, frame, number)
+        _in_progress.add(batch)
+        token = _current.set(batch)
+        try:
+            self._function(frame, number)
+        finally:
+            _current.reset(token)
+            _in_progress.discard(batch)
+        self._commit(number, batch.close())
+
+    def takes(self, place: str) -> bool:
+        """Whether a table, topic or path is an output, or is left out."""
+        try:
+            match_write(place, "", self._query, self.run.settings.outputs)
+        except UnsupportedProgram:
+            return self._left_out(place)
+        return True
+
+    def branch(self, destination: Destination) -> "_Branch | None":
+        """The branch that rows for a destination go to; None if they are left out.
+
+        Raises:
+            BadInput: there is none.
+        """
+        settings, place = self.run.settings, destination.place
+        if self._left_out(place):
+            return None
+        output = match_write(place, destination.how, self._query, settings.outputs)
+        with self._lock:
+            branch = self._branches.get(output.name)
+            if branch is None:
+                other = self.run.writes(self._query, output.name)
+                if other != self._query:
+                    raise _taken(output, self._query, other)
+                branch = self._branches[output.name] = self._open(output)
+            branch.is_for(place, destination.keys)
+        return branch
+
+    def _left_out(self, place: str) -> bool:
+        return bool({place, last_part(place)} & set(self.run.settings.ignored_queries))
+
+    def finish(self) -> None:
+        """Stages outputs that nothing has written, without rows, once all queries have committed
+        everything.
+        """
+        for output in self.run.settings.outputs:
+            if self.run.writes(self._query, output.name) == self._query:
+                with self._lock:
+                    if output.name not in self._branches:
+                        self._branches[output.name] = self._open(output)
+        self._commit(self.run.tracker.steps, {})
+
+    def _commit(self, number: int, files: Mapping[str, list[Written]]) -> None:
+        for name, branch in tuple(self._branches.items()):
+            known = name in self._reported
+            branch.commit(number, files.get(name, []), written_before=known)
+            self._reported.add(name)
+            self.run.tracker.wrote(self._query, name)
+
+    def _open(self, output: Output) -> "_Branch":
+        table = self._catalogs.load_table(output.table, "spec.outputs")
+        return _Branch(
+            output, table, settings_for(table, self.run.settings, output, self._query), self._query
+        )
+
+
+class _Branch:
+    """The branch of an output that a function writes."""
+
+    def __init__(self, output: Output, table: Table, settings: SinkSettings, query: str):
+        self.output = output
+        self._table = table
+        self._settings = settings
+        self._sink = SinkWriter(settings)
+        self._query = query
+        self._place: str | None = None
+        self._holds: Holds | None = None
+        self._continued = False
+
+    @property
+    def staged_by(self) -> str | None:
+        """The query that has staged rows; None if nothing is staged."""
+        staged = self._sink.staged()
+        return None if staged is None else staged.query
+
+    def is_for(self, place: str, keys: tuple[str, ...]) -> None:
+        """Checks that only one place is written through this output, and in one way.
+
+        Raises:
+            UnsupportedProgram: another one was written before, or in another way; or the output has
+                other keys.
+        """
+        known = self._place or place
+        if not same_place(known, place):
+            raise _two_places(self.output, known, place)
+        if keys and {key.lower() for key in keys} != {key.lower() for key in self.output.keys}:
+            raise _other_keys(self.output, place, keys)
+        holds: Holds = "Changes" if keys else "Rows"
+        if holds != (self._holds or self._held or holds):
+            raise _appended_and_merged(self.output, place)
+        self._place, self._holds = known, holds
+
+    @property
+    def _held(self) -> Holds | None:
+        """What earlier attempts have staged; None if that is no row."""
+        staged = self._sink.staged()
+        if staged is None or not (staged.rows or staged.rows_outside_window):
+            return None
+        return "Changes" if staged.changes else "Rows"
+
+    def write(self, frame: DataFrame, destination: Destination, number: int) -> list[Written]:
+        """Writes rows into data files.
+
+        Raises:
+            UnsupportedProgram: they do not fit the table.
+        """
+        if destination.by_position:
+            names = [field.name for field in self._table.schema().fields]
+            if len(names) != len(frame.columns):
+                raise _other_number(self.output, destination, len(names), len(frame.columns))
+            frame = frame.toDF(*names)
+        zone = session_zone(frame.sparkSession)
+        check_schema(frame.schema, self._table, self.output.table, zone)
+        changes = destination.keys and SinkWriter(self._settings, changes_of=number)
+        written, _ = write(frame, changes or self._sink)
+        return written
+
+    def commit(self, number: int, written: list[Written], *, written_before: bool) -> None:
+        """Commits what was written of a batch, unless the branch has it.
+
+        Raises:
+            ResultLost: earlier batches are not in the branch any more.
+        """
+        spec_id, outside = self._sink.spec_id, sum(each.rows_outside_window for each in written)
+        if not self._continued and number > 0 and self._sink.staged() is None:
+            if written_before:
+                raise lost(self.output.table, self._settings.result)
+            self._sink.stage(Batch(self._query, number - 1, (), spec_id, 0, first=0))
+        self._continued = True
+        files = [file for each in written for file in each.files]
+        holds = self._holds or "Rows"
+        self._sink.stage(Batch(self._query, number, files, spec_id, outside, holds=holds))
+
+
+def _too_late(destination: Destination) -> UnsupportedProgram:
+    return UnsupportedProgram(
+        Problem(
+            "",
+            f"foreachBatch writes to {destination.place} ({destination.how}) in a thread that goes"
+            " on after the function has returned",
+            "wait for its threads in the function",
+        )
+    )
+
+
+def _taken(output: Output, query: str, other: str) -> UnsupportedProgram:
+    return UnsupportedProgram(
+        Problem(
+            "spec.outputs",
+            f"two queries write the output {output.name} ({output.table}): {other} and {query}",
+            "unite their rows in one query, or name one of them in spec.ignoredQueries and run"
+            " another Backfill for it, both with publish mode Append",
+        )
+    )
+
+
+def _two_places(output: Output, known: str, place: str) -> UnsupportedProgram:
+    return UnsupportedProgram(
+        Problem(
+            "spec.outputs",
+            f"foreachBatch writes both {known} and {place}, which the output {output.name} has the"
+            " name of",
+            "add an output for each, with its table, or name one in spec.ignoredQueries",
+        )
+    )
+
+
+def _other_keys(output: Output, place: str, keys: tuple[str, ...]) -> UnsupportedProgram:
+    return UnsupportedProgram(
+        Problem(
+            "spec.outputs",
+            f"foreachBatch merges into {place} by {', '.join(keys)}, and the keys of output"
+            f" {output.name} are {', '.join(output.keys) or 'not given'}",
+            f"write keys: [{', '.join(keys)}] in output {output.name}",
+        )
+    )
+
+
+def _appended_and_merged(output: Output, place: str) -> UnsupportedProgram:
+    return UnsupportedProgram(
+        Problem(
+            "",
+            f"foreachBatch both appends to {place} and merges into it, so that it is unknown which"
+            f" rows of output {output.name} replace which",
+            "do one of the two where a backfill runs",
+        )
+    )
+
+
+def _other_number(
+    output: Output, destination: Destination, wanted: int, given: int
+) -> UnsupportedProgram:
+    return UnsupportedProgram(
+        Problem(
+            "",
+            f"foreachBatch writes {given} columns by position to {destination.place}"
+            f" ({destination.how}), and the table {output.table} has {wanted}",
+            "select the table's columns in its order",
+        )
+    )

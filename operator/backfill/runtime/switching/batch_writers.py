@@ -1,0 +1,282 @@
+"""What ``DataFrame.write``, ``writeTo`` and ``mergeInto`` give while a function of ``foreachBatch``
+runs: PySpark's own writers, whose writes go into the branches of the outputs.
+
+PySpark's writers hand every call to a writer in the JVM; only that one is replaced.
+"""
+
+import threading
+from dataclasses import replace
+from typing import Any, NoReturn
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql.merge import MergeIntoWriter
+from pyspark.sql.readwriter import DataFrameWriter, DataFrameWriterV2
+
+from backfill.api.errors import Problem, UnsupportedProgram
+from backfill.runtime.switching.batch_function import (
+    BatchInProgress,
+    Destination,
+    any_in_progress,
+    batch_of,
+    not_the_function,
+)
+from backfill.runtime.switching.batch_statements import Statement, merge_of
+
+_NO_EFFECT = ("noop", "console")
+"""Formats that keep nothing outside the driver."""
+_STREAMS = ("kafka",)
+"""Formats that always append, whatever the mode."""
+
+
+def write(frame: DataFrame) -> DataFrameWriter:
+    """``DataFrame.write``."""
+    batch = _batch(frame)
+    return DataFrameWriter(frame) if batch is None else BatchWriter(frame, batch)
+
+
+def write_to(frame: DataFrame, table: str) -> DataFrameWriterV2:
+    """``DataFrame.writeTo``."""
+    batch = _batch(frame)
+    return DataFrameWriterV2(frame, table) if batch is None else BatchWriterV2(frame, table, batch)
+
+
+def merge_into(frame: DataFrame, table: str, condition: Column) -> MergeIntoWriter:
+    """``DataFrame.mergeInto``."""
+    batch = _batch(frame)
+    if batch is None:
+        return MergeIntoWriter(frame, table, condition)
+    return BatchMerge(frame, table, condition, batch)
+
+
+def write_statement(
+    batch: BatchInProgress, rows: DataFrame, statement: Statement, how: str
+) -> None:
+    """Stages the rows of a statement.
+
+    Raises:
+        BadInput: it does not just add rows, or put them in the place of others.
+    """
+    if statement.problem:
+        raise batch.refuse(_not_redirected(statement, how))
+    if statement.columns:
+        if len(statement.columns) != len(rows.columns):
+            raise batch.refuse(_not_redirected(statement, how))
+        with not_the_function():
+            rows = rows.toDF(*statement.columns)
+    batch.write(rows, Destination(statement.table, how, statement.by_position, keys=statement.keys))
+
+
+class BatchMerge(MergeIntoWriter):
+    """``DataFrame.mergeInto`` within a function of ``foreachBatch``."""
+
+    def __init__(self, frame: DataFrame, table: str, condition: Column, batch: BatchInProgress):
+        super().__init__(frame, table, condition)
+        self._frame = frame
+        self._table = table
+        self._batch = batch
+
+    def merge(self) -> None:
+        """Stages the rows, if they are put in the place of those with the same keys."""
+        with not_the_function():
+            statement = merge_of(self._jwriter.mergeCommand())
+        write_statement(
+            self._batch, self._frame, replace(statement, table=self._table), "mergeInto"
+        )
+
+
+def _batch(frame: DataFrame) -> BatchInProgress | None:
+    """The batch that a DataFrame is written in; None outside of functions."""
+    batch = batch_of(frame)
+    if batch is None and threading.current_thread() is not threading.main_thread():
+        other = any_in_progress()
+        if other is not None:
+            raise other.refuse(_unknown_thread())
+    return batch
+
+
+class BatchWriter(DataFrameWriter):
+    """``DataFrame.write`` within a function of ``foreachBatch``."""
+
+    def __init__(self, frame: DataFrame, batch: BatchInProgress):
+        super().__init__(frame)
+        self._jwrite: Any = _Write(frame, batch)
+
+
+class BatchWriterV2(DataFrameWriterV2):
+    """``DataFrame.writeTo`` within a function of ``foreachBatch``."""
+
+    def __init__(self, frame: DataFrame, table: str, batch: BatchInProgress):
+        self._df = frame
+        self._spark = frame.sparkSession
+        self._jwriter: Any = _WriteTo(frame, table, batch)
+
+
+class _Write:
+    """Stands for Spark's DataFrameWriter in the JVM, with its methods."""
+
+    def __init__(self, frame: DataFrame, batch: BatchInProgress):
+        self._frame = frame
+        self._batch = batch
+        self._format: str | None = None
+        self._mode: str | None = None
+        self._options: dict[str, Any] = {}
+
+    def format(self, source: str) -> "_Write":
+        self._format = source.lower()
+        return self
+
+    def mode(self, mode: str) -> "_Write":
+        self._mode = mode.lower()
+        return self
+
+    def option(self, key: str, value: Any) -> "_Write":
+        self._options[key.lower()] = value
+        return self
+
+    def _layout(self, *_: Any) -> "_Write":
+        """The output table has its own layout."""
+        return self
+
+    partitionBy = bucketBy = sortBy = clusterBy = _layout
+
+    def save(self, path: str | None = None) -> None:
+        if self._format in _NO_EFFECT:
+            self._really()
+            return
+        how = f"write.format({self._format}).save" if self._format else "write.save"
+        options = self._options
+        names = ("topic",) if self._format in _STREAMS else ("path", "table", "dbtable")
+        place = path or next((options[name] for name in names if options.get(name)), None)
+        self._append(place, how)
+
+    def insertInto(self, table: str) -> None:
+        self._append(table, "write.insertInto", by_position=True, always_appends=True)
+
+    def saveAsTable(self, name: str) -> None:
+        self._append(name, "write.saveAsTable")
+
+    def jdbc(self, url: str, table: str, properties: Any) -> None:
+        self._append(table, "write.jdbc")
+
+    def parquet(self, path: str) -> None:
+        self._append(path, "write.parquet")
+
+    def json(self, path: str) -> None:
+        self._append(path, "write.json")
+
+    def csv(self, path: str) -> None:
+        self._append(path, "write.csv")
+
+    def orc(self, path: str) -> None:
+        self._append(path, "write.orc")
+
+    def text(self, path: str) -> None:
+        self._append(path, "write.text")
+
+    def xml(self, path: str) -> None:
+        self._append(path, "write.xml")
+
+    def _append(
+        self,
+        place: str | None,
+        how: str,
+        *,
+        by_position: bool = False,
+        always_appends: bool = False,
+    ) -> None:
+        if place is None:
+            raise self._batch.refuse(_no_place(how))
+        appends = self._mode == "append" or (self._mode is None and always_appends)
+        if not appends and self._format not in _STREAMS:
+            raise self._batch.refuse(_not_appending(place, how, self._mode))
+        self._batch.write(self._frame, Destination(str(place), how, by_position))
+
+    def _really(self) -> None:
+        with not_the_function():
+            writer = self._frame._jdf.write().format(self._format).mode(self._mode or "append")
+            for key, value in self._options.items():
+                writer = writer.option(key, value)
+            writer.save()
+
+
+class _WriteTo:
+    """Stands for Spark's DataFrameWriterV2 in the JVM, with its methods."""
+
+    def __init__(self, frame: DataFrame, table: str, batch: BatchInProgress):
+        self._frame = frame
+        self._table = table
+        self._batch = batch
+
+    def _kept(self, *_: Any) -> "_WriteTo":
+        """The output table has its own format, properties and layout."""
+        return self
+
+    using = option = tableProperty = partitionedBy = clusterBy = _kept
+
+    def append(self) -> None:
+        self._batch.write(self._frame, Destination(self._table, "writeTo.append"))
+
+    def create(self) -> None:
+        self._refuse("create")
+
+    def replace(self) -> None:
+        self._refuse("replace")
+
+    def createOrReplace(self) -> None:
+        self._refuse("createOrReplace")
+
+    def overwrite(self, condition: Any) -> None:
+        self._refuse("overwrite")
+
+    def overwritePartitions(self) -> None:
+        self._refuse("overwritePartitions")
+
+    def _refuse(self, call: str) -> NoReturn:
+        raise self._batch.refuse(_not_appending(self._table, f"writeTo.{call}", "overwrite"))
+
+
+def _no_place(how: str) -> UnsupportedProgram:
+    return UnsupportedProgram(
+        Problem(
+            "",
+            f"foreachBatch writes with {how} and names no table, topic or path",
+            "name the table in the call or in the option path, table or topic",
+        )
+    )
+
+
+def _not_appending(place: str, how: str, mode: str | None) -> UnsupportedProgram:
+    what = {
+        "overwrite": "replaces rows that earlier batches have written",
+        "ignore": "writes nothing where the table is there already",
+    }.get(mode or "", "fails where the table is there already")
+    return UnsupportedProgram(
+        Problem(
+            "",
+            f"foreachBatch writes to {place} with {how} in a mode that {what}",
+            'a backfill appends each batch: write with mode("append") or writeTo(...).append()',
+        )
+    )
+
+
+def _not_redirected(statement: Statement, how: str) -> UnsupportedProgram:
+    what = statement.problem or "names another number of columns than it has"
+    fix = (
+        'a backfill can redirect appended rows (mode("append"), INSERT INTO), and merges by equal'
+        " columns that update and insert whole rows"
+    )
+    return UnsupportedProgram(
+        Problem("", f"foreachBatch writes to {statement.table} with {how}, which {what}", fix)
+    )
+
+
+def _unknown_thread() -> UnsupportedProgram:
+    return UnsupportedProgram(
+        Problem(
+            "",
+            "a DataFrame is written in a thread of which it is unknown whether it belongs to a"
+            " batch of foreachBatch",
+            "write in the function's own thread, or in threads that it starts with threading or a"
+            " ThreadPoolExecutor",
+        )
+    )

@@ -1,0 +1,283 @@
+"""What a function of ``foreachBatch`` does besides writing DataFrames, as far as this process can
+see it: it is refused at the call, unless the Backfill allows it.
+
+Seen are connections and processes of Python code in the driver, SQL statements, direct use of
+Spark's JVM, and what runs on executors only for its effects. Not seen are connections that were
+open before, connections of libraries that are not written in Python or that have threads of their
+own from before, files, and whatever functions do on executors that give rows.
+"""
+
+import functools
+import inspect
+import re
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextvars import copy_context
+from typing import Any
+
+from py4j.java_gateway import JavaObject, is_instance_of
+from py4j.protocol import Py4JError
+from pyspark import RDD, SparkContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.catalog import Catalog
+from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+
+from backfill.api.spec import Effect
+from backfill.runtime.catalyst import frame_of, kind_of, nodes_of
+from backfill.runtime.switching.batch_function import batch_in_progress, not_the_function
+from backfill.runtime.switching.batch_statements import statement_of
+from backfill.runtime.switching.batch_writers import write_statement
+
+_EVENTS: dict[str, tuple[Effect, str]] = {
+    "socket.connect": ("Connections", "connects to {}"),
+    "socket.sendto": ("Connections", "sends to {}"),
+    "socket.sendmsg": ("Connections", "sends to {}"),
+    "subprocess.Popen": ("Processes", "starts the process {}"),
+    "os.system": ("Processes", "starts the process {}"),
+    "os.exec": ("Processes", "starts the process {}"),
+    "os.fork": ("Processes", "starts a process"),
+    "os.forkpty": ("Processes", "starts a process"),
+    "os.posix_spawn": ("Processes", "starts the process {}"),
+}
+"""Events of Python's audit hooks, by their names."""
+_SUBJECT = {"socket.connect": 1, "socket.sendto": 1, "socket.sendmsg": 1}
+"""Which argument of an event says what it is about, if not the first."""
+_SPARK = {"pyspark", "py4j"}
+_OWN = {"backfill", *_SPARK}
+_ONLY_EFFECTS = (
+    "foreach",
+    "foreachPartition",
+    "saveAsHadoopDataset",
+    "saveAsHadoopFile",
+    "saveAsNewAPIHadoopDataset",
+    "saveAsNewAPIHadoopFile",
+    "saveAsPickleFile",
+    "saveAsSequenceFile",
+    "saveAsTextFile",
+)
+"""Methods of RDDs that have no result."""
+_OF_CATALOGS = (
+    "analyzeTable",
+    "createDatabase",
+    "createExternalTable",
+    "createTable",
+    "dropDatabase",
+    "dropTable",
+    "dropView",
+    "recoverPartitions",
+    "truncateTable",
+)
+"""Methods of ``spark.catalog`` that do what statements do."""
+_PLANS = "org.apache.spark.sql.catalyst.plans.logical"
+_STATEMENTS = (f"{_PLANS}.Command", f"{_PLANS}.ParsedStatement", f"{_PLANS}.CompoundPlanStatement")
+_HARMLESS = {
+    "CacheTable",
+    "CacheTableAsSelect",
+    "DescribeColumn",
+    "DescribeFunction",
+    "DescribeNamespace",
+    "DescribeQueryCommand",
+    "DescribeRelation",
+    "ExplainCommand",
+    "RefreshTable",
+    "ResetCommand",
+    "SetCatalogAndNamespace",
+    "SetCommand",
+    "SetNamespaceCommand",
+    "ShowColumns",
+    "ShowCreateTable",
+    "ShowFunctions",
+    "ShowNamespaces",
+    "ShowPartitions",
+    "ShowTableProperties",
+    "ShowTables",
+    "ShowViews",
+    "UncacheTable",
+}
+"""Statements that concern only the session, or only show something."""
+_FORMATTED = re.compile(r"\{[^{}]*\}")
+
+_installing = threading.Lock()
+_installed = False
+
+
+def install_effects() -> None:
+    """Watches what functions do, in this process and from now on. Call it as often as you like."""
+    global _installed  # noqa: PLW0603 - an audit hook cannot be removed
+    with _installing:
+        if _installed:
+            return
+        _installed = True
+        sys.addaudithook(_audit)
+        _inherit_the_batch()
+        SparkSession.sql = _sql(SparkSession.sql)  # type: ignore[method-assign]
+        for name in _ONLY_EFFECTS:
+            what = f"runs {name} on executors"
+            setattr(RDD, name, _checked(getattr(RDD, name), "ForeachPartition", what))
+        for name in _OF_CATALOGS:
+            what = f"calls spark.catalog.{name}"
+            setattr(Catalog, name, _checked(getattr(Catalog, name), "Statements", what))
+        for owner, names in {
+            SparkSession: ("_jvm", "_jsparkSession"),
+            ClassicDataFrame: ("_jdf",),
+        }.items():
+            for name in names:
+                setattr(owner, name, _guarded(owner, name))
+        _guard_context()
+
+
+def _audit(event: str, arguments: tuple[Any, ...]) -> None:
+    found = _EVENTS.get(event)
+    if found is None:
+        return
+    batch = batch_in_progress()
+    if batch is None or _caller(2) in _SPARK:
+        return
+    effect, what = found
+    subject = arguments[_SUBJECT.get(event, 0) : _SUBJECT.get(event, 0) + 1]
+    _check(effect, what.format(*map(_named, subject)))
+
+
+def _named(subject: Any) -> str:
+    """An address as host and port; a program without its arguments, which may be secrets."""
+    if isinstance(subject, tuple) and len(subject) > 1:
+        return f"{subject[0]}:{subject[1]}"
+    if isinstance(subject, str):
+        return subject.split(maxsplit=1)[0] if subject else "?"
+    return str(subject)
+
+
+def _check(effect: Effect, what: str) -> None:
+    batch = batch_in_progress()
+    if batch is None:
+        return
+    with not_the_function():
+        if not batch.allows(effect):
+            raise batch.refuse_effect(effect, what)
+
+
+def _caller(depth: int) -> str:
+    """The package whose code made the call, this many frames up."""
+    return str(sys._getframe(depth).f_globals.get("__name__", "")).partition(".")[0]
+
+
+def _sql(original: Callable[..., DataFrame]) -> Callable[..., DataFrame]:
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def sql(self: SparkSession, *args: Any, **kwargs: Any) -> DataFrame:
+        if batch_in_progress() is not None:
+            given = signature.bind(self, *args, **kwargs).arguments
+            text = (
+                _FORMATTED.sub("x", given["sqlQuery"]) if "kwargs" in given else given["sqlQuery"]
+            )
+            with not_the_function():
+                plan = self._jsparkSession.sessionState().sqlParser().parsePlan(text)
+                kind = _effect(self, plan)
+            if kind is not None and (rows := _redirected(self, plan)) is not None:
+                return rows
+            if kind is not None:
+                _check("Statements", f"runs an SQL statement ({kind})")
+        return original(self, *args, **kwargs)
+
+    return sql
+
+
+def _redirected(spark: SparkSession, plan: JavaObject) -> DataFrame | None:
+    """What a statement gives whose rows are staged; None if its table is no output."""
+    batch = batch_in_progress()
+    if batch is None:
+        return None
+    with not_the_function():
+        statement = statement_of(plan)
+        if statement is None or not batch.takes(statement.table):
+            return None
+        rows = frame_of(spark, statement.rows)
+    write_statement(batch, rows, statement, f"spark.sql ({statement.how})")
+    with not_the_function():
+        return spark.createDataFrame([], "num_affected_rows long")
+
+
+def _effect(spark: SparkSession, plan: JavaObject) -> str | None:
+    """The kind of a statement that is more than a query; None for queries, and for statements that
+    have no effect outside of the session.
+    """
+    return next((found for node in nodes_of(plan) if (found := _writes(spark, node))), None)
+
+
+def _writes(spark: SparkSession, node: JavaObject) -> str | None:
+    gateway = spark.sparkContext._gateway
+    if not any(is_instance_of(gateway, node, kind) for kind in _STATEMENTS):
+        return None
+    kind = kind_of(node)
+    return None if kind in _HARMLESS or _is_temporary(node) else kind
+
+
+def _is_temporary(node: JavaObject) -> bool:
+    """Whether a statement defines a view of the session."""
+    try:
+        return str(node.viewType()) == "LocalTempView$" or "LocalTempView" in str(node.viewType())
+    except Py4JError:
+        return False
+
+
+def _checked(original: Callable[..., Any], effect: Effect, what: str) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        _check(effect, what)
+        return original(self, *args, **kwargs)
+
+    return method
+
+
+def _guarded(owner: type, name: str) -> property:
+    """An attribute of instances that PySpark itself uses and that leads to Spark's JVM."""
+
+    def get(self: Any) -> Any:
+        _check_jvm(name)
+        try:
+            return self.__dict__[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def put(self: Any, value: Any) -> None:
+        self.__dict__[name] = value
+
+    return property(get, put)
+
+
+def _guard_context() -> None:
+    original = SparkContext.__getattribute__
+    guarded = {"_jvm", "_jsc", "_gateway"}
+
+    def get(self: SparkContext, name: str) -> Any:
+        if name in guarded:
+            _check_jvm(name)
+        return original(self, name)
+
+    SparkContext.__getattribute__ = get  # type: ignore[assignment,method-assign]
+
+
+def _check_jvm(name: str) -> None:
+    if batch_in_progress() is not None and _caller(3) not in _OWN:
+        _check("Jvm", f"uses Spark's JVM directly ({name})")
+
+
+def _inherit_the_batch() -> None:
+    """Makes threads and tasks of thread pools belong to the batch in which they are started."""
+    start, submit = threading.Thread.start, ThreadPoolExecutor.submit
+
+    def inheriting_start(self: threading.Thread) -> None:
+        if batch_in_progress() is not None:
+            self.run = functools.partial(copy_context().run, self.run)  # type: ignore[method-assign]
+        start(self)
+
+    def inheriting_submit(
+        self: Executor, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> Any:
+        return submit(self, functools.partial(copy_context().run, fn), *args, **kwargs)
+
+    threading.Thread.start = inheriting_start  # type: ignore[method-assign]
+    ThreadPoolExecutor.submit = inheriting_submit  # type: ignore[method-assign]
