@@ -19,7 +19,10 @@ def how_run(output: OutputStatus, window: Window) -> str:
         return "; ".join(
             ["batch jobs", *too_short(output.look_back_seconds, output.look_ahead_seconds, window)]
         )
-    return f"stream, because {output.execution_reason}" if output.execution_reason else "stream"
+    how = f"stream, because {output.execution_reason}" if output.execution_reason else "stream"
+    if output.output_mode == "update":
+        how += "; until its last step is committed, the branch also holds older rows of its keys"
+    return how
 
 
 def too_short(back: float | None, ahead: float | None, window: Window) -> list[str]:

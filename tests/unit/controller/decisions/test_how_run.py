@@ -29,6 +29,14 @@ def output(**fields: Any) -> OutputStatus:
             {"execution": "Streaming", "execution_reason": "it keeps state"},
             "stream, because it keeps state",
         ),
+        "a stream that changes rows": (
+            {"execution": "Streaming", "output_mode": "update"},
+            "stream; until its last step is committed, the branch also holds older rows of its keys",
+        ),
+        "a stream that gives all rows again": (
+            {"execution": "Streaming", "output_mode": "complete"},
+            "stream",
+        ),
         "within the window": (
             {"execution": "Batch", "look_back_seconds": 1800.0, "look_ahead_seconds": 5400.0},
             "batch jobs",
@@ -53,10 +61,12 @@ def test_it_is_recorded_and_said_while_the_run_reads() -> None:
         sources=(SourceProgress(name="clicks"),),
         execution="Streaming",
         execution_reason="it keeps state",
+        output_mode="complete",
     )
     decision = decide(running(report=reported("Running", queries=(query,))))
     (found,) = decision.status.outputs
     assert (found.execution, found.execution_reason) == ("Streaming", "it keeps state")
+    assert found.output_mode == "complete"
     condition = find_condition(decision.status.conditions, ConditionType.RUNNING)
     assert condition is not None
     assert condition.message == ("attempt 1 is reading; counts: stream, because it keeps state")
