@@ -161,7 +161,7 @@ class BackfillSpec(Model):
     that name.
     """
     allowed_effects: Annotated[tuple[Effect, ...], Field(max_length=MOST_EFFECTS)] = ()
-    """What functions of ``foreachBatch`` may do besides writing DataFrames. It is done in earnest,
+    """What functions of ``foreachBatch`` may do besides writing DataFrames. It happens for real,
     for every batch, and again for a batch that is run again after a failure. ``Connections``: the
     driver's Python code connects to other hosts or sends to them. ``ForeachPartition``:
     ``foreach``, ``foreachPartition`` and the ``saveAs`` methods of RDDs. ``Jvm``: Spark's JVM is

@@ -91,8 +91,8 @@ class BatchInProgress:
         """
         message = f"foreachBatch {what}, which a backfill cannot set apart from production"
         fix = (
-            f"leave it out where a backfill runs, or allow it in earnest with {effect} in"
-            " spec.allowedEffects"
+            f"leave it out where a backfill runs, or add {effect} to spec.allowedEffects to let it"
+            " happen for real"
         )
         error = UnsupportedProgram(Problem("", message, fix))
         self.refuse(error)
