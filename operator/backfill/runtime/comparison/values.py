@@ -56,9 +56,7 @@ def canonical(value: Column, kind: DataType) -> Column:
             )
             return F.struct(_length(value), F.array_sort(entries))
         case _:
-            # an element of a list would give its part a name of its own, and types of rows differ
-            # by names
-            return F.struct(F.isnull(value).alias("null"), value.alias("value"))
+            return F.struct(F.isnull(value), value)
 
 
 def digest(values: Iterable[Column]) -> tuple[Column, Column]:
