@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
-from backfill.runtime.comparison.values import canonical, digest, near, text
+from backfill.runtime.comparison.values import canonical, digest, near, short
 
 MOST_SAMPLES: Final = 20
 """Rows that are shown of each kind."""
@@ -270,6 +270,13 @@ def _pairs(sides: tuple[DataFrame, DataFrame], keys: DataFrame, wish: Wish) -> D
         )
         for name in wish.compared
     )
+    # rows may be megabytes, and each task keeps some of every stretch of time
+    shown = (
+        F.when(F.col(f"row_{side}").isNotNull(), _short(f"row_{side}", wish.schema)).alias(
+            f"row_{side}"
+        )
+        for side in range(len(sides))
+    )
     return (
         ours.join(theirs, [*_KEY], "full_outer")
         .select(
@@ -277,10 +284,15 @@ def _pairs(sides: tuple[DataFrame, DataFrame], keys: DataFrame, wish: Wish) -> D
             F.least(f"{_BUCKET}_0", f"{_BUCKET}_1").alias(_BUCKET),
             single.alias("single"),
             F.array(*differs).cast("array<boolean>").alias("differs"),
-            F.struct(kind.alias("kind"), "row_0", "row_1").alias("rows"),
+            F.struct(kind.alias("kind"), *shown).alias("rows"),
         )
         .withColumn("sample", F.struct("rows.*", "differs"))
     )
+
+
+def _short(row: str, schema: StructType) -> Column:
+    columns = ((f"c{place}", each.dataType) for place, each in enumerate(schema))
+    return F.struct(*(short(F.col(row).getField(name), kind).alias(name) for name, kind in columns))
 
 
 def _equal(one: Column, other: Column, kind: DataType, tolerance: str | None) -> Column:
@@ -299,8 +311,8 @@ def _in_words(sample: Column, schema: StructType) -> Column:
             sample.getField(side).isNotNull(),
             F.array(
                 *(
-                    text(sample.getField(side).getField(f"c{place}"), each.dataType)
-                    for place, each in enumerate(schema)
+                    sample.getField(side).getField(f"c{place}").cast("string")
+                    for place in range(len(schema))
                 )
             ),
         ).alias(side)

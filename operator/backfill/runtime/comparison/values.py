@@ -21,6 +21,7 @@ from pyspark.sql.types import (
     DoubleType,
     FloatType,
     MapType,
+    StringType,
     StructType,
     TimestampType,
 )
@@ -83,15 +84,17 @@ def near(one: Column, other: Column, kind: DataType, tolerance: str) -> Column:
     return equal | F.coalesce(apart, F.lit(False))
 
 
-def text(value: Column, kind: DataType) -> Column:
-    """A value as text for people, shortened; null stays null."""
+def short(value: Column, kind: DataType) -> Column:
+    """A value as it is shown: where it may be long, as text that is cut. Null stays null."""
     match kind:
         case BinaryType():
             written = F.lower(F.hex(F.substring(value, 1, MOST_CHARACTERS)))
         case StructType() | ArrayType() | MapType():
             written = F.to_json(value, {"ignoreNullFields": "false"})
+        case StringType():
+            written = value
         case _:
-            written = value.cast("string")
+            return value
     return F.substring(written, 1, MOST_CHARACTERS)
 
 
