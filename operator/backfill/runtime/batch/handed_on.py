@@ -2,6 +2,7 @@
 rows can be written by the tasks that read them.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from py4j.java_gateway import JavaObject
@@ -24,14 +25,18 @@ class HandedOn:
     """The names that the query gives them."""
 
 
-def handed_on(plan: JavaObject) -> HandedOn | None:
-    """What a query hands on; None if it computes anything, or may do so."""
+def handed_on(
+    plan: JavaObject, through: Callable[[JavaObject], bool] = lambda cast: False
+) -> HandedOn | None:
+    """What a query hands on; None if it computes anything, or may do so. ``through`` says which
+    casts are none.
+    """
     names = tuple(str(column.name()) for column in elements(plan.output()))
     wanted = [id_of(column) for column in elements(plan.output())]
     node = plan
     while not is_source(node):
         if kind_of(node) == "Project":
-            inside = {id_of(each): _renamed(each) for each in elements(node.projectList())}
+            inside = {id_of(each): _renamed(each, through) for each in elements(node.projectList())}
             below = [inside[each] for each in wanted]
             if None in below:
                 return None
@@ -45,8 +50,8 @@ def handed_on(plan: JavaObject) -> HandedOn | None:
     return HandedOn(source_of(node), tuple(given[each] for each in wanted), names)
 
 
-def _renamed(expression: JavaObject) -> int | None:
+def _renamed(expression: JavaObject, through: Callable[[JavaObject], bool]) -> int | None:
     """The identity of the column that a selected expression is; None if it is no column."""
-    while kind_of(expression) == "Alias":
+    while (kind := kind_of(expression)) == "Alias" or (kind == "Cast" and through(expression)):
         expression = expression.child()
-    return id_of(expression) if kind_of(expression) == "AttributeReference" else None
+    return id_of(expression) if kind == "AttributeReference" else None

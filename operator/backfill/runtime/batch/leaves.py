@@ -7,18 +7,20 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame, SparkSession
 
 from backfill.planning.plan import Split, read_header, read_splits_of_steps
+from backfill.runtime.batch.arrivals import Cells
 from backfill.runtime.batch.arrow_leaf import (
     ArrowFunction,
     arrow_frame,
     arrow_frame_of_results,
 )
+from backfill.runtime.batch.cells import RESULT, Moments, cells_in_tasks, cells_of_tasks, width_us
 from backfill.runtime.batch.merging import merged
 from backfill.runtime.batch.rebind import ARRIVAL
 from backfill.runtime.settings import RuntimeSettings
 from backfill.runtime.source.data_source import planned_tables, source_schema
 from backfill.runtime.source.packing import pack_by_bytes
 from backfill.runtime.source.record_columns import MOST_TASKS, RecordColumns
-from backfill.runtime.source.timestamp_columns import column_of, microseconds
+from backfill.runtime.source.timestamp_columns import column_of, find_column, microseconds
 
 _TASK_BYTES = 32 * 2**20
 """About four seconds of a task: much more than starting it costs, and little enough that the last
@@ -102,6 +104,29 @@ class Leaves:
         rows = self.frame(source, range(self._header.steps), topic, columns)
         arrived, kind = column_of(rows, column)
         return rows.withColumn(ARRIVAL, microseconds(arrived, kind, table.source.timestamp_unit))
+
+    def cells(self, source: str, event_column: str) -> Cells:
+        """The rows of all steps by arrival and lag, where their event time is a column.
+
+        Raises:
+            Exception: Spark's own, with what failed in a task.
+        """
+        described = self._tables[source].source
+        schema = source_schema(self._tables[source], with_record=False)
+        arrived = find_column(schema, described.timestamp_column)
+        assert arrived is not None, "planning has found it"
+        path, _ = arrived
+        arrival = Moments(tuple(path), described.timestamp_unit)
+        columns = {event_column: None, path[0]: None}
+        return cells_of_tasks(
+            self.results(
+                source,
+                range(self._header.steps),
+                columns=list(columns),
+                function=cells_in_tasks(Moments((event_column,)), arrival, width_us(self._header)),
+                result=RESULT,
+            )
+        )
 
     def _tasks(self, splits: list[Split]) -> list[tuple[Split, ...]]:
         size = sum(split.bytes for split in splits)

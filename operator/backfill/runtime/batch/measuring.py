@@ -4,16 +4,16 @@ reads no more than what their event time is made of.
 
 from collections.abc import Iterable
 
-import numpy as np
 from py4j.java_gateway import JavaObject
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 from pyspark.sql.types import _parse_datatype_json_string
 
 from backfill.planning.plan import PlanHeader
 from backfill.runtime.batch.arrivals import AtWatermark, Cells
+from backfill.runtime.batch.cells import cells_of_frame, width_us
+from backfill.runtime.batch.handed_on import handed_on
 from backfill.runtime.batch.leaves import Leaves
-from backfill.runtime.batch.rebind import ARRIVAL, below_watermark, hides_arrival, rebind
+from backfill.runtime.batch.rebind import below_watermark, hides_arrival, rebind
 from backfill.runtime.catalyst import (
     analyzed,
     column_of,
@@ -25,15 +25,6 @@ from backfill.runtime.catalyst import (
 )
 from backfill.runtime.queries.logical_plan import columns_used_by, is_source, source_of
 from backfill.runtime.source.timestamp_columns import microseconds
-
-_LEAST_CELLS, _MOST_CELLS = 2_048, 16_384
-"""Into how many parts the time that is read is cut: few enough for the driver."""
-_CELLS_OF_STEP = 8
-"""Into how many parts a step is cut, where there are not too many: a span is ten times longer than
-what it shares with its neighbours, of which cells are a part.
-"""
-_PER_OCTAVE = 4
-"""Cells of lags, from one to twice as long: the longer rows lag, the less it matters how long."""
 
 
 def hiding_nodes(plan: JavaObject) -> dict[str, str]:
@@ -82,6 +73,19 @@ def _at_watermark(
 ) -> AtWatermark:
     time = node.eventTime().toAttribute()
     times = analyzed(frame_of(spark, node).select(column_of(spark, time)))
+    read = handed_on(times, through=_keeps_moments)
+    cells = (
+        _cells_by_spark(node, times, spark, leaves, header)
+        if read is None
+        else leaves.cells(read.source, *read.columns)
+    )
+    sources = frozenset(_sources(nodes_of(node)))
+    return AtWatermark(sources, int(node.getDelayMs(node.delay())) * 1_000, cells)
+
+
+def _cells_by_spark(
+    node: JavaObject, times: JavaObject, spark: SparkSession, leaves: Leaves, header: PlanHeader
+) -> Cells:
     used = columns_used_by(times, spark)
     found: list[JavaObject] = []
 
@@ -97,35 +101,18 @@ def _at_watermark(
         above,
         with_arrival=True,
     )
+    time = node.eventTime().toAttribute()
     kind = _parse_datatype_json_string(time.dataType().json())
     event_us = microseconds(column_of(spark, time), kind)
-    cells = _cells(frame_of(spark, found[-1]), event_us, header)
-    sources = frozenset(_sources(nodes_of(node)))
-    return AtWatermark(sources, int(node.getDelayMs(node.delay())) * 1_000, cells)
+    return cells_of_frame(frame_of(spark, found[-1]), event_us, width_us(header))
 
 
-def _cells(rows: DataFrame, event_us: Column, header: PlanHeader) -> Cells:
-    inputs = header.inputs
-    number = min(max(_CELLS_OF_STEP * header.steps, _LEAST_CELLS), _MOST_CELLS)
-    width_us = max((inputs.read_end_us - inputs.read_start_us) // number, 1)
-    event, lag = F.col("event_us"), F.col("lag_us")
-    lags = F.floor(_PER_OCTAVE * F.log2(1 + F.abs(lag / width_us))) * F.sign(lag)
-    timed = rows.select(F.col(ARRIVAL).alias("arrival_us"), event_us.alias("event_us"))
-    cells = (
-        timed.withColumn("lag_us", F.try_subtract("arrival_us", event))
-        .where(lag.isNotNull())  # without a time, a row has no part in any result
-        .groupBy(F.floor(F.col("arrival_us") / width_us), lags)
-        .agg(
-            F.min("arrival_us"),
-            F.max("arrival_us"),
-            F.min(event),
-            F.max(event),
-            F.max(lag),
-            F.count("*"),
-        )
-        .toArrow()
-    )
-    return Cells(*(column.to_numpy().astype(np.int64) for column in cells.columns[2:]))
+def _keeps_moments(cast: JavaObject) -> bool:
+    """Whether a cast gives timestamps of the same microseconds since the epoch."""
+    kinds = {cast.dataType().json(), cast.child().dataType().json()}
+    if kinds == {'"timestamp"'}:
+        return True
+    return kinds == {'"timestamp"', '"timestamp_ntz"'} and cast.zoneId().getId() == "UTC"
 
 
 def _sources(nodes: Iterable[JavaObject]) -> set[str]:

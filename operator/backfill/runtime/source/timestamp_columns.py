@@ -13,7 +13,7 @@ def column_of(frame: DataFrame, name: str) -> tuple[Column, DataType]:
     Raises:
         InvalidPlanInput: there is no such column.
     """
-    found = _find(frame.schema, name)
+    found = find_column(frame.schema, name)
     if found is None:
         message = f"there is no column {name} in what is read; it has {', '.join(frame.columns)}"
         raise InvalidPlanInput(Problem("spec.sources", message, "correct the column's name"))
@@ -21,13 +21,13 @@ def column_of(frame: DataFrame, name: str) -> tuple[Column, DataType]:
     return F.col(".".join(f"`{part.replace('`', '``')}`" for part in path)), kind
 
 
-def _find(struct: StructType, name: str) -> tuple[list[str], DataType] | None:
+def find_column(struct: StructType, name: str) -> tuple[list[str], DataType] | None:
     """The path to a column, and its type. A dot may lead into a struct, or be part of a name."""
     for field in struct.fields:
         if field.name == name:
             return [field.name], field.dataType
         if name.startswith(f"{field.name}.") and isinstance(field.dataType, StructType):
-            below = _find(field.dataType, name.removeprefix(f"{field.name}."))
+            below = find_column(field.dataType, name.removeprefix(f"{field.name}."))
             if below is not None:
                 return [field.name, *below[0]], below[1]
     return None
