@@ -56,7 +56,9 @@ class Replay:
 
     def __init__(self, spark: SparkSession, directory: Path, steps: int, hours: int):
         self._spark = spark
-        warm_up(spark)  # as a driver does when its application asks for the first source
+        warm_up(
+            spark, streams=True
+        )  # as a driver does when its application asks for the first source
         self._scratch = directory / f"replay-{steps}"
         shutil.rmtree(self._scratch, ignore_errors=True)
         self._scratch.mkdir()

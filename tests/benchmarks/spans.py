@@ -69,7 +69,7 @@ def backfill(
     spark: SparkSession, directory: Path, program: str, *, cores: int, kafka: bool = False
 ) -> dict[str, Any]:
     """Spans into the branch of an Iceberg table."""
-    warm_up(spark)  # as a driver does when its application asks for the first source
+    warm_up(spark, streams=False)  # as a driver does when its application asks for the first source
     scratch = directory / "spans"
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()

@@ -8,10 +8,14 @@ first batch.
 import logging
 import threading
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.readwriter import DataFrameReader
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _FORMAT = "backfill_warm_up"
 
@@ -31,12 +35,12 @@ class WarmUpSource(DataSource):
         return "nothing int"
 
     def reader(self, schema: object) -> "WarmUpReader":
-        """Reads no rows, and loads everything that reading needs."""
+        """Reads no rows."""
         return WarmUpReader(int(self.options["tasks"]))
 
 
 class WarmUpReader(DataSourceReader):
-    """Loads in the process of each task what sources read with."""
+    """Reads no rows."""
 
     def __init__(self, tasks: int):
         self._tasks = tasks
@@ -47,25 +51,40 @@ class WarmUpReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
         """No rows."""
-        from backfill.runtime.source import reading
-
-        _log.debug("%s is loaded", reading.__name__)
         return iter(())
 
 
-def warm_up(spark: SparkSession) -> None:
-    """Starts warming up in a thread. Nothing waits for it or depends on it."""
+def warm_up(spark: SparkSession, *, streams: bool) -> None:
+    """Starts warming up in a thread. Nothing waits for it or depends on it.
+
+    Args:
+        streams: whether sources are sure to be read by streams, for which Spark starts more
+            processes than for batch jobs.
+    """
     threading.Thread(
-        target=_read_nothing, args=(spark,), name="backfill-warm-up", daemon=True
+        target=_read_nothing, args=(spark, streams), name="backfill-warm-up", daemon=True
     ).start()
 
 
-def _read_nothing(spark: SparkSession) -> None:
+def _read_nothing(spark: SparkSession, streams: bool) -> None:
+    tasks = spark.sparkContext.defaultParallelism
     try:
-        spark.dataSource.register(WarmUpSource)
-        tasks = spark.sparkContext.defaultParallelism
-        DataFrameReader(spark).format(_FORMAT).option("tasks", tasks).load().write.format(
-            "noop"
-        ).mode("overwrite").save()
+        # processes of tasks are the same for both, and all that a batch job needs
+        numbers = spark.range(0, tasks, 1, tasks)
+        _run(numbers.mapInArrow(_load, numbers.schema))
+        if streams:
+            spark.dataSource.register(WarmUpSource)
+            _run(DataFrameReader(spark).format(_FORMAT).option("tasks", tasks).load())
     except Exception as error:  # the application gets the same error where it can be reported
         _log.info("processes could not be started early: %s", error)
+
+
+def _load(rows: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
+    from backfill.runtime.source import reading
+
+    _log.debug("%s is loaded", reading.__name__)
+    return iter(())
+
+
+def _run(frame: DataFrame) -> None:
+    frame.write.format("noop").mode("overwrite").save()

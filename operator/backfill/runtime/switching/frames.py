@@ -46,7 +46,7 @@ class SourceFrames:
                 if session is spark and maker is make and name == source:
                     return frame
             if not self._made:
-                warm_up(spark)
+                warm_up(spark, streams=self._settings.execution == "Streaming")
             frame = make(spark, self._settings, source)
             self._made.append((spark, make, source, frame))
             return frame
