@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from batch_runs import show_lake_to_workers
 from every_type import AT, SCHEMA, START, rows_of_every_type
 from planned_sources import Backfill, planned
 from pyiceberg.catalog import Catalog
@@ -17,6 +18,7 @@ from pyspark.sql import functions as F
 
 from backfill.api.spec import BackfillSpec
 from backfill.runtime.batch.leaves import Leaves
+from backfill.runtime.catalyst import executed
 from backfill.runtime.source.data_source import (
     StepPartition,
     StepReader,
@@ -224,3 +226,30 @@ def test_plans_say_nothing_of_how_files_are_opened(
     told = f"{heard}{capsys.readouterr().out}{frame._jdf.queryExecution().logical().toJSON()}"
     assert "SparkListenerSQLExecutionStart" in heard
     assert "hush" not in told
+
+
+def test_spark_knows_how_much_is_read(
+    spark: SparkSession,
+    lake: Catalog,
+    plan: Callable[..., Backfill],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A join gives the rows of one side to every executor only where they are few."""
+    history(lake)
+    backfill = plan(
+        (START, START + timedelta(hours=2)),
+        {"maxMisalignment": "5m", "planning": {"targetStepBytes": 4096}},
+    )
+    whole, part = range(backfill.header.steps), range(1)
+    show_lake_to_workers(spark, monkeypatch)
+    leaves = Leaves(spark, backfill.settings)
+    sizes = lake.load_table("raw.events").inspect.files()["file_size_in_bytes"].to_pylist()
+    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", sum(sizes) // 2)
+    try:
+        rows, fewer = leaves.frame("events", whole), leaves.frame("events", part)
+        assert "BroadcastHashJoin" not in executed(rows.join(leaves.frame("events", whole), "id"))
+        joined = rows.join(fewer, "id")
+        assert "BroadcastHashJoin" in executed(joined)
+        assert joined.count() == fewer.count() > 0
+    finally:
+        spark.conf.unset("spark.sql.autoBroadcastJoinThreshold")

@@ -18,6 +18,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.classic.column import Column as ClassicColumn
 
 _NULL = -(2**63)
+_LONG_BYTES = 8
 _MOMENT_MS = 1_700_000_000_000
 """Any watermark, to ask Spark which rows it would remove."""
 
@@ -82,6 +83,32 @@ def frame_of(spark: SparkSession, plan: JavaObject) -> DataFrame:
     """The rows of a batch plan."""
     rows = _jvm(spark).org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan)
     return DataFrame(rows, spark)
+
+
+def sized(frame: DataFrame, size_bytes: int) -> DataFrame:
+    """The same rows, of which Spark knows how much they are. It would take what a Python function
+    gives for as little as the function was given, and hand all of it to every executor for a join.
+    """
+    spark, jvm = frame.sparkSession, _jvm(frame.sparkSession)
+    nothing = jvm.scala.Option.empty()
+    execution = frame._jdf.queryExecution()
+    output = execution.analyzed().output()
+    # Py4J turns the number that statistics are made with into one of Python's
+    as_large = spark.range(max(size_bytes // _LONG_BYTES, 1))
+    known = as_large._jdf.queryExecution().analyzed().stats()
+    rows = jvm.org.apache.spark.sql.execution.LogicalRDD(
+        output,
+        execution.toRdd(),
+        jvm.org.apache.spark.sql.catalyst.plans.physical.UnknownPartitioning(0),
+        output.take(0),  # in no order
+        False,
+        nothing,
+        spark._jsparkSession,
+        jvm.scala.Some(known),
+        nothing,
+        False,
+    )
+    return frame_of(spark, rows)
 
 
 def column_of(spark: SparkSession, expression: JavaObject) -> Column:

@@ -12,6 +12,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StructField, StructType
 
 from backfill.planning.plan import Split
+from backfill.runtime.catalyst import sized
 from backfill.runtime.source.long_lived import exempt_from_collection
 from backfill.runtime.source.record_columns import RECORD_COLUMNS, RecordColumns
 from backfill.runtime.source.table import SourceTable
@@ -46,7 +47,8 @@ def arrow_frame(
     reader = _reader(table, tasks, given, frozenset(read), record=record, with_step=bool(step))
     if step is not None:
         given = StructType([*given, StructField(step, LongType(), nullable=False)])
-    rows = _numbers(spark, tasks).mapInArrow(reader, given)
+    size = sum(split.bytes for splits in tasks for split in splits)
+    rows = sized(_numbers(spark, tasks).mapInArrow(reader, given), size)
     added = [] if step is None else [F.col(f"`{step}`")]
     return rows.select(*(_column(rows, name, schema) for name in schema.names), *added)
 

@@ -45,6 +45,14 @@ _HIDDEN = (
     "when the rows of %s arrive, on which results of the query %s depend, is not known: they pass"
     " %s before their watermark"
 )
+_PARTITIONS_OF_CORE, _MOST_PARTITIONS = 16, 1_024
+"""How many parts a shuffle is cut into, of which Spark then puts small ones together: a stream has
+one for each core, for which the rows of a span are too many.
+"""
+_PARTITION = "32MB"
+"""What Spark puts together, and then joins without sorting it. It is compressed; a task has four
+times as much for its hash table with the least memory that Spark takes.
+"""
 _AT_ONCE = {"Cross", "Inner", "LeftSemi"}
 """Joins whose results no further row can change."""
 
@@ -184,7 +192,7 @@ class _Work:
         self._header = header
         self._found = found
         self._first = committed
-        self._session = _session_of(frame)
+        self._session = _session_of(frame, header.inputs.parallelism)
         self._plan = without_json(analyzed(frame), self._session)
         used = columns_used_by(self._plan, self._session)
         self._used = {source: frozenset(columns) for source, columns in used.items()}
@@ -349,8 +357,23 @@ class _Work:
         return f"{query}: steps {steps.start + 1} to {steps.stop} of {self._header.steps}"
 
 
-def _session_of(frame: DataFrame) -> SparkSession:
+def _session_of(frame: DataFrame, cores: int) -> SparkSession:
     """A copy of the session in which the query was defined, as a streaming query takes one: what
-    the program sets later does not change it.
+    the program sets later does not change it. Its joins and aggregations are for batch jobs, unless
+    the program or the SparkApplication has set something else.
     """
-    return copied(frame.sparkSession)
+    session = copied(frame.sparkSession)
+    given = session.conf.getAll
+    partitions = max(
+        min(_PARTITIONS_OF_CORE * cores, _MOST_PARTITIONS),
+        int(given.get("spark.sql.shuffle.partitions", "0")),
+    )
+    properties = {
+        "spark.sql.adaptive.coalescePartitions.initialPartitionNum": str(partitions),
+        "spark.sql.adaptive.advisoryPartitionSizeInBytes": _PARTITION,
+        "spark.sql.adaptive.maxShuffledHashJoinLocalMapThreshold": _PARTITION,
+    }
+    for key, value in properties.items():
+        if key not in given:
+            session.conf.set(key, value)
+    return session
