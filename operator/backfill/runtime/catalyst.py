@@ -8,11 +8,11 @@ the first query depends on it.
 
 import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from py4j.java_gateway import JavaObject
+from py4j.java_gateway import JavaObject, is_instance_of
 from py4j.protocol import Py4JError
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.classic.column import Column as ClassicColumn
@@ -145,6 +145,20 @@ def observed(frame: DataFrame) -> dict[str, dict[str, Any]]:
         }
         for name, row in found.items()
     }
+
+
+def is_any_of(spark: SparkSession, node: JavaObject, classes: Iterable[str]) -> bool:
+    """Whether a node is an instance of one of these classes, by their full names."""
+    gateway = spark.sparkContext._gateway
+    return any(is_instance_of(gateway, node, name) for name in classes)
+
+
+def save(frame: DataFrame, form: str, mode: str, options: Mapping[str, str]) -> None:
+    """Writes rows by Spark's own writer, whatever stands in for it in PySpark."""
+    writer = frame._jdf.write().format(form).mode(mode)
+    for key, value in options.items():
+        writer = writer.option(key, value)
+    writer.save()
 
 
 def clock_pattern(spark: SparkSession) -> JavaObject:

@@ -13,6 +13,7 @@ from pyspark.sql.merge import MergeIntoWriter
 from pyspark.sql.readwriter import DataFrameWriter, DataFrameWriterV2
 
 from backfill.api.errors import Problem, UnsupportedProgram
+from backfill.runtime.catalyst import save
 from backfill.runtime.switching.batch_function import (
     BatchInProgress,
     Destination,
@@ -193,10 +194,7 @@ class _Write:
 
     def _really(self) -> None:
         with not_the_function():
-            writer = self._frame._jdf.write().format(self._format).mode(self._mode or "append")
-            for key, value in self._options.items():
-                writer = writer.option(key, value)
-            writer.save()
+            save(self._frame, str(self._format), self._mode or "append", self._options)
 
 
 class _WriteTo:

@@ -17,7 +17,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any
 
-from py4j.java_gateway import JavaObject, is_instance_of
+from py4j.java_gateway import JavaObject
 from py4j.protocol import Py4JError
 from pyspark import RDD, SparkContext
 from pyspark.sql import DataFrame, SparkSession
@@ -25,7 +25,7 @@ from pyspark.sql.catalog import Catalog
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
 from backfill.api.spec import Effect
-from backfill.runtime.catalyst import frame_of, kind_of, nodes_of
+from backfill.runtime.catalyst import frame_of, is_any_of, kind_of, nodes_of
 from backfill.runtime.switching.batch_function import batch_in_progress, not_the_function
 from backfill.runtime.switching.batch_statements import statement_of
 from backfill.runtime.switching.batch_writers import write_statement
@@ -208,8 +208,7 @@ def _effect(spark: SparkSession, plan: JavaObject) -> str | None:
 
 
 def _writes(spark: SparkSession, node: JavaObject) -> str | None:
-    gateway = spark.sparkContext._gateway
-    if not any(is_instance_of(gateway, node, kind) for kind in _STATEMENTS):
+    if not is_any_of(spark, node, _STATEMENTS):
         return None
     kind = kind_of(node)
     return None if kind in _HARMLESS or _is_temporary(node) else kind
