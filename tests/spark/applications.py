@@ -90,6 +90,24 @@ rows = kafka(SparkSession.builder.getOrCreate()).withWatermark("at", "1 minute")
 rows.dropDuplicatesWithinWatermark(["id"]).writeStream.queryName("copies").start()
 """
     ),
+    "a static table, by its name": (
+        """
+spark = SparkSession.builder.getOrCreate()
+users = spark.table("default.users")
+assert users.columns == ["user", "name"]
+kafka(spark).join(users, "user").select("id", "user", "at").writeStream.queryName("copies").start()
+"""
+    ),
+    "a static table in a view, cached and joined in SQL": (
+        """
+spark = SparkSession.builder.getOrCreate()
+users = spark.read.format("iceberg").load("lake.default.users")
+users.where("name <> 'Dee'").cache().createOrReplaceTempView("users")
+kafka(spark).createOrReplaceTempView("events")
+rows = spark.sql("select e.* from events e left join users u on e.user = u.user where u.name is not null")
+rows.writeStream.queryName("copies").start().awaitTermination()
+"""
+    ),
     "a table read as a stream": (
         """
 spark = SparkSession.builder.getOrCreate()
@@ -354,6 +372,14 @@ last.writeStream.queryName("copies").start()
 }
 
 REFUSED = {
+    "a table that Spark cannot read, and is not listed": (
+        "SparkSession.builder.getOrCreate().table('lake.default.counts')",
+        "add - table: lake.default.counts",
+    ),
+    "an Iceberg table that is not listed": (
+        "SparkSession.builder.getOrCreate().read.format('iceberg').load('lake.default.counts')",
+        "add - table: lake.default.counts",
+    ),
     **{
         f"in a function: {name}": (_EACH.format(does), words)
         for name, (does, words) in REFUSED_EFFECTS.items()

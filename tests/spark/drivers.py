@@ -6,6 +6,7 @@ import fcntl
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -15,7 +16,7 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 
 import backfill
-from backfill.api.quantities import from_us
+from backfill.api.quantities import format_time, from_us
 from backfill.api.spec import BackfillSpec
 from backfill.planning.plan import PlanHeader, plan_directory
 from backfill.planning.planner import make_plan
@@ -43,10 +44,11 @@ COUNTS = pa.schema(
 
 class Lake:
     """Tables ``lake.default.events`` (one file for each step), ``copies`` and ``counts``, and the
-    plan that reads the events.
+    plan that reads the events. With ``users``, also ``lake.default.users``, in which every user is
+    twice since its second snapshot: the plan reads the first one.
     """
 
-    def __init__(self, directory: Path, catalog: Catalog, steps: int):
+    def __init__(self, directory: Path, catalog: Catalog, steps: int, *, users: bool = False):
         self.directory = directory
         self._catalog = catalog
         self._catalog.create_namespace("default")
@@ -55,6 +57,7 @@ class Lake:
             events.append(_events(step))
         self._catalog.create_table("default.copies", schema=EVENTS)
         self._catalog.create_table("default.counts", schema=COUNTS)
+        static = [{"table": "lake.default.users", "asOf": self._add_users()}] if users else []
         self.spec = BackfillSpec.model_validate(
             {
                 "applicationRef": {"name": "app"},
@@ -67,12 +70,24 @@ class Lake:
                         "live": {"kafka": {"topic": "raw-events"}},
                     }
                 ],
+                "staticTables": static,
                 "ordering": {"policy": "Exact"},
                 "maxMisalignment": "20m",
             }
         )
         self.workspace = Workspace(str(directory / "workspace"))
         self.header = make_plan(self.spec, self.workspace, parallelism=1)
+
+    def _add_users(self) -> str:
+        """When only the first snapshot was there."""
+        rows = pa.table({"user": [0, 1, 2], "name": ["Ada", "Bo", "Cy"]})
+        users = self._catalog.create_table("default.users", schema=rows.schema)
+        users.append(rows)
+        first = users.current_snapshot()
+        assert first is not None
+        eventually(lambda: time.time_ns() // 1_000_000 > first.timestamp_ms, "a later time")
+        users.append(rows)
+        return format_time(from_us(first.timestamp_ms * 1_000))
 
     def settings(
         self, name: str, main_file: Path, attempt: int = 1, outputs: tuple[str, ...] = ("copies",)

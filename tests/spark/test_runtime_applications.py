@@ -40,7 +40,7 @@ _EXECUTION = ((AS_STREAMS, "Streaming"), (BY_SPANS, "Batch"))
 def test_applications_run_unmodified_or_are_refused_with_the_reason(
     tmp_path: Path, lake: Catalog
 ) -> None:
-    history = Lake(tmp_path, lake, STEPS)
+    history = Lake(tmp_path, lake, STEPS, users=True)
     choosing = FINISHING | SIDE_QUERIES | IN_NEW_YORK
     streamed = {f"{name}{AS_STREAMS}": program for name, program in choosing.items()}
     functions = FUNCTIONS | {ALLOWED: ALLOWED_EFFECTS}

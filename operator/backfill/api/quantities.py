@@ -6,7 +6,7 @@ Within the project a time is an ``int`` of microseconds since 1970-01-01 UTC and
 
 import re
 from datetime import UTC, datetime, timedelta
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
@@ -18,9 +18,10 @@ _DURATION_UNITS = (
     ("s", timedelta(seconds=1)),
     ("ms", timedelta(milliseconds=1)),
 )
-_TIME = re.compile(
-    r"\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:\d{2}(?:\.\d{1,6})?(?:[Zz]|[+-]\d{2}:\d{2})", re.ASCII
+TIME_PATTERN: Final = (
+    r"\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:\d{2}(?:\.\d{1,6})?(?:[Zz]|[+-]\d{2}:\d{2})"
 )
+_TIME = re.compile(TIME_PATTERN, re.ASCII)
 _BYTES = re.compile(r"(\d+)(Ki|Mi|Gi|Ti|k|M|G|T)?", re.ASCII)
 _BYTE_UNITS = {
     "Ki": 2**10,
@@ -158,7 +159,7 @@ Time = Annotated[
             "type": "string",
             "format": "date-time",
             "maxLength": 40,
-            "pattern": f"^{_TIME.pattern}$",
+            "pattern": f"^{TIME_PATTERN}$",
             "examples": ["2021-07-11T00:00:00Z"],
         }
     ),

@@ -13,6 +13,7 @@ from backfill.api.output import Output
 from backfill.api.pods import Overrides, PlanningOptions, Scaling
 from backfill.api.quantities import Duration, Time, format_time
 from backfill.api.source import Source
+from backfill.api.static_table import MOST_STATIC_TABLES, StaticTable
 
 WorkspaceBase = Annotated[str, Field(min_length=1, max_length=1024, pattern=LOCATION_PATTERN)]
 IgnoredQuery = Annotated[str, Field(min_length=1, max_length=255)]
@@ -133,6 +134,10 @@ class BackfillSpec(Model):
     """Range of history to produce results for."""
     sources: Annotated[tuple[Source, ...], Field(min_length=1, max_length=MOST_SOURCES)]
     """Inputs of the application. List every input that it reads."""
+    static_tables: Annotated[tuple[StaticTable, ...], Field(max_length=MOST_STATIC_TABLES)] = ()
+    """Iceberg tables that the application reads once, not as a stream, such as those of dimensions.
+    Default: none, and Spark reads such tables by its own configuration, as they are then.
+    """
     wait_for_input: Duration = Field(default="0s", validate_default=True)
     """How long to wait for rows that are missing from the tables before the plan is made, counted
     from when they are first found missing, or from the last change of the spec after that. New

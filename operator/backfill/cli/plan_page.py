@@ -20,6 +20,10 @@ def render_plan(name: str, summary: PlanSummary, *, estimated_for: str) -> Rende
     facts = [
         f"  reads {stretch}: {count(summary.rows, 'row')}, {size(summary.bytes)}",
         *_wide_in_words(summary.sources),
+        *(
+            f"  static table {static.table}: snapshot {static.snapshot_id}"
+            for static in summary.static_tables
+        ),
         (
             f"  {count(steps.count, 'step')} of up to {seconds(steps.longest_seconds)};"
             f" the largest has {largest}"

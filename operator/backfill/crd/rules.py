@@ -93,6 +93,18 @@ _SPEC: Final = (
         "catalogs",
     ),
     Rule(
+        "!has(self.catalogs) || self.catalogs.size() == 0 || !has(self.staticTables)"
+        " || self.staticTables.all(t, self.catalogs.exists(c, c.name == t.table.split('.')[0]))",
+        "a static table is in a catalog that spec.catalogs does not list; add the catalog there",
+        "catalogs",
+    ),
+    Rule(
+        "!has(self.staticTables)"
+        " || self.staticTables.all(t, self.staticTables.exists_one(u, u.table == t.table))",
+        "a static table is listed twice; list it once, as of one time",
+        "staticTables",
+    ),
+    Rule(
         "!has(self.catalogs) || self.catalogs.all(c, self.catalogs.exists_one(d,"
         " d.name.lowerAscii().replace('_', '-') == c.name.lowerAscii().replace('_', '-')))",
         "two catalogs differ only in case, _ and -, which PyIceberg does"

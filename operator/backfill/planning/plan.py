@@ -88,6 +88,19 @@ class SourceInput(Model):
     """Unit of that property: ``s``, ``ms``, ``us`` or ``ns``. Without one it is a time."""
 
 
+class StaticInput(Model):
+    """A table that is read as it is at one time, as planned."""
+
+    table: str
+    """Table, as ``catalog.namespace.table``."""
+    table_uuid: str
+    """UUID of the table."""
+    snapshot_id: int
+    """Snapshot that is read."""
+    schema_id: int
+    """Schema that it is read with."""
+
+
 class PlanInputs(Model):
     """Everything that determines a plan.
 
@@ -118,6 +131,8 @@ class PlanInputs(Model):
     """
     sources: Checked[SourceInput]
     """Sources, in the order of the resource."""
+    static_tables: Checked[StaticInput] = ()
+    """Static tables, in the order of the resource."""
 
     @property
     def read_start_us(self) -> int:

@@ -16,7 +16,7 @@ from backfill.iceberg.tables import Catalogs
 from backfill.planning.footers import unreadable_files
 from backfill.planning.layout import lay_out
 from backfill.planning.metadata.manifests import open_file
-from backfill.planning.metadata.pinning import PinnedTable, check_pinned, pin
+from backfill.planning.metadata.pinning import PinnedTable, check_pinned, pin, pin_static
 from backfill.planning.metadata.protection import protect, unprotect
 from backfill.planning.plan import (
     HEADER_FILE,
@@ -24,6 +24,7 @@ from backfill.planning.plan import (
     InputCheck,
     PlanHeader,
     PlanInputs,
+    StaticInput,
     plan_directory,
     read_files,
     read_header,
@@ -80,8 +81,14 @@ def make_plan(
         lambda catalogs, number: pin(catalogs, spec.sources[number], _field(number)),
         len(spec.sources),
     )
-    problems += workspace.problems()
-    inputs = plan_inputs(spec, pinned, parallelism)
+    static, of_static = _each(
+        lambda catalogs, number: pin_static(
+            catalogs, spec.static_tables[number], spec.window.end, _static_field(number)
+        ),
+        len(spec.static_tables),
+    )
+    problems += [*of_static, *workspace.problems()]
+    inputs = plan_inputs(spec, pinned, parallelism, static)
     report = on_progress or (lambda progress: None)
     if inputs.policy is OrderingPolicy.STRICT:
         problems += missing_columns(inputs.sources)
@@ -124,11 +131,15 @@ def verify_snapshots(header: PlanHeader) -> None:
     Raises:
         InvalidPlanInput: a table or snapshot no longer exists; names each and what to do.
     """
-    sources = header.inputs.sources
+    sources, static = header.inputs.sources, header.inputs.static_tables
     _, problems = _each(
         lambda catalogs, number: check_pinned(catalogs, sources[number], _field(number)),
         len(sources),
     )
+    problems += _each(
+        lambda catalogs, number: check_pinned(catalogs, static[number], _static_field(number)),
+        len(static),
+    )[1]
     if problems:
         raise InvalidPlanInput(problems)
 
@@ -185,7 +196,12 @@ def _tags_of(owner: str) -> str:
     return f"backfill/{owner}/"
 
 
-def plan_inputs(spec: BackfillSpec, pinned: Sequence[PinnedTable], parallelism: int) -> PlanInputs:
+def plan_inputs(
+    spec: BackfillSpec,
+    pinned: Sequence[PinnedTable],
+    parallelism: int,
+    static: Sequence[StaticInput] = (),
+) -> PlanInputs:
     """Everything that determines the plan."""
     return PlanInputs(
         start_us=to_us(spec.window.start),
@@ -199,6 +215,7 @@ def plan_inputs(spec: BackfillSpec, pinned: Sequence[PinnedTable], parallelism: 
         or STEP_SECONDS * TASK_BYTES_PER_SECOND * parallelism,
         parallelism=parallelism,
         sources=tuple(table.source for table in pinned),
+        static_tables=tuple(static),
     )
 
 
@@ -206,12 +223,16 @@ def _field(number: int) -> str:
     return f"spec.sources[{number}]"
 
 
+def _static_field(number: int) -> str:
+    return f"spec.staticTables[{number}]"
+
+
 def _each(
     work: Callable[[Catalogs, int], Result], count: int
 ) -> tuple[list[Result], list[Problem]]:
-    """Calls a function for each source.
+    """Calls a function for each source, or each static table.
 
-    Returns the results, and the problems of all sources together.
+    Returns the results, and the problems of all of them together.
     """
     catalogs = Catalogs()
     results: list[Result] = []

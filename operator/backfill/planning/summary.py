@@ -44,6 +44,15 @@ class SourceSummary(Model):
     """What is missing, why that is unknown, or what shows that nothing is."""
 
 
+class StaticSummary(Model):
+    """A table that is read as it is at one time."""
+
+    table: str
+    """Name of the table."""
+    snapshot_id: int
+    """ID of the snapshot that is read."""
+
+
 class StepsSummary(Model):
     """Steps of a plan."""
 
@@ -72,6 +81,8 @@ class PlanSummary(Model):
     """Compressed bytes of all sources."""
     sources: tuple[SourceSummary, ...]
     """Sources, in the order of the resource."""
+    static_tables: tuple[StaticSummary, ...] = ()
+    """Static tables, in the order of the resource."""
     rows_skew: float
     """Ratio of the rows of the source with the most to those of the source with the fewest, among
     those with rows.
@@ -110,6 +121,10 @@ def summarize(
         bytes=header.bytes,
         sources=tuple(
             _source(header, number, totals, now) for number, totals in enumerate(header.sources)
+        ),
+        static_tables=tuple(
+            StaticSummary(table=printable(static.table), snapshot_id=static.snapshot_id)
+            for static in header.inputs.static_tables
         ),
         rows_skew=_skew([source.rows for source in header.sources]),
         bytes_skew=_skew([source.bytes for source in header.sources]),

@@ -131,7 +131,7 @@ def problems(tmp_path: Path, *sources: dict[str, Any], **fields: Any) -> list[Pr
             {"snapshot": {"asOf": "2020-01-01T00:00:00Z"}},
             "snapshot.asOf",
             "no snapshot as old as 2020",
-            "or leave snapshot out",
+            "or leave it out for the current one",
         ),
     ],
 )

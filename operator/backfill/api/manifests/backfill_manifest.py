@@ -18,6 +18,7 @@ from backfill.api.output import Output
 from backfill.api.quantities import parse_duration, to_us
 from backfill.api.source import Source
 from backfill.api.spec import BackfillSpec, CatalogRef, Ordering, Window
+from backfill.api.static_table import StaticTable
 
 __all__ = [
     "ForCluster",
@@ -177,6 +178,7 @@ def _parts(spec: JsonValue | None) -> Parts:
     return Parts(
         window=_leniently(Window, given.get("window")),
         sources=_each(Source, given.get("sources")),
+        static_tables=_each(StaticTable, given.get("staticTables")),
         ordering=_leniently(Ordering, given.get("ordering", {})),
         max_misalignment_us=_duration_us(
             given.get("maxMisalignment", _default("max_misalignment"))

@@ -9,6 +9,7 @@ from backfill.api.output import Output, PublishMode
 from backfill.api.quantities import format_duration, to_us
 from backfill.api.source import Source
 from backfill.api.spec import BackfillSpec, CatalogRef, Ordering, OrderingPolicy, Window
+from backfill.api.static_table import StaticTable
 
 MOST_STEPS = 1_000_000
 
@@ -19,6 +20,7 @@ class Parts:
 
     window: Window | None
     sources: tuple[Source | None, ...]
+    static_tables: tuple[StaticTable | None, ...]
     ordering: Ordering | None
     max_misalignment_us: int | None
     outputs: tuple[Output | None, ...]
@@ -34,6 +36,7 @@ def check_spec(spec: BackfillSpec) -> list[Problem]:
         Parts(
             window=spec.window,
             sources=spec.sources,
+            static_tables=spec.static_tables,
             ordering=spec.ordering,
             max_misalignment_us=to_us(spec.max_misalignment),
             outputs=spec.outputs,
@@ -107,6 +110,15 @@ def _unique_output_tables(parts: Parts) -> Iterator[Problem]:
     )
 
 
+def _unique_static_tables(parts: Parts) -> Iterator[Problem]:
+    tables = [
+        (f"spec.staticTables[{n}].table", static.table)
+        for n, static in enumerate(parts.static_tables)
+        if static
+    ]
+    yield from _repeated(tables, "listed", "list it once, as of one time")
+
+
 def _ignored_queries_are_no_outputs(parts: Parts) -> Iterator[Problem]:
     outputs = {output.name for output in parts.outputs if output}
     for n, query in enumerate(parts.ignored_queries):
@@ -155,6 +167,11 @@ def _known_catalogs(parts: Parts) -> Iterator[Problem]:
         (f"spec.sources[{n}].table", source.table)
         for n, source in enumerate(parts.sources)
         if source
+    ]
+    tables += [
+        (f"spec.staticTables[{n}].table", static.table)
+        for n, static in enumerate(parts.static_tables)
+        if static
     ]
     tables += [
         (f"spec.outputs[{n}].table", output.table)
@@ -311,6 +328,7 @@ _RULES = (
     _unique_topics,
     _unique_output_tables,
     _outputs_are_no_sources,
+    _unique_static_tables,
     _ignored_queries_are_no_outputs,
     _known_catalogs,
     _strict_order_has_offsets,

@@ -61,6 +61,7 @@ def with_own_catalogs(
     mounted = {name.lower(): catalog for name, catalog in mounted_catalogs(directory).items()}
     tables = (
         *(source.table for source in spec.sources),
+        *(static.table for static in spec.static_tables),
         *(output.table for output in spec.outputs),
     )
     used = {spec.workspace_catalog, *(table.partition(".")[0] for table in tables)}

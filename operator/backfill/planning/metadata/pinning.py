@@ -1,6 +1,7 @@
 """Opens source tables and pins what is read of them: snapshot, schema, timestamp column, filter."""
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.schema import Schema
@@ -10,11 +11,12 @@ from pyiceberg.types import IntegerType, LongType, NestedField
 
 from backfill.api.errors import InvalidPlanInput, Problem
 from backfill.api.quantities import format_time, to_us
-from backfill.api.source import Source
+from backfill.api.source import SnapshotRef, Source
+from backfill.api.static_table import StaticTable
 from backfill.iceberg.tables import Catalogs, near
 from backfill.iceberg.timestamps import describe_us
 from backfill.planning.metadata.filters import check_filters, row_filter
-from backfill.planning.plan import SourceInput
+from backfill.planning.plan import SourceInput, StaticInput
 
 TIMESTAMP_TYPES = ("timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns")
 
@@ -40,8 +42,8 @@ def pin(catalogs: Catalogs, source: Source, field: str) -> PinnedTable:
         InvalidPlanInput: with every mistake that was found in this source.
     """
     table = catalogs.load_table(source.table, f"{field}.table")
-    snapshot = _pin_snapshot(table, source, field)
-    schema = _schema_of(table, snapshot, source)
+    snapshot = _pin_snapshot(table, source.table, source.snapshot, field, f"{field}.snapshot")
+    schema = _schema_of(table, snapshot, source.snapshot)
     problems: list[Problem] = []
     timestamp = _timestamp_field(schema, source, field, problems)
     problems += check_filters(source, schema, field)
@@ -71,7 +73,26 @@ def pin(catalogs: Catalogs, source: Source, field: str) -> PinnedTable:
     return PinnedTable(field, table, snapshot, schema, timestamp, row_filter(pinned), pinned)
 
 
-def check_pinned(catalogs: Catalogs, source: SourceInput, field: str) -> None:
+def pin_static(
+    catalogs: Catalogs, static: StaticTable, window_end: datetime, field: str
+) -> StaticInput:
+    """Opens a static table and pins its snapshot.
+
+    Raises:
+        InvalidPlanInput: there is no such table or snapshot.
+    """
+    table = catalogs.load_table(static.table, f"{field}.table")
+    wish = static.snapshot(window_end)
+    snapshot = _pin_snapshot(table, static.table, wish, field, field)
+    return StaticInput(
+        table=static.table,
+        table_uuid=str(table.metadata.table_uuid),
+        snapshot_id=snapshot.snapshot_id,
+        schema_id=_schema_of(table, snapshot, wish).schema_id,
+    )
+
+
+def check_pinned(catalogs: Catalogs, source: SourceInput | StaticInput, field: str) -> None:
     """Checks that a plan's table and snapshot still exist.
 
     Raises:
@@ -87,31 +108,35 @@ def check_pinned(catalogs: Catalogs, source: SourceInput, field: str) -> None:
             )
         )
     if table.snapshot_by_id(source.snapshot_id) is None:
+        is_source = isinstance(source, SourceInput)
         raise InvalidPlanInput(
             Problem(
-                f"{field}.snapshot",
+                f"{field}.snapshot" if is_source else f"{field}.asOf",
                 f"snapshot {source.snapshot_id} of {source.table},"
                 " which the plan reads, has expired",
-                "start a new Backfill, with snapshot.protect: true to hold its snapshot",
+                "start a new Backfill"
+                + (", with snapshot.protect: true to hold its snapshot" if is_source else ""),
             )
         )
 
 
-def _pin_snapshot(table: Table, source: Source, field: str) -> Snapshot:
-    wish = source.snapshot
+def _pin_snapshot(
+    table: Table, name: str, wish: SnapshotRef, field: str, snapshot_field: str
+) -> Snapshot:
+    """``snapshot_field`` is where the resource says which snapshot."""
     current = table.current_snapshot()
     if current is None:
         raise InvalidPlanInput(
             Problem(
                 f"{field}.table",
-                f"table {source.table} has no snapshot: nothing was ever written to it",
+                f"table {name} has no snapshot: nothing was ever written to it",
                 "name the table with the rows; to read it as an empty source, append no rows to it",
             )
         )
     if wish.id is not None:
         found = table.snapshot_by_id(wish.id)
         return found or _no_snapshot(
-            table, source, field, f"snapshot {wish.id} of {source.table} does not exist"
+            table, wish, snapshot_field, f"snapshot {wish.id} of {name} does not exist"
         )
     if wish.as_of is None:
         return current
@@ -127,20 +152,18 @@ def _pin_snapshot(table: Table, source: Source, field: str) -> Snapshot:
     moment = format_time(wish.as_of)
     if place is None:
         return _no_snapshot(
-            table, source, field, f"{source.table} has no snapshot as old as {moment}"
+            table, wish, snapshot_field, f"{name} has no snapshot as old as {moment}"
         )
     found = table.snapshot_by_id(log[place].snapshot_id)
     if found is None:
-        what = (
-            f"snapshot {log[place].snapshot_id}, current in {source.table} at {moment}, has expired"
-        )
-        return _no_snapshot(table, source, field, what)
+        what = f"snapshot {log[place].snapshot_id}, current in {name} at {moment}, has expired"
+        return _no_snapshot(table, wish, snapshot_field, what)
     if place + 1 < len(log) and not _follows(table, log[place + 1].snapshot_id, found):
         what = (
-            f"the snapshot current in {source.table} at {moment} is unknown: after snapshot"
+            f"the snapshot current in {name} at {moment} is unknown: after snapshot"
             f" {found.snapshot_id}, snapshots have expired or were rolled back"
         )
-        return _no_snapshot(table, source, field, what)
+        return _no_snapshot(table, wish, snapshot_field, what)
     return found
 
 
@@ -161,26 +184,24 @@ def _follows(table: Table, snapshot_id: int, earlier: Snapshot) -> bool:
     )
 
 
-def _no_snapshot(table: Table, source: Source, field: str, message: str) -> Snapshot:
+def _no_snapshot(table: Table, wish: SnapshotRef, field: str, message: str) -> Snapshot:
     kept = sorted(table.snapshots(), key=lambda snapshot: snapshot.timestamp_ms)
     oldest, newest = kept[0], kept[-1]
     fix = (
         f"choose one of the {len(kept)} that are kept, from"
         f" {describe_us(oldest.timestamp_ms * 1000)} (id {oldest.snapshot_id}) to"
-        f" {describe_us(newest.timestamp_ms * 1000)} (id {newest.snapshot_id}), or leave snapshot"
+        f" {describe_us(newest.timestamp_ms * 1000)} (id {newest.snapshot_id}), or leave it"
         " out for the current one"
     )
-    key = "id" if source.snapshot.id is not None else "asOf"
-    raise InvalidPlanInput(Problem(f"{field}.snapshot.{key}", message, fix))
+    key = "id" if wish.id is not None else "asOf"
+    raise InvalidPlanInput(Problem(f"{field}.{key}", message, fix))
 
 
-def _schema_of(table: Table, snapshot: Snapshot, source: Source) -> Schema:
+def _schema_of(table: Table, snapshot: Snapshot, wish: SnapshotRef) -> Schema:
     """The schema of a snapshot that the spec names. Otherwise the table's schema, as in Iceberg's
     own readers: columns may have been renamed or added since the last write.
     """
-    schema_id = (
-        None if source.snapshot.id is None and source.snapshot.as_of is None else snapshot.schema_id
-    )
+    schema_id = snapshot.schema_id if wish.is_chosen else None
     return table.schema() if schema_id is None else table.schemas().get(schema_id, table.schema())
 
 

@@ -2,16 +2,20 @@
 
 from collections.abc import Iterator
 
+from pyiceberg.exceptions import ResolveError
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.transforms import IdentityTransform
 
+from backfill.api.errors import InvalidPlanInput, Problem
 from backfill.api.output import Output
+from backfill.iceberg.failures import reason
+from backfill.iceberg.tables import Catalogs
 from backfill.iceberg.values import partition_text
 from backfill.outputs.window import WindowRows
-from backfill.planning.plan import DeleteFile, SourceInput, Split
-from backfill.runtime.source.table import SourceTable
+from backfill.planning.plan import DeleteFile, SourceInput, Split, StaticInput
+from backfill.runtime.source.table import SourceTable, load_source_table
 
 
 def source_table(
@@ -40,6 +44,36 @@ def source_table(
             sorted((key, str(value)) for key, value in table.io.properties.items())
         ),
     )
+
+
+def whole_table(static: StaticInput) -> tuple[SourceTable, list[Split]]:
+    """A static table of a plan, and its files.
+
+    Raises:
+        InvalidPlanInput: it cannot be read.
+        BackfillError: the catalog does not answer.
+    """
+    found = load_source_table(
+        SourceInput(
+            name=static.table,
+            table=static.table,
+            table_uuid=static.table_uuid,
+            snapshot_id=static.snapshot_id,
+            schema_id=static.schema_id,
+            timestamp_column="",
+            timestamp_field_id=0,
+            timestamp_type="",
+        )
+    )
+    table = Catalogs().load_table(static.table, "spec.staticTables")
+    try:
+        tasks = table.scan(snapshot_id=static.snapshot_id).plan_files()
+        splits = [split for task in tasks for split in splits_of(table, static.table, task)]
+    except (ValueError, TypeError, ResolveError) as error:
+        message = f"the files of {static.table} cannot be read: {reason(error)}"
+        fix = "compact the table if it has equality deletes"
+        raise InvalidPlanInput(Problem("spec.staticTables", message, fix)) from error
+    return found, splits
 
 
 def splits_of(table: Table, name: str, task: FileScanTask, step: int = 0) -> Iterator[Split]:

@@ -23,6 +23,7 @@ from backfill.runtime.switching.frames import SourceFrames
 from backfill.runtime.switching.object_store import open_for_spark
 from backfill.runtime.switching.query import SwitchedQueryManager
 from backfill.runtime.switching.reader import SwitchedBatchReader, SwitchedReader
+from backfill.runtime.switching.static_tables import StaticTables
 from backfill.runtime.switching.writer import SwitchedWriter
 
 MakeWriter = Callable[[DataFrame, Run, Callable[[DataFrame], None]], SwitchedWriter]
@@ -37,13 +38,16 @@ def install(
     handlers. ``writer`` is what ``writeStream`` gives.
     """
     listeners = _Listeners(run)
-    frames = SourceFrames(run.settings)
+    frames, static = SourceFrames(run.settings), StaticTables(run)
 
     def read_stream(spark: SparkSession) -> SwitchedReader:
         return SwitchedReader(spark, run, frames)
 
     def read(spark: SparkSession) -> SwitchedBatchReader:
-        return SwitchedBatchReader(spark, run)
+        return SwitchedBatchReader(spark, run, static)
+
+    def table(spark: SparkSession, tableName: str) -> DataFrame:  # noqa: N803 - Spark's interface
+        return read(spark).table(tableName)
 
     def streams(spark: SparkSession) -> SwitchedQueryManager:
         return SwitchedQueryManager(spark._jsparkSession.streams(), run)
@@ -53,6 +57,7 @@ def install(
 
     _replace(SparkSession, "readStream", property(read_stream))
     _replace(SparkSession, "read", property(read))
+    _replace(SparkSession, "table", table)
     _replace(SparkSession, "streams", property(streams))
     _replace(ClassicDataFrame, "writeStream", property(write_stream))
     _replace(ClassicDataFrame, "write", property(write))

@@ -2,7 +2,7 @@
 comes from history.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any, NoReturn
 
@@ -19,6 +19,7 @@ from backfill.runtime.session_conf import in_session
 from backfill.runtime.source.data_source import FORMAT as SOURCE_FORMAT
 from backfill.runtime.switching.frames import SourceFrames
 from backfill.runtime.switching.matching import kafka_sources, named_source, table_source
+from backfill.runtime.switching.static_tables import StaticTables
 
 
 class SwitchedReader(DataStreamReader):
@@ -148,14 +149,18 @@ class SwitchedReader(DataStreamReader):
 
 
 class SwitchedBatchReader(DataFrameReader):
-    """A batch reader that does not read production's Kafka."""
+    """A batch reader that does not read production's Kafka, and reads static tables as planned."""
 
-    def __init__(self, spark: SparkSession, run: Run):
+    def __init__(self, spark: SparkSession, run: Run, static: StaticTables):
         super().__init__(spark)
         self._run = run
+        self._static = static
+        self._iceberg = False
+        self._given: dict[str, Any] = {}
 
     def format(self, source: str) -> DataFrameReader:
         """Refuses Kafka, and passes everything else on."""
+        self._iceberg = source.lower() == "iceberg"
         if source.lower() == "kafka":
             problem = Problem(
                 "",
@@ -164,6 +169,41 @@ class SwitchedBatchReader(DataFrameReader):
             )
             raise self._run.refuse(UnsupportedProgram(problem))
         return super().format(source)
+
+    def option(self, key: str, value: Any) -> DataFrameReader:
+        """Keeps an option, which Spark is given, too."""
+        self._given[key.lower()] = value
+        return super().option(key, value)
+
+    def options(self, **options: Any) -> DataFrameReader:
+        """Keeps options, which Spark is given, too."""
+        self._given |= {key.lower(): value for key, value in options.items()}
+        return super().options(**options)
+
+    def table(self, tableName: str) -> DataFrame:
+        """A static table as planned, or what Spark reads."""
+        return self._read(tableName, lambda: super(SwitchedBatchReader, self).table(tableName))
+
+    def load(
+        self, path: Any = None, format: str | None = None, schema: Any = None, **options: Any
+    ) -> DataFrame:
+        """A static table as planned, or what Spark reads."""
+        if format is not None:
+            self.format(format)
+        self.options(**options)
+
+        def by_spark() -> DataFrame:
+            return super(SwitchedBatchReader, self).load(path, schema=schema)
+
+        written = self._given.get("path") if path is None else path
+        if not self._iceberg or not isinstance(written, str):
+            return by_spark()
+        return self._read(written, by_spark)
+
+    def _read(self, written: str, by_spark: Callable[[], DataFrame]) -> DataFrame:
+        # a program that chooses a snapshot is not given another one
+        found = None if self._given.keys() - {"path"} else self._static.frame(self._spark, written)
+        return self._static.by_spark(written, by_spark) if found is None else found
 
 
 def _unread_topic(spark: SparkSession) -> DataFrame:

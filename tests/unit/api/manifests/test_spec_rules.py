@@ -72,6 +72,21 @@ BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
             'spec.catalogs[3].name: "my_lake" is the same catalog as "my-lake" to PyIceberg',
         ],
     ),
+    "a static table twice, and in a catalog that is not listed": (
+        {
+            "catalogs": [{"name": "lake"}],
+            "staticTables": [
+                {"table": "lake.ops.users"},
+                {"table": "lake.ops.users", "asOf": "window"},
+                {"table": "pond.ops.users"},
+            ],
+        },
+        [
+            'spec.staticTables[1].table: "lake.ops.users" is already listed',
+            'spec.staticTables[2].table: "pond.ops.users" is in a catalog that spec.catalogs does'
+            " not list",
+        ],
+    ),
     "catalogs listed, but not these": (
         {"catalogs": [{"name": "pond"}], "sources.1.table": "pond.a.b"},
         [

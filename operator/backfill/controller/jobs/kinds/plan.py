@@ -144,6 +144,7 @@ _PLANNED_FROM = frozenset(
         "application_ref",
         "window",
         "sources",
+        "static_tables",
         "ordering",
         "max_misalignment",
         "outputs",

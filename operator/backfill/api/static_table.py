@@ -1,0 +1,48 @@
+"""Tables that an application reads as they are at one time, such as those of dimensions."""
+
+from datetime import datetime
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, Field
+
+from backfill.api.base import Model
+from backfill.api.field_types import TableName
+from backfill.api.quantities import TIME_PATTERN, parse_time
+from backfill.api.source import SnapshotRef
+
+MOST_STATIC_TABLES: Final = 64
+
+
+def _moment(value: str) -> str:
+    if value not in ("now", "window"):
+        parse_time(value)
+    return value
+
+
+class StaticTable(Model):
+    """Iceberg table that the application reads with ``spark.table``, ``spark.read.table`` or
+    ``spark.read.format("iceberg").load``, for example to join a stream with it. It is read through
+    the Backfill's catalogs, and needs no Iceberg runtime in Spark. Every attempt reads the same
+    snapshot.
+    """
+
+    table: TableName
+    """Table, as ``catalog.namespace.table``. The application may leave out the catalog."""
+    as_of: Annotated[
+        str,
+        Field(max_length=40, pattern=rf"^(now|window|{TIME_PATTERN})$"),
+        AfterValidator(_moment),
+    ] = "now"
+    """Which snapshot is read. ``now``: the one that is current when the plan is made. ``window``:
+    the one that was current at ``window.end``. Or the one that was current at a time, in RFC 3339.
+    """
+
+    def snapshot(self, window_end: datetime) -> SnapshotRef:
+        """The snapshot in the form of a source's."""
+        match self.as_of:
+            case "now":
+                return SnapshotRef()
+            case "window":
+                return SnapshotRef(as_of=window_end)
+            case moment:
+                return SnapshotRef(as_of=parse_time(moment))

@@ -1,0 +1,81 @@
+"""Tables that the application reads once, through the catalogs of the backfill."""
+
+import threading
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+
+from backfill.api.errors import BadInput, Problem, UnsupportedProgram
+from backfill.planning.plan import StaticInput, read_header
+from backfill.runtime.batch.arrow_leaf import arrow_frame
+from backfill.runtime.batch.table_files import whole_table
+from backfill.runtime.queries.run import Run
+from backfill.runtime.source.data_source import source_schema
+from backfill.runtime.source.packing import pack_by_bytes
+from backfill.runtime.switching.matching import same_table
+
+_TASK_BYTES = 32 * 2**20
+_NOT_FOUND = {"TABLE_OR_VIEW_NOT_FOUND", "DATA_SOURCE_NOT_FOUND"}
+
+
+class StaticTables:
+    """The static tables of the plan, as batch DataFrames."""
+
+    def __init__(self, run: Run):
+        self._run = run
+        self._lock = threading.Lock()
+        self._files: dict[str, Any] = {}
+
+    def frame(self, spark: SparkSession, written: str) -> DataFrame | None:
+        """The rows of a table by the application's name for it; None if it is no static table."""
+        static = self._find(written)
+        if static is None:
+            return None
+        try:
+            with self._lock:  # programs may read in several threads
+                if static.table not in self._files:
+                    self._files[static.table] = whole_table(static)
+                table, splits = self._files[static.table]
+        except BadInput as error:
+            raise self._run.refuse(error) from None
+        size = sum(split.bytes for split in splits)
+        tasks = max(spark.sparkContext.defaultParallelism, size // _TASK_BYTES)
+        schema = source_schema(table, with_record=False)
+        return arrow_frame(spark, table, pack_by_bytes(splits, tasks), schema)
+
+    def by_spark(self, written: str, read: Callable[[], DataFrame]) -> DataFrame:
+        """What Spark reads by itself.
+
+        Raises:
+            UnsupportedProgram: it cannot, and could as a static table.
+        """
+        try:
+            return read()
+        except AnalysisException as error:
+            raise self._missing(written, error) from None
+
+    def _missing(self, written: str, error: AnalysisException) -> Exception:
+        """A program may look for other tables than those in the backfill's catalogs."""
+        settings = self._run.settings
+        tables = [each.table for each in settings.sources]
+        tables += [each.table for each in settings.outputs]
+        catalogs = {table.split(".")[0].lower() for table in tables}
+        theirs = written.replace("`", "").lower().split(".")[0] in catalogs
+        if not theirs or error.getCondition() not in _NOT_FOUND:
+            return error
+        problem = Problem(
+            "spec.staticTables",
+            f"the application reads the table {written}, which Spark cannot read by itself",
+            f"add - table: {written}",
+        )
+        return self._run.refuse(UnsupportedProgram(problem))
+
+    def _find(self, written: str) -> StaticInput | None:
+        return next((each for each in self._planned if same_table(each.table, written)), None)
+
+    @cached_property
+    def _planned(self) -> tuple[StaticInput, ...]:
+        return read_header(self._run.settings.plan_workspace).inputs.static_tables
