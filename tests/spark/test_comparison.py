@@ -27,6 +27,7 @@ from backfill.outputs.result import Result
 from backfill.protocol.split_assignment import OutputComparison
 from backfill.runtime.comparison.compare import Counts, Wish, compare
 from backfill.runtime.comparison.outputs import compare_output, compare_outputs
+from backfill.runtime.comparison.report import Clues
 from backfill.runtime.settings import RuntimeSettings
 
 START = datetime(2021, 7, 11, tzinfo=UTC)
@@ -124,7 +125,7 @@ def test_values_of_every_type_are_equal_to_themselves(
     show_lake_to_workers(spark, monkeypatch)
     rows = rows_of_every_type()
     run, output = staged_and_production(lake, rows, rows, tmp_path, keys=keys)
-    compared = compare_output(spark.newSession(), run, output)
+    compared = compare_output(spark.newSession(), run, output, Clues())
     assert not compared.problem
     assert (compared.matching, compared.different, compared.missing, compared.extra) == (2, 0, 0, 0)
 
@@ -137,7 +138,7 @@ def test_values_of_every_type_differ_from_nothing(
     place = EVERY_TYPE.get_field_index("user")
     keyed = empty.set_column(place, EVERY_TYPE.field(place), full.column(place))
     run, output = staged_and_production(lake, keyed, full, tmp_path, keys=["user"])
-    compared = compare_output(spark.newSession(), run, output)
+    compared = compare_output(spark.newSession(), run, output, Clues())
     assert (compared.matching, compared.different) == (0, 1)
     report = json.loads(Path(compared.report).with_suffix(".json").read_bytes())
     differing = {name for name, pairs in report["byColumn"].items() if pairs}
@@ -204,7 +205,7 @@ def test_a_reader_of_the_report_sees_which_rows_differ_and_in_what(
         "tolerance": {"amount": "0.01", "seen": "5s"},
     }
     run, output = staged_and_production(lake, staged, production, tmp_path, **validate)
-    compared = compare_output(spark.newSession(), run, output)
+    compared = compare_output(spark.newSession(), run, output, Clues())
     assert (compared.matching, compared.different) == (3, 2)
     assert (compared.missing, compared.extra) == (1, 2)
     assert percentage(compared) == "37.5"
@@ -251,7 +252,7 @@ def test_rows_with_one_key_at_several_times_are_counted_and_shown(
     more = some((1, 0, 1.0, 0, "us"), (2, 1, 2.0, 0, "us"), (2, 5, 2.0, 0, "us"))
     sides = (both, more) if kind == "missing" else (more, both)
     run, output = staged_and_production(lake, *sides, tmp_path, **validate)
-    compared = compare_output(spark.newSession(), run, output)
+    compared = compare_output(spark.newSession(), run, output, Clues())
     assert (compared.matching, compared.different) == (1, 0)
     assert getattr(compared, kind) == 2
     report = json.loads(Path(compared.report).with_suffix(".json").read_bytes())
@@ -266,6 +267,7 @@ def compared_by_a_driver(spark: SparkSession, run: RuntimeSettings) -> OutputCom
         settings=run,
         queries=[SimpleNamespace(frame=SimpleNamespace(sparkSession=spark))],
         stopping=threading.Event(),
+        tracker=SimpleNamespace(header=SimpleNamespace(sources=()), queries=()),
         compares=lambda output: None,
         compared=found.append,
     )

@@ -15,7 +15,13 @@ def causes(document: Mapping[str, Any]) -> list[str]:
     rows = document["rows"]
     if not rows["different"] + rows["missing"] + rows["extra"]:
         return []
-    return [*_one_sided(rows), *_at_the_edges(document), *_twice(document), *_one_column(document)]
+    return [
+        *_one_sided(rows),
+        *_at_the_edges(document),
+        *_of_the_input(document),
+        *_twice(document),
+        *_one_column(document),
+    ]
 
 
 def _one_sided(rows: Mapping[str, int]) -> Iterator[str]:
@@ -52,6 +58,24 @@ def _at_the_edges(document: Mapping[str, Any]) -> Iterator[str]:
                 f"{share:,} of {whole:,} rows that do not match are in the {where} stretch of the"
                 f" window: {fix}."
             )
+
+
+def _of_the_input(document: Mapping[str, Any]) -> Iterator[str]:
+    """What the run knows of its input, where such rows do not match."""
+    rows = document["rows"]
+    if rows["missing"] + rows["different"]:
+        for missing in document["missingInput"]:
+            yield f"Input is missing, so that the result may lack rows. {missing}."
+    for note in document["inputNotes"]:
+        yield f"Seen in the input, too: {note}."
+    late = document["rowsArrivedLate"]
+    if late and rows["extra"] + rows["different"]:
+        were = "was" if late == 1 else "were"
+        yield (
+            f"{count(late, 'row')} of the input {were} so late that a stream drops"
+            f" {'it' if late == 1 else 'them'}. The result has what follows from"
+            f" {'it' if late == 1 else 'them'}, and production probably does not."
+        )
 
 
 def _twice(document: Mapping[str, Any]) -> Iterator[str]:

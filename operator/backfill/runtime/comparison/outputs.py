@@ -21,7 +21,7 @@ from backfill.outputs.window import WindowRows, window_rows
 from backfill.protocol.split_assignment import OutputComparison
 from backfill.runtime.batch.own_jobs import cancelled_by, own_session
 from backfill.runtime.comparison.compare import Wish, compare
-from backfill.runtime.comparison.report import Report
+from backfill.runtime.comparison.report import Clues, Report
 from backfill.runtime.comparison.sides import Side, rows_of, side_of, time_of
 from backfill.runtime.queries.causes import cause_of, lasting_cause
 from backfill.runtime.queries.run import Run
@@ -56,13 +56,25 @@ def compare_outputs(run: Run) -> bool:
             if run.stopping.is_set():
                 return False
             run.compares(output.name)
-            run.compared(_compare(spark, run.settings, output))
+            run.compared(_compare(spark, run.settings, output, _clues(run, output)))
     return True
 
 
-def _compare(spark: SparkSession, settings: RuntimeSettings, output: Output) -> OutputComparison:
+def _clues(run: Run, output: Output) -> Clues:
+    sources, queries = run.tracker.header.sources, run.tracker.queries
+    writing = {each.name for each in queries if each.output == output.name}
+    return Clues(
+        tuple(f"{each.name}: {words}" for each in sources for words in each.input.missing),
+        tuple(f"{each.name}: {words}" for each in sources for words in each.input.notes),
+        sum(each.arrived_late for each in queries if each.name in writing),
+    )
+
+
+def _compare(
+    spark: SparkSession, settings: RuntimeSettings, output: Output, clues: Clues
+) -> OutputComparison:
     try:
-        return compare_output(spark, settings, output)
+        return compare_output(spark, settings, output, clues)
     except BadInput as error:
         if error.may_pass:
             raise
@@ -77,7 +89,7 @@ def _compare(spark: SparkSession, settings: RuntimeSettings, output: Output) -> 
 
 
 def compare_output(
-    spark: SparkSession, settings: RuntimeSettings, output: Output
+    spark: SparkSession, settings: RuntimeSettings, output: Output, clues: Clues
 ) -> OutputComparison:
     """Compares the staged result of an output with the present rows of its table, and writes the
     report.
@@ -105,7 +117,8 @@ def compare_output(
     frames = [rows_of(spark, side, rows, tasks) for side in sides]
     staged, production = ((frame, _stretch(frame, output, start_us, width_us)) for frame in frames)
     found = compare(spark, staged, production, wish, rows=sum(side.rows for side in sides))
-    report = Report(settings, output, found, width_us, head.snapshot_id, current, datetime.now(UTC))
+    now = datetime.now(UTC)
+    report = Report(settings, output, found, width_us, head.snapshot_id, current, now, clues)
     counts = found.counts
     return OutputComparison(
         output=output.name,

@@ -19,6 +19,18 @@ _DIRECTORY = "comparison"
 
 
 @dataclass(frozen=True, slots=True)
+class Clues:
+    """What the run knows that may explain why rows do not match."""
+
+    missing_input: tuple[str, ...] = ()
+    """What the sources lack, in words."""
+    input_notes: tuple[str, ...] = ()
+    """What else was seen in the sources, in words, such as rows that are there twice."""
+    arrived_late: int = 0
+    """Number of rows that a stream would have dropped, and this run has read."""
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """What was compared, and how it compares."""
 
@@ -30,6 +42,7 @@ class Report:
     result_snapshot_id: int
     production_snapshot_id: int | None
     compared_at: datetime
+    clues: Clues = Clues()
 
     def write(self, plan: Workspace) -> str:
         """Writes the report, and returns the location of the page. The JSON file is beside it."""
@@ -68,6 +81,9 @@ class Report:
                 "result": found.duplicate_keys_in_result,
                 "production": found.duplicate_keys_in_production,
             },
+            "missingInput": self.clues.missing_input,
+            "inputNotes": self.clues.input_notes,
+            "rowsArrivedLate": self.clues.arrived_late,
             "byColumn": found.columns,
             "byTime": [
                 {

@@ -344,6 +344,11 @@ class Tracker:
             return set(self._unread)
 
     @property
+    def header(self) -> PlanHeader:
+        """The header of the plan."""
+        return self._header
+
+    @property
     def queries(self) -> tuple[QueryProgress, ...]:
         """The progress of all queries, in the order in which they were added."""
         with self._lock:

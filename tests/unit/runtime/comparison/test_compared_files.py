@@ -13,6 +13,7 @@ from backfill.api.output import Output
 from backfill.api.spec import Window
 from backfill.outputs.window import window_rows
 from backfill.runtime.comparison.outputs import compare_output
+from backfill.runtime.comparison.report import Clues
 from backfill.runtime.comparison.sides import side_of
 from backfill.runtime.settings import RuntimeSettings
 
@@ -67,4 +68,4 @@ def test_a_column_that_was_renamed_meanwhile_is_named_with_its_field(lake: Catal
     )
     no_spark: Any = None
     with pytest.raises(BadInput, match=r"^spec\.outputs\[1\]\.validate\.keys: .* has no column id"):
-        compare_output(no_spark, settings, settings.outputs[1])
+        compare_output(no_spark, settings, settings.outputs[1], Clues())

@@ -12,7 +12,7 @@ from backfill.api.output import Output
 from backfill.planning.workspace import Workspace
 from backfill.runtime.comparison.causes import causes
 from backfill.runtime.comparison.compare import Counts, Found, Sample
-from backfill.runtime.comparison.report import Report
+from backfill.runtime.comparison.report import Clues, Report
 from backfill.runtime.settings import RuntimeSettings
 
 START = datetime(2021, 7, 11, tzinfo=UTC)
@@ -20,7 +20,7 @@ HOSTILE = "</td><script>alert(1)</script><img src=x onerror=alert(1)>\u202e\x1b[
 HOUR_US = 3_600_000_000
 
 
-def report(found: Found, **validate: Any) -> Report:
+def report(found: Found, clues: Clues = Clues(), **validate: Any) -> Report:  # noqa: B008
     output = Output.model_validate(
         {
             "name": "summary",
@@ -46,7 +46,7 @@ def report(found: Found, **validate: Any) -> Report:
             "main_file": "app.py",
         }
     )
-    return Report(settings, output, found, HOUR_US, 7, 8, START)
+    return Report(settings, output, found, HOUR_US, 7, 8, START, clues)
 
 
 def compared(**stretches: Counts) -> Found:
@@ -146,3 +146,37 @@ def test_a_column_is_not_blamed_for_rows_of_which_it_is_unknown_what_differs() -
     assert not any("only in" in cause for cause in causes(report(found).document()))
     found.buckets, found.columns = {4: Counts(50, 0, 1, 1)}, {"written": 0}
     assert not any("only in" in cause for cause in causes(report(found).document()))
+
+
+HOLE = "impressions: it has no rows from 03:00 to 04:00"
+TWICE = "impressions: at least 7 rows have an offset twice"
+
+
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [
+        (Counts(9, 0, 1, 0), [HOLE, TWICE]),
+        (Counts(9, 0, 0, 1), [TWICE, "3 rows of the input were so late that a stream drops them"]),
+        (Counts(9, 1, 0, 0), [HOLE, TWICE, "so late that a stream drops them"]),
+        (Counts(9, 0, 0, 0), []),
+    ],
+)
+def test_what_the_run_knows_of_its_input_is_said_where_it_may_explain_something(
+    counts: Counts, said: list[str]
+) -> None:
+    clues = Clues((HOLE,), (TWICE,), arrived_late=3)
+    told = causes(report(compared(h4=counts, h7=Counts(5)), clues).document())
+    every = [HOLE, TWICE, "so late that a stream drops them"]
+    assert [each for each in every if any(each in cause for cause in told)] == [
+        each for each in every if any(each in words for words in said)
+    ]
+    assert all(any(words in cause for cause in told) for words in said)
+
+
+def test_one_late_row_is_one() -> None:
+    (told,) = (
+        cause
+        for cause in causes(report(compared(h4=Counts(9, 1)), Clues(arrived_late=1)).document())
+        if "late" in cause
+    )
+    assert told.startswith("1 row of the input was so late that a stream drops it. The result has")
