@@ -12,7 +12,7 @@ from backfill import __version__
 from backfill.api.errors import BackfillError, BadInput
 from backfill.cli.choice import DEFAULT_STATE, RULE, LocalCommands, is_plugin, on_cluster
 from backfill.cli.exit_status import BAD_INPUT, FAILED
-from backfill.cli.output import Output
+from backfill.cli.output import Output, SampledOutput, SampledRows
 
 File = Annotated[
     Path,
@@ -263,6 +263,23 @@ def report(
 
     _, backfill = find(target, namespace, state_dir)
     show_reports(backfill, as_json=output == Output.JSON, browse=browse)
+
+
+@app.command()
+def sample(  # noqa: PLR0917 - options of a command
+    target: Target,
+    state_dir: StateDir = DEFAULT_STATE,
+    output: OutputOption = Output.TEXT,
+    namespace: Namespace = None,
+    of: SampledOutput = None,
+    rows: SampledRows = 5,
+) -> None:
+    """Show some rows of the staged result, and production's rows with the same keys beside them."""
+    from backfill.cli.sample import show_sample
+    from backfill.cli.target import find
+
+    _, backfill = find(target, namespace, state_dir)
+    show_sample(backfill, of, rows=rows, as_json=output == Output.JSON)
 
 
 @app.command()

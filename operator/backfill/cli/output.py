@@ -1,6 +1,9 @@
-"""Output formats of commands."""
+"""Output formats of commands, and the options of commands that both forms of the program have."""
 
 from enum import StrEnum
+from typing import Annotated
+
+import typer
 
 
 class Output(StrEnum):
@@ -8,3 +11,10 @@ class Output(StrEnum):
 
     TEXT = "text"
     JSON = "json"
+
+
+SampledOutput = Annotated[
+    str | None,
+    typer.Option("--of", metavar="OUTPUT", help="Name of the output. Needed if there are several."),
+]
+SampledRows = Annotated[int, typer.Option("--rows", min=1, max=1000, help="Most rows to show.")]

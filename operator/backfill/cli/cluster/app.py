@@ -19,7 +19,7 @@ from backfill.cli.cluster.where import (
     at_a_place,
     names_at_the_place,
 )
-from backfill.cli.output import Output
+from backfill.cli.output import Output, SampledOutput, SampledRows
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -285,6 +285,25 @@ def report(
 
     place, name = where.find(target)
     show_reports(place.find(name), as_json=output == Output.JSON)
+
+
+@app.command()
+@at_a_place
+def sample(
+    where: Where,
+    target: Name,
+    *,
+    output: PlanOption = Output.TEXT,
+    of: SampledOutput = None,
+    rows: SampledRows = 5,
+) -> None:
+    """Show some rows of the staged result, and production's rows with the same keys beside them.
+    Tables are opened from this machine, with its PyIceberg configuration.
+    """
+    from backfill.cli.sample import show_sample
+
+    place, name = where.find(target)
+    show_sample(place.find(name), of, rows=rows, as_json=output == Output.JSON)
 
 
 @app.command()
