@@ -189,6 +189,25 @@ class Attempt(Model):
     """Why the attempt ended."""
 
 
+class Cost(Model):
+    """What all attempts have taken so far, counted when ``progress`` changes and when an attempt
+    ends.
+    """
+
+    driver_seconds: float = 0.0
+    """Time from the start of an attempt to its end, in seconds, of all attempts."""
+    executor_seconds: float = 0.0
+    """The same time, multiplied by the number of executors that ran, in seconds. A run on one
+    machine counts as one executor.
+    """
+    bytes_read: int = 0
+    """Compressed bytes of the steps that are committed. What an attempt has read in vain is not
+    among them.
+    """
+    counted_until: Time | None = None
+    """Up to when the time is counted."""
+
+
 class Progress(Model):
     """Progress of the run."""
 
@@ -333,6 +352,8 @@ class BackfillStatus(Model):
     """Attempts to run the application, the oldest first. Only the last 20 are kept."""
     progress: Progress = Progress()
     """Progress of the run."""
+    cost: Cost = Cost()
+    """What all attempts have taken so far."""
     watermark: Time | None = None
     """Global watermark: the earliest of all source watermarks."""
     sources: Annotated[tuple[SourceStatus, ...], Field(max_length=MOST_SOURCES)] = ()

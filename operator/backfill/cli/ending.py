@@ -11,7 +11,7 @@ from backfill.api.quantities import count
 from backfill.api.remedies import remedy
 from backfill.api.status import OutputStatus
 from backfill.cli.exit_status import BAD_INPUT, FAILED, SUCCEEDED, WAITS
-from backfill.cli.text import seconds
+from backfill.cli.text import seconds, size
 from backfill.controller.decisions.open_results import left_out
 
 if TYPE_CHECKING:
@@ -74,6 +74,13 @@ def _tell_success(backfill: Backfill, out: Console) -> None:
         out,
         f"{backfill.metadata.name}: succeeded{duration}: {read}, {progress.late_in_words}",
     )
+    cost = status.cost
+    if cost.executor_seconds:
+        _say(
+            out,
+            f"  took {seconds(cost.driver_seconds)} of a driver and"
+            f" {seconds(cost.executor_seconds)} of executors, and read {size(cost.bytes_read)}",
+        )
     for output in status.outputs:
         _say(out, f"  {output.name}: {_where(output)}")
     for output in status.outputs:

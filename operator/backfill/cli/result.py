@@ -25,6 +25,7 @@ def result(backfill: Backfill) -> dict[str, object]:
             if ended and status.started_at
             else None
         ),
+        "cost": status.cost.model_dump(mode="json", by_alias=True, exclude={"counted_until"}),
         "sources": [
             source.model_dump(
                 mode="json", by_alias=True, include={"name", "files", "rows", "bytes", "watermark"}

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from backfill.api.quantities import from_us, to_us
 from backfill.api.status import OutputStatus, Progress
+from backfill.controller.decisions.cost import spent
 from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.status_draft import Draft
 from backfill.controller.decisions.validating import with_comparison
@@ -79,11 +80,12 @@ def record_progress(observed: Observed, draft: Draft) -> None:
         )
         for source in draft.status.sources
     )
-    draft.set(
-        progress=_progress(observed, report),
-        sources=sources,
-        watermark=from_us(marks.global_us),
-    )
+    before, progress = draft.status.progress, _progress(observed, report)
+    if progress != before and observed.attempt is not None:
+        cost = spent(draft.status.cost, observed.attempt, before.executors, observed.now)
+        read = sum(sum(each.step_bytes[: progress.committed]) for each in observed.plan.sources)
+        draft.set(cost=cost.model_copy(update={"bytes_read": read}))
+    draft.set(progress=progress, sources=sources, watermark=from_us(marks.global_us))
     queries = {query.output: query for query in report.queries}
     outputs = tuple(
         _with_traits(output, queries.get(output.name)) for output in draft.status.outputs

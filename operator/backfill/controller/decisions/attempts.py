@@ -12,6 +12,7 @@ from backfill.api.status import Attempt
 from backfill.api.validation import to_compare
 from backfill.controller.decisions.actions import KillDriver, Next
 from backfill.controller.decisions.assignment import record_progress
+from backfill.controller.decisions.cost import spent
 from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.status_draft import Draft, Outcome
 from backfill.controller.driver import DriverState
@@ -97,6 +98,8 @@ def close_attempt(draft: Draft, outcome: Outcome, ended_at: datetime, message: s
     draft.change_attempt(
         outcome=outcome, finished_at=ended_at, message=told, unheard_since=None, stopping_since=None
     )
+    executors = draft.status.progress.executors
+    draft.set(cost=spent(draft.status.cost, draft.status.attempts[-1], executors, ended_at))
     idle = {"eta": None, "rows_per_second": None, "rate": "", "executors": 0}
     draft.set(progress=draft.status.progress.model_copy(update=idle))
 

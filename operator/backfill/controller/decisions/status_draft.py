@@ -10,6 +10,7 @@ from backfill.api.status import (
     MOST_ATTEMPTS_KEPT,
     Attempt,
     BackfillStatus,
+    Cost,
     DecisionStatus,
     InputWait,
     JobRetry,
@@ -40,6 +41,7 @@ class StatusChange(TypedDict, total=False):
     input_wait: InputWait | None
     attempts: tuple[Attempt, ...]
     progress: Progress
+    cost: Cost
     watermark: datetime | None
     sources: tuple[SourceStatus, ...]
     outputs: tuple[OutputStatus, ...]
