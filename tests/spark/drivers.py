@@ -3,12 +3,13 @@ test says.
 """
 
 import fcntl
+import json
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -242,3 +243,28 @@ def wait_until(condition: Callable[[], bool], process: "subprocess.Popen[bytes]"
         return condition()
 
     eventually(look, "what the test waits for", DEADLINE_SECONDS)
+
+
+def run_applications(directory: Path, settings: list[RuntimeSettings]) -> list[list[str]]:
+    """Runs applications one after the other in one driver; gives the phase, reason and message of
+    each.
+    """
+    files = []
+    for number, one in enumerate(settings):
+        files.append(directory / f"settings_{number}.json")
+        files[-1].write_text(one.model_dump_json(by_alias=True))
+    program = Path(__file__).with_name("run_applications.py")
+    with (directory / "driver.log").open("wb") as log, ExitStack() as controllers:
+        for one in settings:
+            controllers.enter_context(controlled(one))
+        done = subprocess.run(
+            [sys.executable, program, *files],
+            env=os.environ | environment(settings[0]),
+            cwd=directory,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            check=False,
+        )
+    lines = [line for line in done.stdout.decode().splitlines() if line.startswith('["')]
+    assert len(lines) == len(settings), (directory / "driver.log").read_text()[-3000:]
+    return [json.loads(line) for line in lines]

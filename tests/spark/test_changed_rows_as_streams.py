@@ -2,14 +2,9 @@
 change is what production's table would have in the end, whatever is killed in between.
 """
 
-import json
-import os
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import ExitStack
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,9 +16,8 @@ from drivers import (
     START,
     Lake,
     assign,
-    controlled,
     driver,
-    environment,
+    run_applications,
     status,
 )
 from pyiceberg.catalog import Catalog
@@ -131,7 +125,7 @@ def test_the_newest_rows_or_the_last_batch_are_the_result(tmp_path: Path, lake: 
     settings["totals of which some are later"] = _settings(
         history, len(settings), TOTALS + started("update"), {"keys": ["user"]}
     ).model_copy(update={"window": history.spec.window.model_validate(short)})
-    outcomes = dict(zip(settings, _run(tmp_path, list(settings.values())), strict=True))
+    outcomes = dict(zip(settings, run_applications(tmp_path, list(settings.values())), strict=True))
 
     for name, (_, _, rows, open_at_end) in CASES.items():
         assert outcomes[name][0] == "Finished", (name, outcomes[name])
@@ -237,25 +231,3 @@ def _staged(lake: Catalog, history: Lake, settings: RuntimeSettings) -> Staged:
     staged = read_staged(lake.load_table("default.counts").metadata, result)
     assert staged is not None
     return staged
-
-
-def _run(directory: Path, settings: list[RuntimeSettings]) -> list[list[str]]:
-    files = []
-    for number, one in enumerate(settings):
-        files.append(directory / f"settings_{number}.json")
-        files[-1].write_text(one.model_dump_json(by_alias=True))
-    program = Path(__file__).with_name("run_applications.py")
-    with (directory / "driver.log").open("wb") as log, ExitStack() as controllers:
-        for one in settings:
-            controllers.enter_context(controlled(one))
-        done = subprocess.run(
-            [sys.executable, program, *files],
-            env=os.environ | environment(settings[0]),
-            cwd=directory,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            check=False,
-        )
-    lines = [line for line in done.stdout.decode().splitlines() if line.startswith('["')]
-    assert len(lines) == len(settings), (directory / "driver.log").read_text()[-3000:]
-    return [json.loads(line) for line in lines]

@@ -2,11 +2,6 @@
 with the reason.
 """
 
-import json
-import os
-import subprocess
-import sys
-from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import get_args
@@ -23,7 +18,7 @@ from applications import (
     REFUSED_BY_SPANS,
     SIDE_QUERIES,
 )
-from drivers import ROWS_PER_STEP, START, Lake, assign, controlled, environment, status
+from drivers import ROWS_PER_STEP, START, Lake, assign, run_applications, status
 from pyiceberg.catalog import Catalog
 
 from backfill.api.spec import Effect
@@ -51,7 +46,7 @@ def test_applications_run_unmodified_or_are_refused_with_the_reason(
         name: _settings(history, number, name, program)
         for number, (name, program) in enumerate(programs.items())
     }
-    outcomes = dict(zip(programs, _run(tmp_path, list(settings.values())), strict=True))
+    outcomes = dict(zip(programs, run_applications(tmp_path, list(settings.values())), strict=True))
 
     assert {name: outcomes[name][0] for name in finishing} == dict.fromkeys(
         finishing, "Finished"
@@ -90,25 +85,3 @@ def _settings(history: Lake, number: int, name: str, program: str) -> RuntimeSet
     )
     assign(settings, history.header, STEPS)
     return settings
-
-
-def _run(directory: Path, settings: list[RuntimeSettings]) -> list[list[str]]:
-    files = []
-    for number, one in enumerate(settings):
-        files.append(directory / f"settings_{number}.json")
-        files[-1].write_text(one.model_dump_json(by_alias=True))
-    program = Path(__file__).with_name("run_applications.py")
-    with (directory / "driver.log").open("wb") as log, ExitStack() as controllers:
-        for one in settings:
-            controllers.enter_context(controlled(one))
-        done = subprocess.run(
-            [sys.executable, program, *files],
-            env=os.environ | environment(settings[0]),
-            cwd=directory,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            check=False,
-        )
-    lines = [line for line in done.stdout.decode().splitlines() if line.startswith('["')]
-    assert len(lines) == len(settings), (directory / "driver.log").read_text()[-3000:]
-    return [json.loads(line) for line in lines]

@@ -85,6 +85,20 @@ def clean_refused(table: Table, producer: _SnapshotProducer[Any]) -> None:
         producer._clean_all_uncommitted()
 
 
+def commit_produced(table: Table, producer: _SnapshotProducer[Any], branch: str) -> None:
+    """Commits a snapshot that was put together, and removes its metadata files if it is refused.
+
+    Raises:
+        CommitFailedException: the table was changed meanwhile.
+    """
+    updates, _ = producer._commit()
+    try:
+        commit(table, updates, branch)
+    except CommitFailedException:
+        clean_refused(table, producer)
+        raise
+
+
 def as_writer(table: Table, spec_id: int, properties: Mapping[str, str] | None = None) -> Table:
     """The table as the writer of a snapshot needs it: with the partition spec of the added files,
     and with properties for this snapshot only. None of this is committed.

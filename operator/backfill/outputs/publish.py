@@ -5,7 +5,6 @@ changes since the backfill began.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
@@ -16,7 +15,7 @@ from backfill.api.errors import BackfillError, CanNotPublish
 from backfill.api.output import Output, PublishMode
 from backfill.api.spec import Window
 from backfill.iceberg.tables import Catalogs
-from backfill.outputs.commits import as_writer, clean_refused, commit, commit_once
+from backfill.outputs.commits import as_writer, commit_once, commit_produced
 from backfill.outputs.conflicts import ConflictCheck
 from backfill.outputs.doubled import PUBLISHED_FROM, check_not_doubled, window_in_summary
 from backfill.outputs.references import Unreferenced, least_sequence_number
@@ -263,12 +262,7 @@ class _Publication:
             producer.append_data_file(file)
         for file in removal.removed:
             producer.delete_data_file(file)
-        updates, _ = producer._commit()
-        try:
-            commit(self._table, updates, MAIN_BRANCH)
-        except CommitFailedException:
-            clean_refused(self._table, producer)
-            raise
+        commit_produced(self._table, producer, MAIN_BRANCH)
 
     def _check_branch(self) -> None:
         """Checks that the branch holds the files. If it was dropped in the meantime, they are being

@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any
 
-from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import (
     DataFileContent,
     ManifestContent,
@@ -36,7 +35,7 @@ from backfill.api.errors import CanNotUndo
 from backfill.api.output import Output, PublishMode
 from backfill.api.spec import Window
 from backfill.iceberg.tables import Catalogs
-from backfill.outputs.commits import clean_refused, commit, commit_once
+from backfill.outputs.commits import commit_once, commit_produced
 from backfill.outputs.conflicts import changed_files, describe, may_hold, snapshots_since
 from backfill.outputs.doubled import UNDONE
 from backfill.outputs.replaced import irremovable
@@ -248,12 +247,7 @@ class Undo:
         producer = _Inverse(self._table, removed, summary)
         for entry in added:
             producer.delete_data_file(entry.data_file)
-        updates, _ = producer._commit()
-        try:
-            commit(self._table, updates, MAIN_BRANCH)
-        except CommitFailedException:
-            clean_refused(self._table, producer)
-            raise
+        commit_produced(self._table, producer, MAIN_BRANCH)
 
 
 class _Inverse(_OverwriteFiles):

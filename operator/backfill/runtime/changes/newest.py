@@ -15,7 +15,7 @@ from backfill.api.errors import Problem, UnsupportedProgram
 from backfill.api.output import Output
 from backfill.iceberg.tables import Catalogs
 from backfill.outputs.result import Result
-from backfill.outputs.staging import Staged, branch_head, keep_newest, lost, staged_in
+from backfill.outputs.staging import branch_head, keep_newest, lost, staged_in
 from backfill.outputs.window import window_rows
 from backfill.planning.plan import Split
 from backfill.runtime.batch.arrow_leaf import arrow_frame
@@ -24,7 +24,7 @@ from backfill.runtime.batch.table_files import source_table, splits_of
 from backfill.runtime.batch.writing import write
 from backfill.runtime.queries.run import Run
 from backfill.runtime.settings import RuntimeSettings
-from backfill.runtime.sink import SinkSettings, SinkWriter
+from backfill.runtime.sink import SinkWriter, settings_for
 from backfill.runtime.source.data_source import source_schema
 from backfill.runtime.source.packing import pack_by_bytes
 from backfill.runtime.source.table import SourceTable
@@ -91,7 +91,7 @@ def keep_newest_of(
     if not staged.changes:
         _check_keys(_staged_rows(spark, found, splits, frozenset(output.keys)), settings, output)
         return False
-    sink = SinkWriter(_sink_settings(settings, output, table, staged))
+    sink = SinkWriter(settings_for(table, settings, output, staged.query))
     written, seen = write(_newest(_staged_rows(spark, found, splits), output), sink)
     if ties := seen[_TIES]["rows"]:
         what = "micro-batches have several rows with the same"
@@ -103,22 +103,6 @@ def keep_newest_of(
         files=[file for each in written for file in each.files],
         spec_id=sink.spec_id,
         outside=sum(each.rows_outside_window for each in written),
-    )
-
-
-def _sink_settings(
-    settings: RuntimeSettings, output: Output, table: Table, staged: Staged
-) -> SinkSettings:
-    return SinkSettings(
-        backfill=settings.backfill,
-        namespace=settings.namespace,
-        uid=settings.uid,
-        plan_id=settings.plan_id,
-        query=staged.query,
-        output=output,
-        window=settings.window,
-        schema_id=table.schema().schema_id,
-        spec_id=table.spec().spec_id,
     )
 
 
