@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 PY := .venv/bin/python
 # A file is one process's. In this order those that take minutes come first, and none of them is left for the end.
-PYTEST := $(PY) -m pytest --dist loadfile --no-loadscope-reorder
+PYTEST := $(PY) -m pytest --dist loadfile --no-loadscope-reorder --durations 20 --durations-min 5
 TESTS := tests/end_to_end tests/spark tests/unit
 
 .PHONY: help install demo test test-all test-hostile test-apiserver test-chart e2e lint lint-workflows format generate verify bench clean
