@@ -289,46 +289,40 @@ def test_a_file_that_is_gone_is_said_and_not_tried_again(
     assert "restore the file" in found.problem
 
 
-@pytest.mark.parametrize(
-    ("kind", "one", "other", "tolerance", "equal"),
-    [
-        (pa.decimal128(38, 18), "1.0000000005", "1.0000000014", "0.0000000001", False),
-        (pa.decimal128(38, 18), "1.0000000004", "1.0000000005", "0.0000000001", True),
-        (pa.decimal128(38, 18), f"{10**19}.{'0' * 17}1", f"{10**19}", f"0.{'0' * 17}1", True),
-        (pa.decimal128(38, 18), f"{10**19}.{'0' * 17}2", f"{10**19}", f"0.{'0' * 17}1", False),
-        (pa.decimal128(38, 0), f"{10**37 + 1}", f"{10**37}", "1.5", True),
-        (pa.decimal128(38, 0), f"{10**37 + 2}", f"{10**37}", "1.5", False),
-        (pa.decimal128(9, 2), "1.01", "1.00", "0.01", True),
-        (pa.decimal128(9, 2), "1.02", "1.00", "0.019", False),
-        (pa.int64(), str(2**63 - 1), str(-(2**63)), str(10**18 - 1), False),
-        (pa.int64(), str(2**63 - 1), str(2**63 - 2), "1", True),
-        (pa.int32(), "3", "1", "1.999", False),
-    ],
-)
+NUMBERS: list[tuple[pa.DataType, str, str, str, bool]] = [
+    (pa.decimal128(38, 18), "1.0000000005", "1.0000000014", "0.0000000001", False),
+    (pa.decimal128(38, 18), "1.0000000004", "1.0000000005", "0.0000000001", True),
+    (pa.decimal128(38, 18), f"{10**19}.{'0' * 17}1", f"{10**19}", f"0.{'0' * 17}1", True),
+    (pa.decimal128(38, 18), f"{10**19}.{'0' * 17}2", f"{10**19}", f"0.{'0' * 17}1", False),
+    (pa.decimal128(38, 0), f"{10**37 + 1}", f"{10**37}", "1.5", True),
+    (pa.decimal128(38, 0), f"{10**37 + 2}", f"{10**37}", "1.5", False),
+    (pa.decimal128(9, 2), "1.01", "1.00", "0.01", True),
+    (pa.decimal128(9, 2), "1.02", "1.00", "0.019", False),
+    (pa.int64(), str(2**63 - 1), str(-(2**63)), str(10**18 - 1), False),
+    (pa.int64(), str(2**63 - 1), str(2**63 - 2), "1", True),
+    (pa.int32(), "3", "1", "1.999", False),
+]
+"""A type, two values, a tolerance, and whether they are equal then."""
+
+
 def test_a_tolerance_of_exact_numbers_is_exact(
-    spark: SparkSession,
-    lake: Catalog,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    kind: pa.DataType,
-    one: str,
-    other: str,
-    tolerance: str,
-    equal: bool,
+    spark: SparkSession, lake: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     show_lake_to_workers(spark, monkeypatch)
-    whole = pa.types.is_integer(kind)
-    sides = (
-        pa.table(
-            {
-                "id": pa.array([1]),
-                "at": pa.array([START], pa.timestamp("us", "UTC")),
-                "price": pa.array([int(value) if whole else Decimal(value)], kind),
-            }
-        )
-        for value in (one, other)
-    )
+    sides: list[dict[str, pa.Array]] = [
+        {"id": pa.array([1]), "at": pa.array([START], pa.timestamp("us", "UTC"))} for _ in range(2)
+    ]
+    for number, (kind, *values, _, _) in enumerate(NUMBERS):
+        exact = int if pa.types.is_integer(kind) else Decimal
+        for side, value in zip(sides, values, strict=True):
+            side[f"n{number}"] = pa.array([exact(value)], kind)
+    tolerance = {f"n{number}": case[3] for number, case in enumerate(NUMBERS)}
     run, _ = staged_and_production(
-        lake, *sides, tmp_path, keys=["id"], tolerance={"price": tolerance}
+        lake, *map(pa.table, sides), tmp_path, keys=["id"], tolerance=tolerance
     )
-    assert compared_by_a_driver(spark, run).matching == equal
+    compared = compared_by_a_driver(spark, run)
+    assert compared.different == 1
+    report = json.loads(Path(compared.report).with_suffix(".json").read_bytes())
+    assert [not report["byColumn"][f"n{n}"] for n in range(len(NUMBERS))] == [
+        equal for *_, equal in NUMBERS
+    ]
