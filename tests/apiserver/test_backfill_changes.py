@@ -38,6 +38,7 @@ IMMUTABLE: dict[str, Any] = {
     "outputs": None,
     "ignoredQueries": ["alerts"],
     "allowedEffects": ["Connections"],
+    "staticTables": [{"table": "lake.crm.customers"}],
     "execution": "Auto",
     "workspace": None,
     "catalogs": None,
