@@ -18,7 +18,12 @@ from backfill.runtime.source.packing import pack_by_bytes
 from backfill.runtime.switching.matching import same_table
 
 _TASK_BYTES = 32 * 2**20
-_NOT_FOUND = {"TABLE_OR_VIEW_NOT_FOUND", "DATA_SOURCE_NOT_FOUND"}
+_NOT_FOUND = {
+    "CATALOG_NOT_FOUND",
+    "DATA_SOURCE_NOT_FOUND",
+    "REQUIRES_SINGLE_PART_NAMESPACE",  # of a table in a catalog that Spark does not know
+    "TABLE_OR_VIEW_NOT_FOUND",
+}
 
 
 class StaticTables:
