@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -59,17 +60,17 @@ class StaticTables:
         """
         try:
             return read()
-        except AnalysisException as error:
+        except (AnalysisException, Py4JJavaError) as error:
             raise self._missing(written, error) from None
 
-    def _missing(self, written: str, error: AnalysisException) -> Exception:
+    def _missing(self, written: str, error: Exception) -> Exception:
         """A program may look for other tables than those in the backfill's catalogs."""
         settings = self._run.settings
         tables = [each.table for each in settings.sources]
         tables += [each.table for each in settings.outputs]
         catalogs = {table.split(".")[0].lower() for table in tables}
         theirs = written.replace("`", "").lower().split(".")[0] in catalogs
-        if not theirs or error.getCondition() not in _NOT_FOUND:
+        if not theirs or not any(condition in str(error) for condition in _NOT_FOUND):
             return error
         problem = Problem(
             "spec.staticTables",
