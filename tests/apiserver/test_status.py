@@ -46,9 +46,7 @@ def stored_as_said(admin: Rest, path: str, model: type[Model], schema: Manifest)
 
 def schemas() -> dict[str, Manifest]:
     found = {path.stem: yaml.safe_load(path.read_text())["spec"]["versions"][0] for path in OWN}
-    fields = {
-        name: each["schema"]["openAPIV3Schema"]["properties"] for name, each in found.items()
-    }
+    fields = {name: each["schema"]["openAPIV3Schema"]["properties"] for name, each in found.items()}
     return {name: each["status"] for name, each in fields.items() if "status" in each}
 
 
