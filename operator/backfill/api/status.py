@@ -352,8 +352,8 @@ class BackfillStatus(Model):
     """Attempts to run the application, the oldest first. Only the last 20 are kept."""
     progress: Progress = Progress()
     """Progress of the run."""
-    cost: Cost = Cost()
-    """What all attempts have taken so far."""
+    cost: Cost | None = None
+    """What all attempts have taken so far; null before the first one has reported."""
     watermark: Time | None = None
     """Global watermark: the earliest of all source watermarks."""
     sources: Annotated[tuple[SourceStatus, ...], Field(max_length=MOST_SOURCES)] = ()

@@ -75,7 +75,7 @@ def _tell_success(backfill: Backfill, out: Console) -> None:
         f"{backfill.metadata.name}: succeeded{duration}: {read}, {progress.late_in_words}",
     )
     cost = status.cost
-    if cost.executor_seconds:
+    if cost is not None and cost.executor_seconds:
         _say(
             out,
             f"  took {seconds(cost.driver_seconds)} of a driver and"

@@ -3,6 +3,7 @@
 import json
 
 from backfill.api.backfill import Backfill
+from backfill.api.status import Cost
 from backfill.cli.view import in_order
 
 
@@ -25,7 +26,9 @@ def result(backfill: Backfill) -> dict[str, object]:
             if ended and status.started_at
             else None
         ),
-        "cost": status.cost.model_dump(mode="json", by_alias=True, exclude={"counted_until"}),
+        "cost": (status.cost or Cost()).model_dump(
+            mode="json", by_alias=True, exclude={"counted_until"}
+        ),
         "sources": [
             source.model_dump(
                 mode="json", by_alias=True, include={"name", "files", "rows", "bytes", "watermark"}

@@ -5,12 +5,13 @@ from datetime import datetime
 from backfill.api.status import Attempt, Cost
 
 
-def spent(cost: Cost, attempt: Attempt, executors: int, until: datetime) -> Cost:
+def spent(cost: Cost | None, attempt: Attempt, executors: int, until: datetime) -> Cost:
     """The cost up to a moment of an attempt, since when it was last counted.
 
     Args:
         executors: how many ran since then.
     """
+    cost = cost or Cost()
     begun = attempt.started_at
     since = begun if cost.counted_until is None else max(cost.counted_until, begun)
     seconds = max((until - since).total_seconds(), 0.0)

@@ -41,7 +41,7 @@ class StatusChange(TypedDict, total=False):
     input_wait: InputWait | None
     attempts: tuple[Attempt, ...]
     progress: Progress
-    cost: Cost
+    cost: Cost | None
     watermark: datetime | None
     sources: tuple[SourceStatus, ...]
     outputs: tuple[OutputStatus, ...]
