@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, TableUpdate
-from pyiceberg.table.update.snapshot import _SnapshotProducer
+from pyiceberg.table.update.snapshot import _OverwriteFiles, _SnapshotProducer
 
 from backfill.api.errors import BackfillError
 from backfill.iceberg.failures import reason
@@ -111,6 +112,22 @@ def as_writer(table: Table, spec_id: int, properties: Mapping[str, str] | None =
     return Table(
         table.name(), metadata, table.metadata_location, table.io, table.catalog, table.config
     )
+
+
+class Overwrite(_OverwriteFiles):
+    """Replaces files, and lists no manifest in which nothing is left but files that earlier
+    snapshots removed.
+
+    PyIceberg's own lists those forever. When the snapshot that removed a file expires, Iceberg's
+    Java library deletes it from storage by such a manifest, also if it was restored meanwhile.
+    """
+
+    def _existing_manifests(self) -> list[ManifestFile]:
+        return [
+            manifest
+            for manifest in super()._existing_manifests()
+            if manifest.has_added_files() or manifest.has_existing_files()
+        ]
 
 
 class _AssertRef(AssertRefSnapshotId):

@@ -9,13 +9,13 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.table.snapshots import Snapshot, ancestors_of
+from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 
 from backfill.api.errors import BackfillError, CanNotPublish
 from backfill.api.output import Output, PublishMode
 from backfill.api.spec import Window
 from backfill.iceberg.tables import Catalogs
-from backfill.outputs.commits import as_writer, commit_once, commit_produced
+from backfill.outputs.commits import Overwrite, as_writer, commit_once, commit_produced
 from backfill.outputs.conflicts import ConflictCheck
 from backfill.outputs.doubled import PUBLISHED_FROM, check_not_doubled, window_in_summary
 from backfill.outputs.references import Unreferenced, least_sequence_number
@@ -256,8 +256,13 @@ class _Publication:
             PUBLISHED_FROM: str(self._source),
             ROWS: str(rows),
         }
-        update = writer.transaction().update_snapshot(summary)
-        producer = update.overwrite() if removal.removed else update.fast_append()
+        producer = (
+            Overwrite(
+                Operation.OVERWRITE, writer.transaction(), writer.io, snapshot_properties=summary
+            )
+            if removal.removed
+            else writer.transaction().update_snapshot(summary).fast_append()
+        )
         for file in (*self._files, *removal.kept):
             producer.append_data_file(file)
         for file in removal.removed:

@@ -16,7 +16,7 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.table.update import RemoveSnapshotsUpdate, TableUpdate
 
 from backfill.api.errors import (
@@ -28,7 +28,7 @@ from backfill.api.errors import (
 )
 from backfill.api.json_text import read_json_text
 from backfill.iceberg.locations import is_unambiguous
-from backfill.outputs.commits import as_writer, clean_refused, commit, commit_once
+from backfill.outputs.commits import Overwrite, as_writer, clean_refused, commit, commit_once
 from backfill.outputs.files import remove_file
 from backfill.outputs.references import manifests_of
 from backfill.outputs.result import NAME, NAMESPACE, PLAN_ID, Result
@@ -297,8 +297,18 @@ def _commit(
     """Gives the branch a new head, with more files and without those that they replace."""
     before = branch_head(table.metadata, result)
     writer = as_writer(table, spec_id, _MANY_SMALL_COMMITS)
-    snapshot = writer.transaction().update_snapshot(summary, result.branch)
-    updates = snapshot.overwrite() if replaced else snapshot.merge_append()
+    transaction = writer.transaction()
+    updates = (
+        Overwrite(
+            Operation.OVERWRITE,
+            transaction,
+            writer.io,
+            snapshot_properties=summary,
+            branch=result.branch,
+        )
+        if replaced
+        else transaction.update_snapshot(summary, result.branch).merge_append()
+    )
     for file in files:
         updates.append_data_file(file)
     for file in replaced:

@@ -29,13 +29,12 @@ from pyiceberg.table.snapshots import (
     ancestors_of,
     update_snapshot_summaries,
 )
-from pyiceberg.table.update.snapshot import _OverwriteFiles
 
 from backfill.api.errors import CanNotUndo
 from backfill.api.output import Output, PublishMode
 from backfill.api.spec import Window
 from backfill.iceberg.tables import Catalogs
-from backfill.outputs.commits import commit_once, commit_produced
+from backfill.outputs.commits import Overwrite, commit_once, commit_produced
 from backfill.outputs.conflicts import changed_files, describe, may_hold, snapshots_since
 from backfill.outputs.doubled import UNDONE
 from backfill.outputs.replaced import irremovable
@@ -43,6 +42,10 @@ from backfill.outputs.result import Result
 from backfill.outputs.staging import summary_of
 from backfill.outputs.window import WindowRows, window_rows
 
+_CHANGES_OF = "source-snapshot-id"
+"""Key of Iceberg in the summary of a snapshot, for the one whose changes it holds. When that one
+expires, Iceberg's Java library does not delete the files that it removed from storage.
+"""
 _READERS = 16
 _MOST_NAMED = 20
 _LISTED_PARTITIONS = 100
@@ -64,6 +67,8 @@ class Undo:
         self._snapshot_id = snapshot_id
         self._harmless: set[int] = set()
         """Later snapshots that were looked at, and are not in the way."""
+        self._silent: set[int] = set()
+        """Later snapshots that were looked at, and do not list what the publication removed."""
 
     def check(self) -> None:
         """Checks whether the publication can be undone, in the table as it is now.
@@ -146,6 +151,7 @@ class Undo:
             raise CanNotUndo(f"{self._name}: {why}")
         self._check_live(table, later)
         if removed:
+            self._check_not_listed(table, later)
             self._check_restorable(table)
         return later
 
@@ -206,6 +212,28 @@ class Undo:
                 " another Backfill"
             )
 
+    def _check_not_listed(self, table: Table, later: list[Snapshot]) -> None:
+        """Checks that only the publication lists the files that it removed as removed. Whoever
+        expires another snapshot that does would delete them from storage.
+        """
+        unknown = [each for each in later if each.snapshot_id not in self._silent]
+        with ThreadPoolExecutor(_READERS) as readers:
+            found = list(readers.map(lambda each: self._lists_removed(table, each), unknown))
+        listing = [each for each, lists in zip(unknown, found, strict=True) if lists]
+        if listing:
+            raise CanNotUndo(
+                f"the files that would be restored to {self._name} are listed as removed by"
+                f" {_named(listing)}, so that they would be deleted from storage when that expires;"
+                " correct the window with another Backfill"
+            )
+        self._silent.update(each.snapshot_id for each in unknown)
+
+    def _lists_removed(self, table: Table, snapshot: Snapshot) -> bool:
+        return any(
+            manifest.added_snapshot_id == self._snapshot_id and manifest.deleted_files_count != 0
+            for manifest in snapshot.manifests(table.io)
+        )
+
     def _check_restorable(self, table: Table) -> None:
         """Checks that files to restore exist, and that the same deletes apply to them as then."""
         published = table.metadata.snapshot_by_id(self._snapshot_id)
@@ -243,14 +271,18 @@ class Undo:
     def _try(self) -> None:
         self._check(self._table)
         added, removed = self._changes
-        summary = {**self._result.summary, UNDONE: str(self._snapshot_id)}
+        summary = {
+            **self._result.summary,
+            UNDONE: str(self._snapshot_id),
+            _CHANGES_OF: str(self._snapshot_id),
+        }
         producer = _Inverse(self._table, removed, summary)
         for entry in added:
             producer.delete_data_file(entry.data_file)
         commit_produced(self._table, producer, MAIN_BRANCH)
 
 
-class _Inverse(_OverwriteFiles):
+class _Inverse(Overwrite):
     """Restores files with the sequence numbers that they had, so that what deletes their rows
     applies to them as before.
     """

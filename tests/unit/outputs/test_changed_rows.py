@@ -62,6 +62,15 @@ def test_changes_are_only_added_each_batch_in_a_directory_of_its_own(lake: Catal
     assert {RESULT.batch_of(file.file_path) for file in staged_files(table, RESULT)} == {0, 1, None}
 
 
+def test_what_batches_have_replaced_is_not_listed_for_ever(lake: Catalog) -> None:
+    table = make_table(lake)
+    for batch in range(5):
+        stage_as(table, "Result", batch, FIRST)
+    newest = table.refresh().snapshot_by_name(RESULT.branch)
+    assert newest is not None
+    assert len(newest.manifests(table.io)) == 2, "the last batch, and what it has replaced"
+
+
 def test_the_newest_rows_replace_all_changes_in_one_commit(lake: Catalog) -> None:
     table = make_table(lake)
     stage_as(table, "Changes", 0, FIRST, outside=1)

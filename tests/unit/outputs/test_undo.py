@@ -1,5 +1,6 @@
 """What was published is taken out of its table again, exactly, or what is in the way is named."""
 
+from datetime import timedelta
 from pathlib import Path
 from random import Random
 
@@ -17,6 +18,7 @@ from pyiceberg.types import StringType
 
 from backfill.api.errors import CanNotUndo
 from backfill.api.output import PublishMode
+from backfill.api.spec import Window
 from backfill.outputs.commits import commit
 from backfill.outputs.publish import publish
 from backfill.outputs.result import Result
@@ -245,7 +247,7 @@ def test_rows_are_not_restored_without_the_deletes_that_applied_to_them(lake: Ca
     kept = [
         manifest
         for manifest in table.current_snapshot().manifests(table.io)
-        if manifest.content is ManifestContent.DATA
+        if manifest.content is ManifestContent.DATA and not manifest.deleted_files_count
     ]
     commit_manifests(lake, table, kept, 78)
     _only_rewrote(table, 78)
@@ -351,6 +353,47 @@ def test_wherever_it_is_killed_the_next_try_gives_the_right_table(
     assert content(table) == before
     around_commit(monkeypatch, table, after=lambda: None)
     assert undo(published, mode) == table.metadata.current_snapshot_id
+
+
+@pytest.mark.parametrize("between", [False, True])
+def test_files_that_are_restored_are_listed_as_removed_nowhere_but_where_they_were(
+    lake: Catalog, between: bool
+) -> None:
+    """Iceberg's Java library deletes what an expiring snapshot removed, without a look at what is
+    live, unless a later snapshot says that it holds the changes of that one.
+    """
+    table, published, before = production(lake, PublishMode.REPLACE, "day")
+    if between:
+        stage(table, 0, [(4, DAY_US)], result=LATER, who="later")
+        publish(output(), LATER, _days_later(1), published)
+    undone = undo(published)
+    assert _lists_removed_by(table, published) == {published}
+    summary = table.metadata.snapshot_by_id(undone).summary
+    assert summary["source-snapshot-id"] == str(published)
+    assert [row[0] for row in content(table)] == [row[0] for row in before]
+
+
+def test_it_is_refused_where_another_snapshot_lists_the_files_as_removed(lake: Catalog) -> None:
+    table, published, _ = production(lake, PublishMode.REPLACE, "day")
+    table.refresh().append(rows_of([(40, 4 * DAY_US)], "production"))
+    kept = table.metadata.snapshots[-2].manifests(table.io)
+    commit_manifests(lake, table, kept, 78)
+    assert "are listed as removed by snapshot 78 (" in refusal(published)
+
+
+def _lists_removed_by(table: Table, snapshot: int) -> set[int]:
+    """The snapshots that list files which one has removed."""
+    return {
+        each.snapshot_id
+        for each in table.refresh().metadata.snapshots
+        for manifest in each.manifests(table.io)
+        if manifest.added_snapshot_id == snapshot and manifest.deleted_files_count
+    }
+
+
+def _days_later(number: int) -> Window:
+    days = timedelta(days=number)
+    return Window(start=WINDOW.start + days, end=WINDOW.end + days)
 
 
 def test_an_expired_snapshot_from_before_is_said(lake: Catalog) -> None:
