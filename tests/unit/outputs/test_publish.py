@@ -510,6 +510,21 @@ def test_nothing_is_published_if_another_output_could_not_be(lake: Catalog) -> N
     assert content(table) == expected(OLD, "production")
 
 
+def test_an_output_that_is_published_is_recorded_whatever_became_of_the_others(
+    lake: Catalog,
+) -> None:
+    """As by an operator that was killed before it had recorded the first one."""
+    table, base = _production(lake, OLD)
+    stage(table, 0, NEW)
+    published = publish(output(), RESULT, WINDOW, base)
+    owner = (RESULT.namespace, RESULT.backfill, RESULT.uid, RESULT.plan_id)
+    gone = output(name="second", table="lake.raw.second")
+    job = PublishJob(
+        StagedOutput(*owner, output(), base), WINDOW, (StagedOutput(*owner, gone, None),)
+    )
+    assert job.run(lambda progress: None).snapshot_id == published.snapshot_id
+
+
 def _production(
     lake: Catalog, rows: list[tuple[int, int | None]], partition: str | None = None
 ) -> tuple[Table, int]:

@@ -1,6 +1,7 @@
 """What people have decided about the present result. Pure."""
 
 from backfill.api.approval import left_to_undo, undecidable
+from backfill.api.conditions import ConditionType, Reason
 from backfill.api.decision import next_undo
 from backfill.api.status import DecisionStatus, Verdict
 from backfill.controller.decisions.observed import Observed
@@ -8,14 +9,22 @@ from backfill.controller.decisions.status_draft import Draft
 
 
 def note_decision(observed: Observed, draft: Draft) -> None:
-    """Records the first decision to approve or reject the present result. It stays."""
-    status = draft.status
+    """Records the first decision to approve or reject the present result. It stays.
+
+    While a publication is in progress, a rejection does not count yet: what was committed already
+    may not be recorded.
+    """
+    status, job = draft.status, observed.job
+    stage = draft.find(ConditionType.PUBLISHED)
     if status.decision is not None and status.decision.result == status.result:
         return
+    ended = job is not None and job.phase == "Done"
+    publishing = stage is not None and stage.reason in (Reason.PUBLISHING, Reason.TRYING_AGAIN)
+    counts = (Verdict.APPROVE,) if publishing and not ended else (Verdict.APPROVE, Verdict.REJECT)
     found = (
         each
         for each in observed.decisions
-        if each.decision is not Verdict.UNDO and each.result == status.result
+        if each.decision in counts and each.result == status.result
     )
     draft.set(decision=next(found, None))
 

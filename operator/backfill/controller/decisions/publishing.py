@@ -32,7 +32,7 @@ def publish(observed: Observed, draft: Draft) -> Next:
     draft.set(result=result_id(observed.backfill.metadata.uid, draft.status))
     note_decision(observed, draft)
     if left and is_decided(draft.status, Verdict.REJECT):
-        return _reject(observed, draft, left)
+        return _reject(draft, left)
     approved = is_decided(draft.status, Verdict.APPROVE)
     ready = [output for output in left if approved or not waits(output, staged[output.name])]
     if ready:
@@ -110,11 +110,8 @@ def _stays(outputs: tuple[OutputStatus, ...]) -> str:
     )
 
 
-def _reject(observed: Observed, draft: Draft, left: list[Output]) -> Next:
+def _reject(draft: Draft, left: list[Output]) -> Next:
     """Ends the Backfill: nothing more of its result is published."""
-    state = observed.job
-    if state is not None and state.phase == "Running" and isinstance(state.job, PublishJob):
-        return Next()  # what it commits cannot be prevented any more
     names = {output.name for output in left}
     stays = _stays(tuple(output for output in draft.status.outputs if output.name in names))
     draft.fail(_PUBLISHED, Reason.REJECTED, f"rejected by {draft.status.decision}; {stays}")

@@ -166,11 +166,23 @@ def test_a_rejection_waits_for_a_commit_that_is_under_way() -> None:
     rejection = decided(resource.status, Verdict.REJECT)
     decision = decide(observed(resource, decisions=(rejection,), job=job_state(job, "Running")))
     assert decision.next.actions == ()
+    assert job_of(resource, decisions=(rejection,)) == job, "also by an operator that begins there"
     late = after(
         resource.model_copy(update={"status": decision.status}),
+        decisions=(rejection,),
         job=job_state(job, "Done", result=PublishResult("counts", 8)),
     )
     assert stage(late.status, ConditionType.PUBLISHED)[:2] == ("True", Reason.PUBLISHED)
+
+
+def test_a_rejection_counts_for_the_outputs_that_wait_once_the_others_are_published() -> None:
+    chosen = [*outputs("a", approval="Automatic"), *outputs("b")]
+    resource = after(backfill(staged("a", "b"), outputs=chosen))
+    job, rejection = job_of(resource), decided(resource.status, Verdict.REJECT)
+    done = job_state(job, "Done", result=PublishResult("a", 8))
+    resource = after(resource, decisions=(rejection,), job=done)
+    assert stage(resource.status, ConditionType.SUCCEEDED)[1] == Reason.REJECTED
+    assert [output.snapshot_id for output in resource.status.outputs] == [8, None]
 
 
 def test_all_outputs_are_checked_before_the_first_is_published() -> None:

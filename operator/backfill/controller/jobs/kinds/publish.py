@@ -31,9 +31,11 @@ class PublishJob:
         Raises:
             PublishConflict: the window has changed since the backfill began.
         """
-        from backfill.outputs.publish import check_publishable, publish
+        from backfill.outputs.publish import check_publishable, output_state, publish
 
-        for other in self.others:
+        staged = self.staged
+        before = output_state(staged.output, staged.result).published_snapshot_id
+        for other in self.others if before is None else ():
             try:
                 check_publishable(
                     other.output,
@@ -47,7 +49,6 @@ class PublishJob:
                     f"output {other.output.name} could not be published after it, so that none was:"
                     f" {error}"
                 ) from error
-        staged = self.staged
         published = publish(
             staged.output,
             staged.result,
