@@ -5,7 +5,7 @@ from backfill.api.conditions import ConditionType, Reason, find_condition
 from backfill.api.errors import BadInput, Problem
 from backfill.api.output import Output, PublishMode
 from backfill.api.remedies import remedy
-from backfill.api.status import BackfillStatus, OutputStatus, Verdict
+from backfill.api.status import BackfillStatus, DecisionStatus, OutputStatus, Verdict
 from backfill.api.validation import falls_short
 
 
@@ -60,6 +60,12 @@ def published(status: BackfillStatus) -> list[OutputStatus]:
 def left_to_undo(status: BackfillStatus) -> list[OutputStatus]:
     """Outputs whose result is published."""
     return [output for output in published(status) if output.undo_snapshot_id is None]
+
+
+def undoing(status: BackfillStatus) -> DecisionStatus | None:
+    """The request to undo that is being carried out; None if there is none."""
+    asked = status.undo
+    return asked if asked is not None and not asked.refused and left_to_undo(status) else None
 
 
 def check_goes_on(backfill: Backfill) -> None:

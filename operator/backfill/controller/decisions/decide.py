@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable
 
+from backfill.api.approval import undoing
 from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType, Reason, find_condition
 from backfill.api.spec import BackfillSpec
@@ -57,6 +58,8 @@ def finished(backfill: Backfill) -> bool:
         return True
     if outcome.reason in (Reason.REJECTED, Reason.UNDONE):
         return True  # what a person has decided is final
+    if undoing(status) is not None:
+        return True  # a retry waits until it is known what is still published
     same_generation = outcome.observed_generation >= backfill.metadata.generation
     return same_generation or status.spec_digest == digest(backfill.spec)
 

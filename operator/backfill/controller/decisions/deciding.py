@@ -1,6 +1,6 @@
 """What people have decided about the present result. Pure."""
 
-from backfill.api.approval import left_to_undo, undecidable
+from backfill.api.approval import undecidable, undoing
 from backfill.api.conditions import ConditionType, Reason
 from backfill.api.decision import next_undo
 from backfill.api.status import DecisionStatus, Verdict
@@ -31,8 +31,8 @@ def note_decision(observed: Observed, draft: Draft) -> None:
 
 def request_to_undo(observed: Observed) -> DecisionStatus | None:
     """The request to undo that is being carried out, or is to be; None if there is none."""
-    backfill, asked = observed.backfill, observed.backfill.status.undo
-    if asked is not None and not asked.refused and left_to_undo(backfill.status):
+    backfill = observed.backfill
+    if (asked := undoing(backfill.status)) is not None:
         return asked
     number = next_undo(backfill.status)
     found = (

@@ -50,8 +50,8 @@ def _recorded(output: OutputStatus, result: UndoResult) -> OutputStatus:
 
 def _say_as_before(draft: Draft, refused: str) -> None:
     """Says what is still published, or why publishing failed, and why it was not undone."""
-    outcome = draft.find(ConditionType.SUCCEEDED)
-    why = f"not undone: {refused}"
+    outcome, restored = draft.find(ConditionType.SUCCEEDED), _restored(draft.status.outputs)
+    why = "; ".join(filter(None, (restored, f"not undone: {refused}")))
     if outcome is not None and outcome.status == "False":
         draft.condition(_PUBLISHED, "False", outcome.reason, f"{outcome.message}\n{why}")
     else:

@@ -271,6 +271,35 @@ def test_what_one_output_published_is_undone_after_another_one_failed() -> None:
     assert message.splitlines()[-1] == "not undone: no"
 
 
+def test_what_was_undone_is_said_where_the_rest_was_not() -> None:
+    resource = finished("a", "b")
+    request = decided(resource.status, Verdict.UNDO)
+    job = job_of(resource, decisions=(request,))
+    part = job_state(job, "Done", result=UndoResult({"b": 91}, "a: snapshot 9 is in the way"))
+    status = after(resource, decisions=(request,), job=part).status
+    assert stage(status, ConditionType.PUBLISHED)[2] == (
+        "5 rows taken out of lake.ops.b by snapshot 91; not undone: a: snapshot 9 is in the way"
+    )
+    assert [output.undo_snapshot_id for output in status.outputs] == [None, 91]
+
+
+def test_a_retry_waits_for_an_undo_that_is_under_way() -> None:
+    resource = waiting("a", "b")
+    resource = after(resource, decisions=(decided(resource.status, Verdict.APPROVE),))
+    job = PublishJob(job_of(resource).staged, resource.spec.window)
+    resource = after(resource, job=job_state(job, "Done", result=PublishResult("a", 8)))
+    conflict = job_state(job_of(resource), "Failed", error=PublishConflict("snapshot 9"))
+    resource = after(resource, job=conflict)
+    request = decided(resource.status, Verdict.UNDO)
+    undo = job_of(resource, decisions=(request,))
+    status = after(resource, decisions=(request,)).status
+    again = backfill(status, generation=2, outputs=outputs("a", "b"), retryNonce="again")
+    assert decide(observed(again, job=job_state(undo, "Running"))).next.actions == ()
+    assert job_of(again) == undo
+    refused = after(again, job=job_state(undo, "Done", result=UndoResult({}, "no")))
+    assert job_of(refused).staged.output.name == "b", "what is left is published after all"
+
+
 def test_an_undo_that_fails_for_a_moment_is_tried_again_on_a_cluster() -> None:
     resource = finished("counts")
     request = decided(resource.status, Verdict.UNDO)
