@@ -15,12 +15,18 @@ from pydantic import BeforeValidator, Field
 
 from backfill.api.backfill import ObjectMeta
 from backfill.api.base import Model, shortened
+from backfill.api.errors import BadInput, Problem
 from backfill.api.field_types import Name
-from backfill.api.status import BackfillStatus, DecisionStatus, ResultId, Verdict
+from backfill.api.status import (
+    MOST_DECISION_REASON,
+    BackfillStatus,
+    DecisionReason,
+    DecisionStatus,
+    ResultId,
+    Verdict,
+)
 
 DECISION_KIND: Final = "BackfillDecision"
-MOST_REASON: Final = 1024
-"""Characters of a reason."""
 
 
 class BackfillDecisionSpec(Model):
@@ -40,7 +46,7 @@ class BackfillDecisionSpec(Model):
     """User name of the person. With the admission policy of the Helm chart it must be that of the
     request.
     """
-    reason: Annotated[str, BeforeValidator(shortened), Field(max_length=MOST_REASON)] = ""
+    reason: DecisionReason = ""
     """Why, for others. Required by ``Reject``."""
 
 
@@ -68,6 +74,20 @@ def result_id(uid: str, status: BackfillStatus) -> str:
     staged = [(output.name, output.staged_snapshot_id, output.rows) for output in status.outputs]
     parts = json.dumps([uid, status.plan_id, staged])
     return hashlib.sha256(parts.encode()).hexdigest()[:16]
+
+
+def check_reason(verdict: Verdict, reason: str) -> None:
+    """Checks the reason that a person gives on the command line.
+
+    Raises:
+        BadInput: it is too long, or missing for a rejection.
+    """
+    if len(reason) > MOST_DECISION_REASON:
+        told = f"has {len(reason):,} characters; at most {MOST_DECISION_REASON:,} are recorded"
+        raise BadInput(Problem("--reason", told, "shorten it"))
+    if verdict is Verdict.REJECT and not reason.strip():
+        told = "is empty, and whoever made the Backfill wants to know why it is rejected"
+        raise BadInput(Problem("--reason", told))
 
 
 def decision_name(result: str) -> str:

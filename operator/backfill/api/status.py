@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AliasChoices, BeforeValidator, Field, field_validator
 
-from backfill.api.base import Message, Model, shortened
+from backfill.api.base import Message, Model, printable, shortened
 from backfill.api.conditions import Condition, ConditionType, Reason
 from backfill.api.field_types import InputName, TableName
 from backfill.api.quantities import Time
@@ -30,6 +30,21 @@ CompareCount = Annotated[int, Field(ge=0, le=10**15)]
 
 
 ResultId = Annotated[str, Field(max_length=16, pattern="^[0-9a-f]{16}$")]
+MOST_DECISION_REASON: Final = 1024
+"""Characters of the reason of a decision."""
+
+
+def _in_one_line(text: object) -> object:
+    """The text as it may be shown within a sentence, cut where escapes make it too long."""
+    if not isinstance(text, str):
+        return text
+    return printable(" ".join(text.split()))[:MOST_DECISION_REASON]
+
+
+DecisionReason = Annotated[
+    str, BeforeValidator(_in_one_line), Field(max_length=MOST_DECISION_REASON)
+]
+"""Text of a person, which others are shown."""
 
 
 class Verdict(StrEnum):
@@ -293,7 +308,7 @@ class DecisionStatus(Model):
     """Whether the API server has checked the name. Otherwise it is as claimed."""
     at: Time
     """When it was decided."""
-    reason: Annotated[str, Field(max_length=1024)] = ""
+    reason: DecisionReason = ""
     """Why."""
     number: int = 1
     """Number of the request to undo, counted from 1."""

@@ -15,7 +15,7 @@ from backfill.api.approval import already, check_goes_on, undecidable
 from backfill.api.backfill import Backfill
 from backfill.api.changes import program_difference, spec_difference
 from backfill.api.conditions import ConditionType, Reason, find_condition
-from backfill.api.decision import next_undo
+from backfill.api.decision import check_reason, next_undo
 from backfill.api.errors import BackfillError, BadInput, Problem, SpecChanged
 from backfill.api.status import DecisionStatus, Verdict
 from backfill.cli.choice import DEFAULT_STATE
@@ -83,6 +83,7 @@ def decide_one(context: Context, target: str, verdict: Verdict, reason: str) -> 
     """Approves or rejects the result of a Backfill, or undoes its publication, and waits for what
     follows. Returns 0 if that was done.
     """
+    check_reason(verdict, reason)
     store, stored = find(target, context.namespace, context.state)
     with ControllerLock(store.channel):
         stored = store.load() or stored

@@ -61,6 +61,9 @@ def test_an_approval_publishes_and_an_undo_takes_it_out_again(
 
 def test_a_rejection_ends_the_backfill(waiting: LocalRuns, lake: Catalog) -> None:
     assert waiting.command("reject", "january").status == 2, "a rejection needs a reason"
+    for reason, words in ((" ", "--reason: is empty"), ("x" * 2000, "--reason: has 2,000 char")):
+        refused = waiting.command("reject", "january", "--reason", reason)
+        assert (refused.status, words in refused.err) == (2, True)
     rejected = waiting.command("reject", "january", "--reason", "a gap at noon")
     assert rejected.status == 0, rejected.err
     assert f"january: rejected by {getpass.getuser()}: a gap at noon; the result" in rejected.out

@@ -9,7 +9,13 @@ from rich.console import Console
 
 from backfill.api.approval import already, undecidable
 from backfill.api.backfill import API_VERSION, Backfill
-from backfill.api.decision import DECISION_KIND, decision_name, next_undo, undo_name
+from backfill.api.decision import (
+    DECISION_KIND,
+    check_reason,
+    decision_name,
+    next_undo,
+    undo_name,
+)
 from backfill.api.errors import BackfillError, BadInput, ConflictError, Problem
 from backfill.api.status import DecisionStatus, Verdict
 from backfill.cli.cluster.changes import say
@@ -75,9 +81,11 @@ def _decided(place: Place, backfill: Backfill, verdict: Verdict, reason: str, ou
     """Creates the decision. Returns False if the same was decided already; prints that.
 
     Raises:
-        BadInput: there is nothing to decide, or somebody has decided otherwise.
+        BadInput: there is nothing to decide, somebody has decided otherwise, or the reason does not
+            fit.
         BackfillError: a permission is missing.
     """
+    check_reason(verdict, reason)
     name = backfill.metadata.name
     if told := already(backfill, verdict):
         say(out, told)

@@ -87,6 +87,20 @@ def test_what_steers_a_terminal_is_shown_as_text() -> None:
     assert (read.by, read.reason) == ("jane\\x1b[2J", "\\x1b]0;x")
 
 
+@pytest.mark.hostile
+@pytest.mark.parametrize(
+    ("reason", "shown"),
+    [
+        ("a gap\r\n" * 146, "a gap " * 145 + "a gap"),
+        ("\x1b" * 1024, "\\x1b" * 256),
+        ("yes\n\nSucceeded\tTrue", "yes Succeeded True"),
+    ],
+)
+def test_a_reason_counts_and_is_one_line_whatever_is_in_it(reason: str, shown: str) -> None:
+    (read,) = found(decision(reason=reason))
+    assert read.reason == shown
+
+
 def test_the_next_request_to_undo_is_the_one_that_counts() -> None:
     first = decision(f"undo-{RESULT}-1", decision="Undo")
     second = decision(f"undo-{RESULT}-2", decision="Undo", reason="once more")
