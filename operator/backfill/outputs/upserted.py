@@ -12,7 +12,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import DoubleType, FloatType, IcebergType, PrimitiveType, StructType
 
-from backfill.api.errors import CanNotPublish, Problem
+from backfill.api.errors import BadInput, CanNotPublish, Problem
 from backfill.api.output import Output
 from backfill.iceberg.tables import near
 from backfill.outputs.replaced import read_rows
@@ -49,9 +49,12 @@ def replaced_rows(table: Table, output: Output, result: Result, window: WindowRo
     """The rows of a table that the staged rows of a result replace.
 
     Raises:
+        BadInput: the table no longer has a column of the keys.
         ResultLost: the result no longer exists.
         CanNotPublish: several staged rows have the same key.
     """
+    if problems := list(check_keys(table.schema(), output, "spec.outputs")):
+        raise BadInput(problems)
     head = branch_head(table.metadata, result)
     if head is None:
         raise lost(output.table, result)

@@ -14,7 +14,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from backfill.api.errors import CanNotPublish, PublishConflict
+from backfill.api.errors import BadInput, CanNotPublish, PublishConflict
 from backfill.api.output import PublishMode
 from backfill.outputs.publish import check_publishable, publish
 from backfill.outputs.tables import check_outputs
@@ -111,6 +111,24 @@ def test_a_key_that_the_result_has_twice_is_not_published(lake: Catalog) -> None
         CanNotPublish, match=r"^2 rows of the result .* have the same id as another"
     ):
         check_publishable(BY_ID, RESULT, WINDOW, base, None)
+
+
+def test_a_column_of_the_keys_that_was_renamed_since_is_named(lake: Catalog) -> None:
+    table, base = production(lake, [(1, 0)])
+    stage(table, 0, [(1, 0)])
+    with table.refresh().update_schema() as update:
+        update.rename_column("id", "number")
+    for attempt in (publish, check_publishable):
+        with pytest.raises(BadInput, match=r"^spec.outputs.keys: table lake.raw.out has no column"):
+            attempt(BY_ID, RESULT, WINDOW, base, None)
+    assert len(table.refresh().scan().to_arrow()) == 1
+
+
+def test_rows_of_the_table_that_have_the_same_key_are_all_replaced(lake: Catalog) -> None:
+    table, base = production(lake, [(1, 0), (1, HOUR_US), (1, None), (2, 0)])
+    stage(table, 0, [(1, 0)])
+    publish(BY_ID, RESULT, WINDOW, base)
+    assert content(table) == expected([(1, 0)], "backfill") + expected([(2, 0)], "production")
 
 
 def test_keys_of_null_are_the_same_key(lake: Catalog) -> None:
