@@ -46,6 +46,7 @@ def result(backfill: Backfill) -> dict[str, object]:
                     "rows",
                     "open_at_end",
                     "snapshot_id",
+                    "undo_snapshot_id",
                     "execution",
                     "execution_reason",
                     "match",

@@ -5,20 +5,24 @@ BackfillDecision, and the operator acts on it.
 import time
 from typing import Final
 
+from pydantic import ValidationError
 from rich.console import Console
 
 from backfill.api.approval import already, undecidable
 from backfill.api.backfill import API_VERSION, Backfill
 from backfill.api.decision import (
     DECISION_KIND,
+    BackfillDecision,
     check_reason,
     decision_name,
     next_undo,
     undo_name,
 )
 from backfill.api.errors import BackfillError, BadInput, ConflictError, Problem
+from backfill.api.manifests.problems import read_json
 from backfill.api.status import DecisionStatus, Verdict
 from backfill.cli.cluster.changes import say
+from backfill.cli.cluster.follow import patiently
 from backfill.cli.cluster.place import Place
 from backfill.kube.errors import AlreadyExists, ClusterError, Denied, Forbidden
 from backfill.kube.names import CLI_MANAGER, owner_reference
@@ -57,16 +61,23 @@ def undo_one(place: Place, name: str, out: Console, *, reason: str, wait: bool) 
         return
     number = next_undo(backfill.status)
     say(out, f"{name}: undoing (Ctrl-C only ends the waiting)")
-    ended = _ended(place, name, number)
+    ended = _ended(place, backfill, number)
     if ended.refused:
         raise BackfillError(f"not undone: {ended.refused}")
     say(out, f"{name}: undone")
 
 
-def _ended(place: Place, name: str, number: int) -> DecisionStatus:
-    """The request to undo once it was carried out or refused."""
+def _ended(place: Place, asked: Backfill, number: int) -> DecisionStatus:
+    """The request to undo once it was carried out or refused.
+
+    Raises:
+        BackfillError: the Backfill was removed meanwhile.
+    """
+    name = asked.metadata.name
     while True:
-        backfill = place.find(name)
+        backfill = patiently(lambda: place.find(name))
+        if backfill.metadata.uid != asked.metadata.uid:
+            raise BackfillError(f"{name} was removed meanwhile, and created again")
         undo = backfill.status.undo
         if (
             undo is not None
@@ -112,13 +123,24 @@ def _decided(place: Place, backfill: Backfill, verdict: Verdict, reason: str, ou
 def _found(
     place: Place, backfill: Backfill, verdict: Verdict, out: Console, error: ClusterError
 ) -> bool:
-    """A decision of somebody else that was first, or of this command if its answer was lost."""
-    found = place.cluster.get(DECISION, place.namespace, _name(backfill, verdict))
-    if found is None:
+    """A decision of somebody else that was first, or of this command if its answer was lost.
+
+    Raises:
+        BadInput: it is another decision.
+        ConflictError: it cannot be read, or no longer exists.
+    """
+    called = _name(backfill, verdict)
+    try:
+        spec = read_json(
+            BackfillDecision, place.cluster.get(DECISION, place.namespace, called)
+        ).spec
+    except ValidationError:
         raise ConflictError(str(error)) from error
-    spec = found["spec"]
-    name, told = backfill.metadata.name, f"{spec['by']} has decided: {spec['decision']}"
-    if spec["decision"] != verdict:
+    name, told = backfill.metadata.name, f"{spec.by} has decided: {spec.decision}"
+    if spec.backfill != name:
+        other = f"{DECISION_KIND} {called} is about {spec.backfill}, and has no effect"
+        raise BadInput(Problem("", f"{name}: {other}", "have it deleted, then decide again"))
+    if spec.decision != verdict:
         raise BadInput(Problem("", f"{name}: {told}"))
     say(out, f"{name}: {told}")
     return True

@@ -35,7 +35,7 @@ def follow_one(place: Place, name: str, *, as_json: bool) -> int:
     uid, version = backfill.metadata.uid, ""
     with _shown(place, as_json) as show:
         while True:
-            found = _patiently(lambda: place.look(name))
+            found = patiently(lambda: place.look(name))
             if found is None or found["metadata"]["uid"] != uid:
                 _tell(f"{name}: removed")
                 return SUCCEEDED
@@ -57,7 +57,7 @@ def follow_all(place: Place, *, everywhere: bool, as_json: bool) -> NoReturn:
         _print_changes(place, everywhere)
     with Live(auto_refresh=False) as live:
         while True:
-            found = _patiently(lambda: place.backfills(everywhere=everywhere))
+            found = patiently(lambda: place.backfills(everywhere=everywhere))
             live.update(table(found, place, everywhere=everywhere), refresh=True)
             time.sleep(_ALL_SECONDS)
 
@@ -65,7 +65,7 @@ def follow_all(place: Place, *, everywhere: bool, as_json: bool) -> NoReturn:
 def _print_changes(place: Place, everywhere: bool) -> NoReturn:
     versions: dict[str, str] = {}
     while True:
-        found = _patiently(lambda: place.backfills(everywhere=everywhere))
+        found = patiently(lambda: place.backfills(everywhere=everywhere))
         changed = [
             each
             for each in found
@@ -104,7 +104,8 @@ def _in_lines(lines: Lines, console: Console, place: Place) -> _Show:
     return show
 
 
-def _patiently(look: Callable[[], _Found]) -> _Found:
+def patiently(look: Callable[[], _Found]) -> _Found:
+    """What is found once the API server answers; says that it does not."""
     told = False
     while True:
         try:
