@@ -194,7 +194,15 @@ def test_the_policy_of_the_guide_requires_approval_of_everybody(
     policy["spec"]["matchConstraints"]["namespaceSelector"] = {
         "matchLabels": {"kubernetes.io/metadata.name": namespace}
     }
-    paths = []
+    before = f"{BACKFILLS.format(namespace)}/before"
+    paths: list[str] = []
+
+    def create(name: str, **publish: str) -> Answer:
+        output = {**BACKFILL["spec"]["outputs"][0], "timestampColumn": "at", "publish": publish}
+        manifest = changed(BACKFILL, {"metadata.name": name, "spec.outputs": [output]})
+        return admin.create(BACKFILLS.format(namespace), manifest)
+
+    assert create("before", mode="Append").ok
     for manifest, plural in (
         (policy, "validatingadmissionpolicies"),
         (binding, "validatingadmissionpolicybindings"),
@@ -202,12 +210,6 @@ def test_the_policy_of_the_guide_requires_approval_of_everybody(
         path = f"apis/admissionregistration.k8s.io/v1/{plural}/{manifest['metadata']['name']}"
         admin.apply(path, manifest).expect()
         paths.append(path)
-
-    def create(name: str, **publish: str) -> Answer:
-        output = {**BACKFILL["spec"]["outputs"][0], "timestampColumn": "at", "publish": publish}
-        manifest = changed(BACKFILL, {"metadata.name": name, "spec.outputs": [output]})
-        return admin.create(BACKFILLS.format(namespace), manifest)
-
     try:
         eventually(
             lambda: (
@@ -220,6 +222,9 @@ def test_the_policy_of_the_guide_requires_approval_of_everybody(
         assert "set publish.approval to Manual" in refused.message
         assert create("asked", mode="Replace", approval="Manual").ok
         assert create("kept", mode="None").ok
+        assert admin.patch(before, {"metadata": {"labels": {"team": "a"}}}).ok, "as finalizers are"
+        refused = admin.patch(before, {"spec": {"suspend": True}})
+        assert "set publish.approval to Manual" in refused.message
     finally:
         for path in reversed(paths):
             admin.delete(path)

@@ -122,7 +122,7 @@ class KeyedRows:
 
 
 class _KeySet:
-    """Hashes of 128 bits of the keys of rows: 16 bytes for each row."""
+    """Hashes of 128 bits of the keys of rows: 16 bytes for each row, 40 while they are sorted."""
 
     def __init__(self, parts: Iterable[Hashes]):
         hashes = np.concatenate([np.zeros((2, 0), np.uint64), *parts], axis=1)

@@ -420,6 +420,18 @@ def test_an_expired_publication_is_said(lake: Catalog) -> None:
     )
 
 
+def test_an_expired_snapshot_since_then_is_said_whatever_is_tagged(lake: Catalog) -> None:
+    table, published, _ = production(lake, PublishMode.REPLACE)
+    first = table.refresh().metadata.snapshots[0].snapshot_id
+    for name, snapshot in (("before", first), ("published", published)):
+        table.manage_snapshots().create_tag(snapshot, name).commit()
+    table.refresh().append(rows_of(TOMORROW, "production"))
+    between = table.metadata.current_snapshot_id
+    table.append(rows_of([(31, 2 * DAY_US)], "production"))
+    table.maintenance.expire_snapshots().by_id(between).commit()
+    assert "snapshots since then have expired" in refusal(published)
+
+
 def test_a_table_that_was_rolled_back_is_said(lake: Catalog) -> None:
     table, published, _ = production(lake, PublishMode.REPLACE)
     first = table.refresh().metadata.snapshots[0].snapshot_id
