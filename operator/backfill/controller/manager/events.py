@@ -67,6 +67,8 @@ _TOLD: Final[dict[tuple[ConditionType, Reason], tuple[Kind, str]]] = {
     (ConditionType.SUCCEEDED, Reason.REMOVING): ("Normal", "Removing"),
     (ConditionType.SUCCEEDED, Reason.CLEANUP_INCOMPLETE): ("Warning", "CleanupIncomplete"),
     (ConditionType.SUCCEEDED, Reason.FINISHED): ("Normal", "Succeeded"),
+    (ConditionType.SUCCEEDED, Reason.REJECTED): ("Normal", "Rejected"),
+    (ConditionType.SUCCEEDED, Reason.UNDONE): ("Normal", "Undone"),
 }
 """The Event for each reason that a condition comes to have. There is always one if something has
 failed for good.
@@ -83,10 +85,10 @@ def transitions(old: BackfillStatus, new: BackfillStatus) -> list[Notice]:
 
 
 def _decisions(old: BackfillStatus, new: BackfillStatus) -> Iterator[Notice]:
-    approval, undo = new.decision, new.undo
-    if approval is not None and approval != old.decision:
-        did = "Approved" if approval.decision is Verdict.APPROVE else "Rejected"
-        yield Notice("Normal", did, _in_short(f"{did.lower()} by {approval}"))
+    """Those that no condition tells."""
+    made, undo = new.decision, new.undo
+    if made is not None and made.decision is Verdict.APPROVE and made != old.decision:
+        yield Notice("Normal", "Approved", _in_short(f"approved by {made}"))
     if undo is not None and undo.refused and undo != old.undo:
         yield Notice("Warning", "UndoRefused", _in_short(f"not undone: {undo.refused}"))
 

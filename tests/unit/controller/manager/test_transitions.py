@@ -142,8 +142,24 @@ def test_decisions_are_told_once_with_who_and_why() -> None:
         Notice("Normal", "Approved", "approved by jane: as agreed")
     ]
     assert transitions(approved, approved) == []
-    rejected = transitions(status(), status(decision=decision(Verdict.REJECT)))
-    assert rejected == [Notice("Normal", "Rejected", "rejected by jane: as agreed")]
+
+
+@pytest.mark.parametrize(
+    ("reason", "event", "message"),
+    [
+        (Reason.REJECTED, "Rejected", "rejected by jane: as agreed; the result stays"),
+        (Reason.UNDONE, "Undone", "undone by jane: as agreed; 5 rows taken out"),
+    ],
+)
+def test_what_a_person_has_decided_is_told_once_and_is_no_failure(
+    reason: Reason, event: str, message: str
+) -> None:
+    decided = decision(Verdict.REJECT if reason is Reason.REJECTED else Verdict.UNDO)
+    ends = (ConditionType.PUBLISHED, ConditionType.SUCCEEDED)
+    after = status(*(condition(kind, "False", reason, message) for kind in ends))
+    field = "decision" if reason is Reason.REJECTED else "undo"
+    after = after.model_copy(update={field: decided})
+    assert transitions(status(), after) == [Notice("Normal", event, message)]
 
 
 def test_an_undo_that_is_refused_is_told_with_what_is_in_the_way() -> None:
