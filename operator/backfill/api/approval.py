@@ -93,6 +93,8 @@ def undecidable(backfill: Backfill, verdict: Verdict) -> str:
     stage = find_condition(status.conditions, ConditionType.PUBLISHED)
     if stage is None or stage.reason != Reason.WAITING_FOR_APPROVAL:
         return f"{name} has no result that waits for approval"
+    if backfill.spec.suspend:
+        return f"{name} is suspended, and nothing is decided before it is resumed"
     if status.result is None:
         return f"{name} waits for an operator of this version, which tells its results apart"
     return ""

@@ -139,6 +139,17 @@ def test_the_first_decision_stays() -> None:
     assert "approved already by jane" in already(approved, Verdict.APPROVE)
 
 
+def test_nothing_is_decided_while_it_is_suspended() -> None:
+    resource = waiting("counts")
+    suspended = backfill(resource.status, outputs=outputs("counts"), suspend=True)
+    decision = decide(observed(suspended, decisions=(decided(resource.status, Verdict.APPROVE),)))
+    assert jobs(decision) == []
+    assert decision.status.decision is None
+    for verdict in (Verdict.APPROVE, Verdict.REJECT):
+        assert "is suspended" in undecidable(suspended, verdict)
+        assert undecidable(resource, verdict) == ""
+
+
 def test_a_rejection_ends_the_backfill_and_publishes_nothing() -> None:
     resource = waiting("counts")
     decision = decide(
