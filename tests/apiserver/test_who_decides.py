@@ -111,7 +111,7 @@ def test_a_rejection_needs_a_reason(
 ) -> None:
     assert kubectl_backfill("reject", "july").status == 2
     refused = create(admin, namespace, decision(decision="Reject", reason=""))
-    assert (refused.status, "wants to know why it is rejected" in refused.message) == (422, True)
+    assert (refused.status, "say why the result is rejected" in refused.message) == (422, True)
     assert kubectl_backfill("reject", "july", "--reason", "a gap").status == 0
     stored = admin.get(f"{DECISIONS.format(namespace)}/decision-{RESULT}").expect()
     assert (stored["spec"]["decision"], stored["spec"]["reason"]) == ("Reject", "a gap")

@@ -86,7 +86,7 @@ def check_reason(verdict: Verdict, reason: str) -> None:
         told = f"has {len(reason):,} characters; at most {MOST_DECISION_REASON:,} are recorded"
         raise BadInput(Problem("--reason", told, "shorten it"))
     if verdict is Verdict.REJECT and not reason.strip():
-        told = "is empty, and whoever made the Backfill wants to know why it is rejected"
+        told = "is empty; say why the result is rejected"
         raise BadInput(Problem("--reason", told))
 
 

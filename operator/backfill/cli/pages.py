@@ -23,7 +23,7 @@ _IN_FULL = (Reason.INVALID_INPUT, Reason.TRYING_AGAIN)
 """Reasons whose messages are shown in full, since every line names something to fix; so are the
 rows that a False ``InputComplete`` names.
 """
-_WORDS = {Verdict.APPROVE: "approved", Verdict.REJECT: "rejected", Verdict.UNDO: "undo asked"}
+_WORDS = {Verdict.APPROVE: "approved", Verdict.REJECT: "rejected", Verdict.UNDO: "undo requested"}
 _COLUMNS = ("namespace", "name", "steps", "watermark (UTC)", "stage")
 _ALIGNED = (str.ljust, str.ljust, str.rjust, str.ljust, str.ljust)
 

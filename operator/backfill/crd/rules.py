@@ -326,7 +326,7 @@ RULES: Final[dict[type[Model], tuple[Rule, ...]]] = {
         Rule("self == oldSelf", "a decision cannot change; make another one"),
         Rule(
             "self.decision != 'Reject' || (has(self.reason) && size(self.reason) > 0)",
-            "is missing, and whoever made the Backfill wants to know why it is rejected",
+            "is missing; say why the result is rejected",
             "reason",
         ),
     ),

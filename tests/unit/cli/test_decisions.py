@@ -55,7 +55,7 @@ def test_an_approval_publishes_and_an_undo_takes_it_out_again(
     assert again.status == 0
     assert "undone already" in again.out
     shown = waiting.command("status", "january")
-    assert "undo asked" in shown.out
+    assert "undo requested" in shown.out
     assert waiting.run().status == 1, "what was undone is not published again"
 
 

@@ -22,7 +22,7 @@ def undo(observed: Observed, draft: Draft) -> Next:
         raise AssertionError("nobody asked to undo")
     draft.set(undo=request)
     draft.condition(
-        _PUBLISHED, "Unknown", Reason.UNDOING, f"undoes what was published, asked by {request}"
+        _PUBLISHED, "Unknown", Reason.UNDOING, f"undoing the publication, requested by {request}"
     )
     ended = work(observed, draft, UndoJob.of(observed.backfill), _PUBLISHED)
     if isinstance(ended, Next):
