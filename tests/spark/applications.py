@@ -246,6 +246,26 @@ def each(batch, number):
 
 kafka(SparkSession.builder.getOrCreate()).writeStream.queryName("copies").outputMode("update").foreachBatch(each).start()
 """,
+    "a function that runs while this product starts processes": """
+import threading
+from backfill.runtime.source import warm_up
+
+spark = SparkSession.builder.getOrCreate()
+begun, warm = threading.Event(), threading.Event()
+
+def start_processes():
+    begun.wait()
+    warm_up._read_nothing(spark, True)
+    warm.set()
+
+def each(batch, number):
+    begun.set()
+    warm.wait()
+    batch.writeTo("copies").append()
+
+threading.Thread(target=start_processes, daemon=True).start()
+kafka(spark).writeStream.queryName("each").foreachBatch(each).start().awaitTermination()
+""",
     "a function whose other writes are left out": _EACH.format(
         'batch.write.format("jdbc").option("dbtable", "alerts").mode("append").save()\n'
         '    batch.write.jdbc("jdbc:postgresql://db/x", "public.alerts", "append", {"password": "x"})\n'

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.readwriter import DataFrameReader
+from pyspark.sql.readwriter import DataFrameReader, DataFrameWriter
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -87,4 +87,5 @@ def _load(rows: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
 
 
 def _run(frame: DataFrame) -> None:
-    frame.write.format("noop").mode("overwrite").save()
+    """Runs a job. ``frame.write`` belongs to the program's functions of ``foreachBatch``."""
+    DataFrameWriter(frame).format("noop").mode("overwrite").save()
