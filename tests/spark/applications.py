@@ -212,6 +212,24 @@ def each(batch, number):
 kafka(spark).writeStream.queryName("each").foreachBatch(each).start().awaitTermination()
 """
 
+_IN_THE_SESSION = (
+    "create or replace temporary view v as select 1 as a",
+    "create or replace global temporary view g as select 1 as a",
+    "cache table v",
+    "describe table v",
+    "show databases",
+    "show catalogs",
+    "show current schema",
+    "clear cache",
+    "drop view v",
+    "create or replace temporary function f(x int) returns int return x + 1",
+    "drop temporary function f",
+    "declare or replace variable x int default 1",
+    "set variable x = 2",
+    "drop temporary variable x",
+    "set time zone 'UTC'",
+)
+
 FUNCTIONS = {
     "a function that writes with threads, reads its batch often, and only at times": _EACH.format(
         """
@@ -240,6 +258,22 @@ FUNCTIONS = {
         "    else:\n"
         '        batch.sparkSession.sql("insert into copies (at, id, user) select at, id, user from v")'
     ),
+    "a function that inserts with statements that have parameters, or begin with WITH": _EACH.format(
+        'batch.createOrReplaceTempView("v")\n'
+        "    add = batch.sparkSession.sql\n"
+        '    insert = "insert into copies (at, id, user) select at, id, user from"\n'
+        '    add(f"{insert} {{rows}} where id % 4 = :rest", {"rest": 0}, rows=batch.where("id >= 0"))\n'
+        '    add(f"{insert} v where id % ? = ?", args=[4, 1])\n'
+        '    add("with x as (select * from v where id % 4 = 2) insert into copies select id, user, at from x")\n'
+        '    add("insert into copies with x as (select * from v where id % 4 = :r) table x", {"r": 3})\n'
+        '    assert add("select count(*) from {rows} limit {n}", rows=batch, n=1).count() == 1\n'
+        '    assert not [name for (name,) in add("show tables").select("tableName").collect() if name != "v"]'
+    ),
+    "a function whose statements concern only its session": _EACH.format(
+        "for statement in IN_THE_SESSION:\n"
+        "        batch.sparkSession.sql(statement)\n"
+        '    batch.writeTo("copies").append()'
+    ).replace("IN_THE_SESSION", repr(_IN_THE_SESSION)),
     "a function named as the output, in update mode": """
 def each(batch, number):
     batch.writeTo("spark_catalog.other.table").append()
@@ -317,10 +351,21 @@ REFUSED_EFFECTS = {
         'batch.writeTo("a.copies").append()\n    batch.writeTo("b.copies").append()',
         "foreachBatch writes both a.copies and b.copies",
     ),
-    "a statement that inserts": (
-        'batch.createOrReplaceTempView("v")\n'
-        '    batch.sparkSession.sql("with w as (select * from v) insert into copies select * from w")',
-        "foreachBatch runs an SQL statement (InsertIntoStatement)",
+    "a statement that inserts into no output": (
+        'batch.createOrReplaceTempView("v")\n    batch.sparkSession.sql("insert into audit select * from v")',
+        "foreachBatch writes to audit (spark.sql (INSERT)), which is the table or name of no output",
+    ),
+    "a statement that replaces a directory": (
+        "batch.sparkSession.sql(\"insert overwrite directory '/nowhere' using parquet select 1\")",
+        "foreachBatch runs an SQL statement (InsertIntoDir)",
+    ),
+    "a statement in a text": (
+        "batch.sparkSession.sql(\"execute immediate 'create table x (a int)'\")",
+        "foreachBatch runs an SQL statement (UnresolvedExecuteImmediate)",
+    ),
+    "a view that is not the session's": (
+        'batch.sparkSession.sql("drop view if exists other.v")',
+        "foreachBatch runs an SQL statement (DropView)",
     ),
     "a statement with parts": (
         'spark.sql("create table x as select * from {rows} where id > :least", {"least": 1}, rows=batch)',

@@ -15,6 +15,7 @@ from typing import Any
 from py4j.java_gateway import JavaObject, is_instance_of
 from py4j.protocol import Py4JError
 from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as ClassicColumn
 
 _NULL = -(2**63)
@@ -83,6 +84,27 @@ def frame_of(spark: SparkSession, plan: JavaObject) -> DataFrame:
     """The rows of a batch plan."""
     rows = _jvm(spark).org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan)
     return DataFrame(rows, spark)
+
+
+def with_values(
+    spark: SparkSession, plan: JavaObject, values: Mapping[str, Any] | Sequence[Any] | None
+) -> JavaObject:
+    """A parsed plan with values for its parameters, by name or in their order, as ``spark.sql``
+    takes them.
+    """
+    if not values:
+        return plan
+    jvm = _jvm(spark)
+    analysis, sequence = jvm.org.apache.spark.sql.catalyst.analysis, jvm.PythonUtils.toSeq
+
+    def literals(them: Iterable[Any]) -> JavaObject:
+        columns = map(F.lit, them)
+        return sequence([spark._jsparkSession.expression(column._jc) for column in columns])
+
+    if isinstance(values, Mapping):
+        names = sequence(list(values))
+        return analysis.NameParameterizedQuery(plan, names, literals(values.values()))
+    return analysis.PosParameterizedQuery(plan, literals(values))
 
 
 def sized(frame: DataFrame, size_bytes: int) -> DataFrame:

@@ -5,11 +5,12 @@ keys: the branch then keeps the newest row of each key.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from py4j.java_gateway import JavaObject
+from pyspark.sql import SparkSession
 
-from backfill.runtime.catalyst import elements, kind_of
+from backfill.runtime.catalyst import Catalyst, elements, kind_of
 
 _EQUAL = {"=", "==", "<=>"}
 _UPSERT = "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
@@ -32,12 +33,19 @@ class Statement:
     """Why it cannot be redirected; empty if it can."""
 
 
-def statement_of(plan: JavaObject) -> Statement | None:
+def statement_of(plan: JavaObject, spark: SparkSession) -> Statement | None:
     """The statement that a parsed plan is, if it writes rows into one table; None otherwise."""
-    kind = kind_of(plan)
-    if kind == "InsertIntoStatement":
-        return _insert(plan)
-    return _merge(plan) if kind == "MergeIntoTable" else None
+    match kind_of(plan):
+        case "InsertIntoStatement":
+            return _insert(plan)
+        case "MergeIntoTable":
+            return _merge(plan)
+        case "UnresolvedWith":
+            found = statement_of(plan.child(), spark)
+            if found is not None:
+                rows = Catalyst(spark).with_children(plan, [found.rows])
+                return replace(found, rows=rows)
+    return None
 
 
 def merge_of(plan: JavaObject) -> Statement:

@@ -9,23 +9,23 @@ own from before, files, and whatever functions do on executors that give rows.
 
 import functools
 import inspect
-import re
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
 from contextvars import copy_context
 from typing import Any
 
 from py4j.java_gateway import JavaObject
-from py4j.protocol import Py4JError
 from pyspark import RDD, SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.catalog import Catalog
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+from pyspark.sql.sql_formatter import SQLStringFormatter
 
 from backfill.api.spec import Effect
-from backfill.runtime.catalyst import frame_of, is_any_of, kind_of, nodes_of
+from backfill.runtime.catalyst import frame_of, is_any_of, kind_of, nodes_of, with_values
 from backfill.runtime.switching.batch_function import batch_in_progress, not_the_function
 from backfill.runtime.switching.batch_statements import statement_of
 from backfill.runtime.switching.batch_writers import write_statement
@@ -72,32 +72,32 @@ _OF_CATALOGS = (
 """Methods of ``spark.catalog`` that do what statements do."""
 _PLANS = "org.apache.spark.sql.catalyst.plans.logical"
 _STATEMENTS = (f"{_PLANS}.Command", f"{_PLANS}.ParsedStatement", f"{_PLANS}.CompoundPlanStatement")
-_HARMLESS = {
+_NO_COMMANDS = {"InsertIntoDir", "UnresolvedExecuteImmediate"}
+"""Statements that are none of these classes: ``INSERT OVERWRITE DIRECTORY``, and what is in a text
+that is only known when it runs.
+"""
+_SHOW = ("Describe", "List", "Show")
+"""How the names of statements begin that only show something."""
+_OF_SESSION = {
     "CacheTable",
     "CacheTableAsSelect",
-    "DescribeColumn",
-    "DescribeFunction",
-    "DescribeNamespace",
-    "DescribeQueryCommand",
-    "DescribeRelation",
+    "ClearCacheCommand",
+    "CreateTempViewUsing",
+    "CreateVariable",
+    "DropVariable",
     "ExplainCommand",
+    "RefreshFunction",
+    "RefreshResource",
     "RefreshTable",
     "ResetCommand",
     "SetCatalogAndNamespace",
+    "SetCatalogCommand",
     "SetCommand",
     "SetNamespaceCommand",
-    "ShowColumns",
-    "ShowCreateTable",
-    "ShowFunctions",
-    "ShowNamespaces",
-    "ShowPartitions",
-    "ShowTableProperties",
-    "ShowTables",
-    "ShowViews",
+    "SetVariable",
     "UncacheTable",
 }
-"""Statements that concern only the session, or only show something."""
-_FORMATTED = re.compile(r"\{[^{}]*\}")
+"""Statements that concern only the session."""
 
 _installing = threading.Lock()
 _installed = False
@@ -168,33 +168,49 @@ def _sql(original: Callable[..., DataFrame]) -> Callable[..., DataFrame]:
 
     @functools.wraps(original)
     def sql(self: SparkSession, *args: Any, **kwargs: Any) -> DataFrame:
-        if batch_in_progress() is not None:
-            given = signature.bind(self, *args, **kwargs).arguments
-            text = (
-                _FORMATTED.sub("x", given["sqlQuery"]) if "kwargs" in given else given["sqlQuery"]
-            )
+        if batch_in_progress() is None:
+            return original(self, *args, **kwargs)
+        given = signature.bind(self, *args, **kwargs).arguments
+        values = given.get("args")
+        with _formatted(self, given["sqlQuery"], given.get("kwargs", {})) as text:
             with not_the_function():
                 plan = self._jsparkSession.sessionState().sqlParser().parsePlan(text)
                 kind = _effect(self, plan)
-            if kind is not None and (rows := _redirected(self, plan)) is not None:
+            if kind is not None and (rows := _redirected(self, plan, values)) is not None:
                 return rows
             if kind is not None:
                 _check("Statements", f"runs an SQL statement ({kind})")
-        return original(self, *args, **kwargs)
+            return original(self, text, values)
 
     return sql
 
 
-def _redirected(spark: SparkSession, plan: JavaObject) -> DataFrame | None:
-    """What a statement gives whose rows are staged; None if its table is no output."""
+@contextmanager
+def _formatted(spark: SparkSession, text: str, values: Mapping[str, Any]) -> Iterator[str]:
+    """A statement with values in place of names in braces, as PySpark puts them there: DataFrames
+    are views meanwhile.
+    """
+    formatter = SQLStringFormatter(spark)
+    try:
+        yield formatter.format(text, **values) if values else text
+    finally:
+        formatter.clear()
+
+
+def _redirected(spark: SparkSession, plan: JavaObject, values: Any) -> DataFrame | None:
+    """What a statement gives whose rows are staged; None if it is none of those, or if its table is
+    no output and it may happen for real.
+    """
     batch = batch_in_progress()
     if batch is None:
         return None
     with not_the_function():
-        statement = statement_of(plan)
-        if statement is None or not batch.takes(statement.table):
+        statement = statement_of(plan, spark)
+        if statement is None:
             return None
-        rows = frame_of(spark, statement.rows)
+        if not batch.takes(statement.table) and batch.allows("Statements"):
+            return None
+        rows = frame_of(spark, with_values(spark, statement.rows, values))
     write_statement(batch, rows, statement, f"spark.sql ({statement.how})")
     with not_the_function():
         return spark.createDataFrame([], "num_affected_rows long")
@@ -208,18 +224,26 @@ def _effect(spark: SparkSession, plan: JavaObject) -> str | None:
 
 
 def _writes(spark: SparkSession, node: JavaObject) -> str | None:
+    kind = kind_of(node).removesuffix("$")
+    if kind in _NO_COMMANDS:
+        return kind
     if not is_any_of(spark, node, _STATEMENTS):
         return None
-    kind = kind_of(node)
-    return None if kind in _HARMLESS or _is_temporary(node) else kind
+    harmless = kind.startswith(_SHOW) or kind in _OF_SESSION or _is_temporary(spark, node, kind)
+    return None if harmless else kind
 
 
-def _is_temporary(node: JavaObject) -> bool:
-    """Whether a statement defines a view of the session."""
-    try:
-        return str(node.viewType()) == "LocalTempView$" or "LocalTempView" in str(node.viewType())
-    except Py4JError:
-        return False
+def _is_temporary(spark: SparkSession, node: JavaObject, kind: str) -> bool:
+    """Whether a statement defines or drops a view or function of the session."""
+    match kind:
+        case "CreateViewCommand":
+            return "TempView" in str(node.viewType())
+        case "CreateFunctionCommand" | "CreateSQLFunctionCommand" | "DropFunctionCommand":
+            return bool(node.isTemp())
+        case "DropView":
+            name = node.child().nameParts()
+            return bool(spark._jsparkSession.sessionState().catalog().isTempView(name))
+    return False
 
 
 def _checked(original: Callable[..., Any], effect: Effect, what: str) -> Callable[..., Any]:
