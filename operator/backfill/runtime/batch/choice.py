@@ -24,9 +24,10 @@ from backfill.runtime.catalyst import analyzed, kind_of, nodes_of
 _STRICT = "ordering.policy Strict asks for rows in the order of their offsets"
 _BEGUN = "an earlier attempt began it as a stream"
 _CHANGING: dict[Holds, ChangingMode] = {"Changes": "update", "Result": "complete"}
-_CHANGE_ROWS = ("Aggregate", "WithState")
-"""What names of nodes contain that may change rows: aggregations, and state of the program's own
-(``FlatMapGroupsWithState``, ``TransformWithState`` and their Python kin).
+_CHANGE_ROWS = ("Aggregate", "Distinct", "WithState")
+"""What names of nodes contain that may give rows again: aggregations, also that of ``SELECT
+DISTINCT`` and ``UNION``, and state of the program's own (``FlatMapGroupsWithState``,
+``TransformWithState`` and their Python kin).
 """
 
 _EXPRESSION_ID = re.compile(r"(?<=\w)#\d+L?\b")
@@ -85,8 +86,8 @@ def choose(
 
 
 def changes_rows(frame: DataFrame) -> bool:
-    """Whether a query gives rows that it may change later, in output mode update: it aggregates,
-    or it keeps state of its own.
+    """Whether a query gives rows that it may change or repeat later, in output mode update: it
+    aggregates, or it keeps state of its own.
     """
     return any(
         node.isStreaming() and any(word in kind_of(node) for word in _CHANGE_ROWS)
