@@ -57,7 +57,14 @@ def test_this_spark_can_be_used(spark: SparkSession, source: DataFrame) -> None:
     assert jobs.getJobIdsForGroup("self-test") == [], "it needs no executors"
 
 
-@pytest.mark.parametrize("broken", [break_nodes, leave_streams, observe_nothing, lose_rows])
+def forget_sizes(monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(self_test, "sized", lambda frame, _size: frame.limit(0))
+    return "rows of 1099511627776 bytes are taken for 1 bytes"
+
+
+@pytest.mark.parametrize(
+    "broken", [break_nodes, leave_streams, observe_nothing, lose_rows, forget_sizes]
+)
 def test_what_does_not_work_is_named_and_the_query_is_a_stream_if_it_may_be(
     spark: SparkSession, source: DataFrame, monkeypatch: pytest.MonkeyPatch, broken: Any
 ) -> None:

@@ -133,6 +133,11 @@ def sized(frame: DataFrame, size_bytes: int) -> DataFrame:
     return frame_of(spark, rows)
 
 
+def size_bytes(frame: DataFrame) -> int:
+    """How much Spark takes the rows for."""
+    return int(str(frame._jdf.queryExecution().analyzed().stats().sizeInBytes()))
+
+
 def column_of(spark: SparkSession, expression: JavaObject) -> Column:
     """A column of a plan by its identity, whatever else has its name."""
     return ClassicColumn(

@@ -11,10 +11,20 @@ from pyspark.sql import functions as F
 
 from backfill.api.errors import first_line
 from backfill.runtime.batch.rebind import ARRIVAL, rebind
-from backfill.runtime.catalyst import analyzed, column_of, elements, executed, kind_of, observing
+from backfill.runtime.catalyst import (
+    analyzed,
+    column_of,
+    elements,
+    executed,
+    kind_of,
+    observing,
+    size_bytes,
+    sized,
+)
 from backfill.runtime.source.data_source import FORMAT
 
 _COLUMNS = "k int, t timestamp"
+_SIZE_BYTES = 2**40
 _ROWS = "select k, timestamp'2024-01-01' as t, 0L as {} from values (1), (2), (3) as rows(k)"
 
 _log = logging.getLogger(__name__)
@@ -44,6 +54,8 @@ def _try_plans(spark: SparkSession) -> None:
     found = [row.k for row in _over_rows(rows).collect()]
     if found != [4, 6]:
         raise _Differs(f"a plan over other rows gives {found}, and not [4, 6]")
+    if (size := size_bytes(sized(spark.sql(_ROWS.format(ARRIVAL)), _SIZE_BYTES))) != _SIZE_BYTES:
+        raise _Differs(f"rows of {_SIZE_BYTES} bytes are taken for {size} bytes")
     windows = stream.withWatermark("t", "1 minute").groupBy(F.window("t", "1 hour")).count()
     if "CollectMetrics" not in executed(_over_rows(windows, observed=True)):
         raise _Differs("rows that pass a plan are not observed")
