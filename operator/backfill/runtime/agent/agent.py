@@ -218,6 +218,8 @@ class Agent(threading.Thread):
         """
         try:
             close()
+        except ResultLost as error:
+            self._run.end(_result_lost(error))
         except Exception as error:
             _log.exception("the queries could not be closed")
             self._run.end(
@@ -239,7 +241,7 @@ class Agent(threading.Thread):
         try:
             return FINISHED if self._complete() else STOPPED
         except ResultLost as error:
-            return failed_for_good(Reason.RESULT_LOST, str(error), error)
+            return _result_lost(error)
         except UnsupportedProgram as error:
             return unsupported(error)
         except Exception as error:
@@ -294,6 +296,10 @@ class Agent(threading.Thread):
             reason=outcome.reason if outcome else "",
             message=outcome.message if outcome else run.waits_for,
         )
+
+
+def _result_lost(error: ResultLost) -> Outcome:
+    return failed_for_good(Reason.RESULT_LOST, str(error), error)
 
 
 def _outcome_of(query: str, error: Exception | None) -> Outcome:

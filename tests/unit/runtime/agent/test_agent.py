@@ -303,6 +303,15 @@ def test_a_query_that_can_not_be_closed_fails_the_run_instead_of_hanging_it(
     assert end.message == "the queries could not be closed: Answer from Java side is empty"
 
 
+def test_a_result_that_is_lost_when_a_query_is_closed_is_not_tried_again(driver: Driver) -> None:
+    driver.handle.stop_error = ResultLost("what was staged of output summary was dropped")
+    driver.start_query()
+    driver.commit(driver.header.steps + 1)
+    end = driver.ended()
+    assert (end.phase, end.reason) == ("Failed", "ResultLost")
+    assert end.message == "what was staged of output summary was dropped"
+
+
 def test_results_are_compared_while_reports_go_on_and_before_the_run_has_finished(
     driver: Driver,
 ) -> None:
