@@ -247,6 +247,56 @@ FUNCTIONS = {
     assert batch.limit(1).toPandas().shape[0] <= 1
     """
     ),
+    "an object, which joins, logs, reads by Python and writes in parts by threads of all kinds": """
+import asyncio, logging
+from multiprocessing.pool import ThreadPool
+
+class Writer:
+    def __init__(self, spark):
+        self.spark = spark
+        users = [(user, f"name {user}") for user in range(100)]
+        self.users = spark.createDataFrame(users, "user long, name string").persist()
+        logging.getLogger("writer").addHandler(logging.FileHandler("writer.log"))
+
+    def __call__(self, batch, epoch_id=None):
+        if batch.isEmpty():
+            return
+        rows = batch.join(F.broadcast(self.users), "user").drop("name")
+        rows = rows.select(F.col("at").alias("AT"), "id", "user").persist()
+        logging.getLogger("writer").warning("%s rows in %s", rows.count(), epoch_id)
+        read = self.spark.createDataFrame(rows.toPandas()).count(), len(list(rows.toLocalIterator()))
+        seen = self.spark.sparkContext.accumulator(0)
+        ids = rows.rdd.map(lambda row: (seen.add(1), row.id)[1]).distinct().count()
+        assert (*read, ids, seen.value) == (60,) * 4, (read, ids, seen.value)
+        parts = [rows.where(f"id % 3 = {part}") for part in range(3)]
+        self.write(parts[0])
+        asyncio.run(asyncio.to_thread(self.write, parts[1]))
+        with ThreadPool(1) as pool:
+            pool.map(self.write, parts[2:])
+        rows.unpersist()
+
+    def write(self, rows):
+        writer = rows.write.format("delta").mode("append").option("mergeSchema", "true")
+        writer.partitionBy("user").bucketBy(2, "id").sortBy("id").saveAsTable("copies")
+
+spark = SparkSession.builder.getOrCreate()
+kafka(spark).writeStream.foreachBatch(Writer(spark)).trigger(availableNow=True).start()
+""",
+    "a bound method, while another thread is connected to something": """
+import functools, socket
+
+class Writer:
+    def write(self, batch, number, table):
+        batch.writeTo(table).using("iceberg").option("check-nullability", "false").append()
+
+query = kafka(SparkSession.builder.getOrCreate()).writeStream
+query = query.foreachBatch(functools.partial(Writer().write, table="copies")).start()
+server = socket.create_server(("127.0.0.1", 0))
+while query.isActive:
+    socket.create_connection(server.getsockname()).close()
+    server.accept()[0].close()
+    time.sleep(0.01)
+""",
     "a function that inserts by position": _EACH.format(
         'batch.select(batch.id.alias("a"), batch.user.alias("b"), batch["at"].alias("c"))'
         '.write.insertInto("lake.default.copies")'
@@ -371,6 +421,21 @@ REFUSED_EFFECTS = {
         'spark.sql("create table x as select * from {rows} where id > :least", {"least": 1}, rows=batch)',
         "foreachBatch runs an SQL statement (CreateTableAsSelect",
     ),
+    "a table that is made anew": (
+        'batch.writeTo("copies").using("iceberg").createOrReplace()',
+        "foreachBatch writes to copies with writeTo.createOrReplace in a mode that replaces rows",
+    ),
+    "a thread that goes on": (
+        """
+    import threading
+    next_batch = globals().setdefault("next_batch", threading.Event())
+    if number == 0:
+        threading.Thread(target=lambda: next_batch.wait() and batch.writeTo("copies").append()).start()
+    else:
+        next_batch.set()
+    """,
+        "foreachBatch writes to copies (writeTo.append) in a thread that goes on after the function",
+    ),
     "a connection": (
         'import urllib.request\n    urllib.request.urlopen("http://127.0.0.1:9/alert")',
         "foreachBatch connects to 127.0.0.1:9, which a backfill cannot set apart from production",
@@ -449,6 +514,29 @@ REFUSED = {
         f"in a function: {name}": (_EACH.format(does), words)
         for name, (does, words) in REFUSED_EFFECTS.items()
     },
+    "a write in a thread that no function has started": (
+        """
+import threading
+
+spark = SparkSession.builder.getOrCreate()
+begun, done = threading.Event(), threading.Event()
+
+def write_too():
+    begun.wait()
+    try:
+        spark.range(1).write.mode("append").saveAsTable("metrics")
+    finally:
+        done.set()
+
+def each(batch, number):
+    begun.set()
+    done.wait()
+
+threading.Thread(target=write_too).start()
+kafka(spark).writeStream.foreachBatch(each).start()
+""",
+        "a DataFrame is written in a thread of which it is unknown whether it belongs to a batch",
+    ),
     "a topic of queries that are left out, read by another one": (
         (
             "rows ="
