@@ -458,6 +458,10 @@ REFUSED_EFFECTS = {
         'import subprocess\n    subprocess.run(["true", "secret"])',
         "foreachBatch starts the process true, which",
     ),
+    "a process of multiprocessing": (
+        'import multiprocessing\n    multiprocessing.get_context("spawn").Process(target=print).start()',
+        "foreachBatch starts a process, which",
+    ),
     "the JVM of the context": (
         "spark.sparkContext._jvm.java.lang.System.nanoTime()",
         "foreachBatch uses Spark's JVM directly (_jvm)",

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 from py4j.java_gateway import JavaObject
@@ -111,6 +112,8 @@ def install_effects() -> None:
             return
         _installed = True
         sys.addaudithook(_audit)
+        start = _checked(BaseProcess.start, "Processes", "starts a process")  # few have an event
+        BaseProcess.start = start  # type: ignore[method-assign]
         _inherit_the_batch()
         SparkSession.sql = _sql(SparkSession.sql)  # type: ignore[method-assign]
         for name in _ONLY_EFFECTS:
