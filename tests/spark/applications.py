@@ -180,6 +180,9 @@ kafka(SparkSession.builder.getOrCreate()).writeStream.queryName("copies").output
 SIDE_QUERIES = {
     "queries that are left out": (
         """
+def alerts(batch, number):
+    raise AssertionError
+
 spark = SparkSession.builder.getOrCreate()
 alarms = spark.readStream.format("kafka").option("subscribe", "a-topic-without-a-source").load()
 records = kafka(spark).select(F.to_json(F.struct("*")).alias("value"))
@@ -188,12 +191,13 @@ left_out = [
     records.writeStream.format("kafka").option("topic", "alerts").start(),
     kafka(spark).writeStream.format("console").start(),
     kafka(spark).writeStream.format("memory").queryName("peek").start(),
+    kafka(spark).writeStream.foreachBatch(alerts).start(),
 ]
-assert [query.name for query in left_out] == ["alerts", None, None, "peek"]
+assert [query.name for query in left_out] == ["alerts", None, None, "peek", "alerts"]
 assert all(query.isActive and query.lastProgress is None and query.exception() is None for query in left_out)
 assert spark.sql("select id from peek").count() == 0
 left_out[0].stop()
-assert [query.isActive for query in left_out] == [False, True, True, True]
+assert [query.isActive for query in left_out] == [False, True, True, True, True]
 main = kafka(spark).writeStream.format("parquet").start("/production/copies")
 assert {query.id for query in spark.streams.active} == {main.id, *(query.id for query in left_out[1:])}
 assert spark.streams.get(left_out[2].id) is left_out[2]

@@ -159,11 +159,11 @@ class BackfillSpec(Model):
         tuple[IgnoredQuery, ...], Field(max_length=MOST_IGNORED_QUERIES)
     ] = ()
     """Queries of the application that must not run, by their ``queryName``; a query without a name
-    by the Kafka topic, table or path that it writes to. Use it for queries that are no output of
-    this Backfill, such as alerts to Kafka. Queries that write to the console, to memory or to
-    ``noop`` are never run, unless an output has their name. A write within a function of
-    ``foreachBatch`` is left out by the table, topic or path that it writes to, or the last part of
-    that name.
+    by the Kafka topic, table or path that it writes to, or by the name of its function. Use it for
+    queries that are no output of this Backfill, such as alerts to Kafka. Queries that write to the
+    console, to memory or to ``noop`` are never run, unless an output has their name. A write within
+    a function of ``foreachBatch`` is left out by the table, topic or path that it writes to, or the
+    last part of that name.
     """
     allowed_effects: Annotated[tuple[Effect, ...], Field(max_length=MOST_EFFECTS)] = ()
     """What functions of ``foreachBatch`` may do besides writing DataFrames. It happens for real,

@@ -159,7 +159,8 @@ class SwitchedWriter(DataStreamWriter):
         }
         self._with(**{field: value for field, value in given.items() if value is not None})
         if self._function is not None:  # the format does not count, as in Spark
-            self._with(format=None)
+            name = self._target.query_name or _name_of(self._function)
+            self._with(format=None, query_name=name)
         if self._run.stopping.is_set():
             raise SystemExit(0)
         settings = self._run.settings
@@ -215,7 +216,8 @@ class SwitchedWriter(DataStreamWriter):
 
     def _start_function(self, function: Callable[[DataFrame, int], None]) -> StreamingQuery:
         run = self._run
-        name = self._target.query_name or _name_of(function)
+        name = self._target.query_name
+        assert name is not None, "it has its function's name at least"
         check_function(name, {query.name for query in run.queries}, run.settings.execution)
         sources, used = self._inputs()
         traits = Traits(comparison_with_clock(self._df), "Streaming", WHY_A_STREAM)
