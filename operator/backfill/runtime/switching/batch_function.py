@@ -9,7 +9,7 @@ two outputs, Spark runs the batch again, and an output that has it already is le
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
@@ -142,13 +142,18 @@ def any_in_progress() -> BatchInProgress | None:
 
 
 @contextmanager
-def not_the_function() -> Iterator[None]:
-    """For what this product does itself."""
-    token = _current.set(None)
+def within(batch: BatchInProgress | None) -> Iterator[None]:
+    """Makes what this thread does a part of a batch, or of none."""
+    token = _current.set(batch)
     try:
         yield
     finally:
         _current.reset(token)
+
+
+def not_the_function() -> AbstractContextManager[None]:
+    """For what this product does itself."""
+    return within(None)
 
 
 class BatchFunction:
@@ -191,11 +196,10 @@ class BatchFunction:
         """
         batch = BatchInProgress(self, frame, number)
         _in_progress.add(batch)
-        token = _current.set(batch)
         try:
-            self._function(frame, number)
+            with within(batch):
+                self._function(frame, number)
         finally:
-            _current.reset(token)
             _in_progress.discard(batch)
         self._commit(number, batch.close())
 

@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
-from contextvars import copy_context
 from multiprocessing.process import BaseProcess
 from typing import Any
 
@@ -27,7 +26,12 @@ from pyspark.sql.sql_formatter import SQLStringFormatter
 
 from backfill.api.spec import Effect
 from backfill.runtime.catalyst import frame_of, is_any_of, kind_of, nodes_of, with_values
-from backfill.runtime.switching.batch_function import batch_in_progress, not_the_function
+from backfill.runtime.switching.batch_function import (
+    BatchInProgress,
+    batch_in_progress,
+    not_the_function,
+    within,
+)
 from backfill.runtime.switching.batch_statements import statement_of
 from backfill.runtime.switching.batch_writers import write_statement
 
@@ -296,14 +300,23 @@ def _inherit_the_batch() -> None:
     start, submit = threading.Thread.start, ThreadPoolExecutor.submit
 
     def inheriting_start(self: threading.Thread) -> None:
-        if batch_in_progress() is not None:
-            self.run = functools.partial(copy_context().run, self.run)  # type: ignore[method-assign]
+        batch = batch_in_progress()
+        if batch is not None:
+            self.run = _part_of(batch, self.run)  # type: ignore[method-assign]
         start(self)
 
     def inheriting_submit(
         self: Executor, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
     ) -> Any:
-        return submit(self, functools.partial(copy_context().run, fn), *args, **kwargs)
+        return submit(self, _part_of(batch_in_progress(), fn), *args, **kwargs)
 
     threading.Thread.start = inheriting_start  # type: ignore[method-assign]
     ThreadPoolExecutor.submit = inheriting_submit  # type: ignore[method-assign]
+
+
+def _part_of(batch: BatchInProgress | None, call: Callable[..., Any]) -> Callable[..., Any]:
+    def part(*args: Any, **kwargs: Any) -> Any:
+        with within(batch):
+            return call(*args, **kwargs)
+
+    return part

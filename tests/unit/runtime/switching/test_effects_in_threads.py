@@ -1,0 +1,90 @@
+"""Threads that a function of ``foreachBatch`` starts belong to its batch, and are otherwise as in
+production.
+"""
+
+import decimal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from backfill.runtime.switching import effects
+from backfill.runtime.switching.batch_function import batch_in_progress, within
+
+FIRST, SECOND = (type(name, (), {})() for name in ("First", "Second"))
+CONNECT = ("socket.connect", (None, ("db", 5432)))
+
+
+class Batch:
+    """One that allows everything or nothing."""
+
+    def __init__(self, *, allows: bool):
+        self._allows = allows
+        self.refused: list[str] = []
+
+    def allows(self, effect: str) -> bool:
+        return self._allows
+
+    def refuse_effect(self, effect: str, what: str) -> Exception:
+        self.refused.append(what)
+        return PermissionError(what)
+
+
+@pytest.fixture(autouse=True)
+def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(threading.Thread, "start", threading.Thread.start)
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", ThreadPoolExecutor.submit)
+    effects._inherit_the_batch()
+    yield
+
+
+def in_a_thread() -> Any:
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(batch_in_progress()))
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def test_a_thread_belongs_to_the_batch_in_which_it_is_started() -> None:
+    with within(FIRST):
+        assert in_a_thread() is FIRST
+    assert in_a_thread() is None
+
+
+def test_a_task_belongs_to_the_batch_in_which_it_is_submitted_whoever_began_the_thread() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        for batch in (FIRST, SECOND, None):
+            with within(batch):
+                assert list(pool.map(lambda _: batch_in_progress(), [0])) == [batch]
+
+
+def test_a_thread_of_a_pool_keeps_the_settings_that_its_initializer_has_made() -> None:
+    def precise() -> None:
+        decimal.getcontext().prec = 3
+
+    with within(FIRST), ThreadPoolExecutor(1, initializer=precise) as pool:
+        assert pool.submit(lambda: decimal.getcontext().prec).result() == 3
+
+
+def test_what_one_batch_may_not_do_another_one_may_at_the_same_time() -> None:
+    free, bound = Batch(allows=True), Batch(allows=False)
+    both = threading.Barrier(2, timeout=60)
+
+    def connect(batch: Any) -> str:
+        with within(batch):
+            both.wait()
+            try:
+                effects._audit(*CONNECT)
+            except PermissionError as refused:
+                return str(refused)
+            finally:
+                both.wait()
+        return "connected"
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(connect, [free, bound])) == ["connected", "connects to db:5432"]
+    assert (free.refused, bound.refused) == ([], ["connects to db:5432"])
+    effects._audit(*CONNECT)  # outside of functions
