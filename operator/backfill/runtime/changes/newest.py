@@ -131,6 +131,8 @@ def _staged_rows(
     """All staged rows, each with the number of its batch; with None for ``columns`` all of them."""
     size = sum(split.bytes for split in splits)
     tasks = max(spark.sparkContext.defaultParallelism, size // _TASK_BYTES)
+    # those of a stream, one for each core, are too few for what all its micro-batches have changed
+    spark.conf.set("spark.sql.shuffle.partitions", tasks)
     schema = source_schema(table, with_record=False)
     packed = pack_by_bytes(splits, tasks)
     return arrow_frame(spark, table, packed, schema, columns=columns, step=_BATCH)
