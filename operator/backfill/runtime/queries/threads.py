@@ -6,6 +6,8 @@ from types import FrameType
 
 _NOT_THE_APPLICATION = {"backfill", "py4j", "pyiceberg", "pyspark"}
 """Packages that have their own threads in a driver."""
+_AROUND_TASKS = "backfill.runtime.switching.effects"
+"""Module that calls what the application gives to its threads."""
 
 
 def application_works(waiting: Set[int]) -> bool:
@@ -13,7 +15,7 @@ def application_works(waiting: Set[int]) -> bool:
     of the application or of a library that it uses.
 
     The owner of a thread is that of the first function on its stack outside of Python's standard
-    library.
+    library, and of what is put around it.
     """
     return any(
         _is_of_application(frame)
@@ -23,9 +25,8 @@ def application_works(waiting: Set[int]) -> bool:
 
 
 def _is_of_application(newest: FrameType) -> bool:
-    packages = [
-        str(frame.f_globals.get("__name__", "")).partition(".")[0] for frame in _stack(newest)
-    ]
+    modules = [str(frame.f_globals.get("__name__", "")) for frame in _stack(newest)]
+    packages = [module.partition(".")[0] for module in modules if module != _AROUND_TASKS]
     first = next(
         (package for package in reversed(packages) if package not in sys.stdlib_module_names), None
     )

@@ -3,6 +3,7 @@ production.
 """
 
 import decimal
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from backfill.runtime.queries.threads import application_works
 from backfill.runtime.switching import effects
 from backfill.runtime.switching.batch_function import batch_in_progress, within
+from waiting import PATIENCE_SECONDS
 
 FIRST, SECOND = (type(name, (), {})() for name in ("First", "Second"))
 CONNECT = ("socket.connect", (None, ("db", 5432)))
@@ -88,3 +91,19 @@ def test_what_one_batch_may_not_do_another_one_may_at_the_same_time() -> None:
         assert list(pool.map(connect, [free, bound])) == ["connected", "connects to db:5432"]
     assert (free.refused, bound.refused) == ([], ["connects to db:5432"])
     effects._audit(*CONNECT)  # outside of functions
+
+
+def test_a_task_of_the_application_is_still_known_to_be_at_work() -> None:
+    others, inside, over = set(sys._current_frames()), threading.Event(), threading.Event()
+
+    def work() -> None:
+        inside.set()
+        assert over.wait(PATIENCE_SECONDS)
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(work)
+        assert inside.wait(PATIENCE_SECONDS)
+        try:
+            assert application_works(others)
+        finally:
+            over.set()
