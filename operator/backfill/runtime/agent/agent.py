@@ -151,10 +151,15 @@ class Agent(threading.Thread):
             self._run.end(unsupported(overdue))
         elif self._ended_by_itself():
             return
-        elif not self._run.missing() and self._run.tracker.all_reached(self._flushed):
+        elif self._all_is_committed():
             self._start_closing(self._finish)
         elif self._run.stopping.is_set() and all(map(self._at_rest, self._run.queries)):
             self._start_closing(self._stop_queries)
+
+    def _all_is_committed(self) -> bool:
+        run = self._run
+        started = not run.missing() and run.tracker.all_reached(self._flushed)
+        return started and not run.may_write_more
 
     def _ended_by_itself(self) -> bool:
         for query in self._run.queries:

@@ -329,9 +329,25 @@ class Run:
         return outputs + sources
 
     def overdue(self) -> UnsupportedProgram | None:
-        """The error for missing queries, once the application cannot be expected to start them: all
-        its threads wait, or there has been no new query for a long time. Before the first query, an
-        application may take any time.
+        """The error for missing queries, once the application cannot be expected to start them."""
+        problems = self.missing()
+        return UnsupportedProgram(problems) if problems and self._has_started_all else None
+
+    @property
+    def may_write_more(self) -> bool:
+        """Whether nothing has written some output yet and the application may still start a query
+        for it. A function that has not written an output does not take it before.
+        """
+        with self._lock:
+            written = set(self._written)
+        unwritten = any(output.name not in written for output in self.settings.outputs)
+        return unwritten and not self._has_started_all
+
+    @property
+    def _has_started_all(self) -> bool:
+        """Whether the application cannot be expected to start more queries: all its threads wait,
+        or there has been no new query for a long time. Before the first query, an application may
+        take any time.
         """
         with self._lock:
             quiet, waiting, began = (
@@ -339,13 +355,10 @@ class Run:
                 set(self._waiting),
                 bool(self._queries),
             )
-        late = began and quiet >= _NEXT_QUERY_SECONDS
-        if not late and (not waiting or quiet < _IDLE_GRACE_SECONDS):
-            return None
-        problems = self.missing()
-        if not problems or not (late or not self._application_works(waiting)):
-            return None
-        return UnsupportedProgram(problems)
+        if began and quiet >= _NEXT_QUERY_SECONDS:
+            return True
+        wait = bool(waiting) and quiet >= _IDLE_GRACE_SECONDS
+        return wait and not self._application_works(waiting)
 
     @property
     def waits_for(self) -> str:

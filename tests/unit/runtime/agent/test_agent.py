@@ -303,6 +303,19 @@ def test_a_query_that_can_not_be_closed_fails_the_run_instead_of_hanging_it(
     assert end.message == "the queries could not be closed: Answer from Java side is empty"
 
 
+def test_outputs_that_a_query_may_yet_be_started_for_are_not_closed_without_rows(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starting = threading.Event()
+    monkeypatch.setattr(Run, "may_write_more", property(lambda _: not starting.is_set()))
+    driver.start_query()
+    driver.commit(driver.header.steps + 1)
+    driver.until(lambda: driver.phase == "Running")
+    assert driver.handle.isActive
+    starting.set()
+    assert driver.ended().phase == "Finished"
+
+
 def test_a_result_that_is_lost_when_a_query_is_closed_is_not_tried_again(driver: Driver) -> None:
     driver.handle.stop_error = ResultLost("what was staged of output summary was dropped")
     driver.start_query()

@@ -182,3 +182,30 @@ def test_a_function_may_write_any_output_that_no_query_has_taken_once_nothing_el
     clock.now += 15.0
     assert run.missing() == []
     assert run.writers == {"plays": "f"}
+
+
+def test_a_function_does_not_take_an_output_that_the_application_may_yet_start_a_query_for(
+    run: Run, clock: FakeClock, threads: Threads
+) -> None:
+    handle: Any = SimpleNamespace(_jsq=None)
+    run.started(StartedQuery("f", None, "", handle, handle, handle))
+    threads.at_work = True
+    clock.now += 15.0
+    run.application_waits()
+    assert run.missing() == []
+    assert run.may_write_more, "a thread may load a model before it starts its query"
+    threads.at_work = False
+    assert not run.may_write_more
+    threads.at_work = True
+    clock.now += 585.0
+    assert not run.may_write_more
+
+
+def test_a_function_that_has_written_all_outputs_need_not_wait(run: Run, threads: Threads) -> None:
+    handle: Any = SimpleNamespace(_jsq=None)
+    run.started(StartedQuery("f", None, "", handle, handle, handle))
+    threads.at_work = True
+    assert run.may_write_more
+    run.writes("f", "plays")
+    run.writes("f", "summary")
+    assert not run.may_write_more
