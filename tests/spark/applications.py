@@ -401,6 +401,10 @@ REFUSED_EFFECTS = {
         'batch.createOrReplaceTempView("v")\n    batch.sparkSession.sql("insert overwrite copies select * from v")',
         "foreachBatch writes to copies with spark.sql (INSERT), which replaces rows",
     ),
+    "a directory for each batch": (
+        'batch.write.mode("append").parquet(f"/production/copies/batch={number}")',
+        "foreachBatch writes to /production/copies/batch=0 (write.parquet), the directory of a partition",
+    ),
     "two places of one name": (
         'batch.writeTo("a.copies").append()\n    batch.writeTo("b.copies").append()',
         "foreachBatch writes both a.copies and b.copies",

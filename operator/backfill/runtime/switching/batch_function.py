@@ -25,7 +25,12 @@ from backfill.runtime.batch.writing import write
 from backfill.runtime.queries.run import Run
 from backfill.runtime.session_conf import session_zone
 from backfill.runtime.sink import SinkSettings, SinkWriter, Written, check_schema, settings_for
-from backfill.runtime.switching.matching import last_part, match_write, same_place
+from backfill.runtime.switching.matching import (
+    last_part,
+    match_write,
+    same_place,
+    without_partitions,
+)
 
 _current: ContextVar["BatchInProgress | None"] = ContextVar("backfill_batch", default=None)
 _in_progress: set["BatchInProgress"] = set()
@@ -217,10 +222,12 @@ class BatchFunction:
         Raises:
             BadInput: there is none.
         """
-        settings, place = self.run.settings, destination.place
+        settings, place = self.run.settings, without_partitions(destination.place)
         if self._left_out(place):
             return None
         output = match_write(place, destination.how, self._query, settings.outputs)
+        if place != destination.place:
+            raise _a_partition(destination, place)
         with self._lock:
             branch = self._branches.get(output.name)
             if branch is None:
@@ -355,6 +362,17 @@ def _taken(output: Output, query: str, other: str) -> UnsupportedProgram:
             f"two queries write the output {output.name} ({output.table}): {other} and {query}",
             "unite their rows in one query, or name one of them in spec.ignoredQueries and run"
             " another Backfill for it, both with publish mode Append",
+        )
+    )
+
+
+def _a_partition(destination: Destination, place: str) -> UnsupportedProgram:
+    return UnsupportedProgram(
+        Problem(
+            "",
+            f"foreachBatch writes to {destination.place} ({destination.how}), the directory of a"
+            " partition, whose column is not in the rows",
+            f"write to {place}, with that column in the rows",
         )
     )
 

@@ -3,6 +3,7 @@
 Does not use Spark.
 """
 
+import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from backfill.runtime.named_sources import NAMED_FORMAT
 
 WHY_A_STREAM = "its function (foreachBatch) is called with the rows of one micro-batch at a time"
 """Why a query with a function is not run by spans: their rows are those of many steps."""
+_PARTITIONS = re.compile(r"(/[^/=]+=[^/]*)+/?$")
 _KEEP_NOTHING = ("console", "memory", "noop")
 """Formats that keep nothing."""
 _KAFKA_CHOICES = {
@@ -314,6 +316,11 @@ def same_place(one: str, other: str) -> bool:
     """Whether two names mean the same place. A table's name may leave out what comes first."""
     one, other = (f".{place.replace('`', '').rstrip('/')}" for place in (one, other))
     return one.endswith(other) or other.endswith(one)
+
+
+def without_partitions(place: str) -> str:
+    """A path without directories of partitions at its end, such as ``day=1``."""
+    return _PARTITIONS.sub("", place)
 
 
 def last_part(place: str) -> str:

@@ -17,6 +17,7 @@ from backfill.runtime.switching.matching import (
     same_place,
     same_table,
     table_source,
+    without_partitions,
 )
 
 
@@ -243,3 +244,16 @@ def test_a_query_with_a_function_has_a_name_of_its_own_and_runs_as_a_stream(
     with pytest.raises(UnsupportedProgram) as error:
         check_function("each", others, execution)
     assert all(word in str(error.value) for word in words)
+
+
+@pytest.mark.parametrize(
+    ("place", "path"),
+    [
+        ("s3://lake/plays/day=2021-07-11/hour=3/", "s3://lake/plays"),
+        ("/data/plays/batch=1", "/data/plays"),
+        ("/data/day=1/plays", "/data/day=1/plays"),
+        ("lake.default.plays", "lake.default.plays"),
+    ],
+)
+def test_the_directory_of_a_partition_is_in_the_path_of_its_table(place: str, path: str) -> None:
+    assert without_partitions(place) == path
