@@ -8,6 +8,7 @@ from backfill.api.base import Model
 from backfill.api.output import Output
 from backfill.api.source import Source
 from backfill.api.spec import Effect, Execution, Window
+from backfill.protocol.hand_off import HandOffSettings
 
 SETTINGS_VARIABLE = "BACKFILL_SETTINGS"
 """The environment variable that holds the settings as JSON."""
@@ -53,6 +54,8 @@ class DriverSettings(Model):
     """What functions of ``foreachBatch`` may do besides writing DataFrames."""
     execution: Execution = "Auto"
     """How queries are run, as the resource says it."""
+    hand_off: HandOffSettings | None = None
+    """How the state is handed over to live Kafka; null if it is not."""
     main_file: str
     """Main program of the application."""
     arguments: tuple[str, ...] = ()

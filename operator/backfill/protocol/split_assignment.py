@@ -15,6 +15,8 @@ from backfill.api.field_types import InputName, Name
 from backfill.api.quantities import Time
 from backfill.api.spec import MOST_OUTPUTS, MOST_SOURCES
 from backfill.api.status import ChangingMode, Comparison, ExecutionReason, HowRun, PlanId
+from backfill.protocol.bounded import Count, QueryName, Seconds
+from backfill.protocol.hand_off import HandOffReport, LiveReport
 
 ASSIGNMENT_FILE = "assignment.json"
 """File with the spec, in the channel's directory of a run on one machine."""
@@ -26,11 +28,6 @@ LOCK_FILE = "controller.lock"
 """File in the channel's directory that a running
 controller holds a lock (``flock``) on, on one machine.
 """
-
-Count = Annotated[int, Field(ge=0, le=10**15)]
-"""Bounded, because the reports of a tenant's driver are added up and calculated with."""
-QueryName = Annotated[str, Field(max_length=255)]
-Seconds = Annotated[float, Field(ge=0, le=10**12)]
 
 
 class SplitAssignmentSpec(Model):
@@ -151,6 +148,10 @@ class SplitAssignmentStatus(Model):
     """
     reads_ahead_steps: Count = 0
     """Number of steps after the last committed one that queries run by spans read at once."""
+    hand_off: HandOffReport | None = None
+    """The hand-off of the state to live Kafka, once it has begun; null without ``spec.handOff``."""
+    live: LiveReport | None = None
+    """What the live application reports. Written by its driver, after the last attempt."""
     reason: Annotated[str, Field(max_length=64)] = ""
     """Reason of a failure, in one CamelCase word.
     ``UnsupportedProgram`` and ``InvalidInput`` are not retried.

@@ -1,0 +1,123 @@
+"""What controller and driver say to each other about a hand-off: the state that history has built
+goes on with live Kafka.
+"""
+
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from backfill.api.base import Message, Model
+from backfill.api.field_types import InputName
+from backfill.api.quantities import Time
+from backfill.api.spec import MOST_SOURCES
+from backfill.protocol.bounded import Count, QueryName, Seconds
+
+LIVE_SETTINGS_VARIABLE: Final = "BACKFILL_LIVE_SETTINGS"
+"""The environment variable that holds :class:`LiveSettings` as JSON, for the runtime in the driver
+of a live application.
+"""
+MOST_QUERIES: Final = 64
+MOST_SHOWN_PARTITIONS: Final = 256
+"""Offsets in a report are those of so many partitions: a status has room for no more."""
+
+
+class HandOffSettings(Model):
+    """How an attempt hands its state over to live Kafka, once all steps are committed."""
+
+    state_partitions: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    """Number of partitions that each query's state must have for the live application. Default: as
+    many as history ran with.
+    """
+
+
+class HandOffSource(Model):
+    """Where a source goes on in Kafka."""
+
+    source: InputName
+    """Name of the source."""
+    topic: Annotated[str, Field(max_length=249)]
+    """Kafka topic in which it goes on."""
+    partitions: Count
+    """Number of partitions of the topic."""
+    offsets: Annotated[dict[str, Count], Field(max_length=MOST_SHOWN_PARTITIONS)]
+    """By partition, the offset of the first record that the live application reads; of the first
+    256 partitions.
+    """
+
+
+class HandOffQuery(Model):
+    """The state of a query as it is handed over."""
+
+    query: QueryName
+    """Name of the query."""
+    checkpoint_location: Annotated[str, Field(max_length=2048)]
+    """Where its checkpoint is put: the location that the program sets for the query."""
+    batch: Annotated[int, Field(ge=0)]
+    """Number of the last micro-batch of history. The live application begins with the next one."""
+    state_partitions: Count = 0
+    """Number of partitions of the state; 0 for a query without state."""
+    state_rows: Count | None = None
+    """Number of rows in the state; null if it is unknown."""
+    sources: Annotated[tuple[InputName, ...], Field(max_length=MOST_SOURCES)] = ()
+    """Names of the sources that it reads."""
+
+
+class HandOffReport(Model):
+    """The hand-off of an attempt."""
+
+    sources: Annotated[tuple[HandOffSource, ...], Field(max_length=MOST_SOURCES)] = ()
+    """Where each source goes on."""
+    queries: Annotated[tuple[HandOffQuery, ...], Field(max_length=MOST_QUERIES)] = ()
+    """The state of each query."""
+    written: bool = False
+    """Whether the checkpoints of all queries are complete where the program looks for them."""
+    seconds: Seconds = 0.0
+    """Time that it took, in seconds."""
+
+
+class LiveQuery(Model):
+    """How far behind Kafka a query of the live application is."""
+
+    query: QueryName
+    """Name of the query; its ID if it has none."""
+    batch: Annotated[int, Field(ge=-1)] = -1
+    """Number of the last committed micro-batch; -1 before the first one."""
+    records_behind: Count | None = None
+    """Number of offsets between the last committed record and the newest one, of all partitions;
+    null before the first micro-batch.
+    """
+    lag_seconds: Seconds | None = None
+    """How far the query is behind Kafka at most, in seconds: every record that Kafka had so long
+    before ``at`` is committed. Null until it has committed what Kafka had when the application
+    started.
+    """
+    at: Time
+    """When this was observed."""
+    ended: bool = False
+    """Whether the query has ended."""
+
+
+class LiveReport(Model):
+    """What the driver of the live application reports, until the Backfill is deleted."""
+
+    queries: Annotated[tuple[LiveQuery, ...], Field(max_length=MOST_QUERIES)] = ()
+    """The queries that have started."""
+    heartbeat: Time
+    """When the driver last reported."""
+    message: Message = ""
+    """Why a query has ended with an error; otherwise empty."""
+
+
+class LiveSettings(Model):
+    """Settings of the driver of a live application, which reports how far it is behind Kafka."""
+
+    namespace: str
+    """Namespace of the Backfill."""
+    backfill: str
+    """Name of the Backfill and of its SplitAssignment."""
+    uid: str
+    """UID of the Backfill. Reports about another one of this name are not sent."""
+    main_file: str
+    """Main program of the application."""
+    arguments: tuple[str, ...] = ()
+    """Arguments of the main program."""
