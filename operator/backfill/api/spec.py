@@ -1,17 +1,26 @@
 """The spec of a Backfill: the desired state, written by users."""
 
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from backfill.api.base import Model
 from backfill.api.field_types import CATALOG_NAME_PATTERN
+from backfill.api.hand_off import HandOff
 from backfill.api.locations import LOCATION_PATTERN
 from backfill.api.output import Output
 from backfill.api.pods import Overrides, PlanningOptions, Scaling
-from backfill.api.quantities import Duration, Time, format_time
+from backfill.api.quantities import TIME_PATTERN, Duration, Time, format_time, parse_time
 from backfill.api.source import Source
 from backfill.api.static_table import MOST_STATIC_TABLES, StaticTable
 
@@ -24,6 +33,40 @@ MOST_SOURCES: Final = 64
 MOST_OUTPUTS: Final = 64
 MOST_IGNORED_QUERIES: Final = 64
 MOST_EFFECTS: Final = 5
+
+
+LIVE: Final = "Live"
+LIVE_END: Final = datetime(9999, 12, 30, tzinfo=UTC)
+"""The end of a window that goes on with live traffic: later than any row."""
+
+
+def _parse_end(value: object) -> datetime:
+    if value == LIVE:
+        return LIVE_END
+    try:
+        return parse_time(value)
+    except ValueError as error:
+        raise ValueError(f"{error}, or as {LIVE}") from None
+
+
+def _format_end(value: datetime) -> str:
+    return LIVE if value == LIVE_END else format_time(value)
+
+
+WindowEnd = Annotated[
+    datetime,
+    BeforeValidator(_parse_end),
+    PlainSerializer(_format_end, when_used="json"),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "maxLength": 40,
+            "pattern": f"^(?:{LIVE}|{TIME_PATTERN})$",
+            "examples": ["2021-07-12T00:00:00Z", LIVE],
+        }
+    ),
+]
+"""The end of a window as users write it."""
 
 
 class OrderingPolicy(StrEnum):
@@ -51,8 +94,10 @@ class Window(Model):
 
     start: Time
     """Start of the window, inclusive."""
-    end: Time
-    """End of the window, exclusive. Must be after ``start``."""
+    end: WindowEnd
+    """End of the window, exclusive. Must be after ``start``. ``Live``: everything that the tables
+    have when the plan is made, and then live traffic, as ``handOff`` says.
+    """
     warm_up: Duration = Field(default="0s", validate_default=True)
     """How much input to read before ``start``, by arrival time, so that state is complete when the
     window begins. Results before ``start`` are not published.
@@ -69,9 +114,14 @@ class Window(Model):
                 "window_order",
                 "end {end} is not after start {start}; end is exclusive and must be later than"
                 " start",
-                {"start": format_time(self.start), "end": format_time(self.end)},
+                {"start": format_time(self.start), "end": _format_end(self.end)},
             )
         return self
+
+    @property
+    def live(self) -> bool:
+        """Whether live traffic follows, so that the window has no end."""
+        return self.end == LIVE_END
 
 
 class Ordering(Model):
@@ -182,6 +232,8 @@ class BackfillSpec(Model):
     can be run this way, otherwise as ``Streaming``; ``status.outputs`` and ``backfill plan
     --explain`` say which and why.
     """
+    hand_off: HandOff | None = None
+    """How the state goes on with live traffic after ``window.end: Live``. Default: it does not."""
     scaling: Scaling = Scaling()
     """Number of executors of the run."""
     overrides: Overrides = Overrides()

@@ -19,7 +19,7 @@ from backfill.api.output import Output, Publish, PublishMode, Validate
 from backfill.api.pods import PodResources, Scaling
 from backfill.api.quantities import DURATION_IN_MILLISECONDS
 from backfill.api.source import KafkaColumns, KafkaValue, SnapshotRef
-from backfill.api.spec import BackfillSpec, Window
+from backfill.api.spec import LIVE, BackfillSpec, Window
 from backfill.protocol.split_assignment import SplitAssignmentSpec, SplitAssignmentStatus
 
 
@@ -140,13 +140,66 @@ _SPEC: Final = (
     ),
     Rule(
         # zero is refused above, and would be divided by here
-        "!self.maxMisalignment.matches('[1-9][0-9]*[a-z]') || 2 * ((self.window.end -"
-        f" self.window.start).getMilliseconds() + {_milliseconds('window.warmUp')} +"
+        "!self.maxMisalignment.matches('[1-9][0-9]*[a-z]') || self.window.end == 'Live' ||"
+        " 2 * ((timestamp(self.window.end)"
+        f" - self.window.start).getMilliseconds() + {_milliseconds('window.warmUp')} +"
         f" {_milliseconds('window.drain')}) / {_milliseconds('maxMisalignment')} <= {MOST_STEPS}",
         f"would cut the window into more than {MOST_STEPS:,} steps; allow a greater misalignment,"
         " or split the window",
         "maxMisalignment",
     ),
+    Rule(
+        f"(self.window.end == '{LIVE}') == has(self.handOff)",
+        "is Live if, and only if, handOff says how live traffic goes on; add handOff: {to: Live}"
+        " and write end: Live, or leave out handOff and name a time",
+        "window.end",
+    ),
+    Rule(
+        f"!has(self.handOff) || !{_some_time('window.drain')}",
+        "lets results close after the window, and with handOff live traffic closes them; leave out"
+        " drain",
+        "window.drain",
+    ),
+    Rule(
+        "!has(self.handOff) || self.ordering.policy != 'Unordered'",
+        "Unordered is for applications without state, and handOff hands state over; choose another"
+        " policy",
+        "ordering.policy",
+    ),
+    Rule(
+        "!has(self.handOff) || self.execution != 'Batch'",
+        "Batch keeps no state, and handOff hands state over; write Streaming, or Auto, which means"
+        " the same with handOff",
+        "execution",
+    ),
+    Rule(
+        "!has(self.handOff) || self.sources.all(s, has(s.kafka) && has(s.kafka.partitionColumn) &&"
+        " has(s.kafka.offsetColumn) && has(s.live))",
+        "handOff needs kafka.partitionColumn, kafka.offsetColumn and live of every source, to know"
+        " where live traffic comes from and where it goes on; name them",
+        "sources",
+    ),
+    Rule(
+        "!has(self.handOff) || self.sources.all(s, !has(s.filter) && !has(s.regions))",
+        "filter and regions leave out rows of history, and with handOff live traffic has them;"
+        " leave them out, and filter in the application",
+        "sources",
+    ),
+    Rule(
+        "!has(self.handOff) || !has(self.outputs) || self.outputs.all(o,"
+        " o.?publish.?mode.orValue('None') != 'Replace'"
+        " && !has(o.validate))",
+        "publish mode Replace and validate need a window with an end, and with handOff live"
+        " traffic goes on; write another mode, and leave out validate",
+        "outputs",
+    ),
+    Rule(
+        "!has(self.handOff) || self.handOff.start != 'Deploy' || !has(self.handOff.name)"
+        " || self.handOff.name != self.applicationRef.name",
+        "is the SparkApplication of applicationRef; give the live one another name",
+        "handOff.name",
+    ),
+    Rule("!has(self.handOff)", "is not available in this version; leave it out", "handOff"),
 )
 
 
@@ -220,7 +273,13 @@ def _aliases(model: type[Model]) -> list[str]:
 
 
 RULES: Final[dict[type[Model], tuple[Rule, ...]]] = {
-    Window: (Rule("self.start < self.end", "must be after start; end is exclusive", "end"),),
+    Window: (
+        Rule(
+            f"self.end == '{LIVE}' || self.start < timestamp(self.end)",
+            "must be after start; end is exclusive",
+            "end",
+        ),
+    ),
     SnapshotRef: (
         Rule("!(has(self.id) && has(self.asOf))", "both id and asOf are given; keep one of them"),
     ),

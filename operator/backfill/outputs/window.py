@@ -29,6 +29,7 @@ from backfill.api.spec import Window
 from backfill.iceberg.timestamps import Ticks, ticks_of
 
 DAY_US = 86_400_000_000
+_GREATEST = 2**63 - 1
 _MOMENTS = (TimestampType, TimestamptzType, DateType)
 
 
@@ -155,7 +156,8 @@ def window_rows(
             else str(found.field_type)
         )
         ticks: Ticks = ticks_of(kind, output.timestamp_unit)
-        first, end = ticks.first_at(to_us(window.start)), ticks.first_at(to_us(window.end))
+        first = ticks.first_at(to_us(window.start))
+        end = min(ticks.first_at(to_us(window.end)), _GREATEST)  # for nanoseconds, the year 2262
     return WindowRows(
         output.timestamp_column,
         _path(schema.as_struct(), found.field_id),

@@ -152,6 +152,24 @@ def check_input(files: SourceFiles, inputs: PlanInputs, around: Around) -> Input
     )
 
 
+def check_live_input(files: SourceFiles, inputs: PlanInputs, around: Around) -> InputCheck:
+    """The same for a source that is read up to its newest row, where live traffic goes on: nothing
+    can be missing at its end.
+    """
+    if not len(files):
+        return InputCheck(
+            reached=True,
+            unknown=("it has no rows at all in what is read; live traffic has all of them",),
+        )
+    newest = int(files.upper_us.max())
+    goes_on = replace(around, rows_after=lambda: True, ingested=None, no_watermark="")
+    check = check_input(files, inputs.ending_at(newest + 1), goes_on)
+    if check.complete is not True:
+        return check
+    known = f"it is read up to its newest row, of {_moment(newest)}, where live traffic goes on"
+    return check.model_copy(update={"known_from": known})
+
+
 def _why_complete(files: SourceFiles, promise: Ingested | None, *, goes_on: bool) -> str:
     if promise is not None:
         return (

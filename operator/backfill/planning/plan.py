@@ -25,7 +25,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from backfill.api.base import Checked, Model
 from backfill.api.errors import PlanCorrupt
@@ -112,7 +112,11 @@ class PlanInputs(Model):
     start_us: int
     """Start of the window."""
     end_us: int
-    """End of the window (exclusive)."""
+    """End of the window (exclusive). For ``window.end: Live``, right after the newest row of all
+    sources.
+    """
+    live: Literal[True] | None = None
+    """Set for ``window.end: Live``."""
     warm_up_us: int = 0
     """Length of what is read before the window."""
     drain_us: int = 0
@@ -143,6 +147,10 @@ class PlanInputs(Model):
     def read_end_us(self) -> int:
         """The end of what is read (exclusive)."""
         return self.end_us + self.drain_us
+
+    def ending_at(self, end_us: int) -> "PlanInputs":
+        """These inputs with another end of the window."""
+        return self.model_copy(update={"end_us": end_us})
 
     @property
     def arrival_columns(self) -> dict[str, str]:

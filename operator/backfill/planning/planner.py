@@ -31,7 +31,7 @@ from backfill.planning.plan import (
     write_plan,
 )
 from backfill.planning.progress import PlanningProgress
-from backfill.planning.reading import problems_of_files, read_sources, refuse_empty
+from backfill.planning.reading import newest_us, problems_of_files, read_sources, refuse_empty
 from backfill.planning.strict import missing_columns
 from backfill.planning.workspace import Workspace
 
@@ -94,6 +94,10 @@ def make_plan(
         problems += missing_columns(inputs.sources)
     if problems:
         raise InvalidPlanInput([*problems, *problems_of_files(inputs, pinned, report)])
+    read = read_sources(inputs, pinned, report) if inputs.live else None
+    if read is not None:  # only now it is known where the plan ends
+        refuse_empty(read, inputs, pinned)
+        inputs = inputs.ending_at(newest_us(read) + 1)
     directory = plan_directory(workspace, inputs.plan_id())
     if directory.exists(HEADER_FILE):
         header = read_header(directory)
@@ -102,7 +106,7 @@ def make_plan(
         return header
     if awaits_input and directory.exists(_CHECKS_FILE):
         _refuse_incomplete(_CHECKS.validate_json(directory.read(_CHECKS_FILE)), inputs, clock())
-    read = read_sources(inputs, pinned, report)
+    read = read or read_sources(inputs, pinned, report)
     if awaits_input:
         directory.write(_CHECKS_FILE, _CHECKS.dump_json(read.checks, by_alias=True))
         _refuse_incomplete(read.checks, inputs, clock())
@@ -206,6 +210,7 @@ def plan_inputs(
     return PlanInputs(
         start_us=to_us(spec.window.start),
         end_us=to_us(spec.window.end),
+        live=True if spec.window.live else None,
         warm_up_us=to_us(spec.window.warm_up),
         drain_us=to_us(spec.window.drain),
         policy=spec.ordering.policy,

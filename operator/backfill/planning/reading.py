@@ -11,7 +11,7 @@ from backfill.api.errors import InvalidPlanInput, Problem
 from backfill.api.quantities import count
 from backfill.iceberg.timestamps import describe_us
 from backfill.planning.bounds import fill_bounds
-from backfill.planning.completeness import Around, check_input
+from backfill.planning.completeness import Around, check_input, check_live_input
 from backfill.planning.files import UNKNOWN, SourceFiles
 from backfill.planning.metadata.ingestion import ingested, written_us
 from backfill.planning.metadata.manifests import CALENDAR_US, ManifestScan
@@ -58,6 +58,11 @@ def refuse_empty(read: ReadSources, inputs: PlanInputs, pinned: Sequence[PinnedT
     """
     if not any(len(files) for files in read.files):
         raise InvalidPlanInput([_nothing_to_read(table, inputs) for table in pinned])
+
+
+def newest_us(read: ReadSources) -> int:
+    """Timestamp of the newest row of all sources, which must have some."""
+    return max(int(files.upper_us.max()) for files in read.files if len(files))
 
 
 def problems_of_files(
@@ -122,7 +127,7 @@ def _read_source(
         offsets,
         written_us(table.table.metadata, table.snapshot),
     )
-    check = check_input(files, inputs, around)
+    check = (check_live_input if inputs.live else check_input)(files, inputs, around)
     read.checks.append(check)
     read.warnings += _warnings(files, inputs, unbounded, without_timestamp)
 
@@ -133,10 +138,7 @@ def _warnings(
     name, table, column = files.source.name, files.source.table, files.column.name
     warnings = []
     if not len(files):
-        warnings.append(
-            f"source {name}: {table} has no rows from {describe_us(inputs.read_start_us)} to"
-            f" {describe_us(inputs.read_end_us)}"
-        )
+        warnings.append(f"source {name}: {table} has no rows {_range(inputs)}")
     if without_timestamp:
         warnings.append(
             f"source {name}: ignores {count(without_timestamp, 'row')} without {column}"
@@ -151,12 +153,17 @@ def _warnings(
     return warnings
 
 
+def _range(inputs: PlanInputs) -> str:
+    """What is read, in words."""
+    start, end = describe_us(inputs.read_start_us), describe_us(inputs.read_end_us)
+    return f"from {start} on" if inputs.live else f"from {start} to {end}"
+
+
 def _nothing_to_read(table: PinnedTable, inputs: PlanInputs) -> Problem:
     everything = ManifestScan(table, -CALENDAR_US, CALENDAR_US).read()
     source = table.source
     message = (
-        f"{source.table} has no rows with {source.timestamp_column} from"
-        f" {describe_us(inputs.read_start_us)} to {describe_us(inputs.read_end_us)}"
+        f"{source.table} has no rows with {source.timestamp_column} {_range(inputs)}"
         + (f" and {source.row_filter}" if source.row_filter else "")
         + (f" and {source.region_column} in {', '.join(source.regions)}" if source.regions else "")
     )

@@ -427,3 +427,52 @@ def test_rows_that_ingestion_wrote_twice_are_told(lake: Catalog, tmp_path: Path)
     check = found(tmp_path, kafka=KAFKA)
     assert check.complete is True
     assert check.notes == ("at least 1,000 rows have an offset twice",)
+
+
+def live(workspace: Path, *names: str, start: str = "2026-03-01T06:00:00Z") -> PlanHeader:
+    """A plan of everything that the tables have since six o'clock, or another time."""
+    window = {"start": start, "end": "Live"}
+    return plan(workspace, *(source(name) for name in names or ("events",)), window=window).header
+
+
+def test_a_live_end_is_right_after_the_newest_row_of_all_sources(
+    lake: Catalog, tmp_path: Path
+) -> None:
+    hour(table(lake), *range(5, 10))
+    hour(lake.create_table("raw.clicks", SCHEMA), 6, 7)
+    inputs = live(tmp_path, "events", "clicks").inputs
+    newest = DAY_US + 10 * HOUR_US - 6_000_000
+    assert (inputs.live, inputs.end_us, inputs.read_end_us) == (True, newest + 1, newest + 1)
+
+
+def test_no_source_is_incomplete_because_it_ends_before_live_traffic(
+    lake: Catalog, tmp_path: Path
+) -> None:
+    hour(table(lake), *range(0, 12))
+    hour(lake.create_table("raw.clicks", SCHEMA), *range(0, 8))
+    header = live(tmp_path, "events", "clicks")
+    checks = [totals.input for totals in header.sources]
+    assert [(check.complete, check.behind) for check in checks] == [(True, False)] * 2
+    assert "2026-03-01T07:59:54Z, where live traffic goes on" in checks[1].known_from
+
+
+def test_rows_that_are_missing_before_live_traffic_are_seen(lake: Catalog, tmp_path: Path) -> None:
+    hour(table(lake), 6, 7, 10, 11)
+    check = live(tmp_path).sources[0].input
+    assert check.complete is False
+    assert "no rows from 2026-03-01T07:59:54Z to 2026-03-01T10:00:00Z" in check.missing[0]
+
+
+def test_a_live_end_is_another_plan_once_the_table_has_grown(lake: Catalog, tmp_path: Path) -> None:
+    events = table(lake)
+    hour(events, 6, 7)
+    first = live(tmp_path)
+    assert live(tmp_path) == first, "the same snapshot gives the same plan"
+    hour(events, 8)
+    assert live(tmp_path).plan_id != first.plan_id
+
+
+def test_a_live_window_without_rows_is_refused(lake: Catalog, tmp_path: Path) -> None:
+    hour(table(lake), 6)
+    with pytest.raises(InvalidPlanInput, match="no rows with ts from 2026-03-01T09:00:00Z on"):
+        live(tmp_path, start="2026-03-01T09:00:00Z")

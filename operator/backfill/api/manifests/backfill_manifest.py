@@ -11,6 +11,7 @@ from backfill.api.backfill import API_VERSION, KIND, Backfill
 from backfill.api.base import Model
 from backfill.api.changes import spec_difference
 from backfill.api.errors import BadInput, InvalidManifest, Problem
+from backfill.api.hand_off import HandOff
 from backfill.api.manifests.documents import Document, read_documents
 from backfill.api.manifests.problems import did_you_mean, problems_of, read_json
 from backfill.api.manifests.rules import Parts, check_parts, check_spec
@@ -188,7 +189,15 @@ def _parts(spec: JsonValue | None) -> Parts:
         execution=str(given.get("execution")),
         catalogs=_each(CatalogRef, given.get("catalogs")),
         wait_for_input_us=_duration_us(given.get("waitForInput", "0s")),
+        hand_off=_leniently(HandOff, given.get("handOff")),
+        hands_over=given.get("handOff") is not None,
+        application=_name_of(given.get("applicationRef")),
     )
+
+
+def _name_of(given: JsonValue | None) -> str | None:
+    name = given.get("name") if isinstance(given, dict) else None
+    return name if isinstance(name, str) else None
 
 
 def _texts(given: JsonValue | None) -> tuple[str, ...]:
@@ -261,6 +270,4 @@ def _application(
 
 def _application_ref(backfill: Document) -> str | None:
     spec = backfill.get("spec")
-    reference = spec.get("applicationRef") if isinstance(spec, dict) else None
-    name = reference.get("name") if isinstance(reference, dict) else None
-    return name if isinstance(name, str) else None
+    return _name_of(spec.get("applicationRef")) if isinstance(spec, dict) else None

@@ -18,7 +18,70 @@ def spec(changes: dict[str, Any] | None = None) -> BackfillSpec:
 
 
 OFFSETS = {"partitionColumn": "p", "offsetColumn": "o"}
+LIVE_SOURCES = {
+    "sources.0.kafka": OFFSETS,
+    "sources.0.live": {"kafka": {"topic": "a"}},
+    "sources.1.kafka": OFFSETS,
+    "sources.1.live": {"kafka": {"topic": "b"}},
+}
+HANDED_OVER = {"window.end": "Live", "handOff": {"to": "Live"}, **LIVE_SOURCES}
+NOT_READY = "spec.handOff: is not available in this version"
 BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "a window without an end, and nothing that goes on": (
+        {"window.end": "Live"},
+        ["spec.window.end: is Live, and spec.handOff does not say how live traffic goes on"],
+    ),
+    "a hand-off after a window with an end": (
+        {**HANDED_OVER, "window.end": "2021-07-12T00:00:00Z"},
+        ["spec.window.end: is a time, and with spec.handOff live traffic goes on", NOT_READY],
+    ),
+    "a hand-off with a drain": (
+        {**HANDED_OVER, "window.drain": "1h"},
+        ["spec.window.drain: lets results close after the window", NOT_READY],
+    ),
+    "a hand-off in any order": (
+        {**HANDED_OVER, "ordering": {"policy": "Unordered"}},
+        ['spec.ordering.policy: "Unordered" is for applications without state', NOT_READY],
+    ),
+    "a hand-off of batch jobs": (
+        {**HANDED_OVER, "execution": "Batch"},
+        ['spec.execution: "Batch" keeps no state, and handOff hands state over', NOT_READY],
+    ),
+    "a hand-off to unknown offsets of an unknown topic": (
+        {
+            **{place: value for place, value in HANDED_OVER.items() if place != "sources.1.live"},
+            "sources.1.kafka": {"partitionColumn": "p"},
+        },
+        [
+            "spec.sources[1].kafka.offsetColumn: is missing, handOff needs it",
+            "spec.sources[1].live: is missing, handOff needs it",
+            NOT_READY,
+        ],
+    ),
+    "a hand-off of a part of the rows": (
+        {
+            **HANDED_OVER,
+            "sources.0.filter": "a = 1",
+            "sources.1.regions": {"column": "r", "in": ["eu"]},
+        },
+        [
+            "spec.sources[0].filter: leaves out rows of history",
+            "spec.sources[1].regions: leaves out rows of history",
+            NOT_READY,
+        ],
+    ),
+    "a hand-off that replaces a window without an end": (
+        {**HANDED_OVER, "outputs.0.publish": {"mode": "Replace"}, "outputs.0.validate": {}},
+        [
+            'spec.outputs[0].publish.mode: "Replace" needs a window with an end',
+            "spec.outputs[0].validate: needs a window with an end",
+            NOT_READY,
+        ],
+    ),
+    "a live application in the place of production's": (
+        {**HANDED_OVER, "handOff": {"to": "Live", "start": "Deploy", "name": "rmi"}},
+        ['spec.handOff.name: "rmi" is the SparkApplication of spec.applicationRef', NOT_READY],
+    ),
     "two sources of one name": (
         {"sources.1.name": "impressions"},
         ['spec.sources[1].name: "impressions" is already the name'],
