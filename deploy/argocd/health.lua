@@ -32,7 +32,7 @@ local paused = published ~= nil and published.reason == "Suspended" and publishe
 if obj.spec.suspend == true and paused ~= nil and paused.reason == "Suspended" then
   return {status = "Suspended", message = paused.message or ""}
 end
-for _, name in ipairs({"Published", "Running", "Planned"}) do
+for _, name in ipairs({"HandedOver", "Published", "Running", "Planned"}) do
   local condition = conditions[name]
   if condition ~= nil then
     local progress = status.progress and status.progress.summary or ""

@@ -20,6 +20,7 @@ class ConditionType(StrEnum):
     RUNNING = "Running"
     VALIDATED = "Validated"
     PUBLISHED = "Published"
+    HANDED_OVER = "HandedOver"
     SUCCEEDED = "Succeeded"
 
     READY = "Ready"
@@ -74,6 +75,12 @@ class Reason(StrEnum):
     REJECTED = "Rejected"
     UNDOING = "Undoing"
     UNDONE = "Undone"
+
+    PREPARED = "Prepared"
+    CATCHING_UP = "CatchingUp"
+    LIVE = "Live"
+    LIVE_START_BLOCKED = "LiveStartBlocked"
+    HAND_OFF_FAILED = "HandOffFailed"
 
     REMOVING = "Removing"
     REMOVAL_FAILED = "RemovalFailed"

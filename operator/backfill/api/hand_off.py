@@ -1,14 +1,15 @@
-"""Handing over in the spec of a Backfill: the state that history has built goes on with live
-traffic.
+"""Handing over, in spec and status of a Backfill: the state that history has built goes on with
+live traffic.
 """
 
 from typing import Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
-from backfill.api.base import Model
+from backfill.api.base import Model, shortened
+from backfill.api.field_types import InputName
 from backfill.api.pods import Overrides
-from backfill.api.quantities import Duration
+from backfill.api.quantities import Duration, Time
 
 LIVE_NAME_PATTERN: Final = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 
@@ -42,3 +43,90 @@ class HandOff(Model):
     """How far behind Kafka the live application may be for the Backfill to have succeeded. Used by
     ``Deploy``.
     """
+
+
+MOST_SHOWN_PARTITIONS: Final = 256
+MOST_HANDED_OVER: Final = 64
+_Count = Annotated[int, Field(ge=0, le=10**15)]
+_Seconds = Annotated[float, Field(ge=0, le=10**12)]
+_Shown = Annotated[str, BeforeValidator(shortened), Field(max_length=2304)]
+"""Text of a driver, which is shown to people: what steers a terminal is escaped."""
+
+
+class HandedOverSource(Model):
+    """Where a source goes on in Kafka."""
+
+    model_config = {"extra": "ignore"}
+
+    name: InputName
+    """Name of the source."""
+    topic: Annotated[_Shown, Field(max_length=1024)]
+    """Kafka topic in which it goes on."""
+    partitions: _Count = 0
+    """Number of partitions of the topic."""
+    offsets: Annotated[dict[str, _Count], Field(max_length=MOST_SHOWN_PARTITIONS)] = Field(
+        default_factory=dict
+    )
+    """By partition, the offset of the first record that the live application reads; of the first
+    256 partitions.
+    """
+
+
+class HandedOverQuery(Model):
+    """The state of a query, as it was handed over and as it goes on."""
+
+    model_config = {"extra": "ignore"}
+
+    name: Annotated[_Shown, Field(max_length=1024)]
+    """Name of the query."""
+    checkpoint_location: _Shown
+    """Location of its checkpoint, as the application sets it."""
+    batch: _Count = 0
+    """Number of the last micro-batch of history. The live application begins with the next one."""
+    state_partitions: _Count = 0
+    """Number of partitions of the state; 0 for a query without state."""
+    state_rows: _Count | None = None
+    """Number of rows in the state when it was handed over; null if unknown."""
+    live_batch: int | None = None
+    """Number of the last micro-batch that the live application has committed; null before it has
+    reported. Only with ``start: Deploy``, as are the next two.
+    """
+    records_behind: _Count | None = None
+    """Number of records in Kafka that the live application has not committed; null if unknown."""
+    lag_seconds: _Seconds | None = None
+    """How far the live application is behind Kafka, in seconds; null if unknown."""
+
+
+class HandOffStatus(Model):
+    """Observed state of the hand-off."""
+
+    model_config = {"extra": "ignore"}
+
+    history_end: Time | None = None
+    """End of history: right after the newest row of all sources when the plan was made."""
+    sources: Annotated[tuple[HandedOverSource, ...], Field(max_length=MOST_HANDED_OVER)] = ()
+    """Where each source goes on. Empty until the checkpoints are written."""
+    queries: Annotated[tuple[HandedOverQuery, ...], Field(max_length=MOST_HANDED_OVER)] = ()
+    """The state of each query. Empty until the checkpoints are written."""
+    seconds: _Seconds | None = None
+    """Time from the last step to complete checkpoints, in seconds; null before that."""
+    application: Annotated[str, Field(max_length=63)] | None = None
+    """Name of the live SparkApplication. Set before it is created. Only with ``start: Deploy``."""
+    created_at: Time | None = None
+    """When the live SparkApplication was first seen. It is never created again after that."""
+    lag_seconds: _Seconds | None = None
+    """How far the slowest query of the live application is behind Kafka, in seconds; null if
+    unknown.
+    """
+
+    @property
+    def without_lag(self) -> "HandOffStatus":
+        """This status without what changes all the time."""
+        numbers = {"live_batch": None, "records_behind": None, "lag_seconds": None}
+        queries = tuple(query.model_copy(update=numbers) for query in self.queries)
+        return self.model_copy(update={"queries": queries, "lag_seconds": None})
+
+    @property
+    def written(self) -> bool:
+        """Whether the checkpoints are complete."""
+        return bool(self.queries)

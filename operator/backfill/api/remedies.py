@@ -64,6 +64,10 @@ REMEDIES: Final[Mapping[Reason, Remedy]] = MappingProxyType(
             "The tables hold what they held before: to publish again, create a new Backfill.",
             start_over="to publish again, cancel this Backfill and apply it again",
         ),
+        Reason.HAND_OFF_FAILED: Remedy(
+            "If no other application goes on with its checkpoints, give spec.retryNonce a new value"
+            " ({retry} does): the live SparkApplication is created again."
+        ),
         Reason.PUBLISH_FAILED: Remedy(
             f"Fix the problem above, {_RETRY}: only the publication is repeated."
         ),

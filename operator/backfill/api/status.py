@@ -8,6 +8,7 @@ from pydantic import AliasChoices, BeforeValidator, Field, field_validator
 from backfill.api.base import Message, Model, printable, shortened
 from backfill.api.conditions import Condition, ConditionType, Reason
 from backfill.api.field_types import InputName, TableName
+from backfill.api.hand_off import HandOffStatus
 from backfill.api.quantities import Time
 from backfill.api.spec import MOST_OUTPUTS, MOST_SOURCES
 
@@ -375,6 +376,10 @@ class BackfillStatus(Model):
     """Observed state of each source."""
     outputs: Annotated[tuple[OutputStatus, ...], Field(max_length=MOST_OUTPUTS)] = ()
     """Observed state of each output."""
+    hand_off: HandOffStatus | None = None
+    """Observed state of the hand-off. Unset without ``spec.handOff``, and before the plan is
+    made.
+    """
     result: ResultId | None = None
     """Digest of what is staged for all outputs, which decisions about it name. Unset until all
     steps are committed.
@@ -384,8 +389,9 @@ class BackfillStatus(Model):
     undo: DecisionStatus | None = None
     """Who last asked to undo the publication, when and why. Unset if nobody has."""
     conditions: Annotated[tuple[Condition, ...], Field(max_length=16)] = ()
-    """``Planned``, ``Running``, ``Validated``, ``Published`` and ``Succeeded`` describe the stages
-    of the Backfill; ``Ready``, ``Reconciling`` and ``Stalled`` summarize them for other tools.
+    """``Planned``, ``Running``, ``Validated``, ``Published``, ``HandedOver`` and ``Succeeded``
+    describe the stages of the Backfill; ``Ready``, ``Reconciling`` and ``Stalled`` summarize them
+    for other tools.
     """
 
     @field_validator("conditions", mode="before")

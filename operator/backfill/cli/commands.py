@@ -60,6 +60,7 @@ def run_file(context: Context, file: Path) -> int:
     backfill, application = manifests.backfill, manifests.application
     if application is None:
         raise AssertionError("the application was required")
+    _refuse_deploy(backfill)
     store = LocalStore(context.state, backfill.metadata.namespace, backfill.metadata.name)
     _make_channel(store, context.state)
     with ControllerLock(store.channel):
@@ -72,6 +73,18 @@ def run_file(context: Context, file: Path) -> int:
                 return _say_finished(context, _without_expired_remains(context, store, stored))
             _apply(store, stored, backfill, application)
         return _control(context, store)
+
+
+def _refuse_deploy(backfill: Backfill) -> None:
+    wanted = backfill.spec.hand_off
+    if wanted is not None and wanted.start == "Deploy":
+        raise BadInput(
+            Problem(
+                "spec.handOff.start",
+                '"Deploy" creates a SparkApplication, and there is no cluster here',
+                "write Prepare, and start the application yourself when its checkpoints are there",
+            )
+        )
 
 
 def resume_one(context: Context, target: str) -> int:

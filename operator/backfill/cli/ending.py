@@ -83,6 +83,9 @@ def _tell_success(backfill: Backfill, out: Console) -> None:
         )
     for output in status.outputs:
         _say(out, f"  {output.name}: {_where(output)}")
+    handed = find_condition(status.conditions, ConditionType.HANDED_OVER)
+    for line in handed.message.splitlines() if handed is not None else ():
+        _say(out, f"  {line}")
     for output in status.outputs:
         missing = left_out(output, backfill.spec.window)
         if missing:

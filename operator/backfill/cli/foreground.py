@@ -7,6 +7,7 @@ from backfill.api.conditions import ConditionType, find_condition
 from backfill.api.signals import asked_to_end
 from backfill.cli.screen import Display, display
 from backfill.cli.view import View
+from backfill.controller.driver import shuffle_partitions
 from backfill.controller.local.channel import ControllerChannel
 from backfill.controller.local.driver import LocalBackend
 from backfill.controller.local.jobs import Worker
@@ -26,11 +27,13 @@ def control(store: LocalStore, backfill: Backfill, console: Console) -> Backfill
 
     Returns its final state; None if it was removed.
     """
+    application = store.application()
     backend = LocalBackend(
         store.attempts,
         store.channel,
-        application=store.application(),
+        application=application,
         overrides=backfill.spec.overrides,
+        partitions=shuffle_partitions(backfill, application.spark_conf),
     )
     worker = Worker(store.directory / _WORKER_LOG)
     loop = Loop(store, backend, ControllerChannel(store.channel), worker)

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from backfill.api.backfill import Backfill
 from backfill.api.conditions import SUMMARIES, Condition, ConditionType, Reason
+from backfill.api.hand_off import HandedOverQuery, HandedOverSource, HandOffStatus
 from backfill.api.quantities import count
 from backfill.api.status import Attempt, BackfillStatus, DecisionStatus, OutputStatus, Verdict
 from backfill.cli.ending import compared, exit_status
@@ -19,6 +20,7 @@ from backfill.cli.text import moment, seconds
 from backfill.cli.view import View, in_order
 
 _ATTEMPTS_SHOWN = 3
+_PARTITIONS_SHOWN = 6
 _IN_FULL = (Reason.INVALID_INPUT, Reason.TRYING_AGAIN)
 """Reasons whose messages are shown in full, since every line names something to fix; so are the
 rows that a False ``InputComplete`` names.
@@ -67,6 +69,7 @@ def details(view: View) -> RenderableType:
         *_executors(view),
         *_attempts(view.status.attempts),
         *_outputs(view.status.outputs),
+        *_hand_off(view.status.hand_off),
         *_decisions(view.status),
         _conditions(view),
     )
@@ -151,6 +154,46 @@ def _of_output(output: OutputStatus) -> str:
         + compared(output)
         + _how_run(output)
     )
+
+
+def _hand_off(handed: HandOffStatus | None) -> list[RenderableType]:
+    """Where history ends and where live traffic goes on, and how far behind that is."""
+    if handed is None:
+        return []
+    rows = []
+    if handed.history_end is not None:
+        rows.append(("history ends", f"{moment(handed.history_end)} UTC"))
+    rows += [(f"state of {query.name}", _of_state(query)) for query in handed.queries]
+    rows += [
+        (f"{source.name} goes on", f"topic {source.topic}, {_offsets(source)}")
+        for source in handed.sources
+    ]
+    if handed.application is not None:
+        lag = handed.lag_seconds
+        behind = "lag unknown" if lag is None else f"{seconds(lag)} behind"
+        rows.append(("live", f"SparkApplication {handed.application}, {behind}"))
+    return [_rows(rows)] if rows else []
+
+
+def _of_state(query: HandedOverQuery) -> str:
+    parts = [f"{query.checkpoint_location}, after batch {query.batch:,}"]
+    if query.state_partitions:
+        parts.append(count(query.state_partitions, "partition"))
+    if query.state_rows is not None:
+        parts.append(count(query.state_rows, "row"))
+    if query.live_batch is not None and query.live_batch >= 0:
+        parts.append(f"live at batch {query.live_batch:,}")
+    if query.records_behind is not None:
+        parts.append(f"{count(query.records_behind, 'record')} behind")
+    return ", ".join(parts)
+
+
+def _offsets(source: HandedOverSource) -> str:
+    """The offsets of the first partitions."""
+    shown = [f"{number} at {offset:,}" for number, offset in source.offsets.items()]
+    some, more = shown[:_PARTITIONS_SHOWN], source.partitions - _PARTITIONS_SHOWN
+    rest = f" and {more:,} more" if more > 0 else ""
+    return f"partitions {', '.join(some)}{rest}"
 
 
 def _how_run(output: OutputStatus) -> str:

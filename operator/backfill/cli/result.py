@@ -54,6 +54,7 @@ def result(backfill: Backfill) -> dict[str, object]:
             )
             for output in status.outputs
         ],
+        "handOff": status.hand_off.to_manifest() if status.hand_off else None,
         "conditions": [condition.to_manifest() for condition in in_order(status.conditions)],
         "maxObservedMisalignmentSeconds": progress.max_observed_misalignment_seconds,
     }

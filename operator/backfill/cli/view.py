@@ -9,7 +9,12 @@ from backfill.api.quantities import count
 from backfill.api.status import Attempt, BackfillStatus
 from backfill.planning.progress import PlanningProgress
 
-_STAGES = (ConditionType.PUBLISHED, ConditionType.RUNNING, ConditionType.PLANNED)
+_STAGES = (
+    ConditionType.HANDED_OVER,
+    ConditionType.PUBLISHED,
+    ConditionType.RUNNING,
+    ConditionType.PLANNED,
+)
 _REMOVAL = {Reason.REMOVING, Reason.REMOVAL_FAILED}
 
 
@@ -61,8 +66,11 @@ class View:
     @property
     def read_range(self) -> tuple[datetime, datetime]:
         """Start and end of what is read."""
-        window = self.backfill.spec.window
-        return window.start - window.warm_up, window.end + window.drain
+        window, handed = self.backfill.spec.window, self.status.hand_off
+        start = window.start - window.warm_up
+        if window.live:  # and later than the start in any case, since bars end there
+            return start, (handed.history_end if handed else None) or max(self.now, window.start)
+        return start, window.end + window.drain
 
     @property
     def elapsed_seconds(self) -> float:

@@ -6,13 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from backfill.api.backfill import Backfill
 from backfill.api.errors import Problem
 from backfill.api.output import Output
 from backfill.planning.workspace import Workspace
 from backfill.protocol.driver_settings import DriverSettings
+from backfill.protocol.hand_off import HandOffSettings
+
+CHECKPOINT_LOCATION: Final = "spark.sql.streaming.checkpointLocation"
+SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
+_SPARKS_SHUFFLE_PARTITIONS = "200"
+"""Spark's default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +99,11 @@ def driver_settings(
     arguments: tuple[str, ...],
     spark_conf: Mapping[str, str],
     spark_defaults: Mapping[str, str] = MappingProxyType({}),
+    production_conf: Mapping[str, str] = MappingProxyType({}),
 ) -> DriverSettings:
-    """Settings of one attempt. The arguments are what its backend decides."""
+    """Settings of one attempt. The arguments are what its backend decides, and production's Spark
+    properties.
+    """
     backfill = launch.backfill
     return DriverSettings(
         backfill=backfill.metadata.name,
@@ -112,12 +121,33 @@ def driver_settings(
         outputs=_outputs(backfill),
         ignored_queries=backfill.spec.ignored_queries,
         allowed_effects=backfill.spec.allowed_effects,
-        execution=backfill.spec.execution,
+        execution="Streaming" if backfill.spec.hand_off else backfill.spec.execution,
+        hand_off=_hand_off(backfill, production_conf),
         main_file=main_file,
         arguments=arguments,
         spark_conf=dict(spark_conf),
         spark_defaults=dict(spark_defaults),
     )
+
+
+def _hand_off(backfill: Backfill, production_conf: Mapping[str, str]) -> HandOffSettings | None:
+    wanted = backfill.spec.hand_off
+    if wanted is None:
+        return None
+    return HandOffSettings(
+        state_partitions=wanted.state_partitions,
+        checkpoint_location=production_conf.get(CHECKPOINT_LOCATION),
+    )
+
+
+def shuffle_partitions(backfill: Backfill, production_conf: Mapping[str, str]) -> str | None:
+    """Number of shuffle partitions that history must be read with, since its state keeps them; None
+    if any number does.
+    """
+    wanted = backfill.spec.hand_off
+    if wanted is None or wanted.state_partitions is not None:
+        return None
+    return production_conf.get(SHUFFLE_PARTITIONS, _SPARKS_SHUFFLE_PARTITIONS)
 
 
 def _outputs(backfill: Backfill) -> tuple[Output, ...]:

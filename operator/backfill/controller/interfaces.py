@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # commands need no more of this than the error, and are to st
     from backfill.api.backfill import Backfill
     from backfill.api.spec import BackfillSpec
     from backfill.api.status import BackfillStatus, DecisionStatus
+    from backfill.controller.driver import DriverState
     from backfill.controller.jobs.job import Job, JobState
     from backfill.planning.plan import PlanHeader
     from backfill.planning.workspace import Workspace
@@ -68,6 +69,16 @@ class Channel(Protocol):
         Raises:
             ConflictError: it has changed since it was read.
         """
+
+
+class LiveApplication(Protocol):
+    """The live SparkApplication of one Backfill, which goes on with its state."""
+
+    def start(self, backfill: Backfill) -> None:
+        """Creates it. One that is there already from an earlier try is kept."""
+
+    def observe(self, name: str) -> DriverState:
+        """Its state. ``Exited`` with reason ``Refused``: it could not be created."""
 
 
 class JobRunner(Protocol):

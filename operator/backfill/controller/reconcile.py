@@ -21,6 +21,7 @@ from backfill.controller.decisions.actions import (
     RemoveResource,
     StartDriver,
     StartJob,
+    StartLive,
     WriteAssignment,
 )
 from backfill.controller.decisions.decide import decide, finished
@@ -30,7 +31,7 @@ from backfill.controller.decisions.observed import Observed, next_attempt_number
 from backfill.controller.decisions.policy import CLUSTER, Policy
 from backfill.controller.decisions.rivals import published_tables, rivals
 from backfill.controller.driver import Backend, DriverState, Launch
-from backfill.controller.interfaces import Channel, JobRunner, Plans, Store
+from backfill.controller.interfaces import Channel, JobRunner, LiveApplication, Plans, Store
 from backfill.controller.jobs.job import JobState
 from backfill.controller.jobs.kinds.plan import PlanResult
 from backfill.planning.plan import PlanHeader, plan_directory
@@ -62,6 +63,7 @@ class Reconciler:
         channel: Channel,
         jobs: JobRunner,
         *,
+        live: LiveApplication | None = None,
         progress_every_seconds: float = 0.5,
         policy: Policy = CLUSTER,
         monotonic: Callable[[], float] = time.monotonic,
@@ -75,6 +77,7 @@ class Reconciler:
             backend: runs drivers.
             channel: communicates with drivers.
             jobs: runs work that takes longer than a reconcile.
+            live: runs the live application after the hand-off; none on this machine.
             progress_every_seconds: minimum time between two status writes in which only progress
                 changes.
             policy: how a watched run differs from one on a cluster.
@@ -86,6 +89,7 @@ class Reconciler:
         self._backend = backend
         self._channel = channel
         self._jobs = jobs
+        self._live = live
         self._progress_every_seconds = progress_every_seconds
         self._policy = policy
         self._monotonic = monotonic
@@ -166,6 +170,8 @@ class Reconciler:
             assignment=self._channel.assignment(),
             next_child=self._backend.child(next_attempt_number(backfill.status.attempts)),
         )
+        if at_work and backfill.status.attempts:
+            observed = self._with_live(observed)
         attempt = observed.attempt
         if attempt is None or (removal_overdue(backfill, now) and self._policy.abandons_removals):
             return observed
@@ -178,6 +184,18 @@ class Reconciler:
             report_age_seconds=self._meter.silence(self._monotonic()),
             rate=self._meter.rate,
             executor_rate=self._meter.executor_rate,
+        )
+
+    def _with_live(self, observed: Observed) -> Observed:
+        """The observation with the live application, once its name is recorded."""
+        handed = observed.backfill.status.hand_off
+        if self._live is None or handed is None or handed.application is None:
+            return observed
+        report = self._channel.report()
+        return replace(
+            observed,
+            live=self._live.observe(handed.application),
+            live_report=report.live if report is not None else None,
         )
 
     def _rivals(self, backfill: Backfill, job: JobState | None) -> tuple[str, ...]:
@@ -265,6 +283,10 @@ class Reconciler:
                 self._backend.start(self._launch(attempt, observed, status))
             case KillDriver(attempt):
                 self._backend.kill(attempt)
+            case StartLive():
+                if self._live is None:
+                    raise AssertionError("a live application needs a cluster")
+                self._live.start(observed.backfill.model_copy(update={"status": status}))
             case RemoveResource():
                 self._jobs.close()
                 self._store.delete()
@@ -302,4 +324,6 @@ def _is_to_start(backfill: Backfill, now: datetime) -> bool:
 
 
 def _without_progress(status: BackfillStatus) -> BackfillStatus:
-    return status.model_copy(update={"progress": None, "sources": (), "watermark": None})
+    handed = status.hand_off.without_lag if status.hand_off is not None else None
+    fields = {"progress": None, "sources": (), "watermark": None, "hand_off": handed}
+    return status.model_copy(update=fields)

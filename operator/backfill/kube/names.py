@@ -22,6 +22,8 @@ UID_LABEL: Final = f"{GROUP}/uid"
 """Label with the Backfill's uid, on the pods of an attempt. It distinguishes them from those of an
 earlier Backfill of the same name.
 """
+LIVE_LABEL: Final = f"{GROUP}/live"
+"""Label of a live SparkApplication, which outlives the Backfill whose state it goes on with."""
 MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY: Final = "backfill-operator"
 FINALIZER: Final = f"{GROUP}/cleanup"
@@ -42,12 +44,21 @@ def child_name(backfill: str, attempt: int) -> str:
     It begins with a letter, as the Spark operators require; the name of a Backfill may begin with a
     digit.
     """
+    return f"{_prefix(backfill)}-a{attempt}"
+
+
+def live_name(backfill: str) -> str:
+    """Name of the live SparkApplication, unless the spec names it. It has the same form."""
+    return f"{_prefix(backfill)}-live"
+
+
+def _prefix(backfill: str) -> str:
     prefix = backfill
     if not prefix[0].isalpha() or len(prefix) > _MOST_CHILD_PREFIX:
         digest = hashlib.sha256(backfill.encode()).hexdigest()[:_HASH_CHARACTERS]
         letters = prefix if prefix[0].isalpha() else f"b-{prefix}"
         prefix = f"{letters[: _MOST_CHILD_PREFIX - _HASH_CHARACTERS - 1].rstrip('-')}-{digest}"
-    return f"{prefix}-a{attempt}"
+    return prefix
 
 
 def backfill_labels(backfill: str) -> dict[str, str]:

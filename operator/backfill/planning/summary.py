@@ -74,7 +74,9 @@ class PlanSummary(Model):
     read_from: Time
     """Start of what is read."""
     read_to: Time
-    """End of what is read (exclusive)."""
+    """End of what is read (exclusive). For ``window.end: Live``, right after the newest row."""
+    live: bool = False
+    """Whether live traffic follows."""
     rows: int
     """Number of rows of all sources."""
     bytes: int
@@ -117,6 +119,7 @@ def summarize(
         plan_id=printable(header.plan_id),
         read_from=from_us(header.inputs.read_start_us),
         read_to=from_us(header.inputs.read_end_us),
+        live=bool(header.inputs.live),
         rows=header.rows,
         bytes=header.bytes,
         sources=tuple(

@@ -28,6 +28,10 @@ class HandOffSettings(Model):
     """Number of partitions that each query's state must have for the live application. Default: as
     many as history ran with.
     """
+    checkpoint_location: Annotated[str, Field(max_length=2048)] | None = None
+    """``spark.sql.streaming.checkpointLocation`` of the live application, below which queries
+    without a location of their own keep their checkpoints; null if it sets none.
+    """
 
 
 class HandOffSource(Model):

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from backfill.api.backfill import Backfill
 from backfill.api.conditions import ConditionType, Reason, set_condition
+from backfill.api.hand_off import HandedOverQuery, HandedOverSource, HandOffStatus
 from backfill.api.quantities import count
 from backfill.api.status import Attempt, BackfillStatus, OutputStatus, Progress, SourceStatus
 from backfill.cli.pages import details, listing
@@ -246,3 +247,38 @@ def test_sizes_and_counts() -> None:
         "5.0 GiB",
     ]
     assert [count(number, "row") for number in (0, 1, 2_000)] == ["0 rows", "1 row", "2,000 rows"]
+
+
+def test_a_hand_off_says_where_history_ends_and_how_far_behind_live_traffic_is() -> None:
+    handed = HandOffStatus(
+        history_end=START + timedelta(hours=24),
+        sources=(
+            HandedOverSource(
+                name="clicks", topic="site.clicks", partitions=12, offsets={"0": 70, "1": 1_234}
+            ),
+        ),
+        queries=(
+            HandedOverQuery(
+                name="counts",
+                checkpoint_location="s3://live/counts",
+                batch=23,
+                state_partitions=12,
+                state_rows=1_000_000,
+                live_batch=31,
+                records_behind=12,
+            ),
+        ),
+        application="january-live",
+        lag_seconds=42,
+    )
+    before = view(24)
+    status = before.status.model_copy(update={"hand_off": handed})
+    found = View(before.backfill.model_copy(update={"status": status}), NOW)
+    text = " ".join(" ".join(shown(details(found), width=160)).split())
+    assert "history ends 2024-01-02 00:00 UTC" in text
+    assert (
+        "s3://live/counts, after batch 23, 12 partitions, 1,000,000 rows, live at batch 31,"
+        " 12 records behind"
+    ) in text
+    assert "clicks goes on topic site.clicks, partitions 0 at 70, 1 at 1,234 and 6 more" in text
+    assert "live SparkApplication january-live, 42 s behind" in text

@@ -10,6 +10,7 @@ from backfill.api.changes import spec_difference
 from backfill.api.errors import BadInput, Problem
 from backfill.api.manifests.backfill_manifest import ForCluster, load_for_cluster
 from backfill.api.quantities import count, format_time
+from backfill.api.spec import LIVE
 from backfill.cli.cluster.place import OPERATORS_WORKSPACE, Place
 from backfill.cli.exit_status import SUCCEEDED
 from backfill.cli.text import moment, seconds
@@ -80,7 +81,7 @@ def _document(backfill: Backfill) -> dict[str, object]:
         "name": backfill.metadata.name,
         "namespace": backfill.metadata.namespace,
         "readFrom": format_time(start),
-        "readTo": format_time(end),
+        "readTo": LIVE if backfill.spec.window.live else format_time(end),
         "longestStepSeconds": backfill.spec.max_misalignment.total_seconds() / 2,
         "sources": [
             {"name": source.name, "table": source.table} for source in backfill.spec.sources
@@ -96,15 +97,17 @@ def _tell(backfill: Backfill, place: Place) -> None:
     name, spec = backfill.metadata.name, backfill.spec
     start, end = View(backfill, spec.window.start).read_range
     step = spec.max_misalignment / 2
-    steps = -(-(end - start) // step)
+    spans = f"steps span at most {seconds(step.total_seconds())}"
+    if spec.window.live:
+        stretch = f"{moment(start)} UTC to the newest row, where live traffic goes on,"
+    else:
+        stretch = f"{moment(start)} to {moment(end)} UTC"
+        steps = -(-(end - start) // step)
+        spans = f"{spans}: {count(steps, 'step')}, or more where data is dense"
     lines = [
         f"{name}: the API server accepts it in namespace {backfill.metadata.namespace}",
-        f"  reads {moment(start)} to {moment(end)} UTC of "
-        + ", ".join(source.table for source in spec.sources),
-        (
-            f"  steps span at most {seconds(step.total_seconds())}: {count(steps, 'step')}, or more"
-            " where data is dense"
-        ),
+        f"  reads {stretch} of " + ", ".join(source.table for source in spec.sources),
+        f"  {spans}",
         *(
             f"  output {output.name}: {output.table}, publish mode {output.publish.mode}"
             for output in spec.outputs

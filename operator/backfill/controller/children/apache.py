@@ -4,11 +4,12 @@ The size of pods, the image and the service account are Spark properties there, 
 of a pod is in its template.
 """
 
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from backfill.api.backfill import Backfill
 from backfill.api.errors import Problem
-from backfill.api.pods import PodOverrides
+from backfill.api.pods import Overrides, PodOverrides
 from backfill.api.quantities import parse_time
 from backfill.controller.children.dialect import (
     KEPT_SECONDS,
@@ -18,13 +19,28 @@ from backfill.controller.children.dialect import (
     not_scraped,
     pod_labels,
 )
-from backfill.controller.children.injection import inject_catalogs, inject_driver, pod_settings
+from backfill.controller.children.injection import (
+    inject_catalogs,
+    inject_driver,
+    inject_live,
+    pod_settings,
+)
 from backfill.controller.children.launcher import LAUNCHER_URI
+from backfill.controller.children.live_application import (
+    hand_off_of,
+    live_metadata,
+    live_settings,
+)
 from backfill.controller.children.merge import merged, part, without
 from backfill.controller.children.pod_template import Role, end_with_spark, spark_container
 from backfill.controller.children.program import Program, program_problems
 from backfill.controller.children.sizing import Sizing
-from backfill.controller.children.spark_conf import inherited, override_problems
+from backfill.controller.children.spark_conf import (
+    inherited,
+    live_override_problems,
+    of_another_application,
+    override_problems,
+)
 from backfill.controller.driver import Launch
 from backfill.kube.resources import Manifest, Resource
 
@@ -76,22 +92,8 @@ class Apache:
         where = f"SparkApplication/{production['metadata']['name']}: spec"
         problems = program_problems(_files(spec)[0], f"{where}.pyFiles")
         problems += override_problems(backfill.spec.overrides.spark_conf, kubeflow=False)
-        for role in ("driver", "executor"):
-            known = (*PodOverrides.model_fields, *_PROPERTIES, _TEMPLATE)
-            for field in _overrides(backfill, role):
-                if field not in known:
-                    fix = (
-                        f"write what belongs to a pod below {_TEMPLATE}; the other fields are"
-                        f" {', '.join(known)}"
-                    )
-                    problems.append(
-                        Problem(
-                            f"spec.overrides.{role}.{field}",
-                            "is not a field for this Spark operator",
-                            fix,
-                        )
-                    )
-        conf = (spec.get("sparkConf") or {}) | _override_conf(backfill)
+        problems += _unknown_fields(backfill.spec.overrides, "spec.overrides")
+        conf = (spec.get("sparkConf") or {}) | _override_conf(backfill.spec.overrides)
         images = [conf.get(_IMAGE.format(part)) for part in ("", "driver.", "executor.")]
         if not (images[0] or (images[1] and images[2])):
             problems.append(
@@ -109,7 +111,7 @@ class Apache:
         enforced = (
             self.sizing(production, backfill).enforced_conf() | backfill.spec.overrides.spark_conf
         )
-        settings = pod_settings(launch, program, enforced)
+        settings = pod_settings(launch, program, enforced, old.get("sparkConf") or {})
         metadata = child_metadata(production, launch, _left_out(old))
         spec = without(old, (*_REPLACED, *_LEFT_OUT, "sparkConf"))
         spec["driverSpec"] = _pod(spec.get("driverSpec"), "driver", launch)
@@ -129,6 +131,38 @@ class Apache:
             "apiVersion": API_VERSION,
             "kind": "SparkApplication",
             "metadata": metadata,
+            "spec": spec,
+        }
+
+    def live_problems(self, backfill: Backfill) -> list[Problem]:
+        """Overrides of the live application that are not allowed."""
+        overrides = hand_off_of(backfill).overrides
+        problems = live_override_problems(overrides.spark_conf, kubeflow=False)
+        return [*problems, *_unknown_fields(overrides, "spec.handOff.overrides")]
+
+    def live(self, production: Manifest, backfill: Backfill) -> Manifest:
+        """The live application: production's spec with the overrides of the hand-off, and with a
+        driver that says how far it is behind Kafka.
+        """
+        old, overrides = production["spec"], hand_off_of(backfill).overrides
+        main, *modules = _files(old)
+        program = Program.at(main, tuple(old.get("driverArgs") or ()))
+        spec = without(old, ("driverArgs", "suspend"))
+        for role, field in (("driver", "driverSpec"), ("executor", "executorSpec")):
+            over = _pod_fields(overrides, role).get(_TEMPLATE) or {}
+            spec[field] = merged(old.get(field) or {}, {_TEMPLATE: over})
+        driver = part(spec["driverSpec"], _TEMPLATE)
+        settings = live_settings(backfill, program)
+        inject_live(driver, spark_container(driver, "driver"), settings)
+        conf = of_another_application(old.get("sparkConf") or {})
+        conf |= _override_conf(overrides) | _sizes(overrides) | overrides.spark_conf
+        _append(conf, "spark.submit.pyFiles", modules)
+        _append(conf, "spark.files", program.fetched)
+        spec |= {"pyFiles": LAUNCHER_URI, "sparkConf": conf}
+        return {
+            "apiVersion": API_VERSION,
+            "kind": "SparkApplication",
+            "metadata": live_metadata(production, backfill),
             "spec": spec,
         }
 
@@ -162,7 +196,7 @@ class Apache:
             f"spark.executor.{field}": str(value)
             for field, value in sizing.executor_fields().items()
         }
-        return conf | _override_conf(launch.backfill)
+        return conf | _override_conf(launch.backfill.spec.overrides)
 
 
 def _files(spec: Manifest) -> list[str]:
@@ -171,18 +205,44 @@ def _files(spec: Manifest) -> list[str]:
 
 
 def _overrides(backfill: Backfill, role: str) -> dict[str, Any]:
-    overrides: PodOverrides = getattr(backfill.spec.overrides, role)
-    return overrides.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    return _pod_fields(backfill.spec.overrides, role)
 
 
-def _override_conf(backfill: Backfill) -> dict[str, str]:
+def _pod_fields(overrides: Overrides, role: str) -> dict[str, Any]:
+    pod: PodOverrides = getattr(overrides, role)
+    return pod.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+
+def _unknown_fields(overrides: Overrides, where: str) -> Iterator[Problem]:
+    known = (*PodOverrides.model_fields, *_PROPERTIES, _TEMPLATE)
+    for role in ("driver", "executor"):
+        for field in _pod_fields(overrides, role):
+            if field not in known:
+                yield Problem(
+                    f"{where}.{role}.{field}",
+                    "is not a field for this Spark operator",
+                    f"write what belongs to a pod below {_TEMPLATE}; the other fields are"
+                    f" {', '.join(known)}",
+                )
+
+
+def _override_conf(overrides: Overrides) -> dict[str, str]:
+    return _as_properties(overrides, _PROPERTIES)
+
+
+def _sizes(overrides: Overrides) -> dict[str, str]:
+    """Cores and memory, which a live application leaves to production unless they are given."""
+    return _as_properties(overrides, {"cores": "spark.{}.cores", "memory": "spark.{}.memory"})
+
+
+def _as_properties(overrides: Overrides, names: Mapping[str, str]) -> dict[str, str]:
     conf: dict[str, str] = {}
     for role in ("driver", "executor"):
-        overrides = _overrides(backfill, role)
+        fields = _pod_fields(overrides, role)
         conf |= {
-            name.format(role): str(overrides[field])
-            for field, name in _PROPERTIES.items()
-            if overrides.get(field)
+            name.format(role): str(fields[field])
+            for field, name in names.items()
+            if fields.get(field)
         }
     return conf
 

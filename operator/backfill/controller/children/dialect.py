@@ -61,6 +61,12 @@ class Dialect(Protocol):
     def child(self, production: Manifest, launch: Launch) -> Manifest:
         """The child of an attempt."""
 
+    def live_problems(self, backfill: Backfill) -> list[Problem]:
+        """Reasons why there can be no live application, beside those of a child."""
+
+    def live(self, production: Manifest, backfill: Backfill) -> Manifest:
+        """The live application."""
+
     def pods(self, child: Manifest) -> tuple[Manifest, Manifest]:
         """The pod templates of a child's driver and executors."""
 
@@ -74,13 +80,13 @@ def child_metadata(production: Manifest, launch: Launch, left_out: Iterable[str]
     """
     backfill = launch.backfill.metadata
     old = production.get("metadata", {})
-    annotations = _kept(old.get("annotations"))
+    annotations = kept_metadata(old.get("annotations"))
     if notes := ", ".join(left_out):
         annotations[NOT_INHERITED] = notes
     metadata = {
         "name": child_name(backfill.name, launch.attempt),
         "namespace": backfill.namespace,
-        "labels": _kept(old.get("labels")) | attempt_labels(backfill.name, launch.attempt),
+        "labels": kept_metadata(old.get("labels")) | attempt_labels(backfill.name, launch.attempt),
         "annotations": annotations,
     }
     return metadata | owned(launch.backfill)
@@ -127,5 +133,6 @@ def default_conf(launch: Launch) -> dict[str, str]:
     }
 
 
-def _kept(labels: dict[str, str] | None) -> dict[str, str]:
+def kept_metadata(labels: dict[str, str] | None) -> dict[str, str]:
+    """Labels or annotations without those by which tools find what they manage."""
     return {key: value for key, value in (labels or {}).items() if not key.startswith(_FOREIGN)}

@@ -7,14 +7,18 @@ from typing import Final
 
 from backfill.api.catalogs import CATALOGS_DIRECTORY, CATALOGS_VARIABLE
 from backfill.api.spec import CatalogRef
-from backfill.controller.children.launcher import LAUNCHER_KEY, LAUNCHER_PATH
+from backfill.controller.children.launcher import LAUNCHER, LAUNCHER_KEY, LAUNCHER_PATH
 from backfill.controller.children.merge import items, part
 from backfill.controller.children.program import Program
 from backfill.controller.driver import Launch, driver_settings
+from backfill.kube.names import GROUP
 from backfill.kube.resources import Manifest
 from backfill.protocol.driver_settings import CLUSTER_CHANNEL, SETTINGS_VARIABLE, DriverSettings
+from backfill.protocol.hand_off import LIVE_SETTINGS_VARIABLE, LiveSettings
 
 LAUNCHER_VOLUME: Final = "backfill-launcher"
+LAUNCHER_ANNOTATION: Final = f"{GROUP}/launcher"
+"""Annotation of a live application's driver pod that holds the launcher."""
 _SCRATCH = "/var/run/backfill"
 """A directory that the driver can write to, whatever the image allows."""
 _SCRATCH_VOLUME = "backfill-scratch"
@@ -38,7 +42,12 @@ def inject_driver(
     set_variable(container, "PYTHONUNBUFFERED", "1")
 
 
-def pod_settings(launch: Launch, program: Program, spark_conf: Mapping[str, str]) -> DriverSettings:
+def pod_settings(
+    launch: Launch,
+    program: Program,
+    spark_conf: Mapping[str, str],
+    production_conf: Mapping[str, str],
+) -> DriverSettings:
     """The settings of an attempt whose driver is a pod, for any Spark operator."""
     return driver_settings(
         launch,
@@ -47,7 +56,26 @@ def pod_settings(launch: Launch, program: Program, spark_conf: Mapping[str, str]
         main_file=program.main_file,
         arguments=program.arguments,
         spark_conf=spark_conf,
+        production_conf=production_conf,
     )
+
+
+def inject_live(template: Manifest, container: Manifest, settings: LiveSettings) -> None:
+    """Makes the pod of a template the driver of a live application.
+
+    The launcher is in an annotation of the pod, so that the application is one object that depends
+    on no other.
+    """
+    annotations = part(template, "metadata", "annotations")
+    annotations[LAUNCHER_ANNOTATION] = LAUNCHER
+    item = {
+        "path": LAUNCHER_KEY,
+        "fieldRef": {"fieldPath": f"metadata.annotations['{LAUNCHER_ANNOTATION}']"},
+    }
+    volume = {"name": LAUNCHER_VOLUME, "downwardAPI": {"items": [item]}}
+    _mount(template, container, volume, LAUNCHER_PATH, LAUNCHER_KEY)
+    set_variable(container, LIVE_SETTINGS_VARIABLE, settings_json(settings))
+    set_variable(container, "PYTHONUNBUFFERED", "1")
 
 
 def inject_catalogs(
@@ -67,7 +95,7 @@ def inject_catalogs(
         set_variable(container, CATALOGS_VARIABLE, CATALOGS_DIRECTORY)
 
 
-def settings_json(settings: DriverSettings) -> str:
+def settings_json(settings: DriverSettings | LiveSettings) -> str:
     """The settings as the value of an environment variable. ``$`` is escaped, since the kubelet
     would replace ``$(NAME)``.
     """

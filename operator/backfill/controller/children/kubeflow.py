@@ -14,8 +14,19 @@ from backfill.controller.children.dialect import (
     not_scraped,
     pod_labels,
 )
-from backfill.controller.children.injection import inject_catalogs, inject_driver, pod_settings
+from backfill.controller.children.injection import (
+    inject_catalogs,
+    inject_driver,
+    inject_live,
+    pod_settings,
+)
 from backfill.controller.children.launcher import LAUNCHER_URI
+from backfill.controller.children.live_application import (
+    hand_off_of,
+    live_metadata,
+    live_pod,
+    live_settings,
+)
 from backfill.controller.children.memory_overhead import FACTOR
 from backfill.controller.children.merge import items, merged, part, without
 from backfill.controller.children.pod_template import (
@@ -29,6 +40,8 @@ from backfill.controller.children.sizing import Sizing
 from backfill.controller.children.spark_conf import (
     accepted_by_kubeflow,
     inherited,
+    live_override_problems,
+    of_another_application,
     override_problems,
 )
 from backfill.controller.driver import Launch
@@ -53,6 +66,7 @@ _LEFT_OUT = (
     "dynamicAllocation",
     "timeToLiveSeconds",
 )
+_ROLES: Final[tuple[Role, Role]] = ("driver", "executor")
 _POD_LEFT_OUT = ("ports", "podName", "instances")
 _IMAGE = "spark.kubernetes.{}container.image"
 _ACCOUNT = "spark.kubernetes.authenticate.{}.serviceAccountName"
@@ -122,7 +136,9 @@ class Kubeflow:
             tuple(production["spec"].get("arguments") or ()),
         )
         enforced = sizing.enforced_conf() | overrides
-        settings = pod_settings(launch, program, enforced)
+        settings = pod_settings(
+            launch, program, enforced, production["spec"].get("sparkConf") or {}
+        )
         metadata = child_metadata(production, launch, _left_out(production))
         driver, executor = _pod(spec, "driver", launch), _pod(spec, "executor", launch)
         inject_driver(
@@ -154,6 +170,45 @@ class Kubeflow:
             "kind": "SparkApplication",
             "metadata": metadata,
             "spec": child,
+        }
+
+    def live_problems(self, backfill: Backfill) -> list[Problem]:
+        """Overrides of the live application that are not allowed."""
+        overrides = hand_off_of(backfill).overrides
+        problems = live_override_problems(overrides.spark_conf, kubeflow=True)
+        if "podName" in (overrides.driver.model_extra or {}):
+            where = "spec.handOff.overrides.driver.podName"
+            problems.append(Problem(where, "cannot be set here", "remove it"))
+        return problems
+
+    def live(self, production: Manifest, backfill: Backfill) -> Manifest:
+        """The live application: production's spec with the overrides of the hand-off, and with a
+        driver that says how far it is behind Kafka.
+        """
+        old = production["spec"]
+        program = Program.at(old["mainApplicationFile"], tuple(old.get("arguments") or ()))
+        driver, executor = (live_pod(old, backfill, role) for role in _ROLES)
+        for role, pod in zip(_ROLES, (driver, executor), strict=True):
+            pod["template"] = take_template(pod, role, old)
+        template = driver["template"]
+        inject_live(template, spark_container(template, "driver"), live_settings(backfill, program))
+        spec = without(old, ("arguments", "suspend", "volumes", "hadoopConfigMap"))
+        spec |= {
+            "mainApplicationFile": LAUNCHER_URI,
+            "driver": driver,
+            "executor": executor,
+            "sparkConf": of_another_application(old.get("sparkConf") or {})
+            | hand_off_of(backfill).overrides.spark_conf,
+        }
+        if volumes := _mounted_volumes(old, driver, executor):
+            spec["volumes"] = volumes
+        if program.fetched:
+            items(part(spec, "deps"), "files").extend(program.fetched)
+        return {
+            "apiVersion": API_VERSION,
+            "kind": "SparkApplication",
+            "metadata": live_metadata(production, backfill),
+            "spec": spec,
         }
 
     def pods(self, child: Manifest) -> tuple[Manifest, Manifest]:

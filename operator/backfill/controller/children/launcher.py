@@ -14,8 +14,8 @@ LAUNCHER_URI: Final = f"local://{LAUNCHER_PATH}"
 LAUNCHER_KEY: Final = "run.py"
 """Key of the launcher in the ConfigMap."""
 
-_PROGRAM = '''\
-"""Runs the application's main program as a backfill. The environment says what to do."""
+LAUNCHER: Final = '''\
+"""Runs the application's main program as a backfill, or after one, as the environment says."""
 
 import importlib.util
 import runpy
@@ -37,5 +37,5 @@ def launcher_config_map(metadata: Manifest) -> Manifest:
         "kind": "ConfigMap",
         "metadata": metadata,
         "immutable": True,
-        "data": {LAUNCHER_KEY: _PROGRAM},
+        "data": {LAUNCHER_KEY: LAUNCHER},
     }

@@ -7,6 +7,7 @@ from typing import Any
 from backfill.api.backfill import Backfill
 from backfill.controller.children.memory_overhead import raised_overhead
 from backfill.controller.children.pod_template import Role
+from backfill.controller.driver import SHUFFLE_PARTITIONS, shuffle_partitions
 
 _DEFAULT_MEMORY = "1g"
 """Spark's default."""
@@ -23,6 +24,8 @@ class Sizing:
     executors: int
     """Number of executors at the start."""
     most_executors: int
+    shuffle_partitions: str | None = None
+    """Number of shuffle partitions, if it must be another than that of tasks that run at once."""
     driver_overhead: str | None = None
     """Memory beside the heap, if it must be more than production's."""
     executor_overhead: str | None = None
@@ -63,6 +66,7 @@ class Sizing:
             ),
             executors=min(max(wanted, scaling.min_executors), scaling.max_executors),
             most_executors=scaling.max_executors,
+            shuffle_partitions=shuffle_partitions(backfill, conf),
         )
 
     @property
@@ -91,7 +95,7 @@ class Sizing:
             "spark.executor.instances": str(self.executors),
             "spark.executor.cores": str(self.executor_cores),
             "spark.executor.memory": self.executor_memory,
-            "spark.sql.shuffle.partitions": str(self.parallelism),
+            SHUFFLE_PARTITIONS: self.shuffle_partitions or str(self.parallelism),
         }
 
 

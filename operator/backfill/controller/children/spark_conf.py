@@ -3,7 +3,7 @@ and those that its overrides may set.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from backfill.api.errors import Problem
 from backfill.api.manifests.problems import field_path
@@ -52,6 +52,35 @@ _FIELDS_IN_KUBEFLOW: _Rules = (
         "set image in spec.overrides.driver and spec.overrides.executor",
     ),
 )
+_OF_ONE_APPLICATION = re.compile(
+    r"spark\.app\.(id|name)|spark\.kubernetes\.(driver\.pod\.name|executor\.podNamePrefix)"
+)
+_FORBIDDEN_LIVE: _Rules = (
+    (
+        r"spark\.master|spark\.submit\.deployMode|spark\.kubernetes\.(driver\.master|namespace|submission\.waitAppCompletion)",
+        "remove it; it follows from where the live application runs",
+    ),
+    (
+        _OF_ONE_APPLICATION.pattern,
+        "remove it, and set spec.handOff.name",
+    ),
+    (
+        r"spark\.kubernetes\.driver\.podTemplate(File|ContainerName)",
+        "write the template into spec.handOff.overrides.driver",
+    ),
+    (
+        r"spark\.(driver|executor)\.(cores|memory)",
+        "set cores and memory in spec.handOff.overrides.driver and spec.handOff.overrides.executor",
+    ),
+    (
+        r"spark\.sql\.streaming\.checkpointLocation",
+        "set it in the application, so that the state is put there",
+    ),
+    (
+        r"spark\.sql\.shuffle\.partitions",
+        "set spec.handOff.statePartitions; queries keep the number that their state has",
+    ),
+)
 _ONLY_IN_PRODUCTION = re.compile(
     r"spark\.(sql\.shuffle\.partitions|metrics\..*|ui\.prometheus\.enabled)"
 )
@@ -73,25 +102,38 @@ def accepted_by_kubeflow(conf: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in conf.items() if not _forbidding(key, _FIELDS_IN_KUBEFLOW)}
 
 
+def of_another_application(conf: Mapping[str, str]) -> dict[str, str]:
+    """Production's properties without those that only one application can have."""
+    return {key: value for key, value in conf.items() if not _OF_ONE_APPLICATION.fullmatch(key)}
+
+
+def live_override_problems(conf: Mapping[str, str], *, kubeflow: bool) -> list[Problem]:
+    """Problems of the overrides of a live application."""
+    rules = _FORBIDDEN_LIVE + (_FIELDS_IN_KUBEFLOW if kubeflow else ())
+    return list(_problems(conf, rules, ("spec", "handOff", "overrides", "sparkConf"), "here"))
+
+
 def override_problems(conf: Mapping[str, str], *, kubeflow: bool) -> list[Problem]:
     """Problems of the overrides: properties that would break the run,
     or that the Spark operator refuses.
     """
     rules = _FORBIDDEN + (_FIELDS_IN_KUBEFLOW if kubeflow else ())
-    problems = []
+    return list(_problems(conf, rules, ("spec", "overrides", "sparkConf"), "for a backfill"))
+
+
+def _problems(
+    conf: Mapping[str, str], rules: _Rules, place: tuple[str, ...], where: str
+) -> Iterator[Problem]:
     for key, value in conf.items():
-        field = field_path(("spec", "overrides", "sparkConf", key))
+        field = field_path((*place, key))
         if fix := _forbidding(key, rules):
-            problems.append(Problem(field, f'"{value}" cannot be set for a backfill', fix))
+            yield Problem(field, f'"{value}" cannot be set {where}', fix)
         elif not key.startswith("spark."):
-            problems.append(
-                Problem(
-                    field,
-                    "is not a Spark property",
-                    "begin it with spark.; Hadoop's begin with spark.hadoop.",
-                )
+            yield Problem(
+                field,
+                "is not a Spark property",
+                "begin it with spark.; Hadoop's begin with spark.hadoop.",
             )
-    return problems
 
 
 def _forbidding(key: str, rules: _Rules) -> str:

@@ -5,6 +5,7 @@ from typing import Final
 
 from backfill.api.backfill import Backfill
 from backfill.api.errors import BadInput, Problem
+from backfill.controller.children.live_application import deploys, name_of_live
 from backfill.controller.children.manifests import (
     child_manifests,
     child_problems,
@@ -86,7 +87,19 @@ def obstacles_of(
     if isinstance(production, Problem):
         return [production, *problems]
     problems += child_problems(backfill, production, default_workspace)
-    return problems or list(_refusals(cluster, backfill, production, default_workspace))
+    return problems or [
+        *_refusals(cluster, backfill, production, default_workspace),
+        *_live_refusals(cluster, backfill, production),
+    ]
+
+
+def name_taken(name: str) -> Problem:
+    """The problem of a live application whose name another one has."""
+    return Problem(
+        "spec.handOff.name",
+        f"there is already a SparkApplication {name}, which is not this Backfill's",
+        "give the live one another name, or delete the other",
+    )
 
 
 def _is_scheduled(cluster: Cluster, resource: Resource, namespace: str, name: str) -> bool:
@@ -148,5 +161,37 @@ def _refusals(
             "",
             f"the API server cannot check the child SparkApplication: {error}",
             fix,
+            may_pass=True,
+        )
+
+
+def _live_refusals(cluster: Cluster, backfill: Backfill, production: Manifest) -> Iterator[Problem]:
+    """Why there could be no live application, which is asked before history is read: its name is
+    taken, or the API server refuses it.
+    """
+    if not deploys(backfill) or (backfill.status.hand_off and backfill.status.hand_off.application):
+        return
+    kind, name = dialect(production["apiVersion"]), name_of_live(backfill)
+    try:
+        cluster.create(
+            kind.resource,
+            kind.live(production, backfill),
+            manager=CONTROLLER_MANAGER,
+            dry_run=True,
+        )
+    except AlreadyExists:
+        yield name_taken(name)
+    except (Forbidden, KindMissing, NamespaceEnding, Refused) as error:
+        if QUOTA not in str(error):
+            yield Problem(
+                "spec.handOff",
+                f"the API server does not accept the live SparkApplication {name}: {error}",
+                "correct handOff.overrides or the SparkApplication, or grant what is missing",
+            )
+    except Faltering as error:
+        yield Problem(
+            "spec.handOff",
+            f"the API server cannot check the live SparkApplication {name}: {error}",
+            "look at the Spark operator's webhook, and at the API server's log",
             may_pass=True,
         )

@@ -44,11 +44,18 @@ class KillDriver:
 
 
 @dataclass(frozen=True, slots=True)
+class StartLive:
+    """Create the live SparkApplication, whose name has been recorded. One that is there is kept."""
+
+
+@dataclass(frozen=True, slots=True)
 class RemoveResource:
     """Remove the finalizer of the Backfill, or its files: nothing that it made is left."""
 
 
-Action = StartJob | CancelJob | WriteAssignment | StartDriver | KillDriver | RemoveResource
+Action = (
+    StartJob | CancelJob | WriteAssignment | StartDriver | KillDriver | StartLive | RemoveResource
+)
 
 
 @dataclass(frozen=True, slots=True)

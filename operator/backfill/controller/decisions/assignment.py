@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from backfill.api.quantities import from_us, to_us
 from backfill.api.status import OutputStatus, Progress
 from backfill.controller.decisions.cost import spent
+from backfill.controller.decisions.handing_over import with_report
 from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.status_draft import Draft
 from backfill.controller.decisions.validating import with_comparison
@@ -92,6 +93,8 @@ def record_progress(observed: Observed, draft: Draft) -> None:
     )
     if outputs != draft.status.outputs:
         draft.set(outputs=outputs)
+    if report.hand_off is not None and report.hand_off.written:
+        draft.set(hand_off=with_report(draft.status.hand_off, report.hand_off))
     if report.phase == "Finished":
         draft.set(
             outputs=tuple(

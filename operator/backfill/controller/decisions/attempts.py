@@ -70,6 +70,8 @@ def end_attempt(observed: Observed, draft: Draft, attempt: Attempt) -> None:
         "Failed" if missing else _OUTCOMES.get(report.phase if report else "", "Failed")
     )
     message = "" if outcome != "Failed" else attempt.message or _why(observed, missing)
+    if outcome == "Succeeded" and (lacking := _not_handed_over(observed)):
+        outcome, message = "Failed", lacking
     if outcome == "Succeeded" and (uncompared := _uncompared(observed, draft, attempt)):
         outcome, message = "Failed", uncompared
     close_attempt(draft, outcome, _ended_at(observed, attempt), message)
@@ -89,6 +91,19 @@ def _uncompared(observed: Observed, draft: Draft, attempt: Attempt) -> str:
         " the operator's version"
         if outputs
         else ""
+    )
+
+
+def _not_handed_over(observed: Observed) -> str:
+    """That a driver has not handed its state over, as it should have; empty if it has."""
+    if observed.backfill.spec.hand_off is None:
+        return ""
+    report = observed.report.hand_off if observed.report is not None else None
+    return (
+        ""
+        if report is not None and report.written
+        else "its driver ended without handing its state over; check that its image has the"
+        " operator's version"
     )
 
 

@@ -16,6 +16,7 @@ from backfill.coordination.rate import Rate
 from backfill.coordination.timeline import SourceTimeline, Timeline
 from backfill.coordination.watermarks import Watermarks, watermarks
 from backfill.planning.plan import PlanHeader
+from backfill.protocol.hand_off import LiveReport
 from backfill.protocol.split_assignment import SplitAssignmentSpec, SplitAssignmentStatus
 
 
@@ -63,6 +64,12 @@ class Observed:
     """Recent rate of planned rows committed, per second."""
     executor_rate: Rate = field(default_factory=Rate)
     """Recent rate of planned rows committed by one executor, per second of work."""
+    live: DriverState | None = None
+    """State of the live SparkApplication, once its name is recorded; None if it was not looked
+    at.
+    """
+    live_report: LiveReport | None = None
+    """The last report of the live application's driver."""
     next_child: str | None = None
     """Name of the next attempt's child; None if attempts have no child."""
 

@@ -4,7 +4,8 @@ from datetime import timedelta
 
 from backfill.api.conditions import ConditionType, Reason
 from backfill.api.errors import BadInput, InputAwaited
-from backfill.api.quantities import count
+from backfill.api.hand_off import HandOffStatus
+from backfill.api.quantities import count, from_us
 from backfill.api.status import Progress, SourceStatus
 from backfill.controller.decisions.actions import CancelJob, Next
 from backfill.controller.decisions.assignment import steps_in_words
@@ -147,6 +148,9 @@ def _record(draft: Draft, result: object, observed: Observed) -> None:
         sources=expected(header),
         outputs=result.outputs,
         input_wait=None,
+        hand_off=(
+            HandOffStatus(history_end=from_us(header.inputs.end_us)) if header.inputs.live else None
+        ),
     )
     spec = observed.backfill.spec
     warnings = (

@@ -10,6 +10,7 @@ from backfill.api.status import OutputStatus, Verdict
 from backfill.api.validation import falls_short
 from backfill.controller.decisions.actions import CancelJob, Next
 from backfill.controller.decisions.deciding import note_decision
+from backfill.controller.decisions.handing_over import hand_over
 from backfill.controller.decisions.job_retries import work
 from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.open_results import unreplaced
@@ -19,6 +20,7 @@ from backfill.controller.jobs.kinds.publish import PublishJob, PublishResult
 from backfill.controller.jobs.staged_outputs import staged_outputs
 
 _PUBLISHED = ConditionType.PUBLISHED
+_LINE = "\n"
 
 
 def publish(observed: Observed, draft: Draft) -> Next:
@@ -42,7 +44,11 @@ def publish(observed: Observed, draft: Draft) -> Next:
             _PUBLISHED, "Unknown", Reason.WAITING_FOR_APPROVAL, _waits(observed, draft, left)
         )
         return Next(at_rest=True)
-    _succeed(observed, draft)
+    end = _say_published(draft)
+    waits_for_live = hand_over(observed, draft)
+    if waits_for_live is not None:
+        return waits_for_live
+    _succeed(observed, draft, end)
     return Next(at_rest=True)
 
 
@@ -184,7 +190,8 @@ def _published(output: OutputStatus, result: PublishResult) -> OutputStatus:
     )
 
 
-def _succeed(observed: Observed, draft: Draft) -> None:
+def _say_published(draft: Draft) -> str:
+    """Says where the results are, and returns it."""
     published = [output for output in draft.status.outputs if output.snapshot_id is not None]
     if published:
         message = ", ".join(
@@ -193,10 +200,13 @@ def _succeed(observed: Observed, draft: Draft) -> None:
         by = draft.status.decision
         message = f"{message}, approved by {by}" if by is not None else message
         draft.condition(_PUBLISHED, "True", Reason.PUBLISHED, message)
-        end = f"published {message}"
-    else:
-        end = _stays(draft.status.outputs)
-        draft.condition(_PUBLISHED, "False", Reason.NOT_PUBLISHED, end)
+        return f"published {message}"
+    end = _stays(draft.status.outputs)
+    draft.condition(_PUBLISHED, "False", Reason.NOT_PUBLISHED, end)
+    return end
+
+
+def _succeed(observed: Observed, draft: Draft, end: str) -> None:
     progress = draft.status.progress
     staged = {status.name: status for status in draft.status.outputs}
     short = "; ".join(
@@ -205,6 +215,8 @@ def _succeed(observed: Observed, draft: Draft) -> None:
         if output.name in staged and falls_short(output, staged[output.name])
     )
     end = f"{end}; {short}" if short else end
+    handed = draft.find(ConditionType.HANDED_OVER)
+    end = f"{end}; {handed.message.partition(_LINE)[0]}" if handed is not None else end
     read = (
         f"{count(progress.rows_read, 'row')} read in {count(progress.steps, 'step')},"
         f" {progress.late_in_words}"

@@ -11,10 +11,20 @@ from backfill.api.conditions import Condition, ConditionType, Reason
 from backfill.api.remedies import remedy
 from backfill.controller.decisions.status_draft import Draft
 
-_STAGES = (ConditionType.PUBLISHED, ConditionType.RUNNING, ConditionType.PLANNED)
+_STAGES = (
+    ConditionType.HANDED_OVER,
+    ConditionType.PUBLISHED,
+    ConditionType.RUNNING,
+    ConditionType.PLANNED,
+)
 _REMOVAL = (Reason.REMOVING, Reason.REMOVAL_FAILED, Reason.CLEANUP_INCOMPLETE)
 _PAUSED = (Reason.SUSPENDED, Reason.WAITING_FOR_APPROVAL)
-_STUCK = (Reason.INVALID_INPUT, Reason.DRIVER_START_BLOCKED, Reason.DRIVER_TERMINATION_STUCK)
+_STUCK = (
+    Reason.INVALID_INPUT,
+    Reason.DRIVER_START_BLOCKED,
+    Reason.DRIVER_TERMINATION_STUCK,
+    Reason.LIVE_START_BLOCKED,
+)
 """Reasons that last until a person does something, although the Backfill has not failed."""
 
 _MOST_MESSAGE = 6_000

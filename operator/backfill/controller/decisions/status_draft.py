@@ -5,6 +5,7 @@ from typing import Literal, TypedDict, Unpack
 
 from backfill.api.conditions import Condition, ConditionType, Reason, find_condition, set_condition
 from backfill.api.errors import Problem
+from backfill.api.hand_off import HandOffStatus
 from backfill.api.redaction import redact
 from backfill.api.status import (
     MOST_ATTEMPTS_KEPT,
@@ -45,6 +46,7 @@ class StatusChange(TypedDict, total=False):
     watermark: datetime | None
     sources: tuple[SourceStatus, ...]
     outputs: tuple[OutputStatus, ...]
+    hand_off: HandOffStatus | None
     result: str | None
     decision: DecisionStatus | None
     undo: DecisionStatus | None

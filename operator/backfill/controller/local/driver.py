@@ -42,14 +42,25 @@ class LocalBackend:
         *,
         application: Application,
         overrides: Overrides,
+        partitions: str | None = None,
         command: Sequence[str] = (sys.executable, "-m", "backfill.runtime"),
         environment: Mapping[str, str] = os.environ,
     ):
-        """``command`` is the driver's program, which finds its settings in the environment."""
+        """Keeps what drivers are started with.
+
+        Args:
+            attempts: directory of the attempts.
+            channel: directory that controller and driver share.
+            application: the application.
+            overrides: settings that differ from production.
+            partitions: number of shuffle partitions, unless the overrides set it.
+            command: the driver's program, which finds its settings in the environment.
+            environment: environment variables of this process.
+        """
         self._attempts = attempts
         self._channel = channel
         self._application = application
-        self._conf = local_conf(application, overrides)
+        self._conf = local_conf(application, overrides, partitions)
         self._variables = local_variables(application, overrides)
         self._command = tuple(command)
         self._environment = environment
@@ -152,6 +163,7 @@ class LocalBackend:
             arguments=self._application.arguments,
             spark_conf=self._conf.enforced,
             spark_defaults=self._conf.defaults,
+            production_conf=self._application.spark_conf,
         )
 
     def _driver_environment(self, settings: DriverSettings, temporary: Path) -> dict[str, str]:

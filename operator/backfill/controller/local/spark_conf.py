@@ -44,10 +44,12 @@ class LocalConf:
         return cores(self.enforced)
 
 
-def local_conf(application: Application, overrides: Overrides) -> LocalConf:
+def local_conf(
+    application: Application, overrides: Overrides, partitions: str | None = None
+) -> LocalConf:
     """The properties of the driver.
 
-    There is one shuffle partition per core unless the overrides say otherwise.
+    There is one shuffle partition per core unless the overrides, or ``partitions``, say otherwise.
     """
     defaults = {
         "spark.app.name": application.name,
@@ -70,7 +72,7 @@ def local_conf(application: Application, overrides: Overrides) -> LocalConf:
         _JAVA_OPTIONS: defaults.pop(_JAVA_OPTIONS),
         **overrides.spark_conf,
     }
-    enforced.setdefault("spark.sql.shuffle.partitions", str(cores(enforced)))
+    enforced.setdefault("spark.sql.shuffle.partitions", partitions or str(cores(enforced)))
     return LocalConf(defaults, enforced)
 
 

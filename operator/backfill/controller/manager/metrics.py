@@ -80,6 +80,7 @@ class Metrics:
                     "Rows of batch jobs that a stream would have dropped as late",
                 ),
                 ("lag_seconds", "From the global watermark to the end of the window"),
+                ("live_lag_seconds", "How far the live application is behind Kafka"),
                 ("executors", "Executors at work"),
                 ("executor_target", "Executors wanted"),
             )
@@ -142,6 +143,7 @@ class Metrics:
             "rows_dropped_late": progress.rows_dropped_late,
             "rows_arrived_late": progress.rows_arrived_late,
             "lag_seconds": _lag_seconds(reconciled),
+            "live_lag_seconds": after.hand_off.lag_seconds if after.hand_off else None,
             "executors": progress.executors,
             "executor_target": progress.executor_target,
         }
@@ -186,6 +188,7 @@ def state_of(backfill: Mapping[str, Any]) -> str:
         decided = reason in {Reason.REJECTED, Reason.UNDONE}  # by a person: nothing has failed
         return "Succeeded" if outcome == "True" else reason if decided else "Failed"
     for kind, finished in (
+        ("HandedOver", ""),
         ("Published", ""),
         ("Running", "AllStepsCommitted"),
         ("Planned", "PlanReady"),
@@ -200,7 +203,9 @@ def _lag_seconds(reconciled: Reconciled) -> float | None:
     watermark = reconciled.decision.status.watermark
     if watermark is None:
         return None
-    return max((reconciled.observed.backfill.spec.window.end - watermark).total_seconds(), 0.0)
+    window, handed = reconciled.observed.backfill.spec.window, reconciled.decision.status.hand_off
+    end = (handed.history_end if handed else None) if window.live else window.end
+    return max((end - watermark).total_seconds(), 0.0) if end is not None else None
 
 
 class _States:

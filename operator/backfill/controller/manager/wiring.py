@@ -13,6 +13,7 @@ from backfill.controller.cluster.channel import KubernetesChannel
 from backfill.controller.cluster.driver import KubernetesBackend
 from backfill.controller.cluster.job_pods.manifests import JOB_LABEL, report_essence
 from backfill.controller.cluster.job_pods.runner import JobPods
+from backfill.controller.cluster.live_application import KubernetesLiveApplication
 from backfill.controller.cluster.plan_config_map import KubernetesPlans
 from backfill.controller.cluster.store import KubernetesStore, OnStatus
 from backfill.controller.jobs.pool import JobPool
@@ -173,6 +174,7 @@ class Cases:
             backend,
             channel,
             jobs,
+            live=KubernetesLiveApplication(self.cluster, find, caches.children),
             progress_every_seconds=PROGRESS_SECONDS,
             clock=lambda: self.cluster.now,
         )

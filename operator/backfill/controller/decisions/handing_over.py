@@ -1,0 +1,182 @@
+"""After publishing: the state goes on with live traffic."""
+
+from datetime import timedelta
+
+from backfill.api.conditions import ConditionType, Reason
+from backfill.api.hand_off import HandedOverQuery, HandedOverSource, HandOff, HandOffStatus
+from backfill.api.quantities import count, format_duration
+from backfill.controller.decisions.actions import Next, StartLive
+from backfill.controller.decisions.observed import Observed
+from backfill.controller.decisions.status_draft import Draft
+from backfill.controller.driver import DriverState
+from backfill.kube.names import live_name
+from backfill.protocol.hand_off import HandOffReport, LiveReport
+
+LOOK_SECONDS = 10.0
+"""Time between two looks at a live application that is catching up."""
+REPORT_PATIENCE = timedelta(minutes=2)
+"""A live application is not known to have caught up if its last report is older."""
+_HANDED_OVER = ConditionType.HANDED_OVER
+
+
+def hand_over(observed: Observed, draft: Draft) -> Next | None:
+    """Starts the live application, if the spec asks for it, and waits until it has caught up. None
+    once the state is handed over.
+    """
+    wanted, handed = observed.backfill.spec.hand_off, draft.status.hand_off
+    if wanted is None or handed is None:
+        return None
+    if wanted.start == "Prepare":
+        draft.condition(_HANDED_OVER, "True", Reason.PREPARED, _prepared(observed, handed))
+        return None
+    if handed.application is None:
+        name = wanted.name or live_name(observed.backfill.metadata.name)
+        draft.set(hand_off=handed.model_copy(update={"application": name}))
+        _say_starting(draft, name)
+        return Next(actions=(StartLive(),), requeue_seconds=LOOK_SECONDS)
+    return _watch(observed, draft, wanted, handed.application)
+
+
+def with_report(handed: HandOffStatus | None, report: HandOffReport) -> HandOffStatus:
+    """The status with what a driver has reported of complete checkpoints."""
+    sources = tuple(
+        HandedOverSource(
+            name=each.source, topic=each.topic, partitions=each.partitions, offsets=each.offsets
+        )
+        for each in report.sources
+    )
+    queries = tuple(
+        HandedOverQuery(
+            name=each.query,
+            checkpoint_location=each.checkpoint_location,
+            batch=each.batch,
+            state_partitions=each.state_partitions,
+            state_rows=each.state_rows,
+        )
+        for each in report.queries
+    )
+    fields = {"sources": sources, "queries": queries, "seconds": report.seconds}
+    return (handed or HandOffStatus()).model_copy(update=fields)
+
+
+def _watch(observed: Observed, draft: Draft, wanted: HandOff, name: str) -> Next | None:
+    """Follows the live application, whose name is recorded."""
+    state = observed.live or DriverState()
+    _record(observed, draft, name)
+    handed = draft.status.hand_off or HandOffStatus()
+    if handed.created_at is None:
+        if state.reason == "Refused":
+            _say_blocked(draft, name, state)
+        else:
+            _say_starting(draft, name)
+        return Next(actions=(StartLive(),), requeue_seconds=LOOK_SECONDS)
+    if state.phase == "Absent":
+        return _fail(draft, handed, f"SparkApplication {name} was deleted before it had caught up")
+    lag = handed.lag_seconds if state.phase == "Running" else None
+    if lag is not None and lag <= wanted.max_lag.total_seconds():
+        draft.condition(_HANDED_OVER, "True", Reason.LIVE, _live(wanted, name))
+        return None
+    if state.phase == "Exited":
+        why = ": ".join(filter(None, (state.reason, state.message)))
+        draft.condition(
+            _HANDED_OVER,
+            "Unknown",
+            Reason.LIVE_START_BLOCKED,
+            f"SparkApplication {name} has ended before it had caught up: {why}",
+        )
+    elif state.phase == "Pending":
+        draft.condition(
+            _HANDED_OVER,
+            "Unknown",
+            Reason.STARTING,
+            f"SparkApplication {name} has no driver yet{_why(state)}",
+        )
+    else:
+        draft.condition(_HANDED_OVER, "Unknown", Reason.CATCHING_UP, _catching_up(observed, name))
+    return Next(requeue_seconds=LOOK_SECONDS)
+
+
+def _record(observed: Observed, draft: Draft, name: str) -> None:
+    """Records that the live application exists, and how far it is behind."""
+    handed, state = draft.status.hand_off, observed.live
+    if handed is None:
+        return
+    exists = state is not None and state.phase != "Absent" and state.reason != "Refused"
+    if handed.created_at is None and exists:
+        handed = handed.model_copy(update={"created_at": observed.now})
+    report = observed.live_report
+    queries = tuple(_as_it_goes_on(query, report) for query in handed.queries)
+    lags = [query.lag_seconds for query in queries]
+    known = [lag for lag in lags if lag is not None]
+    stale = report is None or observed.now - report.heartbeat > REPORT_PATIENCE
+    lag = None if stale or not known or len(known) < len(lags) else max(known)
+    draft.set(hand_off=handed.model_copy(update={"queries": queries, "lag_seconds": lag}))
+
+
+def _as_it_goes_on(query: HandedOverQuery, report: LiveReport | None) -> HandedOverQuery:
+    """A query with what its driver reports; one that has ended is behind by an unknown time."""
+    reported = report.queries if report is not None else ()
+    found = next((each for each in reported if each.query == query.name), None)
+    if found is None:
+        return query
+    fields = {
+        "live_batch": found.batch,
+        "records_behind": found.records_behind,
+        "lag_seconds": None if found.ended else found.lag_seconds,
+    }
+    return query.model_copy(update=fields)
+
+
+def _fail(draft: Draft, handed: HandOffStatus, message: str) -> Next:
+    """Ends the Backfill. A retry creates the live application again."""
+    forgotten = {"application": None, "created_at": None, "lag_seconds": None}
+    draft.set(hand_off=handed.model_copy(update=forgotten))
+    draft.fail(_HANDED_OVER, Reason.HAND_OFF_FAILED, message)
+    return Next(at_rest=True)
+
+
+def _say_starting(draft: Draft, name: str) -> None:
+    draft.condition(
+        _HANDED_OVER, "Unknown", Reason.STARTING, f"creates the live SparkApplication {name}"
+    )
+
+
+def _say_blocked(draft: Draft, name: str, state: DriverState) -> None:
+    message = f"the live SparkApplication {name} cannot be created{_why(state)}"
+    draft.condition(_HANDED_OVER, "Unknown", Reason.LIVE_START_BLOCKED, message)
+
+
+def _why(state: DriverState) -> str:
+    return f": {state.message}" if state.message else ""
+
+
+def _catching_up(observed: Observed, name: str) -> str:
+    message = f"SparkApplication {name} is catching up with Kafka"
+    report = observed.live_report
+    if report is None:
+        return f"{message}; its driver has not reported yet"
+    if observed.now - report.heartbeat > REPORT_PATIENCE:
+        return f"{message}; its driver has sent no report for {format_duration(REPORT_PATIENCE)}"
+    return f"{message}: {report.message}" if report.message else message
+
+
+def _live(wanted: HandOff, name: str) -> str:
+    return (
+        f"SparkApplication {name} reads live traffic, at most {format_duration(wanted.max_lag)}"
+        " behind"
+    )
+
+
+def _prepared(observed: Observed, handed: HandOffStatus) -> str:
+    """Where the checkpoints are, and how the application is started."""
+    places = "; ".join(f"{query.name} in {query.checkpoint_location}" for query in handed.queries)
+    written = f"{count(len(handed.queries), 'checkpoint')} written: {places}"
+    application = observed.backfill.spec.application_ref.name
+    if observed.policy.screen:
+        return f"{written}\nstart {application} as always: it goes on with live traffic"
+    namespace = observed.backfill.metadata.namespace
+    patch = """'{"spec":{"suspend":false}}'"""
+    return (
+        f"{written}\nstart {application} as always, for example:"
+        f" kubectl patch sparkapplication {application} -n {namespace} --type merge -p {patch}"
+    )

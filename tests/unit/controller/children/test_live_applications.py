@@ -1,0 +1,158 @@
+"""What a hand-off makes of production SparkApplications: the live one, and history before it."""
+
+import json
+from typing import Any
+
+import pytest
+
+from backfill.api.backfill import Backfill
+from backfill.api.hand_off import HandOffStatus
+from backfill.api.status import BackfillStatus
+from backfill.controller.children.manifests import (
+    child_manifests,
+    child_problems,
+    dialect,
+    preview_launch,
+)
+from backfill.protocol.driver_settings import DriverSettings
+from backfill.protocol.hand_off import LiveSettings
+from spark_applications import APACHE, KUBEFLOW, Manifest, backfill_of, production
+
+BOTH = pytest.mark.parametrize("base", [KUBEFLOW, APACHE], ids=["kubeflow", "apache"])
+PARTITIONS = "spark.sql.shuffle.partitions"
+
+
+def handing_over(base: Manifest, start: str = "Deploy", **hand_off: Any) -> Backfill:
+    window = {"start": "2021-07-11T00:00:00Z", "end": "Live"}
+    return backfill_of(base, window=window, handOff={"to": "Live", "start": start, **hand_off})
+
+
+def live(base: Manifest, **hand_off: Any) -> Manifest:
+    backfill = handing_over(base, **hand_off)
+    assert child_problems(backfill, base) == []
+    return dialect(base["apiVersion"]).live(base, backfill)
+
+
+def driver_of(base: Manifest, made: Manifest) -> tuple[Manifest, Manifest, dict[str, Any]]:
+    """Metadata and container of a driver's pod, and the container's variables."""
+    template, _ = dialect(base["apiVersion"]).pods(made)
+    container = template["spec"]["containers"][0]
+    variables = {each["name"]: each.get("value") for each in container["env"]}
+    return template, container, variables
+
+
+def history(base: Manifest, **hand_off: Any) -> tuple[dict[str, str], DriverSettings]:
+    """Spark properties and settings of an attempt."""
+    made = child_manifests(preview_launch(handing_over(base, **hand_off)), base)[1]
+    _, _, variables = driver_of(base, made)
+    settings = DriverSettings.model_validate_json(variables["BACKFILL_SETTINGS"])
+    return made["spec"]["sparkConf"], settings
+
+
+@BOTH
+def test_the_live_application_is_productions_and_outlives_the_backfill(base: Manifest) -> None:
+    made = live(base)
+    metadata, spec, old = made["metadata"], made["spec"], base["spec"]
+    assert (metadata["name"], metadata["namespace"]) == ("rmi-july-11-live", "streaming")
+    assert "ownerReferences" not in metadata
+    ours = {"backfill": "rmi-july-11", "uid": "6f1c", "live": "true"}
+    assert metadata["labels"].items() >= {f"backfill.dev/{k}": v for k, v in ours.items()}.items()
+    assert metadata["labels"]["team"] == "ads"
+    assert "argo-app" not in json.dumps(metadata), "another tool would prune it"
+    assert "suspend" not in spec
+    for field in ("restartPolicy", "dynamicAllocation", "applicationTolerations", "image"):
+        assert spec.get(field) == old.get(field)
+    conf = spec["sparkConf"]
+    assert conf["spark.sql.streaming.checkpointLocation"] == "s3a://prod/checkpoints"
+    assert conf["spark.dynamicAllocation.enabled"] == "true"
+    assert "rmi-driver" not in json.dumps(made), "the pod of another application has this name"
+
+
+@BOTH
+def test_its_driver_starts_the_program_through_the_launcher_it_carries(base: Manifest) -> None:
+    made = live(base)
+    template, container, variables = driver_of(base, made)
+    program = made["spec"].get("mainApplicationFile") or made["spec"]["pyFiles"]
+    (mount,) = [
+        each for each in container["volumeMounts"] if f"local://{each['mountPath']}" == program
+    ]
+    volumes = {volume["name"]: volume for volume in template["spec"]["volumes"]}
+    (item,) = volumes[mount["name"]]["downwardAPI"]["items"]
+    assert item["path"] == mount["subPath"]
+    key = item["fieldRef"]["fieldPath"].removeprefix("metadata.annotations['").removesuffix("']")
+    compile(template["metadata"]["annotations"][key], "run.py", "exec")
+    told = LiveSettings.model_validate_json(variables["BACKFILL_LIVE_SETTINGS"])
+    assert (told.main_file, told.arguments) == ("/opt/app/main.py", ("--brokers", "kafka:9092"))
+    assert (told.backfill, told.namespace, told.uid) == ("rmi-july-11", "streaming", "6f1c")
+    assert "BACKFILL_SETTINGS" not in variables
+    assert variables["REGION"] == "us"
+
+
+def test_a_program_that_is_fetched_is_fetched_for_the_live_application() -> None:
+    base = production(KUBEFLOW, mainApplicationFile="s3a://programs/main.py")
+    assert "s3a://programs/main.py" in live(base)["spec"]["deps"]["files"]
+    base = production(APACHE, pyFiles="s3a://programs/main.py,s3a://programs/lib.zip")
+    conf = live(base)["spec"]["sparkConf"]
+    assert conf["spark.files"] == "s3a://programs/main.py"
+    assert conf["spark.submit.pyFiles"] == "s3a://programs/lib.zip"
+
+
+def test_its_size_is_productions_unless_the_hand_off_says_otherwise() -> None:
+    overrides = {"executor": {"memory": "3g"}, "sparkConf": {"spark.x": "1"}}
+    spec = live(KUBEFLOW, overrides=overrides)["spec"]
+    assert (spec["executor"]["memory"], spec["executor"]["instances"]) == ("3g", 12)
+    assert spec["driver"]["memory"] == "2g"
+    assert spec["sparkConf"]["spark.x"] == "1"
+    conf = live(APACHE, overrides=overrides)["spec"]["sparkConf"]
+    assert (conf["spark.executor.memory"], conf["spark.executor.cores"]) == ("3g", "4")
+    assert conf["spark.x"] == "1"
+
+
+@BOTH
+def test_its_name_is_that_of_the_spec_and_then_the_recorded_one(base: Manifest) -> None:
+    assert live(base, name="profiles")["metadata"]["name"] == "profiles"
+    backfill = handing_over(base, name="profiles")
+    status = BackfillStatus(hand_off=HandOffStatus(application="recorded"))
+    recorded = backfill.model_copy(update={"status": status})
+    assert dialect(base["apiVersion"]).live(base, recorded)["metadata"]["name"] == "recorded"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        ({"sparkConf": {PARTITIONS: "9"}}, "set spec.handOff.statePartitions"),
+        ({"sparkConf": {"spark.sql.streaming.checkpointLocation": "s3://x"}}, "in the application"),
+        ({"sparkConf": {"spark.app.name": "x"}}, "set spec.handOff.name"),
+        ({"sparkConf": {"fs.s3a.endpoint": "x"}}, "is not a Spark property"),
+        ({"driver": {"podName": "x"}}, "spec.handOff.overrides.driver.podName"),
+    ],
+)
+@BOTH
+def test_overrides_that_would_not_do_what_they_say_are_refused_beforehand(
+    base: Manifest, overrides: Manifest, told: str
+) -> None:
+    (problem,) = child_problems(handing_over(base, overrides=overrides), base)
+    assert told in str(problem)
+    assert child_problems(handing_over(base, "Prepare", overrides=overrides), base) == []
+
+
+def test_history_is_read_with_productions_partitions_since_its_state_keeps_them() -> None:
+    conf, settings = history(KUBEFLOW)
+    assert conf[PARTITIONS] == settings.spark_conf[PARTITIONS] == "800"
+    assert history(APACHE)[0][PARTITIONS] == "200", "Spark's default"
+    conf, settings = history(KUBEFLOW, statePartitions=12)
+    assert conf[PARTITIONS] == str(40 * 4), "it is repartitioned afterwards"
+    assert settings.hand_off is not None
+    assert settings.hand_off.state_partitions == 12
+
+
+@BOTH
+def test_a_driver_knows_where_the_live_application_keeps_its_checkpoints(base: Manifest) -> None:
+    conf, settings = history(base, start="Prepare")
+    assert settings.hand_off is not None
+    assert settings.hand_off.checkpoint_location == "s3a://prod/checkpoints"
+    assert "spark.sql.streaming.checkpointLocation" not in conf
+    assert (settings.execution, settings.window.live) == ("Streaming", True)
+    made = child_manifests(preview_launch(backfill_of(base)), base)[1]
+    _, _, variables = driver_of(base, made)
+    assert DriverSettings.model_validate_json(variables["BACKFILL_SETTINGS"]).hand_off is None

@@ -1,0 +1,309 @@
+"""After history: the state goes on with live traffic, by a live application that is created once."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from backfill.api.backfill import Backfill
+from backfill.api.conditions import ConditionType, Reason, find_condition
+from backfill.api.status import BackfillStatus
+from backfill.controller.decisions.actions import Decision, StartDriver, StartLive
+from backfill.controller.decisions.decide import decide
+from backfill.controller.decisions.policy import CLUSTER, LOCAL
+from backfill.controller.driver import DriverState
+from backfill.protocol.hand_off import (
+    HandOffQuery,
+    HandOffReport,
+    HandOffSource,
+    LiveQuery,
+    LiveReport,
+)
+from cases import cases
+from situations import (
+    NOW,
+    RUNNING,
+    STEPS,
+    assigned,
+    attempt,
+    backfill,
+    observed,
+    planned,
+    reported,
+    verified,
+    with_condition,
+)
+
+EXITED = DriverState("Exited", 0)
+SOURCES = [
+    {
+        "name": "clicks",
+        "table": "lake.raw.clicks",
+        "timestampColumn": "at",
+        "kafka": {"partitionColumn": "p", "offsetColumn": "o"},
+        "live": {"kafka": {"topic": "clicks"}},
+    }
+]
+OUTPUTS = [{"name": "counts", "table": "lake.ops.counts", "publish": {"mode": "None"}}]
+HANDED = HandOffReport(
+    sources=(HandOffSource(source="clicks", topic="clicks", partitions=1, offsets={"0": 7}),),
+    queries=(
+        HandOffQuery(
+            query="counts",
+            checkpoint_location="s3://live/counts",
+            batch=9,
+            state_partitions=4,
+            state_rows=70,
+        ),
+    ),
+    written=True,
+    seconds=3,
+)
+
+
+def resource(status: BackfillStatus, start: str, **spec: Any) -> Backfill:
+    hand_off = {"to": "Live", "start": start, **spec.pop("handOff", {})}
+    window = {"start": "2024-01-01T00:00:00Z", "end": "Live"}
+    fields = {"window": window, "sources": SOURCES, "outputs": OUTPUTS, "handOff": hand_off}
+    return backfill(status, **{**fields, **spec})
+
+
+def finishing(start: str = "Deploy", **report: Any) -> BackfillStatus:
+    """The status after the driver has ended with a report."""
+    status = planned(attempts=(attempt(),), committed=STEPS)
+    seen = observed(
+        resource(status, start),
+        driver=EXITED,
+        assignment=assigned(),
+        report=reported("Finished", committed=STEPS + 1, **report),
+        policy=CLUSTER,
+    )
+    return decide(seen).status
+
+
+def published(start: str = "Deploy") -> BackfillStatus:
+    """The status when the staged rows are counted, and nothing is left but to hand over."""
+    status = finishing(start, hand_off=HANDED)
+    return with_condition(status, ConditionType.RUNNING, "False", Reason.ALL_STEPS_COMMITTED)
+
+
+def stage(status: BackfillStatus, kind: ConditionType) -> tuple[str, Reason, str]:
+    condition = find_condition(status.conditions, kind)
+    assert condition is not None
+    return condition.status, condition.reason, condition.message
+
+
+def live(lag: float | None, at: datetime = NOW, query: str = "counts", **fields: Any) -> LiveReport:
+    """What the live application's driver reports of a query."""
+    found = LiveQuery(query=query, batch=12, records_behind=5, lag_seconds=lag, at=at, **fields)
+    return LiveReport(queries=(found,), heartbeat=at)
+
+
+def test_an_attempt_that_has_not_handed_its_state_over_has_failed() -> None:
+    last = finishing().attempts[-1]
+    assert last.outcome == "Failed"
+    assert "without handing its state over" in last.message
+    unwritten = HANDED.model_copy(update={"written": False})
+    assert finishing(hand_off=unwritten).attempts[-1].outcome == "Failed"
+
+
+def test_where_the_state_is_and_where_it_goes_on_is_recorded() -> None:
+    status = finishing(hand_off=HANDED)
+    assert status.attempts[-1].outcome == "Succeeded"
+    handed = status.hand_off
+    assert handed is not None
+    assert handed.to_manifest() == {
+        "sources": [{"name": "clicks", "topic": "clicks", "partitions": 1, "offsets": {"0": 7}}],
+        "queries": [
+            {
+                "name": "counts",
+                "checkpointLocation": "s3://live/counts",
+                "batch": 9,
+                "statePartitions": 4,
+                "stateRows": 70,
+            }
+        ],
+        "seconds": 3.0,
+    }
+
+
+@cases(
+    ("policy", "how"),
+    {"on a cluster": (CLUSTER, "kubectl patch sparkapplication app"), "here": (LOCAL, "start app")},
+)
+def test_a_prepared_application_is_for_the_team_to_start(policy: Any, how: str) -> None:
+    decision = decide(observed(resource(published("Prepare"), "Prepare"), policy=policy))
+    value, reason, message = stage(decision.status, ConditionType.HANDED_OVER)
+    assert (value, reason) == ("True", Reason.PREPARED)
+    assert "counts in s3://live/counts" in message
+    assert how in message
+    assert stage(decision.status, ConditionType.SUCCEEDED)[0] == "True"
+    assert decision.next.actions == ()
+
+
+class LiveWorld:
+    """What is true after history, and a controller that may be killed between any two writes."""
+
+    def __init__(self, **spec: Any) -> None:
+        self.status = published()
+        self.spec = spec
+        self.generation = 1
+        self.now = NOW
+        self.app: DriverState | None = None
+        self.made = 0
+        self.report: LiveReport | None = None
+
+    def look(self) -> Decision:
+        handed = self.status.hand_off
+        named = handed is not None and handed.application is not None
+        found = resource(self.status, "Deploy", **self.spec)
+        metadata = found.metadata.model_copy(update={"generation": self.generation})
+        seen = observed(
+            found.model_copy(update={"metadata": metadata}),
+            policy=CLUSTER,
+            live=(self.app or DriverState("Absent")) if named else None,
+            live_report=self.report,
+        )
+        return decide(replace(seen, now=self.now))
+
+    def turn(self, *, writes: bool = True, acts: bool = True) -> Decision:
+        """One reconcile, killed before it writes or before it acts."""
+        decision = self.look()
+        if not writes:
+            return decision
+        self.status = decision.status
+        for action in decision.next.actions if acts else ():
+            assert isinstance(action, StartLive), action
+            handed = self.status.hand_off
+            assert handed is not None
+            assert handed.application == "january-live", "created before its name is recorded"
+            if self.app is None:
+                self.app = DriverState("Pending", reason="Submitted")
+                self.made += 1
+        return decision
+
+    @property
+    def condition(self) -> tuple[str, Reason]:
+        return stage(self.status, ConditionType.HANDED_OVER)[:2]
+
+    @property
+    def succeeded(self) -> str:
+        return stage(self.status, ConditionType.SUCCEEDED)[0]
+
+
+@pytest.mark.parametrize("killed_at", range(6))
+@pytest.mark.parametrize("writes", [False, True])
+def test_the_live_application_is_created_once_whenever_the_operator_is_killed(
+    killed_at: int, *, writes: bool
+) -> None:
+    world = LiveWorld()
+    for number in range(9):
+        if number == killed_at:
+            world.turn(writes=writes, acts=False)
+        world.turn()
+        if number == 2:
+            world.app = RUNNING
+        if number == 5:
+            world.report = live(40)
+    assert world.made == 1
+    assert world.condition == ("True", Reason.LIVE)
+    assert world.succeeded == "True"
+
+
+def running(**spec: Any) -> LiveWorld:
+    """A live application that runs, and has reported nothing yet."""
+    world = LiveWorld(**spec)
+    world.turn()
+    world.app = RUNNING
+    world.turn()
+    assert world.condition == ("Unknown", Reason.CATCHING_UP)
+    return world
+
+
+@cases(
+    "report",
+    {
+        "nothing": None,
+        "another query": live(1, query="other"),
+        "a lag that is unknown": live(None),
+        "a lag above the bound": live(301),
+        "a query that has ended": live(1, ended=True),
+        "nothing since three minutes": live(1, at=NOW - timedelta(minutes=3)),
+    },
+)
+def test_it_has_not_caught_up_while_its_driver_reports(report: LiveReport | None) -> None:
+    world = running()
+    world.report = report
+    decision = world.turn()
+    assert world.condition == ("Unknown", Reason.CATCHING_UP)
+    assert world.succeeded == "Unknown"
+    assert decision.next.requeue_seconds is not None
+    assert decision.next.actions == ()
+
+
+def test_its_lag_is_shown_and_the_bound_is_that_of_the_spec() -> None:
+    world = running(handOff={"maxLag": "10m"})
+    world.report = live(700)
+    world.turn()
+    handed = world.status.hand_off
+    assert handed is not None
+    assert handed.lag_seconds == 700
+    assert (handed.queries[0].live_batch, handed.queries[0].records_behind) == (12, 5)
+    world.report = live(599)
+    world.turn()
+    assert world.condition == ("True", Reason.LIVE)
+    assert "at most 10m behind" in stage(world.status, ConditionType.SUCCEEDED)[2]
+
+
+def test_an_application_that_somebody_deleted_is_not_created_again_by_itself() -> None:
+    world = running()
+    world.app = None
+    decision = world.turn()
+    assert decision.next.actions == ()
+    assert world.condition == ("False", Reason.HAND_OFF_FAILED)
+    assert world.succeeded == "False"
+    world.turn()
+    assert world.made == 1
+    world.spec, world.generation = {"retryNonce": "again"}, 2
+    world.turn()
+    assert world.made == 2, "a person has asked for it"
+
+
+def test_a_refused_application_waits_for_a_person_and_then_goes_on() -> None:
+    world = LiveWorld()
+    world.turn(acts=False)
+    world.app = DriverState("Exited", reason="Refused", message="quota exceeded")
+    decision = world.turn(acts=False)
+    assert world.condition == ("Unknown", Reason.LIVE_START_BLOCKED)
+    assert "quota exceeded" in stage(world.status, ConditionType.HANDED_OVER)[2]
+    assert stage(world.status, ConditionType.STALLED)[0] == "True"
+    assert decision.next.actions == (StartLive(),), "it is tried again"
+    world.app = RUNNING
+    world.turn()
+    assert world.condition == ("Unknown", Reason.CATCHING_UP)
+
+
+def test_an_application_that_has_ended_is_said_and_may_come_back() -> None:
+    world = running()
+    world.report = live(1)
+    world.app = DriverState("Exited", reason="Failed", message="out of memory")
+    world.turn()
+    assert world.condition == ("Unknown", Reason.LIVE_START_BLOCKED)
+    assert "Failed: out of memory" in stage(world.status, ConditionType.HANDED_OVER)[2]
+    world.app = RUNNING
+    world.turn()
+    assert world.condition == ("True", Reason.LIVE)
+
+
+def test_nothing_is_written_while_nothing_changes() -> None:
+    world = running()
+    world.report = live(700)
+    world.turn()
+    assert world.look().status == world.status
+
+
+def test_the_next_attempt_hands_over_what_the_last_one_did_not() -> None:
+    seen = observed(resource(finishing(), "Deploy"), policy=CLUSTER, job=verified(2))
+    decision = decide(replace(seen, now=NOW + timedelta(hours=1)))
+    assert StartDriver(2) in decision.next.actions
