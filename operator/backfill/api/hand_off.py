@@ -81,6 +81,8 @@ class HandedOverQuery(Model):
     """Name of the query."""
     checkpoint_location: _Shown
     """Location of its checkpoint, as the application sets it."""
+    query_id: Annotated[_Shown, Field(max_length=512)] | None = None
+    """ID that Spark has given the query, also in the live application; null if unknown."""
     batch: _Count = 0
     """Number of the last micro-batch of history. The live application begins with the next one."""
     state_partitions: _Count = 0

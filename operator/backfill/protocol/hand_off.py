@@ -56,6 +56,8 @@ class HandOffQuery(Model):
     """Name of the query."""
     checkpoint_location: Annotated[str, Field(max_length=2048)]
     """Where its checkpoint is put: the location that the program sets for the query."""
+    query_id: Annotated[str, Field(max_length=64)] = ""
+    """The query's ID, which is in the checkpoint, and so the live query's, too."""
     batch: Annotated[int, Field(ge=0)]
     """Number of the last micro-batch of history. The live application begins with the next one."""
     state_partitions: Count = 0
@@ -84,6 +86,8 @@ class LiveQuery(Model):
 
     query: QueryName
     """Name of the query; its ID if it has none."""
+    query_id: Annotated[str, Field(max_length=64)] = ""
+    """ID of the query."""
     batch: Annotated[int, Field(ge=-1)] = -1
     """Number of the last committed micro-batch; -1 before the first one."""
     records_behind: Count | None = None

@@ -10,7 +10,7 @@ from backfill.controller.decisions.observed import Observed
 from backfill.controller.decisions.status_draft import Draft
 from backfill.controller.driver import DriverState
 from backfill.kube.names import live_name
-from backfill.protocol.hand_off import HandOffReport, LiveReport
+from backfill.protocol.hand_off import HandOffReport, LiveQuery, LiveReport
 
 LOOK_SECONDS = 10.0
 """Time between two looks at a live application that is catching up."""
@@ -49,6 +49,7 @@ def with_report(handed: HandOffStatus | None, report: HandOffReport) -> HandOffS
         HandedOverQuery(
             name=each.query,
             checkpoint_location=each.checkpoint_location,
+            query_id=each.query_id or None,
             batch=each.batch,
             state_partitions=each.state_partitions,
             state_rows=each.state_rows,
@@ -116,7 +117,7 @@ def _record(observed: Observed, draft: Draft, name: str) -> None:
 def _as_it_goes_on(query: HandedOverQuery, report: LiveReport | None) -> HandedOverQuery:
     """A query with what its driver reports; one that has ended is behind by an unknown time."""
     reported = report.queries if report is not None else ()
-    found = next((each for each in reported if each.query == query.name), None)
+    found = next((each for each in reported if _is_same(query, each)), None)
     if found is None:
         return query
     fields = {
@@ -125,6 +126,13 @@ def _as_it_goes_on(query: HandedOverQuery, report: LiveReport | None) -> HandedO
         "lag_seconds": None if found.ended else found.lag_seconds,
     }
     return query.model_copy(update=fields)
+
+
+def _is_same(query: HandedOverQuery, live: LiveQuery) -> bool:
+    """Whether a query of the live application goes on with a state: by its ID, or else its name."""
+    if query.query_id and live.query_id:
+        return query.query_id == live.query_id
+    return query.name == live.query
 
 
 def _fail(draft: Draft, handed: HandOffStatus, message: str) -> Next:

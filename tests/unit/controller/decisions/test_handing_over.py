@@ -256,6 +256,21 @@ def test_its_lag_is_shown_and_the_bound_is_that_of_the_spec() -> None:
     assert "at most 10m behind" in stage(world.status, ConditionType.SUCCEEDED)[2]
 
 
+def test_a_query_without_a_name_is_known_by_its_id() -> None:
+    world = running()
+    handed = world.status.hand_off
+    assert handed is not None
+    known = tuple(query.model_copy(update={"query_id": "6a"}) for query in handed.queries)
+    queries = {"hand_off": handed.model_copy(update={"queries": known})}
+    world.status = world.status.model_copy(update=queries)
+    world.report = live(7, query="6a", query_id="6b")
+    world.turn()
+    assert world.condition == ("Unknown", Reason.CATCHING_UP)
+    world.report = live(7, query="6a", query_id="6a")
+    world.turn()
+    assert world.condition == ("True", Reason.LIVE)
+
+
 def test_an_application_that_somebody_deleted_is_not_created_again_by_itself() -> None:
     world = running()
     world.app = None
