@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import fields
 from datetime import UTC, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -15,7 +16,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from backfill.api.spec import BackfillSpec
+from backfill.runtime.batch import measuring
+from backfill.runtime.batch.arrivals import Cells
 from backfill.runtime.batch.leaves import Leaves
+from backfill.runtime.batch.measuring import measure
 from backfill.runtime.batch.rebind import rebind
 from backfill.runtime.batch.straight_json import without_json
 from backfill.runtime.catalyst import analyzed
@@ -176,6 +180,31 @@ def test_only_the_columns_that_are_parsed_are_read(
     plan = analyzed(records.select(F.from_json(text(), "user string").alias("e")).select("e.user"))
     assert columns_used_by(plan, spark)["events"] == set(SCHEMA.names)
     assert columns_used_by(without_json(plan, spark), spark)["events"] == {"at", "user"}
+
+
+@pytest.mark.parametrize("column", ["at", "zoned"])
+def test_when_rows_arrive_is_measured_where_they_are_read(
+    spark: SparkSession, every_type: Backfill, monkeypatch: pytest.MonkeyPatch, column: str
+) -> None:
+    """And not in the JVM; it is the same by either way."""
+    records = kafka_frame(spark, every_type.settings, "events")
+    parsed = records.select(F.from_json(text(), f"{column} timestamp").alias("e")).select("e.*")
+    plan = without_json(analyzed(parsed.withWatermark(column, "1 minute")), spark)
+    leaves = Leaves(spark, every_type.settings)
+
+    def measured() -> list[tuple[int, ...]]:
+        (found,) = measure(plan, spark, leaves, every_type.header)
+        return sorted(
+            zip(*(getattr(found.cells, each.name) for each in fields(Cells)), strict=True)
+        )
+
+    with monkeypatch.context() as patch:
+        patch.setattr(measuring, "_cells_by_spark", lambda *_: pytest.fail("it went by the JVM"))
+        directly = measured()
+    with monkeypatch.context() as patch:
+        patch.setattr(measuring, "handed_on", lambda *_, **__: None)
+        assert measured() == directly
+    assert directly
 
 
 ODD = {

@@ -65,6 +65,16 @@ PROGRAMS: dict[str, tuple[Callable[[Read], DataFrame], HandedOn | None]] = {
     "cast": (lambda read: read("events").select(F.col("k").cast("long")), None),
     "of no type change": (lambda read: read("events").select(F.col("k").cast("int")), None),
     "literal": (lambda read: read("events").withColumn("m", F.lit(1)), None),
+    "field of a struct it makes": (
+        lambda read: (
+            read("events")
+            .select(F.struct("t", F.struct("k")).alias("s"))
+            .select("s.*")
+            .select(F.col("col2.k"), "t")
+        ),
+        columns(("k", "k"), ("t", "t")),
+    ),
+    "struct it makes": (lambda read: read("events").select(F.struct("t", "k")), None),
     "field": (lambda read: read("events").select(F.col("`a.b`.c")), None),
     "filter": (lambda read: read("events").where("k > 0"), None),
     "union": (lambda read: read("events").select("k", "t").union(read("others")), None),

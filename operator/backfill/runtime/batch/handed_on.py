@@ -10,6 +10,7 @@ from py4j.java_gateway import JavaObject
 from backfill.runtime.batch.rebind import NOTHING_IN_A_BATCH
 from backfill.runtime.catalyst import elements, id_of, kind_of
 from backfill.runtime.queries.logical_plan import is_source, source_of, topic_of
+from backfill.runtime.source.record_columns import RECORD_COLUMNS
 
 _NAMES_ONLY = {"SubqueryAlias", "View"}
 
@@ -26,32 +27,63 @@ class HandedOn:
 
 
 def handed_on(
-    plan: JavaObject, through: Callable[[JavaObject], bool] = lambda cast: False
+    plan: JavaObject,
+    through: Callable[[JavaObject], bool] = lambda cast: False,
+    *,
+    of_records: bool = False,
 ) -> HandedOn | None:
-    """What a query hands on; None if it computes anything, or may do so. ``through`` says which
-    casts are none.
+    """What a query hands on; None if it computes anything, or may do so.
+
+    Args:
+        plan: analyzed.
+        through: says which casts are none.
+        of_records: also of a source that the query reads as records of Kafka, if it uses only the
+            table's columns of it. Their types are then those of the table.
     """
     names = tuple(str(column.name()) for column in elements(plan.output()))
-    wanted = [id_of(column) for column in elements(plan.output())]
+    wanted = [_Part(id_of(column)) for column in elements(plan.output())]
     node = plan
     while not is_source(node):
         if kind_of(node) == "Project":
-            inside = {id_of(each): _renamed(each, through) for each in elements(node.projectList())}
-            below = [inside[each] for each in wanted]
+            inside = {id_of(each): each for each in elements(node.projectList())}
+            below = [_part(inside[each.column], each.fields, through) for each in wanted]
             if None in below:
                 return None
             wanted = [each for each in below if each is not None]
         elif kind_of(node) not in NOTHING_IN_A_BATCH | _NAMES_ONLY:
             return None
         (node,) = elements(node.children())
-    if topic_of(node) is not None:  # its rows are made of records
-        return None
     given = {id_of(column): str(column.name()) for column in elements(node.output())}
-    return HandedOn(source_of(node), tuple(given[each] for each in wanted), names)
+    columns = tuple(given[each.column] for each in wanted)
+    made = topic_of(node) is not None and (not of_records or RECORD_COLUMNS.keys() & set(columns))
+    if made or any(each.fields for each in wanted):
+        return None
+    return HandedOn(source_of(node), columns, names)
 
 
-def _renamed(expression: JavaObject, through: Callable[[JavaObject], bool]) -> int | None:
-    """The identity of the column that a selected expression is; None if it is no column."""
-    while (kind := kind_of(expression)) == "Alias" or (kind == "Cast" and through(expression)):
-        expression = expression.child()
-    return id_of(expression) if kind == "AttributeReference" else None
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A column, or a field in it."""
+
+    column: int
+    """Its id."""
+    fields: tuple[int, ...] = ()
+    """The way to the field, by places in structs."""
+
+
+def _part(
+    expression: JavaObject, fields: tuple[int, ...], through: Callable[[JavaObject], bool]
+) -> _Part | None:
+    """What a selected expression, or a field in it, is a part of; None if it is computed."""
+    while (kind := kind_of(expression)) != "AttributeReference":
+        if kind == "Alias" or (kind == "Cast" and not fields and through(expression)):
+            expression = expression.child()
+        elif kind == "GetStructField":
+            fields = (int(expression.ordinal()), *fields)
+            expression = expression.child()
+        elif kind == "CreateNamedStruct" and fields:
+            expression = expression.valExprs().apply(fields[0])
+            fields = fields[1:]
+        else:
+            return None
+    return _Part(id_of(expression), fields)

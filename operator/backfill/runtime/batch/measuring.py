@@ -73,7 +73,7 @@ def _at_watermark(
 ) -> AtWatermark:
     time = node.eventTime().toAttribute()
     times = analyzed(frame_of(spark, node).select(column_of(spark, time)))
-    read = handed_on(times, through=_keeps_moments)
+    read = handed_on(times, _keeps_moments, of_records=True)
     cells = (
         _cells_by_spark(node, times, spark, leaves, header)
         if read is None
