@@ -37,7 +37,7 @@ fi
 
 python=$(find_python)
 wanted=$("$python" -c 'import hashlib, pathlib, sys
-text = sys.version.encode() + b"".join(pathlib.Path(name).read_bytes() for name in ("pyproject.toml", "constraints.txt"))
+text = sys.version.encode() + b"".join(pathlib.Path(name).read_bytes() for name in ("pyproject.toml", "constraints.txt", "scripts/install.sh"))
 print(hashlib.sha256(text + str(pathlib.Path.cwd()).encode()).hexdigest())')
 [ "$(cat .venv/installed 2>/dev/null)" = "$wanted" ] && exit 0
 
@@ -52,4 +52,5 @@ if ! "$python" -m venv .venv 2>/dev/null; then
     }
 fi
 .venv/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[spark,operator,cli,dev]'
+.venv/bin/python spark-images/compile_archives.py .venv/lib/python3*/site-packages/pyspark/python/lib
 echo "$wanted" > .venv/installed
