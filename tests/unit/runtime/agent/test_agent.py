@@ -1,6 +1,7 @@
 """The agent between a controller and queries that are told by the test what they have committed."""
 
 import fcntl
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -32,7 +33,6 @@ from backfill.protocol.split_assignment import (
 )
 from backfill.runtime.agent.agent import Agent
 from backfill.runtime.agent.channel import DirectoryChannel
-from backfill.runtime.queries import threads
 from backfill.runtime.queries.lost_commits import LostCommits
 from backfill.runtime.queries.run import Run, StartedQuery
 from backfill.runtime.queries.tracker import Batch, Tracker, Traits
@@ -475,10 +475,12 @@ def test_an_application_that_waits_without_reading_a_source_is_not_supported(
 ) -> None:
     monkeypatch.setattr("backfill.runtime.queries.run._SILENT_SECONDS", 0.0)
     monkeypatch.setattr("backfill.runtime.queries.run._IDLE_GRACE_SECONDS", 0.5)
-    runs_tests = {"execnet"}  # tests that run side by side are talked to by a thread of that
+    # those that run tests side by side, and what earlier tests have left
+    others, frames = sys._current_frames().keys(), sys._current_frames
     monkeypatch.setattr(
-        "backfill.runtime.queries.threads._NOT_THE_APPLICATION",
-        threads._NOT_THE_APPLICATION | runs_tests,
+        sys,
+        "_current_frames",
+        lambda: {thread: frame for thread, frame in frames().items() if thread not in others},
     )
     driver.start_query(("impressions",))
     driver.until(
