@@ -18,7 +18,7 @@ echo "$name ends"
 case " $FAIL " in *" $name "*) exit 1;; esac
 """
 """A part that fails if it is one of ``$FAIL``."""
-_PARTS = ["lint", "lint-workflows", "verify", "images", "test-all", "test-chart", "test-apiserver"]
+_PARTS = ["lint", "lint-workflows", "verify", "images", "test", "test-chart", "test-apiserver"]
 
 
 @pytest.fixture
